@@ -1,0 +1,104 @@
+"""tbscope draws any PyTorch model in TensorBoard's Graphs dashboard.
+
+writer.add_graph(model, input), and the page shows the model grouped as its author
+wrote it. The public names are listed in `__all__` and loaded when first used.
+"""
+
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tbscope.errors import (
+        ArgumentError,
+        ConversionError,
+        GraphError,
+        InputError,
+        NotFoundError,
+        ScopeError,
+        TbscopeError,
+        TraceError,
+        WriterError,
+    )
+    from tbscope.graph import (
+        Argument,
+        Call,
+        Constant,
+        Graph,
+        Node,
+        Note,
+        Output,
+        Parameter,
+        Source,
+        Value,
+    )
+    from tbscope.invariants import verify
+    from tbscope.pipeline import to_graph_def
+    from tbscope.scopes import Scope, ScopePart, parse_scope_path, print_scope_path
+    from tbscope.sources.by_hand import pop_scope, push_scope, scope
+    from tbscope.sources.eager import Recording, record, trace
+    from tbscope.writer import SummaryWriter, add_graph
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Argument",
+    "ArgumentError",
+    "Call",
+    "Constant",
+    "ConversionError",
+    "Graph",
+    "GraphError",
+    "InputError",
+    "Node",
+    "NotFoundError",
+    "Note",
+    "Output",
+    "Parameter",
+    "Recording",
+    "Scope",
+    "ScopeError",
+    "ScopePart",
+    "Source",
+    "SummaryWriter",
+    "TbscopeError",
+    "TraceError",
+    "Value",
+    "WriterError",
+    "add_graph",
+    "parse_scope_path",
+    "pop_scope",
+    "print_scope_path",
+    "push_scope",
+    "record",
+    "scope",
+    "to_graph_def",
+    "trace",
+    "verify",
+]
+
+_HOMES = {
+    "tbscope.errors": "ArgumentError ConversionError GraphError InputError NotFoundError "
+    "ScopeError TbscopeError TraceError WriterError",
+    "tbscope.graph": "Argument Call Constant Graph Node Note Output Parameter Source Value",
+    "tbscope.invariants": "verify",
+    "tbscope.pipeline": "to_graph_def",
+    "tbscope.scopes": "Scope ScopePart parse_scope_path print_scope_path",
+    "tbscope.sources.by_hand": "pop_scope push_scope scope",
+    "tbscope.sources.eager": "Recording record trace",
+    "tbscope.writer": "SummaryWriter add_graph",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from its home, the first time it is asked for."""
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(_import_module(home), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

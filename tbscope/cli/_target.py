@@ -1,0 +1,168 @@
+"""Gets the model that a target names: imports its place, calls its factory."""
+
+import contextlib
+import difflib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from tbscope.cli._parameters import Target
+from tbscope.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["import_path", "load_model"]
+
+_SEE_WHERE = "add --traceback to see where"
+
+
+@contextlib.contextmanager
+def import_path(target: Target) -> Iterator[None]:
+    """Make a target's neighbours importable: its file's folder, or the working directory."""
+    before = list(sys.path)
+    folder = Path(target.place).parent if target.is_file else Path()
+    sys.path.insert(0, str(folder.resolve()))
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+def load_model(target: Target, arguments: Mapping[str, Any]) -> "torch.nn.Module":
+    """Give the model that a target names.
+
+    Args:
+        target: A module or file, and in it a model, or a function or class that gives one.
+        arguments: Keyword arguments of that function or class.
+    Returns:
+        The model.
+    Raises:
+        ArgumentError: The place cannot be imported, holds no such name, the factory raises,
+            or what it gives is no `torch.nn.Module`.
+    """
+    import torch
+
+    found = _find_attribute(_import_place(target), target)
+    if isinstance(found, torch.nn.Module):
+        if arguments:
+            raise ArgumentError(
+                f"{target.attribute!r} in {target.place!r} takes no --arg",
+                why=f"it is a model already, a {type(found).__name__}, and no factory",
+                fix="leave --arg out, or name the class or function that makes the model",
+            )
+        return found
+    model = _call_factory(found, target, arguments)
+    if not isinstance(model, torch.nn.Module):
+        raise ArgumentError(
+            f"{_call_text(target, arguments)} gave no model",
+            why=f"it gave {_kind(model)} where a torch.nn.Module is needed",
+            fix="name a function that returns the model, e.g. def make_model(): return Net()",
+        )
+    return model
+
+
+def _import_place(target: Target) -> ModuleType:
+    if target.is_file:
+        return _import_file(Path(target.place))
+    try:
+        return importlib.import_module(target.place)
+    except (Exception, SystemExit) as error:
+        # Only where the very module asked for (or a package around it) is missing.
+        missing = isinstance(error, ModuleNotFoundError) and error.name is not None
+        if missing and f"{target.place}.".startswith(f"{error.name}."):  # type: ignore[attr-defined]
+            fix = (
+                "run tbscope in the folder that holds it, or give a file: "
+                f"path/to/file.py:{target.attribute}"
+            )
+        else:
+            fix = _SEE_WHERE
+        raise ArgumentError(
+            f"cannot import {target.place!r}", why=_cause_text(error), fix=fix
+        ) from error
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise ArgumentError(
+            f"there is no file {str(path)!r}", fix="check the path before the colon of TARGET"
+        )
+    # A file may be called like a module that is loaded already (random.py).
+    name = path.stem if path.stem not in sys.modules else f"target_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None:
+        raise ArgumentError(
+            f"cannot import {str(path)!r}",
+            why="its name does not end in .py",
+            fix="give a Python file, or a module's name: package.module:make_model",
+        )
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses and pickles look their module up by its name.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        relative = "relative import" in str(error)
+        fix = "give it as a module: package.module:make_model" if relative else _SEE_WHERE
+        raise ArgumentError(
+            f"cannot import {str(path)!r}", why=_cause_text(error), fix=fix
+        ) from error
+    return module
+
+
+def _find_attribute(module: ModuleType, target: Target) -> Any:
+    found: Any = module
+    for name in target.attribute.split("."):
+        if not hasattr(found, name):
+            near = difflib.get_close_matches(name, dir(found), n=3)
+            raise ArgumentError(
+                f"{target.place!r} has no {target.attribute!r}",
+                why=f"{_kind(found)} has no attribute {name!r}",
+                fix=f"did you mean {', '.join(map(repr, near))}?"
+                if near
+                else "give the name of a model, or of a function or class that makes one",
+            )
+        found = getattr(found, name)
+    return found
+
+
+def _call_factory(
+    factory: Callable[..., object], target: Target, arguments: Mapping[str, Any]
+) -> object:
+    if not callable(factory):
+        raise ArgumentError(
+            f"{target.attribute!r} in {target.place!r} gives no model",
+            why=f"it is {_kind(factory)}",
+            fix="name a model, or a function or class that makes one",
+        )
+    try:
+        return factory(**arguments)
+    except (Exception, SystemExit) as error:
+        raise ArgumentError(
+            f"{_call_text(target, arguments)} raised",
+            why=_cause_text(error),
+            fix=f"give what it needs as --arg NAME=VALUE, or {_SEE_WHERE}",
+        ) from error
+
+
+def _call_text(target: Target, arguments: Mapping[str, Any]) -> str:
+    given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    return f"{target.attribute}({given}) in {target.place!r}"
+
+
+def _cause_text(error: BaseException) -> str:
+    """Give an exception as one line, `TypeError: what it says`."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+
+
+def _kind(thing: object) -> str:
+    if isinstance(thing, ModuleType):
+        return f"the module {thing.__name__!r}"
+    if isinstance(thing, type):
+        return f"the class {thing.__name__!r}"
+    return "None" if thing is None else f"an object of type {type(thing).__name__!r}"

@@ -1,0 +1,87 @@
+"""The errors that tbscope raises, in one tree.
+
+    TbscopeError
+    ├── ArgumentError (TypeError, ValueError)   what the caller gave cannot be used
+    │   ├── InputError                          the inputs do not fit the model's forward
+    │   └── WriterError                         the writer is no object that events go into
+    ├── TraceError (RuntimeError)               the model raised while it was watched
+    ├── ScopeError (RuntimeError)               scopes by hand are opened and closed unevenly
+    ├── GraphError (ValueError)                 a graph breaks an invariant
+    ├── ConversionError (ValueError)            a graph has no form as a GraphDef
+    └── NotFoundError (LookupError)             a graph holds nothing of that name
+
+Every message has three parts: what happened, why, and what to do.
+"""
+
+__all__ = [
+    "ArgumentError",
+    "ConversionError",
+    "GraphError",
+    "InputError",
+    "NotFoundError",
+    "ScopeError",
+    "TbscopeError",
+    "TraceError",
+    "WriterError",
+]
+
+
+class TbscopeError(Exception):
+    """The root of all errors that tbscope raises.
+
+    Args:
+        what: What happened, with the user's own value and the scope path.
+        why: The reason, one clause; empty where `what` says it all.
+        fix: What to do about it, in something one can type.
+    """
+
+    def __init__(self, what: str, *, why: str = "", fix: str = "") -> None:
+        lines = [what]
+        if why:
+            lines.append(f"  why: {why}")
+        if fix:
+            lines.append(f"  fix: {fix}")
+        super().__init__("\n".join(lines))
+        self.what = what
+        self.why = why
+        self.fix = fix
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Rebuild with keywords, so that errors cross processes."""
+        return _rebuild, (type(self), self.what, self.why, self.fix)
+
+
+def _rebuild(cls: type[TbscopeError], what: str, why: str, fix: str) -> TbscopeError:
+    return cls(what, why=why, fix=fix)
+
+
+class ArgumentError(TbscopeError, TypeError, ValueError):
+    """Something the caller gave cannot be used as it is."""
+
+
+class InputError(ArgumentError):
+    """The inputs given do not fit the parameters of the model's forward."""
+
+
+class WriterError(ArgumentError):
+    """The object given as a writer offers no way to write an event."""
+
+
+class TraceError(TbscopeError, RuntimeError):
+    """The model raised while it was watched; `__cause__` is what it raised."""
+
+
+class ScopeError(TbscopeError, RuntimeError):
+    """A scope opened by hand was closed twice, not at all, or out of order."""
+
+
+class GraphError(TbscopeError, ValueError):
+    """A graph breaks one of the invariants that every graph keeps."""
+
+
+class ConversionError(TbscopeError, ValueError):
+    """A part of a graph has no form in the target format."""
+
+
+class NotFoundError(TbscopeError, LookupError):
+    """A graph holds no call, node or scope of the name asked for."""

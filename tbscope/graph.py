@@ -1,0 +1,333 @@
+"""The graph: what a model did in one run, as plain data.
+
+Scopes, calls, nodes and values, in the order in which they came. It is the
+middle of tbscope: sources make it, passes tidy it, converters read it. It knows
+nothing of torch, of protobuf, or of files.
+"""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+
+from tbscope.errors import NotFoundError
+from tbscope.scopes import Scope
+from tbscope.text import graph_to_text, node_to_text
+
+__all__ = [
+    "Argument",
+    "Call",
+    "Constant",
+    "Graph",
+    "Nest",
+    "Node",
+    "NodeKind",
+    "Note",
+    "Output",
+    "Parameter",
+    "Shape",
+    "Source",
+    "Value",
+]
+
+Shape: TypeAlias = tuple[int | None, ...]
+"""Sizes per dimension; None where a size is not known (the ragged one of a nested tensor)."""
+
+NodeKind = Literal["op", "module", "input", "parameter", "buffer", "constant"]
+"""What a node is: an operation, a leaf module drawn as one operation, or a source of values."""
+
+Nest: TypeAlias = Any
+"""A `Value`, a constant (bool, int, float, complex, str, None, or a `Constant` text),
+or a list, tuple or dict of nests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A place in the user's code.
+
+    Attributes:
+        file: The path of the file, relative to the import path that holds it.
+        line: The line, counted from 1.
+        function: The name of the function around it.
+    """
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+@dataclass(slots=True, eq=False)
+class Value:
+    """One tensor on an edge, at one moment; an in-place operation gives a new value.
+
+    Attributes:
+        producer: The node that gives it.
+        index: Which of the producer's outputs it is, counted from 0.
+        shape: Sizes per dimension, None where not known; None for an unknown rank.
+        dtype: The element type as torch names it, without `torch.` (`float32`).
+        device: The device as torch prints it (`cpu`, `cuda:0`, `meta`).
+    """
+
+    producer: "Node"
+    index: int
+    shape: Shape | None
+    dtype: str
+    device: str
+
+    @property
+    def name(self) -> str:
+        """The printed name without `%`: the producer's, with `#index` where it gives several."""
+        node = self.producer
+        return f"{node.name}#{self.index}" if len(node.outputs) > 1 else node.name
+
+    def __repr__(self) -> str:
+        return f"Value(%{self.name}, shape={self.shape}, dtype={self.dtype!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A constant argument that has no literal form in the graph, as its text (`torch.float32`)."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of an operation or of a call.
+
+    Attributes:
+        name: Its keyword or parameter name; None where it was given by position and
+            the name is not known.
+        nest: What was given, tensors as values.
+    """
+
+    name: str | None
+    nest: Nest
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One operation in one scope, or a source of values.
+
+    Attributes:
+        name: Unique in the graph: the path of an input (`past.0.key`), the qualified name
+            of a parameter (`layer1.0.weight`), or a running number.
+        op: The operation as the user wrote it (`linear`), or the class of a leaf module.
+        kind: What the node is.
+        scope: Where it ran; None at the top level.
+        inputs: The values it reads, in order; one value may stand several times.
+        outputs: The values it gives: results in order, then tensors it wrote into.
+        arguments: All arguments in order, tensors as values and constants as such.
+        control_inputs: Nodes that wrote into storage that this one reads through a view.
+        source: Where in the user's code it was called; None where that is not known.
+        kernels: The ATen operations that ran inside, in order (`aten::addmm`).
+        attributes: Further facts by name, as plain constants.
+    """
+
+    name: str
+    op: str
+    kind: NodeKind = "op"
+    scope: Scope | None = None
+    inputs: list[Value] = field(default_factory=list)
+    outputs: list[Value] = field(default_factory=list)
+    arguments: list[Argument] = field(default_factory=list)
+    control_inputs: list["Node"] = field(default_factory=list)
+    source: Source | None = None
+    kernels: list[str] = field(default_factory=list)
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return node_to_text(self)
+
+    def __repr__(self) -> str:
+        return f"<Node {node_to_text(self)}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter or buffer that a module owns.
+
+    Attributes:
+        name: Its attribute in the module (`weight`).
+        kind: "parameter" or "buffer".
+        shape: Sizes per dimension; None for one that is not initialised yet.
+        dtype: The element type (`float32`).
+        size_bytes: Elements times element size, in bytes.
+        requires_grad: Whether a gradient is kept for it.
+    """
+
+    name: str
+    kind: Literal["parameter", "buffer"]
+    shape: Shape | None
+    dtype: str
+    size_bytes: int
+    requires_grad: bool
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One invocation of a module: its arguments, its results, and what it was set to.
+
+    Attributes:
+        scope: Where its operations run.
+        class_name: The full name of the module's class (`torch.nn.modules.linear.Linear`).
+        qualified_name: The module's name in `named_modules()`; None where no module
+            registers it.
+        arguments: What forward was given, in the order of its parameters.
+        results: What the call gave, tensors as values.
+        hyperparameters: What the module's `extra_repr` tells, by name.
+        training: The module's training flag during the call.
+        parameters: Its own parameters and buffers, not those of its children.
+        source: Where it was called; None where that is not known.
+        defined: Where its class is defined; None where that is not known.
+    """
+
+    scope: Scope
+    class_name: str
+    qualified_name: str | None
+    arguments: list[Argument] = field(default_factory=list)
+    results: Nest = None
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    training: bool = False
+    parameters: tuple[Parameter, ...] = ()
+    source: Source | None = None
+    defined: Source | None = None
+
+    def __repr__(self) -> str:
+        return f"Call({self.scope.path!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One tensor that the model gave back: its path in the result (`logits`, `out.0`)."""
+
+    name: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something about a run that the drawing alone does not tell.
+
+    Attributes:
+        text: One sentence.
+        source: Where in the user's code; None where that is not known.
+        node: The node it is about; None where it is about none.
+    """
+
+    text: str
+    source: Source | None = None
+    node: Node | None = None
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.source})" if self.source else self.text
+
+
+@dataclass(slots=True, eq=False)
+class Graph:
+    """What ran, in order: a list of nodes with the calls and scopes around them.
+
+    Attributes:
+        name: The class of the model, or what was recorded.
+        nodes: Every node, each after all nodes that it reads.
+        inputs: The nodes of kind "input" in the order of the arguments; they stand
+            in `nodes` too.
+        outputs: The tensors given back, by path.
+        calls: The module calls in the order in which they began.
+        notes: What the drawing alone does not tell.
+    """
+
+    name: str
+    nodes: list[Node] = field(default_factory=list)
+    inputs: list[Node] = field(default_factory=list)
+    outputs: list[Output] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return graph_to_text(self)
+
+    def __repr__(self) -> str:
+        return f"<Graph {self.name}: {len(self.nodes)} nodes, {len(self.calls)} calls>"
+
+    def scope_path(self, node: Node) -> str:
+        """Give the printed path of a node's scope; empty at the top level."""
+        return node.scope.path if node.scope else ""
+
+    def scopes(self) -> Iterator[Scope]:
+        """Give every scope that a node or a call stands in, parents first, each once."""
+        seen: set[Scope] = set()
+        for holder in (*self.calls, *self.nodes):
+            scope = holder.scope
+            if scope is None or scope in seen:
+                continue
+            chain = [scope]
+            chain.extend(above for above in scope.ancestors() if above not in seen)
+            for entry in reversed(chain):
+                if entry not in seen:
+                    seen.add(entry)
+                    yield entry
+
+    def find(self, name: str) -> Call | Node:
+        """Find one call or node by the name that its user knows.
+
+        Args:
+            name: A module's qualified name (`layer1.0`), a scope path
+                (`Net/Sequential[layer1]/Linear[0]`), a parameter's qualified name
+                (`layer1.0.weight`), an input's path, or a node's name.
+        Returns:
+            The first call of that module, else the node.
+        Raises:
+            NotFoundError: Nothing has that name; the message tells near ones.
+        """
+        for call in self.calls:
+            if call.qualified_name == name or call.scope.path == name:
+                return call
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise self._not_found(name)
+
+    def find_calls(self, name: str) -> list[Call]:
+        """Give every call of the module with this qualified name, in order."""
+        return [call for call in self.calls if call.qualified_name == name]
+
+    def _not_found(self, name: str) -> NotFoundError:
+        known = [call.qualified_name for call in self.calls if call.qualified_name]
+        known += [call.scope.path for call in self.calls]
+        known += [node.name for node in self.nodes if node.kind != "op"]
+        near = difflib.get_close_matches(name, dict.fromkeys(known), n=3, cutoff=0.4)
+        return NotFoundError(
+            f"the graph of {self.name} holds nothing named {name!r}",
+            why="no call, node or scope has that name in this run",
+            fix=f"did you mean {', '.join(map(repr, near))}?"
+            if near
+            else "see graph.calls and graph.nodes for what was recorded",
+        )
+
+    def copy(self) -> "Graph":
+        """Give a graph of new nodes and values that passes may change; scopes are shared."""
+        nodes: dict[Node, Node] = {}
+        values: dict[Value, Value] = {}
+        for node in self.nodes:
+            nodes[node] = twin = replace(
+                node,
+                inputs=[values.get(value, value) for value in node.inputs],
+                control_inputs=[nodes.get(other, other) for other in node.control_inputs],
+                attributes=dict(node.attributes),
+            )
+            twin.outputs = [replace(value, producer=twin) for value in node.outputs]
+            values.update(zip(node.outputs, twin.outputs, strict=True))
+        return replace(
+            self,
+            nodes=list(nodes.values()),
+            inputs=[nodes[node] for node in self.inputs],
+            outputs=[Output(out.name, values.get(out.value, out.value)) for out in self.outputs],
+            notes=list(self.notes),
+        )

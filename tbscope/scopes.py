@@ -1,0 +1,152 @@
+"""Scopes: the places in the module tree where operations run.
+
+A scope is one call of a module, a container that is never called itself
+(ModuleList), or a block named by hand. Its printed path reads
+`Net/Sequential[layer1]/Linear[0]`: class, and in brackets the attribute that
+holds the module in its parent; a later call of the same module ends in its
+number, `Linear[0].1`. This file knows nothing of torch.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from tbscope.errors import ArgumentError
+
+__all__ = ["Scope", "ScopeKind", "ScopePart", "parse_scope_path", "print_scope_path"]
+
+ScopeKind = Literal["module", "container", "hand"]
+
+# The characters that structure a printed path, and so are escaped inside its words.
+_RESERVED = re.compile(r"[%/\[\].\x00-\x1f]")
+_RESERVED_IN_ATTRIBUTE = re.compile(r"[%/\[\]\x00-\x1f]")
+_ESCAPE = re.compile(r"%([0-9A-F]{2})")
+_PART = re.compile(r"([^\[\].]*)(?:\[([^\[\]]*)\])?(?:\.([0-9]+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class ScopePart:
+    """One step of a scope path.
+
+    Attributes:
+        label: The class of the module (`Linear`), or the name given by hand (`loss`).
+        attribute: The name under which the parent holds the module (`0`); None for
+            a root and for a scope by hand.
+        index: How many scopes of the same place were opened before this one.
+    """
+
+    label: str
+    attribute: str | None = None
+    index: int = 0
+
+    def __str__(self) -> str:
+        """Print as `Label`, `Label[attribute]` or `Label[attribute].index`."""
+        text = _escape(_RESERVED, self.label)
+        if self.attribute is not None:
+            text += f"[{_escape(_RESERVED_IN_ATTRIBUTE, self.attribute)}]"
+        return f"{text}.{self.index}" if self.index else text
+
+
+def _escape(reserved: re.Pattern[str], text: str) -> str:
+    return reserved.sub(lambda found: f"%{ord(found[0]):02X}", text)
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
+
+
+def print_scope_path(parts: tuple[ScopePart, ...]) -> str:
+    """Print the parts of a path, outermost first, as `Net/Sequential[layer1]/Linear[0]`."""
+    return "/".join(map(str, parts))
+
+
+def parse_scope_path(text: str) -> tuple[ScopePart, ...]:
+    """Read a printed scope path back into its parts.
+
+    Args:
+        text: A path as `print_scope_path` gives it; empty for the top level.
+    Returns:
+        One part per step, outermost first.
+    Raises:
+        ArgumentError: A step has not the form `Label[attribute].index`.
+    """
+    if not text:
+        return ()
+    parts = []
+    for step in text.split("/"):
+        found = _PART.fullmatch(step)
+        if not found:
+            raise ArgumentError(
+                f"cannot read the scope path {text!r}",
+                why=f"its step {step!r} has not the form Label[attribute].index",
+                fix="give a path as node.scope prints it, e.g. 'Net/Sequential[layer1]/Linear[0]'",
+            )
+        label, attribute, index = found.groups()
+        parts.append(
+            ScopePart(
+                _unescape(label),
+                None if attribute is None else _unescape(attribute),
+                int(index or 0),
+            )
+        )
+    return tuple(parts)
+
+
+class Scope:
+    """One place where operations run; compared by identity.
+
+    Attributes:
+        parent: The scope around this one; None at the top level.
+        part: The last step of the path.
+        kind: "module" for a call of a module, "container" for a module that holds
+            others and is not called itself, "hand" for a block named by hand.
+        qualified_name: The name in `named_modules()` (`layer1.0`; empty for a root);
+            None for a scope by hand and for a module that no module registers.
+    """
+
+    __slots__ = ("_path", "kind", "parent", "part", "qualified_name")
+
+    def __init__(
+        self,
+        part: ScopePart,
+        *,
+        parent: "Scope | None" = None,
+        kind: ScopeKind = "module",
+        qualified_name: str | None = None,
+    ) -> None:
+        self.part = part
+        self.parent = parent
+        self.kind: ScopeKind = kind
+        self.qualified_name = qualified_name
+        self._path: str | None = None
+
+    @property
+    def path(self) -> str:
+        """The printed path from the top, `Net/Sequential[layer1]/Linear[0]`."""
+        # Filled outermost first, so that depth costs neither recursion nor time twice.
+        if self._path is None:
+            pending = [scope for scope in self.ancestors() if scope._path is None]
+            for scope in (*reversed(pending), self):
+                above = scope.parent
+                scope._path = f"{above._path}/{scope.part}" if above else str(scope.part)
+            assert self._path is not None
+        return self._path
+
+    @property
+    def parts(self) -> tuple[ScopePart, ...]:
+        """The steps of the path, outermost first."""
+        return (*(scope.part for scope in reversed(list(self.ancestors()))), self.part)
+
+    def ancestors(self) -> Iterator["Scope"]:
+        """Give the scopes around this one, innermost first."""
+        scope = self.parent
+        while scope is not None:
+            yield scope
+            scope = scope.parent
+
+    def __str__(self) -> str:
+        return self.path
+
+    def __repr__(self) -> str:
+        return f"Scope({self.path!r})"

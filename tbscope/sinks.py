@@ -1,0 +1,177 @@
+"""Where events go: finds, in anything like a SummaryWriter, the object that takes events.
+
+Writers are known by what they offer and not by their class, so none of their packages
+is imported. This file knows nothing of graphs: an event reaches it as bytes.
+"""
+
+import inspect
+import os
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import Message
+from tensorboard.compat.proto.event_pb2 import Event
+
+from tbscope.errors import WriterError
+from tbscope.records import has_lost_its_thread, speed_up
+
+__all__ = ["ROUTES", "Route", "check_writer", "open_sink", "write_graph_event"]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One way from a writer towards the object that takes its events.
+
+    Attributes:
+        name: What the writer must offer.
+        holder: Who offers it, for the reader of an error.
+        call: Whether it is called, or taken as it is.
+        ends: Whether the object that offers it takes events itself.
+    """
+
+    name: str
+    holder: str
+    call: bool = False
+    ends: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name}{'()' if self.call or self.ends else ''} ({self.holder})"
+
+
+ROUTES = (
+    Route("_get_file_writer", "a SummaryWriter of torch, tensorboardX or tbscope", call=True),
+    Route("add_event", "a FileWriter or an EventFileWriter", ends=True),
+    Route("file_writer", "an object around a FileWriter"),
+    Route("event_writer", "an object around an EventFileWriter"),
+    Route("experiment", "a logger of Lightning"),
+    Route("writer", "a tracker of Accelerate"),
+    Route("tb_writer", "the TensorBoard callback of transformers"),
+    Route("smw", "tensorboardX's GlobalSummaryWriter"),
+)
+"""The ways that are tried, in this order; the first that a writer offers is taken."""
+
+_NO_NAME = "a name that no writer has"
+_BLANK_TRACKER = ("accelerate.tracking", "GeneralTracker")
+
+
+def check_writer(writer: object) -> None:
+    """Refuse an object that offers none of the routes, before any work is done for it.
+
+    Nothing is called and no property is read, so no file is opened by it.
+
+    Raises:
+        WriterError: The object is no writer.
+    """
+    if not _writes_nothing(writer) and _find_route(writer) is None:
+        raise _not_a_writer(writer, writer, [])
+
+
+def open_sink(writer: object) -> Any:
+    """Give the object behind a writer that takes events; a closed writer opens a new file.
+
+    Args:
+        writer: Any object that offers one of `ROUTES`.
+    Returns:
+        An object with `add_event`; None where the writer stands in for one on the ranks
+        of a distributed run that write nothing.
+    Raises:
+        WriterError: No route leads to such an object.
+    """
+    holder, trail = writer, []
+    while len(trail) <= len(ROUTES):
+        if _writes_nothing(holder):
+            return None
+        route = _find_route(holder)
+        if route is None:
+            break
+        if route.ends:
+            return holder
+        trail.append(route)
+        holder = getattr(holder, route.name)
+        if route.call:
+            holder = holder()
+    raise _not_a_writer(writer, holder, trail)
+
+
+def write_graph_event(sink: Any, graph_def: bytes) -> None:
+    """Write one event with a graph, and flush it to disk.
+
+    Args:
+        sink: An object with `add_event`, as `open_sink` gives it.
+        graph_def: A serialised GraphDef.
+    Raises:
+        WriterError: The sink belongs to the process that this one was forked from.
+    """
+    if has_lost_its_thread(sink):
+        raise WriterError(
+            f"cannot write a graph to the {type(sink).__name__} of another process",
+            why="this process was forked, and the thread that writes its events was not",
+            fix="make a writer in this process: writer = tbscope.SummaryWriter(log_dir)",
+        )
+    speed_up(sink)
+    sink.add_event(_event_class(sink)(graph_def=graph_def, wall_time=time.time()))
+    if hasattr(sink, "flush"):
+        sink.flush()
+
+
+def _event_class(sink: object) -> type[Message]:
+    """Give the class of events that a sink takes: the one that its own module uses.
+
+    tensorboardX takes no events but its own, and drops its thread at any other.
+    """
+    # The first class that took events decides; one derived from it hands them on.
+    for cls in reversed(type(sink).__mro__):
+        module = sys.modules.get(cls.__module__) if "add_event" in vars(cls) else None
+        for holder in (getattr(module, "event_pb2", None), module):
+            found = getattr(holder, "Event", None)
+            if isinstance(found, type) and issubclass(found, Message):
+                return found
+    return Event
+
+
+def _find_route(holder: object) -> Route | None:
+    # A class offers what its objects offer, and yet is no writer itself.
+    if isinstance(holder, type):
+        return None
+    return next((route for route in ROUTES if _offers(holder, route)), None)
+
+
+def _offers(holder: object, route: Route) -> bool:
+    """Tell whether an object has what a route takes; a property counts without being read."""
+    try:
+        found = inspect.getattr_static(holder, route.name)
+    except AttributeError:
+        # Not in the object or its class, but a proxy may know the name.
+        found = getattr(holder, route.name, None)
+    return found is not None and (callable(getattr(holder, route.name)) if route.ends else True)
+
+
+def _writes_nothing(holder: object) -> bool:
+    """Tell whether an object only stands in for a writer, as on all ranks but the first.
+
+    Lightning's takes any name at all; Accelerate's is a tracker of no kind.
+    """
+    cls = type(holder)
+    return hasattr(holder, _NO_NAME) or (cls.__module__, cls.__qualname__) == _BLANK_TRACKER
+
+
+def _not_a_writer(writer: object, end: object, trail: list[Route]) -> WriterError:
+    way = "".join(f".{route.name}{'()' if route.call else ''}" for route in trail)
+    return WriterError(
+        f"cannot write a graph to {_describe(writer)}",
+        why=(f"its {way} is {_describe(end)}, which has" if way else "it has")
+        + f" none of {', '.join(map(str, ROUTES))}",
+        fix="give a SummaryWriter, e.g. tbscope.SummaryWriter('runs/x')",
+    )
+
+
+def _describe(value: object) -> str:
+    """Give a short text of what an object is; paths and small constants show their value."""
+    if value is None or isinstance(value, str | int | float | os.PathLike):
+        return repr(value)
+    if isinstance(value, type):
+        return f"the class {value.__module__}.{value.__qualname__} (not an object of it)"
+    cls = type(value)
+    return f"an object of class {cls.__module__}.{cls.__qualname__}"

@@ -1,0 +1,26 @@
+"""Which recorders watch this thread; knows nothing of torch.
+
+Scopes by hand and watched module calls ask here, on every call, whether anyone
+watches, so the answer must cost next to nothing.
+"""
+
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tbscope.sources.recorder import Recorder
+
+__all__ = ["watching"]
+
+
+class _Watching(threading.local):
+    """The recorders that watch the running thread, outermost first.
+
+    Attributes:
+        recorders: Those that record now; empty when nothing is traced.
+    """
+
+    recorders: "tuple[Recorder, ...]" = ()
+
+
+watching = _Watching()

@@ -1,0 +1,94 @@
+"""Finds the line of the user's code from which an operation was called.
+
+Frames inside torch, Python's own library and tbscope's sources are passed over:
+what is wanted is the line that the author of the model wrote.
+"""
+
+import os
+import sys
+import sysconfig
+from types import CodeType, FrameType
+
+import torch
+
+from tbscope.graph import Source
+
+__all__ = ["Locator", "short_path"]
+
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_STDLIB = tuple({sysconfig.get_path(key) + os.sep for key in ("stdlib", "platstdlib")})
+_SITE = tuple({sysconfig.get_path(key) + os.sep for key in ("purelib", "platlib")})
+
+
+def _is_foreign(file: str) -> bool:
+    """Tell whether a file belongs to torch, to Python's library or to the sources."""
+    if file.startswith((_TORCH, _HERE)):
+        return True
+    if file.startswith(_STDLIB):
+        return not file.startswith(_SITE)
+    return file.startswith("<frozen ")
+
+
+def short_path(file: str) -> str:
+    """Give a file's path relative to the import path that holds it, with `/`.
+
+    So the same model has the same sources on every machine: `models/net.py`,
+    `transformers/models/bert/modeling_bert.py`.
+    """
+    if not os.path.isabs(file):
+        return file.replace(os.sep, "/")
+    holders = [os.path.join(os.path.abspath(entry), "") for entry in (*sys.path, os.getcwd())]
+    longest = max((holder for holder in holders if file.startswith(holder)), key=len, default="")
+    short = file[len(longest) :] if longest else os.path.basename(file)
+    return short.replace(os.sep, "/")
+
+
+class Locator:
+    """Gives sources for frames; remembers what it has looked at.
+
+    Args:
+        boundary: The code of the function that wraps each module call; beyond it begins
+            the caller of the module, whose source the recorder knows already.
+    """
+
+    def __init__(self, boundary: CodeType) -> None:
+        self._boundary = boundary
+        self._foreign: dict[str, bool] = {}
+        self._short: dict[str, str] = {}
+        # By identity, as hashing a code object reads all of it; the code is kept alive.
+        self._sources: dict[tuple[int, int], tuple[CodeType, Source]] = {}
+
+    def source(self, frame: FrameType | None, default: Source | None) -> Source | None:
+        """Give the place in the user's code that led to this frame.
+
+        Args:
+            frame: Where to begin, walking outwards.
+            default: What to give where the walk meets the running module's call first:
+                the operation was called by torch's own module, so by the line that
+                called the module.
+        """
+        foreign = self._foreign
+        while frame is not None:
+            code = frame.f_code
+            if code is self._boundary:
+                return default
+            file = code.co_filename
+            skip = foreign.get(file)
+            if skip is None:
+                skip = foreign[file] = _is_foreign(file)
+            if not skip:
+                return self._at(frame, code)
+            frame = frame.f_back
+        return default
+
+    def _at(self, frame: FrameType, code: CodeType) -> Source:
+        key = (id(code), frame.f_lasti)
+        known = self._sources.get(key)
+        if known is None:
+            file = code.co_filename
+            short = self._short.get(file)
+            if short is None:
+                short = self._short[file] = short_path(file)
+            known = self._sources[key] = (code, Source(short, frame.f_lineno or 0, code.co_name))
+        return known[1]

@@ -1,0 +1,269 @@
+"""Nests: the tensors inside whatever a model is given or gives, each with its path.
+
+A nest is any Python value: a container of this kind or that, an object that
+holds tensors in its attributes, a lone tensor, or nothing of the sort. Walking
+one reads plain data only: no property is evaluated, no iterator consumed, no
+module entered.
+"""
+
+import sys
+import types
+from collections import UserDict, UserList, deque
+from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, Set, ValuesView
+from enum import Enum
+from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
+
+import torch
+
+__all__ = ["children", "containers", "result_leaves", "tensor_leaves"]
+
+_Children: TypeAlias = Iterable[tuple[Any, Any]]
+_Opener: TypeAlias = Callable[[Any], _Children]
+
+# Classes of the standard library that carry the user's data; every other one
+# (loggers, locks, paths, queues) holds no tensor worth a walk through its insides.
+_DATA_CLASSES = frozenset({("types", "SimpleNamespace"), ("argparse", "Namespace")})
+
+# Keys that print the same in every process.
+_PLAIN_KEYS = (str, int, float, bool, bytes, type(None), torch.dtype, torch.device)
+
+
+def tensor_leaves(nest: Any, name: str) -> list[tuple[str, torch.Tensor]]:
+    """Give every tensor inside a nest, with its dotted path, in the nest's order.
+
+    Mappings are walked by key, named tuples by field, other tuples, lists, deques,
+    sets and dictionary views by index, slices by their three ends, and any other
+    object by its attributes. Left alone: modules, functions, classes, iterators,
+    numpy arrays, and objects of the standard library. A tensor that stands in
+    several places is given for each. A container met again is walked again only if
+    it holds no other container, so a cycle ends and a shared nest costs no more
+    than its size.
+
+    Args:
+        nest: Anything.
+        name: The path of the nest itself (`past_key_values`); empty for none.
+    Returns:
+        Pairs of path (`past_key_values.layers.0.keys`) and tensor.
+    """
+    if isinstance(nest, torch.Tensor):
+        return [(name, nest)]
+    opener = _opener_of(type(nest))
+    return _walk(nest, name, opener)[0] if opener else []
+
+
+def result_leaves(result: Any) -> list[tuple[str, torch.Tensor]]:
+    """Give every tensor of a model's result, named as its user would name it.
+
+    Args:
+        result: What the model gave back.
+    Returns:
+        Pairs of path and tensor: `out` for a lone tensor, `out.0`, `out.1` for a
+        tuple or list, and `logits`, `past.0` for a mapping, a named tuple, a data
+        class or any other object.
+    """
+    if isinstance(result, torch.Tensor):
+        return [("out", result)]
+    opener = _opener_of(type(result))
+    if not opener:
+        return []
+    named = all(type(key) is str and key for key, _ in opener(result))
+    return _walk(result, "" if named else "out", opener)[0]
+
+
+def containers(nest: Any) -> list[Any]:
+    """Give every container and object that `tensor_leaves` walks through, outermost first."""
+    opener = None if isinstance(nest, torch.Tensor) else _opener_of(type(nest))
+    return [entry[0] for entry in _walk(nest, "", opener)[1].values()] if opener else []
+
+
+def children(container: Any) -> _Children:
+    """Give what a container or object holds, with keys; nothing for what is not walked."""
+    opener = None if isinstance(container, torch.Tensor) else _opener_of(type(container))
+    return opener(container) if opener else ()
+
+
+class _Frame:
+    """One container that is being walked; the stack of them replaces recursion."""
+
+    __slots__ = ("container", "flat", "items", "key", "outer", "path", "position")
+
+    def __init__(self, container: Any, items: _Children, outer: "_Frame | None", key: str) -> None:
+        self.container = container
+        self.items = iter(items)
+        self.outer = outer
+        self.key = key
+        self.path: str | None = None
+        self.position = 0
+        self.flat = True
+
+
+def _walk(
+    nest: Any, name: str, opener: _Opener
+) -> tuple[list[tuple[str, torch.Tensor]], dict[int, tuple[Any, bool]]]:
+    """Walk a container; give its leaves, and by id the containers and whether each is flat."""
+    leaves: list[tuple[str, torch.Tensor]] = []
+    entered: dict[int, tuple[Any, bool]] = {id(nest): (nest, False)}
+    frame: _Frame | None = _Frame(nest, opener(nest), None, name)
+    while frame:
+        deeper = None
+        for key, child in frame.items:
+            frame.position += 1
+            if isinstance(child, torch.Tensor):
+                path = frame.path
+                if path is None:
+                    path = frame.path = _path_of(frame)
+                step = key if type(key) is str else _key_text(key, frame.position - 1)
+                leaves.append((f"{path}.{step}" if path else step, child))
+                continue
+            kind = type(child)
+            open_child = _OPENERS[kind] if kind in _OPENERS else _opener_of(kind)
+            if open_child is None:
+                continue
+            frame.flat = False
+            met = entered.get(id(child))
+            if met and not met[1]:
+                continue
+            entered[id(child)] = (child, False)
+            step = key if type(key) is str else _key_text(key, frame.position - 1)
+            deeper = _Frame(child, open_child(child), frame, step)
+            break
+        if deeper is None:
+            entered[id(frame.container)] = (frame.container, frame.flat)
+            frame = frame.outer
+        else:
+            frame = deeper
+    return leaves, entered
+
+
+def _path_of(frame: _Frame) -> str:
+    steps = []
+    at: _Frame | None = frame
+    while at:
+        if at.path is not None:
+            steps.append(at.path)
+            break
+        steps.append(at.key)
+        at = at.outer
+    return ".".join(step for step in reversed(steps) if step)
+
+
+def _key_text(key: Any, position: int) -> str:
+    """Give a key's text in a path; its position where the text would differ by process."""
+    if isinstance(key, Enum):
+        return key.name
+    if isinstance(key, _PLAIN_KEYS):
+        return str(key)
+    if isinstance(key, tuple) and all(isinstance(part, _PLAIN_KEYS) for part in key):
+        return ",".join(map(str, key))
+    return str(position)
+
+
+def _open_mapping(mapping: Any) -> _Children:
+    """Give a foreign mapping's items, or its attributes where it cannot list them."""
+    try:
+        return list(mapping.items())
+    except Exception:
+        return _open_object(mapping)
+
+
+def _open_named_tuple(record: Any) -> _Children:
+    return zip(record._fields, record, strict=False)
+
+
+def _open_struct_sequence(record: Any) -> _Children:
+    return zip(type(record).__match_args__, record, strict=False)
+
+
+def _open_slice(ends: slice) -> _Children:
+    return (("start", ends.start), ("stop", ends.stop), ("step", ends.step))
+
+
+def _open_object(thing: Any) -> _Children:
+    """Give an object's own attributes, those of `__dict__` and then those of `__slots__`."""
+    pairs: list[tuple[Any, Any]] = []
+    if type(thing).__dictoffset__:
+        pairs.extend(object.__getattribute__(thing, "__dict__").items())
+    for name, slot in slots_of(type(thing)):
+        try:
+            pairs.append((name, slot.__get__(thing)))
+        except AttributeError:  # A slot that was never filled.
+            continue
+    return pairs
+
+
+def slots_of(cls: type) -> list[tuple[str, types.MemberDescriptorType]]:
+    """Give the slots that a class and those above it declare, by name, in their order."""
+    slots = []
+    for base in reversed(cls.__mro__):
+        declared = vars(base).get("__slots__")
+        if declared is None:
+            continue
+        order = [declared] if isinstance(declared, str) else list(declared)
+        members = {
+            name: member
+            for name, member in vars(base).items()
+            if isinstance(member, types.MemberDescriptorType)
+        }
+        # A private slot's member carries the mangled name, `_Class__name`.
+        names = [f"_{base.__name__.lstrip('_')}{name}" for name in order]
+        chosen = [long if long in members else name for long, name in zip(names, order, strict=True)]
+        slots += [(name, members[name]) for name in dict.fromkeys((*chosen, *members)) if name in members]
+    return slots
+
+
+_SKIPPED = (
+    torch.nn.Module,
+    torch.Size,
+    torch.SymInt,
+    torch.SymFloat,
+    torch.SymBool,
+    Enum,
+    type,
+    str,
+    bytes,
+    int,
+    float,
+    complex,
+    BaseException,
+    types.ModuleType,
+)
+_BY_INDEX = (list, tuple, deque, UserList, Set, ValuesView, KeysView, ItemsView)
+
+# By class, how its instances are opened: None where they are no containers. The
+# first holds the classes that live for ever, so that the usual lookup is a plain one.
+_OPENERS: dict[type, _Opener | None] = {
+    dict: dict.items,
+    list: enumerate,
+    tuple: enumerate,
+    slice: _open_slice,
+    **dict.fromkeys((int, float, bool, str, bytes, complex, type(None), type(...))),
+    **dict.fromkeys((torch.Size, torch.dtype, torch.device, types.FunctionType, range)),
+}
+_MORE_OPENERS: WeakKeyDictionary[type, _Opener | None] = WeakKeyDictionary()
+
+
+def _opener_of(cls: type) -> _Opener | None:
+    """Give the function that opens the instances of a class; None where there is nothing inside."""
+    if cls in _OPENERS:
+        return _OPENERS[cls]
+    if cls not in _MORE_OPENERS:
+        _MORE_OPENERS[cls] = _find_opener(cls)
+    return _MORE_OPENERS[cls]
+
+
+def _find_opener(cls: type) -> _Opener | None:
+    if issubclass(cls, _SKIPPED) or cls.__module__.partition(".")[0] == "numpy":
+        return None
+    if issubclass(cls, dict | UserDict) or issubclass(cls, Mapping):
+        return _open_mapping
+    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        return _open_named_tuple
+    if issubclass(cls, tuple) and hasattr(cls, "n_sequence_fields"):
+        return _open_struct_sequence
+    if issubclass(cls, _BY_INDEX):
+        return enumerate
+    standard = cls.__module__.partition(".")[0] in sys.stdlib_module_names
+    if standard and (cls.__module__, cls.__qualname__) not in _DATA_CLASSES:
+        return None
+    return _open_object if cls.__dictoffset__ or slots_of(cls) else None

@@ -1,0 +1,134 @@
+"""What torch calls its operations, and what they write into.
+
+Names as the user wrote them (`linear`, `add`, `setitem`), and from the schemas
+of the ATen kernels the arguments that each one mutates.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["READS", "KernelFacts", "kernel_facts", "operation_name"]
+
+READS = frozenset(
+    {
+        "bool",
+        "complex",
+        "float",
+        "index",
+        "int",
+        "is_nonzero",
+        "item",
+        "numpy",
+        "tolist",
+        "array",
+        "equal",
+        "allclose",
+    }
+)
+"""Operations that hand the content of a tensor to Python."""
+
+# Schemas that do not tell what the kernel writes: by name, the positions that are
+# written, and the position of the flag that says whether they are (None: always).
+# Source: aten/src/ATen/native/native_functions.yaml and native/Normalization.cpp.
+_SILENT_WRITES: dict[str, tuple[tuple[int, ...], int | None]] = {
+    "aten::native_batch_norm": ((3, 4), 5),
+    "aten::cudnn_batch_norm": ((3, 4), 5),
+    "aten::miopen_batch_norm": ((3, 4), 5),
+    "aten::batch_norm_update_stats": ((1, 2), None),
+    "aten::batch_norm_gather_stats": ((3, 4), None),
+    "aten::batch_norm_gather_stats_with_counts": ((3, 4), None),
+}
+
+
+class KernelFacts:
+    """What the schema of one kernel tells.
+
+    Attributes:
+        name: The name with its namespace (`aten::addmm`).
+        label: The name without namespace and overload (`addmm`).
+        writes: Position and name of each argument that it mutates.
+        flag: The position of the argument that says whether it writes; None: it does.
+        out: The names among `writes` that it only fills (`out`), and does not read.
+    """
+
+    __slots__ = ("flag", "label", "name", "out", "writes")
+
+    def __init__(self, kernel: Any) -> None:
+        schema = getattr(kernel, "_schema", None)
+        name = schema.name if schema is not None else _higher_order_name(kernel)
+        self.name: str = name
+        self.label = name.rpartition("::")[2]
+        self.writes: tuple[tuple[int, str], ...] = ()
+        self.out: frozenset[str] = frozenset()
+        self.flag: int | None = None
+        if schema is None:
+            return
+        arguments = schema.arguments
+        written = [
+            (position, argument)
+            for position, argument in enumerate(arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        ]
+        self.writes = tuple((position, argument.name) for position, argument in written)
+        self.out = frozenset(argument.name for _, argument in written if argument.is_out)
+        silent = _SILENT_WRITES.get(name)
+        if silent and not self.writes:
+            positions, self.flag = silent
+            self.writes = tuple((position, arguments[position].name) for position in positions)
+
+
+def _higher_order_name(kernel: Any) -> str:
+    name = kernel.name() if callable(getattr(kernel, "name", None)) else str(kernel)
+    return f"higher_order::{name}"
+
+
+_KERNELS: dict[Any, KernelFacts] = {}
+
+
+def kernel_facts(kernel: Any) -> KernelFacts:
+    """Give the facts of a kernel, read from its schema the first time."""
+    facts = _KERNELS.get(kernel)
+    if facts is None:
+        facts = _KERNELS[kernel] = KernelFacts(kernel)
+    return facts
+
+
+def operation_name(function: Callable[..., Any]) -> str:
+    """Give the name of a torch function as its user writes it.
+
+    `torch.nn.functional.linear` is `linear`, `Tensor.__add__` is `add`, `x[i] = v` is
+    `setitem`, the getter of `Tensor.T` is `T`; in-place ones keep their `_` (`add_`).
+    """
+    name = getattr(function, "__name__", None)
+    if name == "__get__":
+        name = getattr(getattr(function, "__self__", None), "__name__", name)
+    if name is None:
+        name = _overload_name(function)
+    elif "." in name:
+        name = _overload_name(function)
+    if name.startswith("__") and name.endswith("__") and len(name) > 4:
+        name = name[2:-2]
+        if name[0] == "i" and name[1:] in _IN_PLACE:
+            return f"{name[1:]}_"
+        if name[0] == "r" and name[1:] in _REFLECTED:
+            return name[1:]
+        return name
+    return name.lstrip("_") or name
+
+
+_IN_PLACE = frozenset(
+    "add sub mul truediv floordiv mod pow and or xor lshift rshift div matmul".split()
+)
+_REFLECTED = _IN_PLACE
+
+
+def _overload_name(function: Any) -> str:
+    """Give the name of an operator handed over as such (`torch.ops.aten.relu.default`)."""
+    schema = getattr(function, "_schema", None)
+    if schema is not None:
+        return str(schema.name).rpartition("::")[2]
+    named = getattr(function, "_qualified_op_name", None) or getattr(function, "_name", None)
+    if isinstance(named, str):
+        return named.rpartition("::")[2].partition(".")[0]
+    name = getattr(function, "__name__", None) or type(function).__name__
+    return name.partition(".")[0]

@@ -1,0 +1,175 @@
+"""Which module and which tensor has which name, as `named_modules()` tells.
+
+The names come from the module tree, never from the order of calls, so a module
+and the parameters it owns always stand at the same place.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import torch
+
+from tbscope.scopes import Scope
+
+__all__ = ["ModulePlace", "Registry", "TensorPlace"]
+
+
+class ModulePlace:
+    """A module at its place in the tree.
+
+    Attributes:
+        module: The module itself, held so that its identity stays its own.
+        qualified_name: As in `named_modules()`; None where no module registers it.
+        attribute: The name under which its parent holds it; None for a root.
+        parent: The place of the module that holds it; None for a root.
+        label: The name of its class.
+        first_scope: The scope of its first call, or the container scope that stands for
+            it; None before either.
+        frames: Its calls that run now, innermost last.
+    """
+
+    __slots__ = (
+        "attribute",
+        "first_scope",
+        "frames",
+        "label",
+        "module",
+        "parent",
+        "qualified_name",
+    )
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        *,
+        qualified_name: str | None,
+        attribute: str | None,
+        parent: "ModulePlace | None",
+    ) -> None:
+        self.module = module
+        self.qualified_name = qualified_name
+        self.attribute = attribute
+        self.parent = parent
+        self.label = class_label(module)
+        self.first_scope: Scope | None = None
+        self.frames: list[Any] = []
+
+
+class TensorPlace:
+    """A parameter or buffer at its place: whose it is and under which attribute."""
+
+    __slots__ = ("attribute", "kind", "owner", "tensor")
+
+    def __init__(
+        self,
+        tensor: torch.Tensor,
+        *,
+        owner: ModulePlace,
+        attribute: str,
+        kind: Literal["parameter", "buffer"],
+    ) -> None:
+        self.tensor = tensor
+        self.owner = owner
+        self.attribute = attribute
+        self.kind = kind
+
+    @property
+    def qualified_name(self) -> str:
+        """The name in `named_parameters()` or `named_buffers()` (`layer1.0.weight`)."""
+        prefix = self.owner.qualified_name
+        return f"{prefix}.{self.attribute}" if prefix else self.attribute
+
+
+def class_label(module: torch.nn.Module) -> str:
+    """Give the class name that a scope shows; a scripted module's is that of its source."""
+    original = getattr(module, "original_name", None)
+    if isinstance(original, str) and isinstance(module, torch.jit.ScriptModule):
+        return original
+    return type(module).__name__
+
+
+class Registry:
+    """The places of all modules and tensors that are known by name."""
+
+    def __init__(self) -> None:
+        self._modules: dict[int, ModulePlace] = {}
+        self._tensors: dict[int, TensorPlace] = {}
+
+    def add_root(
+        self,
+        module: torch.nn.Module,
+        *,
+        qualified_name: str = "",
+        attribute: str | None = None,
+        parent: ModulePlace | None = None,
+    ) -> ModulePlace:
+        """Register a module and everything below it.
+
+        Args:
+            module: The module; one that is known already keeps its place.
+            qualified_name: The name of the module itself; its children stand below it.
+            attribute: What its scope shows in brackets.
+            parent: The place that holds it; None for a root.
+        Returns:
+            The place of the module.
+        """
+        known = self._modules.get(id(module))
+        if known is not None:
+            return known
+        root = ModulePlace(
+            module, qualified_name=qualified_name, attribute=attribute, parent=parent
+        )
+        # Depth first and in order, as named_modules() goes, without its recursion.
+        pending = [root]
+        while pending:
+            place = pending.pop()
+            if id(place.module) in self._modules:
+                continue
+            self._modules[id(place.module)] = place
+            self._add_tensors(place)
+            prefix = f"{place.qualified_name}." if place.qualified_name else ""
+            children = [
+                ModulePlace(child, qualified_name=prefix + name, attribute=name, parent=place)
+                for name, child in place.module._modules.items()
+                if child is not None and id(child) not in self._modules
+            ]
+            pending.extend(reversed(children))
+        return root
+
+    def _add_tensors(self, place: ModulePlace) -> None:
+        tensors = self._tensors
+        module = place.module
+        for name, parameter in module._parameters.items():
+            if parameter is not None and id(parameter) not in tensors:
+                tensors[id(parameter)] = TensorPlace(
+                    parameter, owner=place, attribute=name, kind="parameter"
+                )
+        for name, buffer in module._buffers.items():
+            if buffer is not None and id(buffer) not in tensors:
+                tensors[id(buffer)] = TensorPlace(
+                    buffer, owner=place, attribute=name, kind="buffer"
+                )
+
+    def module(self, module: torch.nn.Module) -> ModulePlace | None:
+        """Give the place of a module; None where it is not registered."""
+        return self._modules.get(id(module))
+
+    def tensor(self, tensor: torch.Tensor) -> TensorPlace | None:
+        """Give the place of a parameter or buffer; None where it is neither."""
+        return self._tensors.get(id(tensor))
+
+    def refresh(self, place: ModulePlace) -> None:
+        """Register what a module holds only since it ran (lazy modules, late children)."""
+        self._add_tensors(place)
+        prefix = f"{place.qualified_name}." if place.qualified_name else ""
+        for name, child in place.module._modules.items():
+            if child is not None:
+                self.add_root(child, qualified_name=prefix + name, attribute=name, parent=place)
+
+    def modules(self) -> Iterator[torch.nn.Module]:
+        """Give every registered module, parents first."""
+        return (place.module for place in self._modules.values())
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Give every registered parameter and buffer, in the order of the tree."""
+        return (place.tensor for place in self._tensors.values())

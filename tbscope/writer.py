@@ -1,0 +1,176 @@
+"""Models into event files: a SummaryWriter whose `add_graph` draws any model.
+
+The pipeline joined: trace, convert, write. Whatever can fail comes before the first
+byte, so a failure leaves the log directory as it was.
+"""
+
+import os
+import threading
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import torch.utils.tensorboard
+from torch.utils.tensorboard.writer import FileWriter
+
+from tbscope.errors import ArgumentError
+from tbscope.graph import Graph
+from tbscope.pipeline import Leaves, Style, to_graph_def
+from tbscope.records import speed_up
+from tbscope.sinks import check_writer, open_sink, write_graph_event
+from tbscope.sources.eager import trace
+
+__all__ = ["SummaryWriter", "add_graph"]
+
+
+def add_graph(
+    writer: object,
+    model: Any,
+    input_to_model: Any = None,
+    verbose: bool = False,
+    use_strict_trace: bool = True,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    training: bool | None = False,
+    grad: bool = False,
+    style: Style = "tf",
+    leaves: Leaves = "node",
+) -> Graph:
+    """Draw a model in TensorBoard's Graphs dashboard, through any writer.
+
+    The model runs once. What it holds is afterwards as before, and when this returns,
+    the graph is on disk.
+
+    Args:
+        writer: A `SummaryWriter` of torch, tensorboardX or tbscope, a file writer of
+            theirs or of TensorBoard, a logger of Lightning or its `experiment`, or a
+            tracker of Accelerate.
+        model: A module or another callable; or a `Graph` that is already made.
+        input_to_model: A tensor is one argument; a tuple or list, the positional
+            arguments; a mapping from parameters of forward, keyword arguments. None
+            where forward needs none, or where the model has inputs of its own to show
+            (`example_input_array`, `dummy_inputs`).
+        verbose: Whether the graph is printed, too.
+        use_strict_trace: Taken because torch's takes it; there is nothing left to relax.
+        kwargs: Further keyword arguments of forward.
+        training: Whether the model runs in training mode; None for the mode it is in.
+        grad: Whether gradients are recorded while it runs.
+        style: How names are made of scopes: "tf" (`Net/layer1/0`), "torch"
+            (`Net/Sequential[layer1]/Linear[0]`), or a function of a `Scope`.
+        leaves: "node" draws a module of one operation as one node, "box" as a box.
+    Returns:
+        The graph that was drawn.
+    Raises:
+        WriterError: The writer offers no way to write an event.
+        InputError: The inputs do not fit forward.
+        ArgumentError: Inputs are given with a `Graph`.
+        TraceError: The model raised.
+    """
+    check_writer(writer)
+    if not isinstance(model, Graph):
+        graph = trace(model, input_to_model, kwargs=kwargs, training=training, grad=grad)
+    elif input_to_model is None and kwargs is None:
+        graph = model
+    else:
+        raise ArgumentError(
+            f"inputs are given with the graph of {model.name}",
+            why="a graph has run already and takes no inputs",
+            fix="add_graph(writer, graph), or give the model in place of its graph",
+        )
+    graph_def = to_graph_def(graph, style=style, leaves=leaves)
+    event_bytes = graph_def.SerializeToString(deterministic=True)
+    if verbose:
+        print(graph)  # noqa: T201  As torch's does.
+    sink = open_sink(writer)
+    if sink is not None:
+        write_graph_event(sink, event_bytes)
+    return graph
+
+
+class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
+    """torch's SummaryWriter, with an `add_graph` that draws any model.
+
+    It takes the same arguments and writes the same files. Beyond that, it closes itself
+    when it is dropped and when the interpreter exits, and in a forked process it writes
+    a file of its own.
+    """
+
+    _closer: weakref.finalize[[FileWriter, int], "SummaryWriter"] | None = None
+    _process_id = -1
+
+    def add_graph(
+        self,
+        model: Any,
+        input_to_model: Any = None,
+        verbose: bool = False,
+        use_strict_trace: bool = True,
+        *,
+        kwargs: Mapping[str, Any] | None = None,
+        training: bool | None = False,
+        grad: bool = False,
+        style: Style = "tf",
+        leaves: Leaves = "node",
+    ) -> Graph:
+        """Draw a model in TensorBoard's Graphs dashboard.
+
+        Arguments, result and errors are those of `tbscope.add_graph`.
+        """
+        return add_graph(
+            self,
+            model,
+            input_to_model,
+            verbose,
+            use_strict_trace,
+            kwargs=kwargs,
+            training=training,
+            grad=grad,
+            style=style,
+            leaves=leaves,
+        )
+
+    def flush(self) -> None:
+        """Write to disk all that was added so far."""
+        self._leave_file_of_parent()
+        super().flush()
+
+    def close(self) -> None:
+        """Write to disk all that was added so far, and close the file.
+
+        What is added later goes to a new file.
+        """
+        self._leave_file_of_parent()
+        super().close()
+        self._forget_file()
+
+    def _get_file_writer(self) -> FileWriter:
+        self._leave_file_of_parent()
+        before = self.file_writer
+        file_writer: FileWriter = super()._get_file_writer()
+        if file_writer is not before:
+            speed_up(file_writer)
+            self._process_id = os.getpid()
+            self._closer = weakref.finalize(self, _close, file_writer, self._process_id)
+        return file_writer
+
+    def _leave_file_of_parent(self) -> None:
+        """Let go, in a forked process, of the file that the parent writes."""
+        if self.file_writer is not None and self._process_id != os.getpid():
+            self.file_writer = self.all_writers = None
+            self._forget_file()
+
+    def _forget_file(self) -> None:
+        if self._closer is not None:
+            self._closer.detach()
+            self._closer = None
+
+
+def _close(file_writer: FileWriter, process_id: int) -> None:
+    """Close the file of a writer that is gone, in the process that opened it."""
+    if os.getpid() != process_id:
+        return
+    if threading.current_thread() is threading.main_thread():
+        file_writer.close()
+    else:
+        # Garbage may be collected in the very thread that writes this file, and closing
+        # waits for that thread.
+        threading.Thread(target=file_writer.close).start()

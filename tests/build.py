@@ -1,0 +1,156 @@
+"""Graphs made by hand, for tests that need no torch.
+
+A linear layer and an activation:
+
+    build = GraphBuilder("Net")
+    build.call("Net")
+    x = build.input("x", (1, 2))
+    y = build.linear("Net/Linear[fc]", x, 3)
+    z = build.op("relu", y, scope=build.call("Net/ReLU[act]"))
+    build.output("out", z)
+    build.graph
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from tbscope.graph import Argument, Call, Graph, Nest, Node, Output, Parameter, Shape, Value
+from tbscope.scopes import Scope, ScopeKind, ScopePart, parse_scope_path
+
+
+def values_in(nest: Nest) -> Iterator[Value]:
+    """Give the values of a nest from left to right."""
+    if isinstance(nest, Value):
+        yield nest
+    elif isinstance(nest, list | tuple | dict):
+        for entry in nest.values() if isinstance(nest, dict) else nest:
+            yield from values_in(entry)
+
+
+class GraphBuilder:
+    """Adds to `graph` what each method names, in the order of the calls."""
+
+    def __init__(self, name: str = "Net") -> None:
+        self.graph = Graph(name)
+        self._scopes: dict[tuple[ScopePart, ...], Scope] = {}
+        self._numbers = 0
+
+    def scope(self, path: str, kind: ScopeKind = "container") -> Scope:
+        """Give the scope of a printed path; what is missing above it becomes a container."""
+        parts = parse_scope_path(path)
+        scope: Scope | None = None
+        for depth in range(1, len(parts) + 1):
+            known = self._scopes.get(parts[:depth])
+            if known is None:
+                known = Scope(
+                    parts[depth - 1],
+                    parent=scope,
+                    kind=kind if depth == len(parts) else "container",
+                    qualified_name=".".join(part.attribute or "" for part in parts[1:depth]),
+                )
+                self._scopes[parts[:depth]] = known
+            scope = known
+        assert scope is not None, "an empty path is no scope"
+        return scope
+
+    def hand(self, path: str) -> Scope:
+        """Open a scope by hand."""
+        scope = self.scope(path, "hand")
+        scope.qualified_name = None
+        return scope
+
+    def call(self, path: str, *given: Nest, **facts: Any) -> Scope:
+        """Record the call of a module, given these arguments; `facts` are fields of Call."""
+        scope = self.scope(path, "module")
+        facts.setdefault("class_name", f"models.{scope.part.label}")
+        facts.setdefault("arguments", [Argument(None, nest) for nest in given])
+        facts.setdefault("qualified_name", scope.qualified_name)
+        self.graph.calls.append(Call(scope, **facts))
+        return scope
+
+    def returns(self, scope: Scope, results: Nest) -> None:
+        """Note what the call in this scope gave back."""
+        (call,) = (call for call in self.graph.calls if call.scope is scope)
+        call.results = results
+
+    def node(
+        self,
+        op: str,
+        *given: Nest,
+        outputs: tuple[Shape, ...] = (),
+        dtype: str = "float32",
+        device: str = "cpu",
+        options: dict[str, Nest] | None = None,
+        **fields: Any,
+    ) -> Node:
+        """Add a node with these arguments and one output per shape.
+
+        `options` are arguments by keyword, `fields` are further fields of Node.
+        """
+        arguments = [Argument(None, nest) for nest in given]
+        arguments += [Argument(name, nest) for name, nest in (options or {}).items()]
+        if "name" not in fields:
+            self._numbers += 1
+            fields["name"] = str(self._numbers)
+        node = Node(op=op, arguments=arguments, **fields)
+        node.inputs = [value for argument in arguments for value in values_in(argument.nest)]
+        node.outputs = [
+            Value(node, index, shape, dtype, device) for index, shape in enumerate(outputs)
+        ]
+        self.graph.nodes.append(node)
+        return node
+
+    def op(self, op: str, *given: Nest, shape: Shape | None = None, **fields: Any) -> Value:
+        """Add an operation with one output, of the first input's shape if none is given."""
+        if shape is None:
+            shape = next(iter(values_in(given))).shape or ()
+        return self.node(op, *given, outputs=(shape,), **fields).outputs[0]
+
+    def input(self, name: str, shape: Shape, **fields: Any) -> Value:
+        """Add an input of the model."""
+        node = self.node("input", name=name, kind="input", outputs=(shape,), **fields)
+        self.graph.inputs.append(node)
+        return node.outputs[0]
+
+    def parameter(self, name: str, shape: Shape, scope: Scope | None = None, **fields: Any) -> Value:
+        """Add a parameter that the module of a scope owns; `kind="buffer"` for a buffer."""
+        kind = fields.pop("kind", "parameter")
+        node = self.node(kind, name=name, kind=kind, scope=scope, outputs=(shape,), **fields)
+        return node.outputs[0]
+
+    def output(self, name: str, value: Value) -> None:
+        """Add an output of the model."""
+        self.graph.outputs.append(Output(name, value))
+
+    def linear(self, path: str, x: Value, width: int) -> Value:
+        """Add the call of a linear layer with its weight and bias."""
+        *batch, features = x.shape or ()
+        shapes: dict[str, Shape] = {"weight": (width, features), "bias": (width,)}
+        scope = self.call(
+            path,
+            x,
+            class_name="torch.nn.modules.linear.Linear",
+            hyperparameters={"in_features": features, "out_features": width, "bias": True},
+            parameters=tuple(
+                Parameter(name, "parameter", shape, "float32", 4 * width * len(shape), True)
+                for name, shape in shapes.items()
+            ),
+        )
+        owned = [
+            self.parameter(f"{scope.qualified_name}.{name}".lstrip("."), shape, scope)
+            for name, shape in shapes.items()
+        ]
+        y = self.op("linear", x, *owned, scope=scope, shape=(*batch, width))
+        self.returns(scope, y)
+        return y
+
+
+def chain(length: int) -> Graph:
+    """Give a graph of `length` linear layers, one after the other."""
+    build = GraphBuilder("Chain")
+    build.call("Chain")
+    value = build.input("x", (1, 2))
+    for index in range(length):
+        value = build.linear(f"Chain/Linear[{index}]", value, 2)
+    build.output("out", value)
+    return build.graph

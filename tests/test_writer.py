@@ -1,0 +1,341 @@
+"""Models into event files, read back by TensorBoard itself."""
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import types
+from pathlib import Path
+
+import pytest
+import tensorboardX
+import torch
+import torch.utils.tensorboard
+from google.protobuf import text_format
+from tensorboard.backend import application
+from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+from tensorboard.compat.proto.graph_pb2 import GraphDef
+from tensorboard.plugins import base_plugin
+from tensorboard.plugins.graph.graphs_plugin import GraphsPlugin
+from torch import nn
+from werkzeug.test import Client
+
+from tbscope.errors import ArgumentError, TraceError, WriterError
+from tbscope.pipeline import to_graph_def
+from tbscope.sources.eager import trace
+from tbscope.writer import SummaryWriter, add_graph
+
+ROOT = Path(__file__).parents[1]
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Linear(3, 4)
+        self.layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(2)])
+
+    def forward(self, x):
+        x = self.stem(x).relu()
+        for layer in self.layers:
+            x = x + layer(x)
+        return x
+
+
+class Broken(Net):
+    def forward(self, x):
+        raise ValueError("too bad", super().forward(x).shape)
+
+
+def an_input():
+    return torch.zeros(2, 3)
+
+
+def graph_events(directory):
+    paths = sorted(Path(directory).rglob("*tfevents*"))
+    events = [event for path in paths for event in LegacyEventFileLoader(str(path)).Load()]
+    return [event.graph_def for event in events if event.graph_def]
+
+
+def files_of(directory):
+    return {path: path.read_bytes() for path in Path(directory).rglob("*") if path.is_file()}
+
+
+def expected_bytes(graph, **options):
+    return to_graph_def(graph, **options).SerializeToString(deterministic=True)
+
+
+def run_script(code, *arguments, **environment):
+    """Run code in a process of its own, with `model` and `x` at hand."""
+    head = "import os, sys, torch, tbscope\nfrom torch import nn\n"
+    head += "model, x = nn.Sequential(nn.Linear(3, 4), nn.ReLU()), torch.zeros(2, 3)\n"
+    return subprocess.run(
+        [sys.executable, "-c", head + textwrap.dedent(code), *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_tensorboard_reads_the_graph_that_was_added(tmp_path):
+    with SummaryWriter(tmp_path) as writer:
+        graph = writer.add_graph(Net(), an_input())
+    reader = EventAccumulator(str(tmp_path)).Reload()
+    assert reader.Graph() == to_graph_def(graph)
+    assert "Net/layers/0" in {node.name for node in reader.Graph().node}
+
+
+def test_tensorboard_serves_the_graph_that_was_added(tmp_path):
+    with SummaryWriter(tmp_path / "run") as writer:
+        graph = writer.add_graph(Net(), an_input())
+    multiplexer = EventMultiplexer().AddRunsFromDirectory(str(tmp_path)).Reload()
+    provider = MultiplexerDataProvider(multiplexer, str(tmp_path))
+    plugin = GraphsPlugin(base_plugin.TBContext(data_provider=provider))
+    client = Client(application.TensorBoardWSGI([plugin], data_provider=provider))
+    (run,) = json.loads(client.get("/data/plugin/graphs/info").data).values()
+    assert run["run_graph"] is True
+    served = client.get("/data/plugin/graphs/graph?run=run&conceptual=false")
+    assert text_format.Parse(served.text, GraphDef()) == to_graph_def(graph)
+
+
+def test_the_positional_signature_is_that_of_torch():
+    theirs = list(inspect.signature(torch.utils.tensorboard.SummaryWriter.add_graph).parameters)
+    ours = inspect.signature(SummaryWriter.add_graph).parameters.values()
+    positional = [one for one in ours if one.kind is one.POSITIONAL_OR_KEYWORD]
+    assert [one.name for one in positional] == theirs
+    assert [one.default for one in positional[2:]] == [None, False, True]
+
+
+def test_code_that_calls_torchs_runs_unchanged(tmp_path, capsys):
+    with SummaryWriter(str(tmp_path), comment="x", flush_secs=30) as writer:
+        graph = writer.add_graph(Net(), an_input(), True, False)
+    assert capsys.readouterr().out == f"{graph}\n"
+
+
+def test_nothing_is_printed_unless_asked(tmp_path, capsys):
+    with SummaryWriter(tmp_path) as writer:
+        writer.add_graph(Net(), an_input())
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "writer_class", [torch.utils.tensorboard.SummaryWriter, tensorboardX.SummaryWriter]
+)
+def test_other_summary_writers_take_the_same_graph(tmp_path, writer_class):
+    writer = writer_class(str(tmp_path))
+    graph = add_graph(writer, Net(), an_input())
+    writer.close()
+    assert graph_events(tmp_path) == [expected_bytes(graph)]
+
+
+def test_options_reach_the_trace_and_the_conversion(tmp_path):
+    with SummaryWriter(tmp_path) as writer:
+        options = {"style": "torch", "leaves": "box"}
+        graph = writer.add_graph(Net(), kwargs={"x": an_input()}, training=True, **options)
+    assert graph.calls[0].training
+    assert graph_events(tmp_path) == [expected_bytes(graph, **options)]
+
+
+def test_a_graph_already_made_is_written_as_it_is(tmp_path):
+    graph = trace(Net(), an_input())
+    with SummaryWriter(tmp_path) as writer:
+        assert writer.add_graph(graph) is graph
+    assert graph_events(tmp_path) == [expected_bytes(graph)]
+
+
+@pytest.mark.parametrize("inputs", [{"input_to_model": torch.zeros(1)}, {"kwargs": {}}])
+def test_a_graph_takes_no_inputs(tmp_path, inputs):
+    graph = trace(Net(), an_input())
+    with SummaryWriter(tmp_path) as writer:
+        before = files_of(tmp_path)
+        with pytest.raises(ArgumentError) as raised:
+            writer.add_graph(graph, **inputs)
+        assert files_of(tmp_path) == before
+    assert str(raised.value) == (
+        "inputs are given with the graph of Net\n"
+        "  why: a graph has run already and takes no inputs\n"
+        "  fix: add_graph(writer, graph), or give the model in place of its graph"
+    )
+
+
+def test_scalars_and_a_graph_live_in_one_file(tmp_path):
+    with SummaryWriter(tmp_path) as writer:
+        for step in range(5):
+            writer.add_scalar("loss", 1 / (step + 1), step)
+        writer.add_graph(Net(), an_input())
+        writer.add_scalar("loss", 0.1, 5)
+    assert len(files_of(tmp_path)) == 1
+    reader = EventAccumulator(str(tmp_path)).Reload()
+    assert [event.step for event in reader.Scalars("loss")] == list(range(6))
+    assert reader.Graph().node
+
+
+def test_hyperparameters_are_written_as_torch_does(tmp_path):
+    with SummaryWriter(tmp_path) as writer:
+        writer.add_hparams({"lr": 0.1}, {"accuracy": 1.0}, run_name="trial")
+    assert EventAccumulator(str(tmp_path / "trial")).Reload().Scalars("accuracy")
+
+
+def test_a_model_that_raises_leaves_the_log_directory_as_it_was(tmp_path):
+    with SummaryWriter(tmp_path) as writer:
+        writer.add_scalar("loss", 1.0)
+        writer.flush()
+        before = files_of(tmp_path)
+        with pytest.raises(TraceError):
+            writer.add_graph(Broken(), an_input())
+        writer.flush()
+        assert files_of(tmp_path) == before
+
+
+def test_a_model_that_raises_opens_no_file_for_a_closed_writer(tmp_path):
+    writer = SummaryWriter(tmp_path)
+    writer.close()
+    before = files_of(tmp_path)
+    with pytest.raises(TraceError):
+        writer.add_graph(Broken(), an_input())
+    assert files_of(tmp_path) == before
+
+
+def test_a_model_that_raises_does_not_wake_a_logger(tmp_path):
+    class Logger:
+        experiment = property(lambda _self: SummaryWriter(tmp_path / "log"))
+
+    with pytest.raises(TraceError):
+        add_graph(Logger(), Broken(), an_input())
+    assert not (tmp_path / "log").exists()
+
+
+def test_an_object_that_is_no_writer_is_refused_before_the_model_runs():
+    with pytest.raises(WriterError, match=r"^cannot write a graph to 'runs/x'\n"):
+        add_graph("runs/x", Broken(), an_input())
+
+
+def test_a_stand_in_for_a_writer_gives_the_graph_and_no_file(tmp_path):
+    writer = tensorboardX.SummaryWriter(str(tmp_path / "log"), write_to_disk=False)
+    assert add_graph(writer, Net(), an_input()).calls
+    writer.close()
+    assert not (tmp_path / "log").exists()
+
+
+def test_the_graph_is_on_disk_when_add_graph_returns(tmp_path):
+    writer = SummaryWriter(tmp_path, max_queue=100, flush_secs=1000)
+    graph = writer.add_graph(Net(), an_input())
+    assert graph_events(tmp_path) == [expected_bytes(graph)]
+    writer.close()
+
+
+def test_after_close_a_graph_goes_into_a_new_file(tmp_path):
+    writer = SummaryWriter(tmp_path)
+    writer.close()
+    writer.close()
+    writer.flush()
+    assert len(files_of(tmp_path)) == 1
+    writer.add_graph(Net(), an_input())
+    writer.close()
+    assert len(files_of(tmp_path)) == 2
+    assert len(graph_events(tmp_path)) == 1
+
+
+def test_a_writer_that_is_dropped_closes_its_file(tmp_path):
+    threads = threading.active_count()
+    writer = SummaryWriter(tmp_path, max_queue=100, flush_secs=1000)
+    for step in range(50):
+        writer.add_scalar("loss", 1.0, step)
+    del writer
+    assert threading.active_count() == threads
+    assert len(EventAccumulator(str(tmp_path)).Reload().Scalars("loss")) == 50
+
+
+def test_a_writer_in_a_circle_is_closed_by_any_thread(tmp_path):
+    holder = types.SimpleNamespace(writer=SummaryWriter(tmp_path))
+    holder.writer.owner = holder
+    holder.writer.add_scalar("loss", 1.0)
+    del holder
+    collecting = threading.Thread(target=__import__("gc").collect)
+    collecting.start()
+    collecting.join()
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    assert EventAccumulator(str(tmp_path)).Reload().Scalars("loss")
+
+
+@pytest.mark.parametrize(
+    "module", ["tbscope", "torch.utils.tensorboard", "tensorboardX"], ids=lambda name: name
+)
+def test_without_close_the_graph_is_on_disk_at_exit(tmp_path, module):
+    code = f"""
+    import {module}
+    writer = {module}.SummaryWriter(sys.argv[1], flush_secs=1000)
+    tbscope.add_graph(writer, model, x)
+    """
+    run_script(code, tmp_path)
+    assert graph_events(tmp_path) == [
+        expected_bytes(trace(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), an_input()))
+    ]
+
+
+def test_without_close_all_scalars_are_on_disk_at_exit(tmp_path):
+    code = """
+    writer = tbscope.SummaryWriter(sys.argv[1], max_queue=1000, flush_secs=1000)
+    for step in range(200):
+        writer.add_scalar("loss", 1.0, step)
+    """
+    run_script(code, tmp_path)
+    assert len(EventAccumulator(str(tmp_path)).Reload().Scalars("loss")) == 200
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_process_writes_a_file_of_its_own(tmp_path):
+    code = """
+    writer = tbscope.SummaryWriter(sys.argv[1], max_queue=100, flush_secs=1000)
+    writer.add_graph(model, x)
+    child = os.fork()
+    writer.add_scalar("who", child > 0)
+    if child:
+        assert os.waitpid(child, 0)[1] == 0
+    else:
+        writer.add_graph(model, x)
+    """
+    run_script(code, tmp_path)
+    parents, childs = sorted(
+        (EventAccumulator(str(path)).Reload() for path in files_of(tmp_path)),
+        key=lambda reader: -reader.Scalars("who")[0].value,
+    )
+    assert [event.value for event in parents.Scalars("who")] == [1.0]
+    assert [event.value for event in childs.Scalars("who")] == [0.0]
+    assert parents.Graph() == childs.Graph()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.parametrize("ending", ["sys.exit()", "writer.close()", "writer.flush()", "del writer"])
+def test_a_forked_process_leaves_the_file_of_its_parent_alone(tmp_path, ending):
+    code = f"""
+    writer = tbscope.SummaryWriter(sys.argv[1], max_queue=100, flush_secs=1000)
+    for step in range(50):
+        writer.add_scalar("loss", 1.0, step)
+    if not os.fork():
+        {ending}
+        sys.exit()
+    assert os.wait()[1] == 0
+    writer.add_graph(model, x)
+    """
+    run_script(code, tmp_path)
+    (path,) = files_of(tmp_path)
+    reader = EventAccumulator(str(path)).Reload()
+    assert [event.step for event in reader.Scalars("loss")] == list(range(50))
+    assert reader.Graph().node
+
+
+def test_two_processes_write_the_same_bytes(tmp_path):
+    code = "tbscope.SummaryWriter(sys.argv[1]).add_graph(model, x)"
+    for seed in ("1", "2"):
+        run_script(code, tmp_path / seed, PYTHONHASHSEED=seed)
+    first, second = graph_events(tmp_path)
+    assert first == second

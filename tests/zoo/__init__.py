@@ -1,0 +1,1 @@
+"""Every architecture of `transformers`, drawn and compared with oracles."""

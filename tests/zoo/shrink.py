@@ -1,0 +1,355 @@
+"""Makes a model's configuration small, by the names and the ratios of its fields.
+
+No architecture is known here by name. A field has a *role* (a number of layers, a
+width, a token id, …), told by its name; the role tells what becomes of its value. The
+same rules for all sub-configurations keep what must fit together fitting.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["PLANS", "Plan", "shrink"]
+
+VOCABULARY = 256
+"""Entries of a shrunk vocabulary."""
+
+SPECIAL_IDS = 160
+"""Where the ids of special tokens begin in a shrunk vocabulary."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One way to make a configuration small.
+
+    Attributes:
+        scale: Widths are divided by it; None sets each width by its role instead, so that
+            sub-configurations whose defaults do not fit together do.
+        grid: Patches along a side of an image; None keeps the image's size.
+        layers: How many layers of each stack are kept, where all are of one kind.
+        heads: How attention heads are divided.
+    """
+
+    scale: int | None = 16
+    grid: int | None = 4
+    layers: int = 2
+    heads: int = 1
+
+
+PLANS = (
+    Plan(),
+    Plan(scale=None),
+    Plan(scale=8),
+    Plan(scale=64, heads=8),
+    Plan(scale=4),
+    Plan(scale=16, grid=8),
+    Plan(scale=None, grid=8),
+    Plan(scale=32, heads=4),
+    Plan(scale=8, grid=None),
+    Plan(scale=2),
+    Plan(scale=8, grid=16),
+    Plan(scale=1, grid=None),
+)
+"""The plans in the order in which they are tried; the first that gives a running model wins."""
+
+# What a field is, by its name. The first that matches tells.
+ROLES = tuple(
+    (role, re.compile(pattern))
+    for role, pattern in (
+        ("keep", r"^(num_labels|pad_token_id|_?out_features|stage_names|seed)$"),
+        ("keep", r"(num_channels|(in|input|audio|stem|mask_input)_chan(nel)?s)$|^(channels|scale)$"),
+        ("keep", r"kernel|stride|dilation|padding|_factor|ratio|rate|temporal|tubelet|conv_dim"),
+        ("keep", r"merge|shuffle|feat_extract|time_step|prob$|_type|mult|reduction|compress"),
+        ("vocab", r"vocab(_size)?(_base)?$|vocab_size|num_embeddings$|group_vocab$|num_hash_buckets"),
+        ("codes", r"^codebook_size$|codevectors_per_group"),
+        ("token", r"(_tokens?|_lang|_unk|_mask|_pad|_bos|_eos)_(id|index|ids|idx)$|token_(id|index)$"),
+        ("token", r"^(pad|bos|eos|unk|mask|sep|cls)_(index|id)$|_(token|id)_ids?$|token_ids$"),
+        ("period", r"period$|pattern$|_frequency$|_interval$|layer_step$|layer_group_size|sparse_step"),
+        ("period", r"every_n_layers|layers_per_attn_res_block"),
+        ("offset", r"layer_offset$"),
+        ("layer_index", r"(layer|block|attn|out|visual|attention)_(index|indices|indexes|idxs?|ids?)$"),
+        ("layer_index", r"^_?(out_indices|fullatt_block_indexes|window_block_indices)$|insert_layer"),
+        ("layer_index", r"^(conditional_layer|extract_layers|vision_feature_layer|max_window_layers)$"),
+        ("layer_index", r"^(mlp_only_layers|moe_layers|kv_source_layers|rope_scaling_layers)$"),
+        ("layer_index", r"^(global_attention_blocks|subsample_layers|feature_layer)$"),
+        ("few", r"^(first_k_dense_replace|num_dense_layers|moe_layer_start_index)$|kv_shared_layers"),
+        ("layers", r"(^|_)(n_|num_)?(hidden_)?layers?$|^(encoder|decoder)_layers$|_layers$|^depth$"),
+        ("layers", r"^(num_blocks|n_layer|layers|num_stack|num_hidden_blocks|resampler_depth)$"),
+        ("layers", r"num_(encoder|decoder)_(hidden_)?layers|_num_layers|num_mel_attn_blocks|hrm.*layers"),
+        ("depths", r"^(depths|num_block_repeats|blocks_per_stage|stage_num_blocks|block_sizes)$"),
+        ("depths", r"^(stage_numb_of_layers|hidden_layers_per_stage)$"),
+        ("top_k", r"experts_per_tok(en)?$|^(moe_)?top_?k$|^moe_k$|topk$|top_k_experts|moe_top_k"),
+        ("groups", r"^(n_group|topk_group|num_expert_group|moe_n_group|topk_groups)$"),
+        ("experts", r"^(moe_)?(num|n)_?(local_|routed_)?experts$|moe_num_(routed_)?experts|^n_experts$"),
+        ("key_heads", r"(kv|key_value|kv_n)_?(num_)?heads$|num_key_value_heads|query_groups"),
+        ("heads", r"heads?$|attention_heads|num_heads|n_heads?$"),
+        ("image", r"^(image|input_image|pretrain_image|img|crop|train_image|resolution|spec)_?(size)?$"),
+        ("grid", r"^(image_embedding_size|pos_emb_(height|width)|posemb_grid_size)$"),
+        ("positions", r"positions?$|position_embeddings?$|max_len$|_positions_|n_ctx|max_seq"),
+        ("positions", r"max_(text|source|target)_|sequence_length$|max_relative|rel_extent"),
+        ("window", r"(sliding|attention)_window|^(chunk_size|mamba_chunk_size|context_size)$"),
+        ("window", r"^(local_attention|block_size|attention_chunk_size|window_size)$"),
+        ("times", r"^mask_(time|feature)_length$"),
+        ("head_width", r"head_dim$|^(d_kv|d_head|kv_channels|head_size|dim_head|mamba_headdim)$"),
+        ("head_width", r"v_head_dim|_head_(dim|width)$|mamba_d_head|rotary_dim|^attention_head_dim$"),
+        ("rank", r"lora_rank|_rank$|^(d_state|state_size|ssm_state_size|mamba_d_state)$"),
+        ("inner", r"intermediate|ffn|mlp_dim|(^|_)d?_?ff(n)?$|inner_dim|d_inner|feed_?forward|dff$"),
+        ("inner", r"linear_units|moe_(hidden|expert)|conv_dim$|expert_dim"),
+        ("width", r"hidden|width|dim(ension)?s?$|d_model|embd|embed|channels?$|channel_list|units"),
+        ("width", r"size$|filters|proj|num_pos_feats|latent|(^|_)emb_|cond"),
+        ("queries", r"num_quer(ies|y)|latents?$|query_(num|length)|num_denoising|n_latents"),
+    )
+)
+
+# Widths that are set by their role, where a plan has no scale.
+FIXED = {"width": 64, "inner": 128, "head_width": 16, "rank": 16, "heads": 4, "key_heads": 2}
+
+# Fields that hold sizes but no widths.
+NO_WIDTH = re.compile(
+    r"bin|mel|label|dropout|sampling|patch|vocab|batch|beam|window|segment|prompt|quant|"
+    r"loss|bucket|feature_sizes|fft|length|time|n_mels|context|block_|chunk|feat_sizes|"
+    r"input_size|feature_size|num_codebook|num_frames|grid|image|roi|type|bbox|out_hidden"
+)
+
+
+def role_of(name: str) -> str | None:
+    """Tell what a field of this name is; None where that is not known."""
+    for role, pattern in ROLES:
+        if pattern.search(name):
+            if role == "width" and NO_WIDTH.search(name) and "out_hidden" not in name:
+                return None
+            return role
+    return None
+
+
+def shrink(config: dict[str, Any], plan: Plan) -> dict[str, Any]:
+    """Give a small configuration.
+
+    Args:
+        config: The default one as plain data, sub-configurations as dicts inside.
+        plan: How small, and in which way.
+    Returns:
+        New data of the same form.
+    """
+    return _Shrinker(plan).config(config)
+
+
+class _Shrinker:
+    """Holds what all sub-configurations share: the map of special token ids."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.ids: dict[int, int] = {}
+
+    def config(self, config: dict[str, Any]) -> dict[str, Any]:
+        small = dict(config)
+        level = _Level(config, self.plan)
+        for name, value in config.items():
+            if isinstance(value, dict):
+                if "model_type" in value or name.endswith("config"):
+                    small[name] = self.config(value)
+                elif name.startswith("rope"):
+                    small[name] = self.rope(value, config)
+            elif name in level.per_layer:
+                small[name] = type(value)(value[index] for index in level.picked)
+            else:
+                small[name] = self.field(name, value, level)
+        return small
+
+    def field(self, name: str, value: Any, level: "_Level") -> Any:
+        """Give what one field becomes."""
+        role = role_of(name)
+        if role == "layer_index":
+            return level.indices(value)
+        if role == "depths":
+            return _each(value, lambda depth: min(depth, 2))
+        if role == "layers" and not isinstance(value, bool):
+            return level.layers(value)
+        if role is None or role == "keep":
+            return value
+        change = getattr(self, role)
+        return _each(value, lambda number: change(number, name, level))
+
+    def vocab(self, number: int, name: str, level: "_Level") -> int:
+        return min(number, VOCABULARY)
+
+    def codes(self, number: int, name: str, level: "_Level") -> int:
+        return min(number, 64)
+
+    def token(self, number: int, name: str, level: "_Level") -> int:
+        if number < SPECIAL_IDS:
+            return number
+        return self.ids.setdefault(number, SPECIAL_IDS + len(self.ids))
+
+    def period(self, number: int, name: str, level: "_Level") -> int:
+        return min(number, 2)
+
+    def offset(self, number: int, name: str, level: "_Level") -> int:
+        return min(number, 1)
+
+    def few(self, number: int, name: str, level: "_Level") -> int:
+        return min(number, 1)
+
+    def experts(self, number: int, name: str, level: "_Level") -> int:
+        return min(number, 8)
+
+    def top_k(self, number: int, name: str, level: "_Level") -> int:
+        return min(number, 2)
+
+    def groups(self, number: int, name: str, level: "_Level") -> int:
+        return min(number, 2)
+
+    def positions(self, number: int, name: str, level: "_Level") -> int:
+        return min(number, 64 if "source" in name else 512)
+
+    def window(self, number: int, name: str, level: "_Level") -> int:
+        return number if number <= 32 else max(number // 16, 16)
+
+    def times(self, number: int, name: str, level: "_Level") -> int:
+        return min(number, 2)
+
+    def queries(self, number: int, name: str, level: "_Level") -> int:
+        return min(number, 20)
+
+    def image(self, number: int, name: str, level: "_Level") -> int:
+        return level.image(number)
+
+    def grid(self, number: int, name: str, level: "_Level") -> int:
+        return number if self.plan.grid is None else min(number, self.plan.grid)
+
+    def heads(self, number: int, name: str, level: "_Level") -> int:
+        if self.plan.scale is None and not level.staged:
+            return min(number, FIXED["heads"])
+        return _divide(number, self.plan.heads)
+
+    def key_heads(self, number: int, name: str, level: "_Level") -> int:
+        if self.plan.scale is None:
+            most = max((v for n, v in level.numbers if role_of(n) == "heads"), default=number)
+            return min(number, FIXED["heads"] if number >= most else FIXED["key_heads"])
+        return _divide(number, self.plan.heads)
+
+    def width(self, number: int, name: str, level: "_Level") -> int:
+        return self.scaled(number, "width", level)
+
+    def inner(self, number: int, name: str, level: "_Level") -> int:
+        return self.scaled(number, "inner", level)
+
+    def head_width(self, number: int, name: str, level: "_Level") -> int:
+        if self.plan.scale is None:
+            return 32 if name == "qk_head_dim" else min(number, FIXED["head_width"])
+        return max(number * self.plan.heads // self.plan.scale, 2) if number >= 16 else number
+
+    def rank(self, number: int, name: str, level: "_Level") -> int:
+        return self.scaled(number, "rank", level)
+
+    def scaled(self, number: int, role: str, level: "_Level") -> int:
+        if number < 16:
+            return number
+        if self.plan.scale is None and not level.staged:
+            return min(number, FIXED[role])
+        return max(number // (self.plan.scale or 16), 4)
+
+    def rope(self, rope: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+        """Scale the sections of a rotary embedding to the width of a head."""
+        small = dict(rope)
+        for name, value in rope.items():
+            if isinstance(value, dict):
+                small[name] = self.rope(value, config)
+            elif name == "mrope_section":
+                small[name] = _sections(value, self.half_head(config) or sum(value))
+            elif name in ("long_factor", "short_factor"):
+                small[name] = value[: self.half_head(config) or len(value)]
+        return small
+
+    def half_head(self, config: dict[str, Any]) -> int:
+        level = _Level(config, self.plan)
+        width = config.get("head_dim")
+        if not width and config.get("num_attention_heads"):
+            hidden = self.field("hidden_size", config.get("hidden_size", 0), level)
+            return hidden // self.field("num_attention_heads", config["num_attention_heads"], level) // 2
+        return self.field("head_dim", width, level) // 2 if width else 0
+
+
+class _Level:
+    """What the fields of one configuration tell together: its layers and its image."""
+
+    def __init__(self, config: dict[str, Any], plan: Plan) -> None:
+        self.plan = plan
+        self.numbers = [(n, v) for n, v in config.items() if type(v) is int]
+        self.staged = any(
+            role_of(name) == "depths" and isinstance(value, list | tuple)
+            for name, value in config.items()
+        )
+        self.stages = {
+            len(value)
+            for name, value in config.items()
+            if role_of(name) == "depths" and isinstance(value, list | tuple)
+        }
+        self.patch = config.get("patch_size")
+        counts = [v for n, v in self.numbers if role_of(n) == "layers" and v > 1]
+        self.per_layer = {
+            name: value
+            for name, value in config.items()
+            if isinstance(value, list | tuple)
+            and len(value) in counts
+            and len(value) not in self.stages
+            and role_of(name) not in ("layer_index",)
+            and not self.staged
+        }
+        self.picked = self._picked()
+
+    def _picked(self) -> list[int]:
+        """Give the layers that are kept: one of each kind, at least two."""
+        if not self.per_layer:
+            return list(range(self.plan.layers))
+        length = max(map(len, self.per_layer.values()))
+        self.per_layer = {n: v for n, v in self.per_layer.items() if len(v) == length}
+        kinds = list(zip(*(map(repr, value) for value in self.per_layer.values()), strict=True))
+        first = [index for index, kind in enumerate(kinds) if kind not in kinds[:index]][:6]
+        rest = [index for index in range(length) if index not in first]
+        return sorted(first + rest[: max(self.plan.layers - len(first), 0)])
+
+    def layers(self, value: Any) -> Any:
+        if isinstance(value, list | tuple) or (value in self.stages and self.staged):
+            return value
+        return min(value, len(self.picked)) if isinstance(value, int) else value
+
+    def indices(self, value: Any) -> Any:
+        """Give the layers of a list that are still there; the last one where none is."""
+        if self.staged:
+            return value
+        last = len(self.picked)
+        if isinstance(value, list | tuple):
+            kept = [index for index in value if type(index) is int and -last <= index < last]
+            kept = list(dict.fromkeys([*kept, *([last - 1] if value and not kept else [])]))
+            return type(value)(kept)
+        return max(-last, min(value, last - 1)) if type(value) is int else value
+
+    def image(self, number: int) -> int:
+        """Give the side of an image of `plan.grid` patches."""
+        patch = self.patch[-1] if isinstance(self.patch, list | tuple) else self.patch
+        if self.plan.grid is None:
+            return number
+        if not isinstance(patch, int):
+            return min(number, 16 * self.plan.grid)
+        return min(number, max(patch * self.plan.grid, 32))
+
+
+def _each(value: Any, change: Callable[[int], int]) -> Any:
+    """Change a number, or each number of a nest of lists."""
+    if isinstance(value, list | tuple):
+        return type(value)(_each(entry, change) for entry in value)
+    return change(value) if type(value) is int and value > 0 else value
+
+
+def _divide(number: int, by: int) -> int:
+    return number // by if number % by == 0 else number
+
+
+def _sections(sections: list[int], half: int) -> list[int]:
+    """Share the pairs of a head out over sections, in about their old ratio."""
+    total = sum(sections)
+    small = [max(section * half // total, 1) for section in sections]
+    small[0] += half - sum(small)
+    return small
