@@ -205,10 +205,17 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One tensor that the model gave back: its path in the result (`logits`, `out.0`)."""
+    """One tensor that the model gave back.
+
+    Attributes:
+        name: Its path in the result (`logits`, `out.0`).
+        value: What it holds.
+        control_inputs: Nodes that wrote into it later, through another view of its storage.
+    """
 
     name: str
     value: Value
+    control_inputs: tuple[Node, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,16 +270,16 @@ class Graph:
     def scopes(self) -> Iterator[Scope]:
         """Give every scope that a node or a call stands in, parents first, each once."""
         seen: set[Scope] = set()
-        for holder in (*self.calls, *self.nodes):
-            scope = holder.scope
-            if scope is None or scope in seen:
-                continue
-            chain = [scope]
-            chain.extend(above for above in scope.ancestors() if above not in seen)
-            for entry in reversed(chain):
-                if entry not in seen:
-                    seen.add(entry)
-                    yield entry
+        stands = [call.scope for call in self.calls]
+        for scope in (*stands, *(node.scope for node in self.nodes)):
+            # Whatever was given already came after all that is above it.
+            chain = []
+            above = scope
+            while above is not None and above not in seen:
+                seen.add(above)
+                chain.append(above)
+                above = above.parent
+            yield from reversed(chain)
 
     def find(self, name: str) -> Call | Node:
         """Find one call or node by the name that its user knows.
@@ -312,22 +319,86 @@ class Graph:
         )
 
     def copy(self) -> "Graph":
-        """Give a graph of new nodes and values that passes may change; scopes are shared."""
+        """Give a graph of new nodes, values and calls that passes may change.
+
+        Scopes are shared, and so is what holds no value (constants, hyper-parameters).
+        """
         nodes: dict[Node, Node] = {}
         values: dict[Value, Value] = {}
         for node in self.nodes:
-            nodes[node] = twin = replace(
-                node,
-                inputs=[values.get(value, value) for value in node.inputs],
-                control_inputs=[nodes.get(other, other) for other in node.control_inputs],
-                attributes=dict(node.attributes),
+            # By position: `replace` would cost as much as all the rest of a conversion.
+            nodes[node] = twin = Node(
+                node.name,
+                node.op,
+                node.kind,
+                node.scope,
+                [values.get(value, value) for value in node.inputs],
+                [],
+                _copy_arguments(node.arguments, values),
+                [nodes.get(other, other) for other in node.control_inputs],
+                node.source,
+                node.kernels,
+                dict(node.attributes),
             )
-            twin.outputs = [replace(value, producer=twin) for value in node.outputs]
-            values.update(zip(node.outputs, twin.outputs, strict=True))
-        return replace(
-            self,
-            nodes=list(nodes.values()),
-            inputs=[nodes[node] for node in self.inputs],
-            outputs=[Output(out.name, values.get(out.value, out.value)) for out in self.outputs],
-            notes=list(self.notes),
+            for old in node.outputs:
+                values[old] = new = Value(twin, old.index, old.shape, old.dtype, old.device)
+                twin.outputs.append(new)
+        return Graph(
+            self.name,
+            list(nodes.values()),
+            [nodes.get(node, node) for node in self.inputs],
+            [
+                Output(
+                    output.name,
+                    values.get(output.value, output.value),
+                    tuple(nodes.get(other, other) for other in output.control_inputs),
+                )
+                for output in self.outputs
+            ],
+            [_copy_call(call, values) for call in self.calls],
+            [
+                replace(note, node=nodes.get(note.node)) if note.node else note
+                for note in self.notes
+            ],
         )
+
+
+def _copy_call(call: Call, values: dict[Value, Value]) -> Call:
+    return Call(
+        call.scope,
+        call.class_name,
+        call.qualified_name,
+        _copy_arguments(call.arguments, values),
+        _copy_nest(call.results, values),
+        call.hyperparameters,
+        call.training,
+        call.parameters,
+        call.source,
+        call.defined,
+    )
+
+
+def _copy_arguments(arguments: list[Argument], values: dict[Value, Value]) -> list[Argument]:
+    return [
+        Argument(argument.name, _copy_nest(argument.nest, values))
+        if type(argument.nest) in _HOLDERS
+        else argument
+        for argument in arguments
+    ]
+
+
+def _copy_nest(nest: Nest, values: dict[Value, Value]) -> Nest:
+    kind = type(nest)
+    if kind is Value:
+        return values.get(nest, nest)
+    if kind is list:
+        return [_copy_nest(entry, values) for entry in nest]
+    if kind is tuple:
+        return tuple([_copy_nest(entry, values) for entry in nest])
+    if kind is dict:
+        return {key: _copy_nest(entry, values) for key, entry in nest.items()}
+    return nest
+
+
+# What a nest can hold a value in.
+_HOLDERS = frozenset({Value, list, tuple, dict})

@@ -33,7 +33,7 @@ def speed_up(file_writer: object) -> bool:
         Whether its records are now written with checksums from C.
     Source: tensorboard/summary/writer/event_file_writer.py
     """
-    record_writer = getattr(_async_writer(file_writer), "_writer", None)
+    record_writer: Any = getattr(_async_writer(file_writer), "_writer", None)
     checksum = checksum_in_c()
     if checksum is None or type(record_writer) is not RecordWriter:
         return False

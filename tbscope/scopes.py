@@ -21,6 +21,8 @@ ScopeKind = Literal["module", "container", "hand"]
 # The characters that structure a printed path, and so are escaped inside its words.
 _RESERVED = re.compile(r"[%/\[\].\x00-\x1f]")
 _RESERVED_IN_ATTRIBUTE = re.compile(r"[%/\[\]\x00-\x1f]")
+# An empty label prints as a `%` that escapes nothing, so that no step of a path is empty.
+_EMPTY = "%"
 _ESCAPE = re.compile(r"%([0-9A-F]{2})")
 _PART = re.compile(r"([^\[\].]*)(?:\[([^\[\]]*)\])?(?:\.([0-9]+))?")
 
@@ -42,7 +44,7 @@ class ScopePart:
 
     def __str__(self) -> str:
         """Print as `Label`, `Label[attribute]` or `Label[attribute].index`."""
-        text = _escape(_RESERVED, self.label)
+        text = _escape(_RESERVED, self.label) or _EMPTY
         if self.attribute is not None:
             text += f"[{_escape(_RESERVED_IN_ATTRIBUTE, self.attribute)}]"
         return f"{text}.{self.index}" if self.index else text
@@ -85,7 +87,7 @@ def parse_scope_path(text: str) -> tuple[ScopePart, ...]:
         label, attribute, index = found.groups()
         parts.append(
             ScopePart(
-                _unescape(label),
+                "" if label in ("", _EMPTY) else _unescape(label),
                 None if attribute is None else _unescape(attribute),
                 int(index or 0),
             )
@@ -126,8 +128,10 @@ class Scope:
         """The printed path from the top, `Net/Sequential[layer1]/Linear[0]`."""
         # Filled outermost first, so that depth costs neither recursion nor time twice.
         if self._path is None:
-            pending = [scope for scope in self.ancestors() if scope._path is None]
-            for scope in (*reversed(pending), self):
+            pending = [self]
+            while (above := pending[-1].parent) is not None and above._path is None:
+                pending.append(above)
+            for scope in reversed(pending):
                 above = scope.parent
                 scope._path = f"{above._path}/{scope.part}" if above else str(scope.part)
             assert self._path is not None

@@ -52,6 +52,7 @@ ROUTES = (
 )
 """The ways that are tried, in this order; the first that a writer offers is taken."""
 
+_DEFAULT_EVENT: type[Message] = Event
 _NO_NAME = "a name that no writer has"
 _BLANK_TRACKER = ("accelerate.tracking", "GeneralTracker")
 
@@ -79,7 +80,8 @@ def open_sink(writer: object) -> Any:
     Raises:
         WriterError: No route leads to such an object.
     """
-    holder, trail = writer, []
+    holder: Any = writer
+    trail: list[Route] = []
     while len(trail) <= len(ROUTES):
         if _writes_nothing(holder):
             return None
@@ -128,7 +130,7 @@ def _event_class(sink: object) -> type[Message]:
             found = getattr(holder, "Event", None)
             if isinstance(found, type) and issubclass(found, Message):
                 return found
-    return Event
+    return _DEFAULT_EVENT
 
 
 def _find_route(holder: object) -> Route | None:

@@ -95,10 +95,12 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
     a file of its own.
     """
 
-    _closer: weakref.finalize[[FileWriter, int], "SummaryWriter"] | None = None
+    file_writer: FileWriter | None  # type: ignore[assignment]  # torch says None only.
+    all_writers: dict[str, FileWriter] | None  # type: ignore[assignment]
+    _closer: "weakref.finalize[[FileWriter, int], SummaryWriter] | None" = None
     _process_id = -1
 
-    def add_graph(
+    def add_graph(  # type: ignore[override]  # torch's gives None.
         self,
         model: Any,
         input_to_model: Any = None,
@@ -145,7 +147,7 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
     def _get_file_writer(self) -> FileWriter:
         self._leave_file_of_parent()
         before = self.file_writer
-        file_writer: FileWriter = super()._get_file_writer()
+        file_writer: FileWriter = super()._get_file_writer()  # type: ignore[no-untyped-call]
         if file_writer is not before:
             speed_up(file_writer)
             self._process_id = os.getpid()

@@ -112,7 +112,9 @@ class GraphBuilder:
         self.graph.inputs.append(node)
         return node.outputs[0]
 
-    def parameter(self, name: str, shape: Shape, scope: Scope | None = None, **fields: Any) -> Value:
+    def parameter(
+        self, name: str, shape: Shape, scope: Scope | None = None, **fields: Any
+    ) -> Value:
         """Add a parameter that the module of a scope owns; `kind="buffer"` for a buffer."""
         kind = fields.pop("kind", "parameter")
         node = self.node(kind, name=name, kind=kind, scope=scope, outputs=(shape,), **fields)

@@ -15,14 +15,11 @@ import tensorboardX
 import torch
 import torch.utils.tensorboard
 from google.protobuf import text_format
-from tensorboard.backend import application
 from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 from tensorboard.compat.proto.graph_pb2 import GraphDef
-from tensorboard.plugins import base_plugin
-from tensorboard.plugins.graph.graphs_plugin import GraphsPlugin
 from torch import nn
 from werkzeug.test import Client
 
@@ -91,7 +88,12 @@ def test_tensorboard_reads_the_graph_that_was_added(tmp_path):
     assert "Net/layers/0" in {node.name for node in reader.Graph().node}
 
 
+@pytest.mark.filterwarnings("ignore:html5lib's sanitizer is deprecated")
 def test_tensorboard_serves_the_graph_that_was_added(tmp_path):
+    from tensorboard.backend import application
+    from tensorboard.plugins import base_plugin
+    from tensorboard.plugins.graph.graphs_plugin import GraphsPlugin
+
     with SummaryWriter(tmp_path / "run") as writer:
         graph = writer.add_graph(Net(), an_input())
     multiplexer = EventMultiplexer().AddRunsFromDirectory(str(tmp_path)).Reload()

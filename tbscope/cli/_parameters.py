@@ -4,20 +4,20 @@ import ast
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import click
 
 __all__ = [
     "DTYPES",
     "FactoryArgument",
-    "FactoryArgumentType",
     "InputSpec",
-    "InputType",
     "OutputFile",
-    "OutputType",
     "Target",
-    "TargetType",
+    "parse_factory_argument",
+    "parse_input",
+    "parse_output",
+    "parse_target",
 ]
 
 DTYPES = {
@@ -32,8 +32,6 @@ DTYPES = {
 """The element types that `--input` takes, and the random numbers that fill each."""
 
 _INPUT = re.compile(r"(?:([^\W\d]\w*)=)?(scalar|\d+(?:x\d+)*)(?::(\w+))?", re.ASCII)
-
-Parsed = TypeVar("Parsed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,101 +88,76 @@ class OutputFile:
     is_text: bool
 
 
-class _TextType(click.ParamType, Generic[Parsed]):
-    """A parameter that is parsed from one word."""
+def parse_target(text: str) -> Target:
+    """Read `package.module:make_model` or `path/to/file.py:make_model`.
 
-    expected = ""
+    >>> parse_target("torch.nn:Linear")
+    Target(place='torch.nn', attribute='Linear')
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Parsed:
-        """Give the parsed value, or end in a usage error that names the form expected."""
-        if not isinstance(value, str):
-            return value  # type: ignore[no-any-return]
-        parsed = self.parse(value)
-        if parsed is None:
-            self.fail(f"{value!r} has not the form {self.expected}", param, ctx)
-        return parsed
-
-    def parse(self, text: str) -> Parsed | None:
-        """Give what the text means, None where it has not the form expected."""
-        raise NotImplementedError
+    Raises:
+        click.BadParameter: The text has another form.
+    """
+    place, _, attribute = text.rpartition(":")
+    if not place or not all(part.isidentifier() for part in attribute.split(".")):
+        raise _bad(text, "package.module:make_model or path/to/file.py:make_model")
+    return Target(place, attribute)
 
 
-class TargetType(_TextType[Target]):
-    """Parses `package.module:make_model` and `path/to/file.py:make_model`."""
+def parse_input(text: str) -> InputSpec:
+    """Read `SHAPE`, `SHAPE:dtype`, `NAME=SHAPE` or `NAME=SHAPE:dtype`.
 
-    name = "target"
-    expected = "package.module:make_model or path/to/file.py:make_model"
+    >>> parse_input("ids=2x128:int64")
+    InputSpec(name='ids', shape=(2, 128), dtype='int64')
+    >>> parse_input("scalar")
+    InputSpec(name=None, shape=(), dtype='float32')
 
-    def parse(self, text: str) -> Target | None:
-        """Split at the last colon.
-
-        >>> TargetType().parse("torch.nn:Linear")
-        Target(place='torch.nn', attribute='Linear')
-        """
-        place, _, attribute = text.rpartition(":")
-        if not place or not all(part.isidentifier() for part in attribute.split(".")):
-            return None
-        return Target(place, attribute)
-
-
-class InputType(_TextType[InputSpec]):
-    """Parses `SHAPE`, `SHAPE:dtype`, `NAME=SHAPE` and `NAME=SHAPE:dtype`."""
-
-    name = "input"
-    expected = (
-        "SHAPE, SHAPE:dtype, NAME=SHAPE or NAME=SHAPE:dtype, e.g. 1x3x224x224 or ids=2x128:int64; "
-        f"a SHAPE is sizes joined by x, or scalar; a dtype is one of {', '.join(DTYPES)}"
-    )
-
-    def parse(self, text: str) -> InputSpec | None:
-        """Give one tensor's description.
-
-        >>> InputType().parse("ids=2x128:int64")
-        InputSpec(name='ids', shape=(2, 128), dtype='int64')
-        >>> InputType().parse("scalar")
-        InputSpec(name=None, shape=(), dtype='float32')
-        """
-        found = _INPUT.fullmatch(text)
-        if not found or (found[3] or "float32") not in DTYPES:
-            return None
-        shape = () if found[2] == "scalar" else tuple(map(int, found[2].split("x")))
-        return InputSpec(found[1], shape, found[3] or "float32")
+    Raises:
+        click.BadParameter: The text has another form, or names an unknown element type.
+    """
+    found = _INPUT.fullmatch(text)
+    if not found:
+        raise _bad(text, "[NAME=]SHAPE[:DTYPE], e.g. 1x3x224x224, scalar or ids=2x128:int64")
+    name, sizes, dtype = found.groups(default="")
+    if (dtype or "float32") not in DTYPES:
+        raise click.BadParameter(f"{dtype!r} in {text!r} is none of {', '.join(DTYPES)}")
+    shape = () if sizes == "scalar" else tuple(map(int, sizes.split("x")))
+    return InputSpec(name or None, shape, dtype or "float32")
 
 
-class FactoryArgumentType(_TextType[FactoryArgument]):
-    """Parses `NAME=VALUE`; a value that is no Python literal is a text."""
+def parse_factory_argument(text: str) -> FactoryArgument:
+    """Read `NAME=VALUE`; a value that is no Python literal is a text.
 
-    name = "argument"
-    expected = "NAME=VALUE, e.g. depth=50"
+    >>> parse_factory_argument("depth=50"), parse_factory_argument("size=base")
+    (FactoryArgument(name='depth', value=50), FactoryArgument(name='size', value='base'))
 
-    def parse(self, text: str) -> FactoryArgument | None:
-        """Give the name and the value.
-
-        >>> FactoryArgumentType().parse("depth=50"), FactoryArgumentType().parse("size=base")
-        (FactoryArgument(name='depth', value=50), FactoryArgument(name='size', value='base'))
-        """
-        name, equals, value = text.partition("=")
-        if not equals or not name.isidentifier():
-            return None
-        try:
-            return FactoryArgument(name, ast.literal_eval(value))
-        except (ValueError, SyntaxError):
-            return FactoryArgument(name, value)
+    Raises:
+        click.BadParameter: The text has another form.
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise _bad(text, "NAME=VALUE, e.g. depth=50")
+    try:
+        return FactoryArgument(name, ast.literal_eval(value))
+    except (ValueError, SyntaxError):
+        return FactoryArgument(name, value)
 
 
-class OutputType(_TextType[OutputFile]):
-    """Parses a path that ends in `.pbtxt` (text) or `.pb` (binary), or `-`."""
+def parse_output(text: str) -> OutputFile:
+    """Read a path that ends in `.pbtxt` (text) or `.pb` (binary), or `-`.
 
-    name = "output"
-    expected = "FILE.pbtxt (text), FILE.pb (binary) or - (text on standard output)"
+    >>> parse_output("-")
+    OutputFile(path=None, is_text=True)
 
-    def parse(self, text: str) -> OutputFile | None:
-        """Give the path and the form that its ending asks for."""
-        if text == "-":
-            return OutputFile(None, is_text=True)
-        path = Path(text)
-        if path.suffix not in (".pbtxt", ".pb"):
-            return None
-        return OutputFile(path, is_text=path.suffix == ".pbtxt")
+    Raises:
+        click.BadParameter: The path has another ending.
+    """
+    if text == "-":
+        return OutputFile(None, is_text=True)
+    path = Path(text)
+    if path.suffix not in (".pbtxt", ".pb"):
+        raise _bad(text, "FILE.pbtxt (text), FILE.pb (binary) or - (text on standard output)")
+    return OutputFile(path, is_text=path.suffix == ".pbtxt")
+
+
+def _bad(text: str, form: str) -> click.BadParameter:
+    return click.BadParameter(f"{text!r} has not the form {form}")

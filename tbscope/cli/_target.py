@@ -72,9 +72,9 @@ def _import_place(target: Target) -> ModuleType:
     try:
         return importlib.import_module(target.place)
     except (Exception, SystemExit) as error:
-        # Only where the very module asked for (or a package around it) is missing.
-        missing = isinstance(error, ModuleNotFoundError) and error.name is not None
-        if missing and f"{target.place}.".startswith(f"{error.name}."):  # type: ignore[attr-defined]
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        # Whether it is the module asked for that is missing, or one that it imports.
+        if missing and f"{target.place}.".startswith(f"{missing}."):
             fix = (
                 "run tbscope in the folder that holds it, or give a file: "
                 f"path/to/file.py:{target.attribute}"

@@ -111,8 +111,9 @@ def unbalanced(name: str | None, innermost: str | None) -> ScopeError:
     """
     if innermost is None:
         return ScopeError(
-            "pop_scope() without a scope to close" if name is None else
-            f"pop_scope({name!r}) without a scope to close",
+            "pop_scope() without a scope to close"
+            if name is None
+            else f"pop_scope({name!r}) without a scope to close",
             why="no scope opened by hand is open in the module call that runs",
             fix="call push_scope(name) first, once for each pop_scope()",
         )

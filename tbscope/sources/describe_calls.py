@@ -11,7 +11,8 @@ import torch
 from tbscope.graph import Note, Parameter, Source
 from tbscope.sources.hyperparameters import class_source, hyperparameters
 from tbscope.sources.locate import short_path
-from tbscope.sources.recorder import Recorder, shape_of
+from tbscope.sources.recorder import Recorder
+from tbscope.sources.values import shape_of
 
 __all__ = ["describe_calls"]
 

@@ -5,6 +5,7 @@ the user's own code, which keeps its effects.
 """
 
 import functools
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 
+from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError, ScopeError, TraceError
 from tbscope.graph import Graph
 from tbscope.sources.active import watching
@@ -24,6 +26,7 @@ from tbscope.sources.nests import result_leaves, tensor_leaves
 from tbscope.sources.preserve import Preserved
 from tbscope.sources.recorder import Recorder
 from tbscope.sources.registry import class_label
+from tbscope.sources.torch_internals import uncompiled
 from tbscope.sources.unobserved import answer_unwatched, force_eager
 
 __all__ = ["Recording", "record", "trace"]
@@ -60,10 +63,22 @@ def trace(
         InputError: The inputs do not fit the parameters of forward.
         TraceError: The model raised; `__cause__` is what it raised.
     """
+    with collecting_rarely():
+        return _trace(model, input_to_model, kwargs, training=training, grad=grad)
+
+
+def _trace(
+    model: Callable[..., Any],
+    input_to_model: Any,
+    kwargs: Mapping[str, Any] | None,
+    *,
+    training: bool | None,
+    grad: bool,
+) -> Graph:
     args, keywords = bind_inputs(model, input_to_model, kwargs)
     owner = owner_of(model)
     recorder = Recorder(_name_of(model), boundary=watched_call)
-    roots = [owner] if owner is not None else []
+    roots = [model if isinstance(model, torch.nn.Module) else owner] if owner is not None else []
     for root in roots:
         recorder.registry.add_root(root)
     preserved = Preserved(
@@ -97,10 +112,10 @@ def _run(
     kwargs: dict[str, Any],
 ) -> Any:
     """Call the model; what is no module's own call gets a scope that tells what it is."""
-    if owner is model:
+    if isinstance(model, torch.nn.Module):
         return model(*args, **kwargs)
     if owner is not None:
-        with recorder.container(owner):
+        with recorder.scopes.inside(owner, 0):
             return model(*args, **kwargs)
     recorder.open_scope(_name_of(model))
     result = model(*args, **kwargs)
@@ -141,16 +156,14 @@ class Recording:
         models: tuple[torch.nn.Module, ...] = (),
         named_models: Mapping[str, torch.nn.Module] | None = None,
     ) -> None:
-        self._recorder = Recorder("record", boundary=watched_call, tensors_are_inputs=True)
+        self._recorder = Recorder("record", boundary=watched_call, open_ended=True)
         self._watch: _Watch | None = None
         self._graph: Graph | None = None
         self._named_outputs = False
         for model in models:
             self._recorder.registry.add_root(_module(model))
         for name, model in (named_models or {}).items():
-            self._recorder.registry.add_root(
-                _module(model), qualified_name=name, attribute=name
-            )
+            self._recorder.registry.add_root(_module(model), qualified_name=name, attribute=name)
 
     @property
     def graph(self) -> Graph:
@@ -187,6 +200,7 @@ class Recording:
                 why="one recording watches one region",
                 fix="begin another one with tbscope.record()",
             )
+        self._recorder.begin_at(sys._getframe(1))
         self._watch = _Watch(self._recorder, alone=False)
         self._watch.__enter__()
         return self
@@ -200,12 +214,8 @@ class Recording:
         assert self._watch is not None
         self._watch.__exit__(kind, error, trace)
         recorder = self._recorder
-        if error is None and (name := recorder.unclosed()) is not None:
-            raise ScopeError(
-                f"the scope {name!r} was opened in the recording and never closed",
-                why="push_scope() needs a pop_scope() in the same region",
-                fix=f"call pop_scope({name!r}) before the region ends",
-            )
+        if error is None:
+            recorder.scopes.check_closed(recorder.scopes.top)
         if not self._named_outputs:
             results = recorder.live_results()
             for number, tensor in enumerate(results):
@@ -263,7 +273,7 @@ def owner_of(model: Any) -> torch.nn.Module | None:
     while isinstance(model, functools.partial):
         model = model.func
     if isinstance(model, torch.nn.Module):
-        return model
+        return uncompiled(model)
     owner = getattr(model, "__self__", None)
     return owner if isinstance(owner, torch.nn.Module) else None
 

@@ -41,8 +41,10 @@ def _fix(text: str, call: Call | None, grad: bool) -> str:
     if call is None:
         return "check input_to_model and kwargs; the model must run when called by itself"
     given = ", ".join(f"{argument.name}={_short(argument.nest)}" for argument in call.arguments)
-    name = f"{call.scope.part.label}[{call.qualified_name}]" if call.qualified_name else (
-        call.scope.part.label
+    name = (
+        f"{call.scope.part.label}[{call.qualified_name}]"
+        if call.qualified_name
+        else (call.scope.part.label)
     )
     return f"check input_to_model: {name} got {given or 'no arguments'}"
 
@@ -55,5 +57,3 @@ def _short(nest: Any) -> str:
     if isinstance(nest, list | tuple):
         return "[" + ", ".join(map(_short, nest)) + "]"
     return repr(nest)
-
-

@@ -69,9 +69,7 @@ class Literals:
         if isinstance(given, Mapping):
             if len(given) > _MOST_ITEMS and not _holds_tensor(given.values()):
                 return Constant(f"{{... {len(given)} entries}}")
-            return {
-                str(key): self.nest(entry, tensors, values) for key, entry in given.items()
-            }
+            return {str(key): self.nest(entry, tensors, values) for key, entry in given.items()}
         if kind is slice:
             bounds = (given.start, given.stop, given.step)
             if any(isinstance(bound, torch.Tensor) for bound in bounds):
@@ -87,9 +85,7 @@ class Literals:
 
 
 def _holds_tensor(entries: Any) -> bool:
-    return any(
-        isinstance(entry, torch.Tensor | list | tuple | dict) for entry in entries
-    )
+    return any(isinstance(entry, torch.Tensor | list | tuple | dict) for entry in entries)
 
 
 def collect_tensors(given: Any, found: list[torch.Tensor]) -> list[torch.Tensor]:

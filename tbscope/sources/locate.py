@@ -4,6 +4,7 @@ Frames inside torch, Python's own library and tbscope's sources are passed over:
 what is wanted is the line that the author of the model wrote.
 """
 
+import functools
 import os
 import sys
 import sysconfig
@@ -38,10 +39,15 @@ def short_path(file: str) -> str:
     """
     if not os.path.isabs(file):
         return file.replace(os.sep, "/")
-    holders = [os.path.join(os.path.abspath(entry), "") for entry in (*sys.path, os.getcwd())]
+    holders = _holders((*sys.path, os.getcwd()))
     longest = max((holder for holder in holders if file.startswith(holder)), key=len, default="")
     short = file[len(longest) :] if longest else os.path.basename(file)
     return short.replace(os.sep, "/")
+
+
+@functools.lru_cache(maxsize=8)
+def _holders(entries: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(os.path.join(os.path.abspath(entry), "") for entry in entries)
 
 
 class Locator:

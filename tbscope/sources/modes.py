@@ -69,9 +69,7 @@ class OperationMode(TorchFunctionMode):  # type: ignore[misc]
             return result
         if result is None and not kernels:
             return result
-        recorder.add_operation(
-            self._name(func), args, kwargs, result, kernels, sys._getframe(1)
-        )
+        recorder.add_operation(self._name(func), args, kwargs, result, kernels, sys._getframe(1))
         return result
 
     def _name(self, func: Callable[..., Any]) -> str:

@@ -1,9 +1,9 @@
-"""Watches module calls: while a recorder watches, `torch.nn.Module.__call__` tells it.
+"""Watches module calls: while a recorder watches, modules tell it of their calls.
 
-The method is replaced while any thread of the process is watched, and put back
-after; other threads pass through it at the price of one look-up. No hook is
-registered, so nothing of the model changes, and hooks run inside of their
-module's scope.
+The method of `torch.nn.Module` that every call goes through is replaced while any
+thread of the process is watched, and put back after; other threads pass through it
+at the price of one look-up. No hook is registered, so nothing of the model changes,
+and hooks run inside of their module's scope.
 """
 
 import sys
@@ -13,11 +13,13 @@ from typing import Any
 import torch
 
 from tbscope.sources.active import watching
+from tbscope.sources.torch_internals import call_method_name
 
 __all__ = ["unwatch_modules", "watch_modules", "watched_call"]
 
 _lock = threading.Lock()
 _watchers = 0
+_method = "__call__"
 _original = torch.nn.Module.__call__
 
 
@@ -27,11 +29,12 @@ def watched_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     if not recorders:
         return _original(module, *args, **kwargs)
     caller = sys._getframe(1)
-    frames = [
+    opened = [
         (recorder, recorder.enter_call(module, args, kwargs, caller))
         for recorder in recorders
         if not recorder.paused
     ]
+    frames = [(recorder, frame) for recorder, frame in opened if frame is not None]
     del caller
     try:
         result = _original(module, *args, **kwargs)
@@ -46,11 +49,12 @@ def watched_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
 
 def watch_modules() -> None:
     """Begin to watch; each call needs one of `unwatch_modules`."""
-    global _watchers, _original
+    global _watchers, _method, _original
     with _lock:
         if _watchers == 0:
-            _original = torch.nn.Module.__call__
-            torch.nn.Module.__call__ = watched_call  # type: ignore[method-assign]
+            _method = call_method_name()
+            _original = getattr(torch.nn.Module, _method)
+            setattr(torch.nn.Module, _method, watched_call)
         _watchers += 1
 
 
@@ -59,5 +63,5 @@ def unwatch_modules() -> None:
     global _watchers
     with _lock:
         _watchers -= 1
-        if _watchers == 0 and torch.nn.Module.__call__ is watched_call:
-            torch.nn.Module.__call__ = _original  # type: ignore[method-assign]
+        if _watchers == 0 and getattr(torch.nn.Module, _method) is watched_call:
+            setattr(torch.nn.Module, _method, _original)

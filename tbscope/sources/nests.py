@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-__all__ = ["children", "containers", "result_leaves", "tensor_leaves"]
+__all__ = ["is_walked", "result_leaves", "slots_of", "tensor_leaves"]
 
 _Children: TypeAlias = Iterable[tuple[Any, Any]]
 _Opener: TypeAlias = Callable[[Any], _Children]
@@ -71,16 +71,9 @@ def result_leaves(result: Any) -> list[tuple[str, torch.Tensor]]:
     return _walk(result, "" if named else "out", opener)[0]
 
 
-def containers(nest: Any) -> list[Any]:
-    """Give every container and object that `tensor_leaves` walks through, outermost first."""
-    opener = None if isinstance(nest, torch.Tensor) else _opener_of(type(nest))
-    return [entry[0] for entry in _walk(nest, "", opener)[1].values()] if opener else []
-
-
-def children(container: Any) -> _Children:
-    """Give what a container or object holds, with keys; nothing for what is not walked."""
-    opener = None if isinstance(container, torch.Tensor) else _opener_of(type(container))
-    return opener(container) if opener else ()
+def is_walked(cls: type) -> bool:
+    """Tell whether the walk goes into the instances of a class."""
+    return _opener_of(cls) is not None
 
 
 class _Frame:
@@ -163,7 +156,7 @@ def _open_mapping(mapping: Any) -> _Children:
     """Give a foreign mapping's items, or its attributes where it cannot list them."""
     try:
         return list(mapping.items())
-    except Exception:
+    except Exception:  # noqa: BLE001 (foreign code: what it cannot tell is read from it)
         return _open_object(mapping)
 
 
@@ -207,8 +200,12 @@ def slots_of(cls: type) -> list[tuple[str, types.MemberDescriptorType]]:
         }
         # A private slot's member carries the mangled name, `_Class__name`.
         names = [f"_{base.__name__.lstrip('_')}{name}" for name in order]
-        chosen = [long if long in members else name for long, name in zip(names, order, strict=True)]
-        slots += [(name, members[name]) for name in dict.fromkeys((*chosen, *members)) if name in members]
+        chosen = [
+            long if long in members else name for long, name in zip(names, order, strict=True)
+        ]
+        slots += [
+            (name, members[name]) for name in dict.fromkeys((*chosen, *members)) if name in members
+        ]
     return slots
 
 

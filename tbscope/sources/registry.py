@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 
 from tbscope.scopes import Scope
+from tbscope.sources.torch_internals import uncompiled
 
 __all__ = ["ModulePlace", "Registry", "TensorPlace"]
 
@@ -18,6 +19,7 @@ class ModulePlace:
     """A module at its place in the tree.
 
     Attributes:
+        adopter: The place of the module that called it, where no module registers it.
         module: The module itself, held so that its identity stays its own.
         qualified_name: As in `named_modules()`; None where no module registers it.
         attribute: The name under which its parent holds it; None for a root.
@@ -26,9 +28,12 @@ class ModulePlace:
         first_scope: The scope of its first call, or the container scope that stands for
             it; None before either.
         frames: Its calls that run now, innermost last.
+        wrapper: What `torch.compile` made of it, which stands at the same place and has
+            no scope of its own; None where it was not compiled.
     """
 
     __slots__ = (
+        "adopter",
         "attribute",
         "first_scope",
         "frames",
@@ -36,6 +41,7 @@ class ModulePlace:
         "module",
         "parent",
         "qualified_name",
+        "wrapper",
     )
 
     def __init__(
@@ -46,11 +52,13 @@ class ModulePlace:
         attribute: str | None,
         parent: "ModulePlace | None",
     ) -> None:
-        self.module = module
+        self.module = uncompiled(module)
+        self.wrapper = module if self.module is not module else None
         self.qualified_name = qualified_name
         self.attribute = attribute
         self.parent = parent
-        self.label = class_label(module)
+        self.label = class_label(self.module)
+        self.adopter: ModulePlace | None = None
         self.first_scope: Scope | None = None
         self.frames: list[Any] = []
 
@@ -126,6 +134,8 @@ class Registry:
             if id(place.module) in self._modules:
                 continue
             self._modules[id(place.module)] = place
+            if place.wrapper is not None:
+                self._modules[id(place.wrapper)] = place
             self._add_tensors(place)
             prefix = f"{place.qualified_name}." if place.qualified_name else ""
             children = [

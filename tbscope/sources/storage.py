@@ -11,20 +11,12 @@ from typing import Any
 import torch
 
 from tbscope.graph import Node, Value
+from tbscope.sources.torch_internals import storage_key
 
-__all__ = ["Region", "Write", "Writes", "same_storage", "storage_key"]
+__all__ = ["Region", "Write", "Writes", "same_storage"]
 
 _MOST_WORK = 10_000
 _UNKNOWN_END = (1 << 63) - 1
-
-
-def storage_key(tensor: torch.Tensor) -> int | None:
-    """Give what identifies the storage of a tensor while it lives; None where it has none."""
-    try:
-        return tensor.untyped_storage()._cdata
-    except (RuntimeError, NotImplementedError):
-        # Sparse, nested, opaque tensors and wrappers have no storage of their own.
-        return None
 
 
 class Region:
@@ -44,9 +36,7 @@ class Region:
         if all(type(entry) is int for entry in shape):
             strides = tuple(stride * size for stride in tensor.stride())
             self.start = tensor.storage_offset() * size
-            reach = sum(
-                (entry - 1) * stride for entry, stride in zip(shape, strides, strict=True)
-            )
+            reach = sum((entry - 1) * stride for entry, stride in zip(shape, strides, strict=True))
             self.end = self.start + (reach + size if 0 not in shape else 0)
             self.layout: tuple[Any, ...] | None = (shape, strides, size)
         else:
@@ -54,9 +44,7 @@ class Region:
 
     def covers_same(self, other: "Region") -> bool:
         """Tell whether two regions of one storage are the same."""
-        return (
-            self.layout is not None and self.start == other.start and self.layout == other.layout
-        )
+        return self.layout is not None and self.start == other.start and self.layout == other.layout
 
     def overlaps(self, other: "Region") -> bool:
         """Tell whether two regions of one storage have a byte in common."""
@@ -74,9 +62,6 @@ class Region:
             )
         except numpy.exceptions.TooHardError:
             return True
-
-
-
 
 
 class _Phantom:

@@ -28,13 +28,17 @@ class Plan:
             sub-configurations whose defaults do not fit together do.
         grid: Patches along a side of an image; None keeps the image's size.
         layers: How many layers of each stack are kept, where all are of one kind.
-        heads: How attention heads are divided.
+        heads: What numbers of attention heads are divided by, where widths are scaled.
+        head_width: The width of one of four heads, where widths are set.
+        fill: Whether fields that a default configuration leaves open are filled.
     """
 
     scale: int | None = 16
     grid: int | None = 4
     layers: int = 2
     heads: int = 1
+    head_width: int = 16
+    fill: bool = False
 
 
 PLANS = (
@@ -46,9 +50,14 @@ PLANS = (
     Plan(scale=16, grid=8),
     Plan(scale=None, grid=8),
     Plan(scale=32, heads=4),
+    Plan(scale=None, head_width=128),
     Plan(scale=8, grid=None),
     Plan(scale=2),
     Plan(scale=8, grid=16),
+    Plan(scale=None, fill=True),
+    Plan(scale=16, fill=True),
+    Plan(scale=None, head_width=128, fill=True),
+    Plan(scale=1, grid=8),
     Plan(scale=1, grid=None),
 )
 """The plans in the order in which they are tried; the first that gives a running model wins."""
@@ -57,9 +66,9 @@ PLANS = (
 ROLES = tuple(
     (role, re.compile(pattern))
     for role, pattern in (
-        ("keep", r"^(num_labels|pad_token_id|_?out_features|stage_names|seed)$"),
-        ("keep", r"(num_channels|(in|input|audio|stem|mask_input)_chan(nel)?s)$|^(channels|scale)$"),
-        ("keep", r"kernel|stride|dilation|padding|_factor|ratio|rate|temporal|tubelet|conv_dim"),
+        ("keep", r"^(num_labels|_?out_features|stage_names|seed)$"),
+        ("channels", r"(num|in|input|audio|stem|mask_input)_chan(nel)?s$|^(channels|scale)$"),
+        ("keep", r"kernel|stride|dilation|padding|_factor|ratio|rate|temporal|tubelet"),
         ("keep", r"merge|shuffle|feat_extract|time_step|prob$|_type|mult|reduction|compress"),
         ("vocab", r"vocab(_size)?(_base)?$|vocab_size|num_embeddings$|group_vocab$|num_hash_buckets"),
         ("codes", r"^codebook_size$|codevectors_per_group"),
@@ -102,8 +111,11 @@ ROLES = tuple(
     )
 )
 
+# Lists of layers whose results are taken.
+TAPS = re.compile(r"out_indices|extract|deepstack|feature_layer|taps|hooks")
+
 # Widths that are set by their role, where a plan has no scale.
-FIXED = {"width": 64, "inner": 128, "head_width": 16, "rank": 16, "heads": 4, "key_heads": 2}
+FIXED = {"inner": 128, "rank": 16, "heads": 4, "key_heads": 2}
 
 # Fields that hold sizes but no widths.
 NO_WIDTH = re.compile(
@@ -146,10 +158,18 @@ class _Shrinker:
         small = dict(config)
         level = _Level(config, self.plan)
         for name, value in config.items():
-            if isinstance(value, dict):
-                if "model_type" in value or name.endswith("config"):
+            if value is None and self.plan.fill:
+                small[name] = _filling(name, config)
+            elif name == "per_layer_config" and value:
+                small[name] = level.overrides(value, self)
+            elif name == "out_features":
+                small[name] = None
+            elif isinstance(value, dict):
+                if value.get("model_type") == "timm_backbone":
+                    small[name] = _backbone(value)
+                elif "model_type" in value or name.endswith("config"):
                     small[name] = self.config(value)
-                elif name.startswith("rope"):
+                elif name.startswith("rope_"):
                     small[name] = self.rope(value, config)
             elif name in level.per_layer:
                 small[name] = type(value)(value[index] for index in level.picked)
@@ -160,16 +180,19 @@ class _Shrinker:
     def field(self, name: str, value: Any, level: "_Level") -> Any:
         """Give what one field becomes."""
         role = role_of(name)
+        if isinstance(value, bool) or role is None or role == "keep":
+            return value
         if role == "layer_index":
-            return level.indices(value)
+            return level.indices(value, name)
         if role == "depths":
             return _each(value, lambda depth: min(depth, 2))
-        if role == "layers" and not isinstance(value, bool):
+        if role == "layers":
             return level.layers(value)
-        if role is None or role == "keep":
-            return value
         change = getattr(self, role)
         return _each(value, lambda number: change(number, name, level))
+
+    def channels(self, number: int, name: str, level: "_Level") -> int:
+        return number if number <= 16 else self.scaled(number, "width", level)
 
     def vocab(self, number: int, name: str, level: "_Level") -> int:
         return min(number, VOCABULARY)
@@ -237,7 +260,8 @@ class _Shrinker:
 
     def head_width(self, number: int, name: str, level: "_Level") -> int:
         if self.plan.scale is None:
-            return 32 if name == "qk_head_dim" else min(number, FIXED["head_width"])
+            width = self.plan.head_width
+            return 2 * width if name == "qk_head_dim" else min(number, width)
         return max(number * self.plan.heads // self.plan.scale, 2) if number >= 16 else number
 
     def rank(self, number: int, name: str, level: "_Level") -> int:
@@ -247,7 +271,7 @@ class _Shrinker:
         if number < 16:
             return number
         if self.plan.scale is None and not level.staged:
-            return min(number, FIXED[role])
+            return min(number, FIXED.get(role, FIXED["heads"] * self.plan.head_width))
         return max(number // (self.plan.scale or 16), 4)
 
     def rope(self, rope: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
@@ -294,37 +318,58 @@ class _Level:
             if isinstance(value, list | tuple)
             and len(value) in counts
             and len(value) not in self.stages
-            and role_of(name) not in ("layer_index",)
+            and role_of(name) != "layer_index"
             and not self.staged
         }
+        special = config.get("per_layer_config")
+        if special and counts:
+            special = {int(key): value for key, value in special.items()}
+            self.per_layer["per_layer_config"] = [special.get(i) for i in range(max(counts))]
+        taps = [v for n, v in config.items() if TAPS.search(n) and isinstance(v, list | tuple)]
+        self.depth = max(counts, default=0)
+        self.least = max([plan.layers, *map(len, taps)])
         self.picked = self._picked()
 
     def _picked(self) -> list[int]:
         """Give the layers that are kept: one of each kind, at least two."""
         if not self.per_layer:
-            return list(range(self.plan.layers))
+            return list(range(self.least))
         length = max(map(len, self.per_layer.values()))
         self.per_layer = {n: v for n, v in self.per_layer.items() if len(v) == length}
         kinds = list(zip(*(map(repr, value) for value in self.per_layer.values()), strict=True))
         first = [index for index, kind in enumerate(kinds) if kind not in kinds[:index]][:6]
         rest = [index for index in range(length) if index not in first]
-        return sorted(first + rest[: max(self.plan.layers - len(first), 0)])
+        return sorted(first + rest[: max(self.least - len(first), 0)])
+
+    def overrides(self, special: dict[Any, Any], shrinker: "_Shrinker") -> dict[int, Any]:
+        """Give the fields of single layers, by their new numbers."""
+        special = {int(key): value for key, value in special.items()}
+        return {
+            new: {name: shrinker.field(name, value, self) for name, value in special[old].items()}
+            for new, old in enumerate(self.picked)
+            if old in special
+        }
 
     def layers(self, value: Any) -> Any:
         if isinstance(value, list | tuple) or (value in self.stages and self.staged):
             return value
         return min(value, len(self.picked)) if isinstance(value, int) else value
 
-    def indices(self, value: Any) -> Any:
-        """Give the layers of a list that are still there; the last one where none is."""
+    def indices(self, value: Any, name: str) -> Any:
+        """Give the layers of a list by their new numbers, the last one of those of a kind."""
         if self.staged:
             return value
         last = len(self.picked)
-        if isinstance(value, list | tuple):
-            kept = [index for index in value if type(index) is int and -last <= index < last]
-            kept = list(dict.fromkeys([*kept, *([last - 1] if value and not kept else [])]))
-            return type(value)(kept)
-        return max(-last, min(value, last - 1)) if type(value) is int else value
+        if not isinstance(value, list | tuple):
+            return max(-last, min(value, last - 1)) if type(value) is int else value
+        if not value or not self.depth or last >= self.depth:
+            return value
+        if not TAPS.search(name):
+            return type(value)([last - 1])
+        if min(value) < 0:
+            return type(value)(dict.fromkeys(max(index, -last) for index in value))
+        kept = (-(-index * last // self.depth) if "out" in name else index * last // self.depth for index in value)
+        return type(value)(dict.fromkeys(kept))
 
     def image(self, number: int) -> int:
         """Give the side of an image of `plan.grid` patches."""
@@ -334,6 +379,36 @@ class _Level:
         if not isinstance(patch, int):
             return min(number, 16 * self.plan.grid)
         return min(number, max(patch * self.plan.grid, 32))
+
+
+def _filling(name: str, config: dict[str, Any]) -> Any:
+    """Give a value for a field that a default configuration leaves open; None if it may."""
+    heads = config.get("num_attention_heads") or 4
+    hidden = 64 if config.get("hidden_size") else None
+    return {
+        "num_experts_per_tok": 2,
+        "n_group": 1,
+        "topk_group": 1,
+        "head_dim": 16 if hidden else None,
+        "num_key_value_heads": min(heads, 4),
+        "vocab_size": VOCABULARY,
+        "pad_token_id": 1,
+        "n_routed_experts": 8,
+        "n_shared_experts": 1,
+        "moe_topk": 2,
+    }.get(name)
+
+
+def _backbone(config: dict[str, Any]) -> dict[str, Any]:
+    """Give a backbone of transformers' own in place of one of the library timm."""
+    indices = config.get("out_indices") or [4]
+    return {
+        "model_type": "resnet",
+        "embedding_size": 16,
+        "hidden_sizes": [16, 32, 48, 64],
+        "depths": [1, 1, 1, 1],
+        "out_indices": [index for index in indices if 0 < index <= 4] or [4],
+    }
 
 
 def _each(value: Any, change: Callable[[int], int]) -> Any:

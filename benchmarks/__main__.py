@@ -1,0 +1,73 @@
+"""Prints what tbscope costs: `python -m benchmarks`, or with `--quick` in about a minute.
+
+Each model has a fresh process, in which a plain forward, torch's graph function and
+tbscope's trace, conversion and writing take turns.
+"""
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks import report
+from benchmarks.models import CASES, SCALING, Case
+
+
+def run(case: Case, options: argparse.Namespace, *, with_torch: bool) -> dict[str, Any]:
+    """Measure one case in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.measure", case.name]
+    command += ["--rounds", str(options.rounds), "--threads", str(options.threads)]
+    if not with_torch:
+        command.append("--without-torch")
+    print(f"  {case.name} ...", file=sys.stderr, flush=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"measuring {case.name} failed\n{done.stderr}")
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return report.add_ratios(result)
+
+
+def chosen(cases: tuple[Case, ...], options: argparse.Namespace) -> list[Case]:
+    return [
+        case
+        for case in cases
+        if (case.quick or not options.quick) and options.only.lower() in case.name.lower()
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer and smaller models")
+    parser.add_argument("--rounds", type=int, default=7, help="rounds per model (default 7)")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch (default 1)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="models whose name has this")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there, too")
+    options = parser.parse_args()
+    if options.rounds < 1:
+        parser.error(f"--rounds is {options.rounds}, and at least 1 is needed")
+    models = [run(case, options, with_torch=True) for case in chosen(CASES, options)]
+    scaling = [run(case, options, with_torch=False) for case in chosen(SCALING, options)]
+    if not models and not scaling:
+        parser.error(f"no model has {options.only!r} in its name")
+    print(
+        f"torch {torch.__version__}, Python {platform.python_version()}, "
+        f"{options.threads} thread(s), medians of {options.rounds} rounds, CPU milliseconds"
+    )
+    figures = report.summary(models) if models else {}
+    if models:
+        print("", *report.models_table(models), "", *report.summary_lines(figures), sep="\n")
+    if scaling:
+        print("", *report.scaling_table(scaling), sep="\n")
+    if options.json:
+        found = {"torch": torch.__version__, "rounds": options.rounds, "threads": options.threads}
+        found |= {"summary": figures, "models": models, "scaling": scaling}
+        options.json.write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,271 @@
+"""The commands: `export` writes a model's graph, `show` prints it, `demo` shows one."""
+
+import contextlib
+import functools
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tbscope.cli._files import check_folder, explained, write_whole
+from tbscope.cli._parameters import (
+    FactoryArgument,
+    InputSpec,
+    OutputFile,
+    Target,
+    parse_factory_argument,
+    parse_input,
+    parse_output,
+    parse_target,
+)
+from tbscope.errors import InputError, TbscopeError
+
+if TYPE_CHECKING:
+    from tensorboard.compat.proto.graph_pb2 import GraphDef
+
+    from tbscope.graph import Graph
+
+__all__ = ["main"]
+
+_MODES = {None: False, "eval": False, "training": True, "as-is": None}
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="tbscope", message="%(prog)s %(version)s")
+def main() -> None:
+    """Draw PyTorch models in TensorBoard's Graphs dashboard.
+
+    Exits with 0 where all went well, with 1 and one message where it did not, and with 2
+    where the command line cannot be read.
+    """
+
+
+def _takes_a_model(command: Command) -> Command:
+    """Add what every command takes that runs a model: target, inputs, mode, --traceback."""
+    for decorate in (
+        click.option("--traceback", is_flag=True, help="On an error, show where it was raised."),
+        click.option(
+            "--grad/--no-grad", default=False, help="Keep gradients while it runs; default: don't."
+        ),
+        click.option(
+            "--as-is",
+            "mode",
+            flag_value="as-is",
+            help="Run in the mode that the model is in when it is made.",
+        ),
+        click.option("--training", "mode", flag_value="training", help="Run in training mode."),
+        click.option(
+            "--eval", "mode", flag_value="eval", help="Run in evaluation mode, the default."
+        ),
+        click.option(
+            "--seed",
+            default=0,
+            show_default=True,
+            help="Seed of the inputs and of the model's random weights.",
+        ),
+        click.option(
+            "-a",
+            "--arg",
+            "arguments",
+            type=parse_factory_argument,
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Argument of the function or class that makes the model: a Python literal, "
+            "or else a text.  [repeatable]",
+        ),
+        click.option(
+            "-i",
+            "--input",
+            "inputs",
+            type=parse_input,
+            multiple=True,
+            metavar="[NAME=]SHAPE[:DTYPE]",
+            help="A tensor for the model: 1x3x224x224, ids=2x128:int64 for a keyword argument, "
+            "scalar for no dimension. Floats are normal, whole numbers 0 or 1. Without any, "
+            "the model's own example inputs are taken, where it has some.  [repeatable]",
+        ),
+        click.argument("target", type=parse_target),
+    ):
+        command = decorate(command)
+    return command
+
+
+@main.command()
+@_takes_a_model
+@click.option(
+    "--logdir", metavar="FOLDER", help="Write an event file for TensorBoard into this folder."
+)
+@click.option(
+    "-o",
+    "--output",
+    "outputs",
+    type=parse_output,
+    multiple=True,
+    metavar="FILE",
+    help="Write the GraphDef: .pbtxt as text, .pb in binary form, - as text on standard output.  "
+    "[repeatable]",
+)
+@click.option(
+    "--style",
+    type=click.Choice(["tf", "torch"]),
+    default="tf",
+    show_default=True,
+    help="Names like Net/layer1/0 (tf) or Net/Sequential[layer1]/Linear[0] (torch).",
+)
+@click.option(
+    "--leaves",
+    type=click.Choice(["node", "box"]),
+    default="node",
+    show_default=True,
+    help="Draw a module that runs one operation as a node or as a box.",
+)
+def export(
+    *,
+    logdir: str | None,
+    outputs: tuple[OutputFile, ...],
+    style: Any,
+    leaves: Any,
+    traceback: bool,
+    **run: Any,
+) -> None:
+    """Write the graph of a model: for TensorBoard (--logdir), or as a GraphDef (-o).
+
+    TARGET is package.module:NAME or path/to/file.py:NAME, where NAME is a model, or a function
+    or class that makes one.
+
+    \b
+    tbscope export torch.nn:Linear -a in_features=3 -a out_features=5 -i 1x3 --logdir runs/linear
+    tbscope export nets.py:make_model -i ids=2x128:int64 -o graph.pbtxt
+    """  # noqa: D301
+    if logdir is None and not outputs:
+        raise click.UsageError("Nothing to write: give --logdir FOLDER, -o FILE, or both.")
+    with _errors_as_messages(traceback=traceback):
+        for output in outputs:
+            if output.path is not None:
+                check_folder(output.path)
+        from tbscope.pipeline import to_graph_def
+
+        graph = _run(**run)
+        graph_def = to_graph_def(graph, style=style, leaves=leaves)
+        _write_outputs(graph_def, outputs)
+        # Where the graph itself goes to standard output, nothing else does.
+        to_stderr = any(output.path is None for output in outputs)
+        if logdir is not None:
+            _write_log(graph, logdir, style=style, leaves=leaves)
+            click.echo(_opening_line(logdir), err=to_stderr)
+
+
+@main.command()
+@_takes_a_model
+def show(*, traceback: bool, **run: Any) -> None:
+    """Print the graph of a model, one operation a line.
+
+    TARGET is package.module:NAME or path/to/file.py:NAME, where NAME is a model, or a function
+    or class that makes one.
+
+    \b
+    tbscope show torch.nn:Linear -a in_features=3 -a out_features=5 -i 1x3
+    """  # noqa: D301
+    with _errors_as_messages(traceback=traceback):
+        click.echo(str(_run(**run)))
+
+
+@main.command()
+@click.option(
+    "--logdir",
+    default="runs/demo",
+    show_default=True,
+    metavar="FOLDER",
+    help="Folder for the event file.",
+)
+def demo(*, logdir: str) -> None:
+    """Write the graph of a small captioning model, and print the line that opens it."""
+    with _errors_as_messages(traceback=False):
+        from tbscope.cli._demo_model import make_inputs, make_model
+        from tbscope.sources.eager import trace
+
+        graph = trace(make_model(), make_inputs())
+        _write_log(graph, logdir, style="tf", leaves="node")
+        click.echo(_opening_line(logdir))
+
+
+@contextlib.contextmanager
+def _errors_as_messages(*, traceback: bool) -> Iterator[None]:
+    """End with exit code 1 and one message; Python's traceback only where it is asked for."""
+    try:
+        yield
+    except TbscopeError as error:
+        if traceback:
+            raise
+        raise click.ClickException(str(error)) from error
+
+
+def _run(
+    *,
+    target: Target,
+    inputs: tuple[InputSpec, ...],
+    arguments: tuple[FactoryArgument, ...],
+    seed: int,
+    mode: str | None,
+    grad: bool,
+) -> "Graph":
+    """Make the model and its inputs, and run it once."""
+    named_twice = _first_repeated([spec.name for spec in inputs if spec.name])
+    if named_twice:
+        raise click.UsageError(f"--input gives {named_twice!r} twice.")
+    import torch
+
+    from tbscope.cli._inputs import make_inputs
+    from tbscope.cli._target import import_path, load_model
+    from tbscope.sources.eager import trace
+
+    torch.manual_seed(seed)
+    # What the model prints is no part of what the command gives.
+    with import_path(target), contextlib.redirect_stdout(sys.stderr):
+        model = load_model(target, {argument.name: argument.value for argument in arguments})
+        positional, named = make_inputs(inputs, seed=seed)
+        try:
+            return trace(
+                model,
+                positional,
+                kwargs=named or None,
+                training=_MODES[mode],
+                grad=grad,
+            )
+        except InputError as error:
+            raise InputError(
+                error.what, why=error.why, fix="give each tensor as --input [NAME=]SHAPE[:DTYPE]"
+            ) from error
+
+
+def _first_repeated(names: list[str]) -> str | None:
+    return next((name for index, name in enumerate(names) if name in names[:index]), None)
+
+
+def _write_outputs(graph_def: "GraphDef", outputs: tuple[OutputFile, ...]) -> None:
+    from google.protobuf import text_format
+
+    as_text = functools.cache(lambda: text_format.MessageToString(graph_def))
+    for output in outputs:
+        if output.path is None:
+            click.echo(as_text(), nl=False)
+        elif output.is_text:
+            write_whole(output.path, as_text().encode())
+        else:
+            write_whole(output.path, graph_def.SerializeToString(deterministic=True))
+
+
+def _write_log(graph: "Graph", logdir: str, *, style: Any, leaves: Any) -> None:
+    from tbscope.writer import SummaryWriter
+
+    with explained(Path(logdir)), SummaryWriter(logdir) as writer:
+        writer.add_graph(graph, style=style, leaves=leaves)
+
+
+def _opening_line(logdir: str) -> str:
+    return f"tensorboard --logdir {shlex.quote(logdir)}"

@@ -1,0 +1,1 @@
+"""From a graph to TensorFlow's GraphDef: names, shapes, attributes; knows nothing of torch."""

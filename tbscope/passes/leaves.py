@@ -1,0 +1,124 @@
+"""Draws a leaf module as one node: `Linear`, with its hyper-parameters, not a box with a `linear`.
+
+Such a node's attributes are what its card tells: `class`, `module` (the qualified
+name), `operation`, `training`, `defined` (where the class is), `parameters` and
+`buffers` with their types, `parameter_count`, `trainable_parameter_count`, and each
+hyper-parameter by its own name.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from tbscope.graph import Call, Graph, Nest, Node, Parameter, Value
+from tbscope.scopes import Scope
+from tbscope.text import type_to_text
+
+__all__ = ["collapse_leaves"]
+
+
+def collapse_leaves(graph: Graph) -> None:
+    """Make the operation of each leaf module a node that stands for the module.
+
+    A leaf is a module call in whose scope one operation ran, and below which nothing
+    stands; its own parameters and buffers do not count, and keep their scope. The
+    node gets the kind "module", the label of the scope as its op, the place of the
+    call as its source, and what the call tells as attributes. Its edges stay.
+
+    A module that gives back a tensor which its operation did not give (an argument
+    passed through beside it) stays a box: as one node it would seem to give nothing
+    that its readers read.
+
+    Args:
+        graph: Changed in place.
+    """
+    calls = {call.scope: call for call in graph.calls}
+    # What a module owns is told once, however often it is called.
+    owned: dict[int, dict[str, Any]] = {}
+    for scope, node in _alone(graph):
+        call = calls.get(scope)
+        if scope.kind == "module" and call is not None and _gives(node, call.results):
+            facts = owned.get(id(call.parameters))
+            if facts is None:
+                facts = owned[id(call.parameters)] = _owned(call.parameters)
+            _collapse(node, call, facts)
+
+
+def _alone(graph: Graph) -> Iterator[tuple[Scope, Node]]:
+    """Give each scope in which, and below which, one operation and no constant stands."""
+    alone: dict[Scope, Node | None] = {}
+    occupied: set[Scope] = set()
+    crowded: set[Scope] = set()
+    for node in graph.nodes:
+        scope = node.scope
+        if scope is None:
+            continue
+        if scope not in occupied:
+            occupied.add(scope)
+            # Above one that is known to be crowded, all are.
+            above = scope.parent
+            while above is not None and above not in crowded:
+                crowded.add(above)
+                above = above.parent
+        kind = node.kind
+        if kind != "parameter" and kind != "buffer":
+            alone[scope] = node if kind == "op" and scope not in alone else None
+    for scope, only in alone.items():
+        if only is not None and scope not in crowded:
+            yield scope, only
+
+
+def _gives(node: Node, results: Nest) -> bool:
+    """Tell whether each tensor among the results of a call is one that the node gives."""
+    if isinstance(results, Value):
+        return results.producer is node
+    if isinstance(results, dict):
+        return all(_gives(node, result) for result in results.values())
+    if isinstance(results, list | tuple):
+        return all(_gives(node, result) for result in results)
+    return True
+
+
+def _collapse(node: Node, call: Call, owned: dict[str, Any]) -> None:
+    label = call.scope.part.label
+    attributes = node.attributes
+    attributes["class"] = call.class_name
+    if call.qualified_name:
+        attributes["module"] = call.qualified_name
+    # A module that ran no operation has a node named after itself.
+    if node.op != label:
+        attributes["operation"] = node.op
+    attributes["training"] = call.training
+    if call.defined is not None:
+        attributes["defined"] = str(call.defined)
+    attributes.update(owned)
+    for name, value in call.hyperparameters.items():
+        attributes[name if name not in attributes else _free(name, attributes)] = value
+    node.kind = "module"
+    node.op = label
+    node.source = call.source or node.source
+
+
+def _free(name: str, attributes: dict[str, Any]) -> str:
+    """Give the name of a hyper-parameter that is named like a fact: with `_` after it."""
+    while name in attributes:
+        name += "_"
+    return name
+
+
+def _owned(parameters: tuple[Parameter, ...]) -> dict[str, Any]:
+    """Tell what a module owns: types, and how many numbers there are to learn."""
+    count = trainable = 0
+    types: dict[str, list[str]] = {"parameters": [], "buffers": []}
+    for held in parameters:
+        types[f"{held.kind}s"].append(f"{held.name} {type_to_text(held)}")
+        # One that is not initialised yet has no size to count.
+        if held.kind == "parameter" and held.shape is not None:
+            size = math.prod(n for n in held.shape if n is not None)
+            count += size
+            trainable += size if held.requires_grad else 0
+    facts: dict[str, Any] = {name: ", ".join(texts) for name, texts in types.items() if texts}
+    if types["parameters"]:
+        facts["parameter_count"] = count
+        facts["trainable_parameter_count"] = trainable
+    return facts

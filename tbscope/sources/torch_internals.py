@@ -1,0 +1,103 @@
+"""The private parts of torch that tbscope relies on, each named here and nowhere else.
+
+torch promises nothing about them. Each has a fallback that does less, or an error
+that tells which part is missing from this torch.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+from torch.nn import parameter as _parameter
+from torch.utils import _python_dispatch
+
+__all__ = [
+    "UNINITIALIZED",
+    "call_method_name",
+    "default_device",
+    "flattened",
+    "outside_modes",
+    "set_version",
+    "storage_key",
+    "uncompiled",
+    "without_functions",
+]
+
+UNINITIALIZED: tuple[type, ...] = tuple(
+    filter(None, (getattr(_parameter, "UninitializedTensorMixin", None),))
+)
+"""The classes of parameters and buffers that a lazy module has not made yet."""
+
+# Ends the hold of function modes and of `__torch_function__` for a block.
+without_functions: Any = getattr(torch._C, "DisableTorchFunction", None)
+if without_functions is None:  # The public one leaves modes alone: slower, and no less right.
+    without_functions = torch._C.DisableTorchFunctionSubclass
+
+_no_dispatch: Any = getattr(torch._C, "_DisableTorchDispatch", None)
+_set_versions: Any = getattr(torch._C._autograd, "_unsafe_set_version_counter", None)
+
+
+def call_method_name() -> str:
+    """Give the method of `torch.nn.Module` through which every call of a module goes.
+
+    `_call_impl` is private but cheap to replace; the public `__call__` is a slot, so
+    replacing it makes Python update every subclass. Where the compiler is loaded, a
+    module may hold its own copy of the private one, so the public one it is; the same
+    where torch has no such private method.
+    """
+    if "torch._dynamo" in sys.modules or not hasattr(torch.nn.Module, "_call_impl"):
+        return "__call__"
+    return "_call_impl"
+
+
+def storage_key(tensor: torch.Tensor) -> int | None:
+    """Give what identifies the storage of a tensor while it lives; None where it has none."""
+    try:
+        return tensor.untyped_storage()._cdata
+    except (RuntimeError, NotImplementedError):
+        # Sparse, opaque and functorch's tensors have no storage of their own.
+        return None
+
+
+@contextmanager
+def outside_modes() -> Iterator[None]:
+    """Run a block on plain tensors unseen by function modes and dispatch modes."""
+    silenced: AbstractContextManager[Any] = (
+        _python_dispatch._disable_current_modes() if _no_dispatch is None else _no_dispatch()
+    )
+    with without_functions(), silenced:
+        yield
+
+
+def set_version(tensor: torch.Tensor, version: int) -> None:
+    """Set the counter by which autograd notices writes; left as it is where torch cannot."""
+    if _set_versions is not None:
+        _set_versions((tensor,), (version,))
+
+
+def flattened(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Give the tensors that a wrapper around other tensors holds; none for any other tensor."""
+    flatten = getattr(type(tensor), "__tensor_flatten__", None)
+    if flatten is None:
+        return []
+    held = [getattr(tensor, name, None) for name in flatten(tensor)[0]]
+    return [inner for inner in held if isinstance(inner, torch.Tensor)]
+
+
+def default_device() -> torch.device | None:
+    """Give the device that `torch.set_default_device` was given; None where it was not."""
+    held = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
+    context = getattr(held, "device_context", None)
+    device: torch.device | None = getattr(context, "device", None)
+    return device
+
+
+def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
+    """Give the module that `torch.compile` wrapped; a module that it did not wrap, itself."""
+    eval_frame = sys.modules.get("torch._dynamo.eval_frame")
+    wrapper = getattr(eval_frame, "OptimizedModule", None)
+    while wrapper is not None and isinstance(module, wrapper):
+        module = module._modules["_orig_mod"]
+    return module

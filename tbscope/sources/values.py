@@ -1,0 +1,152 @@
+"""The values that tensors hold: followed by identity and by storage, held weakly.
+
+A tensor that is written into holds a new value from then on. What reads the same
+storage through another tensor gets the writer as a control input.
+"""
+
+from weakref import ref
+
+import torch
+
+from tbscope.graph import Node, Shape, Value
+from tbscope.sources.storage import Writes, same_storage
+
+__all__ = ["Values", "shape_of"]
+
+
+class Values:
+    """Which value each tensor holds now.
+
+    Attributes:
+        order: When each node was recorded, counted from 0.
+    """
+
+    def __init__(self) -> None:
+        self.order: dict[Node, int] = {}
+        # By identity; an entry counts only while its tensor lives, as identities are reused.
+        self._held: dict[int, tuple[ref[torch.Tensor], Value]] = {}
+        self._writes = Writes()
+        self._dtypes: dict[torch.dtype, str] = {}
+        self._devices: dict[torch.device, str] = {}
+
+    def get(self, tensor: torch.Tensor) -> Value | None:
+        """Give the value that a tensor holds now; None where nobody knows it."""
+        held = self._held.get(id(tensor))
+        return held[1] if held is not None and held[0]() is tensor else None
+
+    def give(self, node: Node, tensor: torch.Tensor) -> Value:
+        """Make a tensor the next output of a node."""
+        dtype = self._dtypes.get(tensor.dtype)
+        if dtype is None:
+            dtype = self._dtypes[tensor.dtype] = str(tensor.dtype).removeprefix("torch.")
+        device = self._devices.get(tensor.device)
+        if device is None:
+            device = self._devices[tensor.device] = str(tensor.device)
+        outputs = node.outputs
+        value = Value(node, len(outputs), shape_of(tensor), dtype, device)
+        outputs.append(value)
+        self._held[id(tensor)] = (ref(tensor), value)
+        return value
+
+    def give_written(
+        self,
+        node: Node,
+        written: list[torch.Tensor],
+        results: list[torch.Tensor],
+        candidates: list[torch.Tensor],
+    ) -> None:
+        """Give new values to the tensors that a node wrote into, and remember the writes.
+
+        Args:
+            node: The node, recorded already, with its results as outputs.
+            written: What its kernels wrote into, maybe views that nobody else holds.
+            results: What it gave.
+            candidates: The tensors it was given, which its user knows.
+        """
+        given = {id(tensor) for tensor in results}
+        for tensor in written:
+            target = self._target(tensor, candidates)
+            if target is None:
+                continue
+            if id(target) not in given:
+                given.add(id(target))
+                self.give(node, target)
+            elif not any(target is candidate for candidate in candidates):
+                # A result that it made and filled itself: nobody has seen it before.
+                continue
+            value = self._held[id(target)][1]
+            self._writes.add(node, self.order[node], value, tensor)
+
+    def _target(
+        self, tensor: torch.Tensor, candidates: list[torch.Tensor]
+    ) -> torch.Tensor | None:
+        """Give the tensor known to the user that a write to this one changes."""
+        if self.get(tensor) is not None:
+            return tensor
+        for candidate in candidates:
+            if candidate is tensor or same_storage(candidate, tensor):
+                return candidate
+        return None
+
+    def earlier_writers(self, read: list[torch.Tensor], values: list[Value]) -> list[Node]:
+        """Give the nodes that wrote into what is read through another tensor, in order.
+
+        Args:
+            read: The tensors that are read.
+            values: Their values.
+        """
+        if not self._writes.any:
+            return []
+        found: dict[Node, None] = {}
+        order = self.order
+        for tensor, value in zip(read, values, strict=True):
+            for write in self._writes.touching(tensor, order[value.producer]):
+                found[write.node] = None
+        for value in values:
+            found.pop(value.producer, None)
+        return sorted(found, key=order.__getitem__)
+
+    def forget_fresh(self, results: list[torch.Tensor], read: list[torch.Tensor]) -> None:
+        """Forget writes to storages that results have taken over from tensors that are gone."""
+        if self._writes.any:
+            self._writes.forget_fresh(results, read)
+
+    def alive(self) -> list[tuple[torch.Tensor, Value]]:
+        """Give the tensors that somebody still holds with their values, in order."""
+        found = [
+            (tensor, value)
+            for held, value in self._held.values()
+            if (tensor := held()) is not None
+        ]
+        return sorted(found, key=lambda pair: (self.order[pair[1].producer], pair[1].index))
+
+
+def shape_of(tensor: torch.Tensor) -> Shape:
+    """Give the sizes of a tensor; None for those that are not plain numbers."""
+    try:
+        shape = tuple(tensor.shape)
+    except RuntimeError:
+        # A nested tensor of the strided layout knows only some of its sizes.
+        return tuple(_size(tensor, dim) for dim in range(tensor.dim()))
+    for size in shape:
+        if type(size) is not int:
+            return tuple(map(_plain, shape))
+    return shape
+
+
+def _size(tensor: torch.Tensor, dim: int) -> int | None:
+    try:
+        return int(tensor.size(dim))
+    except RuntimeError:
+        return None
+
+
+def _plain(size: object) -> int | None:
+    """Give a size as a number; None for a ragged or a symbolic one."""
+    if type(size) is int:
+        return size
+    node = getattr(size, "node", None)
+    if node is None or node.is_nested_int():
+        return None
+    hint = getattr(node, "hint", None)
+    return int(hint) if isinstance(hint, int) else None

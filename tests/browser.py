@@ -1,0 +1,316 @@
+"""TensorBoard's own page, read as a user sees it: the real server, and a real browser.
+
+    with TensorBoard(logdir) as server, Browser() as browser:
+        page = browser.open(server.url)
+        page.expand_all()
+        page.nodes["Net/fc"].op
+
+It needs Debian's chromium (`apt-get install chromium`). Where there is none, opening a
+browser fails: a page that nobody saw is no proof.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from playwright.sync_api import Error, Page, sync_playwright
+
+_PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+_PATIENCE_MS = 60_000
+
+# What the page is made of: custom elements inside of each other's shadow roots.
+_SCRIPT = """
+window.tbscope = (() => {
+  const find = (selector, root = document) => {
+    const hit = root.querySelector(selector);
+    if (hit) return hit;
+    for (const element of root.querySelectorAll('*')) {
+      const below = element.shadowRoot && find(selector, element.shadowRoot);
+      if (below) return below;
+    }
+    return null;
+  };
+  const text = (node) => {
+    if (node.nodeType === Node.TEXT_NODE) return node.textContent.trim();
+    if (node.nodeType === Node.ELEMENT_NODE) {
+      if (['STYLE', 'SCRIPT', 'TEMPLATE'].includes(node.tagName)) return '';
+      if (getComputedStyle(node).display === 'none') return '';
+    }
+    const inner = [...(node.shadowRoot || node).childNodes];
+    return inner.map(text).filter((line) => line).join('\\n');
+  };
+  const graph = () => find('tf-graph');
+  const svg = () => find('tf-graph-scene').shadowRoot.querySelector('#svg');
+  const isDrawn = () => {
+    const board = find('tf-graph-board');
+    return Boolean(board && board.progress && board.progress.value > 99.9 &&
+      graph() && graph().graphHierarchy && graph().renderHierarchy &&
+      graph().renderHierarchy.hierarchy === graph().graphHierarchy);
+  };
+  const failure = () => {
+    const board = find('tf-graph-board');
+    return board && board.progress && board.progress.error ? board.progress.msg : null;
+  };
+  const choose = (run) => {
+    const controls = find('tf-graph-controls');
+    const index = controls.datasets.findIndex((dataset) => dataset.name === run);
+    if (index < 0) throw Error(`no run ${run}`);
+    if (index === controls._selectedRunIndex) return;
+    graph().renderHierarchy = null;
+    controls.set('_selectedRunIndex', index);
+  };
+  const groups = () => [...svg().querySelectorAll('g.node')]
+    .map((element) => ({element, drawn: element.__data__}))
+    .filter(({drawn}) => drawn.node.type !== 3);
+  const section = (element) => {
+    const holder = element.parentNode.parentNode.classList;
+    return ['in-extract', 'out-extract', 'function-library']
+      .find((name) => holder.contains(name)) || 'core';
+  };
+  const nodes = () => groups().map(({element, drawn}) => ({
+    name: drawn.node.name,
+    kind: ['box', 'op', 'series', 'bridge', 'ellipsis'][drawn.node.type],
+    op: drawn.node.op || '',
+    expanded: Boolean(drawn.expanded),
+    section: section(element),
+    circles: drawn.inAnnotations.list
+      .filter((annotation) => annotation.annotationType === 1)
+      .map((annotation) => annotation.node.name),
+    fill: (element.querySelector(':scope > .nodeshape > .nodecolortarget') || {style: {}}).style.fill,
+  }));
+  const edges = () => [...svg().querySelectorAll('g.edge')].map((element) => {
+    const path = element.querySelector('path');
+    const label = element.querySelector('textPath');
+    return {
+      ends: element.getAttribute('data-edge'),
+      label: label ? label.textContent : '',
+      control: path.classList.contains('control-dep'),
+      structural: path.classList.contains('structural'),
+    };
+  }).filter(({ends, structural}) => ends && !structural);
+  const expandOnce = () => {
+    const closed = groups().map(({drawn}) => drawn)
+      .filter((drawn) => drawn.node.isGroupNode && !drawn.expanded);
+    for (const drawn of closed) {
+      graph().renderHierarchy.buildSubhierarchy(drawn.node.name);
+      drawn.expanded = true;
+    }
+    if (closed.length) find('tf-graph-scene').setNodeExpanded(null);
+    return closed.length;
+  };
+  const card = () => text(find('tf-node-info'));
+  const select = (name) => graph().set('selectedNode', name);
+  const search = (pattern) => {
+    find('tf-graph-node-search').set('_rawRegexInput', pattern);
+  };
+  const found = () => find('tf-graph-node-search')._regexMatches || [];
+  return {find, isDrawn, failure, choose, nodes, edges, expandOnce, card, select, search, found};
+})();
+"""
+
+
+class DrawnNode(NamedTuple):
+    """One shape of the drawing.
+
+    Attributes:
+        name: Its full name.
+        kind: "box", "op", or "series" for a stack of folded siblings.
+        op: The op type; empty for a box.
+        expanded: Whether a box is open.
+        section: "core", or where the page put it aside.
+        circles: The names of the small circles beside it.
+        fill: The colour, as CSS.
+    """
+
+    name: str
+    kind: str
+    op: str
+    expanded: bool
+    section: str
+    circles: list[str]
+    fill: str
+
+
+class DrawnEdge(NamedTuple):
+    """One line of the drawing.
+
+    Attributes:
+        start: The name of the node or box that it leaves.
+        end: The name of the node or box that it enters.
+        label: What stands at it: a shape (`1×2`), or `2 tensors`.
+        control: Whether it is dashed.
+    """
+
+    start: str
+    end: str
+    label: str
+    control: bool
+
+
+class TensorBoard:
+    """The real server on a log directory, at a port of its own."""
+
+    def __init__(self, logdir: Path) -> None:
+        command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir)]
+        self._process = subprocess.Popen(
+            [*command, "--host", "127.0.0.1", "--port", "0"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.url = self._read_url()
+
+    def _read_url(self) -> str:
+        assert self._process.stderr is not None
+        said = []
+        for line in self._process.stderr:
+            said.append(line)
+            found = re.search(r"at (http://\S+?)/? ", line)
+            if found:
+                return found[1]
+        raise RuntimeError(f"TensorBoard did not start:\n{''.join(said)}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._process.terminate()
+        self._process.communicate(timeout=30)
+
+
+class Browser:
+    """A headless chromium."""
+
+    def __init__(self) -> None:
+        program = next(filter(None, map(shutil.which, _PROGRAMS)), None)
+        if program is None:
+            raise RuntimeError(
+                "no chromium was found, and without it nothing proves that the page draws\n"
+                "  fix: apt-get install chromium"
+            )
+        self._playwright = sync_playwright().start()
+        self._browser = self._playwright.chromium.launch(executable_path=program, args=_FLAGS)
+
+    def open(self, url: str, run: str | None = None) -> "GraphPage":
+        """Open the Graphs dashboard and wait until a graph is drawn."""
+        page = self._browser.new_page(viewport={"width": 1600, "height": 1000})
+        page.add_init_script(_SCRIPT)
+        return GraphPage(page, url, run)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._browser.close()
+        self._playwright.stop()
+
+
+class GraphPage:
+    """The Graphs dashboard with one graph.
+
+    Attributes:
+        errors: What the page threw or reported as an error so far.
+    """
+
+    def __init__(self, page: Page, url: str, run: str | None) -> None:
+        self.errors: list[str] = []
+        self._page = page
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", self._listen)
+        page.goto(f"{url}/#graphs")
+        self._wait_until_drawn()
+        if run is not None:
+            self._call("choose", run)
+            self._wait_until_drawn()
+
+    def _listen(self, message: Any) -> None:
+        if message.type == "error":
+            self.errors.append(message.text)
+
+    def _wait_until_drawn(self) -> None:
+        try:
+            self._page.wait_for_function(
+                "tbscope.isDrawn() || tbscope.failure()", timeout=_PATIENCE_MS
+            )
+        except Error as error:
+            raise RuntimeError(f"no graph was drawn; the page said {self.errors}") from error
+        failure = self._call("failure")
+        if failure:
+            raise RuntimeError(f"the page gave up: {failure}; it said {self.errors}")
+
+    def _call(self, function: str, *arguments: object) -> Any:
+        return self._page.evaluate(
+            "([name, given]) => tbscope[name](...given)", [function, list(arguments)]
+        )
+
+    @property
+    def nodes(self) -> dict[str, DrawnNode]:
+        """Every shape that is drawn now, by its name."""
+        drawn = [DrawnNode(**facts) for facts in self._call("nodes")]
+        return {node.name: node for node in drawn}
+
+    @property
+    def boxes(self) -> set[str]:
+        """The names of the boxes that are drawn now."""
+        return {node.name for node in self.nodes.values() if node.kind == "box"}
+
+    @property
+    def edges(self) -> list[DrawnEdge]:
+        """Every line that is drawn now."""
+        edges = []
+        for facts in self._call("edges"):
+            start, _, end = facts["ends"].partition("--")
+            edges.append(DrawnEdge(start, end, facts["label"], facts["control"]))
+        return edges
+
+    def expand_all(self) -> None:
+        """Open every box and every stack, down to the last."""
+        while self._call("expandOnce"):
+            pass
+
+    def double_click(self, name: str) -> None:
+        """Double-click on a shape, as a user does who opens a box."""
+        self._page.evaluate("tbscope.find('tf-graph').fit()")
+        self._page.wait_for_timeout(800)
+        shape = self._page.locator(f'g.node[data-name="{name}"] > .nodeshape')
+        shape.dblclick(force=True)
+        self._page.wait_for_timeout(800)
+
+    def info_card(self, name: str) -> str:
+        """Select a node and give the text of its card, one entry a line."""
+        self._call("select", name)
+        self._page.wait_for_timeout(300)
+        text: str = self._call("card")
+        return text
+
+    def search(self, pattern: str) -> list[str]:
+        """Type in the search box; give the names that it finds."""
+        self._call("search", pattern)
+        self._page.wait_for_timeout(500)
+        found: list[str] = self._call("found")
+        return found
+
+    def close(self) -> None:
+        self._page.close()

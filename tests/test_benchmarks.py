@@ -1,0 +1,40 @@
+"""The benchmark runs, and its report holds what it must; nothing here is about speed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def run_benchmarks(*arguments):
+    command = [sys.executable, "-m", "benchmarks", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+
+
+def test_a_model_is_measured_beside_its_forward_and_beside_torchs_own(tmp_path):
+    found = tmp_path / "found.json"
+    done = run_benchmarks("--only", "tiny", "--rounds", "1", "--json", found)
+    assert done.returncode == 0, done.stderr
+    (model,) = json.loads(found.read_text())["models"]
+    assert list(model["ms"]) == ["forward", "torch", "trace", "convert", "write"]
+    assert model["nodes"] >= 12
+    assert "tiny MLP" in done.stdout
+    assert "median of torch's cost over tbscope's: " in done.stdout
+    assert "(expected: at least 20; " in done.stdout
+
+
+def test_a_model_that_torchs_own_cannot_draw_as_called_is_marked(tmp_path):
+    found = tmp_path / "found.json"
+    done = run_benchmarks("--only", "TransformerEncoder", "--rounds", "1", "--json", found)
+    (model,) = json.loads(found.read_text())["models"]
+    assert list(model["torch"]["failures"]) == ["as users call it"]
+    assert model["torch"]["measured"] == "with no_grad"
+    assert "[1] torch's own fails as users call it: TracingCheckError: " in done.stdout
+
+
+def test_a_text_that_no_model_has_in_its_name_is_refused():
+    done = run_benchmarks("--only", "VGG")
+    assert done.returncode == 2
+    assert done.stderr.endswith("error: no model has 'VGG' in its name\n")
