@@ -48,8 +48,9 @@ window.tbscope = (() => {
       if (['STYLE', 'SCRIPT', 'TEMPLATE'].includes(node.tagName)) return '';
       if (getComputedStyle(node).display === 'none') return '';
     }
-    const inner = [...(node.shadowRoot || node).childNodes];
-    return inner.map(text).filter((line) => line).join('\\n');
+    const inner = node.tagName === 'SLOT'
+      ? node.assignedNodes() : (node.shadowRoot || node).childNodes;
+    return [...inner].map(text).filter((line) => line).join(' ');
   };
   const graph = () => find('tf-graph');
   const svg = () => find('tf-graph-scene').shadowRoot.querySelector('#svg');
@@ -110,7 +111,7 @@ window.tbscope = (() => {
     if (closed.length) find('tf-graph-scene').setNodeExpanded(null);
     return closed.length;
   };
-  const card = () => text(find('tf-node-info'));
+  const card = () => text(find('tf-node-info') || document.createElement('p'));
   const select = (name) => graph().set('selectedNode', name);
   const search = (pattern) => {
     find('tf-graph-node-search').set('_rawRegexInput', pattern);
@@ -299,7 +300,7 @@ class GraphPage:
         self._page.wait_for_timeout(800)
 
     def info_card(self, name: str) -> str:
-        """Select a node and give the text of its card, one entry a line."""
+        """Select a node and give the text of its card."""
         self._call("select", name)
         self._page.wait_for_timeout(300)
         text: str = self._call("card")

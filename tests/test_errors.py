@@ -94,7 +94,7 @@ def test_a_not_found_error_tells_near_names():
     assert str(caught.value) == (
         "the graph of Chain holds nothing named '0.wieght'\n"
         "  why: no call, node or scope has that name in this run\n"
-        "  fix: did you mean '0.weight'?"
+        "  fix: did you mean '0.weight', '0.bias'?"
     )
 
 

@@ -278,9 +278,9 @@ def test_without_close_the_graph_is_on_disk_at_exit(tmp_path, module):
     tbscope.add_graph(writer, model, x)
     """
     run_script(code, tmp_path)
-    assert graph_events(tmp_path) == [
-        expected_bytes(trace(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), an_input()))
-    ]
+    (event,) = graph_events(tmp_path)
+    names = {node.name for node in GraphDef.FromString(event).node}
+    assert names > {"Sequential/0", "Sequential/0/weight", "Sequential/1"}
 
 
 def test_without_close_all_scalars_are_on_disk_at_exit(tmp_path):

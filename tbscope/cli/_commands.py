@@ -162,7 +162,9 @@ def export(
 
 @main.command()
 @_takes_a_model
-def show(*, traceback: bool, **run: Any) -> None:
+@click.option("--sources", is_flag=True, help="End each line in its place in the model's code.")
+@click.option("--parameters", is_flag=True, help="Give parameters and buffers lines of their own.")
+def show(*, sources: bool, parameters: bool, traceback: bool, **run: Any) -> None:
     """Print the graph of a model, one operation a line.
 
     TARGET is package.module:NAME or path/to/file.py:NAME, where NAME is a model, or a function
@@ -172,7 +174,9 @@ def show(*, traceback: bool, **run: Any) -> None:
     tbscope show torch.nn:Linear -a in_features=3 -a out_features=5 -i 1x3
     """  # noqa: D301
     with _errors_as_messages(traceback=traceback):
-        click.echo(str(_run(**run)))
+        from tbscope.text import graph_to_text
+
+        click.echo(graph_to_text(_run(**run), sources=sources, parameters=parameters))
 
 
 @main.command()
@@ -238,6 +242,8 @@ def _run(
                 grad=grad,
             )
         except InputError as error:
+            if "input_to_model" not in error.fix and "kwargs" not in error.fix:
+                raise
             raise InputError(
                 error.what, why=error.why, fix="give each tensor as --input [NAME=]SHAPE[:DTYPE]"
             ) from error

@@ -122,7 +122,7 @@ def _find_attribute(module: ModuleType, target: Target) -> Any:
             near = difflib.get_close_matches(name, dir(found), n=3)
             raise ArgumentError(
                 f"{target.place!r} has no {target.attribute!r}",
-                why=f"{_kind(found)} has no attribute {name!r}",
+                why="" if found is module else f"{_kind(found)} has no attribute {name!r}",
                 fix=f"did you mean {', '.join(map(repr, near))}?"
                 if near
                 else "give the name of a model, or of a function or class that makes one",

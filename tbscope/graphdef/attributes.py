@@ -4,6 +4,7 @@ The page shows a value as JSON and escapes what is no ASCII twice, so texts are 
 and one line. It loads every byte of every node before it draws, so none is over 1 KB.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ MOST_BYTES = 1024
 
 # The page reads numbers into JavaScript's doubles.
 _EXACT = 2**53
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LIST_FIELDS: dict[type, str] = {bool: "b", int: "i", float: "f", str: "s"}
 
 
@@ -48,7 +50,8 @@ def ascii_line(text: str) -> str:
     """Give a text in ASCII on one line; other characters as Python escapes them."""
     if text.isascii() and text.isprintable():
         return text
-    return " ".join(text.split()).encode("ascii", "backslashreplace").decode("ascii")
+    line = " ".join(text.split()).encode("ascii", "backslashreplace").decode("ascii")
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", line)
 
 
 def nest_to_text(nest: Nest) -> str:

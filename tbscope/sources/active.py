@@ -5,7 +5,7 @@ watches, so the answer must cost next to nothing.
 """
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tbscope.sources.recorder import Recorder
@@ -18,9 +18,11 @@ class _Watching(threading.local):
 
     Attributes:
         recorders: Those that record now; empty when nothing is traced.
+        eager: Who tells the compiler to stand by; None when nothing is traced.
     """
 
     recorders: "tuple[Recorder, ...]" = ()
+    eager: Any = None
 
 
 watching = _Watching()

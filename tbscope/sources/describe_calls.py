@@ -12,6 +12,7 @@ from tbscope.graph import Note, Parameter, Source
 from tbscope.sources.hyperparameters import class_source, hyperparameters
 from tbscope.sources.locate import short_path
 from tbscope.sources.recorder import Recorder
+from tbscope.sources.torch_internals import UNINITIALIZED
 from tbscope.sources.values import shape_of
 
 __all__ = ["describe_calls"]
@@ -49,7 +50,7 @@ def _facts(
 def _hyperparameters(module: torch.nn.Module, recorder: Recorder) -> dict[str, Any]:
     try:
         return dict(hyperparameters(module))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 (extra_repr is the user's code)
         recorder.graph.notes.append(
             Note(
                 f"the hyper-parameters of {type(module).__name__} are not known: its "
@@ -61,7 +62,7 @@ def _hyperparameters(module: torch.nn.Module, recorder: Recorder) -> dict[str, A
 
 def _parameter(name: str, tensor: torch.Tensor, kind: Any) -> Parameter:
     dtype = str(tensor.dtype).removeprefix("torch.")
-    if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+    if isinstance(tensor, UNINITIALIZED):
         return Parameter(name, kind, None, dtype, 0, tensor.requires_grad)
     return Parameter(
         name,

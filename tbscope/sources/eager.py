@@ -20,14 +20,14 @@ from tbscope.sources.active import watching
 from tbscope.sources.describe_calls import describe_calls
 from tbscope.sources.failure import trace_error
 from tbscope.sources.inputs import argument_names, bind_inputs
-from tbscope.sources.module_calls import unwatch_modules, watch_modules, watched_call
 from tbscope.sources.modes import KernelMode, OperationMode
+from tbscope.sources.module_calls import watch_modules, watched_call
 from tbscope.sources.nests import result_leaves, tensor_leaves
 from tbscope.sources.preserve import Preserved
 from tbscope.sources.recorder import Recorder
 from tbscope.sources.registry import class_label
 from tbscope.sources.torch_internals import uncompiled
-from tbscope.sources.unobserved import answer_unwatched, force_eager
+from tbscope.sources.unobserved import unobserved
 
 __all__ = ["Recording", "record", "trace"]
 
@@ -81,12 +81,9 @@ def _trace(
     roots = [model if isinstance(model, torch.nn.Module) else owner] if owner is not None else []
     for root in roots:
         recorder.registry.add_root(root)
-    preserved = Preserved(
-        list(recorder.registry.modules()),
-        [tensor for _, tensor in tensor_leaves((args, keywords), "")],
-        training=training,
-    )
+    preserved = Preserved(recorder.registry.modules(), (args, keywords), training=training)
     recorder.about_to_write = preserved.about_to_write
+    recorder.scopes.adopted = preserved.add_module
     with preserved:
         for name, given in argument_names(model, args, keywords):
             for path, tensor in tensor_leaves(given, name):
@@ -101,7 +98,9 @@ def _trace(
         for path, tensor in result_leaves(result):
             recorder.add_output(path, tensor)
         del result
-    return _finished(recorder)
+        # Before all is put back: a lazy module has its sizes only now.
+        describe_calls(recorder)
+    return recorder.graph
 
 
 def _run(
@@ -220,7 +219,8 @@ class Recording:
             results = recorder.live_results()
             for number, tensor in enumerate(results):
                 recorder.add_output("out" if len(results) == 1 else f"out.{number}", tensor)
-        self._graph = _finished(recorder)
+        describe_calls(recorder)
+        self._graph = recorder.graph
 
 
 class _Watch(AbstractContextManager[None]):
@@ -245,12 +245,11 @@ class _Watch(AbstractContextManager[None]):
                 stack.callback(setattr, other, "paused", False)
             stack.callback(setattr, watching, "recorders", outer)
             watching.recorders = (*outer, self._recorder)
-            watch_modules()
-            stack.callback(unwatch_modules)
-            stack.enter_context(force_eager())
-            stack.enter_context(answer_unwatched())
-            stack.enter_context(KernelMode(self._recorder))
-            stack.enter_context(OperationMode(self._recorder))
+            stack.enter_context(watch_modules())
+            stack.enter_context(unobserved())
+            operations = OperationMode(self._recorder)
+            stack.enter_context(KernelMode(self._recorder, operations))
+            stack.enter_context(operations)
             self._stack = stack.pop_all()
 
     def __exit__(
@@ -260,12 +259,6 @@ class _Watch(AbstractContextManager[None]):
         trace: TracebackType | None,
     ) -> None:
         self._stack.__exit__(kind, error, trace)
-
-
-def _finished(recorder: Recorder) -> Graph:
-    """Give the graph of a recorder that has seen everything."""
-    describe_calls(recorder)
-    return recorder.graph
 
 
 def owner_of(model: Any) -> torch.nn.Module | None:

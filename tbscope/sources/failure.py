@@ -2,7 +2,6 @@
 
 from typing import Any
 
-
 from tbscope.errors import TraceError
 from tbscope.graph import Call, Value
 from tbscope.sources.recorder import Recorder

@@ -235,12 +235,10 @@ class _Binding:
                 why=f"{type(error).__name__}: {error}",
                 fix="give input_to_model",
             ) from error
-        first = next(self.model.parameters(), None) if _is_module(self.model) else None
+        if not isinstance(self.model, torch.nn.Module):
+            return example
+        first = next(self.model.parameters(), None)
         return example if first is None else _moved(example, first.device)
-
-
-def _is_module(model: Any) -> bool:
-    return isinstance(model, torch.nn.Module)
 
 
 def _comes_from_transformers(mapping: Any) -> bool:

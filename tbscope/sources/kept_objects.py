@@ -99,11 +99,11 @@ class KeptContents:
             if not type(thing).__dictoffset__:
                 return entries
             thing = object.__getattribute__(thing, "__dict__")
-        elif getattr(type(thing), "__dictoffset__", 0):
+        elif type(thing) not in _PLAIN and type(thing).__dictoffset__:
             attributes = object.__getattribute__(thing, "__dict__")
             self._containers.append((attributes, dict(attributes)))
             entries += attributes.values()
-        contents = _base_of(type(thing)).copy(thing)
+        contents = _contents_of(thing)
         self._containers.append((thing, contents))
         if len(contents) <= _MOST_SCANNED and not isinstance(contents, bytearray):
             entries += contents.values() if isinstance(contents, dict) else contents
@@ -133,23 +133,27 @@ class KeptModules:
     def add(self, module: torch.nn.Module) -> None:
         """Keep one module as it is now, without its children, and switch its mode."""
         attributes = module.__dict__
-        before = attributes.copy()
+        before: dict[str, Any] = attributes.copy()
         values = tuple(before.values())
         types = tuple(map(type, values))
         plan = self._plans.get(types)
         if plan is None:
             plan = self._plans[types] = _Plan(types)
-        held = plan.containers(values)
+        containers = plan.containers(values)
         filled = []
-        for container in [container for container in held if container]:
-            if container is before.get("_parameters") or container is before.get("_buffers"):
-                self.tensors += [tensor for tensor in container.values() if tensor is not None]
+        parameters: Any = before.get("_parameters")
+        buffers: Any = before.get("_buffers")
+        for container in containers:
+            if not container:
+                continue
+            if container is parameters or container is buffers:
+                self.tensors += [held for held in container.values() if held is not None]
             elif container is not before.get("_modules"):
                 package = _package_of(type(module))
                 self.contents.add(container, objects_deep=_OBJECTS_DEEP, package=package)
                 continue
             filled.append((container, container.copy()))
-        empty = [container for container in held if not container]
+        empty = [container for container in containers if not container]
         if plan.others:
             package = _package_of(type(module))
             for at in plan.others:
@@ -213,9 +217,7 @@ class _Plan:
             if len(exact) > 1
             else lambda values: tuple(values[at] for at in exact)
         )
-        self.others = [
-            at for at, kind in enumerate(types) if at not in exact and _kind_of(kind)
-        ]
+        self.others = [at for at, kind in enumerate(types) if at not in exact and _kind_of(kind)]
 
 
 _KINDS: dict[type, _Kind] = {}
@@ -262,19 +264,29 @@ def _package_of(cls: type) -> str:
     return cls.__module__.partition(".")[0]
 
 
+def _contents_of(container: Any) -> Any:
+    """Give a plain copy of a container, by no method that its class may have overridden."""
+    base = _base_of(type(container))
+    if issubclass(base, dict):
+        return dict(base.items(container))
+    if base is deque:
+        return list(deque.__iter__(container))
+    return base(base.__iter__(container))
+
+
 def _refill(container: Any, contents: Any) -> None:
     """Make a container hold what it held, in the same order; leave it alone where it does."""
     base = _base_of(type(container))
     if issubclass(base, dict):
-        if not _same(container, contents) or not _same(
-            base.values(container), base.values(contents)
-        ):
-            base.clear(container)
-            base.update(container, contents)
-    elif base is set or base is bytearray:
+        values = base.values(container)
+        if _same(container, contents) and _same(values, contents.values()):
+            return
+        base.clear(container)
+        base.update(container, contents)
+    elif base is set:
         if container != contents:
             base.clear(container)
-            (set.update if base is set else bytearray.extend)(container, contents)
+            base.update(container, contents)
     elif not _same(container, contents):
         base.clear(container)
         base.extend(container, contents)

@@ -11,7 +11,7 @@ from tbscope.sources.torch_internals import default_device
 
 __all__ = ["Restorer", "keep_generator", "keep_process"]
 
-Restorer: TypeAlias = tuple[str, Callable[[], None]]
+Restorer: TypeAlias = tuple[str, Callable[[], object]]
 """What is put back, in words, and the function that does it."""
 
 # Settings by name: how each is read, and how it is set. Only those that differ are set.
@@ -36,10 +36,7 @@ _SETTINGS: tuple[tuple[str, Callable[[], Any], Callable[[Any], Any]], ...] = (
                 torch.is_autocast_enabled(device),
                 torch.get_autocast_dtype(device),
             ),
-            lambda held, device=device: (
-                torch.set_autocast_enabled(device, held[0]),
-                torch.set_autocast_dtype(device, held[1]),
-            ),
+            lambda held, device=device: _set_autocast(device, *held),
         )
         for device in ("cpu", "cuda")
     ),
@@ -74,7 +71,7 @@ def keep_generator(generator: Any) -> Restorer:
     if isinstance(generator, torch.Generator):
         state = generator.get_state()
         name = f"the random generator of torch on {generator.device}"
-        return name, lambda: generator.set_state(state) and None
+        return name, lambda: generator.set_state(state)
     name = f"the generator {type(generator).__name__}"
     if hasattr(generator, "bit_generator"):
         held = generator.bit_generator.state
@@ -106,3 +103,8 @@ def _keep_setting(name: str, read: Callable[[], Any], write: Callable[[Any], Any
             write(held)
 
     return name, restore
+
+
+def _set_autocast(device: str, enabled: bool, dtype: torch.dtype) -> None:
+    torch.set_autocast_enabled(device, enabled)
+    torch.set_autocast_dtype(device, dtype)

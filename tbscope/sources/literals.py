@@ -130,11 +130,9 @@ def describe(given: Any) -> Any:
     return Constant(f"<{kind.__qualname__}>")
 
 
-def _number_text(given: complex) -> str:
-    for plain in (int, float, complex):
-        if isinstance(given, plain):
-            return repr(plain(given))
-    return repr(given)
+def _number_text(given: Any) -> str:
+    plain = next(plain for plain in (int, float, complex) if isinstance(given, plain))
+    return repr(plain(given))
 
 
 def _slice_text(given: slice) -> str:

@@ -4,16 +4,20 @@
 ATen kernel. Both hand everything on unchanged.
 """
 
+import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tbscope.sources.operations import kernel_facts, operation_name
+from tbscope.sources.literals import collect_tensors
+from tbscope.sources.operations import body_name, kernel_facts, operation_name
 from tbscope.sources.recorder import Recorder
+from tbscope.sources.torch_internals import is_being_traced, is_higher_order
 
 __all__ = ["KernelMode", "OperationMode"]
 
@@ -34,11 +38,16 @@ _NO_RESULT = frozenset(
 )
 
 
-class OperationMode(TorchFunctionMode):  # type: ignore[misc]
-    """Tells a recorder of each torch function that the watched code calls."""
+class OperationMode(TorchFunctionMode):
+    """Tells a recorder of each torch function that the watched code calls.
+
+    Attributes:
+        inside: Whether one runs now, so that torch has put the mode aside.
+    """
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
+        self.inside = False
         self._recorder = recorder
         self._names: dict[Callable[..., Any], str] = {}
 
@@ -54,7 +63,9 @@ class OperationMode(TorchFunctionMode):  # type: ignore[misc]
             kwargs = _NO_KEYWORDS
         if recorder.paused or recorder.kernels is not None:
             return func(*args, **kwargs)
-        recorder.kernels = kernels = []
+        kernels: list[str] = []
+        recorder.kernels = kernels
+        self.inside = True
         try:
             result = func(*args, **kwargs)
         except BaseException:
@@ -62,6 +73,7 @@ class OperationMode(TorchFunctionMode):  # type: ignore[misc]
             raise
         finally:
             recorder.kernels = None
+            self.inside = False
         kind = type(result)
         if kind in _NO_RESULT and not recorder.written:
             if args and kind is not torch.Size:
@@ -79,14 +91,15 @@ class OperationMode(TorchFunctionMode):  # type: ignore[misc]
         return name
 
 
-class KernelMode(TorchDispatchMode):  # type: ignore[misc]
+class KernelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Tells a recorder of each ATen kernel, and of what it is about to write into."""
 
     supports_higher_order_operators = True
 
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
+    def __init__(self, recorder: Recorder, operations: OperationMode) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
         self._recorder = recorder
+        self._operations = operations
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -109,6 +122,8 @@ class KernelMode(TorchDispatchMode):  # type: ignore[misc]
         if facts.writes:
             recorder.will_write(facts, args, kwargs)
         kernels = recorder.kernels
+        if is_higher_order(func):
+            args, kwargs = self._show_bodies(args, kwargs)
         if kernels is not None:
             kernels.append(facts.name)
             return func(*args, **kwargs)
@@ -123,3 +138,41 @@ class KernelMode(TorchDispatchMode):  # type: ignore[misc]
             recorder.kernels = None
         recorder.add_kernel(facts, args, kwargs, result, sys._getframe(1))
         return result
+
+    def _show_bodies(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Have the functions that an operator is given (`cond`, `scan`) watched as they run."""
+        recorder = self._recorder
+        operands = collect_tensors((args, kwargs), [])
+
+        def shown(given: Any) -> Any:
+            if isinstance(given, torch.nn.Module) or not isinstance(given, Callable):
+                return given
+
+            @functools.wraps(given)
+            def body(*inner_args: Any, **inner_kwargs: Any) -> Any:
+                if is_being_traced():
+                    return given(*inner_args, **inner_kwargs)
+                with self._watching_body(body_name(given)):
+                    recorder.enter_body(operands, (inner_args, inner_kwargs))
+                    result = given(*inner_args, **inner_kwargs)
+                    recorder.leave_body(result)
+                return result
+
+            return body
+
+        return tuple(map(shown, args)), {key: shown(given) for key, given in kwargs.items()}
+
+    @contextmanager
+    def _watching_body(self, name: str) -> Iterator[None]:
+        """Watch a block again, though the operator that runs it has put the modes aside."""
+        operations = self._operations
+        with ExitStack() as stack:
+            stack.enter_context(self._recorder.body(name))
+            stack.enter_context(KernelMode(self._recorder, operations))
+            if operations.inside:
+                operations.inside = False
+                stack.callback(setattr, operations, "inside", True)
+                stack.enter_context(OperationMode(self._recorder))
+            yield

@@ -7,27 +7,25 @@ and hooks run inside of their module's scope.
 """
 
 import sys
-import threading
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
 from tbscope.sources.active import watching
+from tbscope.sources.replacement import Replacement
 from tbscope.sources.torch_internals import call_method_name
 
-__all__ = ["unwatch_modules", "watch_modules", "watched_call"]
+__all__ = ["watch_modules", "watched_call"]
 
-_lock = threading.Lock()
-_watchers = 0
-_method = "__call__"
-_original = torch.nn.Module.__call__
+_call_method = Replacement(torch.nn.Module, "__call__")
 
 
 def watched_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     """Call a module, and tell this thread's recorders of it."""
     recorders = watching.recorders
     if not recorders:
-        return _original(module, *args, **kwargs)
+        return _call_method.original(module, *args, **kwargs)
     caller = sys._getframe(1)
     opened = [
         (recorder, recorder.enter_call(module, args, kwargs, caller))
@@ -37,7 +35,7 @@ def watched_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     frames = [(recorder, frame) for recorder, frame in opened if frame is not None]
     del caller
     try:
-        result = _original(module, *args, **kwargs)
+        result = _call_method.original(module, *args, **kwargs)
     except BaseException as error:
         for recorder, frame in frames:
             recorder.fail_call(frame, error)
@@ -47,21 +45,6 @@ def watched_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     return result
 
 
-def watch_modules() -> None:
-    """Begin to watch; each call needs one of `unwatch_modules`."""
-    global _watchers, _method, _original
-    with _lock:
-        if _watchers == 0:
-            _method = call_method_name()
-            _original = getattr(torch.nn.Module, _method)
-            setattr(torch.nn.Module, _method, watched_call)
-        _watchers += 1
-
-
-def unwatch_modules() -> None:
-    """End what one call of `watch_modules` began."""
-    global _watchers
-    with _lock:
-        _watchers -= 1
-        if _watchers == 0 and getattr(torch.nn.Module, _method) is watched_call:
-            setattr(torch.nn.Module, _method, _original)
+def watch_modules() -> AbstractContextManager[None]:
+    """Have modules tell this thread's recorders of their calls, during a block."""
+    return _call_method.by(watched_call, name=call_method_name())

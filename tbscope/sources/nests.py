@@ -187,26 +187,24 @@ def _open_object(thing: Any) -> _Children:
 
 def slots_of(cls: type) -> list[tuple[str, types.MemberDescriptorType]]:
     """Give the slots that a class and those above it declare, by name, in their order."""
-    slots = []
-    for base in reversed(cls.__mro__):
-        declared = vars(base).get("__slots__")
-        if declared is None:
-            continue
-        order = [declared] if isinstance(declared, str) else list(declared)
-        members = {
-            name: member
-            for name, member in vars(base).items()
-            if isinstance(member, types.MemberDescriptorType)
-        }
-        # A private slot's member carries the mangled name, `_Class__name`.
-        names = [f"_{base.__name__.lstrip('_')}{name}" for name in order]
-        chosen = [
-            long if long in members else name for long, name in zip(names, order, strict=True)
-        ]
-        slots += [
-            (name, members[name]) for name in dict.fromkeys((*chosen, *members)) if name in members
-        ]
-    return slots
+    if cls not in _SLOTS:
+        _SLOTS[cls] = [slot for base in reversed(cls.__mro__) for slot in _own_slots(base)]
+    return _SLOTS[cls]
+
+
+def _own_slots(cls: type) -> list[tuple[str, types.MemberDescriptorType]]:
+    declared = vars(cls).get("__slots__")
+    if declared is None:
+        return []
+    order = [declared] if isinstance(declared, str) else list(declared)
+    # A private slot's member carries the mangled name, `_Class__name`.
+    order += [f"_{cls.__name__.lstrip('_')}{name}" for name in order]
+    members = [
+        (name, member)
+        for name, member in vars(cls).items()
+        if isinstance(member, types.MemberDescriptorType)
+    ]
+    return sorted(members, key=lambda slot: order.index(slot[0]) if slot[0] in order else -1)
 
 
 _SKIPPED = (
@@ -237,6 +235,7 @@ _OPENERS: dict[type, _Opener | None] = {
     **dict.fromkeys((int, float, bool, str, bytes, complex, type(None), type(...))),
     **dict.fromkeys((torch.Size, torch.dtype, torch.device, types.FunctionType, range)),
 }
+_SLOTS: WeakKeyDictionary[type, list[tuple[str, types.MemberDescriptorType]]] = WeakKeyDictionary()
 _MORE_OPENERS: WeakKeyDictionary[type, _Opener | None] = WeakKeyDictionary()
 
 

@@ -7,7 +7,7 @@ of the ATen kernels the arguments that each one mutates.
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["READS", "KernelFacts", "kernel_facts", "operation_name"]
+__all__ = ["READS", "KernelFacts", "body_name", "kernel_facts", "operation_name"]
 
 READS = frozenset(
     {
@@ -102,24 +102,30 @@ def operation_name(function: Callable[..., Any]) -> str:
     name = getattr(function, "__name__", None)
     if name == "__get__":
         name = getattr(getattr(function, "__self__", None), "__name__", name)
-    if name is None:
-        name = _overload_name(function)
-    elif "." in name:
+    if name is None or "." in name:
         name = _overload_name(function)
     if name.startswith("__") and name.endswith("__") and len(name) > 4:
         name = name[2:-2]
-        if name[0] == "i" and name[1:] in _IN_PLACE:
+        if name[0] == "i" and name[1:] in _TWO_SIDED:
             return f"{name[1:]}_"
-        if name[0] == "r" and name[1:] in _REFLECTED:
+        if name[0] == "r" and name[1:] in _TWO_SIDED:
             return name[1:]
         return name
     return name.lstrip("_") or name
 
 
-_IN_PLACE = frozenset(
-    "add sub mul truediv floordiv mod pow and or xor lshift rshift div matmul".split()
+_TWO_SIDED = frozenset(
+    {
+        *("add", "sub", "mul", "truediv", "floordiv", "div", "mod", "pow", "matmul"),
+        *("and", "or", "xor", "lshift", "rshift"),
+    }
 )
-_REFLECTED = _IN_PLACE
+
+
+def body_name(function: Callable[..., Any]) -> str:
+    """Give the name of a function that an operator runs, as a scope shows it."""
+    name = getattr(function, "__name__", None) or type(function).__name__
+    return "body" if name == "<lambda>" else str(name)
 
 
 def _overload_name(function: Any) -> str:

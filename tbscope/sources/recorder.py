@@ -4,11 +4,13 @@ The modes tell it of operations and kernels, the watched module calls of modules
 the scopes by hand of theirs. It changes none of what it sees.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
+from torch.nn.modules.lazy import LazyModuleMixin
 
 from tbscope.graph import Argument, Call, Constant, Graph, Node, Note, Output, Value
 from tbscope.scopes import Scope
@@ -19,6 +21,8 @@ from tbscope.sources.operations import READS, KernelFacts
 from tbscope.sources.registry import TensorPlace
 from tbscope.sources.scope_stack import Frame, ScopeStack
 from tbscope.sources.signatures import argument_names
+from tbscope.sources.storage import same_storage
+from tbscope.sources.torch_internals import without_functions
 from tbscope.sources.values import Values
 
 __all__ = ["Recorder"]
@@ -69,6 +73,7 @@ class Recorder:
         self._names: set[str] = set()
         self._count = 0
         self._operations = 0
+        self._body_results: list[torch.Tensor] = []
         self._is_method: dict[int, tuple[CodeType, bool]] = {}
 
     def begin_at(self, frame: FrameType) -> None:
@@ -102,6 +107,8 @@ class Recorder:
         place = scopes.place_of(module)
         if place.wrapper is module:
             return None
+        if place.lazy:
+            self._look_away_from_initialisation(module)
         source = self._locator.source(caller, scopes.running.source)
         given = argument_names(module.forward, args, kwargs)
         if self._open_ended and scopes.at_top:
@@ -120,6 +127,24 @@ class Recorder:
         frame = Frame(call.scope, place=place, call=call, source=source, begun=self._operations)
         scopes.open_call(place, frame)
         return frame
+
+    def _look_away_from_initialisation(self, module: torch.nn.Module) -> None:
+        """Have a lazy module make its parameters unseen: that is no part of what it computes."""
+        hooks = module._forward_pre_hooks
+        for key, hook in hooks.items():
+            if getattr(hook, "__func__", None) is LazyModuleMixin._infer_parameters:
+                # The hook removes itself once it has run, and this one with it.
+                hooks[key] = self._unseen(hook)
+
+    def _unseen(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def unseen(*args: Any, **kwargs: Any) -> Any:
+            paused, self.paused = self.paused, True
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.paused = paused
+
+        return unseen
 
     def leave_call(
         self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
@@ -155,6 +180,49 @@ class Recorder:
         for tensor in {id(tensor): tensor for tensor in given_back}.values():
             self._values.give(node, tensor)
 
+    @contextmanager
+    def body(self, name: str) -> Iterator[None]:
+        """Record what a function runs that an operation was given, in a scope of its own."""
+        kernels, self.kernels = self.kernels, None
+        written, self.written = self.written, []
+        self.scopes.open_block(name)
+        failed = True
+        try:
+            yield
+            failed = False
+        finally:
+            self.scopes.close_block(name, failed=failed)
+            self.kernels = kernels
+            self.written = written
+
+    def enter_body(self, operands: list[torch.Tensor], given: Any) -> None:
+        """Make known the parts of its operands that an operation hands to a function.
+
+        Args:
+            operands: The tensors that the operation was given.
+            given: What it hands on; the slices among it were cut unseen.
+        """
+        for tensor in collect_tensors(given, []):
+            if self._values.get(tensor) is None and self.registry.tensor(tensor) is None:
+                with without_functions():
+                    whole = [one for one in operands if same_storage(one, tensor)] or operands
+                values = [self.value_of(one) for one in whole]
+                node = Node(
+                    self._number(),
+                    "slice",
+                    "op",
+                    self.scopes.running.inner,
+                    values,
+                    arguments=[Argument(None, value) for value in values],
+                )
+                self._append(node)
+                self._operations += 1
+                self._values.give(node, tensor)
+
+    def leave_body(self, result: Any) -> None:
+        """Take note of what a function gave that an operation ran."""
+        self._body_results += collect_tensors(result, [])
+
     # -- operations ---------------------------------------------------------------------
 
     def add_operation(
@@ -176,6 +244,13 @@ class Recorder:
             kernels: The ATen kernels that ran inside, by name.
             frame: The Python frame that called it.
         """
+        results = collect_tensors(result, [])
+        written = self.written
+        if written:
+            self.written = []
+        elif not kernels and _all_given(results, args, kwargs):
+            # Nothing ran, and what came in came out: contiguous() of what is so already.
+            return
         nest = self._nest
         read: list[torch.Tensor] = []
         values: list[Value] = []
@@ -183,13 +258,8 @@ class Recorder:
         for key, given in kwargs.items():
             # What `out=` names is filled, not read: an edge from it would be invented.
             arguments.append(Argument(key, _OUT if key == "out" else nest(given, read, values)))
-        results = collect_tensors(result, [])
-        written = self.written
-        if written:
-            self.written = []
-        elif not kernels and all(any(out is given for given in read) for out in results):
-            # Nothing ran, and what came in came out: contiguous() of what is so already.
-            return
+        if self._body_results:
+            self._read_bodies(read, values)
         running = self.scopes.running
         node = Node(
             self._number(),
@@ -211,6 +281,17 @@ class Recorder:
             candidates = collect_tensors(kwargs.get("out"), list(read))
             self._values.give_written(node, written, results, candidates)
         self._values.forget_fresh(results, read)
+
+    def _read_bodies(self, read: list[torch.Tensor], values: list[Value]) -> None:
+        """Have an operation read what its functions gave and none of them took up again."""
+        results, self._body_results = self._body_results, []
+        taken = {value for node in self.graph.nodes for value in node.inputs}
+        for tensor in results:
+            value = self.value_of(tensor)
+            if value not in taken:
+                taken.add(value)
+                read.append(tensor)
+                values.append(value)
 
     def add_kernel(
         self,
@@ -236,9 +317,7 @@ class Recorder:
         text = f"Python {verb} the value of %{value.name} ({node.op}) by {name}()"
         self.graph.notes.append(Note(text, source, node))
 
-    def will_write(
-        self, facts: KernelFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    def will_write(self, facts: KernelFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Take note of the tensors that a kernel is about to write into."""
         if facts.flag is not None and not (len(args) > facts.flag and args[facts.flag]):
             return
@@ -333,6 +412,9 @@ class Recorder:
 
     def _discover(self, tensor: torch.Tensor) -> Value:
         """Make known a tensor that no watched operation gave."""
+        alias = self._values.alias(tensor, self.value_of)
+        if alias is not None:
+            return alias
         place = self.registry.tensor(tensor) or self._late_tensor(tensor)
         if place is not None:
             node = Node(
@@ -357,7 +439,8 @@ class Recorder:
             return None
         module = place.module
         if not any(
-            held is tensor for table in (module._parameters, module._buffers)
+            held is tensor
+            for table in (module._parameters, module._buffers)
             for held in table.values()
         ):
             return None
@@ -401,3 +484,11 @@ class Recorder:
             unique, number = f"{name}~{number}", number + 1
         names.add(unique)
         return unique
+
+
+def _all_given(results: list[torch.Tensor], args: Any, kwargs: Any) -> bool:
+    """Tell whether each result is one of the tensors that came in."""
+    if not results:
+        return True
+    given = {id(tensor) for tensor in collect_tensors((args, kwargs), [])}
+    return all(id(tensor) in given for tensor in results)

@@ -4,13 +4,18 @@ The names come from the module tree, never from the order of calls, so a module
 and the parameters it owns always stand at the same place.
 """
 
+import itertools
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from torch.nn.modules.lazy import LazyModuleMixin
 
-from tbscope.scopes import Scope
+
 from tbscope.sources.torch_internals import uncompiled
+
+if TYPE_CHECKING:
+    from tbscope.scopes import Scope
 
 __all__ = ["ModulePlace", "Registry", "TensorPlace"]
 
@@ -25,6 +30,7 @@ class ModulePlace:
         attribute: The name under which its parent holds it; None for a root.
         parent: The place of the module that holds it; None for a root.
         label: The name of its class.
+        lazy: Whether it makes its parameters only in its first call.
         first_scope: The scope of its first call, or the container scope that stands for
             it; None before either.
         frames: Its calls that run now, innermost last.
@@ -38,6 +44,7 @@ class ModulePlace:
         "first_scope",
         "frames",
         "label",
+        "lazy",
         "module",
         "parent",
         "qualified_name",
@@ -58,6 +65,7 @@ class ModulePlace:
         self.attribute = attribute
         self.parent = parent
         self.label = class_label(self.module)
+        self.lazy = isinstance(self.module, LazyModuleMixin)
         self.adopter: ModulePlace | None = None
         self.first_scope: Scope | None = None
         self.frames: list[Any] = []
@@ -176,9 +184,23 @@ class Registry:
             if child is not None:
                 self.add_root(child, qualified_name=prefix + name, attribute=name, parent=place)
 
-    def modules(self) -> Iterator[torch.nn.Module]:
-        """Give every registered module, parents first."""
-        return (place.module for place in self._modules.values())
+    @property
+    def count(self) -> int:
+        """How many modules are registered, wrappers counted."""
+        return len(self._modules)
+
+    def modules(self) -> list[torch.nn.Module]:
+        """Give every registered module, parents first, what wraps another one included."""
+        return self.modules_since(0)
+
+    def modules_since(self, count: int) -> list[torch.nn.Module]:
+        """Give the modules that were registered when there were `count` already."""
+        return [
+            module
+            for place in itertools.islice(self._modules.values(), count, None)
+            for module in (place.module, place.wrapper)
+            if module is not None
+        ]
 
     def tensors(self) -> Iterator[torch.Tensor]:
         """Give every registered parameter and buffer, in the order of the tree."""

@@ -5,7 +5,7 @@ the module tree; containers that are never called stand in between. Each further
 call of a module in the same place opens a new scope, numbered.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from tbscope.graph import Call, Source
 from tbscope.scopes import Scope, ScopeKind, ScopePart
 from tbscope.sources.by_hand import unbalanced
 from tbscope.sources.registry import ModulePlace, Registry
+from tbscope.sources.torch_internals import outside_modes
 
 __all__ = ["Frame", "ScopeStack"]
 
@@ -63,15 +64,20 @@ class ScopeStack:
         registry: The places of the modules.
         top: The frame of the top level.
         running: The innermost frame.
+        adopted: Told of each module that runs though no known module registered it, before
+            it runs; None where nobody wants to know.
     """
 
     def __init__(self) -> None:
         self.registry = Registry()
         self.top = Frame(None)
         self.running = self.top
+        self.adopted: Callable[[torch.nn.Module], None] | None = None
         self._stack = [self.top]
         # How often a place was opened, and its latest scope, by parent and place or name.
         self._opened: dict[tuple[Scope | None, Any], tuple[int, Scope]] = {}
+        # How many scopes print alike but for their number, by parent, label and attribute.
+        self._printed: dict[tuple[Scope | None, str, str | None], int] = {}
         self._adopted = 0
 
     @property
@@ -86,6 +92,15 @@ class ScopeStack:
         place = self.registry.module(module)
         if place is not None:
             return place
+        known = self.registry.count
+        place = self._adopt(module)
+        if self.adopted is not None:
+            with outside_modes():
+                for late in self.registry.modules_since(known):
+                    self.adopted(late)
+        return place
+
+    def _adopt(self, module: torch.nn.Module) -> ModulePlace:
         holder = next((frame.place for frame in reversed(self._stack) if frame.place), None)
         if holder is None:
             return self.registry.add_root(module)
@@ -171,32 +186,22 @@ class ScopeStack:
         return opened[1] if opened else self._open_place(place, parent, "container")
 
     def _open_place(self, place: ModulePlace, parent: Scope | None, kind: ScopeKind) -> Scope:
-        scope = self._open(
-            place,
-            ScopePart(place.label, place.attribute, self._times(parent, place)),
-            parent=parent,
-            kind=kind,
-            qualified_name=place.qualified_name,
-        )
+        scope = self._open(place, parent, place.label, place.attribute, kind)
+        scope.qualified_name = place.qualified_name
         if place.first_scope is None:
             place.first_scope = scope
         return scope
 
-    def _times(self, parent: Scope | None, key: Any) -> int:
-        opened = self._opened.get((parent, key))
-        return opened[0] if opened else 0
-
     def _open(
-        self,
-        key: Any,
-        part: ScopePart,
-        *,
-        parent: Scope | None,
-        kind: ScopeKind,
-        qualified_name: str | None,
+        self, key: Any, parent: Scope | None, label: str, attribute: str | None, kind: ScopeKind
     ) -> Scope:
-        scope = Scope(part, parent=parent, kind=kind, qualified_name=qualified_name)
-        self._opened[(parent, key)] = (part.index + 1, scope)
+        """Open a place once more; its number tells it from all that print alike."""
+        printed = (parent, label, attribute)
+        index = self._printed.get(printed, 0)
+        self._printed[printed] = index + 1
+        scope = Scope(ScopePart(label, attribute, index), parent=parent, kind=kind)
+        times, _ = self._opened.get((parent, key), (0, None))
+        self._opened[(parent, key)] = (times + 1, scope)
         return scope
 
     # -- blocks by hand ----------------------------------------------------------------
@@ -206,13 +211,7 @@ class ScopeStack:
         frame = self.running
         parent = frame.inner
         frame.blocks.append((name, parent))
-        frame.inner = self._open(
-            name,
-            ScopePart(name, None, self._times(parent, name)),
-            parent=parent,
-            kind="hand",
-            qualified_name=None,
-        )
+        frame.inner = self._open(name, parent, name, None, "hand")
 
     def close_block(self, name: str | None, *, failed: bool = False) -> None:
         """Close the innermost block by hand; after a failure also those left open in it.

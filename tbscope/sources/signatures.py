@@ -118,9 +118,7 @@ def layout_of(fn: _Callable) -> Layout | None:
     """
     if isinstance(fn, torch.nn.Module | functools.partial):
         fn = entry_point(fn)
-    bound = hasattr(fn, "__func__")
-    table = _BOUND if bound else _FREE
-    key = fn.__func__ if bound else fn
+    table, key = (_BOUND, fn.__func__) if isinstance(fn, MethodType) else (_FREE, fn)
     try:
         if key in table:
             return table[key]
@@ -150,11 +148,10 @@ def argument_names(
         Positional arguments of a callable without a signature are `args.0`, `args.1`.
     """
     # Called for each module call of a trace, so the usual ones are looked up first.
-    kind = type(fn)
-    if kind is MethodType:
+    if isinstance(fn, MethodType):
         layout = _BOUND.get(fn.__func__)
     else:
-        layout = _FREE.get(fn) if kind is FunctionType else None
+        layout = _FREE.get(fn) if type(fn) is FunctionType else None
     if layout is None:
         layout = layout_of(fn)
     if layout is None:  # It tells no signature at all.

@@ -57,7 +57,9 @@ class Region:
         try:
             return bool(
                 numpy.shares_memory(
-                    _Phantom(self).array(numpy), _Phantom(other).array(numpy), _MOST_WORK
+                    _Phantom(self).array(numpy),
+                    _Phantom(other).array(numpy),
+                    _MOST_WORK,  # type: ignore[arg-type]
                 )
             )
         except numpy.exceptions.TooHardError:

@@ -18,6 +18,11 @@ __all__ = [
     "call_method_name",
     "default_device",
     "flattened",
+    "function_modes",
+    "functorch_inner",
+    "in_functorch",
+    "is_being_traced",
+    "is_higher_order",
     "outside_modes",
     "set_version",
     "storage_key",
@@ -55,10 +60,11 @@ def call_method_name() -> str:
 def storage_key(tensor: torch.Tensor) -> int | None:
     """Give what identifies the storage of a tensor while it lives; None where it has none."""
     try:
-        return tensor.untyped_storage()._cdata
+        key: int = tensor.untyped_storage()._cdata
     except (RuntimeError, NotImplementedError):
         # Sparse, opaque and functorch's tensors have no storage of their own.
         return None
+    return key
 
 
 @contextmanager
@@ -84,6 +90,40 @@ def flattened(tensor: torch.Tensor) -> list[torch.Tensor]:
         return []
     held = [getattr(tensor, name, None) for name in flatten(tensor)[0]]
     return [inner for inner in held if isinstance(inner, torch.Tensor)]
+
+
+def function_modes() -> int:
+    """Give how many function modes are active in this thread; a great number if torch hides it.
+
+    Whoever asks takes a great number for somebody else's mode, and stays out of the way.
+    """
+    count = getattr(torch._C, "_len_torch_function_stack", None)
+    return count() if count is not None else sys.maxsize
+
+
+def functorch_inner(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Give the tensor inside of a wrapper of `vmap`, `grad` or `jvp`; None for any other."""
+    functorch = getattr(torch._C, "_functorch", None)
+    if functorch is None or not functorch.is_functorch_wrapped_tensor(tensor):
+        return None
+    inner: torch.Tensor = functorch.get_unwrapped(tensor)
+    return inner
+
+
+def in_functorch() -> bool:
+    """Tell whether code runs inside of `vmap`, `grad`, `jvp` or the like."""
+    functorch = getattr(torch._C, "_functorch", None)
+    return functorch is not None and functorch.peek_interpreter_stack() is not None
+
+
+def is_higher_order(function: Any) -> bool:
+    """Tell whether a function is an operator that takes functions (`cond`, `scan`)."""
+    return isinstance(function, torch._ops.HigherOrderOperator)
+
+
+def is_being_traced() -> bool:
+    """Tell whether code runs on stand-ins for tensors, to make a graph of it (`make_fx`)."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
 
 
 def default_device() -> torch.device | None:

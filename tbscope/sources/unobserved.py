@@ -2,69 +2,79 @@
 
 Some code of torch asks whether anyone overrides its functions and takes another
 path if so: `nn.TransformerEncoderLayer` and `nn.MultiheadAttention` leave their
-fast paths, `torch.compile` compiles. While tbscope watches, both get the answer
-that they would get without it.
+fast paths. `torch.compile` would compile the watching along with the model. While
+tbscope watches, the first gets the answer that it would get without, and the
+second runs functions as they were written.
 """
 
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from threading import Lock
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import torch
 
 from tbscope.sources.active import watching
+from tbscope.sources.replacement import Replacement
+from tbscope.sources.torch_internals import function_modes
 
-__all__ = ["answer_unwatched", "force_eager"]
+__all__ = ["unobserved"]
 
 _PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
-_lock = Lock()
-_askers = 0
-_original = torch.overrides.has_torch_function
+_has_torch_function = Replacement(torch.overrides, "has_torch_function")
+_compile = Replacement(torch, "compile")
 
 
-def _has_torch_function(relevant_args: Any) -> bool:
+def unobserved() -> AbstractContextManager[Any]:
+    """Have torch take the paths in this thread that it takes when nobody watches."""
+    with ExitStack() as stack:
+        # Only the few places that look the function up when they ask are concerned; torch's
+        # own functions hold it by another name and go on telling the modes of themselves.
+        stack.enter_context(_has_torch_function.by(_answer))
+        stack.enter_context(_compile.by(_compile_eagerly))
+        eager = _Eager()
+        if "torch._dynamo" in sys.modules:
+            eager.begin()
+        stack.callback(setattr, watching, "eager", watching.eager)
+        watching.eager = eager
+        stack.callback(eager.end)
+        return stack.pop_all()
+
+
+class _Eager:
+    """Has the compiler run functions as they were written, from when it is loaded on.
+
+    It is not loaded for this alone: that takes seconds, and where it is not, nothing
+    is compiled.
+    """
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._begun = False
+
+    def begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._stack.enter_context(torch.compiler.set_stance("force_eager"))
+
+    def end(self) -> None:
+        self._stack.close()
+
+
+def _answer(relevant_args: Any) -> bool:
     """Answer `torch.overrides.has_torch_function` as if only tbscope's modes were absent."""
     if watching.recorders:
         relevant_args = tuple(relevant_args)
-        others = torch._C._len_torch_function_stack() - len(watching.recorders)
+        others = function_modes() - len(watching.recorders)
         if others <= 0 and all(
             type(given) in _PLAIN_TENSORS or not isinstance(given, torch.Tensor)
             for given in relevant_args
         ):
             return False
-    return bool(_original(relevant_args))
+    return bool(_has_torch_function.original(relevant_args))
 
 
-@contextmanager
-def answer_unwatched() -> Iterator[None]:
-    """Let code that asks torch by `torch.overrides.has_torch_function` not see the watching.
-
-    Only the few places that look the function up when they ask are concerned; torch's
-    own functions hold it by another name and go on telling the modes of themselves.
-    """
-    global _askers, _original
-    with _lock:
-        if _askers == 0:
-            _original = torch.overrides.has_torch_function
-            torch.overrides.has_torch_function = _has_torch_function
-        _askers += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _askers -= 1
-            if _askers == 0 and torch.overrides.has_torch_function is _has_torch_function:
-                torch.overrides.has_torch_function = _original
-
-
-def force_eager() -> AbstractContextManager[Any]:
-    """Run functions of `torch.compile` as they were written.
-
-    Nothing to do where the compiler was never loaded: nothing is compiled then, and
-    loading it takes seconds.
-    """
-    if "torch._dynamo" not in sys.modules:
-        return nullcontext()
-    return torch.compiler.set_stance("force_eager")
+def _compile_eagerly(*args: Any, **kwargs: Any) -> Any:
+    """Do what `torch.compile` does; in a watched thread the compiler is told to stand by."""
+    if watching.eager is not None:
+        watching.eager.begin()
+    return _compile.original(*args, **kwargs)

@@ -4,12 +4,14 @@ A tensor that is written into holds a new value from then on. What reads the sam
 storage through another tensor gets the writer as a control input.
 """
 
+from collections.abc import Callable
 from weakref import ref
 
 import torch
 
 from tbscope.graph import Node, Shape, Value
 from tbscope.sources.storage import Writes, same_storage
+from tbscope.sources.torch_internals import flattened, functorch_inner, in_functorch
 
 __all__ = ["Values", "shape_of"]
 
@@ -46,6 +48,29 @@ class Values:
         value = Value(node, len(outputs), shape_of(tensor), dtype, device)
         outputs.append(value)
         self._held[id(tensor)] = (ref(tensor), value)
+        if type(tensor) is not torch.Tensor or in_functorch():
+            for inner in inner_tensors(tensor):
+                self._held[id(inner)] = (ref(inner), value)
+        return value
+
+    def alias(
+        self, tensor: torch.Tensor, value_of: Callable[[torch.Tensor], Value]
+    ) -> Value | None:
+        """Give the value of the tensor inside of one that nobody knows; None if there is none.
+
+        So a wrapper that torch makes on its own, for `vmap` or a distributed tensor,
+        is what it wraps.
+
+        Args:
+            tensor: The tensor that nobody knows.
+            value_of: Gives the value of a tensor, made known if nobody knew it.
+        """
+        inner = inner_tensors(tensor)
+        wrapped = functorch_inner(tensor)
+        if wrapped is None and not (len(inner) == 1 and self.get(inner[0]) is not None):
+            return None
+        value = value_of(inner[0])
+        self._held[id(tensor)] = (ref(tensor), value)
         return value
 
     def give_written(
@@ -77,9 +102,7 @@ class Values:
             value = self._held[id(target)][1]
             self._writes.add(node, self.order[node], value, tensor)
 
-    def _target(
-        self, tensor: torch.Tensor, candidates: list[torch.Tensor]
-    ) -> torch.Tensor | None:
+    def _target(self, tensor: torch.Tensor, candidates: list[torch.Tensor]) -> torch.Tensor | None:
         """Give the tensor known to the user that a write to this one changes."""
         if self.get(tensor) is not None:
             return tensor
@@ -114,11 +137,15 @@ class Values:
     def alive(self) -> list[tuple[torch.Tensor, Value]]:
         """Give the tensors that somebody still holds with their values, in order."""
         found = [
-            (tensor, value)
-            for held, value in self._held.values()
-            if (tensor := held()) is not None
+            (tensor, value) for held, value in self._held.values() if (tensor := held()) is not None
         ]
         return sorted(found, key=lambda pair: (self.order[pair[1].producer], pair[1].index))
+
+
+def inner_tensors(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Give the tensors inside of a wrapper; none for a plain tensor."""
+    wrapped = functorch_inner(tensor)
+    return flattened(tensor) if wrapped is None else [wrapped]
 
 
 def shape_of(tensor: torch.Tensor) -> Shape:

@@ -59,6 +59,10 @@ def _candidates(model: torch.nn.Module) -> Iterator[Inputs]:
     fewer = [name for name in wanted if name not in _DISPENSABLE or name in facts.required]
     if fewer != wanted:
         yield from itertools.islice(facts.combinations(fewer), 24)
+    masks = [name for name in facts.parameters if re.search(r"mask$", name) and name not in wanted]
+    if masks:
+        yield from itertools.islice(facts.combinations([*wanted, *masks]), 6)
+        yield from itertools.islice(facts.combinations([*fewer, *masks]), 6)
     text = [name for name in wanted if not _MEDIA.match(name)]
     if text != wanted and text:
         yield from facts.combinations(text)
@@ -158,8 +162,14 @@ class _Facts:
         return LENGTH
 
     def mels(self) -> int:
-        names = ("num_mel_bins", "n_mels", "feature_size", "input_feat_size", "input_dim")
+        names = ("feature_projection_input_dim", "num_mel_bins", "n_mels", "feature_size")
+        names = (*names, "input_feat_size", "input_dim", "num_features")
         return int(self.find(*names, default=80))
+
+    def frames(self) -> int:
+        """Give the frames of a spectrogram."""
+        window = self.find("n_window")
+        return 2 * int(window or self.find("max_source_positions", default=64))
 
     # -- tensors ------------------------------------------------------------------------
 
@@ -197,7 +207,7 @@ class _Facts:
         if name in ("pixel_values", "pixel_values_videos", "high_res_pixel_values"):
             return self.pixels(name, names)
         if name == "input_features":
-            frames = 2 * int(self.find("max_source_positions", default=64))
+            frames = self.frames()
             first = [
                 lambda: self.noise(BATCH, self.mels(), frames),
                 lambda: self.noise(BATCH, frames, self.mels()),
@@ -284,6 +294,8 @@ _MAKERS: dict[str, Callable[[_Facts], Any]] = {
     "target_sizes": lambda f: torch.tensor([f.sides()] * BATCH),
     "spatial_shapes": lambda f: torch.tensor([[s // f.patch() for s in f.sides()]]),
     "input_points": lambda f: torch.tensor([[[[8.0, 8.0]]]] * BATCH),
+    "input_features_mask": lambda f: torch.ones(BATCH, f.frames(), dtype=torch.long),
+    "feature_attention_mask": lambda f: torch.ones(BATCH, f.frames(), dtype=torch.long),
     "pixel_mask": lambda f: torch.ones(BATCH, *f.sides(), dtype=torch.long),
     "past_values": _series,
     "past_time_features": lambda f: f.noise(BATCH, _series_length(f), _series_features(f)),
@@ -302,7 +314,9 @@ def _together(given: Inputs) -> Inputs:
     if mask is not None and ids is None:
         for name in ("input_features", "input_values"):
             if name in given:
-                given["attention_mask"] = torch.ones(BATCH, given[name].shape[-1], dtype=torch.long)
+                sizes = given[name].shape
+                length = sizes[1] if len(sizes) == 3 and sizes[1] > 100 else sizes[-1]
+                given["attention_mask"] = torch.ones(BATCH, length, dtype=torch.long)
                 break
         else:
             if not any("ids" in name for name in given):
@@ -326,6 +340,7 @@ _COUNTS = re.compile(
     r"tokens: (?P<tokens>\d+),? features:? (?P<features>\d+)",
     re.IGNORECASE,
 )
+_SPOKEN = r"(have to|must|should|need to) (be )?(specif|provid|pass|given)|cannot be .?None|is required"
 _MISSING = re.compile(r"missing \d+ required .*argument")
 
 
@@ -351,7 +366,7 @@ def _repair(facts: _Facts, given: Inputs, said: str) -> Inputs | None:
     counts = _COUNTS.search(said)
     if counts and "input_ids" in given:
         return _with_placeholders(facts, given, counts["what2"].lower(), int(counts["features"]))
-    if _MISSING.search(said) or re.search(r"(have to|must|should|need to) (be )?(specif|provid|pass)", said):
+    if _MISSING.search(said) or re.search(_SPOKEN, said):
         named = [n for n in re.findall(r"\w+", said) if n in facts.parameters and n not in given]
         for name in dict.fromkeys(named):
             options = facts.choices(name, list(given)) or [lambda name=name: facts.guess(name)]

@@ -5,8 +5,10 @@
     example.model(**example.inputs)
 """
 
+import inspect
 import os
 import random
+import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,13 +26,37 @@ from transformers.models.auto import configuration_auto, modeling_auto
 from tests.zoo.inputs import NoInputsError, example_inputs
 from tests.zoo.shrink import PLANS, Plan, shrink
 
-__all__ = ["CannotBuildError", "Entry", "Example", "build", "catalogue", "run", "seed"]
+__all__ = ["CannotBuildError", "Entry", "Example", "build", "catalogue", "choose", "run", "seed"]
 
 MOST_PARAMETERS = 6_000_000
 
 
 class CannotBuildError(RuntimeError):
     """A class that the zoo cannot hold; the message tells why."""
+
+
+_KINDS = (
+    ("multimodal", r"IMAGE_TEXT|MULTIMODAL|VISUAL_QUESTION|ZERO_SHOT|DOCUMENT_QUESTION"),
+    ("series", r"TIME_SERIES"),
+    ("audio", r"AUDIO|CTC|SPEECH|SPECTROGRAM|WAVEFORM|RNNT|TDT"),
+    ("vision", r"IMAGE|VIDEO|DEPTH|OBJECT|KEYPOINT|MASK_GENERATION|SEGMENTATION|BACKBONE"),
+    ("text", r"CAUSAL_LM|MASKED_LM|SEQUENCE_CL|TOKEN_CL|QUESTION_ANSWERING|SEQ_TO_SEQ"),
+)
+
+
+def _kind_of_input(name: str) -> str:
+    """Tell what a class works on by its main input."""
+    model_class = getattr(transformers, name)
+    parameters = set(inspect.signature(model_class.forward).parameters)
+    media = {"pixel_values", "pixel_values_videos", "input_features", "input_values"} & parameters
+    if media and "input_ids" in parameters:
+        return "multimodal"
+    main = getattr(model_class, "main_input_name", "")
+    if main == "past_values":
+        return "series"
+    if media or main in ("hidden_states", "latents", "audio_mel"):
+        return "audio" if any(name.startswith("input") for name in media) else "vision"
+    return "text"
 
 
 @dataclass(frozen=True)
@@ -40,13 +66,21 @@ class Entry:
     Attributes:
         name: The class's name (`BertForMaskedLM`).
         model_type: The architecture (`bert`).
-        kind: What it works on: text, vision, audio, multimodal, series, ...
         tasks: The auto mappings that hold it (`MASKED_LM`).
     """
 
     name: str
     model_type: str
     tasks: tuple[str, ...]
+
+    @property
+    def kind(self) -> str:
+        """What it works on, told by its tasks and its input."""
+        tasks = " ".join(self.tasks)
+        for kind, words in _KINDS:
+            if re.search(words, f"{tasks} {self.name}"):
+                return kind
+        return _kind_of_input(self.name)
 
 
 @dataclass
@@ -69,6 +103,42 @@ def catalogue() -> list[Entry]:
                 tasks.setdefault(name, []).append(task)
                 types.setdefault(name, model_type)
     return [Entry(name, types[name], tuple(tasks[name])) for name in tasks]
+
+
+def choose(entries: list[Entry]) -> list[Entry]:
+    """Give the bare model of each architecture, and for each the head that tells most of it."""
+    chosen: dict[str, Entry] = {}
+    headed: set[str] = set()
+    for entry in entries:
+        if "BASE" in entry.tasks:
+            chosen[entry.name] = entry
+    for task in _TELLING:
+        for entry in entries:
+            if task in entry.tasks and entry.model_type not in headed:
+                headed.add(entry.model_type)
+                chosen.setdefault(entry.name, entry)
+    return list(chosen.values())
+
+
+_TELLING = (
+    "IMAGE_TEXT_TO_TEXT",
+    "SEQ_TO_SEQ_CAUSAL_LM",
+    "SPEECH_SEQ_2_SEQ",
+    "CAUSAL_LM",
+    "CTC",
+    "OBJECT_DETECTION",
+    "UNIVERSAL_SEGMENTATION",
+    "SEMANTIC_SEGMENTATION",
+    "DEPTH_ESTIMATION",
+    "IMAGE_CLASSIFICATION",
+    "VIDEO_CLASSIFICATION",
+    "AUDIO_CLASSIFICATION",
+    "MASKED_LM",
+    "TIME_SERIES_PREDICTION",
+    "ZERO_SHOT_IMAGE_CLASSIFICATION",
+    "SEQUENCE_CLASSIFICATION",
+)
+"""The tasks whose head is drawn with a model, the most telling first."""
 
 
 def _mappings() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -147,7 +217,7 @@ def _make(model_class: type[torch.nn.Module], entry: Entry, plan: Plan) -> torch
 def _plain(config: dict[str, Any]) -> dict[str, Any]:
     """Give the data of a configuration without what is derived from the rest."""
     return {
-        key: _plain(value) if isinstance(value, dict) and key.endswith("config") else value
+        key: _plain(value) if isinstance(value, dict) and str(key).endswith("config") else value
         for key, value in config.items()
         if key not in ("transformers_version", "architectures", "stage_names")
     }

@@ -29,7 +29,8 @@ class Plan:
         grid: Patches along a side of an image; None keeps the image's size.
         layers: How many layers of each stack are kept, where all are of one kind.
         heads: What numbers of attention heads are divided by, where widths are scaled.
-        head_width: The width of one of four heads, where widths are set.
+        head_width: The width of a head, where widths are set.
+        least: The smallest width that scaling gives.
         fill: Whether fields that a default configuration leaves open are filled.
     """
 
@@ -39,6 +40,12 @@ class Plan:
     heads: int = 1
     head_width: int = 16
     fill: bool = False
+    least: int = 4
+
+    @property
+    def count(self) -> int:
+        """How many heads there are, where widths are set."""
+        return 4 if self.head_width < 64 else 2
 
 
 PLANS = (
@@ -51,12 +58,16 @@ PLANS = (
     Plan(scale=None, grid=8),
     Plan(scale=32, heads=4),
     Plan(scale=None, head_width=128),
+    Plan(scale=None, head_width=64),
     Plan(scale=8, grid=None),
     Plan(scale=2),
     Plan(scale=8, grid=16),
+    Plan(scale=8, least=32),
     Plan(scale=None, fill=True),
     Plan(scale=16, fill=True),
     Plan(scale=None, head_width=128, fill=True),
+    Plan(layers=4),
+    Plan(scale=None, layers=4),
     Plan(scale=1, grid=8),
     Plan(scale=1, grid=None),
 )
@@ -89,6 +100,7 @@ ROLES = tuple(
         ("depths", r"^(depths|num_block_repeats|blocks_per_stage|stage_num_blocks|block_sizes)$"),
         ("depths", r"^(stage_numb_of_layers|hidden_layers_per_stage)$"),
         ("top_k", r"experts_per_tok(en)?$|^(moe_)?top_?k$|^moe_k$|topk$|top_k_experts|moe_top_k"),
+        ("inner", r"upsample_groups"),
         ("groups", r"^(n_group|topk_group|num_expert_group|moe_n_group|topk_groups)$"),
         ("experts", r"^(moe_)?(num|n)_?(local_|routed_)?experts$|moe_num_(routed_)?experts|^n_experts$"),
         ("key_heads", r"(kv|key_value|kv_n)_?(num_)?heads$|num_key_value_heads|query_groups"),
@@ -98,7 +110,7 @@ ROLES = tuple(
         ("positions", r"positions?$|position_embeddings?$|max_len$|_positions_|n_ctx|max_seq"),
         ("positions", r"max_(text|source|target)_|sequence_length$|max_relative|rel_extent"),
         ("window", r"(sliding|attention)_window|^(chunk_size|mamba_chunk_size|context_size)$"),
-        ("window", r"^(local_attention|block_size|attention_chunk_size|window_size)$"),
+        ("window", r"^(local_attention|block_size|attention_chunk_size)$"),
         ("times", r"^mask_(time|feature)_length$"),
         ("head_width", r"head_dim$|^(d_kv|d_head|kv_channels|head_size|dim_head|mamba_headdim)$"),
         ("head_width", r"v_head_dim|_head_(dim|width)$|mamba_d_head|rotary_dim|^attention_head_dim$"),
@@ -114,8 +126,11 @@ ROLES = tuple(
 # Lists of layers whose results are taken.
 TAPS = re.compile(r"out_indices|extract|deepstack|feature_layer|taps|hooks")
 
+# Lists that need as many layers as they are long.
+SPAN = re.compile(TAPS.pattern + r"|block_types")
+
 # Widths that are set by their role, where a plan has no scale.
-FIXED = {"inner": 128, "rank": 16, "heads": 4, "key_heads": 2}
+FIXED = {"inner": 128, "rank": 16}
 
 # Fields that hold sizes but no widths.
 NO_WIDTH = re.compile(
@@ -192,7 +207,7 @@ class _Shrinker:
         return _each(value, lambda number: change(number, name, level))
 
     def channels(self, number: int, name: str, level: "_Level") -> int:
-        return number if number <= 16 else self.scaled(number, "width", level)
+        return self.scaled(number, "width", level)
 
     def vocab(self, number: int, name: str, level: "_Level") -> int:
         return min(number, VOCABULARY)
@@ -243,13 +258,13 @@ class _Shrinker:
 
     def heads(self, number: int, name: str, level: "_Level") -> int:
         if self.plan.scale is None and not level.staged:
-            return min(number, FIXED["heads"])
+            return min(number, self.plan.count)
         return _divide(number, self.plan.heads)
 
     def key_heads(self, number: int, name: str, level: "_Level") -> int:
         if self.plan.scale is None:
             most = max((v for n, v in level.numbers if role_of(n) == "heads"), default=number)
-            return min(number, FIXED["heads"] if number >= most else FIXED["key_heads"])
+            return min(number, self.plan.count if number >= most else self.plan.count // 2)
         return _divide(number, self.plan.heads)
 
     def width(self, number: int, name: str, level: "_Level") -> int:
@@ -271,8 +286,8 @@ class _Shrinker:
         if number < 16:
             return number
         if self.plan.scale is None and not level.staged:
-            return min(number, FIXED.get(role, FIXED["heads"] * self.plan.head_width))
-        return max(number // (self.plan.scale or 16), 4)
+            return min(number, FIXED.get(role, self.plan.count * self.plan.head_width))
+        return max(number // (self.plan.scale or 16), self.plan.least)
 
     def rope(self, rope: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
         """Scale the sections of a rotary embedding to the width of a head."""
@@ -325,7 +340,7 @@ class _Level:
         if special and counts:
             special = {int(key): value for key, value in special.items()}
             self.per_layer["per_layer_config"] = [special.get(i) for i in range(max(counts))]
-        taps = [v for n, v in config.items() if TAPS.search(n) and isinstance(v, list | tuple)]
+        taps = [v for n, v in config.items() if SPAN.search(n) and isinstance(v, list | tuple)]
         self.depth = max(counts, default=0)
         self.least = max([plan.layers, *map(len, taps)])
         self.picked = self._picked()
@@ -396,6 +411,11 @@ def _filling(name: str, config: dict[str, Any]) -> Any:
         "n_routed_experts": 8,
         "n_shared_experts": 1,
         "moe_topk": 2,
+        "image_token_id": 100,
+        "image_token_index": 100,
+        "prediction_length": 4,
+        "context_length": 8,
+        "attn_layer_indices": [1],
     }.get(name)
 
 

@@ -1,0 +1,53 @@
+"""An attribute that is replaced while anyone in the process needs it to be."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = ["Replacement"]
+
+
+class Replacement:
+    """Puts a substitute in the place of an attribute, and the original back.
+
+    Several threads may need it at once: the first one replaces, the last one puts
+    back. Whoever replaced the attribute meanwhile is left alone.
+
+    Args:
+        owner: The module or class that has the attribute.
+        name: The name of the attribute.
+
+    Attributes:
+        original: What the attribute was before.
+    """
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self._owner = owner
+        self._name = name
+        self._users = 0
+        self._lock = threading.Lock()
+        self.original: Any = getattr(owner, name)
+
+    @contextmanager
+    def by(self, substitute: Any, *, name: str | None = None) -> Iterator[None]:
+        """Have the attribute replaced during a block.
+
+        Args:
+            substitute: What stands in its place.
+            name: Another name for the attribute from now on, where nobody uses the
+                replacement yet; None for the one before.
+        """
+        with self._lock:
+            if self._users == 0:
+                self._name = name or self._name
+                self.original = getattr(self._owner, self._name)
+                setattr(self._owner, self._name, substitute)
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if self._users == 0 and getattr(self._owner, self._name) is substitute:
+                    setattr(self._owner, self._name, self.original)

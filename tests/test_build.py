@@ -1,0 +1,288 @@
+"""The GraphDef: op types, references, shapes, devices and attributes of its nodes."""
+
+import re
+
+from build import GraphBuilder, chain
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tbscope.graph import Constant, Output, Source
+from tbscope.graphdef.build import build_graph_def
+from tbscope.passes.leaves import collapse_leaves
+
+
+def defs(build, **options):
+    """Give the NodeDefs of a graph by name."""
+    return {node.name: node for node in build_graph_def(build.graph, **options).node}
+
+
+def texts(node):
+    """Give the text attributes of a NodeDef."""
+    return {key: value.s.decode() for key, value in node.attr.items() if value.HasField("s")}
+
+
+def shapes(node):
+    return [[dim.size for dim in shape.dim] for shape in node.attr["_output_shapes"].list.shape]
+
+
+def linear_net():
+    build = GraphBuilder("Net")
+    build.call("Net")
+    build.output("out", build.linear("Net/Linear[fc]", build.input("x", (1, 2)), 3))
+    return build
+
+
+def test_a_leaf_module_is_one_node_with_its_parameters_beside_it():
+    build = linear_net()
+    collapse_leaves(build.graph)
+    nodes = defs(build)
+    assert {name: (node.op, list(node.input)) for name, node in nodes.items()} == {
+        "x": ("Input", []),
+        "Net/fc/weight": ("ParameterConst", []),
+        "Net/fc/bias": ("ParameterConst", []),
+        "Net/fc": ("Linear", ["x", "Net/fc/weight", "Net/fc/bias"]),
+        "out": ("Output", ["Net/fc"]),
+    }
+    assert nodes["Net/fc"].attr["out_features"].i == 3
+
+
+def test_without_circles_parameters_are_nodes_like_others():
+    build = linear_net()
+    build.parameter("fc.mean", (3,), build.scope("Net/Linear[fc]"), kind="buffer")
+    ops = {name: node.op for name, node in defs(build, circles=False).items()}
+    assert ops["Net/fc/weight"] == "Parameter"
+    assert ops["Net/fc/mean"] == "Buffer"
+    assert ops["Net/fc/linear"] == "linear"
+    assert defs(build)["Net/fc/mean"].op == "BufferConst"
+
+
+def test_every_node_tells_its_scope():
+    build = linear_net()
+    build.op("relu", build.graph.outputs[0].value, scope=build.call("Net/ReLU[act].1"))
+    nodes = defs(build)
+    assert texts(nodes["x"])["scope"] == ""
+    assert texts(nodes["out"])["scope"] == ""
+    assert texts(nodes["Net/fc/weight"])["scope"] == "Net/Linear[fc]"
+    assert texts(nodes["Net/act.1/relu"])["scope"] == "Net/ReLU[act].1"
+
+
+def test_every_output_has_a_shape_and_a_dtype():
+    build = GraphBuilder()
+    build.node("split", name="1", outputs=((2, None), (), None), dtype="int64")
+    node = defs(build)["split"]
+    assert shapes(node) == [[2, -1], [], []]
+    assert [shape.unknown_rank for shape in node.attr["_output_shapes"].list.shape] == [
+        False,
+        False,
+        True,
+    ]
+    assert list(node.attr["dtype"].list.s) == [b"int64"] * 3
+
+
+def test_a_node_that_gives_nothing_has_no_shapes():
+    build = GraphBuilder()
+    build.node("print", build.input("x", (1,), device="cuda:1"))
+    node = defs(build)["print"]
+    assert "_output_shapes" not in node.attr
+    assert "dtype" not in node.attr
+
+
+def test_a_node_stands_on_the_device_of_its_first_output():
+    build = GraphBuilder()
+    x = build.input("x", (1,), device="cuda:1")
+    build.output("out", build.op("cpu", x, device="cpu"))
+    build.node("print", x)
+    devices = {name: node.device for name, node in defs(build).items()}
+    assert devices == {
+        "x": "/device:GPU:1",
+        "cpu": "/device:CPU:0",
+        "print": "/device:GPU:1",
+        "out": "/device:CPU:0",
+    }
+
+
+def test_inputs_from_one_node_are_kept_apart():
+    build = GraphBuilder()
+    x = build.input("x", (4,))
+    split = build.node("split", x, outputs=((2,), (2,)))
+    first, second = split.outputs
+    build.op("cat", [first, second, x, first])
+    build.op("add", x, x)
+    nodes = defs(build)
+    assert list(nodes["cat"].input) == ["split", "", "split:1", "x", "split"]
+    assert list(nodes["add"].input) == ["x", "", "x"]
+
+
+def test_control_inputs_come_last_and_never_beside_data_of_the_same_node():
+    build = GraphBuilder()
+    x = build.input("x", (4,))
+    fill = build.node("fill_", x, outputs=((4,),))
+    relu = build.node("relu_", x, outputs=((4,),))
+    build.op("add", x, fill.outputs[0], control_inputs=[fill, relu])
+    assert list(defs(build)["add"].input) == ["x", "fill_", "", "^fill_", "^relu_"]
+
+
+def test_an_output_waits_for_those_that_wrote_into_it():
+    build = GraphBuilder()
+    x = build.input("x", (4,))
+    fill = build.node("fill_", x, outputs=((4,),))
+    build.graph.outputs.append(Output("y", x, (fill,)))
+    assert list(defs(build)["y"].input) == ["x", "^fill_"]
+
+
+def test_constant_arguments_are_told_by_name_or_by_place():
+    build = GraphBuilder()
+    x = build.input("x", (4,))
+    build.op("sum", x, -1, options={"keepdim": True, "dtype": Constant("torch.float32")})
+    build.op("cat", [x, x], 0)
+    build.op("getitem", x, (Constant(":"), x), shape=())
+    nodes = defs(build)
+    assert nodes["sum"].attr["arg1"].i == -1
+    assert nodes["sum"].attr["keepdim"].b
+    assert texts(nodes["sum"])["dtype_"] == "torch.float32"
+    assert "arg0" not in nodes["cat"].attr
+    assert nodes["cat"].attr["arg1"].i == 0
+    assert texts(nodes["getitem"])["arg1"] == "(:, %x)"
+
+
+def test_a_hyper_parameter_goes_before_an_argument_of_the_same_name():
+    build = GraphBuilder()
+    x = build.input("x", (4,))
+    build.op("dropout", x, options={"p": 0.0}, attributes={"p": 0.5})
+    assert defs(build)["dropout"].attr["p"].f == 0.5
+
+
+def test_a_node_tells_its_source_and_its_kernels():
+    build = GraphBuilder()
+    source = Source("models/net.py", 12, "forward")
+    build.node("linear", source=source, kernels=["aten::t", "aten::addmm", "aten::t"])
+    found = texts(defs(build)["linear"])
+    assert found["source"] == "models/net.py:12 in forward"
+    assert found["kernels"] == "aten::t x2, aten::addmm"
+
+
+def test_a_parameter_tells_what_it_is():
+    build = linear_net()
+    node = defs(build)["Net/fc/weight"]
+    assert texts(node)["name"] == "fc.weight"
+    assert list(node.attr["shape"].list.i) == [3, 2]
+    assert node.attr["bytes"].i == 24
+    assert node.attr["requires_grad"].b
+
+
+def test_a_parameter_that_no_call_tells_of_is_measured():
+    build = GraphBuilder()
+    table = build.scope("Net/ParameterList[table]")
+    build.parameter("table.0", (3, 4), table, dtype="bfloat16")
+    build.parameter("table.1", (3, None), table)
+    nodes = defs(build)
+    assert nodes["Net/table/0"].attr["bytes"].i == 24
+    assert "bytes" not in nodes["Net/table/1"].attr
+
+
+def test_what_had_to_be_renamed_keeps_its_own_name_as_an_attribute():
+    build = GraphBuilder()
+    x = build.input("ids[0]", (4,))
+    build.output("a/b", build.op("my::ConstantPad", x))
+    nodes = defs(build)
+    assert texts(nodes["ids_0_"])["name"] == "ids[0]"
+    assert nodes["my__ConstantPad"].op == "my::constantPad"
+    assert texts(nodes["my__ConstantPad"])["op"] == "my::ConstantPad"
+    assert texts(nodes["a_b"])["name"] == "a/b"
+
+
+def test_what_kept_its_name_has_no_such_attribute():
+    build = linear_net()
+    collapse_leaves(build.graph)
+    nodes = defs(build)
+    for name in ("x", "Net/fc", "out"):
+        assert not {"name", "op"} & set(nodes[name].attr)
+
+
+def test_an_attribute_that_is_too_large_is_left_out_and_named():
+    build = GraphBuilder()
+    build.node("op", attributes={"table": list(range(2000)), "text": "a" * 2000, "n": 1})
+    node = defs(build)["op"]
+    assert list(node.attr["_too_large_attrs"].list.s) == [b"table", b"text"]
+    assert set(node.attr) == {"n", "scope", "_too_large_attrs"}
+
+
+def test_five_numbered_leaf_modules_are_no_series():
+    build = GraphBuilder("Net")
+    build.call("Net")
+    x = build.input("x", (1, 2))
+    for index in range(5):
+        x = build.linear(f"Net/Linear[fc{index}]", x, 2)
+    collapse_leaves(build.graph)
+    ops = [node.op for node in defs(build).values() if node.name.startswith("Net/fc")]
+    assert [op for op in ops if op != "ParameterConst"] == ["Linear"] * 4 + ["Linear "]
+
+
+def test_the_message_says_which_form_of_graph_it_has():
+    assert build_graph_def(chain(1)).versions.producer == 22
+
+
+def test_the_same_graph_gives_the_same_bytes():
+    first, second = (build_graph_def(chain(20)).SerializeToString(deterministic=True) for _ in "ab")
+    assert first == second
+
+
+@st.composite
+def graphs(draw):
+    """Give acyclic graphs with every kind of edge."""
+    build = GraphBuilder("Net")
+    scopes = [None, build.call("Net"), build.call("Net/Block[a]"), build.hand("Net/b")]
+    values = [build.input("x", (1, 2))]
+    for number in range(draw(st.integers(1, 8))):
+        op = draw(st.sampled_from(["relu", "add", "a", "b", "x", "ConstantPad", "y"]))
+        given = draw(st.lists(st.sampled_from(values), max_size=4))
+        earlier = [value.producer for value in values]
+        node = build.node(
+            op,
+            *given,
+            name=str(number),
+            scope=draw(st.sampled_from(scopes)),
+            outputs=((1, 2),) * draw(st.integers(0, 3)),
+            control_inputs=draw(st.lists(st.sampled_from(earlier), max_size=2, unique=True)),
+        )
+        values += node.outputs
+    build.output("y", draw(st.sampled_from(values)))
+    build.output("x", draw(st.sampled_from(values)))
+    return build.graph
+
+
+def edges_of(graph, names):
+    """Give the edges of a graph, under the names of its GraphDef."""
+    for node in graph.nodes:
+        yield from ((names[value.producer], value.index, names[node]) for value in node.inputs)
+        yield from ((names[other], "control", names[node]) for other in node.control_inputs)
+
+
+def edges_in(nodes):
+    """Give the edges that TensorBoard reads, in its own way, those of outputs left out."""
+    for node in nodes:
+        last = None
+        for reference in node.input:
+            name, _, index = reference.removeprefix("^").partition(":")
+            assert name != last, "TensorBoard drops the second of two from one node"
+            last = name
+            if name and node.op != "Output":
+                yield name, "control" if reference[0] == "^" else int(index or 0), node.name
+
+
+@given(graphs())
+def test_the_edges_are_those_of_the_graph(graph):
+    message = build_graph_def(graph)
+    assert len(message.node) == len(graph.nodes) + len(graph.outputs)
+    names = {node: made.name for node, made in zip(graph.nodes, message.node, strict=False)}
+    assert len({made.name for made in message.node}) == len(message.node)
+    assert sorted(map(str, edges_in(message.node))) == sorted(map(str, edges_of(graph, names)))
+
+
+@given(graphs())
+def test_every_node_can_be_drawn(graph):
+    for node in build_graph_def(graph).node:
+        assert re.match(r"^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$", node.name)
+        assert ("Const" in node.op) == (node.op in ("Const", "ParameterConst", "BufferConst"))
+        assert node.attr["scope"].HasField("s")
+        assert all(value.ByteSize() <= 1100 for value in node.attr.values())

@@ -1,0 +1,204 @@
+"""The command, run as its users run it: what it writes and prints."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from cli_runs import ROOT, enter, graphs_in, run_process, tbscope
+from google.protobuf import text_format
+from tensorboard.compat.proto.graph_pb2 import GraphDef
+
+from tbscope.cli._inputs import make_inputs
+from tbscope.cli._parameters import DTYPES, InputSpec
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    return enter(tmp_path, monkeypatch)
+
+
+def test_show_prints_the_graph():
+    result = tbscope("show", "nets.py:make_model", "-i", "2x3")
+    assert result.exit_code == 0
+    first, *middle, last = result.stdout.splitlines()
+    assert first == "graph(%x : Float(2, 3)):"
+    assert any(
+        "= linear(%x, %fc.weight, %fc.bias), scope: Net/Linear[fc]" in line for line in middle
+    )
+    assert last.startswith("  return (")
+
+
+def test_show_tells_sources_and_parameters_where_asked():
+    result = tbscope("show", "nets.py:Net", "-i", "2x3", "--sources", "--parameters")
+    assert "  %fc.bias : Float(4) = parameter(), scope: Net/Linear[fc]\n" in result.stdout
+    assert "scope: Net/Linear[fc]  # nets.py:17 in forward\n" in result.stdout
+
+
+def test_what_the_model_prints_does_not_mix_with_the_graph():
+    result = tbscope("export", "nets.py:make_model", "-i", "2x3", "-o", "-")
+    assert result.stderr == "a word of the model's own\n"
+    assert text_format.Parse(result.stdout, GraphDef()).node
+
+
+def test_text_binary_form_and_log_hold_the_same_graph(folder):
+    words = ["-o", "graph.pbtxt", "-o", "graph.pb", "--logdir", "runs/it"]
+    result = tbscope("export", "nets.py:make_model", "-i", "2x3", *words)
+    assert (result.exit_code, result.stdout) == (0, "tensorboard --logdir runs/it\n")
+    from_text = text_format.Parse((folder / "graph.pbtxt").read_text(), GraphDef())
+    assert from_text == GraphDef.FromString((folder / "graph.pb").read_bytes())
+    assert graphs_in("runs/it") == [from_text]
+
+
+def test_with_the_graph_on_standard_output_the_opening_line_goes_elsewhere():
+    words = ["-o", "-", "--logdir", "my runs"]
+    result = tbscope("export", "torch.nn:ReLU", "-i", "2x3", *words)
+    assert result.stderr == "tensorboard --logdir 'my runs'\n"
+    assert text_format.Parse(result.stdout, GraphDef()) == graphs_in("my runs")[0]
+
+
+def test_a_file_that_was_there_is_replaced_whole_and_nothing_stays_beside_it(folder):
+    graph = folder / "graph.pbtxt"
+    graph.write_text("old")
+    assert tbscope("export", "nets.py:model", "-i", "2x3", "-o", "graph.pbtxt").exit_code == 0
+    assert "fc" in graph.read_text()
+    assert sorted(path.name for path in folder.iterdir() if path.is_file()) == [
+        "graph.pbtxt",
+        "nets.py",
+    ]
+
+
+def test_a_link_stays_a_link_to_the_file_written(folder):
+    (folder / "link.pb").symlink_to("real.pb")
+    assert tbscope("export", "nets.py:model", "-i", "2x3", "-o", "link.pb").exit_code == 0
+    assert (folder / "link.pb").is_symlink()
+    assert GraphDef.FromString((folder / "real.pb").read_bytes()).node
+
+
+@pytest.mark.parametrize(
+    "target", ["nets.py:model", "./nets.py:Net", "nets.py:Holder.make", "nets:make_model"]
+)
+def test_a_target_is_a_model_a_class_a_name_inside_a_class_or_a_function(target):
+    result = tbscope("show", target, "-i", "2x3")
+    assert result.exit_code == 0, result.output
+    assert "Net/Linear[fc]" in result.stdout
+
+
+def test_arguments_are_python_literals_or_else_texts():
+    result = tbscope("show", "nets.py:Net", "-i", "2x3", "-a", "width=7", "--arg", "end=tanh")
+    assert "Float(2, 7) = tanh(" in result.stdout
+
+
+def test_named_inputs_are_keyword_arguments():
+    result = tbscope("show", "nets.py:Net", "-i", "2x3", "--input", "scale=scalar:float64")
+    assert result.stdout.startswith("graph(%x : Float(2, 3), %scale : Double()):\n")
+
+
+def test_a_named_input_may_be_the_only_one():
+    result = tbscope("show", "torch.nn:ReLU", "-i", "input=2:float16")
+    assert result.stdout.startswith("graph(%input : Half(2)):\n")
+
+
+def test_a_model_without_inputs_runs_without(folder):
+    (folder / "none.py").write_text(
+        "import torch\n"
+        "class Table(torch.nn.Embedding):\n"
+        "    def forward(self):\n"
+        "        return self.weight * 2\n"
+    )
+    result = tbscope("show", "none.py:Table", "-a", "num_embeddings=2", "-a", "embedding_dim=3")
+    assert "Float(2, 3) = mul(%weight, 2)" in result.stdout, result.output
+
+
+def test_the_mode_is_evaluation_or_as_asked():
+    def drops(*words):
+        return "dropout(" in tbscope("show", "nets.py:Net", "-i", "2x3", *words).stdout
+
+    assert [drops(), drops("--eval")] == [False, False]
+    # A model is in training mode when it is made.
+    assert [drops("--training"), drops("--as-is")] == [True, True]
+
+
+def test_style_and_leaves_reach_the_names():
+    words = ["export", "nets.py:Net", "-i", "2x3", "-o", "-"]
+    assert 'name: "Net/fc"\n' in tbscope(*words).stdout
+    torch_style = tbscope(*words, "--style", "torch", "--leaves", "box").stdout
+    assert 'name: "Net/Linear[fc]/linear"\n' in torch_style
+
+
+def test_a_file_finds_its_neighbours_and_may_be_called_like_a_module(folder):
+    (folder / "parts").mkdir()
+    (folder / "parts" / "pieces.py").write_text("from torch.nn import ReLU as Piece\n")
+    (folder / "parts" / "random.py").write_text("from pieces import Piece\nmodel = Piece()\n")
+    path_before = list(sys.path)
+    result = tbscope("show", "parts/random.py:model", "-i", "2")
+    assert result.exit_code == 0, result.output
+    assert sys.path == path_before
+    assert sys.modules["random"].__file__ != str(folder / "parts" / "random.py")
+
+
+def test_the_same_seed_gives_the_same_inputs_and_another_seed_others():
+    specs = [InputSpec(None, (2, 3), "float32"), InputSpec("ids", (50,), "int64")]
+    (first,), named = make_inputs(specs, seed=1)
+    (again,), named_again = make_inputs(specs, seed=1)
+    (other,), _ = make_inputs(specs, seed=2)
+    assert torch.equal(first, again)
+    assert torch.equal(named["ids"], named_again["ids"])
+    assert not torch.equal(first, other)
+    assert named["ids"].unique().tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_inputs_have_the_type_asked_for(dtype):
+    positional, named = make_inputs([InputSpec(None, (2, 0), dtype)], seed=0)
+    assert named == {}
+    assert (positional[0].shape, positional[0].dtype) == ((2, 0), getattr(torch, dtype))
+
+
+def test_demo_writes_a_log_and_prints_the_line_that_opens_it():
+    result = tbscope("demo")
+    assert (result.exit_code, result.output) == (0, "tensorboard --logdir runs/demo\n")
+    (graph,) = graphs_in("runs/demo")
+    names = {node.name for node in graph.node}
+    assert {"Captioner/head", "Captioner/encoder/stage1/0/conv1", "picture", "scores"} <= names
+
+
+def test_it_tells_its_version():
+    done = run_process("--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "python -m tbscope 0.1.0\n"
+
+
+def test_help_does_not_wait_for_torch():
+    code = (
+        "import sys; from tbscope.cli import main; main(['--help'], standalone_mode=False); "
+        "sys.exit('torch' in sys.modules or 'tensorboard' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False)
+    assert done.returncode == 0
+
+
+def test_modules_are_found_in_the_working_directory(folder):
+    (folder / "zoo").mkdir()
+    (folder / "zoo" / "__init__.py").write_text("")
+    (folder / "zoo" / "small.py").write_text("from nets import make_model\n")
+    done = run_process("export", "zoo.small:make_model", "-i", "2x3", "-o", "-", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    again = run_process("export", "zoo.small:make_model", "-i", "2x3", "-o", "-", cwd=folder)
+    assert done.stdout == again.stdout
+    assert str(folder) not in done.stdout
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    target = "torch.nn:TransformerEncoderLayer -a d_model=512 -a nhead=4 -a batch_first=True"
+    done = subprocess.run(
+        f"{sys.executable} -m tbscope show {target} -i 2x1x512 | head -1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.stdout.startswith("graph(%src")
+    assert done.stderr == ""

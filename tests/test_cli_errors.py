@@ -1,0 +1,212 @@
+"""What the command refuses, word for word, and that it leaves nothing behind."""
+
+import pytest
+from cli_runs import enter, misused, refused, run_process, tbscope
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    return enter(tmp_path, monkeypatch)
+
+
+def test_a_target_of_another_form():
+    assert misused("show", "nets.py") == (
+        "Error: Invalid value for 'TARGET': 'nets.py' has not the form "
+        "package.module:make_model or path/to/file.py:make_model"
+    )
+
+
+@pytest.mark.parametrize("text", ["1x3x", "x3", "1,3", "a-b=3", "3=4", "1.5", "", "scalarx2", "-1"])
+def test_an_input_of_another_form(text):
+    assert misused("show", "nets.py:Net", f"--input={text}") == (
+        f"Error: Invalid value for '-i' / '--input': {text!r} has not the form "
+        "[NAME=]SHAPE[:DTYPE], e.g. 1x3x224x224, scalar or ids=2x128:int64"
+    )
+
+
+def test_an_unknown_dtype():
+    assert misused("show", "nets.py:Net", "-i", "ids=2:int46") == (
+        "Error: Invalid value for '-i' / '--input': 'int46' in 'ids=2:int46' is none of float32, "
+        "float64, float16, bfloat16, complex64, complex128, int64, int32, int16, int8, uint8, "
+        "uint16, uint32, uint64, bool"
+    )
+
+
+def test_an_input_named_twice():
+    words = ["-i", "scale=scalar", "-i", "scale=2"]
+    assert misused("show", "nets.py:Net", *words) == "Error: --input gives 'scale' twice."
+
+
+def test_an_argument_of_another_form():
+    assert misused("show", "nets.py:Net", "-a", "width") == (
+        "Error: Invalid value for '-a' / '--arg': 'width' has not the form "
+        "NAME=VALUE, e.g. depth=50"
+    )
+
+
+def test_an_output_of_unknown_ending():
+    assert misused("export", "nets.py:Net", "-o", "graph.onnx") == (
+        "Error: Invalid value for '-o' / '--output': 'graph.onnx' has not the form "
+        "FILE.pbtxt (text), FILE.pb (binary) or - (text on standard output)"
+    )
+
+
+def test_an_export_to_nowhere():
+    assert misused("export", "nets.py:Net", "-i", "2x3") == (
+        "Error: Nothing to write: give --logdir FOLDER, -o FILE, or both."
+    )
+
+
+def test_a_module_that_is_not_there():
+    assert refused("show", "nowhere.nets:Net") == (
+        "Error: cannot import 'nowhere.nets'\n"
+        "  why: ModuleNotFoundError: No module named 'nowhere'\n"
+        "  fix: run tbscope in the folder that holds it, or give a file: path/to/file.py:Net\n"
+    )
+
+
+def test_a_file_that_is_not_there():
+    assert refused("show", "nest.py:Net") == (
+        "Error: there is no file 'nest.py'\n  fix: check the path before the colon of TARGET\n"
+    )
+
+
+def test_a_file_that_raises_when_it_is_imported(folder):
+    (folder / "broken.py").write_text("import not_there_either\n")
+    assert refused("show", "broken.py:Net") == (
+        "Error: cannot import 'broken.py'\n"
+        "  why: ModuleNotFoundError: No module named 'not_there_either'\n"
+        "  fix: add --traceback to see where\n"
+    )
+
+
+def test_a_module_that_raises_when_it_is_imported(folder):
+    (folder / "broken_module.py").write_text("raise ValueError('two\\nlines')\n")
+    assert refused("show", "broken_module:Net") == (
+        "Error: cannot import 'broken_module'\n"
+        "  why: ValueError: two lines\n"
+        "  fix: add --traceback to see where\n"
+    )
+
+
+def test_a_file_that_is_part_of_a_package(folder):
+    (folder / "part.py").write_text("from .nets import Net\n")
+    assert refused("show", "part.py:Net") == (
+        "Error: cannot import 'part.py'\n"
+        "  why: ImportError: attempted relative import with no known parent package\n"
+        "  fix: give it as a module: package.module:make_model\n"
+    )
+
+
+def test_a_path_that_is_no_python_file(folder):
+    (folder / "some").mkdir()
+    (folder / "some" / "notes.txt").write_text("")
+    assert refused("show", "some/notes.txt:Net") == (
+        "Error: cannot import 'some/notes.txt'\n"
+        "  why: its name does not end in .py\n"
+        "  fix: give a Python file, or a module's name: package.module:make_model\n"
+    )
+
+
+def test_a_name_that_is_not_in_the_file():
+    assert refused("show", "nets.py:make_modle") == (
+        "Error: 'nets.py' has no 'make_modle'\n  fix: did you mean 'make_model'?\n"
+    )
+
+
+def test_a_name_that_is_not_in_the_class():
+    assert refused("show", "nets.py:Holder.zzzzz") == (
+        "Error: 'nets.py' has no 'Holder.zzzzz'\n"
+        "  why: the class 'Holder' has no attribute 'zzzzz'\n"
+        "  fix: give the name of a model, or of a function or class that makes one\n"
+    )
+
+
+def test_a_target_that_cannot_give_a_model():
+    assert refused("show", "nets.py:number") == (
+        "Error: 'number' in 'nets.py' gives no model\n"
+        "  why: it is an object of type 'int'\n"
+        "  fix: name a model, or a function or class that makes one\n"
+    )
+
+
+def test_a_function_that_gives_no_model():
+    assert refused("show", "nets.py:give_nothing") == (
+        "Error: give_nothing() in 'nets.py' gave no model\n"
+        "  why: it gave None where a torch.nn.Module is needed\n"
+        "  fix: name a function that returns the model, e.g. def make_model(): return Net()\n"
+    )
+
+
+def test_a_function_that_raises():
+    assert refused("show", "nets.py:Net", "-a", "width=wide", "-i", "2x3").startswith(
+        "Error: Net(width='wide') in 'nets.py' raised\n  why: TypeError: "
+    )
+    assert refused("show", "nets.py:give_up") == (
+        "Error: give_up() in 'nets.py' raised\n"
+        "  why: SystemExit: 3\n"
+        "  fix: give what it needs as --arg NAME=VALUE, or add --traceback to see where\n"
+    )
+
+
+def test_arguments_for_a_model_that_is_made_already():
+    assert refused("show", "nets.py:model", "-a", "width=5") == (
+        "Error: 'model' in 'nets.py' takes no --arg\n"
+        "  why: it is a model already, a Net, and no factory\n"
+        "  fix: leave --arg out, or name the class or function that makes the model\n"
+    )
+
+
+def test_inputs_that_the_model_does_not_take():
+    message = refused("show", "nets.py:Net", "-i", "scale=2")
+    assert message.endswith("  fix: give each tensor as --input [NAME=]SHAPE[:DTYPE]\n")
+    message = refused("show", "nets.py:Net")
+    assert message.endswith("  fix: give each tensor as --input [NAME=]SHAPE[:DTYPE]\n")
+
+
+def test_a_model_that_raises_leaves_nothing_behind(folder):
+    words = ["-i", "2x3", "-a", "fails=True", "-o", "graph.pb", "--logdir", "runs"]
+    message = refused("export", "nets.py:Net", *words)
+    assert "  why: RuntimeError: this net fails\n" in message
+    assert [path.name for path in folder.iterdir() if path.name != "__pycache__"] == ["nets.py"]
+
+
+def test_a_traceback_is_shown_where_it_is_asked_for():
+    words = ["show", "nets.py:Net", "-i", "2x3", "-a", "fails=True"]
+    done = run_process(*words)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    done = run_process(*words, "--traceback")
+    assert done.returncode == 1
+    assert "Traceback (most recent call last):\n" in done.stderr
+    assert 'raise RuntimeError("this net fails")' in done.stderr
+
+
+def test_a_folder_that_is_not_there_is_refused_before_the_model_is_imported():
+    assert refused("export", "nowhere:Net", "-o", "a/b/graph.pb") == (
+        "Error: cannot write 'a/b/graph.pb'\n"
+        "  why: there is no folder 'a/b'\n"
+        "  fix: make it first: mkdir -p a/b\n"
+    )
+
+
+def test_a_place_that_cannot_be_written_leaves_nothing_behind(folder):
+    (folder / "graph.pb").mkdir()
+    result = tbscope("export", "torch.nn:ReLU", "-i", "2", "-o", "graph.pb")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == (
+        "Error: cannot write 'graph.pb'\n"
+        "  why: IsADirectoryError: Is a directory\n"
+        "  fix: check that the path may be written to and that the disk is not full\n"
+    )
+    assert sorted(path.name for path in folder.iterdir()) == ["graph.pb", "nets.py"]
+
+
+def test_a_log_folder_that_is_a_file():
+    result = tbscope("export", "torch.nn:ReLU", "-i", "2", "--logdir", "nets.py")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == (
+        "Error: cannot write 'nets.py'\n"
+        "  why: FileExistsError: File exists\n"
+        "  fix: check that the path may be written to and that the disk is not full\n"
+    )

@@ -1,0 +1,258 @@
+"""Leaf modules as one node."""
+
+import pytest
+from build import GraphBuilder, chain
+
+from tbscope.graph import Argument, Call, Parameter, Source
+from tbscope.invariants import verify
+from tbscope.passes.leaves import collapse_leaves
+
+
+def relu_module(build, x, path="Net/ReLU[act]", **facts):
+    """Add the call of a module that runs one relu."""
+    scope = build.call(path, x, **facts)
+    y = build.op("relu", x, scope=scope)
+    build.returns(scope, y)
+    return y
+
+
+def net():
+    """Give a builder with a called root that runs an operation of its own, and its input."""
+    build = GraphBuilder("Net")
+    net = build.call("Net")
+    return build, build.op("neg", build.input("x", (1, 2)), scope=net)
+
+
+def collapsed(build):
+    """Collapse the leaves of a copy; give its nodes of kind module."""
+    copy = build.graph.copy()
+    collapse_leaves(copy)
+    verify(copy)
+    return [node for node in copy.nodes if node.kind == "module"]
+
+
+def test_a_leaf_becomes_a_node_of_its_class_with_what_its_card_tells():
+    build, x = net()
+    build.linear("Net/Linear[fc]", x, 3)
+    (node,) = collapsed(build)
+    assert (node.kind, node.op, node.scope.path) == ("module", "Linear", "Net/Linear[fc]")
+    assert node.attributes == {
+        "class": "torch.nn.modules.linear.Linear",
+        "module": "fc",
+        "operation": "linear",
+        "training": False,
+        "parameters": "weight Float(3, 2), bias Float(3)",
+        "parameter_count": 9,
+        "trainable_parameter_count": 9,
+        "in_features": 2,
+        "out_features": 3,
+        "bias": True,
+    }
+
+
+def test_the_edges_and_the_place_of_its_parameters_stay():
+    graph = chain(2)
+    copy = graph.copy()
+    collapse_leaves(copy)
+    pairs = list(zip(graph.nodes, copy.nodes, strict=True))
+    assert [(a.name, a.scope) for a, _ in pairs] == [(b.name, b.scope) for _, b in pairs]
+    assert [[v.name for v in a.inputs] for a, _ in pairs] == [
+        [v.name for v in b.inputs] for _, b in pairs
+    ]
+    assert [b.kind for _, b in pairs if b.kind != "input"] == [
+        "parameter",
+        "parameter",
+        "module",
+    ] * 2
+
+
+def test_every_call_of_a_leaf_is_a_node_of_its_own():
+    build, x = net()
+    y = relu_module(build, x)
+    relu_module(build, y, "Net/ReLU[act].1", qualified_name="act", training=True)
+    assert [(node.scope.path, node.attributes["training"]) for node in collapsed(build)] == [
+        ("Net/ReLU[act]", False),
+        ("Net/ReLU[act].1", True),
+    ]
+
+
+def test_a_module_with_two_operations_stays_a_box():
+    build, x = net()
+    scope = build.call("Net/GELU[act]", x)
+    y = build.op("tanh", build.op("mul", x, x, scope=scope), scope=scope)
+    build.returns(scope, y)
+    assert collapsed(build) == []
+
+
+def test_a_constant_made_in_a_module_counts_as_an_operation():
+    build, x = net()
+    scope = build.call("Net/Scale[s]", x)
+    two = build.node("constant", name="c", kind="constant", scope=scope, outputs=((),)).outputs[0]
+    build.returns(scope, build.op("mul", x, two, scope=scope))
+    assert collapsed(build) == []
+
+
+@pytest.mark.parametrize("kind", ["parameter", "buffer"])
+def test_parameters_and_buffers_of_its_own_do_not_count(kind):
+    build, x = net()
+    scope = build.call("Net/Scale[s]", x)
+    scale = build.parameter("s.scale", (2,), scope, kind=kind)
+    build.returns(scope, build.op("mul", x, scale, scope=scope))
+    assert [node.op for node in collapsed(build)] == ["Scale"]
+
+
+@pytest.mark.parametrize("below", ["Net/Head[h]/block", "Net/Head[h]/ModuleList[l]/inner"])
+def test_a_module_below_which_a_node_stands_stays_a_box(below):
+    build, x = net()
+    scope = build.call("Net/Head[h]", x)
+    y = build.op("relu", x, scope=scope)
+    build.returns(scope, build.op("tanh", y, scope=build.hand(below)))
+    assert collapsed(build) == []
+
+
+def test_a_module_that_reads_the_weight_of_a_child_never_called_stays_a_box():
+    build, x = net()
+    scope = build.call("Net/Head[h]", x)
+    weight = build.parameter("h.inner.w", (2,), build.scope("Net/Head[h]/Linear[inner]"))
+    build.returns(scope, build.op("mul", x, weight, scope=scope))
+    assert collapsed(build) == []
+
+
+def test_a_block_by_hand_and_a_container_are_no_leaves():
+    build, x = net()
+    y = build.op("relu", x, scope=build.hand("Net/loss"))
+    build.op("relu", y, scope=build.scope("Net/Encoder[enc]"))
+    assert collapsed(build) == []
+
+
+def test_an_operation_at_the_top_level_is_no_leaf():
+    build = GraphBuilder()
+    build.op("relu", build.input("x", (1,)))
+    assert collapsed(build) == []
+
+
+def test_a_root_that_runs_one_operation_is_a_leaf_too():
+    build = GraphBuilder("ReLU")
+    relu_module(build, build.input("x", (1,)), "ReLU")
+    (node,) = collapsed(build)
+    assert (node.op, node.scope.path) == ("ReLU", "ReLU")
+    assert "module" not in node.attributes
+
+
+@pytest.mark.parametrize("nest", [lambda y, x: (y, x), lambda y, x: {"y": [y], "x": x}])
+def test_a_module_that_passes_a_tensor_by_its_operation_stays_a_box(nest):
+    build, x = net()
+    y = relu_module(build, x)
+    build.returns(build.scope("Net/ReLU[act]"), nest(y, x))
+    assert collapsed(build) == []
+    build.returns(build.scope("Net/ReLU[act]"), nest(y, y))
+    assert [node.op for node in collapsed(build)] == ["ReLU"]
+
+
+def test_a_module_that_gives_its_argument_back_beside_a_write_stays_a_box():
+    build, x = net()
+    scope = build.call("Net/Observer[obs]", x)
+    count = build.parameter("obs.count", (), scope, kind="buffer")
+    build.op("add_", count, 1, scope=scope)
+    build.returns(scope, x)
+    assert collapsed(build) == []
+
+
+@pytest.mark.parametrize("result", [None, 3, (None, "text"), {}])
+def test_a_module_that_gives_no_tensor_is_a_leaf(result):
+    build, x = net()
+    relu_module(build, x)
+    build.returns(build.scope("Net/ReLU[act]"), result)
+    assert [node.op for node in collapsed(build)] == ["ReLU"]
+
+
+def test_some_of_the_outputs_of_an_operation_may_be_the_results():
+    build, x = net()
+    scope = build.call("Net/LSTM[rnn]", x)
+    outputs = build.node("lstm", x, scope=scope, outputs=((1,), (2,), (3,))).outputs
+    build.returns(scope, (outputs[0], (outputs[1], None)))
+    assert [node.op for node in collapsed(build)] == ["LSTM"]
+
+
+def test_a_module_that_ran_no_operation_tells_of_none():
+    build, x = net()
+    scope = build.call("Net/Identity[skip]", x)
+    build.returns(scope, build.op("Identity", x, scope=scope))
+    (node,) = collapsed(build)
+    assert node.op == "Identity"
+    assert "operation" not in node.attributes
+
+
+def test_a_hyper_parameter_named_like_a_fact_is_set_apart():
+    build, x = net()
+    relu_module(build, x, hyperparameters={"training": "often", "class": 3, "class_": 4})
+    (node,) = collapsed(build)
+    assert node.attributes["training"] is False
+    assert node.attributes["training_"] == "often"
+    assert node.attributes["class"] == "models.ReLU"
+    assert (node.attributes["class_"], node.attributes["class__"]) == (3, 4)
+
+
+def test_facts_that_the_operation_had_already_stay():
+    build, x = net()
+    y = relu_module(build, x)
+    y.producer.attributes["read_by_python"] = "item"
+    assert collapsed(build)[0].attributes["read_by_python"] == "item"
+
+
+def test_frozen_parameters_buffers_and_those_not_initialised_are_told_apart():
+    build, x = net()
+    owned = (
+        Parameter("weight", "parameter", (2, 3), "float32", 24, False),
+        Parameter("bias", "parameter", (2,), "float16", 4, True),
+        Parameter("late", "parameter", None, "float32", 0, True),
+        Parameter("mean", "buffer", (5,), "float64", 40, False),
+    )
+    relu_module(build, x, parameters=owned)
+    attributes = collapsed(build)[0].attributes
+    assert attributes["parameters"] == "weight Float(2, 3), bias Half(2), late Float(*)"
+    assert attributes["buffers"] == "mean Double(5)"
+    assert (attributes["parameter_count"], attributes["trainable_parameter_count"]) == (8, 2)
+
+
+def test_its_source_is_the_place_of_the_call_and_its_class_is_told_beside():
+    build, x = net()
+    called, defined = Source("net.py", 9, "forward"), Source("act.py", 2, "ReLU")
+    y = relu_module(build, x, source=called, defined=defined)
+    y.producer.source = Source("act.py", 5, "forward")
+    (node,) = collapsed(build)
+    assert node.source == called
+    assert node.attributes["defined"] == "act.py:2 in ReLU"
+
+
+def test_a_call_of_unknown_place_leaves_the_place_of_the_operation():
+    build, x = net()
+    y = relu_module(build, x)
+    y.producer.source = Source("act.py", 5, "forward")
+    assert collapsed(build)[0].source == Source("act.py", 5, "forward")
+
+
+def test_a_collapsed_graph_prints_the_class_in_place_of_the_operation():
+    graph = chain(1)
+    collapse_leaves(graph)
+    assert str(graph).splitlines()[1] == (
+        "  %1 : Float(1, 2) = Linear(%x, %0.weight, %0.bias), scope: Chain/Linear[0]"
+    )
+
+
+def test_collapsing_twice_is_collapsing_once():
+    graph = chain(3)
+    collapse_leaves(graph)
+    once = [(node.kind, node.op, dict(node.attributes)) for node in graph.nodes]
+    collapse_leaves(graph)
+    assert [(node.kind, node.op, node.attributes) for node in graph.nodes] == once
+
+
+def test_calls_and_scopes_stay_as_they_were():
+    build, x = net()
+    relu_module(build, x)
+    copy = build.graph.copy()
+    collapse_leaves(copy)
+    assert [call.scope for call in copy.calls] == [call.scope for call in build.graph.calls]
+    assert isinstance(copy.calls[1], Call)
+    assert copy.calls[1].arguments == [Argument(None, copy.nodes[1].outputs[0])]

@@ -1,0 +1,286 @@
+"""Names of scopes, nodes and outputs, in both styles and in a user's own."""
+
+import re
+
+import pytest
+from build import GraphBuilder
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tbscope.errors import ArgumentError
+from tbscope.graph import Node
+from tbscope.graphdef.naming import name_graph, ordinal
+from tbscope.graphdef.ops import RESERVED
+from tbscope.passes.leaves import collapse_leaves
+from tbscope.scopes import Scope, ScopePart
+
+TENSORFLOW_RULE = re.compile(r"^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$")
+SAFE_RULE = re.compile(r"^[A-Za-z0-9_.\[\](),-]+(/[A-Za-z0-9_.\[\](),-]+)*$")
+
+
+def every_name(names):
+    """Give all names that stand in a GraphDef, and those of scopes that no node has."""
+    of_nodes = [*names.nodes.values(), *names.outputs]
+    return of_nodes + [name for name in names.scopes.values() if name not in of_nodes]
+
+
+def names_of(build, style="tf"):
+    names = name_graph(build.graph, style)
+    return [names.nodes[node] for node in build.graph.nodes] + names.outputs
+
+
+def small_net():
+    build = GraphBuilder("Net")
+    build.call("Net")
+    build.call("Net/Sequential[layer1]")
+    y = build.linear("Net/Sequential[layer1]/Linear[0]", build.input("x", (1, 2)), 2)
+    y = build.op("relu", y, scope=build.scope("Net"))
+    y = build.op("relu", y, scope=build.scope("Net"))
+    build.output("logits", build.op("mean", y, scope=build.hand("Net/loss")))
+    return build
+
+
+def test_style_tf_names_a_module_by_its_attributes():
+    assert names_of(small_net()) == [
+        "x",
+        "Net/layer1/0/weight",
+        "Net/layer1/0/bias",
+        "Net/layer1/0/linear",
+        "Net/relu",
+        "Net/relu.2nd",
+        "Net/loss/mean",
+        "logits",
+    ]
+
+
+def test_style_torch_names_a_module_as_it_prints():
+    assert names_of(small_net(), "torch") == [
+        "x",
+        "Net/Sequential[layer1]/Linear[0]/weight",
+        "Net/Sequential[layer1]/Linear[0]/bias",
+        "Net/Sequential[layer1]/Linear[0]/linear",
+        "Net/relu",
+        "Net/relu.2nd",
+        "Net/loss/mean",
+        "logits",
+    ]
+
+
+def test_a_function_of_the_user_gives_whole_names():
+    names = names_of(small_net(), lambda scope: f"model/{scope.qualified_name or 'all'}")
+    assert names == [
+        "x",
+        "model/layer1.0/weight",
+        "model/layer1.0/bias",
+        "model/layer1.0/linear",
+        "model/all/relu",
+        "model/all/relu.2nd",
+        "model/all.2nd/mean",
+        "logits",
+    ]
+
+
+def test_a_function_of_the_user_may_leave_out_the_box_of_the_model():
+    names = names_of(small_net(), lambda scope: "/".join(map(str, scope.parts[1:])))
+    assert names[1] == "Sequential[layer1]/Linear[0]/weight"
+    assert names[4:] == ["relu", "relu.2nd", "loss/mean", "logits"]
+
+
+def test_a_leaf_module_has_the_name_of_its_scope():
+    build = small_net()
+    collapse_leaves(build.graph)
+    assert "Net/layer1/0" in names_of(build)
+    assert "Net/layer1/0/linear" not in names_of(build)
+
+
+def test_a_later_call_ends_in_its_number():
+    build = GraphBuilder()
+    x = build.input("x", (1,))
+    for path in ("Net/ReLU[act]", "Net/ReLU[act].1", "Net/ReLU[act].2"):
+        x = build.op("relu", x, scope=build.call(path))
+    assert names_of(build)[1:] == ["Net/act/relu", "Net/act.1/relu", "Net/act.2/relu"]
+    assert names_of(build, "torch")[2] == "Net/ReLU[act].1/relu"
+
+
+def test_an_operation_never_takes_the_name_of_a_module():
+    build = GraphBuilder()
+    x = build.op("relu", build.input("x", (1,)), scope=build.call("Net"))
+    build.op("gelu", x, scope=build.call("Net/ReLU[relu]"))
+    assert names_of(build) == ["x", "Net/relu.2nd", "Net/relu/gelu"]
+
+
+def test_a_module_keeps_its_name_beside_a_scope_by_hand():
+    build = GraphBuilder()
+    x = build.op("add", build.input("x", (1,)), scope=build.hand("Net/fc"))
+    build.op("linear", x, scope=build.call("Net/Linear[fc]"))
+    assert names_of(build) == ["x", "Net/fc.2nd/add", "Net/fc/linear"]
+
+
+def test_a_parameter_keeps_its_name_beside_an_operation():
+    build = GraphBuilder()
+    net = build.call("Net")
+    build.op("weight", build.input("x", (1,)), scope=net)
+    build.parameter("weight", (1,), net)
+    assert names_of(build) == ["x", "Net/weight.2nd", "Net/weight"]
+
+
+def test_an_output_named_like_an_input_or_a_scope_says_that_it_is_one():
+    build = GraphBuilder()
+    x = build.input("x", (1,))
+    y = build.op("relu", x, scope=build.call("Net"))
+    build.output("x", x)
+    build.output("Net", y)
+    assert names_of(build) == ["x", "Net/relu", "out.x", "out.Net"]
+
+
+def test_an_input_named_like_the_model_says_that_it_is_one():
+    build = GraphBuilder()
+    build.op("relu", build.input("Net", (1,)), scope=build.call("Net"))
+    assert names_of(build) == ["in.Net", "Net/relu"]
+
+
+def test_a_parameter_that_a_second_model_has_too_loses_the_number():
+    build = GraphBuilder()
+    build.parameter("weight", (1,), build.call("A"))
+    build.parameter("weight~2", (1,), build.call("B"))
+    assert names_of(build) == ["A/weight", "B/weight"]
+
+
+def test_a_constant_is_named_by_the_attribute_that_holds_it():
+    build = GraphBuilder()
+    net = build.call("Net")
+    build.parameter("block.mask", (1,), net, kind="constant")
+    build.node("constant", kind="constant", scope=net, outputs=((1,),))
+    assert names_of(build) == ["Net/mask", "Net/constant"]
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [("a b", "a_b"), ("a/b", "a_b"), ("größe", "gr__e"), ("_x", "x"), ("__proto__", "proto__")],
+)
+def test_what_tensorflow_forbids_in_a_name_is_replaced(given, shown):
+    build = GraphBuilder()
+    build.input(given, (1,))
+    assert names_of(build) == [shown]
+
+
+def test_two_names_that_become_the_same_are_told_apart():
+    build = GraphBuilder()
+    for name in ("a b", "a_b", "a:b"):
+        build.input(name, (1,))
+    assert names_of(build) == ["in.a_b", "a_b", "in.a_b.2nd"]
+
+
+@pytest.mark.parametrize("reserved", ["constructor", "toString", "length", "__proto__", "__root__"])
+@pytest.mark.parametrize("style", ["tf", "torch"])
+def test_no_name_starts_with_a_key_of_every_javascript_object(reserved, style):
+    build = GraphBuilder()
+    x = build.input(reserved, (1,))
+    scope = Scope(ScopePart(reserved))
+    build.output(reserved, build.op(reserved, x, scope=scope))
+    build.op(reserved, x)
+    for name in every_name(name_graph(build.graph, style)):
+        assert name.partition("/")[0] not in RESERVED
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (13, "13th")]
+    + [(21, "21st"), (22, "22nd"), (101, "101st"), (111, "111th"), (1000, "1000th")],
+)
+def test_ordinals(number, text):
+    assert ordinal(number) == text
+
+
+def test_a_style_that_is_none_is_named():
+    with pytest.raises(ArgumentError) as caught:
+        name_graph(small_net().graph, "tensorflow")
+    assert str(caught.value) == (
+        "no naming style is 'tensorflow'\n"
+        "  why: a style is 'tf', 'torch', or a function of a Scope that gives its name\n"
+        "  fix: style='tf' for names like 'Net/layer1/0'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (None, "it gave NoneType, and a name is a str"),
+        (
+            "/Net",
+            "a name is made of A-Z a-z 0-9 _ . - \\ > ( ) [ ] , in parts with / between them",
+        ),
+        (
+            "constructor/fc",
+            "TensorBoard's page breaks on 'constructor' as the first part of a name",
+        ),
+        (
+            "__function_library__f",
+            "TensorBoard's page breaks on '__function_library__f' as the first part of a name",
+        ),
+    ],
+)
+def test_a_style_function_that_gives_no_name_is_told_why(given, why):
+    with pytest.raises(ArgumentError) as caught:
+        name_graph(small_net().graph, lambda scope: given)
+    assert str(caught.value) == (
+        f"the style function gave {given!r} for the scope Net\n"
+        f"  why: {why}\n"
+        "  fix: give a name like 'Net/layer1/0', or '' for the top level"
+    )
+
+
+def test_ten_thousand_operations_of_one_scope_are_named_in_order():
+    build = GraphBuilder()
+    net = build.call("Net")
+    nodes = [build.node("relu", scope=net) for _ in range(10_000)]
+    names = name_graph(build.graph)
+    assert names.nodes[nodes[-1]] == "Net/relu.10000th"
+
+
+words = st.sampled_from(["a", "a b", "a_b", "_a", "fc", "relu", "relu.2nd", "x", "length", "ä", "-"])
+
+
+@st.composite
+def graphs(draw):
+    """Give graphs whose words collide as often as they can."""
+    build = GraphBuilder()
+    scopes = [None]
+    for _ in range(draw(st.integers(0, 6))):
+        attribute, index = draw(st.none() | words), draw(st.integers(0, 2))
+        kind = draw(st.sampled_from(["module", "hand"]))
+        part = ScopePart(draw(words), attribute, index)
+        scopes.append(Scope(part, parent=draw(st.sampled_from(scopes)), kind=kind))
+    for number in range(draw(st.integers(0, 8))):
+        kind = draw(st.sampled_from(["op", "constant", "parameter", "input"]))
+        scope = None if kind == "input" else draw(st.sampled_from(scopes))
+        name = f"{number}.{draw(words)}"
+        build.graph.nodes.append(Node(name, draw(words), kind, scope))
+    build.graph.inputs = [node for node in build.graph.nodes if node.kind == "input"]
+    for word in draw(st.lists(words)):
+        value = build.op("end", shape=())
+        build.output(word, value)
+    return build.graph
+
+
+@given(graphs())
+def test_every_name_is_legal_for_tensorflow_and_there_once(graph):
+    found = every_name(name_graph(graph, "tf"))
+    assert len(set(found)) == len(found)
+    assert all(map(TENSORFLOW_RULE.match, found))
+
+
+@given(graphs())
+def test_every_name_of_style_torch_is_safe_and_there_once(graph):
+    found = every_name(name_graph(graph, "torch"))
+    assert len(set(found)) == len(found)
+    assert all(map(SAFE_RULE.match, found))
+
+
+@given(graphs(), st.lists(st.sampled_from(["", "a", "a/b", "end", "relu", "x"]), min_size=1))
+def test_every_name_is_there_once_whatever_a_style_function_gives(graph, given):
+    turns = iter(given * 100)
+    names = name_graph(graph, lambda scope: next(turns))
+    of_nodes = [*names.nodes.values(), *names.outputs]
+    assert len(set(of_nodes)) == len(of_nodes)
+    assert not set(of_nodes) & set(names.scopes.values())

@@ -1,0 +1,48 @@
+"""Op types: what TensorBoard's page would misread gets another case."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tbscope.graphdef.ops import RESERVED, op_type
+
+
+@pytest.mark.parametrize("text", ["relu", "Linear", "add_", "aten::addmm", "constant", "Summary"])
+def test_an_op_type_without_another_meaning_stays(text):
+    assert op_type(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "drawn"),
+    [
+        ("ConstantPad2d", "constantPad2d"),
+        ("prim::ListConstruct", "prim::Listconstruct"),
+        ("ScalarSummary", "Scalarsummary"),
+        ("NoOp", "noOp"),
+        ("scatter_add", "Scatter_add"),
+        ("constructor", "Constructor"),
+        ("toString", "ToString"),
+        ("__proto__", "Proto"),
+        ("Grösse", "Gr\\xf6sse"),
+        ("", "op"),
+    ],
+)
+def test_an_op_type_with_another_meaning_gets_another_case(text, drawn):
+    assert op_type(text) == drawn
+
+
+@given(
+    st.text()
+    | st.sampled_from([*RESERVED, "Const", "NoOp", "ConstSummary", "assign_add"])
+    | st.from_regex("[a-zA-Z]*(Const|Summary)")
+)
+def test_no_op_type_has_a_meaning_of_its_own_in_the_page(text):
+    drawn = op_type(text)
+    assert drawn
+    assert drawn.isascii()
+    assert "Const" not in drawn
+    assert not re.match(r"^[a-zA-Z]+Summary$", drawn)
+    assert drawn not in {*RESERVED, "NoOp", "assign_add"}
+    assert op_type(drawn) == drawn

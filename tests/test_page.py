@@ -1,0 +1,196 @@
+"""The proof: TensorBoard's real server and page, with graphs made by hand."""
+
+import gzip
+import json
+import urllib.request
+from urllib.parse import urlencode
+
+import pytest
+from browser import Browser, TensorBoard
+from build import GraphBuilder
+from gallery import GALLERY
+from google.protobuf import text_format
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.graph_pb2 import GraphDef
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+from tbscope.pipeline import to_graph_def
+
+
+def lone_leaves():
+    """Boxes that hold one drawn node, or several with no edge between them."""
+    build = GraphBuilder("Net")
+    net = build.call("Net")
+    build.call("Net/Sequential[seq]")
+    x = build.linear("Net/Sequential[seq]/Linear[0]", build.input("x", (1, 2)), 2)
+    x = build.op("relu", x, scope=net)
+    heads = [build.linear(f"Net/ModuleList[heads]/Linear[{i}]", x, 2) for i in range(2)]
+    build.output("out", build.op("add", *heads, scope=net))
+    return build.graph
+
+
+GRAPHS = {
+    **{name: to_graph_def(made()) for name, made in GALLERY.items()},
+    "leaf_boxes": to_graph_def(GALLERY["leaf_modules"](), leaves="box"),
+    "torch_style": to_graph_def(GALLERY["calls_and_hand_scopes"](), style="torch"),
+    "lone_leaves": to_graph_def(lone_leaves()),
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    logdir = tmp_path_factory.mktemp("logs")
+    for name, message in GRAPHS.items():
+        writer = EventFileWriter(str(logdir / name))
+        writer.add_event(Event(graph_def=message.SerializeToString(deterministic=True)))
+        writer.close()
+    with TensorBoard(logdir) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Browser() as browser:
+        yield browser
+
+
+@pytest.fixture
+def show(server, browser):
+    """Give a function that opens the page on a graph by its name."""
+    pages = []
+
+    def open_page(name):
+        pages.append(browser.open(server.url, name))
+        return pages[-1]
+
+    yield open_page
+    for page in pages:
+        page.close()
+
+
+def ask(server, path, **query):
+    """Give what TensorBoard answers over HTTP."""
+    url = f"{server.url}/data/plugin/graphs/{path}?{urlencode(query)}"
+    with urllib.request.urlopen(url) as answer:
+        body = answer.read()
+        return gzip.decompress(body) if answer.headers["Content-Encoding"] == "gzip" else body
+
+
+def test_the_server_lists_a_graph_for_every_run(server):
+    listed = json.loads(ask(server, "info"))
+    assert {run for run, facts in listed.items() if facts["run_graph"]} == set(GRAPHS)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_the_server_gives_back_the_graph_def_that_was_written(server, name):
+    message = text_format.Parse(ask(server, "graph", run=name), GraphDef())
+    assert message == GRAPHS[name]
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_node_is_drawn_and_nothing_goes_wrong(show, name):
+    page = show(name)
+    page.expand_all()
+    drawn = page.nodes
+    seen = set(drawn).union(*(node.circles for node in drawn.values()))
+    assert {node.name for node in GRAPHS[name].node} <= seen
+    assert not [node for node in drawn.values() if node.kind == "series"]
+    assert page.errors == []
+
+
+def test_the_first_look_is_one_box_between_inputs_and_outputs(show):
+    page = show("leaf_modules")
+    assert {name: node.kind for name, node in page.nodes.items()} == {
+        "image": "op",
+        "Net": "box",
+        "logits": "op",
+    }
+    assert {(edge.start, edge.end, edge.label) for edge in page.edges} == {
+        ("image", "Net", "1×3×8×8"),
+        ("Net", "logits", "1×10"),
+    }
+
+
+def test_a_double_click_opens_a_box(show):
+    page = show("leaf_modules")
+    page.double_click("Net")
+    assert page.boxes == {"Net", "Net/features"}
+    assert {"Net/flatten", "Net/head"} <= set(page.nodes)
+    assert page.errors == []
+
+
+def test_leaf_modules_are_nodes_with_circles(show):
+    page = show("leaf_modules")
+    page.expand_all()
+    assert page.boxes == {"Net", "Net/features"}
+    conv = page.nodes["Net/features/0"]
+    assert (conv.kind, conv.op) == ("op", "Conv2d")
+    assert conv.circles == ["Net/features/0/weight"]
+    assert page.nodes["Net/head"].circles == ["Net/head/weight", "Net/head/bias"]
+
+
+def test_leaf_modules_can_be_boxes(show):
+    page = show("leaf_boxes")
+    page.expand_all()
+    assert page.boxes == {"Net", "Net/features", "Net/features/0", "Net/features/1", "Net/head"}
+    assert page.nodes["Net/head/weight"].op == "Parameter"
+    assert ("Net/head/weight", "Net/head/linear", "10×256", False) in page.edges
+
+
+def test_each_call_of_a_module_has_a_place_of_its_own(show):
+    page = show("calls_and_hand_scopes")
+    page.expand_all()
+    assert page.boxes == {"Net", "Net/residual", "Net/residual.1"}
+    edges = {(edge.start, edge.end) for edge in page.edges}
+    assert {("Net/embed", "Net/fc"), ("Net/fc", "Net/fc.1")} <= edges
+    assert page.nodes["Net/fc.1"].circles == ["Net/fc/weight", "Net/fc/bias"]
+    assert page.nodes["Net/linear"].circles == ["Net/embed/weight"]
+
+
+def test_style_torch_shows_boxes_as_pytorch_prints_them(show):
+    page = show("torch_style")
+    page.expand_all()
+    assert {"Net/Embedding[embed]", "Net/Linear[fc]", "Net/Linear[fc].1"} <= set(page.nodes)
+
+
+def test_inputs_from_one_node_stay_two_edges_and_waiting_is_dashed(show):
+    page = show("several_outputs_and_writes")
+    page.expand_all()
+    edges = set(page.edges)
+    assert ("Net/chunk", "Net/cat", "2 tensors", False) in edges
+    assert ("Net/cat", "Net/to", "2×4", False) in edges
+    assert ("Net/fill_", "Net/to", "2", True) in edges
+    assert ("Net/to", "Net/unique", "2×4", False) in edges
+    assert any(edge.start == "Net/unique" and edge.label == "?" for edge in edges)
+
+
+def test_a_leaf_module_alone_in_its_box_tells_what_it_reads_and_gives(show):
+    page = show("lone_leaves")
+    page.expand_all()
+    assert page.boxes == {"Net", "Net/seq", "Net/heads"}
+    card = page.info_card("Net/seq/0")
+    assert "Inputs ( 3 ) x 1×2 Net/seq/0/weight 2×2 Net/seq/0/bias 2" in card
+    assert "Outputs ( 1 ) Net/relu 1×2" in card
+
+
+def test_the_info_card_tells_what_a_node_is(show):
+    card = show("leaf_modules").info_card("Net/features/0")
+    assert card.startswith("Net/ features/ 0 Operation: Conv2d Attributes")
+    assert 'kernel_size {"list":{"i":[3,3]}}' in card
+    assert 'padding {"s":"same"}' in card
+    assert 'scope {"s":"Net/Sequential[features]/Conv2d[0]"}' in card
+    assert 'class {"s":"torch.nn.modules.conv.Conv2d"}' in card
+    assert "/device:CPU:0" in card
+
+
+def test_the_info_card_of_a_circle_tells_what_the_parameter_is(show):
+    card = show("leaf_modules").info_card("Net/head/weight")
+    assert 'name {"s":"head.weight"}' in card
+    assert 'shape {"list":{"i":[10,256]}}' in card
+
+
+def test_a_name_in_the_state_dict_finds_its_place(show):
+    page = show("leaf_modules")
+    assert page.search("features.0.weight") == ["Net/features/0/weight"]
+    assert page.search("head$") == ["Net/head"]
+    assert page.errors == []

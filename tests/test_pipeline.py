@@ -1,0 +1,61 @@
+"""The pipeline: what is checked, what is copied, what comes out."""
+
+import pytest
+from build import GraphBuilder, chain
+
+from tbscope.errors import ArgumentError, GraphError
+from tbscope.graph import Graph
+from tbscope.pipeline import to_graph_def
+
+
+def test_leaf_modules_are_nodes_unless_boxes_are_asked_for():
+    assert {node.op for node in to_graph_def(chain(1)).node} == {
+        "Input",
+        "ParameterConst",
+        "Linear",
+        "Output",
+    }
+    assert {node.op for node in to_graph_def(chain(1), leaves="box").node} == {
+        "Input",
+        "Parameter",
+        "linear",
+        "Output",
+    }
+
+
+def test_the_graph_stays_as_it_was():
+    graph = chain(3)
+    before = str(graph)
+    to_graph_def(graph)
+    assert str(graph) == before
+    assert {node.kind for node in graph.nodes} == {"input", "parameter", "op"}
+
+
+def test_a_style_names_the_nodes():
+    assert to_graph_def(chain(1), style="torch").node[-2].name == "Chain/Linear[0]"
+
+
+def test_an_empty_graph_gives_an_empty_graph_def():
+    assert not to_graph_def(Graph("nothing")).node
+
+
+def test_a_graph_that_breaks_an_invariant_is_refused():
+    graph = chain(1)
+    graph.nodes.reverse()
+    with pytest.raises(GraphError):
+        to_graph_def(graph)
+
+
+def test_a_style_is_checked_before_anything_runs():
+    with pytest.raises(ArgumentError, match="no naming style is 'keras'"):
+        to_graph_def(GraphBuilder().graph, style="keras")
+
+
+def test_a_way_to_draw_leaves_that_is_none_is_named():
+    with pytest.raises(ArgumentError) as caught:
+        to_graph_def(chain(1), leaves="circle")
+    assert str(caught.value) == (
+        "leaf modules cannot be drawn as 'circle'\n"
+        "  why: leaves is 'node' or 'box'\n"
+        "  fix: leaves='box' to give every module a box"
+    )
