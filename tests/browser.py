@@ -13,11 +13,15 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from playwright.sync_api import Error, Page, sync_playwright
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.graph_pb2 import GraphDef
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 _FLAGS = (
@@ -120,6 +124,14 @@ window.tbscope = (() => {
   return {find, isDrawn, failure, choose, nodes, edges, expandOnce, card, select, search, found};
 })();
 """
+
+
+def write_runs(logdir: Path, messages: Mapping[str, GraphDef]) -> None:
+    """Write graphs as the run graphs of runs of these names, with TensorBoard's own writer."""
+    for run, message in messages.items():
+        writer = EventFileWriter(str(logdir / run))
+        writer.add_event(Event(graph_def=message.SerializeToString(deterministic=True)))
+        writer.close()
 
 
 class DrawnNode(NamedTuple):
@@ -314,4 +326,5 @@ class GraphPage:
         return found
 
     def close(self) -> None:
+        """Close the tab."""
         self._page.close()

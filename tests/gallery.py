@@ -60,6 +60,7 @@ def several_outputs_and_writes() -> Graph:
     fill = build.node("fill_", view, 1.0, scope=net, outputs=((2,),))
     moved = build.op("to", y, "cuda", scope=net, device="cuda:0", control_inputs=[fill])
     shape = build.op("unique", moved, scope=net, shape=(None,), device="cuda:0", dtype="int64")
+    build.node("save", moved, "moved.pt", scope=net)
     build.output("moved", moved)
     build.output("unique", shape)
     build.graph.outputs.append(Output("x", y, (fill,)))

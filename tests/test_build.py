@@ -79,11 +79,12 @@ def test_every_output_has_a_shape_and_a_dtype():
     assert list(node.attr["dtype"].list.s) == [b"int64"] * 3
 
 
-def test_a_node_that_gives_nothing_has_no_shapes():
+def test_a_node_that_gives_nothing_has_an_empty_list_of_shapes():
     build = GraphBuilder()
     build.node("print", build.input("x", (1,), device="cuda:1"))
     node = defs(build)["print"]
-    assert "_output_shapes" not in node.attr
+    assert node.attr["_output_shapes"].HasField("list")
+    assert shapes(node) == []
     assert "dtype" not in node.attr
 
 
@@ -204,7 +205,7 @@ def test_an_attribute_that_is_too_large_is_left_out_and_named():
     build.node("op", attributes={"table": list(range(2000)), "text": "a" * 2000, "n": 1})
     node = defs(build)["op"]
     assert list(node.attr["_too_large_attrs"].list.s) == [b"table", b"text"]
-    assert set(node.attr) == {"n", "scope", "_too_large_attrs"}
+    assert set(node.attr) == {"n", "scope", "_output_shapes", "_too_large_attrs"}
 
 
 def test_five_numbered_leaf_modules_are_no_series():

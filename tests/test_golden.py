@@ -44,5 +44,7 @@ def test_a_graph_is_converted_as_it_was(name, options):
 
 def test_there_is_no_golden_file_too_many():
     expected = {f"{name}.txt" for name in GALLERY}
-    expected |= {f"{name}{''.join(f'_{v}' for v in opts.values())}.pbtxt" for name, opts in VARIANTS}
+    expected |= {
+        f"{name}{''.join(f'_{v}' for v in opts.values())}.pbtxt" for name, opts in VARIANTS
+    }
     assert {path.name for path in GOLDEN.iterdir()} == expected

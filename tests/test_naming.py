@@ -238,7 +238,9 @@ def test_ten_thousand_operations_of_one_scope_are_named_in_order():
     assert names.nodes[nodes[-1]] == "Net/relu.10000th"
 
 
-words = st.sampled_from(["a", "a b", "a_b", "_a", "fc", "relu", "relu.2nd", "x", "length", "ä", "-"])
+words = st.sampled_from(
+    ["a", "a b", "a_b", "_a", "fc", "relu", "relu.2nd", "x", "length", "ä", "-"]
+)
 
 
 @st.composite

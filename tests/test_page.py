@@ -6,13 +6,11 @@ import urllib.request
 from urllib.parse import urlencode
 
 import pytest
-from browser import Browser, TensorBoard
+from browser import Browser, TensorBoard, write_runs
 from build import GraphBuilder
 from gallery import GALLERY
 from google.protobuf import text_format
-from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.graph_pb2 import GraphDef
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from tbscope.pipeline import to_graph_def
 
@@ -29,10 +27,24 @@ def lone_leaves():
     return build.graph
 
 
+def fused_kernel():
+    """A box with one operation that reads many parameters, of its own and of boxes below."""
+    build = GraphBuilder("Net")
+    build.call("Net")
+    x = build.input("x", (1, 2))
+    attn = build.call("Net/Attention[attn]", x)
+    below = build.scope("Net/Attention[attn]/Linear[out_proj]")
+    weights = [build.parameter(f"attn.w_{word}", (2, 2), attn) for word in "qkvbcd"]
+    weights.append(build.parameter("attn.out_proj.weight", (2, 2), below))
+    build.output("out", build.op("native_attention", x, *weights, scope=attn))
+    return build.graph
+
+
 GRAPHS = {
     **{name: to_graph_def(made()) for name, made in GALLERY.items()},
     "leaf_boxes": to_graph_def(GALLERY["leaf_modules"](), leaves="box"),
     "torch_style": to_graph_def(GALLERY["calls_and_hand_scopes"](), style="torch"),
+    "fused_kernel": to_graph_def(fused_kernel()),
     "lone_leaves": to_graph_def(lone_leaves()),
 }
 
@@ -40,10 +52,7 @@ GRAPHS = {
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     logdir = tmp_path_factory.mktemp("logs")
-    for name, message in GRAPHS.items():
-        writer = EventFileWriter(str(logdir / name))
-        writer.add_event(Event(graph_def=message.SerializeToString(deterministic=True)))
-        writer.close()
+    write_runs(logdir, GRAPHS)
     with TensorBoard(logdir) as server:
         yield server
 
@@ -171,6 +180,17 @@ def test_a_leaf_module_alone_in_its_box_tells_what_it_reads_and_gives(show):
     card = page.info_card("Net/seq/0")
     assert "Inputs ( 3 ) x 1×2 Net/seq/0/weight 2×2 Net/seq/0/bias 2" in card
     assert "Outputs ( 1 ) Net/relu 1×2" in card
+
+
+def test_an_operation_alone_in_its_box_stays_in_the_flow(show):
+    page = show("fused_kernel")
+    page.expand_all()
+    assert page.nodes["Net/attn/native_attention"].section == "core"
+    assert page.nodes["Net/attn/w_q"].op == "Parameter"
+    edges = {(edge.start, edge.end) for edge in page.edges}
+    assert ("Net/attn/w_q", "Net/attn/native_attention") in edges
+    assert ("Net/attn/out_proj", "Net/attn/native_attention") in edges
+    assert ("x~~Net/attn~~IN", "Net/attn/native_attention") in edges
 
 
 def test_the_info_card_tells_what_a_node_is(show):

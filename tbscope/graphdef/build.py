@@ -7,6 +7,7 @@ from tensorboard.compat.proto.node_def_pb2 import NodeDef
 from tensorboard.compat.proto.versions_pb2 import VersionDef
 
 from tbscope.graph import Graph, Nest, Node, Output, Parameter, Value
+from tbscope.graphdef.circles import parameters_to_draw
 from tbscope.graphdef.entries import (
     FactEntries,
     Once,
@@ -26,6 +27,9 @@ __all__ = ["build_graph_def"]
 
 # What torch's graphs, and TensorFlow's of this form, say they were made by.
 _PRODUCER = 22
+_OP_TYPES = {"input": "Input", "parameter": "Parameter", "buffer": "Buffer", "constant": "Const"}
+# TensorBoard draws what has `Const` in its op type as a small circle.
+_CIRCLES = {"parameter": "ParameterConst", "buffer": "BufferConst"}
 _OPERATIONS = ("op", "module")
 _PARAMETERS = ("parameter", "buffer")
 
@@ -36,8 +40,8 @@ def build_graph_def(graph: Graph, *, style: Style = "tf", circles: bool = True) 
     Args:
         graph: The graph; where leaf modules are nodes of kind "module", they are drawn so.
         style: How scopes are named.
-        circles: Whether parameters and buffers are small circles beside what reads them
-            (TensorBoard draws so what has `Const` in its op type), or nodes like others.
+        circles: Whether parameters and buffers are small circles beside what reads them,
+            wherever that can be drawn, or nodes like others.
     Returns:
         A new message: nodes in the order of the graph, then the outputs.
     Raises:
@@ -57,13 +61,8 @@ class _Builder:
         self._names = names
         self._message = GraphDef(versions=VersionDef(producer=_PRODUCER))
         self._parameters = _parameters_by_place(graph)
-        word = "Const" if circles else ""
-        self._op_types = {
-            "input": "Input",
-            "parameter": f"Parameter{word}",
-            "buffer": f"Buffer{word}",
-            "constant": "Const",
-        }
+        self._op_types = _OP_TYPES | _CIRCLES if circles else _OP_TYPES
+        self._no_circles = parameters_to_draw(graph, names) if circles else set()
         self._apart = members_to_set_apart(
             (names.nodes[node], node.op) for node in graph.nodes if node.kind == "module"
         )
@@ -93,9 +92,10 @@ class _Builder:
             input=self._inputs(node.inputs, node.control_inputs),
             device=self._devices[values[0].device] if values else "",
         )
-        entries = [self._scopes[node.scope]]
-        if outputs:
-            entries.append(self._outputs[tuple([(out.shape, out.dtype) for out in outputs])])
+        entries = [
+            self._scopes[node.scope],
+            self._outputs[tuple([(out.shape, out.dtype) for out in outputs])],
+        ]
         if node.source is not None:
             entries.append(self._sources[str(node.source)])
         too_large = []
@@ -132,7 +132,7 @@ class _Builder:
         message.MergeFromString(b"".join(entries))
 
     def _op_type(self, node: Node, name: str) -> str:
-        op = self._op_types.get(node.kind)
+        op = (_OP_TYPES if node in self._no_circles else self._op_types).get(node.kind)
         if op is None:
             op = self._safe_ops[node.op]
             if name in self._apart:

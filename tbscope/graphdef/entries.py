@@ -103,16 +103,22 @@ def kernels_entry(names: tuple[str, ...]) -> bytes:
 
 
 def outputs_entries(outputs: tuple[tuple[Shape | None, str], ...]) -> bytes:
-    """Give the entries `_output_shapes` and `dtype` for the shape and dtype of each output."""
-    shapes = AttrValue()
+    """Give the entries `_output_shapes` and `dtype` for the shape and dtype of each output.
+
+    Without outputs, there is an empty list of shapes, and no dtype.
+    """
+    shapes = AttrValue(list=AttrValue.ListValue())
     shapes.list.shape.extend(shape_to_proto(shape) for shape, _ in outputs)
     dtypes = [ascii_line(dtype).encode("ascii") for _, dtype in outputs]
+    entries = _entry("_output_shapes", shapes)
+    if not dtypes:
+        return entries
     dtype = AttrValue()
     if len(dtypes) == 1:
         dtype.s = dtypes[0]
     else:
         dtype.list.s.extend(dtypes)
-    return _entry("_output_shapes", shapes) + _entry("dtype", dtype)
+    return entries + _entry("dtype", dtype)
 
 
 def too_large_entry(names: list[str]) -> bytes:

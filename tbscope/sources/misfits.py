@@ -145,10 +145,12 @@ def _show(value: Any) -> str:
     """Show one argument in a few words: `Tensor(2, 3)`, `4`, `dict of 'x', 'y'`."""
     name = type(value).__name__
     if isinstance(value, torch.Tensor):
-        return f"{name}({', '.join(map(str, value.shape))})"
+        # A nested tensor has no one shape.
+        return name if value.is_nested else f"{name}({', '.join(map(str, value.shape))})"
+    if isinstance(value, str) and len(value) > _SHOWN_TEXT:
+        return f"{name} of length {len(value)}"
     if value is None or isinstance(value, bool | int | float | complex | str):
-        text = repr(value)
-        return text if len(text) <= _SHOWN_TEXT else f"{name} of length {len(text)}"
+        return repr(value)
     if isinstance(value, Mapping):
         keys = [repr(str(key)) for key in value]
         return f"{name} of {', '.join(keys[:_SHOWN_ITEMS])}" if keys else f"{name} of nothing"

@@ -196,15 +196,16 @@ def _own_slots(cls: type) -> list[tuple[str, types.MemberDescriptorType]]:
     declared = vars(cls).get("__slots__")
     if declared is None:
         return []
-    order = [declared] if isinstance(declared, str) else list(declared)
-    # A private slot's member carries the mangled name, `_Class__name`.
-    order += [f"_{cls.__name__.lstrip('_')}{name}" for name in order]
+    rank: dict[str, int] = {}
+    for name in [declared] if isinstance(declared, str) else declared:
+        # A private slot's member carries the mangled name, `_Class__name`.
+        rank[name] = rank[f"_{cls.__name__.lstrip('_')}{name}"] = len(rank)
     members = [
         (name, member)
         for name, member in vars(cls).items()
         if isinstance(member, types.MemberDescriptorType)
     ]
-    return sorted(members, key=lambda slot: order.index(slot[0]) if slot[0] in order else -1)
+    return sorted(members, key=lambda slot: rank.get(slot[0], -1))
 
 
 _SKIPPED = (

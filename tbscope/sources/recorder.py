@@ -248,6 +248,10 @@ class Recorder:
         written = self.written
         if written:
             self.written = []
+        elif not results and result is not None:
+            if args:
+                self.add_read(name, args[0], frame)
+            return
         elif not kernels and _all_given(results, args, kwargs):
             # Nothing ran, and what came in came out: contiguous() of what is so already.
             return

@@ -47,7 +47,7 @@ class CallFact:
         class_name: The name of its class.
         leaf: Whether the module holds no other module.
         outer: The call around this one, by its place in the list; None for none.
-        results: Shapes and dtypes of the tensors that it gave.
+        results: Shapes and dtypes of the tensors that it gave, as pytree finds them.
         operations: The ATen operations that ran in it and in no call inside it.
     """
 
@@ -199,7 +199,8 @@ def observe(
     def after(module: torch.nn.Module, _: Any, __: Any, result: Any) -> None:
         fact = stack.pop()
         places.pop()
-        fact.results = [tensor_fact(tensor) for _, tensor in tensors_in(result)]
+        flat = pytree.tree_leaves(result)
+        fact.results = [tensor_fact(leaf) for leaf in flat if isinstance(leaf, torch.Tensor)]
 
     handles = [
         torch_module.register_module_forward_pre_hook(before),

@@ -1,0 +1,68 @@
+"""Circles: which parameters TensorBoard cannot draw as small circles without harm.
+
+An operation that has circles and, in its own box, no neighbour is put aside by the page
+(tensorboard/plugins/graph/tf_graph_common/render.ts, `extractHighDegrees`): its edges
+are cut to stubs, of which it shows five. `nn.MultiheadAttention` runs one such kernel
+over all of its parameters. There, parameters are better drawn as nodes.
+"""
+
+from collections.abc import Iterator
+
+from tbscope.graph import Graph, Node
+from tbscope.graphdef.naming import Names
+
+__all__ = ["parameters_to_draw"]
+
+_CIRCLES = frozenset({"parameter", "buffer", "constant"})
+
+
+def parameters_to_draw(graph: Graph, names: Names) -> set[Node]:
+    """Give the parameters and buffers that must be nodes, for an operation's sake.
+
+    A leaf module drawn as one node keeps its circles: it has few, and a node below its
+    name would make it a box.
+
+    Args:
+        graph: The graph.
+        names: The names of its nodes.
+    Returns:
+        Those that stand in the box of an operation which has no other neighbour there.
+    """
+    alone = _without_neighbour(graph, names)
+    if not alone:
+        return set()
+    leaves = {node.scope for node in graph.nodes if node.kind == "module"}
+    return {
+        value.producer
+        for node, box in alone.items()
+        for value in node.inputs
+        if value.producer.kind in ("parameter", "buffer")
+        and value.producer.scope not in leaves
+        and names.nodes[value.producer].startswith(box)
+    }
+
+
+def _without_neighbour(graph: Graph, names: Names) -> dict[Node, str]:
+    """Give each operation that has circles and no neighbour in its box, with that box."""
+    alone: dict[Node, str] = {}
+    for node in graph.nodes:
+        if node.kind in _CIRCLES:
+            continue
+        name = names.nodes[node]
+        box = ""
+        if node.kind == "op" and any(value.producer.kind in _CIRCLES for value in node.inputs):
+            box = name[: name.rfind("/") + 1]
+        for source in _sources(node):
+            if source in alone and name.startswith(alone[source]):
+                del alone[source]
+            if box and source.kind not in _CIRCLES and names.nodes[source].startswith(box):
+                box = ""
+        if box:
+            alone[node] = box
+    return alone
+
+
+def _sources(node: Node) -> Iterator[Node]:
+    for value in node.inputs:
+        yield value.producer
+    yield from node.control_inputs

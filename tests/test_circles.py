@@ -1,0 +1,84 @@
+"""Circles: which parameters have to be nodes, so that no operation is put aside."""
+
+from build import GraphBuilder
+
+from tbscope.graphdef.circles import parameters_to_draw
+from tbscope.graphdef.naming import name_graph
+from tbscope.passes.leaves import collapse_leaves
+
+
+def drawn(build):
+    """Give the names of the parameters that must be nodes."""
+    names = name_graph(build.graph)
+    return {names.nodes[node] for node in parameters_to_draw(build.graph, names)}
+
+
+def attention(build, x):
+    """Add one kernel that reads parameters of its own module and of one below it."""
+    attn = build.call("Net/Attention[attn]", x)
+    below = build.scope("Net/Attention[attn]/Linear[out_proj]")
+    weights = [
+        build.parameter("attn.in_proj", (6, 2), attn),
+        build.parameter("attn.out_proj.weight", (2, 2), below),
+    ]
+    return build.op("native_attention", x, *weights, scope=attn)
+
+
+def net():
+    build = GraphBuilder("Net")
+    return build, build.call("Net"), build.input("x", (1, 2))
+
+
+def test_the_parameters_of_an_operation_without_neighbour_are_nodes():
+    build, _, x = net()
+    attention(build, x)
+    assert drawn(build) == {"Net/attn/in_proj", "Net/attn/out_proj/weight"}
+
+
+def test_an_operation_before_it_in_the_same_box_is_a_neighbour():
+    build, _, x = net()
+    x = build.op("relu", x, scope=build.scope("Net/Attention[attn]"))
+    attention(build, x)
+    assert drawn(build) == set()
+
+
+def test_an_operation_after_it_in_a_box_of_the_same_box_is_a_neighbour():
+    build, _, x = net()
+    y = attention(build, x)
+    build.op("relu", y, scope=build.call("Net/Attention[attn]/ReLU[act]"))
+    assert drawn(build) == set()
+
+
+def test_an_operation_in_another_box_is_no_neighbour():
+    build, root, x = net()
+    x = build.op("relu", x, scope=root)
+    build.op("relu", attention(build, x), scope=root)
+    assert drawn(build) == {"Net/attn/in_proj", "Net/attn/out_proj/weight"}
+
+
+def test_a_dashed_edge_makes_a_neighbour_too():
+    build, _, x = net()
+    attn = build.scope("Net/Attention[attn]")
+    fill = build.node("fill_", x, scope=attn)
+    attention(build, x).producer.control_inputs.append(fill)
+    assert drawn(build) == set()
+
+
+def test_at_the_top_level_inputs_are_neighbours():
+    build = GraphBuilder()
+    build.op("linear", build.input("x", (1, 2)), build.parameter("w", (1,)))
+    assert drawn(build) == set()
+
+
+def test_a_parameter_of_another_box_stays_a_circle():
+    build, root, x = net()
+    shared = build.parameter("table", (2, 2), root)
+    build.op("linear", x, shared, scope=build.call("Net/Tied[head]"))
+    assert drawn(build) == set()
+
+
+def test_a_leaf_module_drawn_as_one_node_keeps_its_circles():
+    build, _, x = net()
+    build.linear("Net/Sequential[seq]/Linear[0]", x, 2)
+    collapse_leaves(build.graph)
+    assert drawn(build) == set()

@@ -1,0 +1,97 @@
+"""Models that raise while they are traced: what is said, and what is left behind."""
+
+import pytest
+import torch
+from torch import nn
+
+import tbscope
+
+
+class Encoder(nn.Module):
+    """A model in which a wrong input meets a layer two levels down."""
+
+    def __init__(self):
+        super().__init__()
+        self.enc = nn.ModuleList([nn.Sequential(nn.Linear(3, 5))])
+        self.norm = nn.BatchNorm1d(5)
+
+    def forward(self, x):
+        return self.norm(self.enc[0](x))
+
+
+def test_the_error_says_where_why_and_what_to_check():
+    with pytest.raises(tbscope.TraceError) as error:
+        tbscope.trace(Encoder(), torch.randn(2, 9))
+    assert str(error.value) == (
+        "the model raised while it was being traced, in "
+        "Encoder/ModuleList[enc]/Sequential[0]/Linear[0]\n"
+        "  why: RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x9 and 3x5)\n"
+        "  fix: check input_to_model: Linear[enc.0.0] got input=Float(2, 9)"
+    )
+    assert isinstance(error.value.__cause__, RuntimeError)
+
+
+def test_a_model_that_needs_gradients_says_so():
+    def forces(x):
+        x.requires_grad_()
+        return torch.autograd.grad((x * 2).sum(), x)[0]
+
+    with pytest.raises(tbscope.TraceError, match="pass grad=True"):
+        tbscope.trace(forces, torch.randn(2))
+    tbscope.trace(forces, torch.randn(2), grad=True)
+
+
+def test_a_model_that_raises_is_as_before():
+    net = Encoder().train()
+    net.norm.eval()
+    state = torch.get_rng_state()
+    with pytest.raises(tbscope.TraceError):
+        tbscope.trace(net, torch.randn(2, 9, generator=torch.Generator().manual_seed(0)))
+    assert (net.training, net.enc[0].training, net.norm.training) == (True, True, False)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert net(torch.randn(2, 3)).shape == (2, 5)
+
+
+def test_an_interrupt_is_not_held_up():
+    def interrupted(x):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tbscope.trace(interrupted, torch.randn(2))
+    assert tbscope.trace(torch.relu, torch.randn(2)).outputs
+
+
+def test_an_error_that_the_model_catches_is_no_error():
+    class Careful(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(3, 3)
+
+        def forward(self, x):
+            try:
+                return self.lin(x[:, :2])
+            except RuntimeError:
+                return self.lin(x)
+
+    graph = tbscope.trace(Careful(), torch.randn(1, 3))
+    tbscope.verify(graph)
+    assert len(graph.find_calls("lin")) == 2
+
+
+def test_an_error_of_the_graph_is_told_where_no_module_ran():
+    def fail(x):
+        raise ValueError("no such thing")
+
+    with pytest.raises(tbscope.TraceError) as error:
+        tbscope.trace(fail, torch.randn(2))
+    assert str(error.value) == (
+        "the model raised while it was being traced, in fail\n"
+        "  why: ValueError: no such thing\n"
+        "  fix: check input_to_model and kwargs; the model must run when called by itself"
+    )
+
+
+def test_nothing_is_printed_and_nobody_is_warned(capfd, recwarn):
+    tbscope.trace(nn.Sequential(nn.Linear(2, 2), nn.Dropout()), torch.randn(1, 2))
+    assert capfd.readouterr() == ("", "")
+    assert not recwarn.list
