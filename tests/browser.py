@@ -1,7 +1,7 @@
 """TensorBoard's own page, read as a user sees it: the real server, and a real browser.
 
     with TensorBoard(logdir) as server, Browser() as browser:
-        page = browser.open(server.url)
+        page = browser.open(server.url).show("run")
         page.expand_all()
         page.nodes["Net/fc"].op
 
@@ -72,8 +72,9 @@ window.tbscope = (() => {
     const controls = find('tf-graph-controls');
     const index = controls.datasets.findIndex((dataset) => dataset.name === run);
     if (index < 0) throw Error(`no run ${run}`);
-    if (index === controls._selectedRunIndex) return;
+    graph().selectedNode = null;
     graph().renderHierarchy = null;
+    controls.set('_selectedRunIndex', -1);
     controls.set('_selectedRunIndex', index);
   };
   const groups = () => [...svg().querySelectorAll('g.node')]
@@ -93,7 +94,6 @@ window.tbscope = (() => {
     circles: drawn.inAnnotations.list
       .filter((annotation) => annotation.annotationType === 1)
       .map((annotation) => annotation.node.name),
-    fill: (element.querySelector(':scope > .nodeshape > .nodecolortarget') || {style: {}}).style.fill,
   }));
   const edges = () => [...svg().querySelectorAll('g.edge')].map((element) => {
     const path = element.querySelector('path');
@@ -105,15 +105,21 @@ window.tbscope = (() => {
       structural: path.classList.contains('structural'),
     };
   }).filter(({ends, structural}) => ends && !structural);
-  const expandOnce = () => {
-    const closed = groups().map(({drawn}) => drawn)
-      .filter((drawn) => drawn.node.isGroupNode && !drawn.expanded);
-    for (const drawn of closed) {
-      graph().renderHierarchy.buildSubhierarchy(drawn.node.name);
-      drawn.expanded = true;
+  const expandAll = () => {
+    const hierarchy = graph().renderHierarchy;
+    let level = [hierarchy.root];
+    while (level.length) {
+      level = level.flatMap((group) => [
+        ...group.coreGraph.nodes().map((name) => group.coreGraph.node(name)),
+        ...group.isolatedInExtract,
+        ...group.isolatedOutExtract,
+      ]).filter((drawn) => drawn.node.isGroupNode);
+      for (const drawn of level) {
+        hierarchy.buildSubhierarchy(drawn.node.name);
+        drawn.expanded = true;
+      }
     }
-    if (closed.length) find('tf-graph-scene').setNodeExpanded(null);
-    return closed.length;
+    find('tf-graph-scene').setNodeExpanded(null);
   };
   const card = () => text(find('tf-node-info') || document.createElement('p'));
   const select = (name) => graph().set('selectedNode', name);
@@ -121,7 +127,7 @@ window.tbscope = (() => {
     find('tf-graph-node-search').set('_rawRegexInput', pattern);
   };
   const found = () => find('tf-graph-node-search')._regexMatches || [];
-  return {find, isDrawn, failure, choose, nodes, edges, expandOnce, card, select, search, found};
+  return {find, isDrawn, failure, choose, nodes, edges, expandAll, card, select, search, found};
 })();
 """
 
@@ -144,7 +150,6 @@ class DrawnNode(NamedTuple):
         expanded: Whether a box is open.
         section: "core", or where the page put it aside.
         circles: The names of the small circles beside it.
-        fill: The colour, as CSS.
     """
 
     name: str
@@ -153,7 +158,6 @@ class DrawnNode(NamedTuple):
     expanded: bool
     section: str
     circles: list[str]
-    fill: str
 
 
 class DrawnEdge(NamedTuple):
@@ -221,11 +225,11 @@ class Browser:
         self._playwright = sync_playwright().start()
         self._browser = self._playwright.chromium.launch(executable_path=program, args=_FLAGS)
 
-    def open(self, url: str, run: str | None = None) -> "GraphPage":
+    def open(self, url: str) -> "GraphPage":
         """Open the Graphs dashboard and wait until a graph is drawn."""
         page = self._browser.new_page(viewport={"width": 1600, "height": 1000})
         page.add_init_script(_SCRIPT)
-        return GraphPage(page, url, run)
+        return GraphPage(page, url)
 
     def __enter__(self) -> Self:
         return self
@@ -244,19 +248,23 @@ class GraphPage:
     """The Graphs dashboard with one graph.
 
     Attributes:
-        errors: What the page threw or reported as an error so far.
+        errors: What the page threw or reported as an error since this graph is shown.
     """
 
-    def __init__(self, page: Page, url: str, run: str | None) -> None:
+    def __init__(self, page: Page, url: str) -> None:
         self.errors: list[str] = []
         self._page = page
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("console", self._listen)
         page.goto(f"{url}/#graphs")
         self._wait_until_drawn()
-        if run is not None:
-            self._call("choose", run)
-            self._wait_until_drawn()
+
+    def show(self, run: str) -> Self:
+        """Show the graph of another run, or that of the same one anew; give the page."""
+        self.errors.clear()
+        self._call("choose", run)
+        self._wait_until_drawn()
+        return self
 
     def _listen(self, message: Any) -> None:
         if message.type == "error":
@@ -265,7 +273,7 @@ class GraphPage:
     def _wait_until_drawn(self) -> None:
         try:
             self._page.wait_for_function(
-                "tbscope.isDrawn() || tbscope.failure()", timeout=_PATIENCE_MS
+                "tbscope.isDrawn() || tbscope.failure()", timeout=_PATIENCE_MS, polling=50
             )
         except Error as error:
             raise RuntimeError(f"no graph was drawn; the page said {self.errors}") from error
@@ -300,8 +308,7 @@ class GraphPage:
 
     def expand_all(self) -> None:
         """Open every box and every stack, down to the last."""
-        while self._call("expandOnce"):
-            pass
+        self._call("expandAll")
 
     def double_click(self, name: str) -> None:
         """Double-click on a shape, as a user does who opens a box."""
@@ -324,7 +331,3 @@ class GraphPage:
         self._page.wait_for_timeout(500)
         found: list[str] = self._call("found")
         return found
-
-    def close(self) -> None:
-        """Close the tab."""
-        self._page.close()

@@ -256,3 +256,35 @@ def test_calls_and_scopes_stay_as_they_were():
     assert [call.scope for call in copy.calls] == [call.scope for call in build.graph.calls]
     assert isinstance(copy.calls[1], Call)
     assert copy.calls[1].arguments == [Argument(None, copy.nodes[1].outputs[0])]
+
+
+def test_a_counter_beside_the_operation_is_folded_into_the_leaf():
+    import torch
+    from torch import nn
+
+    import tbscope
+
+    net = nn.Sequential(nn.BatchNorm1d(3))
+    graph = tbscope.trace(net, torch.randn(2, 3), training=True)
+    names = {node.name: node for node in tbscope.to_graph_def(graph).node}
+    leaf = names["Sequential/0"]
+    assert leaf.op == "BatchNorm1d"
+    assert "Sequential/0/num_batches_tracked" in [text.partition(":")[0] for text in leaf.input]
+    assert len(leaf.attr["_output_shapes"].list.shape) == 4
+    assert set(names) == {"input", "out", "Sequential/0"} | {
+        f"Sequential/0/{name}" for name in ("weight", "bias", *dict(net[0].named_buffers()))
+    }
+
+
+def test_a_layer_with_a_counter_called_twice_counts_on():
+    import torch
+    from torch import nn
+
+    import tbscope
+
+    norm = nn.BatchNorm1d(3)
+    graph = tbscope.trace(lambda x: norm(norm(x)), torch.randn(2, 3), training=True)
+    nodes = {node.name: node for node in tbscope.to_graph_def(graph).node}
+    leaves = [node for node in nodes.values() if node.op == "BatchNorm1d"]
+    assert len(leaves) == 2
+    assert any(text.startswith(leaves[0].name) for text in leaves[1].input)

@@ -185,8 +185,10 @@ def test_no_name_starts_with_a_key_of_every_javascript_object(reserved, style):
 
 @pytest.mark.parametrize(
     ("number", "text"),
-    [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (13, "13th")]
-    + [(21, "21st"), (22, "22nd"), (101, "101st"), (111, "111th"), (1000, "1000th")],
+    [
+        *((1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (13, "13th")),
+        *((21, "21st"), (22, "22nd"), (101, "101st"), (111, "111th"), (1000, "1000th")),
+    ],
 )
 def test_ordinals(number, text):
     assert ordinal(number) == text

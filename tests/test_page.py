@@ -58,23 +58,9 @@ def server(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def browser():
+def page(server):
     with Browser() as browser:
-        yield browser
-
-
-@pytest.fixture
-def show(server, browser):
-    """Give a function that opens the page on a graph by its name."""
-    pages = []
-
-    def open_page(name):
-        pages.append(browser.open(server.url, name))
-        return pages[-1]
-
-    yield open_page
-    for page in pages:
-        page.close()
+        yield browser.open(server.url)
 
 
 def ask(server, path, **query):
@@ -97,9 +83,8 @@ def test_the_server_gives_back_the_graph_def_that_was_written(server, name):
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_every_node_is_drawn_and_nothing_goes_wrong(show, name):
-    page = show(name)
-    page.expand_all()
+def test_every_node_is_drawn_and_nothing_goes_wrong(page, name):
+    page.show(name).expand_all()
     drawn = page.nodes
     seen = set(drawn).union(*(node.circles for node in drawn.values()))
     assert {node.name for node in GRAPHS[name].node} <= seen
@@ -107,8 +92,8 @@ def test_every_node_is_drawn_and_nothing_goes_wrong(show, name):
     assert page.errors == []
 
 
-def test_the_first_look_is_one_box_between_inputs_and_outputs(show):
-    page = show("leaf_modules")
+def test_the_first_look_is_one_box_between_inputs_and_outputs(page):
+    page.show("leaf_modules")
     assert {name: node.kind for name, node in page.nodes.items()} == {
         "image": "op",
         "Net": "box",
@@ -120,17 +105,16 @@ def test_the_first_look_is_one_box_between_inputs_and_outputs(show):
     }
 
 
-def test_a_double_click_opens_a_box(show):
-    page = show("leaf_modules")
+def test_a_double_click_opens_a_box(page):
+    page.show("leaf_modules")
     page.double_click("Net")
     assert page.boxes == {"Net", "Net/features"}
     assert {"Net/flatten", "Net/head"} <= set(page.nodes)
     assert page.errors == []
 
 
-def test_leaf_modules_are_nodes_with_circles(show):
-    page = show("leaf_modules")
-    page.expand_all()
+def test_leaf_modules_are_nodes_with_circles(page):
+    page.show("leaf_modules").expand_all()
     assert page.boxes == {"Net", "Net/features"}
     conv = page.nodes["Net/features/0"]
     assert (conv.kind, conv.op) == ("op", "Conv2d")
@@ -138,17 +122,15 @@ def test_leaf_modules_are_nodes_with_circles(show):
     assert page.nodes["Net/head"].circles == ["Net/head/weight", "Net/head/bias"]
 
 
-def test_leaf_modules_can_be_boxes(show):
-    page = show("leaf_boxes")
-    page.expand_all()
+def test_leaf_modules_can_be_boxes(page):
+    page.show("leaf_boxes").expand_all()
     assert page.boxes == {"Net", "Net/features", "Net/features/0", "Net/features/1", "Net/head"}
     assert page.nodes["Net/head/weight"].op == "Parameter"
     assert ("Net/head/weight", "Net/head/linear", "10×256", False) in page.edges
 
 
-def test_each_call_of_a_module_has_a_place_of_its_own(show):
-    page = show("calls_and_hand_scopes")
-    page.expand_all()
+def test_each_call_of_a_module_has_a_place_of_its_own(page):
+    page.show("calls_and_hand_scopes").expand_all()
     assert page.boxes == {"Net", "Net/residual", "Net/residual.1"}
     edges = {(edge.start, edge.end) for edge in page.edges}
     assert {("Net/embed", "Net/fc"), ("Net/fc", "Net/fc.1")} <= edges
@@ -156,15 +138,13 @@ def test_each_call_of_a_module_has_a_place_of_its_own(show):
     assert page.nodes["Net/linear"].circles == ["Net/embed/weight"]
 
 
-def test_style_torch_shows_boxes_as_pytorch_prints_them(show):
-    page = show("torch_style")
-    page.expand_all()
+def test_style_torch_shows_boxes_as_pytorch_prints_them(page):
+    page.show("torch_style").expand_all()
     assert {"Net/Embedding[embed]", "Net/Linear[fc]", "Net/Linear[fc].1"} <= set(page.nodes)
 
 
-def test_inputs_from_one_node_stay_two_edges_and_waiting_is_dashed(show):
-    page = show("several_outputs_and_writes")
-    page.expand_all()
+def test_inputs_from_one_node_stay_two_edges_and_waiting_is_dashed(page):
+    page.show("several_outputs_and_writes").expand_all()
     edges = set(page.edges)
     assert ("Net/chunk", "Net/cat", "2 tensors", False) in edges
     assert ("Net/cat", "Net/to", "2×4", False) in edges
@@ -173,18 +153,16 @@ def test_inputs_from_one_node_stay_two_edges_and_waiting_is_dashed(show):
     assert any(edge.start == "Net/unique" and edge.label == "?" for edge in edges)
 
 
-def test_a_leaf_module_alone_in_its_box_tells_what_it_reads_and_gives(show):
-    page = show("lone_leaves")
-    page.expand_all()
+def test_a_leaf_module_alone_in_its_box_tells_what_it_reads_and_gives(page):
+    page.show("lone_leaves").expand_all()
     assert page.boxes == {"Net", "Net/seq", "Net/heads"}
     card = page.info_card("Net/seq/0")
     assert "Inputs ( 3 ) x 1×2 Net/seq/0/weight 2×2 Net/seq/0/bias 2" in card
     assert "Outputs ( 1 ) Net/relu 1×2" in card
 
 
-def test_an_operation_alone_in_its_box_stays_in_the_flow(show):
-    page = show("fused_kernel")
-    page.expand_all()
+def test_an_operation_alone_in_its_box_stays_in_the_flow(page):
+    page.show("fused_kernel").expand_all()
     assert page.nodes["Net/attn/native_attention"].section == "core"
     assert page.nodes["Net/attn/w_q"].op == "Parameter"
     edges = {(edge.start, edge.end) for edge in page.edges}
@@ -193,8 +171,8 @@ def test_an_operation_alone_in_its_box_stays_in_the_flow(show):
     assert ("x~~Net/attn~~IN", "Net/attn/native_attention") in edges
 
 
-def test_the_info_card_tells_what_a_node_is(show):
-    card = show("leaf_modules").info_card("Net/features/0")
+def test_the_info_card_tells_what_a_node_is(page):
+    card = page.show("leaf_modules").info_card("Net/features/0")
     assert card.startswith("Net/ features/ 0 Operation: Conv2d Attributes")
     assert 'kernel_size {"list":{"i":[3,3]}}' in card
     assert 'padding {"s":"same"}' in card
@@ -203,14 +181,14 @@ def test_the_info_card_tells_what_a_node_is(show):
     assert "/device:CPU:0" in card
 
 
-def test_the_info_card_of_a_circle_tells_what_the_parameter_is(show):
-    card = show("leaf_modules").info_card("Net/head/weight")
+def test_the_info_card_of_a_circle_tells_what_the_parameter_is(page):
+    card = page.show("leaf_modules").info_card("Net/head/weight")
     assert 'name {"s":"head.weight"}' in card
     assert 'shape {"list":{"i":[10,256]}}' in card
 
 
-def test_a_name_in_the_state_dict_finds_its_place(show):
-    page = show("leaf_modules")
+def test_a_name_in_the_state_dict_finds_its_place(page):
+    page.show("leaf_modules")
     assert page.search("features.0.weight") == ["Net/features/0/weight"]
     assert page.search("head$") == ["Net/head"]
     assert page.errors == []

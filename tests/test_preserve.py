@@ -264,6 +264,7 @@ class TestContents:
             lambda: torch.tensor([1, 2], dtype=torch.int8),
             lambda: torch.eye(2).to_sparse(),
             lambda: torch.eye(2).to_sparse_csr(),
+            lambda: torch.ones(2).to_mkldnn(),
             lambda: torch.zeros(2, device="meta"),
             lambda: nn.Parameter(torch.ones(2)),
         ],
@@ -413,7 +414,7 @@ class TestLazyModules:
         [
             (lambda: nn.LazyLinear(2), torch.ones(1, 3)),
             (lambda: nn.LazyConv1d(2, 1), torch.ones(1, 3, 4)),
-            (lambda: nn.LazyBatchNorm1d(), torch.ones(2, 3)),
+            (nn.LazyBatchNorm1d, torch.ones(2, 3)),
         ],
     )
     def test_one_is_lazy_again(self, make, x):
@@ -491,13 +492,11 @@ class TestInputs:
 
 class TestProcess:
     def test_the_random_generators_go_on_as_if_nothing_had_run(self):
-        def draw():
-            return random.random(), float(np.random.rand()), torch.rand(1).item()
-
-        states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
-        run(draw)
+        legacy = np.random.mtrand._rand  # What np.random.rand() and the like draw from.
+        states = random.getstate(), legacy.get_state()[1].tolist(), torch.get_rng_state()
+        run(lambda: (random.random(), legacy.rand(), torch.rand(1)))
         assert random.getstate() == states[0]
-        assert np.random.get_state()[1].tolist() == states[1]
+        assert legacy.get_state()[1].tolist() == states[1]
         assert torch.equal(torch.get_rng_state(), states[2])
 
     @pytest.mark.parametrize(

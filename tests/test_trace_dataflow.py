@@ -351,3 +351,30 @@ def test_the_fast_path_of_the_transformer_encoder_is_what_is_drawn():
     assert ops == ["transformer_encoder_layer_fwd"] * 2
     slow = [node.op for node in traced(net, x, training=True).nodes if node.kind == "op"]
     assert "multi_head_attention_forward" in slow
+
+
+def test_what_is_written_through_numpy_is_put_back():
+    class Counter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("steps", torch.zeros(2))
+
+        def forward(self, x):
+            self.steps.numpy()[0] += 1
+            return x + self.steps
+
+    net = Counter()
+    tbscope.trace(net, torch.zeros(2))
+    assert net.steps.tolist() == [0, 0]
+
+
+def test_inputs_that_a_model_draws_for_itself_do_not_advance_the_generators():
+    class Offering(nn.Linear):
+        @property
+        def example_input_array(self):
+            return torch.randn(1, 2)
+
+    net = Offering(2, 2)
+    state = torch.get_rng_state()
+    tbscope.trace(net)
+    assert torch.equal(state, torch.get_rng_state())

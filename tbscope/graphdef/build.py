@@ -67,7 +67,7 @@ class _Builder:
             (names.nodes[node], node.op) for node in graph.nodes if node.kind == "module"
         )
         self._facts = FactEntries()
-        self._scopes = Once(lambda scope: scope_entry(scope.path if scope else ""))
+        self._scopes: Once[Scope | None, bytes] = Once(_scope_entry)
         self._sources = Once(source_entry)
         self._outputs = Once(outputs_entries)
         self._kernels = Once(kernels_entry)
@@ -189,6 +189,10 @@ class _Builder:
             facts["bytes"] = size_bytes
         if known:
             facts["requires_grad"] = known.requires_grad
+
+
+def _scope_entry(scope: Scope | None) -> bytes:
+    return scope_entry(scope.path if scope else "")
 
 
 def _holds_constant(nest: Nest) -> bool:

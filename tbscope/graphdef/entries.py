@@ -129,4 +129,5 @@ def too_large_entry(names: list[str]) -> bytes:
 
 
 def _entry(key: str, value: AttrValue) -> bytes:
-    return NodeDef(attr={key: value}).SerializeToString(deterministic=True)
+    entry: bytes = NodeDef(attr={key: value}).SerializeToString(deterministic=True)
+    return entry

@@ -46,7 +46,7 @@ class Names:
 
 
 def name_graph(graph: Graph, style: Style = "tf") -> Names:
-    """Give every scope, node and output of a graph a name of its own.
+    r"""Give every scope, node and output of a graph a name of its own.
 
     Scopes choose first, then inputs and outputs, parameters and buffers, and at last
     operations, so that the names which a user knows stay as they are.
@@ -56,7 +56,7 @@ def name_graph(graph: Graph, style: Style = "tf") -> Names:
         style: How scopes are named.
     Returns:
         Names that are legal in a GraphDef and harmless in TensorBoard's page. In style
-        "tf" each also fits `^[A-Za-z0-9.][A-Za-z0-9_.\\\\/>-]*$`.
+        "tf" each also fits `^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$`.
     Raises:
         ArgumentError: The style is none, or its function gave what cannot be a name.
 
@@ -156,9 +156,7 @@ class _Namer:
         """Name the inputs and the outputs, which all stand at the top level."""
         inputs = [node.name for node in graph.inputs]
         outputs = [output.name for output in graph.outputs]
-        self.names.nodes.update(
-            zip(graph.inputs, self._claim_ends(inputs, "in"), strict=True)
-        )
+        self.names.nodes.update(zip(graph.inputs, self._claim_ends(inputs, "in"), strict=True))
         self.names.outputs = self._claim_ends(outputs, "out")
 
     def _claim_ends(self, paths: list[str], word: str) -> list[str]:

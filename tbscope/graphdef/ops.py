@@ -7,7 +7,7 @@ whole page down, so it gets one with another case.
 
 import re
 
-__all__ = ["RESERVED", "is_safe_op_type", "op_type"]
+__all__ = ["RESERVED", "op_type"]
 
 RESERVED = frozenset(
     {
@@ -42,11 +42,6 @@ _REFERENCE = frozenset(
 )
 
 
-def is_safe_op_type(text: str) -> bool:
-    """Tell whether the page draws a node of this op type as an ordinary operation."""
-    return op_type(text) == text
-
-
 def op_type(text: str) -> str:
     """Give the op type under which an operation is drawn as an operation.
 
@@ -62,6 +57,9 @@ def op_type(text: str) -> str:
     text = text.encode("ascii", "backslashreplace").decode() or "op"
     text = _CONSTANT.sub("const", text)
     text = _SUMMARY.sub(r"\1summary", text)
-    if text in RESERVED or text in _REFERENCE or text == "NoOp":
-        text = text.strip("_").replace(text.strip("_")[0], text.strip("_")[0].swapcase(), 1)
+    if text in RESERVED:
+        # In capitals, since `Constructor` would be a constant.
+        return text.strip("_").upper()
+    if text in _REFERENCE or text == "NoOp":
+        return text[0].swapcase() + text[1:]
     return text

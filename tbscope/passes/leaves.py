@@ -21,7 +21,9 @@ def collapse_leaves(graph: Graph) -> None:
     """Make the operation of each leaf module a node that stands for the module.
 
     A leaf is a module call in whose scope one operation ran, and below which nothing
-    stands; its own parameters and buffers do not count, and keep their scope. The
+    stands; its own parameters and buffers do not count, and keep their scope. Neither
+    do operations on its buffers alone that the other one does not read (BatchNorm
+    counts its batches): what they read and give, the node reads and gives too. The
     node gets the kind "module", the label of the scope as its op, the place of the
     call as its source, and what the call tells as attributes. Its edges stay.
 
@@ -35,20 +37,31 @@ def collapse_leaves(graph: Graph) -> None:
     calls = {call.scope: call for call in graph.calls}
     # What a module owns is told once, however often it is called.
     owned: dict[int, dict[str, Any]] = {}
-    for scope, node in _alone(graph):
+    folded: set[Node] = set()
+    for scope, node, counters in _alone(graph):
         call = calls.get(scope)
         if scope.kind == "module" and call is not None and _gives(node, call.results):
             facts = owned.get(id(call.parameters))
             if facts is None:
                 facts = owned[id(call.parameters)] = _owned(call.parameters)
             _collapse(node, call, facts)
+            for counter in counters:
+                _fold(counter, node)
+                folded.add(counter)
+    if folded:
+        graph.nodes = [node for node in graph.nodes if node not in folded]
 
 
-def _alone(graph: Graph) -> Iterator[tuple[Scope, Node]]:
-    """Give each scope in which, and below which, one operation and no constant stands."""
-    alone: dict[Scope, Node | None] = {}
+def _alone(graph: Graph) -> Iterator[tuple[Scope, Node, list[Node]]]:
+    """Give each scope in which, and below which, one operation and no constant stands.
+
+    With it come the operations on buffers alone that stand beside it.
+    """
+    alone: dict[Scope, list[Node]] = {}
+    mixed: set[Scope] = set()
     occupied: set[Scope] = set()
     crowded: set[Scope] = set()
+    counters: set[Node] = set()
     for node in graph.nodes:
         scope = node.scope
         if scope is None:
@@ -61,11 +74,47 @@ def _alone(graph: Graph) -> Iterator[tuple[Scope, Node]]:
                 crowded.add(above)
                 above = above.parent
         kind = node.kind
-        if kind != "parameter" and kind != "buffer":
-            alone[scope] = node if kind == "op" and scope not in alone else None
-    for scope, only in alone.items():
-        if only is not None and scope not in crowded:
-            yield scope, only
+        if kind == "op":
+            if node.inputs and _counts(node, counters):
+                counters.add(node)
+            known = alone.get(scope)
+            if known is None:
+                alone[scope] = [node]
+            else:
+                known.append(node)
+        elif kind == "constant":
+            mixed.add(scope)
+    for scope, ops in alone.items():
+        if scope in crowded or scope in mixed:
+            continue
+        if len(ops) == 1:
+            yield scope, ops[0], []
+            continue
+        beside = [node for node in ops if node in counters]
+        if len(beside) == len(ops) - 1:
+            only = next(node for node in ops if node not in counters)
+            if not any(value.producer in beside for value in only.inputs):
+                yield scope, only, beside
+
+
+def _counts(node: Node, counters: set[Node]) -> bool:
+    """Tell whether an operation reads nothing but buffers, as they were or as counted on."""
+    for value in node.inputs:
+        producer = value.producer
+        if producer.kind != "buffer" and producer not in counters:
+            return False
+    return True
+
+
+def _fold(counter: Node, node: Node) -> None:
+    """Have a node read and give what an operation on buffers beside it reads and gives."""
+    node.inputs += counter.inputs
+    node.control_inputs += counter.control_inputs
+    node.kernels = node.kernels + counter.kernels
+    for value in counter.outputs:
+        value.producer = node
+        value.index = len(node.outputs)
+        node.outputs.append(value)
 
 
 def _gives(node: Node, results: Nest) -> bool:

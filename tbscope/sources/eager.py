@@ -7,7 +7,7 @@ the user's own code, which keeps its effects.
 import functools
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from types import TracebackType
 from typing import Any
 
@@ -75,7 +75,9 @@ def _trace(
     training: bool | None,
     grad: bool,
 ) -> Graph:
-    args, keywords = bind_inputs(model, input_to_model, kwargs)
+    # A model that offers inputs of its own may draw them at random.
+    with Preserved(()) if input_to_model is None else nullcontext():
+        args, keywords = bind_inputs(model, input_to_model, kwargs)
     owner = owner_of(model)
     recorder = Recorder(_name_of(model), boundary=watched_call)
     roots = [model if isinstance(model, torch.nn.Module) else owner] if owner is not None else []

@@ -23,7 +23,7 @@ from tbscope.sources.torch_internals import (
 __all__ = ["KeptTensors"]
 
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
-_STRIDED = torch.strided
+_COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
 
 class KeptTensors:
@@ -155,7 +155,7 @@ class KeptTensors:
             for content in self._contents:
                 _attempt(report, content.handle, content.restore)
             for tensor, copy in self._copies:
-                _attempt(report, tensor, tensor.copy_, copy)
+                _attempt(report, tensor, _fill, tensor, copy)
             for tensor, handle in self._displaced():
                 _attempt(report, tensor, _put, tensor, handle)
             for lazy in self._lazy:
@@ -248,6 +248,14 @@ def _window(handles: list[torch.Tensor]) -> torch.Tensor:
     storage = handles[0].untyped_storage()
     nothing = torch.empty(0, dtype=torch.uint8, device=storage.device)
     return nothing.set_(storage, min(starts), (max(ends) - min(starts),), (1,))
+
+
+def _fill(tensor: torch.Tensor, copy: torch.Tensor) -> None:
+    """Give a tensor without storage of its own the content of a copy."""
+    if tensor.layout in _COMPRESSED:
+        # It may have another number of elements now, which a copy does not change.
+        tensor.resize_as_sparse_(copy)
+    tensor.copy_(copy)
 
 
 def _put(tensor: torch.Tensor, handle: torch.Tensor) -> None:

@@ -28,6 +28,7 @@ from tbscope.sources.values import Values
 __all__ = ["Recorder"]
 
 _OUT = Constant("<out>")
+_SHARES_MEMORY = frozenset({"numpy", "array", "dlpack"})
 
 
 class Recorder:
@@ -313,6 +314,9 @@ class Recorder:
         """Note that Python read the content of a tensor (`item`, `bool`, `tolist`)."""
         if name not in READS or not isinstance(tensor, torch.Tensor):
             return
+        if name in _SHARES_MEMORY and self.about_to_write is not None:
+            # Whatever is written through the array is no operation that anyone could see.
+            self.about_to_write(tensor)
         source = self._locator.source(frame, self.scopes.running.source)
         value = self.value_of(tensor)
         node = value.producer
