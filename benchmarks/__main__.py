@@ -43,7 +43,7 @@ def chosen(cases: tuple[Case, ...], options: argparse.Namespace) -> list[Case]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer and smaller models")
-    parser.add_argument("--rounds", type=int, default=7, help="rounds per model (default 7)")
+    parser.add_argument("--rounds", type=int, default=7, help="least rounds per model (default 7)")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch (default 1)")
     parser.add_argument("--only", default="", metavar="TEXT", help="models whose name has this")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there, too")
@@ -56,9 +56,9 @@ def main() -> None:
         parser.error(f"no model has {options.only!r} in its name")
     print(
         f"torch {torch.__version__}, Python {platform.python_version()}, "
-        f"{options.threads} thread(s), medians of {options.rounds} rounds, CPU milliseconds"
+        f"{options.threads} thread(s), medians of {options.rounds} or more rounds, CPU milliseconds"
     )
-    figures = report.summary(models) if models else {}
+    figures = report.summary(models)
     if models:
         print("", *report.models_table(models), "", *report.summary_lines(figures), sep="\n")
     if scaling:

@@ -25,6 +25,8 @@ from tbscope.sinks import open_sink, write_graph_event
 
 __all__ = ["measure"]
 
+LEAST_SECONDS = 1.0
+
 # How torch's own is called, from what a user types to what helps it most.
 WAYS_OF_TORCH = {
     "as users call it": {"grad": True, "strict": True},
@@ -44,6 +46,7 @@ class Run:
     def __init__(self, model: Any, inputs: tuple[Any, ...], writer: SummaryWriter) -> None:
         self.model = model
         self.inputs = inputs
+        self.writer = writer
         self.sink = open_sink(writer)
 
     def forward(self) -> None:
@@ -59,6 +62,9 @@ class Run:
         ):
             warnings.simplefilter("ignore")
             torch_graph(self.model, self.inputs, use_strict_trace=way["strict"])
+
+    def tbscope(self) -> None:
+        self.writer.add_graph(self.model, self.inputs)
 
     def trace(self) -> None:
         self.graph = trace(self.model, self.inputs)
@@ -89,8 +95,9 @@ class Run:
 def measure(name: str, *, rounds: int, with_torch: bool) -> dict[str, Any]:
     """Give what one model costs: medians of CPU milliseconds over some rounds.
 
-    Each round runs forward, torch's graph function and tbscope's three parts, one after
-    the other, so that a machine that gets slower or faster meanwhile does so for all.
+    Each round runs forward, torch's graph function, tbscope's `add_graph`, and its three
+    parts by themselves, one after the other, so that a machine that gets slower or faster
+    meanwhile does so for all.
     """
     model, inputs = find_case(name).make()
     model.eval()
@@ -101,6 +108,7 @@ def measure(name: str, *, rounds: int, with_torch: bool) -> dict[str, Any]:
         failures = run.find_way_of_torch() if with_torch else {}
         if run.way_of_torch:
             parts["torch"] = run.torch
+        parts |= {"tbscope": run.tbscope}
         parts |= {"trace": run.trace, "convert": run.convert, "write": run.write}
         times = interleave(parts, rounds=rounds)
         writer.close()
@@ -109,6 +117,7 @@ def measure(name: str, *, rounds: int, with_torch: bool) -> dict[str, Any]:
         "name": name,
         "nodes": len(run.graph.nodes),
         "graph_bytes": run.graph_bytes,
+        "rounds": len(times["forward"]),
         "ms": {part: statistics.median(taken) * 1e3 for part, taken in times.items()},
         "torch": {"measured": run.way_of_torch, "failures": failures},
         "peak_bytes": peaks,
@@ -116,16 +125,23 @@ def measure(name: str, *, rounds: int, with_torch: bool) -> dict[str, Any]:
 
 
 def interleave(parts: dict[str, Callable[[], object]], *, rounds: int) -> dict[str, list[float]]:
-    """Give the CPU seconds of each part in each round, after one round to warm up."""
+    """Give the CPU seconds of each part in each round, after one round to warm up.
+
+    Small models have more rounds, until they have taken a second. Garbage of one part is
+    not left to the next; what the process held before is not walked in search of any.
+    """
     times: dict[str, list[float]] = {part: [] for part in parts}
-    for index in range(rounds + 1):
+    for work in parts.values():
+        work()
+    gc.collect()
+    gc.freeze()
+    begun = time.process_time()
+    while min(map(len, times.values())) < rounds or time.process_time() - begun < LEAST_SECONDS:
         for part, work in parts.items():
-            gc.collect()
-            begun = time.process_time()
+            before = time.process_time()
             work()
-            taken = time.process_time() - begun
-            if index:
-                times[part].append(taken)
+            times[part].append(time.process_time() - before)
+            gc.collect()
     return times
 
 

@@ -158,6 +158,7 @@ class Parameter:
         kind: "parameter" or "buffer".
         shape: Sizes per dimension; None for one that is not initialised yet.
         dtype: The element type (`float32`).
+        device: Where it is (`cpu`, `cuda:0`).
         size_bytes: Elements times element size, in bytes.
         requires_grad: Whether a gradient is kept for it.
     """
@@ -168,6 +169,7 @@ class Parameter:
     dtype: str
     size_bytes: int
     requires_grad: bool
+    device: str = "cpu"
 
 
 @dataclass(slots=True, eq=False)

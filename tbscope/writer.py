@@ -13,6 +13,7 @@ from typing import Any
 import torch.utils.tensorboard
 from torch.utils.tensorboard.writer import FileWriter
 
+from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError
 from tbscope.graph import Graph
 from tbscope.pipeline import Leaves, Style, to_graph_def
@@ -67,24 +68,29 @@ def add_graph(
         TraceError: The model raised.
     """
     check_writer(writer)
-    if not isinstance(model, Graph):
-        graph = trace(model, input_to_model, kwargs=kwargs, training=training, grad=grad)
-    elif input_to_model is None and kwargs is None:
-        graph = model
-    else:
+    with collecting_rarely():
+        if isinstance(model, Graph):
+            _refuse_inputs(model, input_to_model, kwargs)
+            graph = model
+        else:
+            graph = trace(model, input_to_model, kwargs=kwargs, training=training, grad=grad)
+        graph_def = to_graph_def(graph, style=style, leaves=leaves)
+        graph_bytes = graph_def.SerializeToString(deterministic=True)
+        if verbose:
+            print(graph)  # noqa: T201  As torch's does.
+        sink = open_sink(writer)
+        if sink is not None:
+            write_graph_event(sink, graph_bytes)
+    return graph
+
+
+def _refuse_inputs(graph: Graph, input_to_model: Any, kwargs: Mapping[str, Any] | None) -> None:
+    if input_to_model is not None or kwargs is not None:
         raise ArgumentError(
-            f"inputs are given with the graph of {model.name}",
+            f"inputs are given with the graph of {graph.name}",
             why="a graph has run already and takes no inputs",
             fix="add_graph(writer, graph), or give the model in place of its graph",
         )
-    graph_def = to_graph_def(graph, style=style, leaves=leaves)
-    event_bytes = graph_def.SerializeToString(deterministic=True)
-    if verbose:
-        print(graph)  # noqa: T201  As torch's does.
-    sink = open_sink(writer)
-    if sink is not None:
-        write_graph_event(sink, event_bytes)
-    return graph
 
 
 class SummaryWriter(torch.utils.tensorboard.SummaryWriter):

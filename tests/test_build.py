@@ -208,16 +208,6 @@ def test_an_attribute_that_is_too_large_is_left_out_and_named():
     assert set(node.attr) == {"n", "scope", "_output_shapes", "_too_large_attrs"}
 
 
-def test_five_numbered_leaf_modules_are_no_series():
-    build = GraphBuilder("Net")
-    build.call("Net")
-    x = build.input("x", (1, 2))
-    for index in range(5):
-        x = build.linear(f"Net/Linear[fc{index}]", x, 2)
-    collapse_leaves(build.graph)
-    ops = [node.op for node in defs(build).values() if node.name.startswith("Net/fc")]
-    assert [op for op in ops if op != "ParameterConst"] == ["Linear"] * 4 + ["Linear "]
-
 
 def test_the_message_says_which_form_of_graph_it_has():
     assert build_graph_def(chain(1)).versions.producer == 22

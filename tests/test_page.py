@@ -71,6 +71,16 @@ def ask(server, path, **query):
         return gzip.decompress(body) if answer.headers["Content-Encoding"] == "gzip" else body
 
 
+def test_without_a_browser_nothing_is_proved(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(RuntimeError) as caught:
+        Browser()
+    assert str(caught.value) == (
+        "no chromium was found, and without it nothing proves that the page draws\n"
+        "  fix: apt-get install chromium"
+    )
+
+
 def test_the_server_lists_a_graph_for_every_run(server):
     listed = json.loads(ask(server, "info"))
     assert {run for run, facts in listed.items() if facts["run_graph"]} == set(GRAPHS)

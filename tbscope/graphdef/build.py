@@ -19,7 +19,6 @@ from tbscope.graphdef.entries import (
 )
 from tbscope.graphdef.naming import Names, Style, attribute_of, name_graph
 from tbscope.graphdef.ops import op_type
-from tbscope.graphdef.series import members_to_set_apart
 from tbscope.graphdef.shapes import device_to_text, item_size_bytes
 from tbscope.scopes import Scope
 
@@ -63,9 +62,6 @@ class _Builder:
         self._parameters = _parameters_by_place(graph)
         self._op_types = _OP_TYPES | _CIRCLES if circles else _OP_TYPES
         self._no_circles = parameters_to_draw(graph, names) if circles else set()
-        self._apart = members_to_set_apart(
-            (names.nodes[node], node.op) for node in graph.nodes if node.kind == "module"
-        )
         self._facts = FactEntries()
         self._scopes: Once[Scope | None, bytes] = Once(_scope_entry)
         self._sources = Once(source_entry)
@@ -85,7 +81,7 @@ class _Builder:
         name = self._names.nodes[node]
         outputs = node.outputs
         values = outputs or node.inputs
-        op = self._op_type(node, name)
+        op = self._op_type(node)
         message = self._message.node.add(
             name=name,
             op=op,
@@ -131,13 +127,10 @@ class _Builder:
             entries.append(too_large_entry(too_large))
         message.MergeFromString(b"".join(entries))
 
-    def _op_type(self, node: Node, name: str) -> str:
+    def _op_type(self, node: Node) -> str:
         op = (_OP_TYPES if node in self._no_circles else self._op_types).get(node.kind)
         if op is None:
             op = self._safe_ops[node.op]
-            if name in self._apart:
-                # Another op type to the folding of siblings, the same one to the eye.
-                op += " "
         return op
 
     def _inputs(self, values: list[Value], control_inputs: Iterable[Node]) -> list[str]:

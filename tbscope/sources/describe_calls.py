@@ -63,7 +63,7 @@ def _hyperparameters(module: torch.nn.Module, recorder: Recorder) -> dict[str, A
 def _parameter(name: str, tensor: torch.Tensor, kind: Any) -> Parameter:
     dtype = str(tensor.dtype).removeprefix("torch.")
     if isinstance(tensor, UNINITIALIZED):
-        return Parameter(name, kind, None, dtype, 0, tensor.requires_grad)
+        return Parameter(name, kind, None, dtype, 0, tensor.requires_grad, str(tensor.device))
     return Parameter(
         name,
         kind,
@@ -71,4 +71,5 @@ def _parameter(name: str, tensor: torch.Tensor, kind: Any) -> Parameter:
         dtype,
         tensor.numel() * tensor.element_size(),
         tensor.requires_grad,
+        str(tensor.device),
     )

@@ -6,9 +6,9 @@ the user's own code, which keeps its effects.
 
 import functools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from types import TracebackType
+from types import GeneratorType, TracebackType
 from typing import Any
 
 import torch
@@ -18,7 +18,8 @@ from tbscope.errors import ArgumentError, ScopeError, TraceError
 from tbscope.graph import Graph
 from tbscope.sources.active import watching
 from tbscope.sources.describe_calls import describe_calls
-from tbscope.sources.failure import trace_error
+from tbscope.sources.failure import error_text, trace_error
+from tbscope.sources.fake import faked, faked_inputs
 from tbscope.sources.inputs import argument_names, bind_inputs
 from tbscope.sources.modes import KernelMode, OperationMode
 from tbscope.sources.module_calls import watch_modules, watched_call
@@ -39,6 +40,8 @@ def trace(
     kwargs: Mapping[str, Any] | None = None,
     training: bool | None = False,
     grad: bool = False,
+    fake: bool = False,
+    partial: bool = False,
 ) -> Graph:
     """Run a model once and give the graph of what it did.
 
@@ -57,6 +60,10 @@ def trace(
         training: Whether modules run in training mode; None for the mode in which each
             one stands.
         grad: Whether gradients are recorded, for models that differentiate in forward.
+        fake: Whether the run computes nothing but shapes, on stand-ins for parameters and
+            inputs: no weights are read and no memory is taken for activations.
+        partial: Whether a model that raises gives the graph up to there, with a note, and
+            the attribute `error` on the operation that raised.
     Returns:
         The graph of the run.
     Raises:
@@ -64,64 +71,108 @@ def trace(
         TraceError: The model raised; `__cause__` is what it raised.
     """
     with collecting_rarely():
-        return _trace(model, input_to_model, kwargs, training=training, grad=grad)
+        # A model that offers inputs of its own may draw them at random.
+        with Preserved(()) if input_to_model is None else nullcontext():
+            args, keywords = bind_inputs(_unwrapped(model), input_to_model, kwargs)
+        run = _Run(_unwrapped(model), args, keywords, training=training)
+        return run.trace(grad=grad, fake=fake, partial=partial)
 
 
-def _trace(
-    model: Callable[..., Any],
-    input_to_model: Any,
-    kwargs: Mapping[str, Any] | None,
-    *,
-    training: bool | None,
-    grad: bool,
-) -> Graph:
-    # A model that offers inputs of its own may draw them at random.
-    with Preserved(()) if input_to_model is None else nullcontext():
-        args, keywords = bind_inputs(model, input_to_model, kwargs)
-    owner = owner_of(model)
-    recorder = Recorder(_name_of(model), boundary=watched_call)
-    roots = [model if isinstance(model, torch.nn.Module) else owner] if owner is not None else []
-    for root in roots:
-        recorder.registry.add_root(root)
-    preserved = Preserved(recorder.registry.modules(), (args, keywords), training=training)
-    recorder.about_to_write = preserved.about_to_write
-    recorder.scopes.adopted = preserved.add_module
-    with preserved:
-        for name, given in argument_names(model, args, keywords):
+class _Run:
+    """One traced call of a model.
+
+    Args:
+        model: The module or other callable.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments.
+        training: The mode of its modules; None for that in which each stands.
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        training: bool | None,
+    ) -> None:
+        self._model = model
+        self._args = args
+        self._kwargs = kwargs
+        self._owner = owner_of(model)
+        self._recorder = recorder = Recorder(_name_of(model), boundary=watched_call)
+        if isinstance(model, torch.nn.Module):
+            recorder.registry.add_root(model)
+        elif self._owner is not None:
+            recorder.registry.add_root(self._owner)
+        self._modules = recorder.registry.modules()
+        self._preserved = Preserved(self._modules, (args, kwargs), training=training)
+        recorder.about_to_write = self._preserved.about_to_write
+        recorder.scopes.adopted = self._preserved.add_module
+
+    def trace(self, *, grad: bool, fake: bool, partial: bool) -> Graph:
+        """Run the model and give its graph; all is as before then."""
+        recorder = self._recorder
+        with ExitStack() as stack:
+            stack.enter_context(self._preserved)
+            if fake:
+                mode = stack.enter_context(faked(self._modules))
+                recorder.registry.retake_tensors()
+                self._args, self._kwargs = faked_inputs(mode, (self._args, self._kwargs))
+            self._add_inputs()
+            try:
+                with _Watch(recorder, alone=True), torch.set_grad_enabled(grad):
+                    result = self._call()
+            except ScopeError:
+                raise
+            except Exception as error:
+                describe_calls(recorder)
+                if not partial:
+                    raise trace_error(error, recorder, grad=grad, fake=fake) from error
+                recorder.end_with(error, error_text(error))
+                return recorder.graph
+            for path, tensor in result_leaves(result):
+                recorder.add_output(path, tensor)
+            del result
+            # Before all is put back: a lazy module has its sizes only now.
+            describe_calls(recorder)
+        return recorder.graph
+
+    def _add_inputs(self) -> None:
+        """Name the tensors among the arguments; those of a generator as it gives them."""
+        watched: dict[int, Any] = {}
+        for name, given in argument_names(self._model, self._args, self._kwargs):
+            if isinstance(given, GeneratorType):
+                watched[id(given)] = self._given_by(given, name)
             for path, tensor in tensor_leaves(given, name):
-                recorder.add_input(path, tensor)
-        try:
-            with _Watch(recorder, alone=True), torch.set_grad_enabled(grad):
-                result = _run(recorder, model, owner, args, keywords)
-        except ScopeError:
-            raise
-        except Exception as error:
-            raise trace_error(error, recorder, grad=grad) from error
-        for path, tensor in result_leaves(result):
-            recorder.add_output(path, tensor)
-        del result
-        # Before all is put back: a lazy module has its sizes only now.
-        describe_calls(recorder)
-    return recorder.graph
+                self._recorder.add_input(path, tensor)
+        if watched:
+            self._args = tuple(watched.get(id(given), given) for given in self._args)
+            self._kwargs = {
+                name: watched.get(id(given), given) for name, given in self._kwargs.items()
+            }
 
+    def _given_by(self, generator: Iterator[Any], name: str) -> Iterator[Any]:
+        for number, given in enumerate(generator):
+            for path, tensor in tensor_leaves(given, f"{name}.{number}"):
+                self._recorder.add_input(path, tensor)
+            yield given
 
-def _run(
-    recorder: Recorder,
-    model: Callable[..., Any],
-    owner: torch.nn.Module | None,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Any:
-    """Call the model; what is no module's own call gets a scope that tells what it is."""
-    if isinstance(model, torch.nn.Module):
-        return model(*args, **kwargs)
-    if owner is not None:
-        with recorder.scopes.inside(owner, 0):
-            return model(*args, **kwargs)
-    recorder.open_scope(_name_of(model))
-    result = model(*args, **kwargs)
-    recorder.close_scope(_name_of(model))
-    return result
+    def _call(self) -> Any:
+        """Call the model; what is no module's own call gets a scope that tells what it is."""
+        model, recorder = self._model, self._recorder
+        if isinstance(model, torch.nn.Module):
+            result = model(*self._args, **self._kwargs)
+        elif self._owner is not None:
+            with recorder.scopes.inside(self._owner, 0):
+                result = model(*self._args, **self._kwargs)
+        else:
+            name = _name_of(model)
+            recorder.open_scope(name)
+            result = model(*self._args, **self._kwargs)
+            recorder.close_scope(name)
+        # What a generator gives it computes only when asked.
+        return list(result) if isinstance(result, GeneratorType) else result
 
 
 def record(*models: torch.nn.Module, **named_models: torch.nn.Module) -> "Recording":
@@ -261,6 +312,17 @@ class _Watch(AbstractContextManager[None]):
         trace: TracebackType | None,
     ) -> None:
         self._stack.__exit__(kind, error, trace)
+
+
+def _unwrapped(model: Any) -> Any:
+    """Give the model inside of one that is spread over devices or processes.
+
+    To draw it on one of them must not wait for the others.
+    """
+    spread = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
+    while isinstance(model, spread):
+        model = model.module
+    return model
 
 
 def owner_of(model: Any) -> torch.nn.Module | None:

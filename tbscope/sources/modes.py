@@ -68,8 +68,8 @@ class OperationMode(TorchFunctionMode):
         self.inside = True
         try:
             result = func(*args, **kwargs)
-        except BaseException:
-            recorder.written = []
+        except BaseException as error:
+            recorder.fail_operation(self._name(func), args, kwargs, error, sys._getframe(1))
             raise
         finally:
             recorder.kernels = None
@@ -131,8 +131,8 @@ class KernelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         recorder.kernels = []
         try:
             result = func(*args, **kwargs)
-        except BaseException:
-            recorder.written = []
+        except BaseException as error:
+            recorder.fail_operation(facts.label, args, kwargs, error, sys._getframe(1))
             raise
         finally:
             recorder.kernels = None
@@ -147,7 +147,7 @@ class KernelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         operands = collect_tensors((args, kwargs), [])
 
         def shown(given: Any) -> Any:
-            if isinstance(given, torch.nn.Module) or not isinstance(given, Callable):
+            if isinstance(given, torch.nn.Module) or not callable(given):
                 return given
 
             @functools.wraps(given)

@@ -64,6 +64,7 @@ class Recorder:
         self.failed: tuple[BaseException, Frame] | None = None
         self.modules_called: list[torch.nn.Module] = []
         self.about_to_write: Callable[[torch.Tensor], None] | None = None
+        self._failing: tuple[BaseException, Node] | None = None
         self._open_ended = open_ended
         self._boundary: CodeType = boundary.__code__
         self._base: int = 0
@@ -309,6 +310,42 @@ class Recorder:
         """Record a kernel that ran outside of every operation (in a ScriptModule, in C++)."""
         if facts.label != "detach" or collect_tensors(result, []):
             self.add_operation(facts.label, args, kwargs, result, [facts.name], frame)
+
+    def fail_operation(
+        self,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        error: BaseException,
+        frame: FrameType,
+    ) -> None:
+        """Keep in mind an operation that raised, should its error end the run."""
+        self.written = []
+        if self._failing is not None and self._failing[0] is error:
+            return
+        values: list[Value] = []
+        nest = self._nest
+        node = Node("", name, "op", self._scope_at(frame, self.scopes.running), values)
+        node.arguments = [Argument(None, nest(given, [], values)) for given in args]
+        node.arguments += [Argument(key, nest(given, [], values)) for key, given in kwargs.items()]
+        node.source = self._locator.source(frame, self.scopes.running.source)
+        self._failing = (error, node)
+
+    def end_with(self, error: BaseException, text: str) -> None:
+        """Close the graph of a run that an error ended, with the operation that raised it.
+
+        Args:
+            error: What ended the run.
+            text: What it says, on one line.
+        """
+        node = None
+        if self._failing is not None and self._failing[0] is error:
+            node = self._failing[1]
+            node.name = self._number()
+            node.attributes["error"] = text
+            self._append(node)
+        source = node.source if node is not None else None
+        self.graph.notes.append(Note(f"the run ended here: {text}", source, node))
 
     def add_read(self, name: str, tensor: Any, frame: FrameType) -> None:
         """Note that Python read the content of a tensor (`item`, `bool`, `tolist`)."""

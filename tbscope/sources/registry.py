@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
-
 from tbscope.sources.torch_internals import uncompiled
 
 if TYPE_CHECKING:
@@ -175,6 +174,12 @@ class Registry:
     def tensor(self, tensor: torch.Tensor) -> TensorPlace | None:
         """Give the place of a parameter or buffer; None where it is neither."""
         return self._tensors.get(id(tensor))
+
+    def retake_tensors(self) -> None:
+        """Register the tensors that the modules hold now in the place of those before."""
+        self._tensors.clear()
+        for place in self._modules.values():
+            self._add_tensors(place)
 
     def refresh(self, place: ModulePlace) -> None:
         """Register what a module holds only since it ran (lazy modules, late children)."""

@@ -13,10 +13,13 @@ import torch
 from torch.nn import parameter as _parameter
 from torch.utils import _python_dispatch
 
+from tbscope.errors import TraceError
+
 __all__ = [
     "UNINITIALIZED",
     "call_method_name",
     "default_device",
+    "fake_mode",
     "flattened",
     "function_modes",
     "functorch_inner",
@@ -99,6 +102,23 @@ def function_modes() -> int:
     """
     count = getattr(torch._C, "_len_torch_function_stack", None)
     return count() if count is not None else sys.maxsize
+
+
+def fake_mode() -> Any:
+    """Give a mode in which tensors have shapes and no content.
+
+    Raises:
+        TraceError: This torch has none.
+    """
+    try:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+    except ImportError as error:
+        raise TraceError(
+            "fake=True needs fake tensors",
+            why=f"torch {torch.__version__} has no torch._subclasses.fake_tensor",
+            fix="move the model and its inputs to the device 'meta' instead",
+        ) from error
+    return FakeTensorMode(allow_non_fake_inputs=True)
 
 
 def functorch_inner(tensor: torch.Tensor) -> torch.Tensor | None:

@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +15,8 @@ from tests.zoo.oracles import (
     RunFacts,
     bind,
     fingerprint,
+    idle_parameters,
+    moved_outputs,
     observe,
     reaching,
 
@@ -25,7 +27,17 @@ from tests.zoo.oracles import (
 
 __all__ = ["ASPECTS", "Verdict", "check"]
 
-ASPECTS = ("drawn", "quiet", "calls", "scopes", "edges", "shapes", "unchanged", "converted")
+ASPECTS = (
+    "drawn",
+    "quiet",
+    "calls",
+    "scopes",
+    "operations",
+    "edges",
+    "shapes",
+    "unchanged",
+    "converted",
+)
 """What is judged; each is right, or wrong with reasons."""
 
 
@@ -40,6 +52,7 @@ class Verdict:
         trace_ms: What the trace took, in milliseconds.
         forward_ms: What the model alone took, in milliseconds.
         beyond: Parameters that reach an output in the graph and not in autograd's.
+        doubtful: Those of them whose values move no output either.
         unproved: What an oracle could not tell.
     """
 
@@ -49,6 +62,7 @@ class Verdict:
     trace_ms: float = 0.0
     forward_ms: float = 0.0
     beyond: int = 0
+    doubtful: list[str] = field(default_factory=list)
     unproved: list[str] = field(default_factory=list)
 
     @property
@@ -85,14 +99,16 @@ def check(
     verdict.nodes, verdict.calls = len(graph.nodes), len(graph.calls)
     facts = observe(model, args, kwargs, training=training)
     verdict.add("calls", _wrong_calls(graph, facts))
-    if "calls" not in verdict.wrong:
+    if len(graph.calls) == len(facts.calls):
         verdict.add("scopes", _wrong_scopes(graph, facts, model))
+        verdict.add("operations", _wrong_operations(graph, facts))
         verdict.add("shapes", _wrong_results(graph, facts))
     verdict.add("shapes", _wrong_values(graph))
     verdict.add("shapes", _wrong_outputs(graph, facts))
     verdict.add("edges", _dangling(graph))
     verdict.add("edges", _wrong_inputs(graph, bind(model, args, kwargs)))
     verdict.add("edges", _lost_edges(graph, verdict, (model, args, kwargs, training)))
+    verdict.add("edges", _lost_reads(graph, verdict, (model, args, kwargs, training)))
     verdict.add("converted", _wrong_conversion(graph))
     return verdict
 
@@ -169,7 +185,6 @@ def _wrong_calls(graph: tbscope.Graph, facts: RunFacts) -> Iterator[str]:
     for place, (call, fact) in enumerate(zip(graph.calls, facts.calls, strict=False)):
         if call.qualified_name != fact.name:
             yield f"call {place} is of {call.qualified_name!r} instead of {fact.name!r}"
-            return
         if call.class_name.rpartition(".")[2] != fact.class_name:
             yield f"call {place} ({fact.name}) is of class {call.class_name}"
 
@@ -208,6 +223,40 @@ def _empty_scopes(graph: tbscope.Graph, facts: RunFacts) -> Iterator[str]:
         if fact.leaf and call.scope not in filled:
             ran = ", ".join(fact.operations[:3]) or "nothing"
             yield f"no node stands in {call.scope.path}, which ran {ran}"
+
+
+def _wrong_operations(graph: tbscope.Graph, facts: RunFacts) -> Iterator[str]:
+    """Compare the ATen operations of each call with those of the nodes in its scope."""
+    kernels: dict[tbscope.Scope | None, list[str]] = defaultdict(list)
+    for node in graph.nodes:
+        kernels[node.scope].extend(node.kernels)
+    for call, fact in zip(graph.calls, facts.calls, strict=True):
+        wanted = _without_reads([_short(operation) for operation in fact.operations])
+        got = _without_reads(kernels[call.scope])
+        if got != wanted:
+            lost, more = Counter(wanted) - Counter(got), Counter(got) - Counter(wanted)
+            lost_text = ", ".join(f"{n} {name}" for name, n in lost.items())
+            more_text = ", ".join(f"{n} {name}" for name, n in more.items())
+            text = f"lost {lost_text or 'none'}, too many {more_text or 'none'}"
+            yield f"{call.scope.path} ran {text if lost or more else 'in another order'}"
+
+
+def _short(operation: str) -> str:
+    namespace, name = operation.split(".")[:2]
+    return f"{namespace}::{name}"
+
+
+def _without_reads(operations: list[str]) -> list[str]:
+    """Leave out what Python reads of a tensor: no operation of the graph, told in its notes."""
+    following = [*operations[1:], ""]
+    return [
+        name
+        for name, after in zip(operations, following, strict=True)
+        if name != _READ and not (name == "aten::detach" and after == _READ)
+    ]
+
+
+_READ = "aten::_local_scalar_dense"
 
 
 def _steps(scope: tbscope.Scope) -> tuple[tuple[str, str | None], ...]:
@@ -314,17 +363,13 @@ def _lost_edges(graph: tbscope.Graph, verdict: Verdict, run: tuple[Any, ...]) ->
     except Exception as error:  # noqa: BLE001  (A model need not run with gradients.)
         verdict.unproved.append(f"edges: {type(error).__name__}: {error}"[:200])
         return
-    by_name = {out.name: out.value for out in graph.outputs}
-    in_order = [out.value for out in graph.outputs]
+    values = _by_path(graph, [path for path, _, _ in dependencies])
     beyond: set[str] = set()
-    for place, (path, inputs, parameters) in enumerate(dependencies):
-        value = by_name.get(path or "out")
-        if value is None and len(in_order) == len(dependencies):
-            value = in_order[place]
-        if value is None:
+    for path, inputs, parameters in dependencies:
+        if path not in values:
             yield f"output {path} is not in the graph"
             continue
-        reached = _sources(value)
+        reached = _sources(values[path])
         names = {node.name for node in reached if node.kind in ("parameter", "buffer", "constant")}
         given = {node.name for node in reached if node.kind == "input"}
         yield from (f"input {name} does not reach output {path}" for name in sorted(inputs - given))
@@ -333,13 +378,59 @@ def _lost_edges(graph: tbscope.Graph, verdict: Verdict, run: tuple[Any, ...]) ->
                 yield f"parameter {min(aliases)} does not reach output {path}"
         known = set().union(*parameters) if parameters else set()
         beyond |= {n.name for n in reached if n.kind == "parameter" and n.name not in known}
+    known = set().union(*(aliases for _, _, found in dependencies for aliases in found), ())
+    beyond -= known
     verdict.beyond = len(beyond)
+    if beyond:
+        some = sorted(beyond)[:: max(len(beyond) // 8, 1)]
+        verdict.doubtful = idle_parameters(model, args, kwargs, some, training=training)
+
+
+def _by_path(graph: tbscope.Graph, paths: list[str]) -> dict[str, tbscope.Value]:
+    """Give the values of the outputs by the oracle's paths."""
+    by_name = {out.name: out.value for out in graph.outputs}
+    in_order = [out.value for out in graph.outputs]
+    if not all((path or "out") in by_name for path in paths) and len(in_order) == len(paths):
+        return dict(zip(paths, in_order, strict=True))
+    return {path: by_name[path or "out"] for path in paths if (path or "out") in by_name}
+
+
+def _lost_reads(graph: tbscope.Graph, verdict: Verdict, run: tuple[Any, ...]) -> Iterator[str]:
+    """Compare what integer inputs reach with what moves when they change."""
+    model, args, kwargs, training = run
+    try:
+        moved = moved_outputs(model, args, kwargs, training=training)
+    except Exception as error:  # noqa: BLE001
+        verdict.unproved.append(f"reads: {type(error).__name__}: {error}"[:200])
+        return
+    values = _by_path(graph, sorted(set().union(*moved.values()))) if moved else {}
+    sources = {
+        path: {node.name for node in _sources(value) if node.kind == "input"}
+        for path, value in values.items()
+    }
+    # Python may have read a tensor and decided: then a note tells of it.
+    noted = {
+        node.name
+        for note in graph.notes
+        if note.node is not None
+        for node in _before([note.node])
+        if node.kind == "input"
+    }
+    for name, paths in moved.items():
+        for path in sorted(paths):
+            if path in sources and name not in sources[path] | noted:
+                yield f"input {name} moves output {path} and does not reach it"
 
 
 def _sources(value: tbscope.Value) -> set[tbscope.Node]:
     """Give every node from which a value can be reached."""
-    seen = {value.producer}
-    pending = [value.producer]
+    return _before([value.producer])
+
+
+def _before(nodes: list[tbscope.Node]) -> set[tbscope.Node]:
+    """Give nodes and every node from which one of them can be reached."""
+    seen = set(nodes)
+    pending = list(nodes)
     while pending:
         node = pending.pop()
         for other in (*(value.producer for value in node.inputs), *node.control_inputs):

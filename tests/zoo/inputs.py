@@ -29,25 +29,30 @@ class NoInputsError(RuntimeError):
     """No candidate runs; the message is that of the first one."""
 
 
-def example_inputs(model: torch.nn.Module, run: Callable[[Inputs], Any]) -> Inputs:
+def example_inputs(
+    model: torch.nn.Module, run: Callable[[Inputs], Any], *, whole: bool = True
+) -> Inputs:
     """Give inputs with which a model runs.
 
     Args:
         model: What is called.
         run: Calls it once; raises what the model raises.
+        whole: Whether only inputs of all kinds that the model takes count (not its text alone).
     Raises:
         NoInputsError: No candidate runs.
     """
     first: Exception | None = None
-    for candidate in _candidates(model):
+    for candidate in _candidates(model, whole=whole):
         try:
             return _complete(model, candidate, run)
         except Exception as error:  # noqa: BLE001  (Any error of the model rejects a candidate.)
             first = first or error
+    if first is None:
+        raise NoInputsError("nothing tells what it is called with")
     raise NoInputsError(f"{type(first).__name__}: {first}") from first
 
 
-def _candidates(model: torch.nn.Module) -> Iterator[Inputs]:
+def _candidates(model: torch.nn.Module, *, whole: bool = False) -> Iterator[Inputs]:
     """Give inputs to try, the fullest first, then text alone, then the model's own dummies."""
     special = INPUTS.get(type(model).__name__)
     if special:
@@ -63,6 +68,8 @@ def _candidates(model: torch.nn.Module) -> Iterator[Inputs]:
     if masks:
         yield from itertools.islice(facts.combinations([*wanted, *masks]), 6)
         yield from itertools.islice(facts.combinations([*fewer, *masks]), 6)
+    if whole:
+        return
     text = [name for name in wanted if not _MEDIA.match(name)]
     if text != wanted and text:
         yield from facts.combinations(text)
@@ -221,6 +228,9 @@ class _Facts:
                 lambda: self.noise(BATCH, int(self.find("max_length", default=128)), self.mels()),
                 lambda: self.tokens(BATCH, LENGTH),
             ]
+        if name == "attention_mask":
+            ones = torch.ones(BATCH, self.length(), dtype=torch.long)
+            return [lambda: _padded(ones), lambda: ones.clone()]
         make = _MAKERS.get(name)
         if make:
             return [lambda: make(self)]
@@ -260,6 +270,13 @@ _GRID = torch.tensor([[1, 4, 4]])
 """Frames, height and width in patches of the image of a model that takes patches in a row."""
 
 
+def _padded(mask: torch.Tensor) -> torch.Tensor:
+    """Give a mask whose last row ends in padding."""
+    mask = mask.clone()
+    mask[-1, -3:] = 0
+    return mask
+
+
 def _bbox(facts: _Facts) -> torch.Tensor:
     low = torch.randint(0, 200, (BATCH, LENGTH, 2), generator=facts.generator)
     return torch.cat([low, low + 50], dim=-1)
@@ -285,7 +302,6 @@ def _series_features(facts: _Facts) -> int:
 _MAKERS: dict[str, Callable[[_Facts], Any]] = {
     "input_ids": lambda f: f.tokens(BATCH, f.length()),
     "decoder_input_ids": lambda f: f.tokens(BATCH, LENGTH // 2),
-    "attention_mask": lambda f: torch.ones(BATCH, f.length(), dtype=torch.long),
     "bbox": _bbox,
     "image_grid_thw": lambda _: _GRID.clone(),
     "grid_thw": lambda _: _GRID.clone(),

@@ -178,15 +178,19 @@ def build(entry: Entry, plans: tuple[Plan, ...] = PLANS) -> Example:
     """
     model_class = _model_class(entry)
     reasons: list[str] = []
-    for plan in plans:
-        try:
-            model = _make(model_class, entry, plan)
-            return Example(entry, plan, model, example_inputs(model, lambda i, m=model: run(m, i)))
-        except NoInputsError as error:
-            reasons.append(f"inputs: {error}")
-        except Exception as error:  # noqa: BLE001  (Any error of a model rejects a plan.)
-            reasons.append(f"build: {type(error).__name__}: {error}")
-    raise CannotBuildError(reasons[0] + "".join(f"\n  then {r[:2000]}" for r in reasons[1:]))
+    # Every plan is tried with all that a model takes before any is with less.
+    for whole in (True, False):
+        for plan in plans:
+            try:
+                model = _make(model_class, entry, plan)
+                inputs = example_inputs(model, lambda i, m=model: run(m, i), whole=whole)
+                return Example(entry, plan, model, inputs)
+            except NoInputsError as error:
+                reasons.append(f"inputs: {error}")
+            except Exception as error:  # noqa: BLE001  (Any error of a model rejects a plan.)
+                reasons.append(f"build: {type(error).__name__}: {error}")
+    told = [reason for reason in dict.fromkeys(reasons) if "parameters by" not in reason]
+    raise CannotBuildError("\n  then ".join(reason[:2000] for reason in told or reasons[:1]))
 
 
 def _model_class(entry: Entry) -> type[torch.nn.Module]:

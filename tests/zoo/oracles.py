@@ -9,7 +9,7 @@ A fingerprint tells whether a model is what it was.
 import inspect
 import random
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,9 +26,12 @@ __all__ = [
     "RunFacts",
     "bind",
     "fingerprint",
+    "idle_parameters",
+    "moved_outputs",
     "observe",
     "reaching",
     "run_quietly",
+    "same",
     "seeded",
     "tensors_in",
 ]
@@ -244,6 +247,18 @@ def reaching(
         For each output tensor: its path; the paths of the inputs that reach it; the
         parameters that do, each as the set of its qualified names.
     """
+    try:
+        return _reaching(model, args, kwargs, training, copied=True)
+    except RuntimeError as error:
+        if "leaf variables" not in str(error):
+            raise
+        # A model that sets requires_grad on its input wants a leaf.
+        return _reaching(model, args, kwargs, training, copied=False)
+
+
+def _reaching(
+    model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], training: bool, *, copied: bool
+) -> list[tuple[str, set[str], set[frozenset[str]]]]:
     leaves: dict[int, str] = {}
     kept: list[torch.Tensor] = []
 
@@ -253,7 +268,8 @@ def reaching(
         leaf = tensor.detach().clone().requires_grad_()
         leaves[id(leaf)] = path
         kept.append(leaf)
-        return leaf.clone()  # Models that write into their inputs may not write into a leaf.
+        # Models that write into their inputs may not write into a leaf.
+        return leaf.clone() if copied else leaf
 
     bound = bind(model, args, kwargs)
     by_path = {id(tensor): path for path, tensor in tensors_in(bound)}
@@ -299,6 +315,87 @@ def _leaves_of(tensor: torch.Tensor) -> set[int]:
     return reached
 
 
+def moved_outputs(
+    model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, training: bool
+) -> dict[str, set[str]]:
+    """Tell by trial which outputs depend on which integer and boolean inputs.
+
+    Returns:
+        For each such input, the paths of the outputs whose values move, and keep their
+        shape, when its values are shifted; nothing for one with which the model raises.
+    """
+
+    def outputs(shifted: torch.Tensor | None) -> dict[str, torch.Tensor]:
+        def exchange(nest: Any) -> Any:
+            return pytree.tree_map_only(
+                torch.Tensor,
+                lambda t: _shifted(t) if t is shifted else t.clone(),
+                nest,
+            )
+
+        with torch.no_grad():
+            result = run_quietly(model, exchange(args), exchange(dict(kwargs)), training)
+        return dict(tensors_in(result))
+
+    first = outputs(None)
+    moved: dict[str, set[str]] = {}
+    for path, tensor in tensors_in(bind(model, args, kwargs)):
+        if tensor.is_floating_point() or tensor.is_complex() or not tensor.numel():
+            continue
+        try:
+            now = outputs(tensor)
+        except Exception:  # noqa: BLE001, S112  (A value that the model refuses proves nothing.)
+            continue
+        moved[path] = _moved(first, now)
+    return moved
+
+
+def _shifted(tensor: torch.Tensor) -> torch.Tensor:
+    """Give other values of the same kind: the same ones in other places, or a last zero."""
+    rolled = tensor.roll(1, -1) if tensor.dim() else tensor
+    if torch.equal(rolled, tensor):
+        rolled = tensor.clone()
+        rolled.view(-1)[-1] = 0
+    return rolled
+
+
+def _moved(first: dict[str, torch.Tensor], now: dict[str, torch.Tensor]) -> set[str]:
+    return {
+        path
+        for path, tensor in now.items()
+        if path in first and first[path].shape == tensor.shape and not same(first[path], tensor)
+    }
+
+
+def idle_parameters(
+    model: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    names: Iterable[str],
+    *,
+    training: bool,
+) -> list[str]:
+    """Tell by trial which of these parameters move no output when their values change."""
+
+    def outputs() -> dict[str, torch.Tensor]:
+        copies = pytree.tree_map_only(torch.Tensor, torch.clone, (args, dict(kwargs)))
+        with torch.no_grad():
+            return dict(tensors_in(run_quietly(model, *copies, training)))
+
+    first = outputs()
+    idle = []
+    for name in names:
+        parameter = model.get_parameter(name)
+        value = parameter.detach().clone()
+        noise = torch.randn(value.shape, generator=torch.Generator().manual_seed(0))
+        with torch.no_grad():
+            parameter.add_(noise.to(value.dtype))
+            if not _moved(first, outputs()):
+                idle.append(name)
+            parameter.copy_(value)
+    return idle
+
+
 def bind(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Give the arguments by the names of forward's parameters."""
     forward: Callable[..., Any] = model.forward if hasattr(model, "forward") else model
@@ -334,12 +431,13 @@ class Fingerprint:
         ]
         for name, value in self.values.items():
             now = other.values.get(name)
-            if now is not None and not _same(value, now):
+            if now is not None and not same(value, now):
                 found.append(f"value of {name}")
         return found
 
 
-def _same(one: torch.Tensor, two: torch.Tensor) -> bool:
+def same(one: torch.Tensor, two: torch.Tensor) -> bool:
+    """Whether two tensors hold the same values; NaN equals itself."""
     if one.shape != two.shape or one.dtype != two.dtype:
         return False
     equal = one == two
