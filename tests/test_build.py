@@ -208,7 +208,6 @@ def test_an_attribute_that_is_too_large_is_left_out_and_named():
     assert set(node.attr) == {"n", "scope", "_output_shapes", "_too_large_attrs"}
 
 
-
 def test_the_message_says_which_form_of_graph_it_has():
     assert build_graph_def(chain(1)).versions.producer == 22
 

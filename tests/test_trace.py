@@ -116,7 +116,7 @@ class Result:
         (lambda x: {"logits": x * 2, "n": 3, "state": (x + 1, "text")}, ["logits", "state.0"]),
         (lambda x: Pair(x * 2, x * 3), ["left", "right"]),
         (lambda x: Result(x * 2, ["cat"], {"mask": x > 0}), ["boxes", "extra.mask"]),
-        (lambda x: None if x.sum() is None else None, []),
+        (lambda x: print(end=""), []),
     ],
     ids=["tensor", "tuple", "dict", "named tuple", "dataclass", "nothing"],
 )
@@ -144,7 +144,7 @@ def test_one_tensor_given_twice_is_one_input_with_both_names():
     [
         lambda net: net.layer1.forward,
         lambda net: functools.partial(net, scale=3.0),
-        lambda net: lambda x: net(x),
+        lambda net: lambda x: net(x),  # noqa: PLW0108
         lambda net: functools.partial(lambda m, x: m(x), net),
     ],
     ids=["method", "partial", "lambda", "partial of a function"],

@@ -303,7 +303,7 @@ def test_outputs_depend_on_inputs_and_parameters_through(run):
 
 def test_functions_given_to_an_operator_are_drawn_with_what_they_run():
     def run(self, x):
-        return torch.cond(x.sum() > 0, lambda y: self.lin(y), lambda y: y * 2, (x,))
+        return torch.cond(x.sum() > 0, lambda y: self.lin(y) + 1, lambda y: y * 2, (x,))
 
     graph = traced(Holder(run), torch.ones(2, 4))
     assert "linear" in [node.op for node in graph.nodes]

@@ -95,3 +95,60 @@ def test_nothing_is_printed_and_nobody_is_warned(capfd, recwarn):
     tbscope.trace(nn.Sequential(nn.Linear(2, 2), nn.Dropout()), torch.randn(1, 2))
     assert capfd.readouterr() == ("", "")
     assert not recwarn.list
+
+
+@pytest.mark.parametrize(
+    ("x", "fix"),
+    [
+        (
+            torch.randn(2, 3, dtype=torch.float64),
+            "give inputs of the model's dtype: Linear[enc.0.0] has weight in float32, "
+            "got input in float64; use .to(torch.float32)",
+        ),
+        (
+            torch.randn(2, 3, device="meta"),
+            "bring input and model together: Linear[enc.0.0] has weight on cpu, "
+            "got input on meta; use .to('cpu')",
+        ),
+    ],
+    ids=["dtype", "device"],
+)
+def test_an_input_of_another_dtype_or_device_is_told_with_what_to_do(x, fix):
+    with pytest.raises(tbscope.TraceError) as error:
+        tbscope.trace(Encoder(), x)
+    assert error.value.fix == fix
+
+
+def test_a_partial_graph_ends_with_the_operation_that_raised():
+    graph = tbscope.trace(Encoder(), torch.randn(2, 9), partial=True)
+    tbscope.verify(graph)
+    failed = graph.nodes[-1]
+    assert failed.op == "linear"
+    assert [value.producer.name for value in failed.inputs] == [
+        "x",
+        "enc.0.0.weight",
+        "enc.0.0.bias",
+    ]
+    assert failed.attributes["error"].startswith("RuntimeError: mat1 and mat2 shapes")
+    assert graph.notes[-1].text.startswith("the run ended here: RuntimeError: mat1 and mat2")
+    nodes = {node.name: node for node in tbscope.to_graph_def(graph).node}
+    assert b"mat1 and mat2" in nodes["Encoder/enc/0/0"].attr["error"].s
+
+
+def test_a_partial_graph_of_a_model_that_does_not_raise_is_whole():
+    net, x = Encoder(), torch.randn(2, 3)
+    assert str(tbscope.trace(net, x, partial=True)) == str(tbscope.trace(net, x))
+
+
+def test_a_failure_of_the_watching_is_not_laid_to_the_model():
+    from tbscope.sources import recorder
+
+    # Code that stands in the recorder's file, as a traceback shows it.
+    mistake = compile("raise RuntimeError('a mistake of ours')", recorder.__file__, "exec")
+    with pytest.raises(tbscope.TraceError) as error:
+        tbscope.trace(lambda x: exec(mistake), torch.randn(2))  # noqa: S102
+    assert str(error.value) == (
+        "tbscope itself failed while it watched the model, in lambda\n"
+        "  why: RuntimeError: a mistake of ours\n"
+        "  fix: report it with the traceback above; the model is as it was before"
+    )

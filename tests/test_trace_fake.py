@@ -1,0 +1,57 @@
+"""`tbscope.trace(..., fake=True)`: shapes without weights or compute."""
+
+import pytest
+import torch
+from torch import nn
+
+import tbscope
+
+
+def shapes(graph):
+    return [
+        (node.op, [(value.shape, value.dtype, value.device) for value in node.outputs])
+        for node in graph.nodes
+    ]
+
+
+def test_a_fake_run_gives_the_graph_of_a_real_one():
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 2))
+    x = torch.randn(2, 3, 8, 8)
+    real, fake = tbscope.trace(net, x), tbscope.trace(net, x, fake=True)
+    tbscope.verify(fake)
+    assert shapes(fake) == shapes(real)
+    assert str(fake) == str(real)
+
+
+def test_nothing_is_computed_and_nothing_changes():
+    net = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    held = dict(net.named_parameters())
+    state = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    x = torch.full((2, 3), float("nan"))
+    tbscope.trace(net, x, training=True, fake=True)
+    assert all(net.get_parameter(name) is parameter for name, parameter in held.items())
+    for name, tensor in net.state_dict().items():
+        assert torch.equal(tensor, state[name]), name
+
+
+def test_memory_is_not_taken_for_what_would_be_large():
+    net = nn.Sequential(nn.Linear(8, 8))
+    graph = tbscope.trace(
+        lambda x: net(x).expand(10**6, 10**6, 8).contiguous(), torch.randn(1, 8), fake=True
+    )
+    assert graph.outputs[0].value.shape == (10**6, 10**6, 8)
+
+
+def test_tied_weights_stay_tied():
+    net = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
+    net[1].weight = net[0].weight
+    graph = tbscope.trace(net, torch.randn(1, 2), fake=True)
+    assert [node.name for node in graph.nodes if node.kind == "parameter"] == ["0.weight"]
+
+
+def test_a_model_that_decides_on_values_says_so():
+    with pytest.raises(tbscope.TraceError) as error:
+        tbscope.trace(lambda x: x if x.sum() > 0 else -x, torch.randn(2), fake=True)
+    assert error.value.fix == (
+        "the model decides on the values of tensors, and fake=True has none: pass fake=False"
+    )
