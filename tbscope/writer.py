@@ -6,22 +6,26 @@ byte, so a failure leaves the log directory as it was.
 
 import os
 import threading
+import warnings
 import weakref
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias, TypedDict
 
 import torch.utils.tensorboard
 from torch.utils.tensorboard.writer import FileWriter
 
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError
-from tbscope.graph import Graph
+from tbscope.graph import Graph, Note
 from tbscope.pipeline import Leaves, Style, to_graph_def
 from tbscope.records import speed_up
 from tbscope.sinks import check_writer, open_sink, write_graph_event
 from tbscope.sources.eager import trace
 
-__all__ = ["SummaryWriter", "add_graph"]
+__all__ = ["OnError", "SummaryWriter", "add_graph"]
+
+OnError: TypeAlias = Literal["raise", "warn"]
+"""What becomes of an error: it is raised, or warned of once."""
 
 
 def add_graph(
@@ -34,8 +38,11 @@ def add_graph(
     kwargs: Mapping[str, Any] | None = None,
     training: bool | None = False,
     grad: bool = False,
+    fake: bool = False,
+    partial: bool = False,
     style: Style = "tf",
     leaves: Leaves = "node",
+    on_error: OnError = "raise",
 ) -> Graph:
     """Draw a model in TensorBoard's Graphs dashboard, through any writer.
 
@@ -56,24 +63,63 @@ def add_graph(
         kwargs: Further keyword arguments of forward.
         training: Whether the model runs in training mode; None for the mode it is in.
         grad: Whether gradients are recorded while it runs.
+        fake: Whether it computes nothing but shapes: no weights are read, no memory taken.
+        partial: Whether of a model that raises is drawn what ran until then.
         style: How names are made of scopes: "tf" (`Net/layer1/0`), "torch"
             (`Net/Sequential[layer1]/Linear[0]`), or a function of a `Scope`.
         leaves: "node" draws a module of one operation as one node, "box" as a box.
+        on_error: "raise" raises; "warn", for training scripts, warns once of each error
+            and gives an empty graph with a note of it.
     Returns:
         The graph that was drawn.
     Raises:
         WriterError: The writer offers no way to write an event.
         InputError: The inputs do not fit forward.
-        ArgumentError: Inputs are given with a `Graph`.
+        ArgumentError: Inputs are given with a `Graph`, or `on_error` is neither of the two.
         TraceError: The model raised.
     """
+    if on_error not in {"raise", "warn"}:
+        raise ArgumentError(
+            f"on_error={on_error!r} is not known",
+            why="an error is raised, or warned of",
+            fix='give on_error="raise" or on_error="warn"',
+        )
+    run = _TraceOptions(kwargs=kwargs, training=training, grad=grad, fake=fake, partial=partial)
+    try:
+        return _draw(writer, model, input_to_model, verbose, run, style=style, leaves=leaves)
+    except Exception as error:  # A training script goes on, whatever became of its graph.
+        if on_error == "raise":
+            raise
+        return _nothing_drawn(model, error)
+
+
+class _TraceOptions(TypedDict):
+    """The options of `add_graph` that `trace` takes."""
+
+    kwargs: Mapping[str, Any] | None
+    training: bool | None
+    grad: bool
+    fake: bool
+    partial: bool
+
+
+def _draw(
+    writer: object,
+    model: Any,
+    input_to_model: Any,
+    verbose: bool,
+    run: _TraceOptions,
+    *,
+    style: Style,
+    leaves: Leaves,
+) -> Graph:
     check_writer(writer)
     with collecting_rarely():
         if isinstance(model, Graph):
-            _refuse_inputs(model, input_to_model, kwargs)
+            _refuse_inputs(model, input_to_model, run["kwargs"])
             graph = model
         else:
-            graph = trace(model, input_to_model, kwargs=kwargs, training=training, grad=grad)
+            graph = trace(model, input_to_model, **run)
         graph_def = to_graph_def(graph, style=style, leaves=leaves)
         graph_bytes = graph_def.SerializeToString(deterministic=True)
         if verbose:
@@ -82,6 +128,20 @@ def add_graph(
         if sink is not None:
             write_graph_event(sink, graph_bytes)
     return graph
+
+
+_warned: set[str] = set()
+
+
+def _nothing_drawn(model: object, error: Exception) -> Graph:
+    """Warn of an error, once, and give the graph that stands for what was not drawn."""
+    text = f"tbscope drew no graph: {error}"
+    if text not in _warned:
+        _warned.add(text)
+        # Past this function and add_graph, to the script.
+        warnings.warn(text, stacklevel=3)
+    name = model.name if isinstance(model, Graph) else type(model).__name__
+    return Graph(name, notes=[Note(text)])
 
 
 def _refuse_inputs(graph: Graph, input_to_model: Any, kwargs: Mapping[str, Any] | None) -> None:
@@ -116,8 +176,11 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
         kwargs: Mapping[str, Any] | None = None,
         training: bool | None = False,
         grad: bool = False,
+        fake: bool = False,
+        partial: bool = False,
         style: Style = "tf",
         leaves: Leaves = "node",
+        on_error: OnError = "raise",
     ) -> Graph:
         """Draw a model in TensorBoard's Graphs dashboard.
 
@@ -132,8 +195,11 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
             kwargs=kwargs,
             training=training,
             grad=grad,
+            fake=fake,
+            partial=partial,
             style=style,
             leaves=leaves,
+            on_error=on_error,
         )
 
     def flush(self) -> None:

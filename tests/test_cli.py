@@ -120,6 +120,30 @@ def test_the_mode_is_evaluation_or_as_asked():
     assert [drops("--training"), drops("--as-is")] == [True, True]
 
 
+def test_a_partial_graph_goes_up_to_where_the_model_raised():
+    words = ["show", "nets.py:Holder.Tired", "-i", "2x3"]
+    assert tbscope(*words).exit_code == 1
+    result = tbscope(*words, "--partial")
+    assert result.exit_code == 0
+    assert "= relu(" in result.stdout
+    assert result.stderr == "note: the run ended here: RuntimeError: tired\n"
+
+
+def test_a_fake_run_takes_no_memory():
+    words = ["torch.nn:ReLU", "-i", "input=4:float32", "-a", "inplace=False"]
+    result = tbscope("show", *words, "--fake")
+    assert result.stdout == tbscope("show", *words).stdout
+
+
+def test_what_python_decided_on_is_noted_a_few_times():
+    result = tbscope("show", "nets.py:Decider", "-i", "20")
+    assert result.exit_code == 0, result.output
+    *notes, last = result.stderr.splitlines()
+    assert len(notes) == 10
+    assert notes[0].startswith("note: Python decided on the value of %")
+    assert last == "note: and 10 more, in graph.notes"
+
+
 def test_style_and_leaves_reach_the_names():
     words = ["export", "nets.py:Net", "-i", "2x3", "-o", "-"]
     assert 'name: "Net/fc"\n' in tbscope(*words).stdout

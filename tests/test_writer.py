@@ -341,3 +341,31 @@ def test_two_processes_write_the_same_bytes(tmp_path):
         run_script(code, tmp_path / seed, PYTHONHASHSEED=seed)
     first, second = graph_events(tmp_path)
     assert first == second
+
+
+def test_a_training_script_goes_on_with_one_warning(tmp_path):
+    model, wrong = torch.nn.Linear(3, 5), torch.rand(1, 4)
+    said = "tbscope drew no graph"
+    with SummaryWriter(tmp_path) as writer, pytest.warns(UserWarning, match=said) as caught:
+        graphs = [writer.add_graph(model, wrong, on_error="warn") for _ in range(3)]
+    assert [str(warning.message).splitlines()[0] for warning in caught] == [
+        "tbscope drew no graph: the model raised while it was being traced, in Linear"
+    ]
+    assert all(graph.nodes == [] and len(graph.notes) == 1 for graph in graphs)
+
+
+def test_of_a_model_that_raises_is_drawn_what_ran_where_asked(tmp_path):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Linear(3, 5))
+    with SummaryWriter(tmp_path) as writer:
+        graph = writer.add_graph(model, torch.rand(1, 3), partial=True)
+    assert "error" in graph.nodes[-1].attributes
+
+
+def test_on_error_is_raise_or_warn(tmp_path):
+    with SummaryWriter(tmp_path) as writer, pytest.raises(ArgumentError) as error:
+        writer.add_graph(torch.nn.ReLU(), torch.rand(1), on_error="ignore")
+    assert str(error.value) == (
+        "on_error='ignore' is not known\n"
+        "  why: an error is raised, or warned of\n"
+        '  fix: give on_error="raise" or on_error="warn"'
+    )

@@ -32,6 +32,8 @@ __all__ = ["main"]
 
 _MODES = {None: False, "eval": False, "training": True, "as-is": None}
 
+_MOST_NOTES = 10
+
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
@@ -51,6 +53,16 @@ def _takes_a_model(command: Command) -> Command:
         click.option("--traceback", is_flag=True, help="On an error, show where it was raised."),
         click.option(
             "--grad/--no-grad", default=False, help="Keep gradients while it runs; default: don't."
+        ),
+        click.option(
+            "--partial",
+            is_flag=True,
+            help="If the model raises, take the graph up to there, with a note, and go on.",
+        ),
+        click.option(
+            "--fake",
+            is_flag=True,
+            help="Compute nothing but shapes: no memory is taken for activations.",
         ),
         click.option(
             "--as-is",
@@ -216,9 +228,9 @@ def _run(
     arguments: tuple[FactoryArgument, ...],
     seed: int,
     mode: str | None,
-    grad: bool,
+    **how: bool,
 ) -> "Graph":
-    """Make the model and its inputs, and run it once."""
+    """Make the model and its inputs, run it once, and tell on standard error what to note."""
     named_twice = _first_repeated([spec.name for spec in inputs if spec.name])
     if named_twice:
         raise click.UsageError(f"--input gives {named_twice!r} twice.")
@@ -234,19 +246,23 @@ def _run(
         model = load_model(target, {argument.name: argument.value for argument in arguments})
         positional, named = make_inputs(inputs, seed=seed)
         try:
-            return trace(
-                model,
-                positional,
-                kwargs=named or None,
-                training=_MODES[mode],
-                grad=grad,
-            )
+            graph = trace(model, positional, kwargs=named or None, training=_MODES[mode], **how)
         except InputError as error:
             if "input_to_model" not in error.fix and "kwargs" not in error.fix:
                 raise
             raise InputError(
                 error.what, why=error.why, fix="give each tensor as --input [NAME=]SHAPE[:DTYPE]"
             ) from error
+    _tell_notes(graph)
+    return graph
+
+
+def _tell_notes(graph: "Graph") -> None:
+    notes = list(dict.fromkeys(map(str, graph.notes)))
+    for note in notes[:_MOST_NOTES]:
+        click.echo(f"note: {note}", err=True)
+    if len(notes) > _MOST_NOTES:
+        click.echo(f"note: and {len(notes) - _MOST_NOTES} more, in graph.notes", err=True)
 
 
 def _first_repeated(names: list[str]) -> str | None:

@@ -11,6 +11,7 @@ from typing import Any, TextIO
 
 import torch
 
+import tbscope
 from tests.zoo.check import ASPECTS, check
 from tests.zoo.farm import farm
 from tests.zoo.models import CannotBuildError, Entry, build, catalogue, choose, run
@@ -22,6 +23,7 @@ def main() -> int:
     """Check what is asked for; give 0 if all that could be built is right."""
     options = _options()
     torch.set_num_threads(1)
+    tbscope.trace, tbscope.to_graph_def  # noqa: B018  (Loaded once, before a child is forked.)
     entries = [e for e in catalogue() if options.only.search(e.name)]
     if not options.heads:
         entries = choose(entries)
@@ -33,15 +35,15 @@ def main() -> int:
     rows = farm(by_name, lambda name: work(by_name[name]), jobs=options.jobs, limit_s=options.limit)
     with open(options.json or "/dev/null", "w", encoding="utf-8") as sink:
         for name, result, error in rows:
-            row = {"name": name, **(result or {"cannot": error})}
+            row = {"name": name, **(result or {"failed": error})}
             sink.write(json.dumps(row) + "\n")
             sink.flush()
             _print_row(row, sys.stdout, quiet=options.quiet)
             _count(row, counts)
     print(f"\n{time.monotonic() - begin:.0f} s")
-    for key in ("classes", "built", "runs", "right", *sorted(k for k in counts if ":" in k)):
+    for key in ("classes", "failed", "built", "runs", "right", *sorted(k for k in counts if ":" in k)):
         print(f"{key:24} {counts[key]}")
-    return 0 if counts["right"] == counts["runs"] else 1
+    return 0 if counts["right"] == counts["runs"] and not counts["failed"] else 1
 
 
 def _options() -> argparse.Namespace:
@@ -104,6 +106,9 @@ def _print_row(row: dict[str, Any], out: TextIO, *, quiet: bool) -> None:
         reason = " ".join(str(row["cannot"]).split("\n")[0].split())
         out.write(f"{row['name']:44} cannot: {reason[:160]}\n")
         return
+    if "failed" in row:
+        out.write(f"{row['name']:44} FAILED: {str(row['failed']).strip()[-300:]}\n")
+        return
     modes = row["modes"]
     wrong = [mode for mode in modes.values() if mode.get("wrong") or "raises" in mode]
     if quiet and not wrong:
@@ -133,6 +138,9 @@ def _marks(mode: dict[str, Any]) -> str:
 def _count(row: dict[str, Any], counts: Counter[str]) -> None:
     counts["classes"] += 1
     if "cannot" in row:
+        return
+    if "failed" in row:
+        counts["failed"] += 1
         return
     counts["built"] += 1
     for mode, found in row["modes"].items():

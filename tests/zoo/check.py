@@ -5,6 +5,7 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -248,10 +249,9 @@ def _short(operation: str) -> str:
 
 def _without_reads(operations: list[str]) -> list[str]:
     """Leave out what Python reads of a tensor: no operation of the graph, told in its notes."""
-    following = [*operations[1:], ""]
     return [
         name
-        for name, after in zip(operations, following, strict=True)
+        for name, after in zip_longest(operations, operations[1:])
         if name != _READ and not (name == "aten::detach" and after == _READ)
     ]
 
