@@ -215,7 +215,7 @@ class Recording:
         for model in models:
             self._recorder.registry.add_root(_module(model))
         for name, model in (named_models or {}).items():
-            self._recorder.registry.add_root(_module(model), qualified_name=name, attribute=name)
+            self._recorder.registry.add_root(_module(model), name=name, attribute=name)
 
     @property
     def graph(self) -> Graph:

@@ -499,7 +499,7 @@ class Recorder:
         if running.place is not None:
             for attribute, held in vars(running.place.module).items():
                 if held is tensor:
-                    prefix = running.place.qualified_name
+                    prefix = running.place.name
                     name = self._unique(f"{prefix}.{attribute}" if prefix else attribute)
                     break
         return Node(

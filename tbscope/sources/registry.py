@@ -25,6 +25,8 @@ class ModulePlace:
     Attributes:
         adopter: The place of the module that called it, where no module registers it.
         module: The module itself, held so that its identity stays its own.
+        name: The dotted path below which its parameters stand: the qualified name, or
+            where no module registers it, one that begins at the module that called it.
         qualified_name: As in `named_modules()`; None where no module registers it.
         attribute: The name under which its parent holds it; None for a root.
         parent: The place of the module that holds it; None for a root.
@@ -45,6 +47,7 @@ class ModulePlace:
         "label",
         "lazy",
         "module",
+        "name",
         "parent",
         "qualified_name",
         "wrapper",
@@ -54,13 +57,15 @@ class ModulePlace:
         self,
         module: torch.nn.Module,
         *,
-        qualified_name: str | None,
+        name: str,
         attribute: str | None,
         parent: "ModulePlace | None",
+        registered: bool = True,
     ) -> None:
         self.module = uncompiled(module)
         self.wrapper = module if self.module is not module else None
-        self.qualified_name = qualified_name
+        self.name = name
+        self.qualified_name = name if registered else None
         self.attribute = attribute
         self.parent = parent
         self.label = class_label(self.module)
@@ -91,7 +96,7 @@ class TensorPlace:
     @property
     def qualified_name(self) -> str:
         """The name in `named_parameters()` or `named_buffers()` (`layer1.0.weight`)."""
-        prefix = self.owner.qualified_name
+        prefix = self.owner.name
         return f"{prefix}.{self.attribute}" if prefix else self.attribute
 
 
@@ -114,17 +119,19 @@ class Registry:
         self,
         module: torch.nn.Module,
         *,
-        qualified_name: str = "",
+        name: str = "",
         attribute: str | None = None,
         parent: ModulePlace | None = None,
+        registered: bool = True,
     ) -> ModulePlace:
         """Register a module and everything below it.
 
         Args:
             module: The module; one that is known already keeps its place.
-            qualified_name: The name of the module itself; its children stand below it.
+            name: The dotted path of the module itself; its children stand below it.
             attribute: What its scope shows in brackets.
             parent: The place that holds it; None for a root.
+            registered: Whether the path is one of `named_modules()`.
         Returns:
             The place of the module.
         """
@@ -132,7 +139,7 @@ class Registry:
         if known is not None:
             return known
         root = ModulePlace(
-            module, qualified_name=qualified_name, attribute=attribute, parent=parent
+            module, name=name, attribute=attribute, parent=parent, registered=registered
         )
         # Depth first and in order, as named_modules() goes, without its recursion.
         pending = [root]
@@ -144,9 +151,15 @@ class Registry:
             if place.wrapper is not None:
                 self._modules[id(place.wrapper)] = place
             self._add_tensors(place)
-            prefix = f"{place.qualified_name}." if place.qualified_name else ""
+            prefix = f"{place.name}." if place.name else ""
             children = [
-                ModulePlace(child, qualified_name=prefix + name, attribute=name, parent=place)
+                ModulePlace(
+                    child,
+                    name=prefix + name,
+                    attribute=name,
+                    parent=place,
+                    registered=registered,
+                )
                 for name, child in place.module._modules.items()
                 if child is not None and id(child) not in self._modules
             ]
@@ -184,10 +197,16 @@ class Registry:
     def refresh(self, place: ModulePlace) -> None:
         """Register what a module holds only since it ran (lazy modules, late children)."""
         self._add_tensors(place)
-        prefix = f"{place.qualified_name}." if place.qualified_name else ""
+        prefix = f"{place.name}." if place.name else ""
         for name, child in place.module._modules.items():
             if child is not None:
-                self.add_root(child, qualified_name=prefix + name, attribute=name, parent=place)
+                self.add_root(
+                    child,
+                    name=prefix + name,
+                    attribute=name,
+                    parent=place,
+                    registered=place.qualified_name is not None,
+                )
 
     @property
     def count(self) -> int:

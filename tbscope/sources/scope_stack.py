@@ -111,9 +111,9 @@ class ScopeStack:
             return place
         attribute = f"?{self._adopted}"
         self._adopted += 1
-        prefix = f"{holder.qualified_name}." if holder.qualified_name else ""
+        prefix = f"{holder.name}." if holder.name else ""
         place = self.registry.add_root(
-            module, qualified_name=prefix + attribute, attribute=attribute
+            module, name=prefix + attribute, attribute=attribute, registered=False
         )
         place.adopter = holder
         return place
