@@ -105,6 +105,12 @@ window.tbscope = (() => {
       structural: path.classList.contains('structural'),
     };
   }).filter(({ends, structural}) => ends && !structural);
+  const expand = (name) => {
+    const drawn = graph().renderHierarchy.getRenderNodeByName(name);
+    graph().renderHierarchy.buildSubhierarchy(name);
+    drawn.expanded = true;
+    find('tf-graph-scene').setNodeExpanded(drawn);
+  };
   const expandAll = () => {
     const hierarchy = graph().renderHierarchy;
     let level = [hierarchy.root];
@@ -127,7 +133,9 @@ window.tbscope = (() => {
     find('tf-graph-node-search').set('_rawRegexInput', pattern);
   };
   const found = () => find('tf-graph-node-search')._regexMatches || [];
-  return {find, isDrawn, failure, choose, nodes, edges, expandAll, card, select, search, found};
+  return {
+    find, isDrawn, failure, choose, nodes, edges, expand, expandAll, card, select, search, found,
+  };
 })();
 """
 
@@ -225,9 +233,10 @@ class Browser:
         self._playwright = sync_playwright().start()
         self._browser = self._playwright.chromium.launch(executable_path=program, args=_FLAGS)
 
-    def open(self, url: str) -> "GraphPage":
+    def open(self, url: str, *, size: tuple[int, int] = (1600, 1000)) -> "GraphPage":
         """Open the Graphs dashboard and wait until a graph is drawn."""
-        page = self._browser.new_page(viewport={"width": 1600, "height": 1000})
+        width, height = size
+        page = self._browser.new_page(viewport={"width": width, "height": height})
         page.add_init_script(_SCRIPT)
         return GraphPage(page, url)
 
@@ -306,6 +315,11 @@ class GraphPage:
             edges.append(DrawnEdge(start, end, facts["label"], facts["control"]))
         return edges
 
+    def expand(self, name: str) -> None:
+        """Open one box, whose holders are open, and wait until all has moved to its place."""
+        self._call("expand", name)
+        self._page.wait_for_timeout(1000)
+
     def expand_all(self) -> None:
         """Open every box and every stack, down to the last."""
         self._call("expandAll")
@@ -324,6 +338,12 @@ class GraphPage:
         self._page.wait_for_timeout(300)
         text: str = self._call("card")
         return text
+
+    def take_picture(self, path: Path) -> None:
+        """Write a picture of the page as it is now, the graph fitted to it."""
+        self._page.evaluate("tbscope.find('tf-graph').fit()")
+        self._page.wait_for_timeout(1500)
+        self._page.screenshot(path=path)
 
     def search(self, pattern: str) -> list[str]:
         """Type in the search box; give the names that it finds."""

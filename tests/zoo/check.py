@@ -221,25 +221,43 @@ def _empty_scopes(graph: tbscope.Graph, facts: RunFacts) -> Iterator[str]:
     """Look for called leaf modules that ran an operation and have none in their scope."""
     filled = {node.scope for node in graph.nodes if node.kind == "op"}
     for call, fact in zip(graph.calls, facts.calls, strict=True):
-        if fact.leaf and call.scope not in filled:
+        idle = not fact.operations and not fact.results  # Given nothing, it gives nothing.
+        if fact.leaf and not idle and call.scope not in filled:
             ran = ", ".join(fact.operations[:3]) or "nothing"
             yield f"no node stands in {call.scope.path}, which ran {ran}"
 
 
 def _wrong_operations(graph: tbscope.Graph, facts: RunFacts) -> Iterator[str]:
-    """Compare the ATen operations of each call with those of the nodes in its scope."""
+    """Compare the ATen operations of each call with those of the nodes in its scope.
+
+    What runs in a method that is not forward may stand below, in the scope of the module
+    whose method it is.
+    """
     kernels: dict[tbscope.Scope | None, list[str]] = defaultdict(list)
     for node in graph.nodes:
         kernels[node.scope].extend(node.kernels)
+    lost: dict[tbscope.Scope | None, Counter[str]] = {}
+    more: dict[tbscope.Scope | None, Counter[str]] = {}
+    wanted: dict[tbscope.Scope | None, list[str]] = {None: list(map(_short, facts.outside))}
     for call, fact in zip(graph.calls, facts.calls, strict=True):
-        wanted = _without_reads([_short(operation) for operation in fact.operations])
-        got = _without_reads(kernels[call.scope])
-        if got != wanted:
-            lost, more = Counter(wanted) - Counter(got), Counter(got) - Counter(wanted)
-            lost_text = ", ".join(f"{n} {name}" for name, n in lost.items())
-            more_text = ", ".join(f"{n} {name}" for name, n in more.items())
-            text = f"lost {lost_text or 'none'}, too many {more_text or 'none'}"
-            yield f"{call.scope.path} ran {text if lost or more else 'in another order'}"
+        wanted.setdefault(call.scope, []).extend(map(_short, fact.operations))
+    for scope in {**wanted, **kernels}:
+        there = _without_reads(wanted.get(scope, []))
+        here = _without_reads(kernels.get(scope, []))
+        lost[scope] = Counter(there) - Counter(here)
+        more[scope] = Counter(here) - Counter(there)
+        if here != there and not lost[scope] and not more[scope]:
+            yield f"{scope} ran its operations in another order"
+    for scope, operations in more.items():
+        for above in (*scope.ancestors(), None) if scope else ():
+            moved = operations & lost.get(above, Counter())
+            operations -= moved
+            lost[above] = lost.get(above, Counter()) - moved
+    for text, found in (("lost", lost), ("made up", more)):
+        for scope, operations in found.items():
+            if operations:
+                names = ", ".join(f"{n} {name}" for name, n in operations.items())
+                yield f"{scope} {text} {names}"
 
 
 def _short(operation: str) -> str:

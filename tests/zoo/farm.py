@@ -74,7 +74,7 @@ def _start(name: str, work: Callable[[str], Any]) -> tuple[int, int]:
     try:
         given = json.dumps([work(name), None])
     except BaseException:  # noqa: BLE001  (The child tells its parent and ends.)
-        given = json.dumps([None, traceback.format_exc(limit=-3)])
+        given = json.dumps([None, traceback.format_exc(limit=-8)])
     with os.fdopen(writer, "w") as pipe:
         pipe.write(given)
     os._exit(0)
