@@ -454,7 +454,7 @@ class TestModels:
             (torch.relu, "relu"),
             (len, "len"),
         ],
-        ids=str,
+        ids=["module", "forward", "method", "partial", "function", "operation", "builtin"],
     )
     def test_what_is_called_has_a_name(self, model, name):
         assert callee_name(model) == name

@@ -98,7 +98,9 @@ def test_every_node_is_drawn_and_nothing_goes_wrong(page, name):
     drawn = page.nodes
     seen = set(drawn).union(*(node.circles for node in drawn.values()))
     assert {node.name for node in GRAPHS[name].node} <= seen
-    assert not [node for node in drawn.values() if node.kind == "series"]
+    # TensorBoard folds five and more equal layers whose names end in consecutive numbers.
+    folded = {"Net/fc[1-6]"} if name == "numbered_layers" else set()
+    assert {node.name for node in drawn.values() if node.kind == "series"} == folded
     assert page.errors == []
 
 

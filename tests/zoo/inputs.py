@@ -103,6 +103,7 @@ _USUAL = {
     "future_time_features",
     "future_values",
     "mm_token_type_ids",
+    "image_merge_sizes",
 }
 
 
@@ -228,6 +229,13 @@ class _Facts:
                 lambda: self.noise(BATCH, int(self.find("max_length", default=128)), self.mels()),
                 lambda: self.tokens(BATCH, LENGTH),
             ]
+        if name == "pixel_attention_mask":
+            height, width = self.sides()
+            patches = (height // self.patch()) * (width // self.patch())
+            return [
+                lambda: torch.ones(1, patches, dtype=torch.long),
+                lambda: torch.ones(BATCH, 1, height, width, dtype=torch.long),
+            ]
         if name == "attention_mask":
             ones = torch.ones(BATCH, self.length(), dtype=torch.long)
             return [lambda: _padded(ones), lambda: ones.clone()]
@@ -239,7 +247,7 @@ class _Facts:
     def pixels(self, name: str, names: list[str]) -> list[Callable[[], Any]]:
         height, width = self.sides()
         channels, patch = self.channels(), self.patch()
-        temporal = self.find("temporal_patch_size", default=1)
+        temporal = self.find("temporal_patch_size", "patch_temporal", default=1)
         frames = int(self.find("num_frames", "frames_per_clip", default=FRAMES))
         image = lambda: self.noise(BATCH, channels, height, width)
         video = lambda: self.noise(BATCH, frames, channels, height, width)
@@ -247,13 +255,17 @@ class _Facts:
         flat = lambda: self.noise(_GRID.prod(), channels * temporal * patch * patch)
         grid = lambda: self.noise(1, (height // patch) * (width // patch), channels * patch * patch)
         swapped = lambda: self.noise(BATCH, channels, frames, height, width)
-        rows = lambda: self.noise(4, channels, patch, patch)
+        rows = lambda: self.noise(_GRID.prod(), channels, patch, patch)
+        deep_rows = lambda: self.noise(1, _GRID.prod(), channels, patch, patch)
+        three_tiles = lambda: self.noise(BATCH, 3, channels, height, width)
         if "image_grid_thw" in names or "grid_thw" in names:
-            return [flat, rows, image]
+            return [flat, rows, deep_rows, image]
         if "spatial_shapes" in names:
             return [grid, image]
         if "video" in name or self.find("tubelet_size", "num_frames") is not None:
             return [video, image, swapped, tiles]
+        if "image_sizes" in names:
+            return [three_tiles, image, tiles]
         return [image, tiles, video, grid]
 
     def guess(self, name: str) -> Any:
@@ -308,6 +320,8 @@ _MAKERS: dict[str, Callable[[_Facts], Any]] = {
     "video_grid_thw": lambda _: _GRID.clone(),
     "image_sizes": lambda f: torch.tensor([f.sides()] * BATCH),
     "target_sizes": lambda f: torch.tensor([f.sides()] * BATCH),
+    "merge_sizes": lambda f: torch.tensor([f.find("spatial_merge_size", default=2)]),
+    "image_merge_sizes": lambda f: torch.tensor([f.find("spatial_merge_size", default=2)]),
     "spatial_shapes": lambda f: torch.tensor([[s // f.patch() for s in f.sides()]]),
     "input_points": lambda f: torch.tensor([[[[8.0, 8.0]]]] * BATCH),
     "input_features_mask": lambda f: torch.ones(BATCH, f.frames(), dtype=torch.long),

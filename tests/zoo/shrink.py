@@ -92,7 +92,9 @@ ROLES = tuple(
         ("layer_index", r"^_?(out_indices|fullatt_block_indexes|window_block_indices)$|insert_layer"),
         ("layer_index", r"^(conditional_layer|extract_layers|vision_feature_layer|max_window_layers)$"),
         ("layer_index", r"^(mlp_only_layers|moe_layers|kv_source_layers|rope_scaling_layers)$"),
-        ("layer_index", r"^(global_attention_blocks|subsample_layers|feature_layer)$"),
+        ("layer_index", r"^(global_attention_blocks|subsample_layers|(vision_)?feature_layers?)$"),
+        ("pinpoints", r"grid_pinpoints$"),
+        ("tokens", r"^(mm_tokens_per_image|image_seq_length)$"),
         ("few", r"^(first_k_dense_replace|num_dense_layers|moe_layer_start_index)$|kv_shared_layers"),
         ("layers", r"(^|_)(n_|num_)?(hidden_)?layers?$|^(encoder|decoder)_layers$|_layers$|^depth$"),
         ("layers", r"^(num_blocks|n_layer|layers|num_stack|num_hidden_blocks|resampler_depth)$"),
@@ -124,7 +126,7 @@ ROLES = tuple(
 )
 
 # Lists of layers whose results are taken.
-TAPS = re.compile(r"out_indices|extract|deepstack|feature_layer|taps|hooks")
+TAPS = re.compile(r"out_indices|extract|deepstack|feature_layers?|taps|hooks")
 
 # Lists that need as many layers as they are long.
 SPAN = re.compile(TAPS.pattern + r"|block_types")
@@ -168,10 +170,15 @@ class _Shrinker:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.ids: dict[int, int] = {}
+        self.side = 0
 
     def config(self, config: dict[str, Any]) -> dict[str, Any]:
         small = dict(config)
         level = _Level(config, self.plan)
+        for one in (config, *(value for value in config.values() if isinstance(value, dict))):
+            side = one.get("image_size")
+            if not self.side and type(side) is int:
+                self.side = _Level(one, self.plan).image(side)
         for name, value in config.items():
             if value is None and self.plan.fill:
                 small[name] = _filling(name, config)
@@ -203,11 +210,20 @@ class _Shrinker:
             return _each(value, lambda depth: min(depth, 2))
         if role == "layers":
             return level.layers(value)
+        if role == "pinpoints":
+            return self.pinpoints(value)
         change = getattr(self, role)
         return _each(value, lambda number: change(number, name, level))
 
     def channels(self, number: int, name: str, level: "_Level") -> int:
         return self.scaled(number, "width", level)
+
+    def pinpoints(self, value: Any) -> Any:
+        """Give tiled sizes in the small image's side, as many sides as there were."""
+        if not self.side or not value:
+            return value
+        large = min(min(size) for size in value)
+        return [[side * self.side // large for side in size] for size in value]
 
     def vocab(self, number: int, name: str, level: "_Level") -> int:
         return min(number, VOCABULARY)
@@ -228,6 +244,9 @@ class _Shrinker:
 
     def few(self, number: int, name: str, level: "_Level") -> int:
         return min(number, 1)
+
+    def tokens(self, number: int, name: str, level: "_Level") -> int:
+        return 4 if self.plan.grid and number > 100 else number
 
     def experts(self, number: int, name: str, level: "_Level") -> int:
         return min(number, 8)
@@ -412,6 +431,8 @@ def _filling(name: str, config: dict[str, Any]) -> Any:
         "n_shared_experts": 1,
         "moe_topk": 2,
         "image_token_id": 100,
+        "audio_token_id": 101,
+        "audio_token_index": 101,
         "image_token_index": 100,
         "prediction_length": 4,
         "context_length": 8,
