@@ -95,21 +95,25 @@ class Run:
 def measure(name: str, *, rounds: int, with_torch: bool) -> dict[str, Any]:
     """Give what one model costs: medians of CPU milliseconds over some rounds.
 
-    Each round runs forward, torch's graph function, tbscope's `add_graph`, and its three
-    parts by themselves, one after the other, so that a machine that gets slower or faster
-    meanwhile does so for all.
+    Each round runs forward, tbscope's `add_graph`, its three parts by themselves, and
+    torch's graph function, one after the other, so that a machine that gets slower or
+    faster meanwhile does so for all.
     """
     model, inputs = find_case(name).make()
     model.eval()
     with tempfile.TemporaryDirectory() as directory:
         writer = SummaryWriter(directory)
         run = Run(model, inputs, writer)
-        parts: dict[str, Callable[[], object]] = {"forward": run.forward}
         failures = run.find_way_of_torch() if with_torch else {}
+        parts: dict[str, Callable[[], object]] = {
+            "forward": run.forward,
+            "tbscope": run.tbscope,
+            "trace": run.trace,
+            "convert": run.convert,
+            "write": run.write,
+        }
         if run.way_of_torch:
             parts["torch"] = run.torch
-        parts |= {"tbscope": run.tbscope}
-        parts |= {"trace": run.trace, "convert": run.convert, "write": run.write}
         times = interleave(parts, rounds=rounds)
         writer.close()
         peaks = {"forward": peak_bytes(run.forward), "traced": peak_bytes(run.trace)}
@@ -138,10 +142,12 @@ def interleave(parts: dict[str, Callable[[], object]], *, rounds: int) -> dict[s
     begun = time.process_time()
     while min(map(len, times.values())) < rounds or time.process_time() - begun < LEAST_SECONDS:
         for part, work in parts.items():
+            gc.collect()
+            # So each part finds the processor's caches as a forward leaves them.
+            parts["forward"]()
             before = time.process_time()
             work()
             times[part].append(time.process_time() - before)
-            gc.collect()
     return times
 
 

@@ -8,7 +8,7 @@ nothing of torch, of protobuf, or of files.
 import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tbscope.errors import NotFoundError
 from tbscope.scopes import Scope
@@ -97,8 +97,7 @@ class Constant:
         return self.text
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(NamedTuple):
     """One argument of an operation or of a call.
 
     Attributes:

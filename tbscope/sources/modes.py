@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tbscope.sources.literals import collect_tensors
 from tbscope.sources.operations import body_name, kernel_facts, operation_name
 from tbscope.sources.recorder import Recorder
-from tbscope.sources.torch_internals import is_being_traced, is_higher_order
+from tbscope.sources.torch_internals import is_being_traced
 
 __all__ = ["KernelMode", "OperationMode"]
 
@@ -122,7 +122,7 @@ class KernelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if facts.writes:
             recorder.will_write(facts, args, kwargs)
         kernels = recorder.kernels
-        if is_higher_order(func):
+        if facts.higher_order:
             args, kwargs = self._show_bodies(args, kwargs)
         if kernels is not None:
             kernels.append(facts.name)

@@ -7,6 +7,8 @@ of the ATen kernels the arguments that each one mutates.
 from collections.abc import Callable
 from typing import Any
 
+from tbscope.sources.torch_internals import is_higher_order
+
 __all__ = ["READS", "KernelFacts", "body_name", "kernel_facts", "operation_name"]
 
 READS = frozenset(
@@ -44,22 +46,24 @@ class KernelFacts:
     """What the schema of one kernel tells.
 
     Attributes:
+        kernel: The kernel.
+        higher_order: Whether it takes functions (`cond`).
         name: The name with its namespace (`aten::addmm`).
         label: The name without namespace and overload (`addmm`).
         writes: Position and name of each argument that it mutates.
         flag: The position of the argument that says whether it writes; None: it does.
-        out: The names among `writes` that it only fills (`out`), and does not read.
     """
 
-    __slots__ = ("flag", "label", "name", "out", "writes")
+    __slots__ = ("flag", "higher_order", "kernel", "label", "name", "writes")
 
     def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+        self.higher_order = is_higher_order(kernel)
         schema = getattr(kernel, "_schema", None)
         name = schema.name if schema is not None else _higher_order_name(kernel)
         self.name: str = name
         self.label = name.rpartition("::")[2]
         self.writes: tuple[tuple[int, str], ...] = ()
-        self.out: frozenset[str] = frozenset()
         self.flag: int | None = None
         if schema is None:
             return
@@ -70,7 +74,6 @@ class KernelFacts:
             if argument.alias_info is not None and argument.alias_info.is_write
         ]
         self.writes = tuple((position, argument.name) for position, argument in written)
-        self.out = frozenset(argument.name for _, argument in written if argument.is_out)
         silent = _SILENT_WRITES.get(name)
         if silent and not self.writes:
             positions, self.flag = silent
@@ -82,14 +85,15 @@ def _higher_order_name(kernel: Any) -> str:
     return f"higher_order::{name}"
 
 
-_KERNELS: dict[Any, KernelFacts] = {}
+# By identity, as operators hash in Python; the facts hold the kernel, so it stays its own.
+_KERNELS: dict[int, KernelFacts] = {}
 
 
 def kernel_facts(kernel: Any) -> KernelFacts:
     """Give the facts of a kernel, read from its schema the first time."""
-    facts = _KERNELS.get(kernel)
+    facts = _KERNELS.get(id(kernel))
     if facts is None:
-        facts = _KERNELS[kernel] = KernelFacts(kernel)
+        facts = _KERNELS[id(kernel)] = KernelFacts(kernel)
     return facts
 
 

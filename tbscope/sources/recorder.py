@@ -73,6 +73,7 @@ class Recorder:
         self._order = self._values.order
         self._nest = Literals(self.value_of).nest
         self._names: set[str] = set()
+        self._output_names: set[str] = set()
         self._count = 0
         self._operations = 0
         self._body_results: list[torch.Tensor] = []
@@ -432,10 +433,10 @@ class Recorder:
     def add_output(self, name: str, tensor: torch.Tensor) -> None:
         """Make what a tensor holds now an output of the graph under this path."""
         value = self.value_of(tensor)
-        taken = {output.name for output in self.graph.outputs}
         unique, number = name, 2
-        while unique in taken:
+        while unique in self._output_names:
             unique, number = f"{name}~{number}", number + 1
+        self._output_names.add(unique)
         writers = self._values.earlier_writers([tensor], [value])
         self.graph.outputs.append(Output(unique, value, tuple(writers)))
 
@@ -457,10 +458,12 @@ class Recorder:
 
     def _discover(self, tensor: torch.Tensor) -> Value:
         """Make known a tensor that no watched operation gave."""
-        alias = self._values.alias(tensor, self.value_of)
-        if alias is not None:
-            return alias
-        place = self.registry.tensor(tensor) or self._late_tensor(tensor)
+        place = self.registry.tensor(tensor)
+        if place is None:
+            alias = self._values.alias(tensor, self.value_of)
+            if alias is not None:
+                return alias
+            place = self._late_tensor(tensor)
         if place is not None:
             node = Node(
                 self._unique(place.qualified_name),

@@ -102,9 +102,8 @@ class TensorPlace:
 
 def class_label(module: torch.nn.Module) -> str:
     """Give the class name that a scope shows; a scripted module's is that of its source."""
-    original = getattr(module, "original_name", None)
-    if isinstance(original, str) and isinstance(module, torch.jit.ScriptModule):
-        return original
+    if isinstance(module, torch.jit.ScriptModule):
+        return str(module.original_name)
     return type(module).__name__
 
 

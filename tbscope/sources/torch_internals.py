@@ -43,6 +43,7 @@ without_functions: Any = getattr(torch._C, "DisableTorchFunction", None)
 if without_functions is None:  # The public one leaves modes alone: slower, and no less right.
     without_functions = torch._C.DisableTorchFunctionSubclass
 
+_functorch: Any = getattr(torch._C, "_functorch", None)
 _no_dispatch: Any = getattr(torch._C, "_DisableTorchDispatch", None)
 _set_versions: Any = getattr(torch._C._autograd, "_unsafe_set_version_counter", None)
 
@@ -123,17 +124,15 @@ def fake_mode() -> Any:
 
 def functorch_inner(tensor: torch.Tensor) -> torch.Tensor | None:
     """Give the tensor inside of a wrapper of `vmap`, `grad` or `jvp`; None for any other."""
-    functorch = getattr(torch._C, "_functorch", None)
-    if functorch is None or not functorch.is_functorch_wrapped_tensor(tensor):
+    if _functorch is None or not _functorch.is_functorch_wrapped_tensor(tensor):
         return None
-    inner: torch.Tensor = functorch.get_unwrapped(tensor)
+    inner: torch.Tensor = _functorch.get_unwrapped(tensor)
     return inner
 
 
 def in_functorch() -> bool:
     """Tell whether code runs inside of `vmap`, `grad`, `jvp` or the like."""
-    functorch = getattr(torch._C, "_functorch", None)
-    return functorch is not None and functorch.peek_interpreter_stack() is not None
+    return _functorch is not None and _functorch.peek_interpreter_stack() is not None
 
 
 def is_higher_order(function: Any) -> bool:

@@ -15,6 +15,8 @@ from tbscope.sources.torch_internals import flattened, functorch_inner, in_funct
 
 __all__ = ["Values", "shape_of"]
 
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+
 
 class Values:
     """Which value each tensor holds now.
@@ -38,17 +40,19 @@ class Values:
 
     def give(self, node: Node, tensor: torch.Tensor) -> Value:
         """Make a tensor the next output of a node."""
-        dtype = self._dtypes.get(tensor.dtype)
+        kind = tensor.dtype
+        dtype = self._dtypes.get(kind)
         if dtype is None:
-            dtype = self._dtypes[tensor.dtype] = str(tensor.dtype).removeprefix("torch.")
-        device = self._devices.get(tensor.device)
+            dtype = self._dtypes[kind] = str(kind).removeprefix("torch.")
+        place = tensor.device
+        device = self._devices.get(place)
         if device is None:
-            device = self._devices[tensor.device] = str(tensor.device)
+            device = self._devices[place] = str(place)
         outputs = node.outputs
         value = Value(node, len(outputs), shape_of(tensor), dtype, device)
         outputs.append(value)
         self._held[id(tensor)] = (ref(tensor), value)
-        if type(tensor) is not torch.Tensor or in_functorch():
+        if type(tensor) not in _PLAIN or in_functorch():
             for inner in inner_tensors(tensor):
                 self._held[id(inner)] = (ref(inner), value)
         return value
@@ -65,6 +69,8 @@ class Values:
             tensor: The tensor that nobody knows.
             value_of: Gives the value of a tensor, made known if nobody knew it.
         """
+        if type(tensor) in _PLAIN and not in_functorch():
+            return None
         inner = inner_tensors(tensor)
         wrapped = functorch_inner(tensor)
         if wrapped is None and not (len(inner) == 1 and self.get(inner[0]) is not None):

@@ -41,7 +41,14 @@ def main() -> int:
             _print_row(row, sys.stdout, quiet=options.quiet)
             _count(row, counts)
     print(f"\n{time.monotonic() - begin:.0f} s")
-    for key in ("classes", "failed", "built", "runs", "right", *sorted(k for k in counts if ":" in k)):
+    for key in (
+        "classes",
+        "failed",
+        "built",
+        "runs",
+        "right",
+        *sorted(k for k in counts if ":" in k),
+    ):
         print(f"{key:24} {counts[key]}")
     return 0 if counts["right"] == counts["runs"] and not counts["failed"] else 1
 

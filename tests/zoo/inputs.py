@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from tests.zoo.exceptions import INPUTS
-from tests.zoo.shrink import SPECIAL_IDS, role_of
+from tests.zoo.fields import SPECIAL_IDS, role_of
 
 __all__ = ["NoInputsError", "example_inputs"]
 
@@ -80,10 +80,18 @@ def _candidates(model: torch.nn.Module, *, whole: bool = False) -> Iterator[Inpu
             yield from facts.combinations([name])
 
 
-_MEDIA = re.compile(r"pixel|image|audio|video|input_features|feature_attention|spatial|input_values")
+_MEDIA = re.compile(
+    r"pixel|image|audio|video|input_features|feature_attention|spatial|input_values"
+)
 
 # Parameters that some models have and cannot use.
-_DISPENSABLE = {"image_sizes", "input_points", "mm_token_type_ids", "input_values", "attention_mask"}
+_DISPENSABLE = {
+    "image_sizes",
+    "input_points",
+    "mm_token_type_ids",
+    "input_values",
+    "attention_mask",
+}
 
 # Parameters that are given wherever a forward has them.
 _USUAL = {
@@ -160,7 +168,9 @@ class _Facts:
         return patch[-1] if isinstance(patch, list | tuple) else int(patch)
 
     def channels(self) -> int:
-        number = self.find("num_channels", "in_channels", "in_chans", "num_input_channels", default=3)
+        number = self.find(
+            "num_channels", "in_channels", "in_chans", "num_input_channels", default=3
+        )
         return number if isinstance(number, int) else 3
 
     def vocabulary(self) -> int:
@@ -221,7 +231,10 @@ class _Facts:
                 lambda: self.noise(BATCH, frames, self.mels()),
             ]
             in_time = self.find("max_source_positions") is None
-            return [*(reversed(first) if in_time else first), lambda: self.noise(BATCH, 1, 64, self.mels())]
+            return [
+                *(reversed(first) if in_time else first),
+                lambda: self.noise(BATCH, 1, 64, self.mels()),
+            ]
         if name == "input_values":
             return [
                 lambda: self.noise(BATCH, 4000),
@@ -238,7 +251,7 @@ class _Facts:
             ]
         if name == "attention_mask":
             ones = torch.ones(BATCH, self.length(), dtype=torch.long)
-            return [lambda: _padded(ones), lambda: ones.clone()]
+            return [lambda: _padded(ones), lambda: torch.ones_like(ones)]
         make = _MAKERS.get(name)
         if make:
             return [lambda: make(self)]
@@ -299,7 +312,11 @@ def _series(facts: _Facts) -> torch.Tensor:
     lags = facts.find("lags_sequence")
     channels = int(facts.find("num_input_channels", "input_size", default=1))
     length += max(lags) if lags else 0
-    return facts.noise(BATCH, length, channels) if channels > 1 or not lags else facts.noise(BATCH, length)
+    return (
+        facts.noise(BATCH, length, channels)
+        if channels > 1 or not lags
+        else facts.noise(BATCH, length)
+    )
 
 
 def _series_length(facts: _Facts) -> int:
@@ -360,7 +377,9 @@ def _special_ids(config: Any) -> Iterator[int]:
         if hasattr(value, "model_type"):
             yield from _special_ids(value)
         elif role_of(name) == "token" or name.endswith(("token_id", "token_index")):
-            yield from (v for v in (value if isinstance(value, list) else [value]) if type(v) is int)
+            yield from (
+                v for v in (value if isinstance(value, list) else [value]) if type(v) is int
+            )
 
 
 # -- what a model says that it misses -------------------------------------------------------
@@ -370,7 +389,9 @@ _COUNTS = re.compile(
     r"tokens: (?P<tokens>\d+),? features:? (?P<features>\d+)",
     re.IGNORECASE,
 )
-_SPOKEN = r"(have to|must|should|need to) (be )?(specif|provid|pass|given)|cannot be .?None|is required"
+_SPOKEN = (
+    r"(have to|must|should|need to) (be )?(specif|provid|pass|given)|cannot be .?None|is required"
+)
 _MISSING = re.compile(r"missing \d+ required .*argument")
 
 
@@ -380,7 +401,7 @@ def _complete(model: torch.nn.Module, given: Inputs, run: Callable[[Inputs], Any
     for _ in range(6):
         try:
             run(given)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             better = _repair(facts, given, str(error))
             if better is None:
                 raise

@@ -1,8 +1,8 @@
 """The zoo: every architecture of `transformers`, small, with random weights and inputs.
 
-    models = catalogue()             # [Entry("BertModel", "bert", ...), ...]
-    example = build(models[0])       # Example(model, inputs, ...)
-    example.model(**example.inputs)
+models = catalogue()             # [Entry("BertModel", "bert", ...), ...]
+example = build(models[0])       # Example(model, inputs, ...)
+example.model(**example.inputs)
 """
 
 import inspect

@@ -1,15 +1,14 @@
 """What a model really does, by torch's own means: shares no code with tbscope.
 
 Global module hooks tell which calls happened, in which order, with which results; a
-dispatch mode under them, which call really ran an operation; autograd's graph, which
-inputs and parameters reach which outputs; `named_modules`, what everything is called.
-A fingerprint tells whether a model is what it was.
+dispatch mode under them, which operations ran in which call; `named_modules`, what
+everything is called. Its neighbours are `dependencies` and `fingerprints`.
 """
 
 import inspect
 import random
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,17 +21,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = [
     "CallFact",
-    "Fingerprint",
     "RunFacts",
     "bind",
-    "fingerprint",
-    "idle_parameters",
-    "moved_outputs",
     "observe",
-    "reaching",
     "run_quietly",
     "same",
     "seeded",
+    "tensor_fact",
     "tensors_in",
 ]
 
@@ -253,171 +248,6 @@ def _names(model: Any) -> tuple[dict[int, str], dict[int, tuple[tuple[str, str |
     return names, steps
 
 
-# -- dependencies ---------------------------------------------------------------------------
-
-
-def reaching(
-    model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, training: bool
-) -> list[tuple[str, set[str], set[frozenset[str]]]]:
-    """Tell what autograd says that each output depends on.
-
-    Returns:
-        For each output tensor: its path; the paths of the inputs that reach it; the
-        parameters that do, each as the set of its qualified names.
-    """
-    try:
-        return _reaching(model, args, kwargs, training, copied=True)
-    except RuntimeError as error:
-        if "leaf variables" not in str(error):
-            raise
-        # A model that sets requires_grad on its input wants a leaf.
-        return _reaching(model, args, kwargs, training, copied=False)
-
-
-def _reaching(
-    model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], training: bool, *, copied: bool
-) -> list[tuple[str, set[str], set[frozenset[str]]]]:
-    leaves: dict[int, str] = {}
-    kept: list[torch.Tensor] = []
-
-    def graded(path: str, tensor: torch.Tensor) -> torch.Tensor:
-        if not (tensor.is_floating_point() or tensor.is_complex()):
-            return tensor
-        leaf = tensor.detach().clone().requires_grad_()
-        leaves[id(leaf)] = path
-        kept.append(leaf)
-        # Models that write into their inputs may not write into a leaf.
-        return leaf.clone() if copied else leaf
-
-    bound = bind(model, args, kwargs)
-    by_path = {id(tensor): path for path, tensor in tensors_in(bound)}
-
-    def exchange(nest: Any) -> Any:
-        return pytree.tree_map_only(torch.Tensor, lambda t: graded(by_path[id(t)], t), nest)
-
-    parameters: dict[int, set[str]] = {}
-    named = model.named_parameters(remove_duplicate=False) if hasattr(model, "modules") else ()
-    for name, parameter in named:
-        parameters.setdefault(id(parameter), set()).add(name)
-    with torch.enable_grad():
-        result = run_quietly(model, exchange(args), exchange(dict(kwargs)), training)
-    found = []
-    for path, tensor in tensors_in(result):
-        reached = _leaves_of(tensor)
-        found.append(
-            (
-                path,
-                {leaves[identity] for identity in reached if identity in leaves},
-                {frozenset(parameters[i]) for i in reached if i in parameters},
-            )
-        )
-    return found
-
-
-def _leaves_of(tensor: torch.Tensor) -> set[int]:
-    """Walk autograd's graph from a tensor; give the ids of the leaves that it reaches."""
-    if tensor.grad_fn is None:
-        return {id(tensor)} if tensor.requires_grad else set()
-    reached: set[int] = set()
-    seen = {tensor.grad_fn}
-    pending = [tensor.grad_fn]
-    while pending:
-        function = pending.pop()
-        variable = getattr(function, "variable", None)
-        if variable is not None:
-            reached.add(id(variable))
-        for following, _ in function.next_functions:
-            if following is not None and following not in seen:
-                seen.add(following)
-                pending.append(following)
-    return reached
-
-
-def moved_outputs(
-    model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, training: bool
-) -> dict[str, set[str]]:
-    """Tell by trial which outputs depend on which integer and boolean inputs.
-
-    Returns:
-        For each such input, the paths of the outputs whose values move, and keep their
-        shape, when its values are shifted; nothing for one with which the model raises.
-    """
-
-    def outputs(shifted: torch.Tensor | None) -> dict[str, torch.Tensor]:
-        def exchange(nest: Any) -> Any:
-            return pytree.tree_map_only(
-                torch.Tensor,
-                lambda t: _shifted(t) if t is shifted else t.clone(),
-                nest,
-            )
-
-        with torch.no_grad():
-            result = run_quietly(model, exchange(args), exchange(dict(kwargs)), training)
-        return dict(tensors_in(result))
-
-    first = outputs(None)
-    moved: dict[str, set[str]] = {}
-    for path, tensor in tensors_in(bind(model, args, kwargs)):
-        if tensor.is_floating_point() or tensor.is_complex() or not tensor.numel():
-            continue
-        try:
-            now = outputs(tensor)
-        except Exception:  # noqa: BLE001, S112  (A value that the model refuses proves nothing.)
-            continue
-        moved[path] = _moved(first, now)
-    return moved
-
-
-def _shifted(tensor: torch.Tensor) -> torch.Tensor:
-    """Give other values of the same kind: the same ones in other places, or a last zero."""
-    rolled = tensor.roll(1, -1) if tensor.dim() else tensor
-    if torch.equal(rolled, tensor):
-        rolled = tensor.clone()
-        rolled.view(-1)[-1] = 0
-    return rolled
-
-
-def _moved(first: dict[str, torch.Tensor], now: dict[str, torch.Tensor]) -> set[str]:
-    return {
-        path
-        for path, tensor in now.items()
-        if path in first and first[path].shape == tensor.shape and not same(first[path], tensor)
-    }
-
-
-def idle_parameters(
-    model: torch.nn.Module,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    names: Iterable[str],
-    *,
-    training: bool,
-) -> list[str]:
-    """Tell by trial which of these parameters move no output when their values change."""
-
-    def outputs() -> dict[str, torch.Tensor]:
-        copies = pytree.tree_map_only(torch.Tensor, torch.clone, (args, dict(kwargs)))
-        with torch.no_grad():
-            return dict(tensors_in(run_quietly(model, *copies, training)))
-
-    first = outputs()
-    idle = []
-    for name in names:
-        parameter = model.get_parameter(name)
-        value = parameter.detach().clone()
-        noise = torch.randn(value.shape, generator=torch.Generator().manual_seed(0))
-        with torch.no_grad():
-            parameter.add_(noise.to(value.dtype))
-            try:
-                if not _moved(first, outputs()):
-                    idle.append(name)
-            except Exception:  # noqa: BLE001, S110  (What makes the model raise is not idle.)
-                pass
-            finally:
-                parameter.copy_(value)
-    return idle
-
-
 def bind(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Give the arguments by the names of forward's parameters."""
     forward: Callable[..., Any] = model.forward if hasattr(model, "forward") else model
@@ -432,99 +262,9 @@ def bind(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[s
     return bound
 
 
-# -- what a model is ------------------------------------------------------------------------
-
-
-@dataclass
-class Fingerprint:
-    """What a model and its process are at one moment, by what it is called."""
-
-    facts: dict[str, Any]
-    values: dict[str, torch.Tensor]
-    kept: list[Any]
-    """The objects whose ids are in `facts`, so that no new object gets one of these."""
-
-    def differences(self, other: "Fingerprint") -> list[str]:
-        """Name what is not as it was."""
-        found = [
-            f"{key}: {self.facts.get(key, 'absent')!r:.80} -> {other.facts.get(key, 'absent')!r:.80}"
-            for key in {**self.facts, **other.facts}
-            if self.facts.get(key, "absent") != other.facts.get(key, "absent")
-        ]
-        for name, value in self.values.items():
-            now = other.values.get(name)
-            if now is not None and not same(value, now):
-                found.append(f"value of {name}")
-        return found
-
-
 def same(one: torch.Tensor, two: torch.Tensor) -> bool:
     """Whether two tensors hold the same values; NaN equals itself."""
     if one.shape != two.shape or one.dtype != two.dtype:
         return False
     equal = one == two
     return bool((equal | ((one != one) & (two != two))).all()) if one.numel() else True  # noqa: PLR0124
-
-
-_HOOKS = (
-    "_forward_hooks",
-    "_forward_pre_hooks",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_pre_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-    "_state_dict_hooks",
-    "_load_state_dict_pre_hooks",
-)
-
-
-def fingerprint(model: Any, inputs: Any = ()) -> Fingerprint:
-    """Tell all of a model, its inputs and its process that a trace must not change."""
-    facts: dict[str, Any] = {
-        "rng torch": bytes(torch.get_rng_state().numpy()),
-        "rng numpy": repr(np.random.get_state()),  # noqa: NPY002
-        "rng python": random.getstate(),
-        "default dtype": torch.get_default_dtype(),
-        "default device": str(torch.get_default_device()),
-        "grad mode": torch.is_grad_enabled(),
-        "inference mode": torch.is_inference_mode_enabled(),
-        "autocast": torch.is_autocast_enabled("cpu"),
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "threads": torch.get_num_threads(),
-        "function modes": torch._C._len_torch_function_stack(),
-        "dispatch modes": torch._C._len_torch_dispatch_stack(),
-        "module __call__": id(torch.nn.Module.__call__),
-        "module forward": id(getattr(type(model), "forward", None)),
-        "filters": len(warnings.filters),
-    }
-    for name in ("_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks"):
-        facts[name] = list(map(id, getattr(torch_module, name).values()))
-    values: dict[str, torch.Tensor] = {}
-    kept: list[Any] = []
-
-    def tensor(key: str, value: torch.Tensor | None) -> None:
-        kept.append(value)
-        facts[f"identity of {key}"] = id(value)
-        if value is None:
-            return
-        kept.append(value.grad)
-        facts[f"version of {key}"] = value._version
-        facts[f"flags of {key}"] = (value.requires_grad, id(value.grad), value.is_leaf)
-        if not value.is_meta:
-            values[key] = value.detach().clone()
-
-    if isinstance(model, torch.nn.Module):
-        for name, module in model.named_modules():
-            facts[f"training of {name}"] = module.training
-            facts[f"attributes of {name}"] = list(vars(module))
-            facts[f"children of {name}"] = [(k, id(m)) for k, m in module._modules.items()]
-            for hooks in _HOOKS:
-                facts[f"{hooks} of {name}"] = [
-                    (k, id(hook)) for k, hook in getattr(module, hooks, {}).items()
-                ]
-            for key, value in (*module._parameters.items(), *module._buffers.items()):
-                tensor(f"{name}.{key}", value)
-    for path, value in tensors_in(inputs):
-        tensor(f"input {path}", value)
-    return Fingerprint(facts, values, kept)
