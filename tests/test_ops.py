@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbscope.graphdef.ops import RESERVED, op_type
+from tbscope.graphdef.ops import _REFERENCE, RESERVED, op_type
 
 
 @pytest.mark.parametrize("text", ["relu", "Linear", "add_", "aten::addmm", "constant", "Summary"])
@@ -47,3 +47,12 @@ def test_no_op_type_has_a_meaning_of_its_own_in_the_page(text):
     assert not re.match(r"^[a-zA-Z]+Summary$", drawn)
     assert drawn not in {*RESERVED, "NoOp", "assign_add"}
     assert op_type(drawn) == drawn
+
+
+def test_no_op_type_that_is_given_means_something_to_the_page():
+    for text in (*RESERVED, *_REFERENCE, "NoOp", "Constructor", "ConstantPad2d", "TextSummary"):
+        given = op_type(text)
+        assert given not in RESERVED
+        assert given not in _REFERENCE
+        assert "Const" not in given
+        assert op_type(given) == given

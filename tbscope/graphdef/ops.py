@@ -61,5 +61,7 @@ def op_type(text: str) -> str:
         # In capitals, since `Constructor` would be a constant.
         return text.strip("_").upper()
     if text in _REFERENCE or text == "NoOp":
-        return text[0].swapcase() + text[1:]
+        other = text[0].swapcase() + text[1:]
+        # `assign` means to the page what `Assign` means.
+        return text.upper() if other in _REFERENCE else other
     return text

@@ -130,6 +130,9 @@ class _Shrinker:
             return _each(value, lambda depth: min(depth, 2))
         if role == "layers":
             return level.layers(value)
+        if role == "image" and isinstance(value, list | tuple) and value:
+            side = min(value)
+            return type(value)(size * level.image(side) // side for size in value)
         if role == "pinpoints":
             return self.pinpoints(value)
         change = getattr(self, role)
@@ -320,8 +323,14 @@ class _Level:
         last = len(self.picked)
         if not isinstance(value, list | tuple):
             return max(-last, min(value, last - 1)) if type(value) is int else value
-        if not value or not self.depth or last >= self.depth:
+        if not value or not all(type(index) is int for index in value):
             return value
+        if not self.depth:  # The layers are those of another configuration.
+            return type(value)(-1 - place for place in range(len(value)))
+        if last >= self.depth:
+            return value
+        if len(value) == self.depth:
+            return type(value)(min(value[index], last - 1) for index in self.picked)
         if not TAPS.search(name):
             return type(value)([last - 1])
         if min(value) < 0:
