@@ -148,8 +148,7 @@ class Node:
         return f"<Node {node_to_text(self)}>"
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(NamedTuple):
     """A parameter or buffer that a module owns.
 
     Attributes:

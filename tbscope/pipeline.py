@@ -4,6 +4,7 @@ from typing import Literal, TypeAlias, get_args
 
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
+from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError
 from tbscope.graph import Graph
 from tbscope.graphdef.build import build_graph_def
@@ -11,7 +12,7 @@ from tbscope.graphdef.naming import Style, check_style
 from tbscope.invariants import verify
 from tbscope.passes.leaves import collapse_leaves
 
-__all__ = ["Leaves", "Style", "to_graph_def"]
+__all__ = ["Leaves", "Style", "check_options", "to_graph_def"]
 
 Leaves: TypeAlias = Literal["node", "box"]
 """How a module of one operation is drawn: as that node, or as a box around it."""
@@ -33,6 +34,21 @@ def to_graph_def(graph: Graph, *, style: Style = "tf", leaves: Leaves = "node") 
         ArgumentError: `style` or `leaves` is none, or a style function gave no name.
         GraphError: The graph breaks an invariant.
     """
+    check_options(style, leaves)
+    with collecting_rarely():
+        verify(graph)
+        if leaves == "node":
+            graph = graph.copy()
+            collapse_leaves(graph)
+        return build_graph_def(graph, style=style, circles=leaves == "node")
+
+
+def check_options(style: Style, leaves: Leaves) -> None:
+    """Check the options of `to_graph_def`, before anything has been run for it.
+
+    Raises:
+        ArgumentError: One of them is none.
+    """
     check_style(style)
     if leaves not in get_args(Leaves):
         raise ArgumentError(
@@ -40,8 +56,3 @@ def to_graph_def(graph: Graph, *, style: Style = "tf", leaves: Leaves = "node") 
             why="leaves is 'node' or 'box'",
             fix="leaves='box' to give every module a box",
         )
-    verify(graph)
-    if leaves == "node":
-        graph = graph.copy()
-        collapse_leaves(graph)
-    return build_graph_def(graph, style=style, circles=leaves == "node")

@@ -5,6 +5,7 @@ byte, so a failure leaves the log directory as it was.
 """
 
 import os
+import sys
 import threading
 import warnings
 import weakref
@@ -17,7 +18,7 @@ from torch.utils.tensorboard.writer import FileWriter
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError
 from tbscope.graph import Graph, Note
-from tbscope.pipeline import Leaves, Style, to_graph_def
+from tbscope.pipeline import Leaves, Style, check_options, to_graph_def
 from tbscope.records import speed_up
 from tbscope.sinks import check_writer, open_sink, write_graph_event
 from tbscope.sources.eager import trace
@@ -114,6 +115,7 @@ def _draw(
     leaves: Leaves,
 ) -> Graph:
     check_writer(writer)
+    check_options(style, leaves)
     with collecting_rarely():
         if isinstance(model, Graph):
             _refuse_inputs(model, input_to_model, run["kwargs"])
@@ -138,10 +140,17 @@ def _nothing_drawn(model: object, error: Exception) -> Graph:
     text = f"tbscope drew no graph: {error}"
     if text not in _warned:
         _warned.add(text)
-        # Past this function and add_graph, to the script.
-        warnings.warn(text, stacklevel=3)
+        warnings.warn(text, stacklevel=_script_level())
     name = model.name if isinstance(model, Graph) else type(model).__name__
     return Graph(name, notes=[Note(text)])
+
+
+def _script_level() -> int:
+    """Give how many calls above `_nothing_drawn` the script is that asked for a graph."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename == __file__:
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _refuse_inputs(graph: Graph, input_to_model: Any, kwargs: Mapping[str, Any] | None) -> None:

@@ -237,6 +237,7 @@ def test_a_training_script_goes_on_with_one_warning(tmp_path):
     assert [str(warning.message).splitlines()[0] for warning in caught] == [
         "tbscope drew no graph: the model raised while it was being traced, in Linear"
     ]
+    assert {Path(warning.filename).name for warning in caught} == {"test_writer.py"}
     assert all(graph.nodes == [] and len(graph.notes) == 1 for graph in graphs)
 
 

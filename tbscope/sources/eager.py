@@ -130,13 +130,13 @@ class _Run:
                 if not partial:
                     raise trace_error(error, recorder, grad=grad, fake=fake) from error
                 recorder.end_with(error, error_text(error))
-                return recorder.graph
+                return recorder.close()
             for path, tensor in result_leaves(result):
                 recorder.add_output(path, tensor)
             del result
             # Before all is put back: a lazy module has its sizes only now.
             describe_calls(recorder)
-        return recorder.graph
+        return recorder.close()
 
     def _add_inputs(self) -> None:
         """Name the tensors among the arguments; those of a generator as it gives them."""
@@ -273,7 +273,7 @@ class Recording:
             for number, tensor in enumerate(results):
                 recorder.add_output("out" if len(results) == 1 else f"out.{number}", tensor)
         describe_calls(recorder)
-        self._graph = recorder.graph
+        self._graph = recorder.close()
 
 
 class _Watch(AbstractContextManager[None]):

@@ -79,14 +79,20 @@ class Locator:
             code = frame.f_code
             if code is self._boundary:
                 return default
-            file = code.co_filename
-            skip = foreign.get(file)
+            skip = foreign.get(code.co_filename)
             if skip is None:
-                skip = foreign[file] = _is_foreign(file)
+                skip = self.is_foreign(code.co_filename)
             if not skip:
                 return self._at(frame, code)
             frame = frame.f_back
         return default
+
+    def is_foreign(self, file: str) -> bool:
+        """Tell whether a file is not the user's, and so passed over."""
+        known = self._foreign.get(file)
+        if known is None:
+            known = self._foreign[file] = _is_foreign(file)
+        return known
 
     def _at(self, frame: FrameType, code: CodeType) -> Source:
         key = (id(code), frame.f_lasti)

@@ -26,10 +26,31 @@ def watched_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     recorders = watching.recorders
     if not recorders:
         return _call_method.original(module, *args, **kwargs)
-    caller = sys._getframe(1)
+    if len(recorders) == 1:
+        recorder = recorders[0]
+        if recorder.paused:
+            return _call_method.original(module, *args, **kwargs)
+        frame = recorder.enter_call(module, args, kwargs, sys._getframe(1))
+        if frame is None:
+            return _call_method.original(module, *args, **kwargs)
+        try:
+            result = _call_method.original(module, *args, **kwargs)
+        except BaseException as error:
+            recorder.fail_call(frame, error)
+            raise
+        recorder.leave_call(frame, args, kwargs, result)
+        return result
+    return _call_for_several(module, args, kwargs)
+
+
+def _call_for_several(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Do what `watched_call` does where several recorders watch."""
+    caller = sys._getframe(2)
     opened = [
         (recorder, recorder.enter_call(module, args, kwargs, caller))
-        for recorder in recorders
+        for recorder in watching.recorders
         if not recorder.paused
     ]
     frames = [(recorder, frame) for recorder, frame in opened if frame is not None]

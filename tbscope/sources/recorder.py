@@ -69,11 +69,11 @@ class Recorder:
         self._boundary: CodeType = boundary.__code__
         self._base: int = 0
         self._locator = Locator(self._boundary)
-        self._values = Values()
-        self._order = self._values.order
+        self._values = Values(self.graph.nodes)
         self._nest = Literals(self.value_of).nest
         self._names: set[str] = set()
         self._output_names: set[str] = set()
+        self._numbers: set[str] = set()
         self._count = 0
         self._operations = 0
         self._body_results: list[torch.Tensor] = []
@@ -82,6 +82,14 @@ class Recorder:
     def begin_at(self, frame: FrameType) -> None:
         """Say in which Python frame the region begins; what is around it is not looked at."""
         self._base = id(frame)
+
+    def close(self) -> Graph:
+        """Let go of everything but the graph, once the run is over; give the graph."""
+        # At once, not when the garbage collector comes by: this refers to itself.
+        self._values.forget()
+        self.modules_called.clear()
+        self.registry.forget()
+        return self.graph
 
     # -- scopes -----------------------------------------------------------------------
 
@@ -117,17 +125,22 @@ class Recorder:
         if self._open_ended and scopes.at_top:
             self._add_unknown(given)
         nest = self._nest
+        scope = scopes.call_scope(place)
+        arguments = [Argument(name, nest(value)) for name, value in given]
         call = Call(
-            scopes.call_scope(place),
+            scope,
             place.label,
             place.qualified_name,
-            arguments=[Argument(name, nest(value)) for name, value in given],
-            training=module.training,
-            source=source,
+            arguments,
+            None,
+            {},
+            module.training,
+            (),
+            source,
         )
         self.graph.calls.append(call)
         self.modules_called.append(module)
-        frame = Frame(call.scope, place=place, call=call, source=source, begun=self._operations)
+        frame = Frame(scope, place, call, source, self._operations)
         scopes.open_call(place, frame)
         return frame
 
@@ -268,26 +281,27 @@ class Recorder:
         if self._body_results:
             self._read_bodies(read, values)
         running = self.scopes.running
+        scope = self._scope_at(frame, running)
+        if running.foreign and id(frame) == running.home:
+            # A forward of torch's own: the line that called the module is the user's.
+            source = running.source
+        else:
+            source = self._locator.source(frame, running.source)
+        held = self._values
+        writers = held.earlier_writers(read, values) if held.written else []
         node = Node(
-            self._number(),
-            name,
-            "op",
-            self._scope_at(frame, running),
-            values,
-            arguments=arguments,
-            control_inputs=self._values.earlier_writers(read, values),
-            source=self._locator.source(frame, running.source),
-            kernels=kernels,
+            self._number(), name, "op", scope, values, [], arguments, writers, source, kernels
         )
         self._append(node)
         self._operations += 1
         for tensor in results:
-            self._values.give(node, tensor)
+            held.give(node, tensor)
         if written:
             self._know_places(written)
             candidates = collect_tensors(kwargs.get("out"), list(read))
-            self._values.give_written(node, written, results, candidates)
-        self._values.forget_fresh(results, read)
+            held.give_written(node, written, results, candidates)
+        if held.written:
+            held.forget_fresh(results, read)
 
     def _read_bodies(self, read: list[torch.Tensor], values: list[Value]) -> None:
         """Have an operation read what its functions gave and none of them took up again."""
@@ -399,6 +413,7 @@ class Recorder:
                     place = self.registry.module(owner)
                     if place is not None and place is running.place:
                         running.home = id(frame)
+                        running.foreign = self._locator.is_foreign(code.co_filename)
                         break
                     if place is not None and not place.frames:
                         return self.scopes.container(place)
@@ -512,18 +527,15 @@ class Recorder:
     # -- nodes --------------------------------------------------------------------------
 
     def _append(self, node: Node) -> None:
-        nodes = self.graph.nodes
-        self._order[node] = len(nodes)
-        nodes.append(node)
+        self.graph.nodes.append(node)
 
     def _number(self) -> str:
-        names = self._names
-        while True:
-            self._count += 1
-            name = str(self._count)
-            if name not in names:
-                names.add(name)
-                return name
+        self._count = count = self._count + 1
+        name = str(count)
+        # Few parameters are named by a number alone.
+        if self._numbers and name in self._numbers:
+            return self._number()
+        return name
 
     def _unique(self, name: str) -> str:
         names = self._names
@@ -531,6 +543,10 @@ class Recorder:
         while unique in names:
             unique, number = f"{name}~{number}", number + 1
         names.add(unique)
+        if unique.isdecimal():
+            if int(unique) <= self._count:
+                return self._unique(f"{name}~")
+            self._numbers.add(unique)
         return unique
 
 

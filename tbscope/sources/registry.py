@@ -187,6 +187,11 @@ class Registry:
         """Give the place of a parameter or buffer; None where it is neither."""
         return self._tensors.get(id(tensor))
 
+    def forget(self) -> None:
+        """Let go of all modules and tensors."""
+        self._modules.clear()
+        self._tensors.clear()
+
     def retake_tensors(self) -> None:
         """Register the tensors that the modules hold now in the place of those before."""
         self._tensors.clear()

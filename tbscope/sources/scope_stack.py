@@ -34,14 +34,24 @@ class Frame:
         source: Where the module was called.
         begun: How many operations had run when it opened.
         home: The identity of the Python frame of its own forward, once that is known.
+        foreign: Whether that forward stands in a file that is not the user's.
     """
 
-    __slots__ = ("begun", "blocks", "call", "home", "inner", "place", "scope", "source")
+    __slots__ = (
+        "begun",
+        "blocks",
+        "call",
+        "foreign",
+        "home",
+        "inner",
+        "place",
+        "scope",
+        "source",
+    )
 
     def __init__(
         self,
         scope: Scope | None,
-        *,
         place: ModulePlace | None = None,
         call: Call | None = None,
         source: Source | None = None,
@@ -55,6 +65,7 @@ class Frame:
         self.source = source
         self.begun = begun
         self.home = 0
+        self.foreign = False
 
 
 class ScopeStack:
@@ -126,13 +137,14 @@ class ScopeStack:
 
     def close_call(self, frame: Frame) -> None:
         """Close a frame, and any that were left open in it (by an abandoned generator)."""
+        stack = self._stack
         while True:
-            last = self._stack.pop()
+            last = stack.pop()
             if last.place is not None:
                 last.place.frames.remove(last)
             if last is frame:
                 break
-        self.running = self._stack[-1]
+        self.running = stack[-1]
 
     def call_scope(self, place: ModulePlace) -> Scope:
         """Open the scope of a call of this module."""

@@ -21,12 +21,18 @@ _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 class Values:
     """Which value each tensor holds now.
 
+    Args:
+        nodes: The nodes of the run, in order; whoever records adds to them.
+
     Attributes:
-        order: When each node was recorded, counted from 0.
+        written: Whether anything was written into that something else may read; most
+            models write nothing.
     """
 
-    def __init__(self) -> None:
-        self.order: dict[Node, int] = {}
+    def __init__(self, nodes: list[Node]) -> None:
+        self.written = False
+        self._nodes = nodes
+        self._order: dict[Node, int] = {}
         # By identity; an entry counts only while its tensor lives, as identities are reused.
         self._held: dict[int, tuple[ref[torch.Tensor], Value]] = {}
         self._writes = Writes()
@@ -49,10 +55,12 @@ class Values:
         if device is None:
             device = self._devices[place] = str(place)
         outputs = node.outputs
-        value = Value(node, len(outputs), shape_of(tensor), dtype, device)
+        plain = type(tensor) in _PLAIN and not in_functorch()
+        shape = tuple(tensor.shape) if plain and not tensor.is_nested else shape_of(tensor)
+        value = Value(node, len(outputs), shape, dtype, device)
         outputs.append(value)
         self._held[id(tensor)] = (ref(tensor), value)
-        if type(tensor) not in _PLAIN or in_functorch():
+        if not plain:
             for inner in inner_tensors(tensor):
                 self._held[id(inner)] = (ref(inner), value)
         return value
@@ -106,7 +114,8 @@ class Values:
                 # A result that it made and filled itself: nobody has seen it before.
                 continue
             value = self._held[id(target)][1]
-            self._writes.add(node, self.order[node], value, tensor)
+            self._writes.add(node, self._order_of(node), value, tensor)
+            self.written = self._writes.any
 
     def _target(self, tensor: torch.Tensor, candidates: list[torch.Tensor]) -> torch.Tensor | None:
         """Give the tensor known to the user that a write to this one changes."""
@@ -124,28 +133,39 @@ class Values:
             read: The tensors that are read.
             values: Their values.
         """
-        if not self._writes.any:
+        if not self.written:
             return []
         found: dict[Node, None] = {}
-        order = self.order
         for tensor, value in zip(read, values, strict=True):
-            for write in self._writes.touching(tensor, order[value.producer]):
+            for write in self._writes.touching(tensor, self._order_of(value.producer)):
                 found[write.node] = None
         for value in values:
             found.pop(value.producer, None)
-        return sorted(found, key=order.__getitem__)
+        return sorted(found, key=self._order_of)
 
     def forget_fresh(self, results: list[torch.Tensor], read: list[torch.Tensor]) -> None:
         """Forget writes to storages that results have taken over from tensors that are gone."""
-        if self._writes.any:
-            self._writes.forget_fresh(results, read)
+        self._writes.forget_fresh(results, read)
 
     def alive(self) -> list[tuple[torch.Tensor, Value]]:
         """Give the tensors that somebody still holds with their values, in order."""
         found = [
             (tensor, value) for held, value in self._held.values() if (tensor := held()) is not None
         ]
-        return sorted(found, key=lambda pair: (self.order[pair[1].producer], pair[1].index))
+        return sorted(found, key=lambda pair: (self._order_of(pair[1].producer), pair[1].index))
+
+    def forget(self) -> None:
+        """Let go of all tensors and values, once the run is over."""
+        self._held.clear()
+        self._order.clear()
+
+    def _order_of(self, node: Node) -> int:
+        """Give when a node was recorded, counted from 0; few runs ever ask."""
+        order = self._order
+        if node not in order:
+            for at in range(len(order), len(self._nodes)):
+                order[self._nodes[at]] = at
+        return order[node]
 
 
 def inner_tensors(tensor: torch.Tensor) -> list[torch.Tensor]:

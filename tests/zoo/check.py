@@ -95,6 +95,7 @@ def check(
     graph = _trace(verdict, model, args, kwargs, training)
     if graph is not None:
         judge(graph, model, args, kwargs, training=training, verdict=verdict)
+        verdict.add("converted", _differs_again(graph, _twin(model), args, kwargs, training))
     return verdict
 
 
@@ -144,6 +145,30 @@ def _proved(verdict: Verdict, oracle: Callable[[], T]) -> T | None:
         return None
 
 
+def _differs_again(
+    graph: tbscope.Graph, twin: Any, args: tuple[Any, ...], kwargs: dict[str, Any], training: bool
+) -> Iterator[str]:
+    """Trace a copy of the model and compare the bytes."""
+    with seeded(), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        again = _traced(twin, args, kwargs, training)
+    for style in ("tf", "torch"):
+        one, two = (
+            tbscope.to_graph_def(each, style=style).SerializeToString(deterministic=True)
+            for each in (graph, again)
+        )
+        if one != two:
+            yield f"traced twice, the bytes in style {style} differ"
+
+
+def _traced(
+    model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], training: bool
+) -> tbscope.Graph:
+    """Trace, always from this line: the call of a root has its place in the caller's code."""
+    given = {"input_to_model": args} if args or not kwargs else {}
+    return tbscope.trace(model, **given, kwargs=kwargs, training=training)
+
+
 def _trace(
     verdict: Verdict, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], training: bool
 ) -> tbscope.Graph | None:
@@ -151,14 +176,13 @@ def _trace(
     with seeded(), torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         before = fingerprint(model, (args, kwargs))
-        given = {"input_to_model": args} if args or not kwargs else {}
         own: list[str] = []
         printed = io.StringIO()
         with warnings.catch_warnings(record=True) as caught, redirect_stdout(printed):
             warnings.simplefilter("always")
             begin = time.perf_counter()
             try:
-                graph = tbscope.trace(model, **given, kwargs=kwargs, training=training)
+                graph = _traced(model, args, kwargs, training)
             except Exception as error:  # noqa: BLE001  (Any error is what is looked for.)
                 verdict.add("drawn", iter([f"{type(error).__name__}: {error}"]))
                 graph = None
