@@ -76,7 +76,8 @@ class OperationMode(TorchFunctionMode):
             self.inside = False
         kind = type(result)
         if kind in _NO_RESULT and not recorder.written:
-            if args and kind is not torch.Size:
+            # Sizes, dtypes and flags are asked for at every turn; few of these are contents.
+            if kernels and args:
                 recorder.add_read(self._name(func), args[0], sys._getframe(1))
             return result
         if result is None and not kernels:

@@ -271,13 +271,27 @@ class Recorder:
         elif not kernels and _all_given(results, args, kwargs):
             # Nothing ran, and what came in came out: contiguous() of what is so already.
             return
-        nest = self._nest
         read: list[torch.Tensor] = []
         values: list[Value] = []
-        arguments = [Argument(None, nest(given, read, values)) for given in args]
+        arguments = []
+        for given in args:
+            kind = type(given)
+            # Most arguments are tensors and numbers; the rest may be nests of them.
+            if kind is torch.Tensor or kind is torch.nn.Parameter:
+                value = self.value_of(given)
+                read.append(given)
+                values.append(value)
+                arguments.append(Argument(None, value))
+            elif kind is int or kind is float or kind is bool:
+                arguments.append(Argument(None, given))
+            else:
+                arguments.append(Argument(None, self._nest(given, read, values)))
         for key, given in kwargs.items():
-            # What `out=` names is filled, not read: an edge from it would be invented.
-            arguments.append(Argument(key, _OUT if key == "out" else nest(given, read, values)))
+            if key == "out":
+                # What it names is filled, not read: an edge from it would be invented.
+                arguments.append(Argument(key, _OUT))
+            else:
+                arguments.append(Argument(key, self._nest(given, read, values)))
         if self._body_results:
             self._read_bodies(read, values)
         running = self.scopes.running
@@ -480,13 +494,11 @@ class Recorder:
                 return alias
             place = self._late_tensor(tensor)
         if place is not None:
-            node = Node(
-                self._unique(place.qualified_name),
-                place.kind,
-                place.kind,
-                self.scopes.home(place.owner),
-                attributes={"requires_grad": tensor.requires_grad},
-            )
+            owner, kind = place.owner, place.kind
+            scope = owner.first_scope or self.scopes.home(owner)
+            facts = {"requires_grad": tensor.requires_grad}
+            name = self._unique(place.qualified_name)
+            node = Node(name, kind, kind, scope, [], [], [], [], None, [], facts)
         elif self._open_ended and self.scopes.at_top:
             node = Node(self._unique("input"), "input", "input")
             self.graph.inputs.append(node)
@@ -539,9 +551,11 @@ class Recorder:
 
     def _unique(self, name: str) -> str:
         names = self._names
-        unique, number = name, 2
-        while unique in names:
-            unique, number = f"{name}~{number}", number + 1
+        unique = name
+        if name in names:
+            number = 2
+            while (unique := f"{name}~{number}") in names:
+                number += 1
         names.add(unique)
         if unique.isdecimal():
             if int(unique) <= self._count:
