@@ -11,8 +11,16 @@ from typing import Any
 from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 
 from tbscope.graph import Nest, Value
+from tbscope.graphdef import wire
 
-__all__ = ["MOST_BYTES", "ascii_line", "nest_to_text", "text_value", "to_attr_value"]
+__all__ = [
+    "MOST_BYTES",
+    "ascii_line",
+    "attr_value_bytes",
+    "nest_to_text",
+    "text_value_bytes",
+    "to_attr_value",
+]
 
 MOST_BYTES = 1024
 """The size that no attribute exceeds, in bytes."""
@@ -37,13 +45,22 @@ def to_attr_value(constant: Nest) -> AttrValue | None:
     """
     message = _typed(constant)
     if message is None:
-        message = text_value(nest_to_text(constant))
+        message = _text_value(nest_to_text(constant))
     return message if message.ByteSize() <= MOST_BYTES else None
 
 
-def text_value(text: str) -> AttrValue:
-    """Give a text as an attribute, ASCII and one line, of any length."""
-    return AttrValue(s=ascii_line(text).encode("ascii"))
+def attr_value_bytes(constant: Nest) -> bytes | None:
+    """Give what `to_attr_value` gives, serialised; a text without a message in between."""
+    if type(constant) is str:
+        value = text_value_bytes(constant)
+        return value if len(value) <= MOST_BYTES else None
+    message = to_attr_value(constant)
+    return None if message is None else message.SerializeToString(deterministic=True)
+
+
+def text_value_bytes(text: str) -> bytes:
+    """Give a text as a serialised attribute, ASCII and one line, of any length."""
+    return wire.text_value(ascii_line(text).encode("ascii"))
 
 
 def ascii_line(text: str) -> str:
@@ -68,11 +85,15 @@ def nest_to_text(nest: Nest) -> str:
     return repr(nest)
 
 
+def _text_value(text: str) -> AttrValue:
+    return AttrValue(s=ascii_line(text).encode("ascii"))
+
+
 def _typed(constant: Nest) -> AttrValue | None:
     """Give a constant that has a form of its own; None for one that has none."""
     kind = type(constant)
     if kind is str:
-        return text_value(constant)
+        return _text_value(constant)
     if kind in _FITS and _FITS[kind](constant):
         return AttrValue(**{_LIST_FIELDS[kind]: constant})
     if kind in (list, tuple) and constant:

@@ -3,10 +3,8 @@
 from collections.abc import Iterable
 
 from tensorboard.compat.proto.graph_pb2 import GraphDef
-from tensorboard.compat.proto.node_def_pb2 import NodeDef
-from tensorboard.compat.proto.versions_pb2 import VersionDef
 
-from tbscope.graph import Graph, Nest, Node, Output, Parameter, Value
+from tbscope.graph import Graph, Nest, Node, Output, Parameter, Source, Value
 from tbscope.graphdef.circles import parameters_to_draw
 from tbscope.graphdef.entries import (
     FactEntries,
@@ -20,6 +18,7 @@ from tbscope.graphdef.entries import (
 from tbscope.graphdef.naming import Names, Style, attribute_of, name_graph
 from tbscope.graphdef.ops import op_type
 from tbscope.graphdef.shapes import device_to_text, item_size_bytes
+from tbscope.graphdef.wire import delimited, field
 from tbscope.scopes import Scope
 
 __all__ = ["build_graph_def"]
@@ -29,6 +28,15 @@ _PRODUCER = 22
 _OP_TYPES = {"input": "Input", "parameter": "Parameter", "buffer": "Buffer", "constant": "Const"}
 # TensorBoard draws what has `Const` in its op type as a small circle.
 _CIRCLES = {"parameter": "ParameterConst", "buffer": "BufferConst"}
+# Facts that hardly two nodes share.
+_OWN = ("module", "name")
+# The start of a field (tensorboard/compat/proto/node_def.proto: `name`, `input`), and an
+# input that is empty.
+_NAME = b"\x0a"
+_INPUT = b"\x1a"
+_EMPTY_INPUT = b"\x1a\x00"
+# The number of the field `node` (tensorboard/compat/proto/graph.proto).
+_NODE = 1
 _OPERATIONS = ("op", "module")
 _PARAMETERS = ("parameter", "buffer")
 
@@ -53,79 +61,90 @@ def build_graph_def(graph: Graph, *, style: Style = "tf", circles: bool = True) 
 
 
 class _Builder:
-    """Adds nodes to one GraphDef; what many nodes share is converted once."""
+    """Joins the bytes of nodes to those of one GraphDef; what many nodes share is made once."""
 
     def __init__(self, graph: Graph, names: Names, *, circles: bool) -> None:
         self._graph = graph
         self._names = names
-        self._message = GraphDef(versions=VersionDef(producer=_PRODUCER))
+        # As the value of a field: its length, and the name.
+        self._named = {node: delimited(name.encode()) for node, name in names.nodes.items()}
+        self._nodes: list[bytes] = []
         self._parameters = _parameters_by_place(graph)
         self._op_types = _OP_TYPES | _CIRCLES if circles else _OP_TYPES
         self._no_circles = parameters_to_draw(graph, names) if circles else set()
         self._facts = FactEntries()
         self._scopes: Once[Scope | None, bytes] = Once(_scope_entry)
-        self._sources = Once(source_entry)
+        # A source has many nodes; to compare it costs as much as to print it.
+        self._sources: dict[int, bytes] = {}
         self._outputs = Once(outputs_entries)
         self._kernels = Once(kernels_entry)
-        self._devices = Once(device_to_text)
+        self._devices = Once(_device_field)
         self._safe_ops = Once(op_type)
+        self._ops = Once(_op_field)
 
     def build(self) -> GraphDef:
         for node in self._graph.nodes:
             self._add_node(node)
         for name, output in zip(self._names.outputs, self._graph.outputs, strict=True):
             self._add_output(name, output)
-        return self._message
+        message = GraphDef.FromString(b"".join(self._nodes))
+        message.versions.producer = _PRODUCER
+        return message
 
     def _add_node(self, node: Node) -> None:
-        name = self._names.nodes[node]
         outputs = node.outputs
         values = outputs or node.inputs
         op = self._op_type(node)
-        message = self._message.node.add(
-            name=name,
-            op=op,
-            input=self._inputs(node.inputs, node.control_inputs),
-            device=self._devices[values[0].device] if values else "",
-        )
-        entries = [
-            self._scopes[node.scope],
-            self._outputs[tuple([(out.shape, out.dtype) for out in outputs])],
-        ]
+        fields = [_NAME, self._named[node], self._ops[op]]
+        if node.inputs or node.control_inputs:
+            self._add_inputs(fields, node.inputs, node.control_inputs)
+        if values:
+            fields.append(self._devices[values[0].device])
+        fields.append(self._scopes[node.scope])
+        fields.append(self._outputs[tuple([(out.shape, out.dtype) for out in outputs])])
         if node.source is not None:
-            entries.append(self._sources[str(node.source)])
+            fields.append(self._source_entry(node.source))
         too_large = []
         if node.kernels:
-            entries.append(self._kernels[tuple(node.kernels)])
-            if not entries[-1]:
+            fields.append(self._kernels[tuple(node.kernels)])
+            if not fields[-1]:
                 too_large.append("kernels")
-        self._add_entries(message, entries, too_large, self._facts_of(node, name, op))
+        too_large += self._add_facts(fields, self._facts_of(node, op))
+        if too_large:
+            fields.append(too_large_entry(too_large))
+        self._nodes.append(field(_NODE, b"".join(fields)))
 
     def _add_output(self, name: str, output: Output) -> None:
         value = output.value
-        message = self._message.node.add(
-            name=name,
-            op="Output",
-            input=self._inputs([value], output.control_inputs),
-            device=self._devices[value.device],
-        )
-        entries = [self._scopes[None], self._outputs[((value.shape, value.dtype),)]]
-        facts = {} if output.name == name else {"name": output.name}
-        self._add_entries(message, entries, [], facts)
+        fields = [_NAME, delimited(name.encode()), self._ops["Output"]]
+        self._add_inputs(fields, [value], output.control_inputs)
+        fields.append(self._devices[value.device])
+        fields.append(self._scopes[None])
+        fields.append(self._outputs[((value.shape, value.dtype),)])
+        if output.name != name:
+            too_large = self._add_facts(fields, {"name": output.name})
+            if too_large:
+                fields.append(too_large_entry(too_large))
+        self._nodes.append(field(_NODE, b"".join(fields)))
 
-    def _add_entries(
-        self, message: NodeDef, entries: list[bytes], too_large: list[str], facts: dict[str, Nest]
-    ) -> None:
-        get = self._facts.get
-        for key, constant in facts.items():
-            entry = get(key, constant)
-            if entry:
-                entries.append(entry)
-            else:
-                too_large.append(key)
-        if too_large:
-            entries.append(too_large_entry(too_large))
-        message.MergeFromString(b"".join(entries))
+    def _add_facts(self, fields: list[bytes], facts: dict[str, Nest]) -> list[str]:
+        """Add the entries of facts, and give the names of those that are too large."""
+        if not facts:
+            return []
+        for name in _OWN:
+            # What is too large stays among the others, to be named in its place.
+            if name in facts and (entry := self._facts.make(name, facts[name])):
+                fields.append(entry)
+                del facts[name]
+        entries, too_large = self._facts.join(facts)
+        fields.append(entries)
+        return too_large
+
+    def _source_entry(self, source: Source) -> bytes:
+        entry = self._sources.get(id(source))
+        if entry is None:
+            entry = self._sources[id(source)] = source_entry(str(source))
+        return entry
 
     def _op_type(self, node: Node) -> str:
         op = (_OP_TYPES if node in self._no_circles else self._op_types).get(node.kind)
@@ -133,30 +152,32 @@ class _Builder:
             op = self._safe_ops[node.op]
         return op
 
-    def _inputs(self, values: list[Value], control_inputs: Iterable[Node]) -> list[str]:
-        """Give the references of a node, data first.
+    def _add_inputs(
+        self, fields: list[bytes], values: list[Value], control_inputs: Iterable[Node]
+    ) -> None:
+        """Add the references of a node, data first.
 
         TensorBoard drops a reference to the same node as the one before it, whatever its
         output (tf_graph_common/graph.ts, `normalizeInputs`); an empty one keeps them apart.
         """
-        names = self._names.nodes
-        references: list[str] = []
-        last: str | None = None
+        last: Node | None = None
         for value in values:
-            name = names[value.producer]
-            if name == last:
-                references.append("")
-            references.append(f"{name}:{value.index}" if value.index else name)
-            last = name
+            node = value.producer
+            if node is last:
+                fields.append(_EMPTY_INPUT)
+            fields.append(_INPUT)
+            if value.index:
+                fields.append(delimited(f"{self._names.nodes[node]}:{value.index}".encode()))
+            else:
+                fields.append(self._named[node])
+            last = node
         for node in control_inputs:
-            name = names[node]
-            if name == last:
-                references.append("")
-            references.append(f"^{name}")
-            last = name
-        return references
+            if node is last:
+                fields.append(_EMPTY_INPUT)
+            fields += (_INPUT, delimited(f"^{self._names.nodes[node]}".encode()))
+            last = node
 
-    def _facts_of(self, node: Node, name: str, op: str) -> dict[str, Nest]:
+    def _facts_of(self, node: Node, op: str) -> dict[str, Nest]:
         """Give what the info card tells of a node beyond its edges, by name."""
         facts = dict(node.attributes)
         if node.kind in _OPERATIONS:
@@ -164,7 +185,7 @@ class _Builder:
                 facts["op"] = node.op
         elif node.kind in _PARAMETERS:
             self._add_parameter_facts(node, facts)
-        elif node.name != name and not node.name.isdigit():
+        elif node.name != self._names.nodes[node] and not node.name.isdigit():
             facts["name"] = node.name
         for position, argument in enumerate(node.arguments):
             nest = argument.nest
@@ -186,6 +207,14 @@ class _Builder:
 
 def _scope_entry(scope: Scope | None) -> bytes:
     return scope_entry(scope.path if scope else "")
+
+
+def _op_field(op: str) -> bytes:
+    return field(2, op.encode())
+
+
+def _device_field(device: str) -> bytes:
+    return field(4, device_to_text(device).encode())
 
 
 def _holds_constant(nest: Nest) -> bool:

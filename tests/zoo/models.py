@@ -9,6 +9,7 @@ import inspect
 import os
 import random
 import re
+import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ from tests.zoo.shrink import PLANS, Plan, shrink
 __all__ = ["CannotBuildError", "Entry", "Example", "build", "catalogue", "choose", "run", "seed"]
 
 MOST_PARAMETERS = 6_000_000
+
+PATIENCE_S = 30.0
+"""How long plans are tried, with all inputs and then with fewer."""
 
 
 class CannotBuildError(RuntimeError):
@@ -180,7 +184,10 @@ def build(entry: Entry, plans: tuple[Plan, ...] = PLANS) -> Example:
     reasons: list[str] = []
     # Every plan is tried with all that a model takes before any is with less.
     for whole in (True, False):
+        ends = time.monotonic() + PATIENCE_S
         for plan in plans:
+            if time.monotonic() > ends:
+                break
             try:
                 model = _make(model_class, entry, plan)
                 inputs = example_inputs(model, lambda i, m=model: run(m, i), whole=whole)
