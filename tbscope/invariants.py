@@ -115,21 +115,21 @@ def _edges(graph: Graph) -> Iterator[str]:
 
 
 def _order(graph: Graph) -> Iterator[str]:
-    nodes = set(graph.nodes)
     values: set[Value] | None = None
-    earlier: set[Node] = set()
+    places: dict[Node, int] | None = None
     given: set[Value] = set()
-    for node in graph.nodes:
+    for place, node in enumerate(graph.nodes):
         # What is not in the graph at all is the matter of another rule.
         if not given.issuperset(node.inputs):
             values = _values(graph) if values is None else values
             for value in node.inputs:
                 if value in values and value not in given:
                     yield f"{_say(node)} reads %{value.name} before it is given"
-        for other in node.control_inputs:
-            if other in nodes and other not in earlier:
-                yield f"{_say(node)} waits for {_say(other)}, which does not come before it"
-        earlier.add(node)
+        if node.control_inputs:
+            places = _places(graph) if places is None else places
+            for other in node.control_inputs:
+                if other in places and places[other] >= place:
+                    yield f"{_say(node)} waits for {_say(other)}, which does not come before it"
         given.update(node.outputs)
 
 
@@ -222,6 +222,14 @@ RULES = (
 
 def _values(graph: Graph) -> set[Value]:
     return {value for node in graph.nodes for value in node.outputs}
+
+
+def _places(graph: Graph) -> dict[Node, int]:
+    """Give the first place of each node."""
+    places: dict[Node, int] = {}
+    for place, node in enumerate(graph.nodes):
+        places.setdefault(node, place)
+    return places
 
 
 def _repeated(items: Iterable[_Item]) -> Iterator[tuple[_Item, int]]:

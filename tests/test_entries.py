@@ -1,18 +1,24 @@
 """Attribute entries: the bytes that a NodeDef holds of its attributes."""
 
 from google.protobuf import text_format
+from hypothesis import given
+from hypothesis import strategies as st
+from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 from tensorboard.compat.proto.node_def_pb2 import NodeDef
 
 from tbscope.graph import Constant
+from tbscope.graphdef.attributes import MOST_BYTES, to_attr_value
 from tbscope.graphdef.entries import (
     FactEntries,
     Once,
+    fact_key,
     kernels_entry,
     outputs_entries,
     scope_entry,
     source_entry,
     too_large_entry,
 )
+from tbscope.graphdef.wire import attribute, attribute_head, text_attribute, text_value, varint
 
 
 def attributes(*entries):
@@ -72,7 +78,7 @@ def test_a_fact_never_takes_the_place_of_an_attribute_with_a_meaning():
 
 def test_equal_facts_of_two_types_stay_two():
     facts = FactEntries()
-    one, true, ones, trues = (facts.get("n", given) for given in (1, True, (1,), (True,)))
+    one, true, ones, trues = (facts.get("n", n) for n in (1, True, (1,), (True,)))
     assert [attributes(entry)["n"] for entry in (one, true, ones, trues)] == [
         "i: 1",
         "b: true",
@@ -86,8 +92,66 @@ def test_a_fact_that_is_too_large_has_no_entry_and_can_be_named():
     assert attributes(too_large_entry(["table"])) == {"_too_large_attrs": 'list { s: "table" }'}
 
 
+def test_the_longest_text_that_is_kept_is_as_large_as_an_attribute_may_be():
+    facts = FactEntries()
+    longest = facts.get("text", "a" * 1021)
+    assert NodeDef.FromString(longest).attr["text"].ByteSize() == MOST_BYTES
+    assert facts.get("text", "a" * 1022) == b""
+
+
 def test_what_is_made_once_is_kept():
     made = []
     once = Once(lambda key: made.append(key) or key * 2)
     assert [once["a"], once["b"], once["a"]] == ["aa", "bb", "aa"]
     assert made == ["a", "b"]
+
+
+CONSTANTS = st.text() | st.integers(-(2**65), 2**65) | st.booleans() | st.none() | st.floats()
+
+
+@given(st.text(), CONSTANTS | st.lists(CONSTANTS) | st.text("a\u00fc\n", min_size=900))
+def test_an_entry_is_what_protobuf_writes(name, constant):
+    value = to_attr_value(constant)
+    expected = b""
+    if value is not None:
+        message = NodeDef(attr={fact_key(name): value})
+        expected = message.SerializeToString(deterministic=True)
+    assert FactEntries().get(name, constant) == FactEntries().make(name, constant) == expected
+
+
+@given(st.binary() | st.integers(0, 300).map(bytes) | st.integers(0, 40_000).map(bytes))
+def test_a_field_is_what_protobuf_writes(data):
+    value = AttrValue(s=data)
+    assert text_value(data) == value.SerializeToString(deterministic=True)
+    # An entry of NodeDef's `attr` has the same form: a field 5 of fields 1 and 2.
+    entry = attribute(attribute_head("key"), text_value(data))
+    assert entry == NodeDef(attr={"key": value}).SerializeToString(deterministic=True)
+    assert entry == text_attribute(attribute_head("key"), data)
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_a_varint_can_be_read_back(number):
+    digits = varint(number)
+    assert sum((digit & 0x7F) << 7 * place for place, digit in enumerate(digits)) == number
+    assert [digit >> 7 for digit in digits] == [1] * (len(digits) - 1) + [0]
+
+
+@given(st.dictionaries(st.text(), CONSTANTS | st.text(min_size=1100, max_size=1200), max_size=5))
+def test_facts_joined_are_their_entries_one_by_one(constants):
+    facts = FactEntries()
+    entries = {name: facts.get(name, constant) for name, constant in constants.items()}
+    expected = b"".join(entries.values()), [name for name in entries if not entries[name]]
+    assert facts.join(constants) == facts.join(dict(constants)) == expected
+
+
+def test_facts_that_differ_only_in_type_are_joined_apart():
+    facts = FactEntries()
+    joined = [facts.join({"n": n, "dtype": Constant("int8")})[0] for n in (1, True)]
+    joined += [facts.join({"n": n})[0] for n in ((1,), (True,), [1.0])]
+    assert [attributes(entry)["n"] for entry in joined] == [
+        "i: 1",
+        "b: true",
+        "list { i: 1 }",
+        "list { b: true }",
+        "list { f: 1.0 }",
+    ]

@@ -92,9 +92,7 @@ leaves = st.sampled_from(sorted(LEAVES)).map(lambda name: LEAVES[name]())
 models = programs(st.recursive(leaves, programs, max_leaves=6))
 
 
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[*HealthCheck], derandomize=True
-)
+@settings(max_examples=40, deadline=None, suppress_health_check=[*HealthCheck], derandomize=True)
 @given(model=models, training=st.booleans())
 def test_a_random_model_is_drawn_as_the_oracles_saw_it(model, training):
     torch.manual_seed(0)

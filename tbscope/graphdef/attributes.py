@@ -15,15 +15,18 @@ from tbscope.graphdef import wire
 
 __all__ = [
     "MOST_BYTES",
+    "MOST_CHARACTERS",
     "ascii_line",
     "attr_value_bytes",
     "nest_to_text",
-    "text_value_bytes",
     "to_attr_value",
 ]
 
 MOST_BYTES = 1024
 """The size that no attribute exceeds, in bytes."""
+
+MOST_CHARACTERS = MOST_BYTES - 3
+"""The length of the longest ASCII text that is no larger: before it come a tag and its length."""
 
 # The page reads numbers into JavaScript's doubles.
 _EXACT = 2**53
@@ -50,17 +53,15 @@ def to_attr_value(constant: Nest) -> AttrValue | None:
 
 
 def attr_value_bytes(constant: Nest) -> bytes | None:
-    """Give what `to_attr_value` gives, serialised; a text without a message in between."""
-    if type(constant) is str:
-        value = text_value_bytes(constant)
-        return value if len(value) <= MOST_BYTES else None
+    """Give what `to_attr_value` gives, serialised."""
+    kind = type(constant)
+    # Most are of these types, and need no message in between.
+    if kind is bool:
+        return wire.truth_value(constant)
+    if kind is int and _is_exact(constant):
+        return wire.integer_value(constant)
     message = to_attr_value(constant)
     return None if message is None else message.SerializeToString(deterministic=True)
-
-
-def text_value_bytes(text: str) -> bytes:
-    """Give a text as a serialised attribute, ASCII and one line, of any length."""
-    return wire.text_value(ascii_line(text).encode("ascii"))
 
 
 def ascii_line(text: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
-from tbscope.graph import Graph, Nest, Node, Output, Parameter, Source, Value
+from tbscope.graph import Graph, Nest, Node, Output, Parameter, Shape, Source, Value
 from tbscope.graphdef.circles import parameters_to_draw
 from tbscope.graphdef.entries import (
     FactEntries,
@@ -77,8 +77,8 @@ class _Builder:
         # A source has many nodes; to compare it costs as much as to print it.
         self._sources: dict[int, bytes] = {}
         self._outputs = Once(outputs_entries)
+        self._types: Once[tuple[str, Shape | None, str], bytes] = Once(_type_fields)
         self._kernels = Once(kernels_entry)
-        self._devices = Once(_device_field)
         self._safe_ops = Once(op_type)
         self._ops = Once(_op_field)
 
@@ -92,16 +92,19 @@ class _Builder:
         return message
 
     def _add_node(self, node: Node) -> None:
-        outputs = node.outputs
-        values = outputs or node.inputs
         op = self._op_type(node)
         fields = [_NAME, self._named[node], self._ops[op]]
         if node.inputs or node.control_inputs:
             self._add_inputs(fields, node.inputs, node.control_inputs)
-        if values:
-            fields.append(self._devices[values[0].device])
+        outputs = node.outputs
+        if len(outputs) == 1:
+            value = outputs[0]
+            fields.append(self._types[value.device, value.shape, value.dtype])
+        else:
+            for value in (outputs or node.inputs)[:1]:
+                fields.append(_device_field(value.device))
+            fields.append(self._outputs[tuple([(out.shape, out.dtype) for out in outputs])])
         fields.append(self._scopes[node.scope])
-        fields.append(self._outputs[tuple([(out.shape, out.dtype) for out in outputs])])
         if node.source is not None:
             fields.append(self._source_entry(node.source))
         too_large = []
@@ -109,7 +112,9 @@ class _Builder:
             fields.append(self._kernels[tuple(node.kernels)])
             if not fields[-1]:
                 too_large.append("kernels")
-        too_large += self._add_facts(fields, self._facts_of(node, op))
+        facts = self._facts_of(node, op)
+        if facts:
+            too_large += self._add_facts(fields, facts)
         if too_large:
             fields.append(too_large_entry(too_large))
         self._nodes.append(field(_NODE, b"".join(fields)))
@@ -118,9 +123,8 @@ class _Builder:
         value = output.value
         fields = [_NAME, delimited(name.encode()), self._ops["Output"]]
         self._add_inputs(fields, [value], output.control_inputs)
-        fields.append(self._devices[value.device])
+        fields.append(self._types[value.device, value.shape, value.dtype])
         fields.append(self._scopes[None])
-        fields.append(self._outputs[((value.shape, value.dtype),)])
         if output.name != name:
             too_large = self._add_facts(fields, {"name": output.name})
             if too_large:
@@ -129,8 +133,6 @@ class _Builder:
 
     def _add_facts(self, fields: list[bytes], facts: dict[str, Nest]) -> list[str]:
         """Add the entries of facts, and give the names of those that are too large."""
-        if not facts:
-            return []
         for name in _OWN:
             # What is too large stays among the others, to be named in its place.
             if name in facts and (entry := self._facts.make(name, facts[name])):
@@ -147,10 +149,10 @@ class _Builder:
         return entry
 
     def _op_type(self, node: Node) -> str:
-        op = (_OP_TYPES if node in self._no_circles else self._op_types).get(node.kind)
-        if op is None:
-            op = self._safe_ops[node.op]
-        return op
+        kind = node.kind
+        if kind in _OPERATIONS:
+            return self._safe_ops[node.op]
+        return (_OP_TYPES if node in self._no_circles else self._op_types)[kind]
 
     def _add_inputs(
         self, fields: list[bytes], values: list[Value], control_inputs: Iterable[Node]
@@ -179,18 +181,18 @@ class _Builder:
 
     def _facts_of(self, node: Node, op: str) -> dict[str, Nest]:
         """Give what the info card tells of a node beyond its edges, by name."""
-        facts = dict(node.attributes)
-        if node.kind in _OPERATIONS:
+        facts = node.attributes.copy()
+        kind = node.kind
+        if kind in _OPERATIONS:
             if node.op != op and node.op != op.rstrip():
                 facts["op"] = node.op
-        elif node.kind in _PARAMETERS:
+        elif kind in _PARAMETERS:
             self._add_parameter_facts(node, facts)
         elif node.name != self._names.nodes[node] and not node.name.isdigit():
             facts["name"] = node.name
-        for position, argument in enumerate(node.arguments):
-            nest = argument.nest
+        for position, (keyword, nest) in enumerate(node.arguments):
             if type(nest) is not Value and _holds_constant(nest):
-                facts.setdefault(argument.name or f"arg{position}", nest)
+                facts.setdefault(keyword or f"arg{position}", nest)
         return facts
 
     def _add_parameter_facts(self, node: Node, facts: dict[str, Nest]) -> None:
@@ -217,8 +219,14 @@ def _device_field(device: str) -> bytes:
     return field(4, device_to_text(device).encode())
 
 
+def _type_fields(typed: tuple[str, Shape | None, str]) -> bytes:
+    """Give all that a device, a shape and a dtype tell of a node with one output."""
+    device, shape, dtype = typed
+    return _device_field(device) + outputs_entries(((shape, dtype),))
+
+
 def _holds_constant(nest: Nest) -> bool:
-    if isinstance(nest, list | tuple):
+    if isinstance(nest, (list, tuple)):
         return not nest or any(map(_holds_constant, nest))
     if isinstance(nest, dict):
         return not nest or any(map(_holds_constant, nest.values()))

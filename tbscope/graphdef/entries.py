@@ -13,13 +13,14 @@ from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 
 from tbscope.graph import Nest, Shape
 from tbscope.graphdef import wire
-from tbscope.graphdef.attributes import ascii_line, attr_value_bytes, text_value_bytes
+from tbscope.graphdef.attributes import MOST_CHARACTERS, ascii_line, attr_value_bytes
 from tbscope.graphdef.shapes import shape_to_proto
 
 __all__ = [
     "TOO_LARGE",
     "FactEntries",
     "Once",
+    "fact_key",
     "kernels_entry",
     "outputs_entries",
     "scope_entry",
@@ -36,6 +37,8 @@ _OURS = frozenset(
     {"_XlaCluster", "_class", "_output_shapes", "dtype", "kernels", "scope", "source", TOO_LARGE}
 )
 _MOST_OF_NAME = 64
+
+_SCOPE, _SOURCE, _KERNELS = map(wire.attribute_head, ("scope", "source", "kernels"))
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Made = TypeVar("_Made")
@@ -63,7 +66,7 @@ class FactEntries:
     def __init__(self) -> None:
         self._known: dict[tuple[str, type, Hashable], bytes] = {}
         self._joined: dict[bytes, tuple[bytes, list[str]]] = {}
-        self._keys = Once(fact_key)
+        self._heads = Once(_fact_head)
 
     def get(self, name: str, constant: Nest) -> bytes:
         """Give the entry of one fact; empty where it would be too large."""
@@ -78,8 +81,11 @@ class FactEntries:
 
     def make(self, name: str, constant: Nest) -> bytes:
         """Give what `get` gives, and keep nothing of it: for a fact that is one node's own."""
+        head = self._heads[name]
+        if type(constant) is str:
+            return _text_entry(head, constant)
         value = attr_value_bytes(constant)
-        return b"" if value is None else wire.attribute(self._keys[name], value)
+        return b"" if value is None else wire.attribute(head, value)
 
     def join(self, facts: dict[str, Nest]) -> tuple[bytes, list[str]]:
         """Give the entries of all facts of a node, and the names of those that are too large.
@@ -108,14 +114,18 @@ def fact_key(name: str) -> str:
     return f"{key}_" if key in _OURS else key
 
 
+def _fact_head(name: str) -> bytes:
+    return wire.attribute_head(fact_key(name))
+
+
 def scope_entry(path: str) -> bytes:
     """Give the entry of a printed scope path, whole, so that it can be read back."""
-    return wire.attribute("scope", wire.text_value(path.encode()))
+    return wire.text_attribute(_SCOPE, path.encode())
 
 
 def source_entry(text: str) -> bytes:
     """Give the entry of a place in the user's code."""
-    return wire.attribute("source", text_value_bytes(text))
+    return wire.text_attribute(_SOURCE, ascii_line(text).encode("ascii"))
 
 
 def kernels_entry(names: tuple[str, ...]) -> bytes:
@@ -125,8 +135,7 @@ def kernels_entry(names: tuple[str, ...]) -> bytes:
     """
     counts = Counter(names).items()
     text = ", ".join(f"{name} x{count}" if count > 1 else name for name, count in counts)
-    value = attr_value_bytes(text)
-    return b"" if value is None else wire.attribute("kernels", value)
+    return _text_entry(_KERNELS, text)
 
 
 def outputs_entries(outputs: tuple[tuple[Shape | None, str], ...]) -> bytes:
@@ -155,5 +164,13 @@ def too_large_entry(names: list[str]) -> bytes:
     return _entry(TOO_LARGE, value)
 
 
+def _text_entry(head: bytes, text: str) -> bytes:
+    """Give the entry of a text; empty where it would be too large."""
+    line = ascii_line(text)
+    if len(line) > MOST_CHARACTERS:
+        return b""
+    return wire.text_attribute(head, line.encode("ascii"))
+
+
 def _entry(key: str, value: AttrValue) -> bytes:
-    return wire.attribute(key, value.SerializeToString(deterministic=True))
+    return wire.attribute(wire.attribute_head(key), value.SerializeToString(deterministic=True))

@@ -86,7 +86,9 @@ def attribute_of(node: Node) -> str:
     It is the last part of a qualified name, without the number that a second model's
     gets in a recording (`fc.weight~2`). What no module holds keeps its whole name.
     """
-    name = _REPEATED.sub("", node.name)
+    name = node.name
+    if "~" in name:
+        name = _REPEATED.sub("", name)
     return name.rpartition(".")[2] if node.scope else name
 
 
@@ -172,16 +174,21 @@ class _Namer:
     def name_nodes(self, nodes: list[Node]) -> None:
         """Name what is left: parameters and buffers, then operations and constants."""
         names, scopes = self.names.nodes, self.names.scopes
+        others: list[Node] = []
         for node in nodes:
-            if node.kind == "parameter" or node.kind == "buffer":
+            kind = node.kind
+            if kind == "parameter" or kind == "buffer":
                 names[node] = self._claim(self._below(node.scope, attribute_of(node)))
-        for node in nodes:
-            if node.kind == "module" and node.scope and scopes[node.scope]:
-                names[node] = scopes[node.scope]
-            elif node.kind == "constant" and not node.name.isdigit():
-                names[node] = self._claim(self._below(node.scope, attribute_of(node)))
+            else:
+                others.append(node)
+        for node in others:
+            kind, scope = node.kind, node.scope
+            if kind == "module" and scope and scopes[scope]:
+                names[node] = scopes[scope]
+            elif kind == "constant" and not node.name.isdigit():
+                names[node] = self._claim(self._below(scope, attribute_of(node)))
             elif node not in names:
-                names[node] = self._claim(self._below(node.scope, node.op))
+                names[node] = self._claim(self._below(scope, node.op))
 
     def _below(self, scope: Scope | None, text: str) -> str:
         above = self.names.scopes[scope] if scope else ""

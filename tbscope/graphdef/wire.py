@@ -6,32 +6,52 @@ parse of the whole takes less than setting its fields one by one.
 Source: https://protobuf.dev/programming-guides/encoding/
 """
 
-__all__ = ["attribute", "delimited", "field", "text_value"]
+__all__ = [
+    "attribute",
+    "attribute_head",
+    "delimited",
+    "field",
+    "integer_value",
+    "text_attribute",
+    "text_value",
+    "truth_value",
+    "varint",
+]
 
 _SHORT = [bytes((length,)) for length in range(0x80)]
 _LONG = 0x4000
+_WORD = 2**64 - 1
 
-# tensorboard/compat/proto/node_def.proto: the field `attr`, and those of its entries.
-_ATTRIBUTE = 5
+# tensorboard/compat/proto/node_def.proto: the fields of an entry of `attr`, which is field 5.
+_ATTRIBUTE = _SHORT[5 << 3 | 2]
 _KEY = 1
 _VALUE = 2
-# tensorboard/compat/proto/attr_value.proto: the field `s`.
-_TEXT = 2
+# tensorboard/compat/proto/attr_value.proto: the fields `s`, `i` and `b`.
+_TEXT = _SHORT[2 << 3 | 2]
+_INTEGER = _SHORT[3 << 3]
+_TRUTH = _SHORT[5 << 3]
+
+
+def varint(number: int) -> bytes:
+    """Give a number from 0 to 2**64 - 1, seven bits a byte, the lowest first."""
+    if number < 0x80:
+        return _SHORT[number]
+    digits = bytearray()
+    while number > 0x7F:
+        digits.append(number & 0x7F | 0x80)
+        number >>= 7
+    digits.append(number)
+    return bytes(digits)
 
 
 def delimited(data: bytes) -> bytes:
-    """Give bytes with their length before them, as a varint."""
+    """Give bytes with their length before them."""
     length = len(data)
     if length < 0x80:
         return _SHORT[length] + data
     if length < _LONG:
         return bytes((length & 0x7F | 0x80, length >> 7)) + data
-    digits = bytearray()
-    while length > 0x7F:
-        digits.append(length & 0x7F | 0x80)
-        length >>= 7
-    digits.append(length)
-    return bytes(digits) + data
+    return varint(length) + data
 
 
 def field(number: int, data: bytes) -> bytes:
@@ -41,16 +61,46 @@ def field(number: int, data: bytes) -> bytes:
 
 def text_value(text: bytes) -> bytes:
     """Give the bytes of an AttrValue that is a text."""
-    return field(_TEXT, text)
+    return _TEXT + delimited(text)
 
 
-def attribute(key: str, value: bytes) -> bytes:
+def integer_value(number: int) -> bytes:
+    """Give the bytes of an AttrValue that is an integer of 64 bits."""
+    return _INTEGER + varint(number & _WORD)
+
+
+def truth_value(truth: bool) -> bytes:
+    """Give the bytes of an AttrValue that is true or false."""
+    return _TRUTH + _SHORT[truth]
+
+
+def attribute_head(key: str) -> bytes:
+    """Give how the entry of an attribute with this name begins, for `attribute`.
+
+    Args:
+        key: The name, ASCII.
+    """
+    return field(_KEY, key.encode("ascii")) + _SHORT[_VALUE << 3 | 2]
+
+
+def attribute(head: bytes, value: bytes) -> bytes:
     """Give the bytes that a NodeDef holds of one attribute.
 
     Args:
-        key: Its name, ASCII.
+        head: What `attribute_head` gives for its name.
         value: An AttrValue, serialised.
     Returns:
         One entry of the map `attr`. Entries joined are a NodeDef that has just these.
     """
-    return field(_ATTRIBUTE, field(_KEY, key.encode("ascii")) + field(_VALUE, value))
+    return _ATTRIBUTE + delimited(head + delimited(value))
+
+
+def text_attribute(head: bytes, text: bytes) -> bytes:
+    """Give the bytes that a NodeDef holds of one attribute that is a text: see `attribute`."""
+    size = len(text)
+    whole = len(head) + size + 3
+    if whole >= 0x80:
+        return attribute(head, text_value(text))
+    # Most are short: all lengths are one byte.
+    value = (_SHORT[size + 2], _TEXT, _SHORT[size], text)
+    return b"".join((_ATTRIBUTE, _SHORT[whole], head, *value))

@@ -141,8 +141,11 @@ def _collapse(node: Node, call: Call, owned: dict[str, Any]) -> None:
     if call.defined is not None:
         attributes["defined"] = str(call.defined)
     attributes.update(owned)
-    for name, value in call.hyperparameters.items():
-        attributes[name if name not in attributes else _free(name, attributes)] = value
+    if attributes.keys().isdisjoint(call.hyperparameters):
+        attributes.update(call.hyperparameters)
+    else:
+        for name, value in call.hyperparameters.items():
+            attributes[_free(name, attributes)] = value
     node.kind = "module"
     node.op = label
     node.source = call.source or node.source
