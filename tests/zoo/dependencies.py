@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from tests.zoo.oracles import bind, run_quietly, same, tensors_in
+from tests.zoo.oracles import bind, outputs_in, run_quietly, same, tensors_in
 
 __all__ = ["Dependency", "idle_parameters", "moved_outputs", "reaching"]
 
@@ -69,7 +69,7 @@ def _reaching(
     with torch.enable_grad():
         result = run_quietly(model, exchange(args), exchange(dict(kwargs)), training)
     found = []
-    for path, tensor in tensors_in(result):
+    for path, tensor in outputs_in(result):
         reached = _leaves_of(tensor)
         found.append(
             Dependency(
@@ -120,7 +120,7 @@ def moved_outputs(
 
         with torch.no_grad():
             result = run_quietly(model, exchange(args), exchange(dict(kwargs)), training)
-        return dict(tensors_in(result))
+        return dict(outputs_in(result))
 
     first = outputs(None)
     moved: dict[str, set[str]] = {}
@@ -165,7 +165,7 @@ def idle_parameters(
     def outputs() -> dict[str, torch.Tensor]:
         copies = pytree.tree_map_only(torch.Tensor, torch.clone, (args, dict(kwargs)))
         with torch.no_grad():
-            return dict(tensors_in(run_quietly(model, *copies, training)))
+            return dict(outputs_in(run_quietly(model, *copies, training)))
 
     first = outputs()
     idle = []

@@ -138,9 +138,8 @@ def wrong_outputs(graph: tbscope.Graph, facts: RunFacts) -> Iterator[str]:
     got = [(out.name, _fact(out.value)) for out in graph.outputs]
     if Counter(fact for _, fact in got) != Counter(fact for _, fact in facts.outputs):
         yield f"outputs {_brief(got)} instead of {_brief(facts.outputs)}"
-    elif [name for name, _ in got] != [name or "out" for name, _ in facts.outputs]:
-        names = {name for name, _ in got} ^ {name or "out" for name, _ in facts.outputs}
-        if names and any(name.split(".")[0] in _heads(facts) for name in names):
+    elif [name for name, _ in got] != [name for name, _ in facts.outputs]:
+        if _heads(facts) - {name for name, _ in got}:
             yield f"outputs are called {_brief(got)} instead of {_brief(facts.outputs)}"
     else:
         yield from (
@@ -151,8 +150,8 @@ def wrong_outputs(graph: tbscope.Graph, facts: RunFacts) -> Iterator[str]:
 
 
 def _heads(facts: RunFacts) -> set[str]:
-    """Give the keys of a result that hold a tensor directly."""
-    return {name for name, _ in facts.outputs if name and "." not in name}
+    """Give the names of what holds a tensor directly: a key, or a place of a plain tuple."""
+    return {name for name, _ in facts.outputs if "." not in name.removeprefix("out.")}
 
 
 def _brief(found: list[tuple[str, Any]]) -> str:
@@ -242,9 +241,9 @@ def _by_path(graph: tbscope.Graph, paths: list[str]) -> dict[str, tbscope.Value]
     """Give the values of the outputs by the oracle's paths."""
     by_name = {out.name: out.value for out in graph.outputs}
     in_order = [out.value for out in graph.outputs]
-    if not all((path or "out") in by_name for path in paths) and len(in_order) == len(paths):
+    if not all(path in by_name for path in paths) and len(in_order) == len(paths):
         return dict(zip(paths, in_order, strict=True))
-    return {path: by_name[path or "out"] for path in paths if (path or "out") in by_name}
+    return {path: by_name[path] for path in paths if path in by_name}
 
 
 def lost_reads(graph: tbscope.Graph, moved: dict[str, set[str]]) -> Iterator[str]:

@@ -24,6 +24,7 @@ __all__ = [
     "RunFacts",
     "bind",
     "observe",
+    "outputs_in",
     "run_quietly",
     "same",
     "seeded",
@@ -92,6 +93,12 @@ def _tensors_in(nest: Any, path: str, seen: set[int]) -> Iterator[tuple[str, tor
             for name, value in vars(leaf).items():
                 if not isinstance(value, str | int | float | bool | None):
                     yield from _tensors_in(value, f"{here}.{name}" if here else name, seen)
+
+
+def outputs_in(result: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Give every tensor of a result with its path; `out.0` is the first of a plain tuple."""
+    plain = isinstance(result, tuple | list) and not hasattr(result, "_fields")
+    yield from tensors_in(result, "out" if plain or isinstance(result, torch.Tensor) else "")
 
 
 def _key(key: Any) -> str:
@@ -227,7 +234,7 @@ def observe(
     finally:
         for handle in handles:
             handle.remove()
-    outputs = [(path, tensor_fact(tensor)) for path, tensor in tensors_in(result)]
+    outputs = [(path, tensor_fact(tensor)) for path, tensor in outputs_in(result)]
     return RunFacts(calls, outputs, watch.outside)
 
 
