@@ -55,3 +55,35 @@ def test_a_model_that_decides_on_values_says_so():
     assert error.value.fix == (
         "the model decides on the values of tensors, and fake=True has none: pass fake=False"
     )
+
+
+class Casts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.drop = nn.Dropout(0.0)
+
+    def forward(self, x):
+        return self.drop(x.float().to(torch.float32).contiguous().mul(2)).to("cpu")
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_what_a_real_run_leaves_out_a_fake_one_does_too(training):
+    net, x = Casts(), torch.randn(2, 3)
+    fake = tbscope.trace(net, x, training=training, fake=True)
+    assert str(fake) == str(tbscope.trace(net, x, training=training))
+    assert [node.op for node in fake.nodes] == ["input", "mul", "Dropout"]
+
+
+def test_a_failure_on_stand_ins_says_how_to_run_without_them():
+    with pytest.raises(tbscope.TraceError) as error:
+        tbscope.trace(lambda x: x.nonzero(), torch.ones(2), fake=True)
+    assert error.value.fix == (
+        "pass fake=False if the model runs when called by itself: not every operation tells "
+        "its result's shape without values"
+    )
+
+
+def test_a_failure_on_stand_ins_is_told_once(capfd):
+    with pytest.raises(tbscope.TraceError, match="must have same reduction dim"):
+        tbscope.trace(nn.Linear(4, 4), torch.ones(2, 5), fake=True)
+    assert "".join(capfd.readouterr()) == ""

@@ -67,6 +67,11 @@ def _fix(text: str, call: Call | None, *, grad: bool, fake: bool) -> str:
         return "the model differentiates in forward: pass grad=True"
     if fake and ("DataDependent" in text or "data-dependent" in text.lower()):
         return "the model decides on the values of tensors, and fake=True has none: pass fake=False"
+    if fake:
+        return (
+            "pass fake=False if the model runs when called by itself: not every operation "
+            "tells its result's shape without values"
+        )
     if call is None:
         return "check input_to_model and kwargs; the model must run when called by itself"
     given = [(argument.name or "", argument.nest) for argument in call.arguments]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
-from tbscope.sources.torch_internals import UNINITIALIZED, fake_mode
+from tbscope.sources.torch_internals import UNINITIALIZED, fake_mode, quiet_fake_mode
 
 __all__ = ["faked", "faked_inputs"]
 
@@ -34,7 +34,7 @@ def faked(modules: Iterable[torch.nn.Module]) -> Iterator[Any]:
                 if twin is None:
                     twin = twins[id(tensor)] = mode.from_tensor(tensor)
                 table[name] = twin  # type: ignore[assignment]
-    with mode:
+    with quiet_fake_mode(), mode:
         yield mode
 
 

@@ -39,7 +39,7 @@ def short_path(file: str) -> str:
     """
     if not os.path.isabs(file):
         return file.replace(os.sep, "/")
-    holders = _holders((*sys.path, os.getcwd()))
+    holders = _holders((*sys.path, _working_directory()))
     longest = max((holder for holder in holders if file.startswith(holder)), key=len, default="")
     short = file[len(longest) :] if longest else os.path.basename(file)
     return short.replace(os.sep, "/")
@@ -47,7 +47,22 @@ def short_path(file: str) -> str:
 
 @functools.lru_cache(maxsize=8)
 def _holders(entries: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(os.path.join(os.path.abspath(entry), "") for entry in entries)
+    """Give the folders among the entries of the import path; the last is the working one."""
+    *path, here = entries
+    whole = [os.path.join(here, entry) for entry in path] if here else path
+    return tuple(
+        os.path.join(os.path.normpath(entry), "")
+        for entry in (*whole, here)
+        if os.path.isabs(entry)
+    )
+
+
+def _working_directory() -> str:
+    """Give the working directory; nothing where somebody has removed it."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""
 
 
 class Locator:

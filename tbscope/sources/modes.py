@@ -117,9 +117,9 @@ class KernelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         recorder = self._recorder
         if kwargs is None:
             kwargs = _NO_KEYWORDS
-        if recorder.paused:
-            return func(*args, **kwargs)
         facts = kernel_facts(func)
+        if recorder.paused or facts.query:
+            return func(*args, **kwargs)
         if facts.writes:
             recorder.will_write(facts, args, kwargs)
         kernels = recorder.kernels

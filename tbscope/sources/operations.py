@@ -52,9 +52,11 @@ class KernelFacts:
         label: The name without namespace and overload (`addmm`).
         writes: Position and name of each argument that it mutates.
         flag: The position of the argument that says whether it writes; None: it does.
+        query: Whether it computes nothing (`prim::device`): a wrapper's C++ side asks so
+            what its Python side is.
     """
 
-    __slots__ = ("flag", "higher_order", "kernel", "label", "name", "writes")
+    __slots__ = ("flag", "higher_order", "kernel", "label", "name", "query", "writes")
 
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
@@ -63,6 +65,7 @@ class KernelFacts:
         name = schema.name if schema is not None else _higher_order_name(kernel)
         self.name: str = name
         self.label = name.rpartition("::")[2]
+        self.query = name.startswith("prim::")
         self.writes: tuple[tuple[int, str], ...] = ()
         self.flag: int | None = None
         if schema is None:

@@ -6,24 +6,23 @@ the scopes by hand of theirs. It changes none of what it sees.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from tbscope.graph import Argument, Call, Constant, Graph, Node, Note, Output, Value
-from tbscope.scopes import Scope
+from tbscope.sources.discovery import Discovery
 from tbscope.sources.literals import Literals, collect_tensors
-from tbscope.sources.locate import Locator
-from tbscope.sources.nests import tensor_leaves
+from tbscope.sources.node_names import NodeNames
 from tbscope.sources.operations import READS, KernelFacts
-from tbscope.sources.registry import TensorPlace
 from tbscope.sources.scope_stack import Frame, ScopeStack
 from tbscope.sources.signatures import argument_names
 from tbscope.sources.storage import same_storage
 from tbscope.sources.torch_internals import without_functions
 from tbscope.sources.values import Values
+from tbscope.sources.whereabouts import Whereabouts
 
 __all__ = ["Recorder"]
 
@@ -47,6 +46,8 @@ class Recorder:
         paused: Whether it looks away.
         kernels: The kernels of the operation that runs; None between operations.
         written: The tensors that they wrote into.
+        value_of: Gives the value that a tensor holds now, made known if nobody knew it.
+        add_input: Makes a tensor an input of the graph under a path.
         failed: The latest error that left a module call, with the innermost such call.
         modules_called: The module of each call of the graph.
         about_to_write: Told of each tensor that a kernel is about to write into.
@@ -55,6 +56,7 @@ class Recorder:
     def __init__(
         self, name: str, *, boundary: Callable[..., Any], open_ended: bool = False
     ) -> None:
+        names = NodeNames()
         self.graph = Graph(name)
         self.scopes = ScopeStack()
         self.registry = self.scopes.registry
@@ -66,22 +68,27 @@ class Recorder:
         self.about_to_write: Callable[[torch.Tensor], None] | None = None
         self._failing: tuple[BaseException, Node] | None = None
         self._open_ended = open_ended
-        self._boundary: CodeType = boundary.__code__
-        self._base: int = 0
-        self._locator = Locator(self._boundary)
+        self._where = Whereabouts(self.scopes, boundary.__code__)
         self._values = Values(self.graph.nodes)
+        self._discovery = Discovery(
+            self.graph,
+            self.scopes,
+            values=self._values,
+            names=names,
+            open_ended=open_ended,
+        )
+        self.value_of = self._discovery.value_of
+        self.add_input = self._discovery.add_input
+        self._append = self.graph.nodes.append
+        self._number = names.number
         self._nest = Literals(self.value_of).nest
-        self._names: set[str] = set()
         self._output_names: set[str] = set()
-        self._numbers: set[str] = set()
-        self._count = 0
         self._operations = 0
         self._body_results: list[torch.Tensor] = []
-        self._is_method: dict[int, tuple[CodeType, bool]] = {}
 
     def begin_at(self, frame: FrameType) -> None:
         """Say in which Python frame the region begins; what is around it is not looked at."""
-        self._base = id(frame)
+        self._where.base = id(frame)
 
     def close(self) -> Graph:
         """Let go of everything but the graph, once the run is over; give the graph."""
@@ -120,10 +127,10 @@ class Recorder:
             return None
         if place.lazy:
             self._look_away_from_initialisation(module)
-        source = self._locator.source(caller, scopes.running.source)
+        source = self._where.source_at(caller)
         given = argument_names(module.forward, args, kwargs)
         if self._open_ended and scopes.at_top:
-            self._add_unknown(given)
+            self._discovery.add_unknown(given)
         nest = self._nest
         scope = scopes.call_scope(place)
         arguments = [Argument(name, nest(value)) for name, value in given]
@@ -219,7 +226,7 @@ class Recorder:
             given: What it hands on; the slices among it were cut unseen.
         """
         for tensor in collect_tensors(given, []):
-            if self._values.get(tensor) is None and self.registry.tensor(tensor) is None:
+            if not self._discovery.is_known(tensor):
                 with without_functions():
                     whole = [one for one in operands if same_storage(one, tensor)] or operands
                 values = [self.value_of(one) for one in whole]
@@ -294,13 +301,7 @@ class Recorder:
                 arguments.append(Argument(key, self._nest(given, read, values)))
         if self._body_results:
             self._read_bodies(read, values)
-        running = self.scopes.running
-        scope = self._scope_at(frame, running)
-        if running.foreign and id(frame) == running.home:
-            # A forward of torch's own: the line that called the module is the user's.
-            source = running.source
-        else:
-            source = self._locator.source(frame, running.source)
+        scope, source = self._where.of_operation(frame)
         held = self._values
         writers = held.earlier_writers(read, values) if held.written else []
         node = Node(
@@ -354,10 +355,10 @@ class Recorder:
             return
         values: list[Value] = []
         nest = self._nest
-        node = Node("", name, "op", self._scope_at(frame, self.scopes.running), values)
+        scope, source = self._where.of_operation(frame)
+        node = Node("", name, "op", scope, values, source=source)
         node.arguments = [Argument(None, nest(given, [], values)) for given in args]
         node.arguments += [Argument(key, nest(given, [], values)) for key, given in kwargs.items()]
-        node.source = self._locator.source(frame, self.scopes.running.source)
         self._failing = (error, node)
 
     def end_with(self, error: BaseException, text: str) -> None:
@@ -383,7 +384,7 @@ class Recorder:
         if name in _SHARES_MEMORY and self.about_to_write is not None:
             # Whatever is written through the array is no operation that anyone could see.
             self.about_to_write(tensor)
-        source = self._locator.source(frame, self.scopes.running.source)
+        source = self._where.source_at(frame)
         value = self.value_of(tensor)
         node = value.producer
         node.attributes["read_by_python"] = f"{name} at {source}" if source else name
@@ -408,56 +409,7 @@ class Recorder:
             if self.registry.tensor(tensor) is not None:
                 self.value_of(tensor)
 
-    def _scope_at(self, frame: FrameType | None, running: Frame) -> Scope | None:
-        """Give the scope of an operation that this Python frame calls.
-
-        It is the scope of the call that runs, unless a method of another module was
-        called without calling that module (`net.encoder.forward(x)`, `net.encode(x)`):
-        then it is the scope that stands for that one.
-        """
-        while frame is not None:
-            if id(frame) == running.home:
-                break
-            code = frame.f_code
-            if code is self._boundary or id(frame) == self._base:
-                break
-            if self._takes_self(code):
-                owner = frame.f_locals.get("self")
-                if isinstance(owner, torch.nn.Module):
-                    place = self.registry.module(owner)
-                    if place is not None and place is running.place:
-                        running.home = id(frame)
-                        running.foreign = self._locator.is_foreign(code.co_filename)
-                        break
-                    if place is not None and not place.frames:
-                        return self.scopes.container(place)
-            frame = frame.f_back
-        return running.inner
-
-    def _takes_self(self, code: CodeType) -> bool:
-        known = self._is_method.get(id(code))
-        if known is None:
-            takes = code.co_argcount > 0 and code.co_varnames[0] == "self"
-            known = self._is_method[id(code)] = (code, takes)
-        return known[1]
-
     # -- values -------------------------------------------------------------------------
-
-    def value_of(self, tensor: torch.Tensor) -> Value:
-        """Give the value that a tensor holds now, made known if nobody knew it."""
-        return self._values.get(tensor) or self._discover(tensor)
-
-    def add_input(self, name: str, tensor: torch.Tensor) -> None:
-        """Make a tensor an input of the graph under this path."""
-        known = self._values.get(tensor)
-        if known is not None:
-            also = known.producer.attributes
-            also["also"] = f"{also['also']}, {name}" if "also" in also else name
-            return
-        node = Node(self._unique(name), "input", "input")
-        self.graph.inputs.append(node)
-        self._append(node)
-        self._values.give(node, tensor)
 
     def add_output(self, name: str, tensor: torch.Tensor) -> None:
         """Make what a tensor holds now an output of the graph under this path."""
@@ -477,91 +429,6 @@ class Recorder:
             for tensor, value in self._values.alive()
             if value.producer.kind == "op" and value not in read
         ]
-
-    def _add_unknown(self, given: list[tuple[str, Any]]) -> None:
-        """Make inputs of the tensors that come from outside of the region."""
-        for name, nest in given:
-            for path, tensor in tensor_leaves(nest, name):
-                if self._values.get(tensor) is None and self.registry.tensor(tensor) is None:
-                    self.add_input(path, tensor)
-
-    def _discover(self, tensor: torch.Tensor) -> Value:
-        """Make known a tensor that no watched operation gave."""
-        place = self.registry.tensor(tensor)
-        if place is None:
-            alias = self._values.alias(tensor, self.value_of)
-            if alias is not None:
-                return alias
-            place = self._late_tensor(tensor)
-        if place is not None:
-            owner, kind = place.owner, place.kind
-            scope = owner.first_scope or self.scopes.home(owner)
-            facts = {"requires_grad": tensor.requires_grad}
-            name = self._unique(place.qualified_name)
-            node = Node(name, kind, kind, scope, [], [], [], [], None, [], facts)
-        elif self._open_ended and self.scopes.at_top:
-            node = Node(self._unique("input"), "input", "input")
-            self.graph.inputs.append(node)
-        else:
-            node = self._constant(tensor)
-        self._append(node)
-        return self._values.give(node, tensor)
-
-    def _late_tensor(self, tensor: torch.Tensor) -> TensorPlace | None:
-        """Look for a tensor that the running module holds only since it ran."""
-        place = self.scopes.running.place
-        if place is None:
-            return None
-        module = place.module
-        if not any(
-            held is tensor
-            for table in (module._parameters, module._buffers)
-            for held in table.values()
-        ):
-            return None
-        self.registry.refresh(place)
-        return self.registry.tensor(tensor)
-
-    def _constant(self, tensor: torch.Tensor) -> Node:
-        """Make a node for a tensor from outside, named by the attribute that holds it."""
-        running = self.scopes.running
-        name = None
-        if running.place is not None:
-            for attribute, held in vars(running.place.module).items():
-                if held is tensor:
-                    prefix = running.place.name
-                    name = self._unique(f"{prefix}.{attribute}" if prefix else attribute)
-                    break
-        return Node(
-            name or self._number(), "constant", "constant", running.inner, source=running.source
-        )
-
-    # -- nodes --------------------------------------------------------------------------
-
-    def _append(self, node: Node) -> None:
-        self.graph.nodes.append(node)
-
-    def _number(self) -> str:
-        self._count = count = self._count + 1
-        name = str(count)
-        # Few parameters are named by a number alone.
-        if self._numbers and name in self._numbers:
-            return self._number()
-        return name
-
-    def _unique(self, name: str) -> str:
-        names = self._names
-        unique = name
-        if name in names:
-            number = 2
-            while (unique := f"{name}~{number}") in names:
-                number += 1
-        names.add(unique)
-        if unique.isdecimal():
-            if int(unique) <= self._count:
-                return self._unique(f"{name}~")
-            self._numbers.add(unique)
-        return unique
 
 
 def _all_given(results: list[torch.Tensor], args: Any, kwargs: Any) -> bool:

@@ -4,6 +4,7 @@ torch promises nothing about them. Each has a fallback that does less, or an err
 that tells which part is missing from this torch.
 """
 
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -27,6 +28,7 @@ __all__ = [
     "is_being_traced",
     "is_higher_order",
     "outside_modes",
+    "quiet_fake_mode",
     "set_version",
     "storage_key",
     "uncompiled",
@@ -120,6 +122,17 @@ def fake_mode() -> Any:
             fix="move the model and its inputs to the device 'meta' instead",
         ) from error
     return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+@contextmanager
+def quiet_fake_mode() -> Iterator[None]:
+    """Have fake tensors not log what they raise, during a block; nobody else's logs change."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def functorch_inner(tensor: torch.Tensor) -> torch.Tensor | None:
