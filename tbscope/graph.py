@@ -212,11 +212,16 @@ class Output:
         name: Its path in the result (`logits`, `out.0`).
         value: What it holds.
         control_inputs: Nodes that wrote into it later, through another view of its storage.
+        given: What came out, where a pass left views between it and `value` out of the
+            graph: it tells the shape and the dtype.
+        via: These views, as text.
     """
 
     name: str
     value: Value
     control_inputs: tuple[Node, ...] = ()
+    given: Value | None = None
+    via: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +254,8 @@ class Graph:
         outputs: The tensors given back, by path.
         calls: The module calls in the order in which they began.
         notes: What the drawing alone does not tell.
+        signatures: For each operation the names of its positional arguments, as far as they
+            are known; None where overloads differ.
     """
 
     name: str
@@ -257,6 +264,7 @@ class Graph:
     outputs: list[Output] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    signatures: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return graph_to_text(self)
@@ -272,7 +280,7 @@ class Graph:
         """Give every scope that a node or a call stands in, parents first, each once."""
         seen: set[Scope] = set()
         stands = [call.scope for call in self.calls]
-        for scope in (*stands, *(node.scope for node in self.nodes)):
+        for scope in dict.fromkeys([*stands, *[node.scope for node in self.nodes]]):
             # Whatever was given already came after all that is above it.
             chain = []
             above = scope
@@ -355,6 +363,8 @@ class Graph:
                     output.name,
                     values.get(output.value, output.value),
                     tuple(nodes.get(other, other) for other in output.control_inputs),
+                    output.given,
+                    output.via,
                 )
                 for output in self.outputs
             ],
@@ -363,6 +373,7 @@ class Graph:
                 replace(note, node=nodes.get(note.node)) if note.node else note
                 for note in self.notes
             ],
+            self.signatures,
         )
 
 
@@ -382,12 +393,17 @@ def _copy_call(call: Call, values: dict[Value, Value]) -> Call:
 
 
 def _copy_arguments(arguments: list[Argument], values: dict[Value, Value]) -> list[Argument]:
-    return [
-        _new_argument((argument[0], _copy_nest(argument[1], values)))
-        if type(argument[1]) in _HOLDERS
-        else argument
-        for argument in arguments
-    ]
+    copies = []
+    for argument in arguments:
+        name, nest = argument
+        kind = type(nest)
+        if kind is Value:
+            copies.append(_new_argument((name, values.get(nest, nest))))
+        elif kind in _CONTAINERS:
+            copies.append(_new_argument((name, _copy_nest(nest, values))))
+        else:
+            copies.append(argument)
+    return copies
 
 
 def _copy_nest(nest: Nest, values: dict[Value, Value]) -> Nest:
@@ -406,5 +422,4 @@ def _copy_nest(nest: Nest, values: dict[Value, Value]) -> Nest:
 # As `Argument(name, nest)`, in a third of the time.
 _new_argument = partial(tuple.__new__, Argument)
 
-# What a nest can hold a value in.
-_HOLDERS = frozenset({Value, list, tuple, dict})
+_CONTAINERS = frozenset({list, tuple, dict})

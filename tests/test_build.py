@@ -13,7 +13,7 @@ from tbscope.passes.leaves import collapse_leaves
 
 def defs(build, **options):
     """Give the NodeDefs of a graph by name."""
-    return {node.name: node for node in build_graph_def(build.graph, **options).node}
+    return {node.name: node for node in build_graph_def(build.graph, root=True, **options).node}
 
 
 def texts(node):

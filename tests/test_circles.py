@@ -9,7 +9,7 @@ from tbscope.passes.leaves import collapse_leaves
 
 def drawn(build):
     """Give the names of the parameters that must be nodes."""
-    names = name_graph(build.graph)
+    names = name_graph(build.graph, root=True)
     return {names.nodes[node] for node in parameters_to_draw(build.graph, names)}
 
 

@@ -21,11 +21,12 @@ SAFE_RULE = re.compile(r"^[A-Za-z0-9_.\[\](),-]+(/[A-Za-z0-9_.\[\](),-]+)*$")
 def every_name(names):
     """Give all names that stand in a GraphDef, and those of scopes that no node has."""
     of_nodes = [*names.nodes.values(), *names.outputs]
-    return of_nodes + [name for name in names.scopes.values() if name not in of_nodes]
+    scopes = [name for name in names.scopes.values() if name]
+    return of_nodes + [name for name in scopes if name not in of_nodes]
 
 
 def names_of(build, style="tf"):
-    names = name_graph(build.graph, style)
+    names = name_graph(build.graph, style, root=True)
     return [names.nodes[node] for node in build.graph.nodes] + names.outputs
 
 
@@ -179,7 +180,7 @@ def test_no_name_starts_with_a_key_of_every_javascript_object(reserved, style):
     scope = Scope(ScopePart(reserved))
     build.output(reserved, build.op(reserved, x, scope=scope))
     build.op(reserved, x)
-    for name in every_name(name_graph(build.graph, style)):
+    for name in every_name(name_graph(build.graph, style, root=True)):
         assert name.partition("/")[0] not in RESERVED
 
 
@@ -236,7 +237,7 @@ def test_ten_thousand_operations_of_one_scope_are_named_in_order():
     build = GraphBuilder()
     net = build.call("Net")
     nodes = [build.node("relu", scope=net) for _ in range(10_000)]
-    names = name_graph(build.graph)
+    names = name_graph(build.graph, root=True)
     assert names.nodes[nodes[-1]] == "Net/relu.10000th"
 
 
@@ -267,16 +268,16 @@ def graphs(draw):
     return build.graph
 
 
-@given(graphs())
-def test_every_name_is_legal_for_tensorflow_and_there_once(graph):
-    found = every_name(name_graph(graph, "tf"))
+@given(graphs(), st.booleans())
+def test_every_name_is_legal_for_tensorflow_and_there_once(graph, root):
+    found = every_name(name_graph(graph, "tf", root=root))
     assert len(set(found)) == len(found)
     assert all(map(TENSORFLOW_RULE.match, found))
 
 
-@given(graphs())
-def test_every_name_of_style_torch_is_safe_and_there_once(graph):
-    found = every_name(name_graph(graph, "torch"))
+@given(graphs(), st.booleans())
+def test_every_name_of_style_torch_is_safe_and_there_once(graph, root):
+    found = every_name(name_graph(graph, "torch", root=root))
     assert len(set(found)) == len(found)
     assert all(map(SAFE_RULE.match, found))
 
@@ -288,3 +289,88 @@ def test_every_name_is_there_once_whatever_a_style_function_gives(graph, given):
     of_nodes = [*names.nodes.values(), *names.outputs]
     assert len(set(of_nodes)) == len(of_nodes)
     assert not set(of_nodes) & set(names.scopes.values())
+
+
+# -- the root ---------------------------------------------------------------------------
+
+
+def test_the_scope_that_holds_all_is_left_out_of_names():
+    build = small_net()
+    names = name_graph(build.graph)
+    assert [names.nodes[node] for node in build.graph.nodes] == [
+        "x",
+        "layer1/0/weight",
+        "layer1/0/bias",
+        "layer1/0/linear",
+        "relu",
+        "relu.2nd",
+        "loss/mean",
+    ]
+    assert names.scopes[build.scope("Net")] == ""
+
+
+def test_style_torch_prints_the_root_unless_told_otherwise():
+    build = small_net()
+    scope = build.scope("Net/Sequential[layer1]")
+    assert name_graph(build.graph, "torch").scopes[scope] == "Net/Sequential[layer1]"
+    assert name_graph(build.graph, "torch", root=False).scopes[scope] == "Sequential[layer1]"
+
+
+def test_two_models_both_keep_their_boxes():
+    build = GraphBuilder()
+    for model in ("Net[generator]", "Net[discriminator]"):
+        build.op("relu", build.input("x", ()), scope=build.call(model))
+    assert list(name_graph(build.graph).scopes.values()) == ["generator", "discriminator"]
+
+
+def test_a_model_keeps_its_box_where_operations_stand_beside_it():
+    build = GraphBuilder()
+    y = build.op("relu", build.input("x", ()), scope=build.call("Net"))
+    build.op("mean", y)
+    assert list(name_graph(build.graph).scopes.values()) == ["Net"]
+
+
+def test_a_model_that_a_recording_named_keeps_its_name():
+    build = GraphBuilder()
+    build.op("relu", build.input("x", ()), scope=build.call("Net[critic]"))
+    assert list(name_graph(build.graph).scopes.values()) == ["critic"]
+
+
+def test_a_module_below_the_root_that_is_named_like_nothing_legal_gets_a_name():
+    build = GraphBuilder()
+    build.call("Net")
+    build.op("relu", build.input("x", ()), scope=build.call("Net/ReLU[__proto__]"))
+    build.op("relu", build.input("y", ()), scope=build.call("Net/ReLU[constructor]"))
+    assert list(name_graph(build.graph).scopes.values()) == ["", "proto__", "Constructor"]
+
+
+# -- nests of inputs and outputs ----------------------------------------------------------
+
+
+def ends(paths, results=()):
+    """Give the names of inputs and outputs with these paths."""
+    build = GraphBuilder()
+    values = [build.input(path, ()) for path in paths]
+    for path in results:
+        build.output(path, values[0])
+    return names_of(build)
+
+
+def test_few_tensors_of_one_argument_stand_side_by_side():
+    paths = ["ids", "cache.0.key", "cache.0.value", "cache.1.key", "cache.1.value"]
+    assert ends(paths) == paths
+
+
+def test_many_tensors_of_one_argument_have_a_box():
+    paths = [f"cache.{layer}.{part}" for layer in range(3) for part in ("key", "value")]
+    assert ends(["ids", *paths])[:3] == ["ids", "cache/0/key", "cache/0/value"]
+
+
+def test_the_results_of_a_plain_tuple_have_no_box_but_a_nest_in_it_has():
+    results = [*(f"out.{number}" for number in range(6)), *(f"out.6.{n}" for n in range(5))]
+    assert ends(["x"], results)[6:9] == ["out.5", "out.6/0", "out.6/1"]
+
+
+def test_the_box_of_a_nest_gives_way_to_an_input_of_its_name():
+    states = [f"states.{number}" for number in range(5)]
+    assert ends(["states"], states)[:2] == ["states", "out.states/0"]

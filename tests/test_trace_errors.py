@@ -132,7 +132,7 @@ def test_a_partial_graph_ends_with_the_operation_that_raised():
     assert failed.attributes["error"].startswith("RuntimeError: ")
     assert graph.notes[-1].text.startswith("the run ended here: RuntimeError: ")
     nodes = {node.name: node for node in tbscope.to_graph_def(graph).node}
-    assert b"mat1 and mat2" in nodes["Encoder/enc/0/0"].attr["error"].s
+    assert b"mat1 and mat2" in nodes["enc/0/0"].attr["error"].s
 
 
 def test_a_partial_graph_of_a_model_that_does_not_raise_is_whole():

@@ -64,7 +64,7 @@ def test_tensorboard_reads_the_graph_that_was_added(tmp_path):
         graph = writer.add_graph(Net(), an_input())
     reader = EventAccumulator(str(tmp_path)).Reload()
     assert reader.Graph() == to_graph_def(graph)
-    assert "Net/layers/0" in {node.name for node in reader.Graph().node}
+    assert "layers/0" in {node.name for node in reader.Graph().node}
 
 
 @pytest.mark.filterwarnings("ignore:html5lib's sanitizer is deprecated")

@@ -17,6 +17,7 @@ from tbscope.graphdef.entries import (
 )
 from tbscope.graphdef.naming import Names, Style, attribute_of, name_graph
 from tbscope.graphdef.ops import op_type
+from tbscope.graphdef.series import op_types_apart
 from tbscope.graphdef.shapes import device_to_text, item_size_bytes
 from tbscope.graphdef.wire import delimited, field
 from tbscope.scopes import Scope
@@ -41,12 +42,15 @@ _OPERATIONS = ("op", "module")
 _PARAMETERS = ("parameter", "buffer")
 
 
-def build_graph_def(graph: Graph, *, style: Style = "tf", circles: bool = True) -> GraphDef:
+def build_graph_def(
+    graph: Graph, *, style: Style = "tf", root: bool | None = None, circles: bool = True
+) -> GraphDef:
     """Give the GraphDef of a graph that keeps the invariants.
 
     Args:
         graph: The graph; where leaf modules are nodes of kind "module", they are drawn so.
         style: How scopes are named.
+        root: Whether all names begin with the one scope that holds all (see `name_graph`).
         circles: Whether parameters and buffers are small circles beside what reads them,
             wherever that can be drawn, or nodes like others.
     Returns:
@@ -57,7 +61,7 @@ def build_graph_def(graph: Graph, *, style: Style = "tf", circles: bool = True) 
 
     Source: tensorboard/compat/proto/node_def.proto
     """
-    return _Builder(graph, name_graph(graph, style), circles=circles).build()
+    return _Builder(graph, name_graph(graph, style, root=root), circles=circles).build()
 
 
 class _Builder:
@@ -72,9 +76,9 @@ class _Builder:
         self._parameters = _parameters_by_place(graph)
         self._op_types = _OP_TYPES | _CIRCLES if circles else _OP_TYPES
         self._no_circles = parameters_to_draw(graph, names) if circles else set()
+        self._apart = op_types_apart(graph, names)
         self._facts = FactEntries()
         self._scopes: Once[Scope | None, bytes] = Once(_scope_entry)
-        # A source has many nodes; to compare it costs as much as to print it.
         self._sources: dict[int, bytes] = {}
         self._outputs = Once(outputs_entries)
         self._types: Once[tuple[str, Shape | None, str], bytes] = Once(_type_fields)
@@ -105,8 +109,13 @@ class _Builder:
                 fields.append(_device_field(value.device))
             fields.append(self._outputs[tuple([(out.shape, out.dtype) for out in outputs])])
         fields.append(self._scopes[node.scope])
-        if node.source is not None:
-            fields.append(self._source_entry(node.source))
+        source = node.source
+        if source is not None:
+            # To compare a source costs as much as to print it.
+            entry = self._sources.get(id(source))
+            if entry is None:
+                entry = self._sources[id(source)] = source_entry(str(source))
+            fields.append(entry)
         too_large = []
         if node.kernels:
             fields.append(self._kernels[tuple(node.kernels)])
@@ -121,7 +130,8 @@ class _Builder:
 
     def _add_output(self, name: str, output: Output) -> None:
         value = output.value
-        fields = [_NAME, delimited(name.encode()), self._ops["Output"]]
+        op = self._apart.get(output, "Output") if self._apart else "Output"
+        fields = [_NAME, delimited(name.encode()), self._ops[op]]
         self._add_inputs(fields, [value], output.control_inputs)
         fields.append(self._types[value.device, value.shape, value.dtype])
         fields.append(self._scopes[None])
@@ -142,14 +152,10 @@ class _Builder:
         fields.append(entries)
         return too_large
 
-    def _source_entry(self, source: Source) -> bytes:
-        entry = self._sources.get(id(source))
-        if entry is None:
-            entry = self._sources[id(source)] = source_entry(str(source))
-        return entry
-
     def _op_type(self, node: Node) -> str:
         kind = node.kind
+        if self._apart and node in self._apart:
+            return self._safe_ops[self._apart[node]]
         if kind in _OPERATIONS:
             return self._safe_ops[node.op]
         return (_OP_TYPES if node in self._no_circles else self._op_types)[kind]
@@ -184,16 +190,33 @@ class _Builder:
         facts = node.attributes.copy()
         kind = node.kind
         if kind in _OPERATIONS:
-            if node.op != op and node.op != op.rstrip():
+            if node.op != op:
                 facts["op"] = node.op
         elif kind in _PARAMETERS:
             self._add_parameter_facts(node, facts)
         elif node.name != self._names.nodes[node] and not node.name.isdigit():
             facts["name"] = node.name
-        for position, (keyword, nest) in enumerate(node.arguments):
-            if type(nest) is not Value and _holds_constant(nest):
-                facts.setdefault(keyword or f"arg{position}", nest)
+        if node.arguments:
+            self._add_arguments(node, facts)
         return facts
+
+    def _add_arguments(self, node: Node, facts: dict[str, Nest]) -> None:
+        """Tell the constants among the arguments, by the names of the operation's parameters.
+
+        Sizes that were given one by one (`x.expand(2, 3)`) are told under one name.
+        """
+        arguments = node.arguments
+        names = self._graph.signatures.get(node.attributes.get("operation", node.op), ())
+        for position, (keyword, nest) in enumerate(arguments):
+            if type(nest) is Value or not _holds_constant(nest):
+                continue
+            name = keyword or (names[position] if position < len(names) else None)
+            if name and position == len(names) - 1 and type(nest) is int:
+                more = [given for key, given in arguments[position:] if key is None]
+                if len(more) > 1 and all(type(given) is int for given in more):
+                    facts.setdefault(name, more)
+                    return
+            facts.setdefault(name or f"arg{position}", nest)
 
     def _add_parameter_facts(self, node: Node, facts: dict[str, Nest]) -> None:
         value = node.outputs[0]

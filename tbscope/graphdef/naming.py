@@ -5,6 +5,7 @@ file decides all of them, so that no two are ever equal. It knows nothing of pro
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -25,6 +26,8 @@ Style: TypeAlias = Literal["tf", "torch"] | Callable[[Scope], str]
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.-]")
 # What a user's function may give: TensorFlow's rule and the brackets of PyTorch's paths.
 _LEGAL_PATH = re.compile(r"[A-Za-z0-9_.\\>,()\[\]-]+(/[A-Za-z0-9_.\\>,()\[\]-]+)*")
+# As many tensors of one argument or result as stand side by side without a box.
+_MOST_ENDS = 4
 _REPEATED = re.compile(r"~[0-9]+\Z")
 _LIBRARY = "__function_library__"
 
@@ -45,7 +48,7 @@ class Names:
     outputs: list[str] = field(default_factory=list)
 
 
-def name_graph(graph: Graph, style: Style = "tf") -> Names:
+def name_graph(graph: Graph, style: Style = "tf", *, root: bool | None = None) -> Names:
     r"""Give every scope, node and output of a graph a name of its own.
 
     Scopes choose first, then inputs and outputs, parameters and buffers, and at last
@@ -54,6 +57,9 @@ def name_graph(graph: Graph, style: Style = "tf") -> Names:
     Args:
         graph: Any graph; leaf modules may be collapsed to nodes.
         style: How scopes are named.
+        root: Whether the names of all begin with the one scope that holds all, so that the
+            page opens with a single box. None: only in style "torch". A function decides
+            by itself.
     Returns:
         Names that are legal in a GraphDef and harmless in TensorBoard's page. In style
         "tf" each also fits `^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$`.
@@ -64,10 +70,27 @@ def name_graph(graph: Graph, style: Style = "tf") -> Names:
     """
     check_style(style)
     namer = _Namer(style)
-    namer.name_scopes(graph.scopes())
+    scopes = list(graph.scopes())
+    keep = style == "torch" if root is None else root
+    namer.name_scopes(scopes, None if keep else _root(graph, scopes))
     namer.name_ends(graph)
     namer.name_nodes(graph.nodes)
     return namer.names
+
+
+def _root(graph: Graph, scopes: list[Scope]) -> Scope | None:
+    """Give the one scope in which all stands that ran; None where there is none.
+
+    A root to which a recording gave a name, and one that is itself drawn as a node, are
+    more than a box around everything.
+    """
+    tops = [scope for scope in scopes if scope.parent is None]
+    if len(tops) != 1:
+        return None
+    root = tops[0]
+    outside = any(node.scope is None and node.kind != "input" for node in graph.nodes)
+    drawn = any(node.kind == "module" and node.scope is root for node in graph.nodes)
+    return None if root.part.attribute or outside or drawn else root
 
 
 def check_style(style: Style) -> None:
@@ -122,22 +145,26 @@ class _Namer:
         taken.add(name)
         return name
 
-    def name_scopes(self, scopes: Iterable[Scope]) -> None:
-        """Name scopes that come parents first."""
+    def name_scopes(self, scopes: Iterable[Scope], left_out: Scope | None = None) -> None:
+        """Name scopes that come parents first; what stands in one left out is at the top."""
         if callable(self._style):
             self._name_scopes_by_function(self._style, scopes)
             return
         levels: dict[Scope | None, list[Scope]] = {}
         for scope in scopes:
             levels.setdefault(scope.parent, []).append(scope)
+        if left_out:
+            self.names.scopes[left_out] = ""
+            del levels[None]
         print_part = _tf_part if self._style == "tf" else _torch_part
         for parent, children in levels.items():
-            above = self.names.scopes[parent] + "/" if parent else ""
+            above = self.names.scopes[parent] if parent else ""
+            above = f"{above}/" if above else ""
             wishes = [(scope, print_part(scope)) for scope in children]
             # What a module is really called goes before what had to be changed.
             wishes.sort(key=lambda wish: (wish[1][1], wish[0].kind == "hand"))
             for scope, (part, _) in wishes:
-                text = part if parent else self._first(part)
+                text = part if above else self._first(part)
                 self.names.scopes[scope] = self._claim(above + text)
 
     def _name_scopes_by_function(
@@ -162,14 +189,28 @@ class _Namer:
         self.names.outputs = self._claim_ends(outputs, "out")
 
     def _claim_ends(self, paths: list[str], word: str) -> list[str]:
+        boxes = self._claim_nests(paths, word)
         names = [""] * len(paths)
         wishes = [self._first(self._part(path, word)) for path in paths]
         for index in sorted(range(len(paths)), key=lambda at: wishes[at] != paths[at]):
             wish = wishes[index]
-            if wish in self._taken:
+            head, rest = _head_and_rest(paths[index])
+            if head in boxes:
+                wish = "/".join([boxes[head], *(self._part(part) for part in rest.split("."))])
+            elif wish in self._taken:
                 wish = f"{word}.{wish}"
             names[index] = self._claim(wish)
         return names
+
+    def _claim_nests(self, paths: list[str], word: str) -> dict[str, str]:
+        """Give each nest of many tensors (a cache, all hidden states) a box of its own."""
+        counts = Counter(head for head, rest in map(_head_and_rest, paths) if rest)
+        boxes: dict[str, str] = {}
+        for head, count in counts.items():
+            if count > _MOST_ENDS:
+                name = self._first(self._part(head, word))
+                boxes[head] = self._claim(f"{word}.{name}" if name in self._taken else name)
+        return boxes
 
     def name_nodes(self, nodes: list[Node]) -> None:
         """Name what is left: parameters and buffers, then operations and constants."""
@@ -207,6 +248,15 @@ class _Namer:
         if self._style == "tf" or part.startswith("__"):
             part = part.lstrip("_-") or "unnamed"
         return _harmless(part)
+
+
+def _head_and_rest(path: str) -> tuple[str, str]:
+    """Part the path of an input or output: `cache` and `0.key`; of a plain tuple, `out.1`."""
+    head, _, rest = path.partition(".")
+    if head == "out" and rest:
+        number, _, rest = rest.partition(".")
+        head = f"out.{number}"
+    return head, rest
 
 
 def _harmless(part: str) -> str:

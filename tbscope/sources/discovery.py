@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from tbscope.graph import Graph, Node, Value
+from tbscope.sources.contents import content_of
 from tbscope.sources.nests import tensor_leaves
 from tbscope.sources.node_names import NodeNames
 from tbscope.sources.registry import TensorPlace
@@ -124,5 +125,7 @@ class Discovery:
                     prefix = running.place.name
                     name = self._names.unique(f"{prefix}.{attribute}" if prefix else attribute)
                     break
-        name = name or self._names.number()
-        return Node(name, "constant", "constant", running.inner, source=running.source)
+        node = Node(name or self._names.number(), "constant", "constant", running.inner)
+        node.source = running.source
+        node.attributes.update(content_of(tensor))
+        return node

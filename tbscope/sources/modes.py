@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tbscope.sources.literals import collect_tensors
+from tbscope.sources.operation_arguments import add_signature
 from tbscope.sources.operations import body_name, kernel_facts, operation_name
 from tbscope.sources.recorder import Recorder
 from tbscope.sources.torch_internals import is_being_traced
@@ -89,6 +90,7 @@ class OperationMode(TorchFunctionMode):
         name = self._names.get(func)
         if name is None:
             name = self._names[func] = operation_name(func)
+            add_signature(self._recorder.graph.signatures, name, func)
         return name
 
 

@@ -16,6 +16,7 @@ from tbscope.graph import Argument, Call, Constant, Graph, Node, Note, Output, V
 from tbscope.sources.discovery import Discovery
 from tbscope.sources.literals import Literals, collect_tensors
 from tbscope.sources.node_names import NodeNames
+from tbscope.sources.operation_arguments import add_signature
 from tbscope.sources.operations import READS, KernelFacts
 from tbscope.sources.scope_stack import Frame, ScopeStack
 from tbscope.sources.signatures import argument_names
@@ -339,6 +340,8 @@ class Recorder:
     ) -> None:
         """Record a kernel that ran outside of every operation (in a ScriptModule, in C++)."""
         if facts.label != "detach" or collect_tensors(result, []):
+            if facts.label not in self.graph.signatures:
+                add_signature(self.graph.signatures, facts.label, facts.kernel)
             self.add_operation(facts.label, args, kwargs, result, [facts.name], frame)
 
     def fail_operation(

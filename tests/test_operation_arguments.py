@@ -1,0 +1,60 @@
+"""The names of arguments, as the page tells them of an operation."""
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+import tbscope
+from tbscope.sources.operation_arguments import positional_names
+
+
+@pytest.mark.parametrize(
+    ("function", "names"),
+    [
+        (F.linear, ("input", "weight", "bias")),
+        (F.softmax, ("input", "dim", "_stacklevel", "dtype")),
+        (torch.topk, ("input", "k", "dim", "largest", "sorted")),
+        (torch.Tensor.expand, ("input", "size")),
+        (torch.Tensor.add_, ("input", "other", "alpha")),
+        (torch.ops.aten.add.Tensor, ("self", "other")),
+        (torch.Tensor.to, ("input", None, None, None, None, "memory_format")),
+        (torch.max, ("input", None, "keepdim")),
+        (torch.einsum, ()),
+    ],
+)
+def test_an_argument_has_the_name_that_every_overload_gives_it(function, names):
+    assert positional_names(function)[: len(names) or None] == names
+
+
+def shown(model, *inputs):
+    """Give the attributes of each operation of a function, by its op type, as texts."""
+    message = tbscope.to_graph_def(tbscope.trace(model, inputs))
+    return {
+        node.op: {key: str(value).strip() for key, value in node.attr.items()}
+        for node in message.node
+    }
+
+
+def test_constants_are_told_by_the_names_of_the_operation():
+    attributes = shown(lambda x: x.topk(2, -1)[0].flatten(0, 1).clamp(0.0), torch.ones(2, 3))
+    assert attributes["topk"].items() >= {"k": "i: 2", "dim": "i: -1"}.items()
+    assert attributes["flatten"].items() >= {"start_dim": "i: 0", "end_dim": "i: 1"}.items()
+    assert attributes["clamp"]["min"] == "f: 0"
+
+
+def test_sizes_given_one_by_one_are_told_under_one_name():
+    attributes = shown(lambda x: x.repeat(4, 2), torch.ones(2, 3))
+    assert attributes["repeat"]["repeats"].split() == ["list", "{", "i:", "4", "i:", "2", "}"]
+
+
+def test_an_argument_whose_overloads_differ_is_told_by_its_place():
+    attributes = shown(lambda x: x.max(1).values, torch.ones(2, 3))
+    assert attributes["max"]["arg1"] == "i: 1"
+
+
+def test_functions_of_one_name_have_the_names_on_which_they_agree():
+    def relus(x):
+        return torch.relu(x) + F.relu(x)
+
+    graph = tbscope.trace(relus, torch.ones(2))
+    assert graph.signatures["relu"] == ("input",)
