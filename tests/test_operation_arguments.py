@@ -20,6 +20,10 @@ from tbscope.sources.operation_arguments import positional_names
         (torch.Tensor.to, ("input", None, None, None, None, "memory_format")),
         (torch.max, ("input", None, "keepdim")),
         (torch.einsum, ()),
+        (torch.Tensor.__eq__, ("input", "other")),
+        (torch.Tensor.__getitem__, ("self", "key")),
+        (torch.Tensor.shape.__get__, ("instance", "owner")),
+        (torch.arange, ()),
     ],
 )
 def test_an_argument_has_the_name_that_every_overload_gives_it(function, names):
@@ -58,3 +62,9 @@ def test_functions_of_one_name_have_the_names_on_which_they_agree():
 
     graph = tbscope.trace(relus, torch.ones(2))
     assert graph.signatures["relu"] == ("input",)
+
+
+def test_every_function_that_torch_lets_us_watch_can_be_asked():
+    for function in torch.overrides.get_testing_overrides():
+        names = positional_names(function)
+        assert all(name is None or name.isidentifier() for name in names), function

@@ -66,7 +66,8 @@ def _nothing() -> None:
 def _of_overloads(function: Callable[..., Any]) -> tuple[str | None, ...]:
     """Give the names on which all overloads of the ATen operator of that name agree."""
     name = getattr(function, "__name__", "")
-    packet = getattr(torch.ops.aten, name, None) or getattr(torch.ops.aten, name.strip("_"), None)
+    packets = (getattr(torch.ops.aten, one, None) for one in (name, name.strip("_")))
+    packet = next((one for one in packets if hasattr(one, "overloads")), None)
     if packet is None:
         return ()
     said: list[set[str]] = []
