@@ -17,6 +17,7 @@ from tbscope.text import graph_to_text, node_to_text
 
 __all__ = [
     "Argument",
+    "Body",
     "Call",
     "Constant",
     "Graph",
@@ -128,6 +129,7 @@ class Node:
         source: Where in the user's code it was called; None where that is not known.
         kernels: The ATen operations that ran inside, in order (`aten::addmm`).
         attributes: Further facts by name, as plain constants.
+        body: The kernels as nodes, where they were recorded and are several.
     """
 
     name: str
@@ -141,12 +143,29 @@ class Node:
     source: Source | None = None
     kernels: list[str] = field(default_factory=list)
     attributes: dict[str, Any] = field(default_factory=dict)
+    body: "Body | None" = None
 
     def __str__(self) -> str:
         return node_to_text(self)
 
     def __repr__(self) -> str:
         return f"<Node {node_to_text(self)}>"
+
+
+@dataclass(slots=True, eq=False)
+class Body:
+    """The kernels that ran inside an operation, with the edges among them.
+
+    Attributes:
+        nodes: One node for each kernel, in order, which reads values of others and of those
+            that the operation reads. They do not stand among the nodes of the graph. None
+            where it could not be seen what each of them reads (under `vmap`).
+        results: For each output of the operation the value that it is: one that a kernel
+            gives, or one that the operation reads and handed on.
+    """
+
+    nodes: list[Node]
+    results: list[Value]
 
 
 class Parameter(NamedTuple):
@@ -350,6 +369,7 @@ class Graph:
                 node.source,
                 node.kernels,
                 node.attributes.copy(),
+                node.body and _copy_body(node.body, values),
             )
             for old in node.outputs:
                 values[old] = new = Value(twin, old.index, old.shape, old.dtype, old.device)
@@ -375,6 +395,24 @@ class Graph:
             ],
             self.signatures,
         )
+
+
+def _copy_body(body: Body, values: dict[Value, Value]) -> Body:
+    inside = Graph("", body.nodes).copy()
+    # What it hands on is given outside; what a kernel gives, by its twin.
+    twins = dict(zip(body.nodes, inside.nodes, strict=True))
+    for twin in inside.nodes:
+        twin.inputs = [values.get(value, value) for value in twin.inputs]
+        twin.arguments = _copy_arguments(twin.arguments, values)
+    return Body(
+        inside.nodes,
+        [
+            twins[value.producer].outputs[value.index]
+            if value.producer in twins
+            else values.get(value, value)
+            for value in body.results
+        ],
+    )
 
 
 def _copy_call(call: Call, values: dict[Value, Value]) -> Call:

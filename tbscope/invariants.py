@@ -16,7 +16,7 @@ __all__ = ["RULES", "Rule", "verify"]
 _SHOWN = 5
 
 _KINDS = frozenset({"op", "module", "input", "parameter", "buffer", "constant"})
-_SCOPE_KINDS = frozenset({"module", "container", "hand"})
+_SCOPE_KINDS = frozenset({"module", "container", "hand", "op"})
 
 _Item = TypeVar("_Item", str, Scope)
 
@@ -201,8 +201,10 @@ def _calls(graph: Graph) -> Iterator[str]:
 
 
 def _paths(graph: Graph) -> Iterator[str]:
-    for path, count in _repeated(scope.path for scope in graph.scopes()):
-        yield f"{count} scopes have the path {path}"
+    paths = [scope.path for scope in graph.scopes()]
+    if len(set(paths)) < len(paths):
+        for path, count in _repeated(paths):
+            yield f"{count} scopes have the path {path}"
 
 
 RULES = (
@@ -214,7 +216,7 @@ RULES = (
     Rule("kinds", "Every node is of a known kind, and only operations read values.", _kinds),
     Rule("inputs", "The inputs are the nodes of that kind, at the top level.", _inputs),
     Rule("types", "Every value has a shape, a dtype and a device.", _types),
-    Rule("calls", "Every scope is one call of a module, a container, or by hand.", _calls),
+    Rule("calls", "Every scope is one call of a module, a container, an operation, or by hand.", _calls),
     Rule("paths", "No two scopes have the same path.", _paths),
 )
 """The invariants of a graph, in the order in which they are checked."""

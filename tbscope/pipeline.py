@@ -37,10 +37,15 @@ def to_graph_def(graph: Graph, *, style: Style = "tf", leaves: Leaves = "node") 
     check_options(style, leaves)
     with collecting_rarely():
         verify(graph)
-        if leaves == "node":
-            graph = graph.copy()
-            collapse_leaves(graph)
-        return build_graph_def(graph, style=style, circles=leaves == "node")
+        if leaves == "box":
+            return build_graph_def(graph, style=style, circles=False)
+        drawn = graph.copy()
+        collapse_leaves(drawn)
+        message = build_graph_def(drawn, style=style)
+        for node in drawn.nodes:
+            # A node and its values refer to each other: garbage that only the collector finds.
+            node.outputs.clear()
+        return message
 
 
 def check_options(style: Style, leaves: Leaves) -> None:

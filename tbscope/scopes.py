@@ -16,7 +16,7 @@ from tbscope.errors import ArgumentError
 
 __all__ = ["Scope", "ScopeKind", "ScopePart", "parse_scope_path", "print_scope_path"]
 
-ScopeKind = Literal["module", "container", "hand"]
+ScopeKind = Literal["module", "container", "hand", "op"]
 
 # The characters that structure a printed path, and so are escaped inside its words.
 _RESERVED = re.compile(r"[%/\[\].\x00-\x1f]")
@@ -102,7 +102,8 @@ class Scope:
         parent: The scope around this one; None at the top level.
         part: The last step of the path.
         kind: "module" for a call of a module, "container" for a module that holds
-            others and is not called itself, "hand" for a block named by hand.
+            others and is not called itself, "hand" for a block named by hand, "op" for an
+            operation whose kernels are drawn.
         qualified_name: The name in `named_modules()` (`layer1.0`; empty for a root);
             None for a scope by hand and for a module that no module registers.
     """

@@ -61,6 +61,18 @@ def test_a_node_with_one_output_has_one_dtype():
     }
 
 
+SHAPES = st.none() | st.lists(st.none() | st.integers(0, 2**62), max_size=4).map(tuple)
+
+
+@given(st.lists(st.tuples(SHAPES, st.text()), max_size=3).map(tuple))
+def test_the_entries_of_outputs_are_what_protobuf_writes(outputs):
+    entries = outputs_entries(outputs)
+    attr = NodeDef.FromString(entries).attr
+    keys = ("_output_shapes", "dtype") if outputs else ("_output_shapes",)
+    alone = [NodeDef(attr={key: attr[key]}) for key in keys]
+    assert b"".join([node.SerializeToString(deterministic=True) for node in alone]) == entries
+
+
 def test_kernels_are_counted():
     kernels = ("aten::addmm", "aten::tanh", "aten::addmm")
     assert attributes(kernels_entry(kernels)) == {"kernels": 's: "aten::addmm x2, aten::tanh"'}

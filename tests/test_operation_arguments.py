@@ -20,7 +20,7 @@ from tbscope.sources.operation_arguments import positional_names
         (torch.Tensor.to, ("input", None, None, None, None, "memory_format")),
         (torch.max, ("input", None, "keepdim")),
         (torch.einsum, ()),
-        (torch.Tensor.__eq__, ("input", "other")),
+        (torch.Tensor.__eq__, (None, None)),
         (torch.Tensor.__getitem__, ("self", "key")),
         (torch.Tensor.shape.__get__, ("instance", "owner")),
         (torch.arange, ()),

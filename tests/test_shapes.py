@@ -3,9 +3,17 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 
 from tbscope.errors import ConversionError
-from tbscope.graphdef.shapes import device_to_text, item_size_bytes, shape_to_proto
+from tbscope.graphdef.shapes import device_to_text, item_size_bytes, shape_bytes
+
+
+def shape_to_proto(shape):
+    """Give the message that is read from the bytes of a shape, which are just its own."""
+    message = TensorShapeProto.FromString(shape_bytes(shape))
+    assert message.SerializeToString(deterministic=True) == shape_bytes(shape)
+    return message
 
 
 @given(st.lists(st.integers(0, 2**62) | st.none()).map(tuple))
@@ -27,7 +35,7 @@ def test_an_unknown_rank_is_flagged():
 
 def test_a_negative_size_is_refused():
     with pytest.raises(ConversionError) as caught:
-        shape_to_proto((2, -1))
+        shape_bytes((2, -1))
     assert str(caught.value) == (
         "the shape (2, -1) has the size -1\n"
         "  why: a tensor has no negative sizes\n"

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
-from tbscope.graph import Graph, Nest, Node, Output, Parameter, Shape, Source, Value
+from tbscope.graph import Graph, Nest, Node, Output, Parameter, Shape, Value
 from tbscope.graphdef.circles import parameters_to_draw
 from tbscope.graphdef.entries import (
     FactEntries,

@@ -14,7 +14,7 @@ from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 from tbscope.graph import Nest, Shape
 from tbscope.graphdef import wire
 from tbscope.graphdef.attributes import MOST_CHARACTERS, ascii_line, attr_value_bytes
-from tbscope.graphdef.shapes import shape_to_proto
+from tbscope.graphdef.shapes import shape_bytes
 
 __all__ = [
     "TOO_LARGE",
@@ -38,7 +38,11 @@ _OURS = frozenset(
 )
 _MOST_OF_NAME = 64
 
-_SCOPE, _SOURCE, _KERNELS = map(wire.attribute_head, ("scope", "source", "kernels"))
+_SCOPE, _SOURCE, _KERNELS, _SHAPES, _DTYPE = map(
+    wire.attribute_head, ("scope", "source", "kernels", "_output_shapes", "dtype")
+)
+# tensorboard/compat/proto/attr_value.proto: the field `shape` of a list.
+_SHAPE_ITEM = 7
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Made = TypeVar("_Made")
@@ -143,17 +147,15 @@ def outputs_entries(outputs: tuple[tuple[Shape | None, str], ...]) -> bytes:
 
     Without outputs, there is an empty list of shapes, and no dtype.
     """
-    shapes = AttrValue(list=AttrValue.ListValue())
-    shapes.list.shape.extend(shape_to_proto(shape) for shape, _ in outputs)
+    shapes = b"".join([wire.field(_SHAPE_ITEM, shape_bytes(shape)) for shape, _ in outputs])
+    entries = wire.attribute(_SHAPES, wire.list_value(shapes))
     dtypes = [ascii_line(dtype).encode("ascii") for _, dtype in outputs]
-    entries = _entry("_output_shapes", shapes)
     if not dtypes:
         return entries
-    dtype = AttrValue()
     if len(dtypes) == 1:
-        dtype.s = dtypes[0]
-    else:
-        dtype.list.s.extend(dtypes)
+        return entries + wire.text_attribute(_DTYPE, dtypes[0])
+    dtype = AttrValue()
+    dtype.list.s.extend(dtypes)
     return entries + _entry("dtype", dtype)
 
 

@@ -2,43 +2,54 @@
 
 import re
 
-from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
-
 from tbscope.errors import ConversionError
 from tbscope.graph import Shape
+from tbscope.graphdef.wire import field, varint
 
-__all__ = ["device_to_text", "item_size_bytes", "shape_to_proto"]
+__all__ = ["device_to_text", "item_size_bytes", "shape_bytes"]
 
 # What TensorFlow calls the devices that it knows too; others are called as torch does.
 _DEVICE_WORDS = {"CUDA": "GPU"}
+# tensorboard/compat/proto/tensor_shape.proto: the fields `dim` and `unknown_rank` of a
+# shape, and the field `size` of a dimension.
+_DIM = 2
+_SIZE = b"\x08"
+_UNKNOWN_DIM = field(_DIM, _SIZE + varint(2**64 - 1))
+_UNKNOWN_RANK = b"\x18\x01"
 _BITS = re.compile(r"[0-9]+")
 
 
-def shape_to_proto(shape: Shape | None) -> TensorShapeProto:
-    """Give the protobuf form of a tensor shape.
+def shape_bytes(shape: Shape | None) -> bytes:
+    """Give the protobuf form of a tensor shape, serialised.
 
     Args:
         shape: Sizes per dimension; None where unknown. None for an unknown rank.
     Returns:
-        A new message; n dimensions give n `dim` entries in the same order, of size -1
-        where the size is unknown.
+        A TensorShapeProto; n dimensions give n `dim` entries in the same order, of size
+        -1 where the size is unknown.
     Raises:
         ConversionError: A size is negative.
 
     Source: tensorboard/compat/proto/tensor_shape.proto
     """
     if shape is None:
-        return TensorShapeProto(unknown_rank=True)
-    message = TensorShapeProto()
+        return _UNKNOWN_RANK
+    dims = []
     for size in shape:
-        if size is not None and size < 0:
+        if size is None:
+            dims.append(_UNKNOWN_DIM)
+        elif size > 0:
+            dims.append(field(_DIM, _SIZE + varint(size)))
+        elif size == 0:
+            # A number that is 0 is not written.
+            dims.append(field(_DIM, b""))
+        else:
             raise ConversionError(
                 f"the shape {shape} has the size {size}",
                 why="a tensor has no negative sizes",
                 fix="give None where a size is not known",
             )
-        message.dim.add(size=-1 if size is None else size)
-    return message
+    return b"".join(dims)
 
 
 def device_to_text(device: str) -> str:

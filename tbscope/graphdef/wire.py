@@ -12,6 +12,7 @@ __all__ = [
     "delimited",
     "field",
     "integer_value",
+    "list_value",
     "text_attribute",
     "text_value",
     "truth_value",
@@ -26,7 +27,8 @@ _WORD = 2**64 - 1
 _ATTRIBUTE = _SHORT[5 << 3 | 2]
 _KEY = 1
 _VALUE = 2
-# tensorboard/compat/proto/attr_value.proto: the fields `s`, `i` and `b`.
+# tensorboard/compat/proto/attr_value.proto: the fields `list`, `s`, `i` and `b`.
+_LIST = _SHORT[1 << 3 | 2]
 _TEXT = _SHORT[2 << 3 | 2]
 _INTEGER = _SHORT[3 << 3]
 _TRUTH = _SHORT[5 << 3]
@@ -57,6 +59,11 @@ def delimited(data: bytes) -> bytes:
 def field(number: int, data: bytes) -> bytes:
     """Give one field (a string, bytes, or a message) by its number, which is below 16."""
     return _SHORT[number << 3 | 2] + delimited(data)
+
+
+def list_value(items: bytes) -> bytes:
+    """Give the bytes of an AttrValue that is a list, from those of its items, joined."""
+    return _LIST + delimited(items)
 
 
 def text_value(text: bytes) -> bytes:

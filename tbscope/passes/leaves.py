@@ -14,7 +14,7 @@ from tbscope.graph import Call, Graph, Nest, Node, Parameter, Value
 from tbscope.scopes import Scope
 from tbscope.text import type_to_text
 
-__all__ = ["collapse_leaves"]
+__all__ = ["collapse_leaves", "describe_leaf", "owned_facts"]
 
 
 def collapse_leaves(graph: Graph) -> None:
@@ -35,16 +35,16 @@ def collapse_leaves(graph: Graph) -> None:
         graph: Changed in place.
     """
     calls = {call.scope: call for call in graph.calls}
-    # What a module owns is told once, however often it is called.
-    owned: dict[int, dict[str, Any]] = {}
+    # What modules own is told once for all that own alike, as the layers of a model do.
+    owned: dict[tuple[Parameter, ...], dict[str, Any]] = {}
     folded: set[Node] = set()
     for scope, node, counters in _alone(graph):
         call = calls.get(scope)
         if scope.kind == "module" and call is not None and _gives(node, call.results):
-            facts = owned.get(id(call.parameters))
+            facts = owned.get(call.parameters)
             if facts is None:
-                facts = owned[id(call.parameters)] = _owned(call.parameters)
-            _collapse(node, call, facts)
+                facts = owned[call.parameters] = owned_facts(call.parameters)
+            describe_leaf(node, call, facts)
             for counter in counters:
                 _fold(counter, node)
                 folded.add(counter)
@@ -128,7 +128,8 @@ def _gives(node: Node, results: Nest) -> bool:
     return True
 
 
-def _collapse(node: Node, call: Call, owned: dict[str, Any]) -> None:
+def describe_leaf(node: Node, call: Call, owned: dict[str, Any]) -> None:
+    """Make a node one that stands for the call of a module, with what its card tells."""
     label = call.scope.part.label
     attributes = node.attributes
     attributes["class"] = call.class_name
@@ -158,7 +159,7 @@ def _free(name: str, attributes: dict[str, Any]) -> str:
     return name
 
 
-def _owned(parameters: tuple[Parameter, ...]) -> dict[str, Any]:
+def owned_facts(parameters: tuple[Parameter, ...]) -> dict[str, Any]:
     """Tell what a module owns: types, and how many numbers there are to learn."""
     count = trainable = 0
     types: dict[str, list[str]] = {"parameters": [], "buffers": []}

@@ -4,7 +4,7 @@ Hyper-parameters come from `extra_repr`, which is the user's code: it runs neith
 while the model is watched nor more than once per module.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -21,35 +21,51 @@ __all__ = ["describe_calls"]
 def describe_calls(recorder: Recorder) -> None:
     """Complete the calls of a recorder's graph with what their modules tell."""
     facts: dict[int, tuple[Any, ...]] = {}
-    classes: dict[type, tuple[str, Source | None]] = {}
+    words = _Words()
     for call, module in zip(recorder.graph.calls, recorder.modules_called, strict=True):
         known = facts.get(id(module))
         if known is None:
-            known = facts[id(module)] = _facts(module, recorder, classes)
+            known = facts[id(module)] = (
+                *words.of_class(type(module)),
+                _hyperparameters(module, recorder),
+                _parameters(module, words),
+            )
         call.class_name, call.defined, call.hyperparameters, call.parameters = known
 
 
-def _facts(
-    module: torch.nn.Module, recorder: Recorder, classes: dict[type, tuple[str, Source | None]]
-) -> tuple[Any, ...]:
-    cls = type(module)
-    about = classes.get(cls)
-    if about is None:
-        place = class_source(cls)
-        source = Source(short_path(place[0]), place[1], cls.__name__) if place else None
-        about = classes[cls] = (f"{cls.__module__}.{cls.__qualname__}", source)
-    parameters = tuple(
-        _parameter(name, tensor, kind)
-        for kind, held in (("parameter", module._parameters), ("buffer", module._buffers))
-        for name, tensor in held.items()
-        if tensor is not None
-    )
-    return (*about, _hyperparameters(module, recorder), parameters)
+class _Words:
+    """What classes, element types and devices are called, each looked up once in a run."""
+
+    def __init__(self) -> None:
+        self._classes: dict[type, tuple[str, Source | None]] = {}
+        self._types: dict[torch.dtype, str] = {}
+        self._devices: dict[torch.device, str] = {}
+
+    def of_class(self, cls: type) -> tuple[str, Source | None]:
+        """Give the full name of a class, and where it is defined."""
+        about = self._classes.get(cls)
+        if about is None:
+            place = class_source(cls)
+            source = Source(short_path(place[0]), place[1], cls.__name__) if place else None
+            about = self._classes[cls] = (f"{cls.__module__}.{cls.__qualname__}", source)
+        return about
+
+    def of_type(self, dtype: torch.dtype) -> str:
+        word = self._types.get(dtype)
+        if word is None:
+            word = self._types[dtype] = str(dtype).removeprefix("torch.")
+        return word
+
+    def of_device(self, device: torch.device) -> str:
+        word = self._devices.get(device)
+        if word is None:
+            word = self._devices[device] = str(device)
+        return word
 
 
 def _hyperparameters(module: torch.nn.Module, recorder: Recorder) -> dict[str, Any]:
     try:
-        return dict(hyperparameters(module))
+        return hyperparameters(module)
     except Exception as error:  # noqa: BLE001 (extra_repr is the user's code)
         recorder.graph.notes.append(
             Note(
@@ -60,16 +76,35 @@ def _hyperparameters(module: torch.nn.Module, recorder: Recorder) -> dict[str, A
         return {}
 
 
-def _parameter(name: str, tensor: torch.Tensor, kind: Any) -> Parameter:
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    if isinstance(tensor, UNINITIALIZED):
-        return Parameter(name, kind, None, dtype, 0, tensor.requires_grad, str(tensor.device))
+def _parameters(module: torch.nn.Module, words: _Words) -> tuple[Parameter, ...]:
+    """Give what a module owns itself: its parameters, then its buffers."""
+    described: list[Parameter] = []
+    parameters, buffers = module._parameters, module._buffers
+    if parameters:
+        described += [
+            _parameter(name, tensor, "parameter", words)
+            for name, tensor in parameters.items()
+            if tensor is not None
+        ]
+    if buffers:
+        described += [
+            _parameter(name, tensor, "buffer", words)
+            for name, tensor in buffers.items()
+            if tensor is not None
+        ]
+    return tuple(described)
+
+
+def _parameter(
+    name: str, tensor: torch.Tensor, kind: Literal["parameter", "buffer"], words: _Words
+) -> Parameter:
+    known = not isinstance(tensor, UNINITIALIZED)
     return Parameter(
         name,
         kind,
-        shape_of(tensor),
-        dtype,
-        tensor.numel() * tensor.element_size(),
+        shape_of(tensor) if known else None,
+        words.of_type(tensor.dtype),
+        tensor.numel() * tensor.element_size() if known else 0,
         tensor.requires_grad,
-        str(tensor.device),
+        words.of_device(tensor.device),
     )

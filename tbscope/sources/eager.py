@@ -42,6 +42,7 @@ def trace(
     grad: bool = False,
     fake: bool = False,
     partial: bool = False,
+    kernels: bool = False,
 ) -> Graph:
     """Run a model once and give the graph of what it did.
 
@@ -64,6 +65,8 @@ def trace(
             inputs: no weights are read and no memory is taken for activations.
         partial: Whether a model that raises gives the graph up to there, with a note, and
             the attribute `error` on the operation that raised.
+        kernels: Whether the kernels inside each operation are recorded as nodes, for
+            `level="aten"`; it takes about twice the time.
     Returns:
         The graph of the run.
     Raises:
@@ -74,7 +77,7 @@ def trace(
         # A model that offers inputs of its own may draw them at random.
         with Preserved(()) if input_to_model is None else nullcontext():
             args, keywords = bind_inputs(_unwrapped(model), input_to_model, kwargs)
-        run = _Run(_unwrapped(model), args, keywords, training=training)
+        run = _Run(_unwrapped(model), args, keywords, training=training, kernels=kernels)
         return run.trace(grad=grad, fake=fake, partial=partial)
 
 
@@ -86,6 +89,7 @@ class _Run:
         args: Its positional arguments.
         kwargs: Its keyword arguments.
         training: The mode of its modules; None for that in which each stands.
+        kernels: Whether kernels are recorded as nodes.
     """
 
     def __init__(
@@ -95,12 +99,15 @@ class _Run:
         kwargs: dict[str, Any],
         *,
         training: bool | None,
+        kernels: bool = False,
     ) -> None:
         self._model = model
         self._args = args
         self._kwargs = kwargs
         self._owner = owner_of(model)
-        self._recorder = recorder = Recorder(_name_of(model), boundary=watched_call)
+        self._recorder = recorder = Recorder(
+            _name_of(model), boundary=watched_call, bodies=kernels
+        )
         if isinstance(model, torch.nn.Module):
             recorder.registry.add_root(model)
         elif self._owner is not None:

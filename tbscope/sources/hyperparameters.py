@@ -47,16 +47,18 @@ def hyperparameters(module: torch.nn.Module) -> dict[str, Any]:
     text = module.extra_repr()
     if not isinstance(text, str):
         raise TypeError(f"extra_repr() gave {type(text).__name__} instead of a str")
-    known = _PARSED.setdefault(type(module), {})
+    if not text.strip():
+        return {}
+    known = _PARSED.get(type(module))
+    if known is None:
+        known = _PARSED[type(module)] = {}
     if text not in known:
         known[text] = _parse(module, text)
-    return dict(known[text])
+    return known[text].copy()
 
 
 def _parse(module: torch.nn.Module, text: str) -> dict[str, Any]:
     """Read the text of an `extra_repr`; give it whole where it is not of the usual form."""
-    if not text.strip():
-        return {}
     positional: list[Any] = []
     named: dict[str, Any] = {}
     for piece in _pieces(text):

@@ -139,31 +139,35 @@ class KeptModules:
         plan = self._plans.get(types)
         if plan is None:
             plan = self._plans[types] = _Plan(types)
-        containers = plan.containers(values)
-        filled = []
+        empty, filled = [], []
         parameters: Any = before.get("_parameters")
         buffers: Any = before.get("_buffers")
-        for container in containers:
+        children: Any = before.get("_modules")
+        for container in plan.containers(values):
             if not container:
+                empty.append(container)
                 continue
             if container is parameters or container is buffers:
                 self.tensors += [held for held in container.values() if held is not None]
-            elif container is not before.get("_modules"):
-                package = _package_of(type(module))
-                self.contents.add(container, objects_deep=_OBJECTS_DEEP, package=package)
+            elif container is not children:
+                self._add_contents(module, container)
                 continue
             filled.append((container, container.copy()))
-        empty = [container for container in containers if not container]
-        if plan.others:
-            package = _package_of(type(module))
-            for at in plan.others:
-                self.contents.add(values[at], objects_deep=_OBJECTS_DEEP, package=package)
+        for at in plan.others:
+            other = values[at]
+            # Most are tuples of numbers, such as the size of a kernel: nothing to change.
+            if type(other) is not tuple or any(map(_kind_of, map(type, other))):
+                self._add_contents(module, other)
         self._modules.append((module, type(module), attributes, before, empty, filled))
         if "training" in before:
             if self._training is not None:
                 attributes["training"] = self._training
         elif isinstance(module, torch.jit.ScriptModule):
             self._add_scripted(module)
+
+    def _add_contents(self, module: torch.nn.Module, held: Any) -> None:
+        package = _package_of(type(module))
+        self.contents.add(held, objects_deep=_OBJECTS_DEEP, package=package)
 
     def _add_scripted(self, module: torch.nn.Module) -> None:
         """Keep a scripted module, which holds its tensors and its mode outside of Python."""

@@ -14,6 +14,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tbscope.sources.bodies import KernelRun
 from tbscope.sources.literals import collect_tensors
 from tbscope.sources.operation_arguments import add_signature
 from tbscope.sources.operations import body_name, kernel_facts, operation_name
@@ -66,6 +67,8 @@ class OperationMode(TorchFunctionMode):
             return func(*args, **kwargs)
         kernels: list[str] = []
         recorder.kernels = kernels
+        if recorder.runs is not None:
+            recorder.runs = []
         self.inside = True
         try:
             result = func(*args, **kwargs)
@@ -129,7 +132,12 @@ class KernelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             args, kwargs = self._show_bodies(args, kwargs)
         if kernels is not None:
             kernels.append(facts.name)
-            return func(*args, **kwargs)
+            runs = recorder.runs
+            if runs is None:
+                return func(*args, **kwargs)
+            result = func(*args, **kwargs)
+            runs.append(KernelRun(facts, args, kwargs, result))
+            return result
         # No torch function is around it: the kernel is itself the operation.
         recorder.kernels = []
         try:

@@ -13,6 +13,7 @@ import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from tbscope.graph import Argument, Call, Constant, Graph, Node, Note, Output, Value
+from tbscope.sources.bodies import KernelRun, KernelRuns
 from tbscope.sources.discovery import Discovery
 from tbscope.sources.literals import Literals, collect_tensors
 from tbscope.sources.node_names import NodeNames
@@ -39,6 +40,7 @@ class Recorder:
         boundary: The function that wraps each module call (see `Locator`).
         open_ended: Whether the run is a region of code rather than one call, so that a
             tensor nobody knows is an input where no module runs.
+        bodies: Whether the kernels of each operation are recorded as nodes.
 
     Attributes:
         graph: What has been recorded so far.
@@ -46,6 +48,7 @@ class Recorder:
         registry: The places of the modules and their tensors.
         paused: Whether it looks away.
         kernels: The kernels of the operation that runs; None between operations.
+        runs: What they were given and gave; None where that is not asked for.
         written: The tensors that they wrote into.
         value_of: Gives the value that a tensor holds now, made known if nobody knew it.
         add_input: Makes a tensor an input of the graph under a path.
@@ -55,7 +58,12 @@ class Recorder:
     """
 
     def __init__(
-        self, name: str, *, boundary: Callable[..., Any], open_ended: bool = False
+        self,
+        name: str,
+        *,
+        boundary: Callable[..., Any],
+        open_ended: bool = False,
+        bodies: bool = False,
     ) -> None:
         names = NodeNames()
         self.graph = Graph(name)
@@ -63,6 +71,7 @@ class Recorder:
         self.registry = self.scopes.registry
         self.paused = False
         self.kernels: list[str] | None = None
+        self.runs: list[KernelRun] | None = [] if bodies else None
         self.written: list[torch.Tensor] = []
         self.failed: tuple[BaseException, Frame] | None = None
         self.modules_called: list[torch.nn.Module] = []
@@ -95,6 +104,7 @@ class Recorder:
         """Let go of everything but the graph, once the run is over; give the graph."""
         # At once, not when the garbage collector comes by: this refers to itself.
         self._values.forget()
+        self.runs = None
         self.modules_called.clear()
         self.registry.forget()
         return self.graph
@@ -208,6 +218,7 @@ class Recorder:
     def body(self, name: str) -> Iterator[None]:
         """Record what a function runs that an operation was given, in a scope of its own."""
         kernels, self.kernels = self.kernels, None
+        runs = self.runs
         written, self.written = self.written, []
         self.scopes.open_block(name)
         failed = True
@@ -217,6 +228,7 @@ class Recorder:
         finally:
             self.scopes.close_block(name, failed=failed)
             self.kernels = kernels
+            self.runs = runs
             self.written = written
 
     def enter_body(self, operands: list[torch.Tensor], given: Any) -> None:
@@ -310,14 +322,26 @@ class Recorder:
         )
         self._append(node)
         self._operations += 1
+        # Before the node has outputs: its kernels read what was there before.
+        inside = self._take_runs(node, read) if self.runs else None
         for tensor in results:
             held.give(node, tensor)
+        candidates = read
         if written:
             self._know_places(written)
             candidates = collect_tensors(kwargs.get("out"), list(read))
             held.give_written(node, written, results, candidates)
+        if inside is not None:
+            node.body = inside.body(held.tensors_of(node, results, [*candidates, *written]))
         if held.written:
             held.forget_fresh(results, read)
+
+    def _take_runs(self, node: Node, read: list[torch.Tensor]) -> KernelRuns | None:
+        """Give the kernels that ran in an operation; None where it was a single one."""
+        runs, self.runs = self.runs, []
+        if not runs or len(runs) != len(node.kernels) or len(runs) == 1:
+            return None
+        return KernelRuns(node, runs, outer=self._values.get, read=read)
 
     def _read_bodies(self, read: list[torch.Tensor], values: list[Value]) -> None:
         """Have an operation read what its functions gave and none of them took up again."""

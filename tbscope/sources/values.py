@@ -117,6 +117,21 @@ class Values:
             self._writes.add(node, self._order_of(node), value, tensor)
             self.written = self._writes.any
 
+    def tensors_of(
+        self, node: Node, results: list[torch.Tensor], written: list[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """Give the tensor that holds each output of a node, where one of these does.
+
+        Args:
+            node: The node.
+            results: The tensors that are its first outputs.
+            written: Those among which the ones are that it wrote into.
+        """
+        found = list(results)
+        for value in node.outputs[len(results) :]:
+            found += [tensor for tensor in written if self.get(tensor) is value][:1]
+        return found
+
     def _target(self, tensor: torch.Tensor, candidates: list[torch.Tensor]) -> torch.Tensor | None:
         """Give the tensor known to the user that a write to this one changes."""
         if self.get(tensor) is not None:
