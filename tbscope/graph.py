@@ -179,6 +179,8 @@ class Parameter(NamedTuple):
         device: Where it is (`cpu`, `cuda:0`).
         size_bytes: Elements times element size, in bytes.
         requires_grad: Whether a gradient is kept for it.
+        number: Which of all parameters and buffers in the run it is; tied ones have one
+            number. Negative where that is not known.
     """
 
     name: str
@@ -188,6 +190,7 @@ class Parameter(NamedTuple):
     size_bytes: int
     requires_grad: bool
     device: str = "cpu"
+    number: int = -1
 
 
 @dataclass(slots=True, eq=False)

@@ -216,7 +216,11 @@ RULES = (
     Rule("kinds", "Every node is of a known kind, and only operations read values.", _kinds),
     Rule("inputs", "The inputs are the nodes of that kind, at the top level.", _inputs),
     Rule("types", "Every value has a shape, a dtype and a device.", _types),
-    Rule("calls", "Every scope is one call of a module, a container, an operation, or by hand.", _calls),
+    Rule(
+        "calls",
+        "Every scope is one call of a module, a container, an operation, or by hand.",
+        _calls,
+    ),
     Rule("paths", "No two scopes have the same path.", _paths),
 )
 """The invariants of a graph, in the order in which they are checked."""

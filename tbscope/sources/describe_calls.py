@@ -12,6 +12,7 @@ from tbscope.graph import Note, Parameter, Source
 from tbscope.sources.hyperparameters import class_source, hyperparameters
 from tbscope.sources.locate import short_path
 from tbscope.sources.recorder import Recorder
+from tbscope.sources.registry import Registry, TensorPlace
 from tbscope.sources.torch_internals import UNINITIALIZED
 from tbscope.sources.values import shape_of
 
@@ -28,7 +29,7 @@ def describe_calls(recorder: Recorder) -> None:
             known = facts[id(module)] = (
                 *words.of_class(type(module)),
                 _hyperparameters(module, recorder),
-                _parameters(module, words),
+                _parameters(module, words, recorder.registry),
             )
         call.class_name, call.defined, call.hyperparameters, call.parameters = known
 
@@ -76,19 +77,21 @@ def _hyperparameters(module: torch.nn.Module, recorder: Recorder) -> dict[str, A
         return {}
 
 
-def _parameters(module: torch.nn.Module, words: _Words) -> tuple[Parameter, ...]:
+def _parameters(
+    module: torch.nn.Module, words: _Words, registry: Registry
+) -> tuple[Parameter, ...]:
     """Give what a module owns itself: its parameters, then its buffers."""
     described: list[Parameter] = []
     parameters, buffers = module._parameters, module._buffers
     if parameters:
         described += [
-            _parameter(name, tensor, "parameter", words)
+            _parameter(name, tensor, "parameter", words, registry.tensor(tensor))
             for name, tensor in parameters.items()
             if tensor is not None
         ]
     if buffers:
         described += [
-            _parameter(name, tensor, "buffer", words)
+            _parameter(name, tensor, "buffer", words, registry.tensor(tensor))
             for name, tensor in buffers.items()
             if tensor is not None
         ]
@@ -96,7 +99,11 @@ def _parameters(module: torch.nn.Module, words: _Words) -> tuple[Parameter, ...]
 
 
 def _parameter(
-    name: str, tensor: torch.Tensor, kind: Literal["parameter", "buffer"], words: _Words
+    name: str,
+    tensor: torch.Tensor,
+    kind: Literal["parameter", "buffer"],
+    words: _Words,
+    place: TensorPlace | None,
 ) -> Parameter:
     known = not isinstance(tensor, UNINITIALIZED)
     return Parameter(
@@ -107,4 +114,5 @@ def _parameter(
         tensor.numel() * tensor.element_size() if known else 0,
         tensor.requires_grad,
         words.of_device(tensor.device),
+        -1 if place is None else place.number,
     )

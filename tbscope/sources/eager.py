@@ -66,7 +66,7 @@ def trace(
         partial: Whether a model that raises gives the graph up to there, with a note, and
             the attribute `error` on the operation that raised.
         kernels: Whether the kernels inside each operation are recorded as nodes, for
-            `level="aten"`; it takes about twice the time.
+            `level="aten"`; it takes up to half as long again.
     Returns:
         The graph of the run.
     Raises:
@@ -105,9 +105,7 @@ class _Run:
         self._args = args
         self._kwargs = kwargs
         self._owner = owner_of(model)
-        self._recorder = recorder = Recorder(
-            _name_of(model), boundary=watched_call, bodies=kernels
-        )
+        self._recorder = recorder = Recorder(_name_of(model), boundary=watched_call, bodies=kernels)
         if isinstance(model, torch.nn.Module):
             recorder.registry.add_root(model)
         elif self._owner is not None:

@@ -76,9 +76,9 @@ class ModulePlace:
 
 
 class TensorPlace:
-    """A parameter or buffer at its place: whose it is and under which attribute."""
+    """A parameter or buffer at its place: whose it is, under which attribute, and its number."""
 
-    __slots__ = ("attribute", "kind", "owner", "tensor")
+    __slots__ = ("attribute", "kind", "number", "owner", "tensor")
 
     def __init__(
         self,
@@ -87,11 +87,13 @@ class TensorPlace:
         owner: ModulePlace,
         attribute: str,
         kind: Literal["parameter", "buffer"],
+        number: int,
     ) -> None:
         self.tensor = tensor
         self.owner = owner
         self.attribute = attribute
         self.kind = kind
+        self.number = number
 
     @property
     def qualified_name(self) -> str:
@@ -171,12 +173,12 @@ class Registry:
         for name, parameter in module._parameters.items():
             if parameter is not None and id(parameter) not in tensors:
                 tensors[id(parameter)] = TensorPlace(
-                    parameter, owner=place, attribute=name, kind="parameter"
+                    parameter, owner=place, attribute=name, kind="parameter", number=len(tensors)
                 )
         for name, buffer in module._buffers.items():
             if buffer is not None and id(buffer) not in tensors:
                 tensors[id(buffer)] = TensorPlace(
-                    buffer, owner=place, attribute=name, kind="buffer"
+                    buffer, owner=place, attribute=name, kind="buffer", number=len(tensors)
                 )
 
     def module(self, module: torch.nn.Module) -> ModulePlace | None:

@@ -1,0 +1,103 @@
+"""Cards: what a user wants to know of a module that is drawn as a box.
+
+TensorBoard shows no attributes for a box. So each box of a module holds one more node,
+named like the module's class, without edges. Its op type is `NoOp`, which the page puts
+aside (tensorboard/plugins/graph/tf_graph_common/render.ts, `extractPredefinedSource`): it
+stands in the upper right corner of the opened box, out of the flow, and the card of the
+whole model under "Auxiliary Nodes".
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from tbscope.graph import Argument, Call, Graph, Nest, Value
+from tbscope.graphdef.attributes import nest_to_text
+from tbscope.scopes import Scope
+from tbscope.text import type_to_text
+from tbscope.totals import Totals, parameter_totals
+
+__all__ = ["Card", "module_cards"]
+
+
+class Card(NamedTuple):
+    """What is told of one call of a module.
+
+    Attributes:
+        scope: Its scope.
+        label: The name of the module's class.
+        facts: What the page shows, by name.
+    """
+
+    scope: Scope
+    label: str
+    facts: dict[str, Nest]
+
+
+def module_cards(graph: Graph) -> Iterator[Card]:
+    """Give a card for each module call that is drawn as a box.
+
+    Args:
+        graph: The graph as it is drawn, with leaf modules as nodes.
+    Returns:
+        Cards in the order of the calls. A module whose call holds no node has no box.
+    """
+    boxes = _scopes_with_nodes(graph)
+    drawn = {node.scope for node in graph.nodes if node.kind == "module"}
+    totals = parameter_totals(graph)
+    times: dict[str, int] = {}
+    for call in graph.calls:
+        name = call.qualified_name or call.scope.path
+        times[name] = times.get(name, 0) + 1
+        if call.scope in boxes and call.scope not in drawn:
+            yield Card(call.scope, call.scope.part.label, _facts(call, totals, times[name]))
+
+
+def _scopes_with_nodes(graph: Graph) -> set[Scope]:
+    found: set[Scope] = set()
+    for node in graph.nodes:
+        scope = node.scope
+        while scope is not None and scope not in found:
+            found.add(scope)
+            scope = scope.parent
+    return found
+
+
+def _facts(call: Call, totals: dict[Scope, Totals], number: int) -> dict[str, Nest]:
+    facts: dict[str, Nest] = {"class": call.class_name}
+    if call.qualified_name:
+        facts["module"] = call.qualified_name
+    if number > 1:
+        facts["call"] = number
+    facts["training"] = call.training
+    total = totals.get(call.scope)
+    if total is not None:
+        facts["parameter_count"] = total.parameters
+        facts["trainable_parameter_count"] = total.trainable
+        facts["bytes"] = total.size_bytes
+    if call.defined is not None:
+        facts["defined"] = str(call.defined)
+    given = [_argument_text(argument) for argument in call.arguments]
+    if given:
+        facts["arguments"] = ", ".join(given)
+    facts["results"] = _type_text(call.results)
+    for name, value in call.hyperparameters.items():
+        facts[name if name not in facts else f"{name}_"] = value
+    return facts
+
+
+def _argument_text(argument: Argument) -> str:
+    text = _type_text(argument.nest)
+    return f"{argument.name}: {text}" if argument.name else text
+
+
+def _type_text(nest: Any) -> str:
+    """Give a nest with the types of its tensors: `(Float(1, 2), None)`."""
+    if isinstance(nest, Value):
+        return type_to_text(nest)
+    if isinstance(nest, dict):
+        return "{" + ", ".join(f"{key}: {_type_text(one)}" for key, one in nest.items()) + "}"
+    if isinstance(nest, tuple):
+        return f"({', '.join(map(_type_text, nest))}{',' if len(nest) == 1 else ''})"
+    if isinstance(nest, list):
+        return f"[{', '.join(map(_type_text, nest))}]"
+    return nest_to_text(nest)

@@ -1,0 +1,260 @@
+"""Takes operations out of a graph and joins what read them to what they read.
+
+What is left out is told: by the attribute `then` of what gives it, or `via` of what reads it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import replace
+from typing import NamedTuple
+
+from tbscope.graph import Argument, Graph, Nest, Node, Output, Value
+
+__all__ = ["Bypass", "step_text", "values_in"]
+
+_MOST_STEP = 60
+_MOST_STEPS = 4
+_MOST_TEXT = 300
+
+
+class _Way(NamedTuple):
+    """What lies between two operations: the value where it begins, and the steps from there.
+
+    Attributes:
+        value: Where it begins.
+        head: The first steps.
+        last: The last step; empty where the head has them all.
+        hidden: How many steps between them are not told.
+    """
+
+    value: Value
+    head: str
+    last: str = ""
+    hidden: int = 0
+
+    @property
+    def text(self) -> str:
+        if not self.last:
+            return self.head
+        between = f" > ({self.hidden} more)" if self.hidden else ""
+        return f"{self.head}{between} > {self.last}"
+
+    def step(self, text: str, steps: int) -> "_Way":
+        """Give the way that goes one step further than this one, which has `steps`."""
+        if steps < _MOST_STEPS:
+            return _Way(self.value, f"{self.head} > {text}" if self.head else text)
+        return _Way(self.value, self.head, text, steps - _MOST_STEPS)
+
+
+class Bypass:
+    """What of a graph is left out.
+
+    Args:
+        graph: The graph.
+        plumbing: The operations that are asked to be folded or skipped, with one input.
+        removed: Those that go besides.
+    """
+
+    def __init__(self, graph: Graph, plumbing: Set[Node], removed: Set[Node]) -> None:
+        self._ways: dict[Value, _Way] = {}
+        self._lengths: dict[Value, int] = {}
+        self._dropped: set[Node] = set(plumbing)
+        self._dropped |= removed
+        self._reads = _count_reads(graph, {node.inputs[0] for node in plumbing})
+        self._thens: dict[Node, tuple[_Way, int]] = {}
+
+    def fold(self, node: Node, value: Value) -> bool:
+        """Make an operation part of the one that gives what it reads, if it alone reads that.
+
+        Args:
+            node: The operation.
+            value: What it reads.
+        Returns:
+            Whether it has become part: then the other one gives what this one gave.
+        """
+        giver = value.producer
+        if (
+            self._reads.get(value) != 1
+            or not _may_take(giver)
+            or giver.scope is not node.scope
+            or len(giver.outputs) != 1
+            or giver in self._dropped
+            or value in self._ways
+        ):
+            return False
+        way, steps = self._thens.get(giver) or (_Way(value, ""), 0)
+        self._thens[giver] = way.step(step_text(node), steps), steps + 1
+        given = node.outputs.pop()
+        given.producer = giver
+        giver.outputs[0] = given
+        return True
+
+    def skip(self, value: Value, source: Value, text: str) -> None:
+        """Have what reads a value read another one, and tell what lies between."""
+        steps = self._lengths.get(source, 0)
+        way = self._ways.get(source) or _Way(source, "")
+        self._ways[value] = way.step(text, steps)
+        self._lengths[value] = steps + 1
+
+    def apply(self, graph: Graph, sources: Set[Node] = frozenset()) -> None:
+        """Change the graph.
+
+        Args:
+            graph: That with which this was made.
+            sources: Parameters and the like that only what goes has read.
+        """
+        dropped, ways = self._dropped, self._ways
+        for giver, (way, _) in self._thens.items():
+            giver.attributes["then"] = _cut(way.text)
+        kept = [node for node in graph.nodes if node not in dropped]
+        if ways:
+            signatures = graph.signatures
+            for node in kept:
+                if not ways.keys().isdisjoint(node.inputs):
+                    self._join(node, signatures)
+            graph.outputs = [
+                self._join_output(output) if output.value in ways else output
+                for output in graph.outputs
+            ]
+            for call in graph.calls:
+                call.arguments = self._joined_arguments(call.arguments)
+                if type(call.results) not in _PLAIN:
+                    call.results = self._joined(call.results)
+        graph.nodes = [node for node in kept if node not in sources] if sources else kept
+        for node in dropped:
+            # A node and its values refer to each other: garbage that only the collector finds.
+            node.outputs.clear()
+
+    def _join(self, node: Node, signatures: Mapping[str, tuple[str | None, ...]]) -> None:
+        """Have a node read what stands before what is left out, and tell that."""
+        ways = self._ways
+        told = self._told(node, signatures.get(node.op, ()))
+        node.attributes["via"] = _cut(told)
+        node.inputs = [ways[value].value if value in ways else value for value in node.inputs]
+        node.arguments = self._joined_arguments(node.arguments)
+
+    def _told(self, node: Node, names: tuple[str | None, ...]) -> str:
+        ways = self._ways
+        if len(node.inputs) == 1:
+            return ways[node.inputs[0]].text
+        texts = []
+        for place, (name, nest) in enumerate(node.arguments):
+            if type(nest) in _PLAIN:
+                continue
+            known = names[place] if place < len(names) else None
+            for path, value in _paths(nest, name or known or f"arg{place}"):
+                if value in ways:
+                    texts.append(f"{path}: {ways[value].text}")
+        if not texts:
+            texts = [ways[value].text for value in dict.fromkeys(node.inputs) if value in ways]
+        return "; ".join(texts)
+
+    def _join_output(self, output: Output) -> Output:
+        way = self._ways[output.value]
+        return replace(
+            output, value=way.value, given=output.given or output.value, via=_cut(way.text)
+        )
+
+    def _joined_arguments(self, arguments: list[Argument]) -> list[Argument]:
+        joined = list(arguments)
+        ways = self._ways
+        for place, argument in enumerate(arguments):
+            nest = argument[1]
+            kind = type(nest)
+            if kind is Value:
+                if nest in ways:
+                    joined[place] = Argument(argument[0], ways[nest].value)
+            elif kind not in _PLAIN:
+                joined[place] = Argument(argument[0], self._joined(nest))
+        return joined
+
+    def _joined(self, nest: Nest) -> Nest:
+        """Give a nest with what stands before what is left out."""
+        kind = type(nest)
+        if kind is Value:
+            way = self._ways.get(nest)
+            return nest if way is None else way.value
+        if kind is list:
+            return [self._joined(entry) for entry in nest]
+        if kind is tuple:
+            return tuple([self._joined(entry) for entry in nest])
+        if kind is dict:
+            return {key: self._joined(entry) for key, entry in nest.items()}
+        return nest
+
+
+_PLAIN = frozenset({int, float, bool, str, type(None)})
+
+
+def values_in(nest: Nest) -> Iterator[Value]:
+    """Give the values of a nest from left to right."""
+    if type(nest) is Value:
+        yield nest
+    elif type(nest) not in _PLAIN:
+        for _, value in _paths(nest, ""):
+            yield value
+
+
+def _paths(nest: Nest, path: str) -> Iterator[tuple[str, Value]]:
+    """Give each value of a nest with its path: `tensors.0`."""
+    kind = type(nest)
+    if kind is Value:
+        yield path, nest
+    elif kind is list or kind is tuple:
+        for index, entry in enumerate(nest):
+            yield from _paths(entry, f"{path}.{index}")
+    elif kind is dict:
+        for key, entry in nest.items():
+            yield from _paths(entry, f"{path}.{key}")
+
+
+def _count_reads(graph: Graph, values: Set[Value]) -> dict[Value, int]:
+    """Count how often each of some values is read, also as a result or an argument of a call."""
+    if not values:
+        return {}
+    reads = dict.fromkeys(values, 0)
+    for node in graph.nodes:
+        for value in node.inputs:
+            if value in reads:
+                reads[value] += 1
+    for value in _ends(graph):
+        if value in reads:
+            reads[value] += 1
+    return reads
+
+
+def _ends(graph: Graph) -> Iterable[Value]:
+    for output in graph.outputs:
+        yield output.value
+    for call in graph.calls:
+        for _, nest in call.arguments:
+            if type(nest) is Value:
+                yield nest
+            elif type(nest) not in _PLAIN:
+                yield from values_in(nest)
+        yield from values_in(call.results)
+
+
+def step_text(node: Node) -> str:
+    """Give an operation and its constants on one line: `transpose(1, 2)`, `[:, 0]`."""
+    constants = []
+    for name, nest in node.arguments:
+        kind = type(nest)
+        if kind is not Value and (kind in _PLAIN or not any(True for _ in values_in(nest))):
+            constants.append(repr(nest) if name is None else f"{name}={nest!r}")
+    if len(constants) == 1 and constants[0][0] == "(":
+        # One tuple is as good as its entries: `view(2, -1)`, `[:, 0]`.
+        text = constants[0][1:-1].removesuffix(",")
+    else:
+        text = ", ".join(constants)
+    if len(text) > _MOST_STEP:
+        text = f"{text[:_MOST_STEP]}..."
+    return f"[{text}]" if node.op == "getitem" else f"{node.op}({text})"
+
+
+def _may_take(giver: Node) -> bool:
+    """Tell whether what an operation gives may be told as given by what follows it."""
+    return giver.kind == "op" or (giver.kind == "constant" and "operation" in giver.attributes)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 3]}..."

@@ -1,0 +1,140 @@
+"""Finds what was computed for nothing: operations that nothing which remains depends on."""
+
+from collections.abc import Set
+from typing import Literal, TypeAlias, get_args
+
+from tbscope.errors import ArgumentError
+from tbscope.graph import Argument, Constant, Graph, Nest, Node, Value
+
+__all__ = ["Dead", "check_dead", "mark_dead"]
+
+Dead: TypeAlias = Literal["keep", "drop"]
+"""Whether operations that nothing depends on are drawn."""
+
+_OPERATIONS = ("op", "module")
+_SOURCES = frozenset({"parameter", "buffer", "constant"})
+_UNUSED = Constant("<unused>")
+_HOLDERS = frozenset({Value, list, tuple, dict})
+
+
+def check_dead(dead: object) -> None:
+    """Check the option, before anything has been run for it.
+
+    Raises:
+        ArgumentError: It is neither "keep" nor "drop".
+    """
+    if dead not in get_args(Dead):
+        raise ArgumentError(
+            f"dead operations cannot be drawn as {dead!r}",
+            why="dead is 'keep' or 'drop'",
+            fix="dead='drop' to leave out what no output depends on",
+        )
+
+
+def mark_dead(graph: Graph, dead: Dead = "keep") -> None:
+    """Mark the operations that nothing depends on, or drop them.
+
+    Something depends on an operation if an output, a note or an error does, if it gives
+    nothing (it is run for what it does, as `save`), or if it writes into what was there
+    before the run: an input, a parameter or a buffer. A reader of what it gave, or one
+    that waits for it, hands this on.
+
+    Args:
+        graph: Changed in place. With `dead="keep"`, a dead operation gets the attribute
+            `unused`; with `dead="drop"` it goes, and with it the parameters, buffers
+            and constants that it alone has read. Inputs stay.
+        dead: What to do with it.
+    """
+    unused = _unused(graph)
+    if not unused:
+        return
+    if dead == "keep":
+        for node in graph.nodes:
+            if node in unused:
+                node.attributes["unused"] = True
+        return
+    _drop(graph, unused)
+
+
+def _unused(graph: Graph) -> set[Node]:
+    alive = {output.value.producer for output in graph.outputs}
+    for output in graph.outputs:
+        alive.update(output.control_inputs)
+    alive.update(note.node for note in graph.notes if note.node is not None)
+    alive |= _with_effects(graph)
+    unused: set[Node] = set()
+    # From the last one, all that read a node have been asked before it.
+    for node in reversed(graph.nodes):
+        if node in alive:
+            for value in node.inputs:
+                alive.add(value.producer)
+            if node.control_inputs:
+                alive.update(node.control_inputs)
+        elif node.kind in _OPERATIONS:
+            unused.add(node)
+    return unused
+
+
+def _with_effects(graph: Graph) -> set[Node]:
+    """Give the operations that are run for more than what they give."""
+    found: set[Node] = set()
+    # What may share its storage with something that was there before the run.
+    outer: set[Value] = set()
+    for node in graph.nodes:
+        if node.kind not in _OPERATIONS:
+            outer.update(node.outputs)
+            continue
+        if not node.outputs or "error" in node.attributes:
+            found.add(node)
+        if outer.isdisjoint(node.inputs):
+            continue
+        writes = _writes(node)
+        if writes:
+            found.add(node)
+        if writes or (len(node.inputs) == 1 and node.outputs):
+            # It may give a view of what it reads, or what it wrote into.
+            outer.update(node.outputs)
+    return found
+
+
+def _writes(node: Node) -> bool:
+    """Tell whether an operation writes into what it reads: torch ends such kernels in `_`.
+
+    The normalisations do not, and yet count up the statistics that they are given.
+    """
+    return any(
+        kernel[-1] == "_" or ("batch_norm" in kernel and len(node.outputs) > 1)
+        for kernel in node.kernels
+    )
+
+
+def _drop(graph: Graph, unused: Set[Node]) -> None:
+    lost = {value.producer for node in unused for value in node.inputs}
+    kept = [node for node in graph.nodes if node not in unused]
+    for node in kept:
+        if node.inputs and lost:
+            for value in node.inputs:
+                lost.discard(value.producer)
+    for output in graph.outputs:
+        lost.discard(output.value.producer)
+    gone = {node for node in lost if node.kind in _SOURCES} | unused
+    graph.nodes = [node for node in kept if node not in gone]
+    for call in graph.calls:
+        call.arguments = [Argument(name, _without(nest, gone)) for name, nest in call.arguments]
+        call.results = _without(call.results, gone)
+    for node in gone:
+        # A node and its values refer to each other: garbage that only the collector finds.
+        node.outputs.clear()
+
+
+def _without(nest: Nest, gone: Set[Node]) -> Nest:
+    """Give a nest with a word instead of what is no longer there."""
+    kind = type(nest)
+    if kind not in _HOLDERS:
+        return nest
+    if kind is Value:
+        return _UNUSED if nest.producer in gone else nest
+    if kind is dict:
+        return {key: _without(entry, gone) for key, entry in nest.items()}
+    entries = [_without(entry, gone) for entry in nest]
+    return tuple(entries) if kind is tuple else entries

@@ -1,0 +1,45 @@
+"""Levels of detail: modules, operations as the user wrote them, or the kernels inside of them."""
+
+from typing import Literal, TypeAlias, get_args
+
+from tbscope.errors import ArgumentError
+from tbscope.graph import Graph
+from tbscope.passes.kernels import expand_kernels
+from tbscope.passes.modules import collapse_modules
+
+__all__ = ["Level", "check_level", "set_level"]
+
+Level: TypeAlias = Literal["module", "op", "aten"]
+"""How far a graph goes into detail."""
+
+
+def check_level(level: object) -> None:
+    """Check the option, before anything has been run for it.
+
+    Raises:
+        ArgumentError: It is no level.
+    """
+    if level not in get_args(Level):
+        raise ArgumentError(
+            f"a graph cannot be drawn at the level {level!r}",
+            why="level is 'module', 'op' or 'aten'",
+            fix="level='module' for modules alone, level='aten' for the kernels of operations",
+        )
+
+
+def set_level(graph: Graph, level: Level = "op") -> None:
+    """Bring a graph to a level of detail.
+
+    Args:
+        graph: Changed in place.
+        level: "module" makes one node of each module that calls no other one; "op" leaves
+            all as it is; "aten" makes a scope of each operation in which several kernels
+            ran.
+    Raises:
+        ArgumentError: The level is none, or the kernels were not recorded.
+    """
+    check_level(level)
+    if level == "module":
+        collapse_modules(graph)
+    elif level == "aten":
+        expand_kernels(graph)

@@ -1,0 +1,208 @@
+"""Draws each module that calls no other one as one node, whatever runs inside it."""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from tbscope.graph import Argument, Call, Graph, Node, Parameter, Value
+from tbscope.passes.bypass import values_in
+from tbscope.passes.leaves import describe_leaf, owned_facts
+from tbscope.scopes import Scope
+
+__all__ = ["collapse_modules"]
+
+_OPERATIONS = ("op", "module")
+_KEPT = ("error", "read_by_python")
+_MOST_OPERATIONS = 200
+
+
+def collapse_modules(graph: Graph) -> None:
+    """Make one node of each module call in which no other module runs an operation.
+
+    The node reads what was read from outside, its parameters too, and gives what is read
+    outside: first what the call gave, then anything else. The operations that ran inside
+    are its attribute `operations` (`linear x2, relu`). Where several modules take turns (a
+    leaf that has called another model's), and where one leaf would be the whole graph, all
+    stays as it is.
+
+    Args:
+        graph: Changed in place.
+    """
+    calls = {call.scope: call for call in graph.calls}
+    inside = _leaf_calls(graph, calls)
+    _leave_interleaved(graph, inside)
+    groups: dict[Call, list[Node]] = {}
+    for node, call in inside.items():
+        groups.setdefault(call, []).append(node)
+    if not groups:
+        return
+    outer = _read_outside(graph, inside)
+    owned: dict[tuple[Parameter, ...], dict[str, Any]] = {}
+    made: dict[Node, Node] = {}
+    for call, nodes in groups.items():
+        facts = owned.get(call.parameters)
+        if facts is None:
+            facts = owned[call.parameters] = owned_facts(call.parameters)
+        whole = _join(call, nodes, outer.get(call, {}), facts)
+        made.update(dict.fromkeys(nodes, whole))
+    _replace(graph, made)
+
+
+def _leaf_calls(graph: Graph, calls: dict[Scope, Call]) -> dict[Node, Call]:
+    """Give for each operation that ran in a leaf the call of that leaf."""
+    around: dict[Scope | None, Scope | None] = {None: None}
+    holds_others: set[Scope] = set()
+    found: dict[Node, Call] = {}
+    shown = 0
+    for node in graph.nodes:
+        if node.kind not in _OPERATIONS:
+            continue
+        shown += 1
+        scope = _called(node.scope, calls, around)
+        if scope is None:
+            continue
+        found[node] = calls[scope]
+        above = scope.parent
+        while above is not None and above not in holds_others:
+            holds_others.add(above)
+            above = above.parent
+    found = {node: call for node, call in found.items() if call.scope not in holds_others}
+    whole = len(found) == shown and len(set(map(id, found.values()))) == 1
+    return {} if whole else found
+
+
+def _called(
+    scope: Scope | None, calls: dict[Scope, Call], known: dict[Scope | None, Scope | None]
+) -> Scope | None:
+    """Give the innermost scope of a call that is this one or around it."""
+    pending: list[Scope] = []
+    while scope not in known:
+        assert scope is not None
+        if scope in calls:
+            known[scope] = scope
+            break
+        pending.append(scope)
+        scope = scope.parent
+    found = known[scope]
+    for below in pending:
+        known[below] = found
+    return found
+
+
+def _leave_interleaved(graph: Graph, inside: dict[Node, Call]) -> None:
+    """Leave out the calls that something outside has read before they had ended."""
+    last: dict[Call, int] = {}
+    for place, node in enumerate(graph.nodes):
+        if node in inside:
+            last[inside[node]] = place
+    broken: set[Call] = set()
+    for place, node in enumerate(graph.nodes):
+        here = inside.get(node)
+        for source in (*(value.producer for value in node.inputs), *node.control_inputs):
+            call = inside.get(source)
+            if call is not None and call is not here and last[call] > place:
+                broken.add(call)
+    if broken:
+        for node in [node for node, call in inside.items() if call in broken]:
+            del inside[node]
+
+
+def _read_outside(graph: Graph, inside: dict[Node, Call]) -> dict[Call, dict[Value, None]]:
+    """Give for each leaf call the values that are read outside of it, its results first."""
+    found: dict[Call, dict[Value, None]] = {}
+    for call in graph.calls:
+        for value in values_in(call.results):
+            source = inside.get(value.producer)
+            if source is call:
+                found.setdefault(source, {})[value] = None
+    for node in graph.nodes:
+        here = inside.get(node)
+        for value in node.inputs:
+            source = inside.get(value.producer)
+            if source is not None and source is not here:
+                found.setdefault(source, {})[value] = None
+    ends = [output.value for output in graph.outputs]
+    for call in graph.calls:
+        ends += values_in([nest for _, nest in call.arguments])
+        ends += values_in(call.results)
+    for value in ends:
+        source = inside.get(value.producer)
+        if source is not None:
+            found.setdefault(source, {})[value] = None
+    return found
+
+
+def _join(call: Call, nodes: list[Node], given: dict[Value, None], owned: dict[str, Any]) -> Node:
+    first = nodes[0]
+    if len(nodes) == 1 and first.kind == "module":
+        return first
+    own = set(nodes)
+    whole = Node(first.name, call.scope.part.label, "op", call.scope, source=first.source)
+    whole.inputs = list(
+        dict.fromkeys(value for node in nodes for value in node.inputs if value.producer not in own)
+    )
+    named = {value for _, nest in call.arguments for value in values_in(nest)}
+    whole.arguments = [
+        *(argument for argument in call.arguments),
+        *(Argument(_own_name(value), value) for value in whole.inputs if value not in named),
+    ]
+    whole.control_inputs = list(
+        dict.fromkeys(other for node in nodes for other in node.control_inputs if other not in own)
+    )
+    whole.kernels = [kernel for node in nodes for kernel in node.kernels]
+    for value in given:
+        value.producer = whole
+        value.index = len(whole.outputs)
+        whole.outputs.append(value)
+    counts = Counter(node.op for node in nodes)
+    text = ", ".join(f"{op} x{count}" if count > 1 else op for op, count in counts.items())
+    if text != whole.op:
+        whole.attributes["operations"] = text[:_MOST_OPERATIONS]
+    for node in nodes:
+        for name in _KEPT:
+            if name in node.attributes:
+                whole.attributes[name] = node.attributes[name]
+    describe_leaf(whole, call, owned)
+    return whole
+
+
+def _own_name(value: Value) -> str | None:
+    """Give `weight` for a parameter or buffer, None for what has no name of its own."""
+    node = value.producer
+    return node.name.rpartition(".")[2] if node.kind in ("parameter", "buffer") else None
+
+
+def _replace(graph: Graph, made: dict[Node, Node]) -> None:
+    """Have the nodes that stand for modules stand where the last of their operations stood."""
+    last = {whole: node for node, whole in made.items()}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        whole = made.get(node)
+        if whole is not None and last[whole] is not node:
+            continue
+        stands = whole or node
+        nodes.append(stands)
+        if stands.control_inputs:
+            others = dict.fromkeys(made.get(other, other) for other in stands.control_inputs)
+            others.pop(stands, None)
+            stands.control_inputs = list(others)
+    graph.nodes = nodes
+    graph.outputs = [
+        replace(
+            output,
+            control_inputs=tuple(
+                dict.fromkeys(made.get(other, other) for other in output.control_inputs)
+            ),
+        )
+        if output.control_inputs
+        else output
+        for output in graph.outputs
+    ]
+    graph.notes = [
+        replace(note, node=made.get(note.node, note.node)) if note.node else note
+        for note in graph.notes
+    ]
+    for node, whole in made.items():
+        if node is not whole:
+            # A node and its values refer to each other: garbage that only the collector finds.
+            node.outputs.clear()

@@ -1,0 +1,217 @@
+"""Leaves out plumbing: views, casts and copies, told by what gives and by what reads them.
+
+A `view` between two operations is no step that the author of a model would draw. One
+that alone reads what an operation of the same scope gave becomes part of that
+operation: its output is what the view gave, and its attribute `then` tells the view.
+Any other is left out of the edges, and what reads it tells it by its attribute `via`:
+
+    then: view(1, 8, -1, 16) > transpose(1, 2)
+    via:  query: transpose(1, 2); key: view(1, 8, -1) > to(torch.float16)
+
+Which operation is plumbing, its kernels say, not its name. What is made of nothing, and
+is the same in every run (`arange`, `zeros`), becomes a constant.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from tbscope.errors import ArgumentError
+from tbscope.graph import Graph, Node, Value
+from tbscope.passes.bypass import Bypass, step_text
+from tbscope.passes.hiding import Hidden, find_hidden
+from tbscope.passes.patterns import Patterns, check_found
+from tbscope.scopes import Scope
+
+__all__ = ["PLUMBING", "check_patterns", "hide_plumbing", "is_plumbing"]
+
+_VIEWS = (
+    *("view", "_unsafe_view", "reshape", "_reshape_alias", "view_as", "alias", "as_strided"),
+    *("t", "transpose", "permute", "movedim", "swapaxes", "swapdims", "numpy_T", "adjoint"),
+    *("squeeze", "unsqueeze", "flatten", "unflatten", "expand", "expand_as", "unfold"),
+    *("slice", "select", "narrow", "diagonal", "detach", "lift", "lift_fresh"),
+    *("view_as_real", "view_as_complex", "_conj", "_neg_view", "conj", "real", "imag"),
+    *("resolve_conj", "resolve_neg"),
+)
+_COPIES = ("clone", "contiguous", "_to_copy", "to")
+
+PLUMBING = frozenset(f"aten::{name}" for name in (*_VIEWS, *_COPIES))
+"""The kernels that describe one tensor anew, cast it or copy it, and compute nothing of it.
+
+Source: aten/src/ATen/native/native_functions.yaml.
+"""
+
+MAKERS = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("arange", "empty", "eye", "full", "linspace", "logspace", "ones", "range", "zeros"),
+        *("scalar_tensor", "tril_indices", "triu_indices", "empty_strided", "lift_fresh"),
+        *("hann_window", "hamming_window", "blackman_window", "kaiser_window", "lift"),
+        *("_to_copy", "detach", "alias"),
+    )
+)
+"""The kernels of what is made of nothing but numbers.
+
+Source: aten/src/ATen/native/native_functions.yaml, those without a `self`.
+"""
+
+_MAKES_ANEW = frozenset(f"aten::{name}" for name in _COPIES)
+# What these attributes tell, a reader of the drawing looks for at their node.
+_TOLD = frozenset({"error", "read_by_python"})
+
+
+def is_plumbing(node: Node) -> bool:
+    """Tell whether an operation only describes one tensor anew, casts it or copies it."""
+    kernels = node.kernels
+    if not kernels or not PLUMBING.issuperset(kernels):
+        return False
+    inputs = node.inputs
+    return (
+        len(node.outputs) == 1
+        and (len(inputs) == 1 or len(set(inputs)) == 1)
+        and not node.control_inputs
+    )
+
+
+def is_maker(node: Node) -> bool:
+    """Tell whether an operation makes of nothing what is the same in every run."""
+    return (
+        bool(node.kernels)
+        and MAKERS.issuperset(node.kernels)
+        and not node.inputs
+        and not node.control_inputs
+        and len(node.outputs) == 1
+        and _TOLD.isdisjoint(node.attributes)
+    )
+
+
+def check_patterns(keep: Sequence[str], hide: Sequence[str]) -> None:
+    """Check that patterns are texts, before anything has been run for them.
+
+    Raises:
+        ArgumentError: `keep` or `hide` is a text itself, or holds something else.
+    """
+    for option, patterns in (("keep", keep), ("hide", hide)):
+        if isinstance(patterns, str) or not all(isinstance(each, str) for each in patterns):
+            raise ArgumentError(
+                f"{option}={patterns!r} is no list of patterns",
+                why="each pattern is a text, and there may be several",
+                fix=f"{option}=['view', 'encoder.layer.0.*']",
+            )
+
+
+def hide_plumbing(graph: Graph, *, keep: Sequence[str] = (), hide: Sequence[str] = ()) -> None:
+    """Leave plumbing out of a graph, and what the user wants hidden.
+
+    An operation stays that waits for another one, whose value Python read, which a note
+    is about, which copies what is written into then, or without which nothing would be
+    left of a scope. What a call was given and gave is afterwards what stands before the
+    plumbing; an output keeps its own shape and dtype (`Output.given`).
+
+    Args:
+        graph: Changed in place.
+        keep: Patterns of what stays though it is plumbing.
+        hide: Patterns of what is left out though it is none: operations and modules
+            which read one tensor beside their parameters, and give one.
+
+    A pattern is matched, as by `fnmatch`, with the name of an operation (`view`, `relu*`),
+    with the qualified name of a module (`encoder.layer.0`, `*.attn`), or with its class
+    (`Dropout`); a module stands for all inside it.
+
+    Raises:
+        ArgumentError: A pattern matches nothing, or nothing that can be left out.
+    """
+    check_patterns(keep, hide)
+    hidden = find_hidden(graph, hide) if hide else Hidden()
+    plumbing = _candidates(graph, keep, hidden)
+    if not plumbing and not hidden:
+        return
+    bypass = Bypass(graph, plumbing, hidden.nodes)
+    for node in graph.nodes:
+        if node in plumbing:
+            value = node.inputs[0]
+            if not bypass.fold(node, value):
+                bypass.skip(node.outputs[0], value, step_text(node))
+        elif node in hidden.nodes:
+            left = hidden.left_out_at(node)
+            if left is not None:
+                bypass.skip(left.value, left.instead, left.text)
+    bypass.apply(graph, hidden.sources)
+
+
+def _candidates(graph: Graph, keep: Sequence[str], hidden: Hidden) -> set[Node]:
+    """Give the plumbing that can be left out."""
+    kept = {note.node for note in graph.notes if note.node is not None}
+    patterns = Patterns(keep) if keep else None
+    found: list[Node] = []
+    copies: list[Node] = []
+    makers: list[Node] = []
+    shown: set[Scope] = set()
+    for node in graph.nodes:
+        kind = node.kind
+        if kind != "op" and kind != "module":
+            continue
+        if patterns is not None and patterns.match(node):
+            kept.add(node)
+        if (
+            kind == "op"
+            and is_plumbing(node)
+            and node not in kept
+            and (not node.attributes or _TOLD.isdisjoint(node.attributes))
+        ):
+            if node not in hidden.nodes:
+                found.append(node)
+                if not _MAKES_ANEW.isdisjoint(node.kernels):
+                    copies.append(node)
+        elif node not in hidden.nodes:
+            if not node.inputs and kind == "op" and is_maker(node) and node not in kept:
+                makers.append(node)
+            else:
+                _show(node.scope, shown)
+    if patterns is not None:
+        check_found(graph, "keep", patterns)
+    written = _written_copies(graph, copies) if copies else set()
+    plumbing: set[Node] = set()
+    # The last one of a scope that has nothing else stays, since it gives what the scope gives.
+    for node in reversed(found):
+        scope = node.scope
+        if node in written or (scope is not None and scope not in shown):
+            _show(scope, shown)
+        else:
+            plumbing.add(node)
+    if makers:
+        _make_constants(graph, makers, shown)
+    return plumbing
+
+
+def _make_constants(graph: Graph, makers: list[Node], shown: set[Scope]) -> None:
+    """Make constants of what is made of nothing, where something else in its scope is drawn.
+
+    TensorBoard draws a constant beside what reads it; one that nothing reads stays.
+    """
+    read = {value for node in graph.nodes for value in node.inputs}
+    read.update(output.value for output in graph.outputs)
+    for node in makers:
+        if node.outputs[0] in read and (node.scope is None or node.scope in shown):
+            node.kind = "constant"
+            node.attributes["operation"] = node.op
+
+
+def _show(scope: Scope | None, shown: set[Scope]) -> None:
+    """Add a scope, and all above it."""
+    while scope is not None and scope not in shown:
+        shown.add(scope)
+        scope = scope.parent
+
+
+def _written_copies(graph: Graph, copies: Iterable[Node]) -> set[Node]:
+    """Give the copies that something is written into afterwards: of them, not of the first."""
+    values: set[Value] = {node.outputs[0] for node in copies}
+    return {
+        node.inputs[0].producer
+        for node in graph.nodes
+        if node.inputs and node.inputs[0] in values and writes(node)
+    }
+
+
+def writes(node: Node) -> bool:
+    """Tell whether an operation writes into what it reads: torch ends such kernels in `_`."""
+    return any(kernel[-1] == "_" for kernel in node.kernels)

@@ -1,0 +1,215 @@
+"""Rules on names: what makes the page fail, or show something else than was written."""
+
+import re
+from collections.abc import Iterator
+
+from tbscope.graphdef.hierarchy import is_embedded, parse_input
+from tbscope.graphdef.ops import RESERVED
+from tbscope.rules.reading import Fault, Reading, quote
+
+__all__ = [
+    "caret_name",
+    "colon_name",
+    "duplicate_name",
+    "empty_graph",
+    "empty_name",
+    "empty_part",
+    "leading_slash",
+    "non_ascii",
+    "odd_character",
+    "reserved_name",
+    "scope_constant",
+]
+
+# Not keys of every object: an input of that name is only one that names nothing.
+_HARMLESS_INPUTS = frozenset({"__root__", "length"})
+_ODD = re.compile(r"""[!"$%&'*;<=?@^`{|}\x00-\x20\x7f]""")
+
+
+def empty_graph(reading: Reading) -> Iterator[Fault]:
+    """Tell that there is nothing to draw.
+
+    Source: tensorboard/plugins/graph/tf_graph_loader: "The graph is empty".
+    """
+    if not reading.nodes and not reading.functions:
+        yield Fault(
+            "",
+            "the GraphDef has no nodes, and the page says that the graph is empty",
+            "add at least one node",
+        )
+
+
+def empty_name(reading: Reading) -> Iterator[Fault]:
+    """Find nodes without a name.
+
+    Source: tensorboard/plugins/graph/tf_graph_common/op.ts:554
+    """
+    for node in reading.nodes:
+        if not node.name:
+            yield Fault(
+                "",
+                f"a node of op {quote(node.op)} has no name, and the page fails",
+                "give it a name",
+            )
+
+
+def leading_slash(reading: Reading) -> Iterator[Fault]:
+    """Find names that begin with a slash.
+
+    Source: tf_graph_common/render.ts:350, :903, `buildSubhierarchy`
+    """
+    for node in reading.nodes:
+        if node.name.startswith("/"):
+            yield Fault(
+                node.name,
+                "the name begins with '/', and the page stays blank",
+                f"name it {quote(node.name.lstrip('/') or 'unnamed')}",
+            )
+
+
+def empty_part(reading: Reading) -> Iterator[Fault]:
+    """Find names with nothing after a slash.
+
+    Source: tf_graph_common/graph.ts:1408, `getHierarchicalPath`
+    """
+    for node in reading.nodes:
+        name = node.name.lstrip("/")
+        if name.endswith("/") or "//" in name:
+            parts = [part for part in name.split("/") if part]
+            yield Fault(
+                node.name,
+                "a part of the name is empty, and what it names is drawn without a label",
+                f"name it {quote('/'.join(parts) or 'unnamed')}",
+            )
+
+
+def colon_name(reading: Reading) -> Iterator[Fault]:
+    """Find names with a colon, which an input cannot name.
+
+    Source: tf_graph_common/graph.ts:928, `normalizeInputs`
+    """
+    for node in reading.nodes:
+        if ":" in node.name:
+            read_as = parse_input(f"{node.name}:0")[0]
+            read_as = read_as if parse_input(node.name)[0] == node.name else node.name.split(":")[0]
+            yield Fault(
+                node.name,
+                f"the name has a ':', and an input of it is read as one of {quote(read_as)}",
+                f"name it {quote(node.name.replace(':', '.'))}",
+            )
+
+
+def caret_name(reading: Reading) -> Iterator[Fault]:
+    """Find names that begin as a control input does.
+
+    Source: tf_graph_common/graph.ts:941, `normalizeInputs`
+    """
+    for node in reading.nodes:
+        if node.name.startswith("^"):
+            yield Fault(
+                node.name,
+                "the name begins with '^', and inputs of it are read as control inputs of another",
+                f"name it {quote(node.name.lstrip('^') or 'unnamed')}",
+            )
+
+
+def reserved_name(reading: Reading) -> Iterator[Fault]:
+    """Find first parts of names, and inputs, that every JavaScript object has as a key.
+
+    `length` is a key of lists only: the page draws it at no place at all.
+
+    Source: tf_graph_common/hierarchy.ts and graph.ts, whose tables are plain objects
+    """
+    told: set[str] = set()
+    for node in reading.nodes:
+        first = node.name.partition("/")[0]
+        if first in RESERVED and first not in told:
+            told.add(first)
+            yield Fault(
+                node.name,
+                f"the name begins with {first!r}, which means something else to JavaScript or "
+                "the page, and the page fails or draws it wrongly",
+                f"call it {first + '_'!r}",
+            )
+        for text in node.input:
+            name = parse_input(text)[0]
+            if name in RESERVED and name not in _HARMLESS_INPUTS and name not in reading.names:
+                yield Fault(
+                    node.name,
+                    f"the input {text!r} is a key of every JavaScript object, and the page fails",
+                    "leave the input out",
+                )
+
+
+def duplicate_name(reading: Reading) -> Iterator[Fault]:
+    """Find names that two nodes have on the page.
+
+    Source: tf_graph_common/graph.ts:1198-1215, `build`
+    """
+    strict = reading.hierarchy.strict
+    counts: dict[str, int] = {}
+    for node in reading.nodes:
+        name = strict.get(node.name, node.name)
+        counts[name] = counts.get(name, 0) + 1
+    for name, count in counts.items():
+        if count > 1:
+            yield Fault(
+                name,
+                f"{count} nodes have this name on the page, and it shows the last one "
+                "with the edges of all",
+                "give each node a name of its own",
+            )
+
+
+def scope_constant(reading: Reading) -> Iterator[Fault]:
+    """Find constants and summaries named like a box.
+
+    Source: tf_graph_common/graph.ts:1348, `mapStrictHierarchy`, which forgets the last name
+    """
+    for node in reading.nodes:
+        if node.name in reading.hierarchy.boxes and is_embedded(node.op):
+            yield Fault(
+                node.name,
+                f"a node of op {quote(node.op)} is named like the box around others, "
+                "and may take its place, so that the box cannot be opened",
+                f"name it {quote(node.name + '/value')}",
+            )
+
+
+def odd_character(reading: Reading) -> Iterator[Fault]:
+    """Find characters that are not escaped where shapes are coloured.
+
+    Source: tf_graph_common/util.ts:259; node.ts:740-747
+    """
+    for name in (*reading.hierarchy.boxes, *reading.names_in_order):
+        # What is wrong with a box is told once, not at everything in it.
+        odd = sorted(set(_ODD.findall(name.rpartition("/")[2])))
+        if odd:
+            yield Fault(
+                name,
+                f"the name has {', '.join(map(repr, odd))}, and colouring by device, cluster "
+                "or compatibility fails",
+                "use A-Z a-z 0-9 _ - . [ ] ( ) and ','",
+            )
+
+
+def non_ascii(reading: Reading) -> Iterator[Fault]:
+    """Find names, op types and devices that are not ASCII.
+
+    Source: tf_graph_common/parser.ts:147, :170, which cuts the text anywhere
+    """
+    for name in reading.hierarchy.boxes:
+        if not name.rpartition("/")[2].isascii():
+            yield Fault(name, *_not_ascii("name of the box", name))
+    for node in reading.nodes:
+        texts = {"name": node.name.rpartition("/")[2], "op": node.op, "device": node.device}
+        for what, text in texts.items():
+            if not text.isascii():
+                yield Fault(node.name, *_not_ascii(what, text))
+
+
+def _not_ascii(what: str, text: str) -> tuple[str, str]:
+    return (
+        f"the {what} {quote(text)} is not ASCII, and may be shown as other characters",
+        "use ASCII characters",
+    )

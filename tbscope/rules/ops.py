@@ -1,0 +1,180 @@
+"""Rules on op types to which the page gives a meaning of its own."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from tbscope.graphdef.hierarchy import Item, is_circle, is_embedded, parse_input
+from tbscope.graphdef.ops import _REFERENCE as REFERENCE
+from tbscope.graphdef.ops import RESERVED
+from tbscope.graphdef.page import LIBRARY
+from tbscope.rules.reading import Fault, Reading, quote
+
+__all__ = [
+    "function_call",
+    "function_op",
+    "no_op",
+    "reference_edge",
+    "reserved_op",
+    "swallowed_op",
+    "unread_constant",
+]
+
+
+def reserved_op(reading: Reading) -> Iterator[Fault]:
+    """Find op types that every JavaScript object has as a key.
+
+    Source: tf_graph_common/hierarchy.ts:664, `addNodes`; template.ts:73, `getSignature`
+    """
+    for node in reading.nodes:
+        if node.op in RESERVED and node.op != "__root__":
+            what = "the page colours boxes wrongly" if node.op == "length" else "the page fails"
+            yield Fault(
+                node.name,
+                f"the op {node.op!r} is a key of JavaScript objects, and {what}",
+                f"use the op {node.op + '_'!r}",
+            )
+
+
+def swallowed_op(reading: Reading) -> Iterator[Fault]:
+    """Find operations drawn as constants or summaries, only because of what they are called.
+
+    A constant reads no data and gives one tensor; a summary is read by none.
+
+    Source: tf_graph_common/graph.ts:1027, `inEmbeddingTypes`, `outEmbeddingTypes`
+    """
+    for node in reading.nodes:
+        if not is_embedded(node.op):
+            continue
+        if is_circle(node.op):
+            does = _does_what_no_constant_does(reading, node)
+            drawn, fix = "a small circle, as a constant is", node.op.replace("Const", "const")
+        else:
+            does = "is read by others" if node.name in reading.outputs_read else ""
+            drawn, fix = "a small icon, as a summary is", node.op.replace("Summary", "summary")
+        if does:
+            yield Fault(
+                node.name,
+                f"the op {quote(node.op)} {does}, and is drawn as {drawn}",
+                f"use the op {quote(fix)}",
+            )
+
+
+def _does_what_no_constant_does(reading: Reading, node: Any) -> str:
+    for text in node.input:
+        if text and text[0] != "^":
+            return f"reads {quote(text)}"
+    last = reading.outputs_read.get(node.name, 0)
+    return f"gives {last + 1} outputs" if last else ""
+
+
+def unread_constant(reading: Reading) -> Iterator[Fault]:
+    """Find circles and icons with nothing to stand beside.
+
+    Source: tf_graph_common/graph.ts:1225-1268, `build`
+    """
+    items = reading.hierarchy.items.values()
+    beside = {
+        source for item in items if not item.embedded for source in (*item.sources, *item.controls)
+    }
+    for item in items:
+        if not item.embedded:
+            continue
+        if is_circle(item.op):
+            shown = item in beside
+        else:
+            shown = any(not source.embedded for source in (*item.sources, *item.controls))
+        if not shown:
+            why = "nothing reads it" if is_circle(item.op) else "it reads nothing"
+            yield Fault(
+                item.name,
+                f"the op {quote(item.op)} is drawn beside others, and {why}: it is not drawn",
+                "leave it out",
+            )
+
+
+def function_op(reading: Reading) -> Iterator[Fault]:
+    """Find nodes that become function calls because a box in the function panel is named so.
+
+    Source: tf_graph_common/render.ts:866, `buildSubhierarchy`
+    """
+    defined = {function.signature.name for function in reading.functions}
+    for node in reading.nodes:
+        op = node.op
+        if op in reading.library and op not in defined and not node.name.startswith(LIBRARY):
+            yield Fault(
+                node.name,
+                f"the op {quote(op)} is also the name of the box {quote(LIBRARY + op)}, "
+                "and the page draws the node as a call of it",
+                f"name the box {quote(LIBRARY + op + '_template')}",
+            )
+
+
+def function_call(reading: Reading) -> Iterator[Fault]:
+    """Find calls of functions of the library.
+
+    Source: tf_graph_common/render.ts:574-836; :753 and :818 fail
+    """
+    functions = {function.signature.name: function.signature for function in reading.functions}
+    if not functions:
+        return
+    for node in reading.nodes:
+        signature = functions.get(node.op)
+        if signature is None:
+            continue
+        reads = any(text and text[0] != "^" for text in node.input)
+        given = len(signature.output_arg)
+        asked = reading.outputs_read.get(node.name)
+        if signature.input_arg and not reads:
+            what = "is called without inputs, and the page fails"
+        elif asked is not None and asked >= given:
+            what = f"gives {given} outputs, output {asked} is read, and the page fails"
+        else:
+            what = "is called, and what is drawn of calls is often apart from the flow"
+        yield Fault(
+            node.name,
+            f"the function {quote(node.op)} {what}",
+            "write the function's nodes in place, in a box named like the call",
+        )
+
+
+def reference_edge(reading: Reading) -> Iterator[Fault]:
+    """Find edges that are drawn backwards, as if a variable were written to.
+
+    Source: tf_graph_common/graph.ts:1000-1016, `refEdges`
+    """
+    known = reading.hierarchy.items
+    strict = reading.hierarchy.strict
+    for node in reading.nodes:
+        if node.op in REFERENCE and node.input:
+            text = node.input[0]
+            name = parse_input(text)[0]
+            source = known.get(strict.get(name, name))
+            if source is not None and not source.embedded and "Var" not in source.op:
+                yield Fault(
+                    node.name,
+                    f"the edge from {quote(text)} into the op {quote(node.op)} is drawn as a "
+                    f"reference to a variable, and {quote(name)} is of op {quote(source.op)}",
+                    f"use the op {quote(node.op.swapcase())}",
+                )
+
+
+def no_op(reading: Reading) -> Iterator[Fault]:
+    """Find data that flows through what the page puts aside.
+
+    Source: tf_graph_common/render.ts:172, `outExtractTypes`
+    """
+    for level in reading.levels:
+        aside = {shape for shape, reason in level.aside.items() if reason == "NoOp"}
+        if not aside:
+            continue
+        told: set[object] = set()
+        for ends, link in level.links.items():
+            for shape in ends:
+                if link.data and shape in aside and shape not in told:
+                    told.add(shape)
+                    what = "the op 'NoOp'" if isinstance(shape, Item) else "a box of op 'NoOp'"
+                    yield Fault(
+                        shape.name,
+                        f"{what} is put aside, and data flows through it",
+                        "use another op, as 'Pass'",
+                    )

@@ -1,0 +1,25 @@
+"""Chunks of a GraphDef, for tests that look at what the page makes of them."""
+
+from tensorboard.compat.proto.graph_pb2 import GraphDef
+
+from tbscope.graphdef.chunks import find_chunks, rename
+from tbscope.graphdef.hierarchy import Hierarchy
+
+
+def chunked(message: GraphDef) -> GraphDef:
+    """Give a GraphDef whose levels the page can draw, by names and references alone."""
+    mapping = find_chunks(Hierarchy.of(message))
+    copy = GraphDef()
+    copy.CopyFrom(message)
+    names = rename([node.name for node in message.node], mapping)
+    for node, name in zip(copy.node, names, strict=True):
+        node.name = name
+        node.input[:] = [rename_input(text, mapping) for text in node.input]
+    return copy
+
+
+def rename_input(text: str, mapping: dict[str, str]) -> str:
+    """Give a reference to what has another name now."""
+    control = "^" if text.startswith("^") else ""
+    name, colon, index = text.removeprefix("^").partition(":")
+    return control + rename([name], mapping)[0] + colon + index

@@ -1,0 +1,248 @@
+from random import Random
+
+from chunked import rename_input
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tbscope.graphdef.chunks import MOST, MOST_FOLDED, find_chunks, rename
+from tbscope.graphdef.flow import CHAIN_LIMIT, find_doors, longest_chain, lost_exits
+from tbscope.graphdef.hierarchy import Hierarchy
+from tbscope.graphdef.page import Series, read_levels
+
+
+def cut(nodes):
+    """Give nodes with their names as the chunks have them."""
+    mapping = find_chunks(Hierarchy(nodes))
+    names = rename([name for name, _, _ in nodes], mapping)
+    return [
+        (name, op, [rename_input(text, mapping) for text in inputs])
+        for name, (_, op, inputs) in zip(names, nodes, strict=True)
+    ]
+
+
+def around(nodes, first, last):
+    """Give nodes between an input that `first` reads and an output that reads `last`."""
+    nodes = [(name, op, ["x", *inputs] if name == first else inputs) for name, op, inputs in nodes]
+    return [("x", "Input", []), *nodes, ("out", "Output", [last])]
+
+
+def chain(names, ops=("Linear", "ReLU")):
+    """Give nodes that read one another, of these op types in turn."""
+    reads = [[], *([name] for name in names)]
+    nodes = [(name, ops[at % len(ops)], reads[at]) for at, name in enumerate(names)]
+    return around(nodes, names[0], names[-1])
+
+
+def boxes_of(nodes, above=""):
+    """Give the labels of the boxes in a box, in order."""
+    hierarchy = Hierarchy(nodes)
+    box = hierarchy.boxes[above] if above else hierarchy.root
+    return [child.label for child in box.children.values() if child in hierarchy.boxes.values()]
+
+
+def assert_drawn_well(nodes):
+    hierarchy = Hierarchy(nodes)
+    doors = find_doors(hierarchy)
+    for level in read_levels(hierarchy):
+        assert len(level.shapes) <= MOST
+        assert longest_chain(level.shapes, level.lines) <= CHAIN_LIMIT
+        assert lost_exits(level, doors) == []
+        for shape in level.shapes:
+            assert not isinstance(shape, Series) or len(shape.members) <= MOST_FOLDED
+
+
+def test_a_list_of_forty_eight_layers_is_not_cut():
+    nodes = chain([f"layers/{at}/fc" for at in range(48)])
+    assert find_chunks(Hierarchy(nodes)) == {}
+
+
+def test_a_hundred_shapes_are_not_cut_and_two_more_are():
+    assert find_chunks(Hierarchy(chain([f"layers/{at}" for at in range(100)]))) == {}
+    nodes = cut(chain([f"layers/{at}" for at in range(102)]))
+    assert boxes_of(nodes, "layers") == ["0-49", "50-101"]
+
+
+def test_the_members_of_a_long_list_stand_in_chunks_of_fifty():
+    nodes = cut(chain([str(at) for at in range(2000)]))
+    labels = boxes_of(nodes)
+    assert labels[:2] + labels[-1:] == ["0-49", "50-99", "1950-1999"]
+    assert len(labels) == 40
+    assert nodes[60][0] == "50-99/59"
+    assert_drawn_well(nodes)
+
+
+def test_what_stands_beside_a_long_list_stays_where_it_is():
+    names = ["embed", *(f"block_{at}" for at in range(1, 201)), "norm", "head"]
+    nodes = cut(chain(names))
+    assert boxes_of(nodes) == ["block_1-50", "block_51-100", "block_101-150", "block_151-200"]
+    assert {"embed", "norm", "head"} <= {name for name, _, _ in nodes}
+
+
+def test_the_calls_of_one_module_stand_in_chunks_of_a_hundred():
+    nodes = cut(chain(["fc", *(f"fc.{at}" for at in range(1, 5000))], ops=("Linear",)))
+    assert boxes_of(nodes)[:2] == ["fc.0-99", "fc.100-199"]
+    assert [nodes[1][0], nodes[101][0]] == ["fc.0-99/fc", "fc.100-199/fc.100"]
+    assert_drawn_well(nodes)
+
+
+def test_a_series_that_opens_well_is_not_cut():
+    names = [f"n_{at}" for at in range(MOST_FOLDED)]
+    assert find_chunks(Hierarchy(chain(names, ops=("Linear",)))) == {}
+    assert find_chunks(Hierarchy(chain([*names, "n_500"], ops=("Linear",)))) != {}
+
+
+def test_ten_thousand_members_stand_in_chunks_of_chunks():
+    nodes = cut(chain([f"list/{at}/fc" for at in range(10_000)]))
+    assert boxes_of(nodes, "list")[:2] == ["0-499", "500-999"]
+    assert boxes_of(nodes, "list/500-999")[:2] == ["500-549", "550-599"]
+    assert_drawn_well(nodes)
+
+
+def test_operations_without_numbers_are_counted_and_cut_where_few_edges_cross():
+    names, nodes, last = [], [], "x"
+    for at in range(1, 101):
+        names += [f"relu.{at}th", f"add.{at}th", f"mul.{at}th"]
+        nodes += [("relu", [last]), ("add", [last, names[-3]]), ("mul", names[-3:-1])]
+        last = names[-1]
+    body = [(name, op, inputs) for name, (op, inputs) in zip(names, nodes, strict=True)]
+    cut_nodes = cut([("x", "Input", []), *body, ("out", "Output", [last])])
+    labels = boxes_of(cut_nodes)
+    assert labels == [f"ops.{at}-{min(at + 50, 300)}" for at in range(1, 300, 51)]
+    assert_drawn_well(cut_nodes)
+
+
+def test_heads_that_are_joined_stay_in_the_flow():
+    heads = [(f"head{at}", f"Head{at}", ["stem"]) for at in range(40)]
+    joined = ("cat", "cat", [name for name, _, _ in heads])
+    nodes = around([("stem", "Linear", []), *heads, joined], "stem", "cat")
+    assert lost_exits(next(read_levels(Hierarchy(nodes))), find_doors(Hierarchy(nodes)))
+    nodes = cut(nodes)
+    assert boxes_of(nodes) == ["head0-9", "head10-19", "head20-29", "head30-39"]
+    assert_drawn_well(nodes)
+
+
+def test_a_mask_that_every_layer_reads_needs_no_chunks():
+    nodes = chain([f"layers/{at}" for at in range(40)])
+    nodes = [(name, op, [*inputs, "mask"] if "/" in name else inputs) for name, op, inputs in nodes]
+    assert find_chunks(Hierarchy([("mask", "Input", []), *nodes])) == {}
+
+
+def test_many_outputs_of_one_name_stand_in_one_box():
+    nodes = chain([f"h/{at}" for at in range(24)])
+    nodes += [(f"past.{at}.key", "Output", [f"h/{at}"]) for at in range(24)]
+    assert lost_exits(next(read_levels(Hierarchy(nodes))), find_doors(Hierarchy(nodes)))
+    nodes = cut(nodes)
+    assert boxes_of(nodes) == ["h", "past"]
+    assert {"x", "out", "past/past.0.key"} <= {name for name, _, _ in nodes}
+    assert_drawn_well(nodes)
+
+
+def test_inputs_and_outputs_of_one_name_stand_in_two_boxes():
+    nodes = chain([f"h/{at}" for at in range(60)])
+    nodes = [(f"past.{at}", "Input", []) for at in range(60)] + [
+        (name, op, [*inputs, f"past.{name[2:]}"] if "/" in name else inputs)
+        for name, op, inputs in nodes
+    ]
+    nodes += [(f"past.{at}.2nd", "Output", [f"h/{at}"]) for at in range(60)]
+    assert boxes_of(cut(nodes)) == ["past", "h", "out.past"]
+
+
+def test_circles_follow_the_node_that_they_are_named_after():
+    nodes = chain([f"{at}" for at in range(200)])
+    nodes.append(("3/weight", "ParameterConst", []))
+    mapping = find_chunks(Hierarchy(nodes))
+    assert rename(["3/weight", "weight", "x"], mapping) == ["0-49/3/weight", "weight", "x"]
+
+
+def test_a_node_named_like_its_box_stays_in_it():
+    nodes = chain([f"list/{at}" for at in range(200)])
+    nodes.append(("list", "Card", []))
+    assert "list" not in find_chunks(Hierarchy(nodes))
+    names = {name for name, _, _ in cut(nodes)}
+    assert "list" in names
+    assert "list/0-49/0" in names
+
+
+def test_a_chunk_takes_no_name_that_is_there():
+    nodes = chain([f"{at}" for at in range(200)])
+    nodes.append(("50-99", "Linear", ["x"]))
+    assert boxes_of(cut(nodes))[:2] == ["0-49", "50-99.2nd"]
+
+
+def test_long_stems_are_cut_alike_in_all_chunks_of_a_level():
+    nodes = cut(chain([f"decoder_layer.{at}" for at in range(200)]))
+    assert boxes_of(nodes) == ["layer0-49", "layer50-99", "layer100-149", "layer150-199"]
+
+
+def test_classes_with_numbers_in_brackets_are_a_list_too():
+    names = [f"Net/{('Linear', 'ReLU')[at % 2]}[{at}]" for at in range(120)]
+    assert boxes_of(cut(chain(names)), "Net") == ["0-49", "50-119"]
+
+
+def test_inputs_in_a_box_of_their_own_are_a_list_like_others():
+    nodes = [(f"past/{at}", f"Input[{at}]", []) for at in range(120)]
+    nodes += around([("fc", "Linear", [name for name, _, _ in nodes])], "fc", "fc")
+    assert boxes_of(cut(nodes), "past") == ["0-49", "50-119"]
+
+
+def test_many_inputs_of_different_names_stand_in_one_box_of_boxes():
+    ends = [(f"{chr(97 + at % 26)}.{at}", f"Input[{at}]", []) for at in range(120)]
+    ends = [
+        (name.replace(".", chr(97 + at // 26)), op, []) for at, (name, op, _) in enumerate(ends)
+    ]
+    nodes = ends + around([("fc", "Linear", [name for name, _, _ in ends])], "fc", "fc")
+    nodes = cut(nodes)
+    assert boxes_of(nodes)[0] == "inputs"
+    assert_drawn_well(nodes)
+
+
+def test_no_box_at_the_top_is_called_like_what_every_object_of_the_page_has():
+    nodes = chain(["fc"]) + [(f"length{at}", f"Output[{at}]", ["fc"]) for at in range(20)]
+    assert boxes_of(cut(nodes)) == ["outputs"]
+
+
+def test_renaming_without_chunks_gives_the_same_names():
+    assert rename(["a/b", "a", ""], {}) == ["a/b", "a", ""]
+
+
+def network(seed, size, reach, hubs):
+    """Give nodes in order, in nested boxes of any width, that read nodes before them."""
+    random = Random(seed)
+    nodes = [("x", "Input", []), ("y", "Input", [])]
+    boxes = random.choice([[""], ["", "a/"], ["", "a/", "a/b/", "c/"]])
+    below = random.choice([[""], ["", "", "/in"], ["/in", "/in/deep"]])
+    stems = random.choice([[""], ["fc."], ["", "n", "fc.", "relu_"]])
+    names = {
+        f"{random.choice(boxes)}{random.choice(stems)}{number}{random.choice(below)}": None
+        for number in range(size)
+    }
+    for at, name in enumerate(names):
+        steps = [random.randint(1, reach) for _ in range(random.randint(1, 3))]
+        inputs = [nodes[max(len(nodes) - step, 0)][0] for step in steps]
+        if hubs and random.random() < 0.7:
+            inputs.append(nodes[random.randrange(min(hubs, len(nodes)))][0])
+        if at and random.random() < hubs / 200:
+            inputs += [nodes[random.randrange(len(nodes))][0] for _ in range(random.randint(5, 40))]
+        nodes.append((name, random.choice(["add", "Linear"]), inputs))
+    for at in range(random.choice([1, 3, 40])):
+        nodes.append((f"out.{at}", "Output", [nodes[-1 - random.randrange(size + at)][0]]))
+    return nodes
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 10**9),
+    size=st.sampled_from([5, 20, 60, 150, 500]),
+    reach=st.sampled_from([1, 3, 30]),
+    hubs=st.sampled_from([0, 1, 3, 10]),
+)
+def test_any_graph_is_drawn_well_and_keeps_its_names_apart_and_its_edges(seed, size, reach, hubs):
+    nodes = network(seed, size, reach, hubs)
+    after = cut(nodes)
+    assert_drawn_well(after)
+    assert len({name for name, _, _ in after}) == len({name for name, _, _ in nodes})
+    back = {new: old for (new, _, _), (old, _, _) in zip(after, nodes, strict=True)}
+    assert [[back[text] for text in inputs] for _, _, inputs in after] == [
+        inputs for _, _, inputs in nodes
+    ]
+    assert find_chunks(Hierarchy(after)) == {}

@@ -1,0 +1,159 @@
+"""Operations that nothing depends on."""
+
+import pytest
+import torch
+from build import GraphBuilder
+from real_graphs import KINDS, operations, origins, real_graph
+
+import tbscope
+from tbscope.errors import ArgumentError
+from tbscope.graph import Constant, Note
+from tbscope.invariants import verify
+from tbscope.passes.dead import check_dead, mark_dead
+
+
+def net():
+    """Give a builder, the scope of its called root, and its input."""
+    build = GraphBuilder("Net")
+    return build, build.call("Net"), build.input("x", (2,))
+
+
+def dropped(graph):
+    """Drop what is dead from a copy; give the operations that are left."""
+    copy = graph.copy()
+    mark_dead(copy, "drop")
+    verify(copy)
+    return [node.op for node in operations(copy)]
+
+
+def marked(graph):
+    copy = graph.copy()
+    mark_dead(copy)
+    return [node.op for node in copy.nodes if "unused" in node.attributes]
+
+
+def test_what_no_output_depends_on_is_marked_or_dropped():
+    build, scope, x = net()
+    lost = build.op("neg", build.op("exp", x, scope=scope), scope=scope)
+    build.op("abs", lost, scope=scope)
+    build.output("out", build.op("relu", x, scope=scope))
+    assert marked(build.graph) == ["exp", "neg", "abs"]
+    assert dropped(build.graph) == ["relu"]
+
+
+def test_with_it_go_the_parameters_that_it_alone_has_read():
+    build, scope, x = net()
+    shared = build.parameter("shared", (2,), scope)
+    own = build.parameter("own", (2,), scope)
+    build.op("mul", x, own, shared, scope=scope)
+    unread = build.input("unread", (2,))
+    build.op("abs", unread, scope=scope)
+    build.output("out", build.op("add", x, shared, scope=scope))
+    copy = build.graph.copy()
+    mark_dead(copy, "drop")
+    assert [node.name for node in copy.nodes] == ["x", "shared", "unread", "3"]
+
+
+def test_calls_name_what_is_gone():
+    build, scope, x = net()
+    weights = build.op("softmax", x, scope=scope)
+    inner = build.call("Net/Log[log]", weights)
+    build.returns(inner, {"seen": [weights]})
+    y = build.op("relu", x, scope=inner)
+    build.returns(scope, (y, weights))
+    build.output("out", y)
+    copy = build.graph.copy()
+    mark_dead(copy, "drop")
+    log = copy.find("log")
+    assert (str(log.arguments[0].nest), str(log.results)) == ("<unused>", "{'seen': [<unused>]}")
+    assert copy.calls[0].results[1] == Constant("<unused>")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"outputs": ()},
+        {"outputs": ((2,),), "attributes": {"error": "boom"}},
+        {"outputs": ((2,),), "kernels": ["aten::add_"]},
+        {"outputs": ((2,), (2,)), "kernels": ["aten::native_batch_norm"]},
+    ],
+)
+def test_what_is_run_for_more_than_what_it_gives_stays(fields):
+    build, scope, x = net()
+    build.node("act", x, scope=scope, **fields)
+    build.output("out", build.op("relu", x, scope=scope))
+    assert dropped(build.graph) == ["act", "relu"]
+
+
+def test_what_others_wait_for_and_what_a_note_is_about_stays():
+    build, scope, x = net()
+    y = build.op("clone", x, scope=scope)
+    first = build.op("getitem", y, 0, scope=scope, shape=())
+    fill = build.op("zero_", y, scope=scope, kernels=["aten::zero_"]).producer
+    noted = build.op("max", x, scope=scope)
+    build.graph.notes.append(Note("Python read it", node=noted.producer))
+    build.output("out", build.op("add", first, 1, scope=scope, control_inputs=[fill]))
+    assert dropped(build.graph) == ["clone", "getitem", "zero_", "max", "add"]
+
+
+def test_a_write_into_what_the_run_made_itself_is_dead_with_it():
+    def function(x):
+        scratch = torch.zeros(2)
+        scratch[0] = 1
+        return x + 1
+
+    assert dropped(tbscope.trace(function, torch.rand(2))) == ["add"]
+
+
+def test_a_write_into_a_buffer_through_a_view_stays():
+    class Counter(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(2))
+
+        def forward(self, x):
+            self.count.view(2, 1)[0] += 1
+            return x * 2
+
+    ops = dropped(tbscope.trace(Counter(), torch.rand(2)))
+    assert {"view", "add_", "mul"} <= set(ops)
+
+
+def test_the_batches_that_are_counted_in_training_stay():
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.ReLU())
+    graph = tbscope.trace(model, torch.rand(3, 2), training=True)
+    assert marked(graph) == []
+
+
+def test_dead_is_keep_or_drop():
+    with pytest.raises(ArgumentError) as caught:
+        check_dead("hide")
+    assert str(caught.value) == (
+        "dead operations cannot be drawn as 'hide'\n"
+        "  why: dead is 'keep' or 'drop'\n"
+        "  fix: dead='drop' to leave out what no output depends on"
+    )
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_no_output_of_a_model_changes_when_what_is_dead_goes(name):
+    before = real_graph(name)
+    graph = before.copy()
+    mark_dead(graph, "drop")
+    verify(graph)
+    assert origins(graph) == origins(before)
+    again = graph.copy()
+    mark_dead(again)
+    assert not [node for node in again.nodes if "unused" in node.attributes]
+
+
+def test_the_layer_that_a_model_computes_in_vain_is_found():
+    unused = {node.op for node in marked_nodes("EncodecModel")}
+    assert "embedding" in unused
+    assert marked_nodes("ViTForImageClassification") == []
+
+
+def marked_nodes(name):
+    graph = real_graph(name).copy()
+    mark_dead(graph)
+    return [node for node in graph.nodes if "unused" in node.attributes]

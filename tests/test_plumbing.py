@@ -1,0 +1,359 @@
+"""Plumbing: views, casts and copies left out, and told where they were."""
+
+import pytest
+from build import GraphBuilder
+from real_graphs import KINDS, operations, origins, real_graph
+
+from tbscope.errors import ArgumentError
+from tbscope.graph import Constant, Note
+from tbscope.invariants import verify
+from tbscope.passes.leaves import collapse_leaves
+from tbscope.passes.plumbing import PLUMBING, check_patterns, hide_plumbing
+
+VIEW = ["aten::view"]
+CAST = ["aten::_to_copy"]
+
+
+def net():
+    """Give a builder, the scope of its called root, and its input."""
+    build = GraphBuilder("Net")
+    return build, build.call("Net"), build.input("x", (2, 8))
+
+
+def hidden(build, **options):
+    """Leave the plumbing out of a copy; give the copy."""
+    copy = build.graph.copy()
+    hide_plumbing(copy, **options)
+    verify(copy)
+    return copy
+
+
+def ops(graph):
+    return [node.op for node in operations(graph)]
+
+
+def node_of(graph, op):
+    (node,) = (node for node in graph.nodes if node.op == op)
+    return node
+
+
+def test_views_before_an_operation_are_told_by_what_reads_them():
+    build, net_scope, x = net()
+    y = build.op("view", x, 2, -1, scope=net_scope, shape=(2, 8), kernels=VIEW)
+    y = build.op("transpose", y, 0, 1, scope=net_scope, kernels=["aten::transpose"])
+    build.output("out", build.op("relu", y, scope=net_scope))
+    graph = hidden(build)
+    assert ops(graph) == ["relu"]
+    relu = node_of(graph, "relu")
+    assert [value.name for value in relu.inputs] == ["x"]
+    assert relu.attributes == {"via": "view(2, -1) > transpose(0, 1)"}
+    assert relu.arguments[0].nest is relu.inputs[0]
+
+
+def test_a_view_of_what_nothing_else_reads_is_part_of_what_gives_it():
+    build, net_scope, x = net()
+    y = build.op("matmul", x, x, scope=net_scope, shape=(2, 8))
+    y = build.op("view", y, (4, 4), scope=net_scope, shape=(4, 4), kernels=VIEW)
+    build.output("out", build.op("relu", y, scope=net_scope))
+    graph = hidden(build)
+    matmul, relu = operations(graph)
+    assert matmul.attributes == {"then": "view(4, 4)"}
+    assert relu.inputs == matmul.outputs
+    assert matmul.outputs[0].shape == (4, 4)
+    assert relu.attributes == {}
+
+
+def test_a_view_of_what_others_read_too_is_not():
+    build, net_scope, x = net()
+    y = build.op("exp", x, scope=net_scope)
+    z = build.op("view", y, -1, scope=net_scope, shape=(16,), kernels=VIEW)
+    build.output("out", build.op("add", z, y, scope=net_scope))
+    graph = hidden(build)
+    exp, add = operations(graph)
+    assert exp.outputs[0].shape == (2, 8)
+    assert add.inputs == exp.outputs * 2
+    assert add.attributes == {"via": "arg0: view(-1)"}
+
+
+def test_a_view_of_what_another_module_gave_stays_out_of_it():
+    build, net_scope, x = net()
+    y = build.linear("Net/Linear[fc]", x, 4)
+    y = build.op("view", y, -1, scope=net_scope, shape=(8,), kernels=VIEW)
+    build.output("out", build.op("relu", y, scope=net_scope))
+    graph = hidden(build)
+    assert node_of(graph, "linear").outputs[0].shape == (2, 4)
+    assert node_of(graph, "relu").attributes == {"via": "view(-1)"}
+
+
+def test_arguments_that_were_changed_are_told_by_name_and_place():
+    build, net_scope, x = net()
+    build.graph.signatures["cat"] = ("tensors", "dim")
+    y = build.op("to", x, Constant("torch.float16"), scope=net_scope, kernels=CAST)
+    z = build.op("getitem", x, (Constant(":"), 0), scope=net_scope, kernels=["aten::select"])
+    cat = build.op("cat", [x, y], 0, scope=net_scope)
+    build.output("out", build.op("add", cat, scope=net_scope, options={"other": z}))
+    graph = hidden(build)
+    assert node_of(graph, "cat").attributes == {"via": "tensors.1: to(torch.float16)"}
+    assert node_of(graph, "add").attributes == {"via": "other: [:, 0]"}
+    assert [value.name for value in node_of(graph, "cat").inputs] == ["x", "x"]
+
+
+def test_an_output_keeps_its_own_type():
+    build, _, x = net()
+    y = build.linear("Net/Linear[fc]", x, 4)
+    y = build.op("view", y, -1, scope=build.scope("Net"), shape=(8,), kernels=VIEW)
+    build.output("out", y)
+    graph = hidden(build)
+    (output,) = graph.outputs
+    assert output.value is node_of(graph, "linear").outputs[0]
+    assert (output.given.shape, output.given.dtype, output.via) == ((8,), "float32", "view(-1)")
+    assert graph.copy().outputs[0].given is output.given
+
+
+def test_calls_were_given_what_stands_before_the_plumbing():
+    build, net_scope, x = net()
+    y = build.op("view", x, -1, scope=net_scope, shape=(16,), kernels=VIEW)
+    inner = build.call("Net/Block[b]", {"a": [y]}, y)
+    z = build.op("relu", y, scope=inner)
+    z = build.op("exp", z, scope=inner)
+    build.returns(inner, (z, y))
+    build.output("out", z)
+    graph = hidden(build)
+    call = graph.find("b")
+    given = graph.inputs[0].outputs[0]
+    assert [argument.nest for argument in call.arguments] == [{"a": [given]}, given]
+    assert call.results == (node_of(graph, "exp").outputs[0], given)
+
+
+@pytest.mark.parametrize(
+    ("fields", "stays"),
+    [
+        ({"kernels": VIEW}, False),
+        ({"kernels": []}, True),
+        ({"kernels": ["aten::view", "aten::mul"]}, True),
+        ({"kernels": ["aten::transpose_"]}, True),
+        ({"kernels": VIEW, "attributes": {"read_by_python": "item"}}, True),
+        ({"kernels": VIEW, "attributes": {"error": "boom"}}, True),
+    ],
+)
+def test_only_what_describes_a_tensor_anew_is_plumbing(fields, stays):
+    build, net_scope, x = net()
+    y = build.op("step", x, scope=net_scope, **fields)
+    build.output("out", build.op("relu", y, scope=net_scope))
+    assert ops(hidden(build)) == ["step", "relu"][not stays :]
+
+
+def test_what_has_several_outputs_waits_or_is_noted_stays():
+    build, net_scope, x = net()
+    fill = build.node("fill_", x, 1, scope=net_scope, outputs=((2, 8),), kernels=["aten::fill_"])
+    split = build.node("split", x, 1, scope=net_scope, outputs=((1, 8),) * 2, kernels=VIEW)
+    late = build.op("late", x, scope=net_scope, kernels=VIEW, control_inputs=[fill])
+    noted = build.op("noted", x, scope=net_scope, kernels=VIEW)
+    build.graph.notes.append(Note("look", node=noted.producer))
+    build.output("out", build.op("cat", [*split.outputs, late, noted], scope=net_scope))
+    assert ops(hidden(build)) == ["fill_", "split", "late", "noted", "cat"]
+
+
+def test_a_copy_that_is_written_into_stays():
+    build, net_scope, x = net()
+    y = build.op("clone", x, scope=net_scope, kernels=["aten::clone"])
+    z = build.op("clone", x, scope=net_scope, kernels=["aten::clone"])
+    y = build.op("add_", y, z, scope=net_scope, kernels=["aten::add_"])
+    build.output("out", y)
+    graph = hidden(build)
+    assert ops(graph) == ["clone", "add_"]
+    assert node_of(graph, "add_").attributes == {"via": "arg1: clone()"}
+
+
+def test_every_scope_that_had_a_node_keeps_one():
+    build, _, x = net()
+    scope = build.call("Net/Heads[h]", x)
+    y = build.op("view", x, 2, 4, 2, scope=scope, shape=(2, 4, 2), kernels=VIEW)
+    y = build.op("permute", y, 1, 0, 2, scope=scope, kernels=["aten::permute"])
+    build.returns(scope, y)
+    y = build.op("view", y, -1, scope=build.hand("Net/flat"), shape=(16,), kernels=VIEW)
+    build.output("out", build.op("relu", y, scope=build.scope("Net")))
+    graph = hidden(build)
+    assert ops(graph) == ["permute", "view", "relu"]
+    assert node_of(graph, "permute").attributes == {"via": "view(2, 4, 2)"}
+    collapse_leaves(graph)
+    assert ops(graph) == ["Heads", "view", "relu"]
+
+
+def test_a_linear_layer_between_two_views_becomes_a_leaf_with_its_true_shapes():
+    build, _, x = net()
+    scope = build.call("Net/Conv1D[c]", x)
+    weight = build.parameter("c.weight", (8, 3), scope)
+    y = build.op("view", x, -1, 8, scope=scope, kernels=VIEW)
+    y = build.op("mm", y, weight, scope=scope, shape=(2, 3), kernels=["aten::mm"])
+    y = build.op("view", y, (1, 2, 3), scope=scope, shape=(1, 2, 3), kernels=VIEW)
+    build.returns(scope, y)
+    build.output("out", y)
+    graph = hidden(build)
+    collapse_leaves(graph)
+    (node,) = operations(graph)
+    assert (node.kind, node.op, node.outputs[0].shape) == ("module", "Conv1D", (1, 2, 3))
+    assert (node.attributes["via"], node.attributes["then"]) == (
+        "arg0: view(-1, 8)",
+        "view(1, 2, 3)",
+    )
+
+
+def test_what_is_made_of_nothing_becomes_a_constant():
+    build, net_scope, x = net()
+    made = build.op("arange", 8, scope=net_scope, shape=(8,), kernels=["aten::arange"])
+    made = build.op("unsqueeze", made, 0, scope=net_scope, kernels=["aten::unsqueeze"])
+    noise = build.op("rand", 8, scope=net_scope, shape=(8,), kernels=["aten::rand"])
+    build.op("zeros", 8, scope=net_scope, shape=(8,), kernels=["aten::zeros"])
+    build.output("out", build.op("add", x, made, noise, scope=net_scope))
+    graph = hidden(build)
+    assert ops(graph) == ["rand", "zeros", "add"]
+    arange = node_of(graph, "arange")
+    assert arange.kind == "constant"
+    assert arange.attributes == {"operation": "arange", "then": "unsqueeze(0)"}
+
+
+def test_a_long_chain_of_views_is_told_by_its_ends_and_its_length():
+    build, net_scope, x = net()
+    y = x
+    for index in range(10_000):
+        y = build.op("view", y, index, scope=net_scope, kernels=VIEW)
+    build.output("out", build.op("relu", y, scope=net_scope))
+    (relu,) = operations(hidden(build))
+    assert relu.attributes["via"] == (
+        "view(0) > view(1) > view(2) > view(3) > (9995 more) > view(9999)"
+    )
+
+
+# -- patterns ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keep", "left"),
+    [
+        ((), ["dropout", "relu"]),
+        (("view",), ["view", "dropout", "view", "relu"]),
+        (("trans*",), ["transpose", "dropout", "relu"]),
+        (("block",), ["transpose", "dropout", "relu"]),
+        (("Block",), ["transpose", "dropout", "relu"]),
+        (("*",), ["view", "transpose", "dropout", "view", "relu"]),
+    ],
+)
+def test_what_matches_keep_stays(keep, left):
+    assert ops(hidden(block(), keep=keep)) == left
+
+
+def block():
+    """Give a net with views inside and outside of a block that drops out."""
+    build, net_scope, x = net()
+    y = build.op("view", x, -1, scope=net_scope, shape=(16,), kernels=VIEW)
+    inner = build.call("Net/Block[block]", y)
+    y = build.op("transpose", y, 0, scope=inner, kernels=["aten::transpose"])
+    mask = build.parameter("block.mask", (16,), inner, kind="buffer")
+    y = build.op("dropout", y, mask, 0.1, scope=inner)
+    build.returns(inner, y)
+    y = build.op("view", y, 2, 8, scope=net_scope, shape=(2, 8), kernels=VIEW)
+    build.output("out", build.op("relu", y, scope=net_scope))
+    return build
+
+
+@pytest.mark.parametrize(
+    ("hide", "left", "via"),
+    [
+        ("dropout", ["transpose", "relu"], "dropout(0.1) > view(2, 8)"),
+        ("block", ["relu"], "view(-1) > Block[block] > view(2, 8)"),
+        ("Bl*", ["relu"], "view(-1) > Block[block] > view(2, 8)"),
+    ],
+)
+def test_what_matches_hide_is_left_out_with_its_parameters(hide, left, via):
+    graph = hidden(block(), hide=[hide])
+    assert ops(graph) == left
+    assert node_of(graph, "relu").attributes == {"via": via}
+    assert [node.kind for node in graph.nodes] == ["input", *["op" for _ in left]]
+    assert graph.find("block").results is graph.nodes[-2].outputs[0]
+
+
+def test_what_joins_two_tensors_cannot_be_hidden():
+    build, net_scope, x = net()
+    y = build.op("add", x, build.op("exp", x, scope=net_scope), scope=net_scope)
+    build.output("out", y)
+    assert ops(hidden(build, hide=["[ae]*"])) == ["add"]
+    with pytest.raises(ArgumentError) as caught:
+        hidden(build, hide=["add"])
+    assert str(caught.value) == (
+        "hide='add' matches nothing in the graph of Net that can be left out\n"
+        "  why: an edge can replace only what reads one tensor beside its parameters, "
+        "and gives one, and writes nothing; not so add (%2)\n"
+        "  fix: leave this pattern out, or name a part of it"
+    )
+
+
+@pytest.mark.parametrize("option", ["keep", "hide"])
+def test_a_pattern_that_matches_nothing_is_told_with_what_is_near(option):
+    with pytest.raises(ArgumentError) as caught:
+        hidden(block(), **{option: ["dropuot"]})
+    assert str(caught.value) == (
+        f"{option}='dropuot' matches nothing in the graph of Net\n"
+        "  why: no operation, no class of a module and no qualified name is like it\n"
+        "  fix: did you mean 'dropout'?"
+    )
+
+
+@pytest.mark.parametrize("given", ["view", [1]])
+def test_patterns_are_a_list_of_texts(given):
+    with pytest.raises(ArgumentError) as caught:
+        check_patterns(given, ())
+    assert str(caught.value) == (
+        f"keep={given!r} is no list of patterns\n"
+        "  why: each pattern is a text, and there may be several\n"
+        "  fix: keep=['view', 'encoder.layer.0.*']"
+    )
+
+
+# -- real models ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_plumbing_is_under_a_twentieth_of_what_is_drawn(name):
+    graph = real_graph(name).copy()
+    hide_plumbing(graph)
+    collapse_leaves(graph)
+    verify(graph)
+    drawn = operations(graph)
+    plumbing = [
+        node for node in drawn if node.kind == "op" and PLUMBING.issuperset(node.kernels or [""])
+    ]
+    assert len(plumbing) < 0.05 * len(drawn)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_outputs_depend_on_what_they_depended_on_and_keep_their_types(name):
+    before = real_graph(name)
+    graph = before.copy()
+    hide_plumbing(graph)
+    verify(graph)
+    assert origins(graph) == origins(before)
+    typed = [output.given or output.value for output in graph.outputs]
+    assert [(value.shape, value.dtype) for value in typed] == [
+        (output.value.shape, output.value.dtype) for output in before.outputs
+    ]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_scope_of_a_model_stays_visible(name):
+    graph = real_graph(name).copy()
+    before = {node.scope for node in operations(graph)}
+    hide_plumbing(graph)
+    shown = set()
+    for node in operations(graph):
+        if node.scope is not None:
+            shown.update((node.scope, *node.scope.ancestors()))
+    assert before - {None} <= shown
+
+
+def test_views_that_python_decided_on_stay():
+    graph = real_graph("EncodecModel").copy()
+    noted = {note.node for note in graph.notes if note.node is not None}
+    assert noted
+    hide_plumbing(graph)
+    assert noted <= set(graph.nodes)

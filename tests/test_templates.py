@@ -1,0 +1,230 @@
+"""Template seeds: which they are, in which order, and what they leave alone."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tbscope.graphdef.hierarchy import Hierarchy
+from tbscope.graphdef.page import LIBRARY, shown_label
+from tbscope.graphdef.structures import Structures
+from tbscope.graphdef.templates import seeds
+
+
+def tree(*nodes):
+    """Read nodes given as `name op input input ...`."""
+    words = [node.split(" ") for node in nodes]
+    return Hierarchy([(name, op, inputs) for name, op, *inputs in words])
+
+
+def block(name, source="", *, extra=()):
+    """Give a block of an attention and a linear layer, with a circle in it."""
+    return (
+        f"{name}/attn/q Linear {source} {name}/attn/q/weight",
+        f"{name}/attn/q/weight ParameterConst",
+        f"{name}/attn/k Linear {source}",
+        f"{name}/attn/matmul matmul {name}/attn/q {name}/attn/k",
+        *extra,
+        f"{name}/fc Linear {name}/attn/matmul {source}",
+    )
+
+
+def two_blocks():
+    return tree("x Input", *block("h/0", "x"), *block("h/1", "h/0/fc"))
+
+
+def scopes(found):
+    """Give the functions in order, as the page shows them."""
+    names = dict.fromkeys(seed.name.partition("/")[0] for seed in found)
+    return [re.fullmatch(rf"{LIBRARY}(\w+)_[a-z0-9]{{8}}(?:_\d+)?", name)[1] for name in names]
+
+
+def equal(hierarchy, *names):
+    found = Structures(hierarchy).of
+    return len({found[hierarchy.boxes[name]] for name in names}) == 1
+
+
+def test_what_is_in_a_repeated_box_comes_before_it():
+    classes = {"h/0": "Block", "h/1": "Block", "h/0/attn": "Attention"}
+    assert seeds(two_blocks(), classes) == [
+        (f"{LIBRARY}Attention_template/q", "Linear", ()),
+        (f"{LIBRARY}Attention_template/k", "Linear", ()),
+        (
+            f"{LIBRARY}Attention_template/matmul",
+            "matmul",
+            (f"{LIBRARY}Attention_template/q", f"{LIBRARY}Attention_template/k"),
+        ),
+        (f"{LIBRARY}Block_template/attn/q", "Linear", ()),
+        (f"{LIBRARY}Block_template/attn/k", "Linear", ()),
+        (
+            f"{LIBRARY}Block_template/attn/matmul",
+            "matmul",
+            (f"{LIBRARY}Block_template/attn/q", f"{LIBRARY}Block_template/attn/k"),
+        ),
+        (f"{LIBRARY}Block_template/fc", "Linear", (f"{LIBRARY}Block_template/attn/matmul",)),
+    ]
+
+
+def test_what_is_no_module_is_seeded_only_where_boxes_around_it_need_it():
+    assert scopes(seeds(two_blocks(), {})) == ["attn"]
+
+
+def test_what_occurs_once_has_no_seed():
+    hierarchy = tree("x Input", *block("h/0", "x"))
+    assert seeds(hierarchy, {"h": "Model", "h/0": "Block", "h/0/attn": "Attention"}) == []
+
+
+def test_what_comes_through_a_circle_is_an_edge_and_waiting_stays_waiting():
+    def nodes(name):
+        return (
+            f"{name}/m/a relu",
+            f"{name}/m/c Const {name}/m/a",
+            f"{name}/m/b add {name}/m/c ^{name}/m/a",
+            f"{name}/m/d mul ^{name}/m/b",
+        )
+
+    found = seeds(tree(*nodes("h/0"), *nodes("h/1")), {})
+    inside = f"{LIBRARY}m_template"
+    assert found == [
+        (f"{inside}/a", "relu", ()),
+        (f"{inside}/b", "add", (f"{inside}/a",)),
+        (f"{inside}/d", "mul", (f"^{inside}/b",)),
+    ]
+
+
+def test_two_structures_of_one_class_have_names_of_their_own():
+    extra = [(f"{at}/cross/add add",) for at in ("d/0", "d/1")]
+    hierarchy = tree(
+        *(line for at in "012" for line in block(f"e/{at}")),
+        *(line for at in "01" for line in block(f"d/{at}", extra=extra[int(at)])),
+        *(line for at in "23" for line in block(f"d/{at}", extra=(f"d/{at}/mul mul",))),
+    )
+    classes = {name: "Block" for name in hierarchy.boxes if name.count("/") == 1}
+    titles = ["attn", "cross", "Block", "Block_cross", "Block_2"]
+    assert scopes(seeds(hierarchy, classes)) == titles
+
+
+def test_no_function_is_named_like_an_op_type():
+    hierarchy = tree("h/0/a/b attn", "h/1/a/b attn", "x a_template")
+    assert scopes(seeds(hierarchy, {})) == ["a_2"]
+
+
+@pytest.mark.parametrize(
+    ("label", "shown"), [("fc.2nd", "fc"), ("Conv[0]", "Conv_0_"), ("100-149", "h_part")]
+)
+def test_a_box_without_class_is_called_by_its_label(label, shown):
+    hierarchy = tree(f"h/0/{label}/relu relu", f"h/1/{label}/relu relu")
+    assert scopes(seeds(hierarchy, {})) == [shown]
+
+
+def test_names_are_no_part_of_a_structure():
+    hierarchy = tree("a/0 relu", "a/1 mul a/0", "b/x relu", "b/y mul b/x")
+    assert equal(hierarchy, "a", "b")
+
+
+def test_edges_and_what_holds_them_are():
+    hierarchy = tree(
+        *("a/x relu", "a/y relu", "a/z mul a/x a/y"),
+        *("b/x relu", "b/y relu b/x", "b/z mul b/y"),
+        *("c/x relu", "c/y relu", "c/z mul c/y c/x"),
+    )
+    assert not equal(hierarchy, "a", "b")
+    assert equal(hierarchy, "a", "c")
+
+
+def test_the_order_in_which_op_types_appear_is():
+    # The page compares it as text, whatever is alike beyond it.
+    hierarchy = tree("a/x relu", "a/y mul a/x", "b/y mul b/x", "b/x relu")
+    assert not equal(hierarchy, "a", "b")
+
+
+def test_a_stack_is_something_else_than_its_members():
+    hierarchy = tree(*(f"a/{n} Linear" for n in range(5)), *(f"b/{n} Linear" for n in "vwxyz"))
+    assert not equal(hierarchy, "a", "b")
+
+
+def read_by_many(*further):
+    """Give a first level of 12 shapes and `further` ones, one of which six others read."""
+    blocks = [line for at in range(6) for line in block(f"b{at}/m", "mask")]
+    others = [f"y{at}. relu b{at}/m/fc" for at in range(5)]
+    return tree("mask Input", *blocks, *others, *further)
+
+
+def test_seeds_that_would_pull_a_node_out_of_the_flow_share_one_function():
+    classes = {f"b{at}": "Block" for at in range(6)}
+    few, many = read_by_many(), read_by_many("z relu")
+    shapes = list(many.root.children)
+    assert scopes(seeds(few, {})) == ["attn", "m"]
+    found = seeds(many, classes)
+    assert list(many.root.children) == shapes
+    assert scopes(found) == ["Classes"]
+    parts = [name.split("/")[1] for name, _, _ in found]
+    assert list(dict.fromkeys(parts)) == [
+        f"{LIBRARY}{title}_template" for title in ("attn", "m", "Block")
+    ]
+
+
+def test_there_are_no_seeds_where_even_one_function_would_pull_a_node_out():
+    assert seeds(read_by_many("v relu", "w mul"), {}) == []
+
+
+@pytest.mark.parametrize(("count", "room"), [(2480, True), (2499, False)])
+def test_seeds_do_not_make_a_graph_too_large_to_be_coloured(count, room):
+    hierarchy = tree(*(line for at in range(count) for line in block(f"h/{at}")))
+    found = seeds(hierarchy, dict.fromkeys(hierarchy.boxes, "C"))
+    assert len(found) == (7 if room else 3)
+
+
+def test_deep_nests_cost_no_more_nodes_than_the_graph_has():
+    path = "/b" * 1000
+    hierarchy = tree(*(f"{at}{path[: 2 * n]}/relu relu" for at in "st" for n in range(1001)))
+    found = seeds(hierarchy, {})
+    assert 1900 < len(found) <= 2002
+
+
+def test_more_structures_than_hues_differ_where_they_are_seen_together():
+    parts = [(kind, part) for kind in range(7) for part in range(3)]
+    nodes = [f"h/{at}/k{i}/p{j}/x op{i}.{j}" for at in range(3) for i, j in parts]
+    found = seeds(tree(*nodes), {f"h/{at}": "Block" for at in range(3)})
+    held = {}
+    for name, op, _ in found:
+        held.setdefault(name.partition("/")[0], set()).add(op)
+    hues = {frozenset(ops): place % 10 for place, ops in enumerate(held.values())}
+    assert len(hues) == 7 + 21 + 1
+    families = [[{f"op{i}.{j}"} for j in range(3)] for i in range(7)]
+    kinds = [set.union(*family) for family in families]
+    assert len({hues[frozenset(ops)] for ops in (*kinds, set.union(*kinds))}) == 8
+    for family in families:
+        assert len({hues[frozenset(ops)] for ops in family}) == 3
+
+
+NAMES = st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map("/".join)
+
+
+@given(st.lists(st.tuples(NAMES, st.sampled_from(["relu", "mul"])), max_size=25), st.data())
+def test_every_seed_is_like_the_boxes_that_it_stands_for(leaves, data):
+    part = [(f"{name}/{at}_", op) for at, (name, op) in enumerate(leaves)]
+    at = st.integers(0, max(len(part) - 1, 0))
+    edges = data.draw(st.lists(st.tuples(at, at), max_size=30)) if part else []
+    nodes = []
+    for copy in "st":
+        for index, (name, op) in enumerate(part):
+            read = [f"{copy}/{part[start][0]}" for start, end in edges if end == index]
+            nodes.append((f"{copy}/{name}", op, read))
+    plain = Hierarchy(nodes)
+    found = seeds(plain, {"s": "S", "t": "S"})
+    seeded = Hierarchy([*found, *nodes])
+    structures = Structures(seeded)
+    made = [box for box in seeded.root.children.values() if box.name.startswith(LIBRARY)]
+    numbers = [structures.of[box] for box in made]
+    assert len(set(numbers)) == len(numbers)
+    wanted = {structures.of[seeded.boxes[name]] for name in plain.boxes}
+    assert set(numbers) <= wanted
+    assert [structure.depth for structure in numbers] == sorted(
+        structure.depth for structure in numbers
+    )
+    assert all(re.fullmatch(r"\w+", shown_label(box)) for box in made)
+    # What is in a repeated box was met before it.
+    for place, structure in enumerate(numbers):
+        assert set(structure.children) <= set(numbers[:place])
