@@ -32,7 +32,8 @@ if TYPE_CHECKING:
         Value,
     )
     from tbscope.invariants import verify
-    from tbscope.pipeline import to_graph_def
+    from tbscope.linter import Finding, lint
+    from tbscope.pipeline import Drawing, to_graph_def
     from tbscope.scopes import Scope, ScopePart, parse_scope_path, print_scope_path
     from tbscope.sources.by_hand import pop_scope, push_scope, scope
     from tbscope.sources.eager import Recording, record, trace
@@ -46,6 +47,8 @@ __all__ = [
     "Call",
     "Constant",
     "ConversionError",
+    "Drawing",
+    "Finding",
     "Graph",
     "GraphError",
     "InputError",
@@ -65,6 +68,7 @@ __all__ = [
     "Value",
     "WriterError",
     "add_graph",
+    "lint",
     "parse_scope_path",
     "pop_scope",
     "print_scope_path",
@@ -81,7 +85,8 @@ _HOMES = {
     "ScopeError TbscopeError TraceError WriterError",
     "tbscope.graph": "Argument Call Constant Graph Node Note Output Parameter Source Value",
     "tbscope.invariants": "verify",
-    "tbscope.pipeline": "to_graph_def",
+    "tbscope.linter": "Finding lint",
+    "tbscope.pipeline": "Drawing to_graph_def",
     "tbscope.scopes": "Scope ScopePart parse_scope_path print_scope_path",
     "tbscope.sources.by_hand": "pop_scope push_scope scope",
     "tbscope.sources.eager": "Recording record trace",

@@ -179,6 +179,12 @@ RULES = (
         "Lines lead from where data enters a level to where it ends.",
         levels.lost_output,
     ),
+    Rule(
+        "lone-node",
+        "warning",
+        "No operation hangs on circles alone in its box.",
+        levels.lone_node,
+    ),
 )
 """The rules in the order in which they are checked; docs/lint.md lists them."""
 

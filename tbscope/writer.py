@@ -10,7 +10,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 import torch.utils.tensorboard
 from torch.utils.tensorboard.writer import FileWriter
@@ -18,7 +18,7 @@ from torch.utils.tensorboard.writer import FileWriter
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError
 from tbscope.graph import Graph, Note
-from tbscope.pipeline import Leaves, Style, check_options, to_graph_def
+from tbscope.pipeline import Drawing, check_options, to_graph_def
 from tbscope.records import speed_up
 from tbscope.sinks import check_writer, open_sink, write_graph_event
 from tbscope.sources.eager import trace
@@ -41,9 +41,8 @@ def add_graph(
     grad: bool = False,
     fake: bool = False,
     partial: bool = False,
-    style: Style = "tf",
-    leaves: Leaves = "node",
     on_error: OnError = "raise",
+    **drawing: Unpack[Drawing],
 ) -> Graph:
     """Draw a model in TensorBoard's Graphs dashboard, through any writer.
 
@@ -66,17 +65,16 @@ def add_graph(
         grad: Whether gradients are recorded while it runs.
         fake: Whether it computes nothing but shapes: no weights are read, no memory taken.
         partial: Whether of a model that raises is drawn what ran until then.
-        style: How names are made of scopes: "tf" (`Net/layer1/0`), "torch"
-            (`Net/Sequential[layer1]/Linear[0]`), or a function of a `Scope`.
-        leaves: "node" draws a module of one operation as one node, "box" as a box.
         on_error: "raise" raises; "warn", for training scripts, warns once of each error
             and gives an empty graph with a note of it.
+        drawing: How it is drawn: `style`, `root`, `level`, `leaves`, `keep`, `hide`, `dead`,
+            `color_by`, `templates`, `cards` (see `tbscope.Drawing`).
     Returns:
         The graph that was drawn.
     Raises:
         WriterError: The writer offers no way to write an event.
         InputError: The inputs do not fit forward.
-        ArgumentError: Inputs are given with a `Graph`, or `on_error` is neither of the two.
+        ArgumentError: Inputs are given with a `Graph`, or an option is none.
         TraceError: The model raised.
     """
     if on_error not in {"raise", "warn"}:
@@ -87,7 +85,7 @@ def add_graph(
         )
     run = _TraceOptions(kwargs=kwargs, training=training, grad=grad, fake=fake, partial=partial)
     try:
-        return _draw(writer, model, input_to_model, verbose, run, style=style, leaves=leaves)
+        return _draw(writer, model, input_to_model, verbose, run, drawing)
     except Exception as error:  # A training script goes on, whatever became of its graph.
         if on_error == "raise":
             raise
@@ -110,19 +108,18 @@ def _draw(
     input_to_model: Any,
     verbose: bool,
     run: _TraceOptions,
-    *,
-    style: Style,
-    leaves: Leaves,
+    drawing: Drawing,
 ) -> Graph:
     check_writer(writer)
-    check_options(style, leaves)
+    check_options(**drawing)
     with collecting_rarely():
         if isinstance(model, Graph):
             _refuse_inputs(model, input_to_model, run["kwargs"])
             graph = model
         else:
-            graph = trace(model, input_to_model, **run)
-        graph_def = to_graph_def(graph, style=style, leaves=leaves)
+            kernels = drawing.get("level") == "aten"
+            graph = trace(model, input_to_model, kernels=kernels, **run)
+        graph_def = to_graph_def(graph, **drawing)
         graph_bytes = graph_def.SerializeToString(deterministic=True)
         if verbose:
             print(graph)  # noqa: T201  As torch's does.
@@ -187,9 +184,8 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
         grad: bool = False,
         fake: bool = False,
         partial: bool = False,
-        style: Style = "tf",
-        leaves: Leaves = "node",
         on_error: OnError = "raise",
+        **drawing: Unpack[Drawing],
     ) -> Graph:
         """Draw a model in TensorBoard's Graphs dashboard.
 
@@ -206,9 +202,8 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
             grad=grad,
             fake=fake,
             partial=partial,
-            style=style,
-            leaves=leaves,
             on_error=on_error,
+            **drawing,
         )
 
     def flush(self) -> None:

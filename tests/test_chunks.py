@@ -8,6 +8,7 @@ from tbscope.graphdef.chunks import MOST, MOST_FOLDED, find_chunks, rename
 from tbscope.graphdef.flow import CHAIN_LIMIT, find_doors, longest_chain, lost_exits
 from tbscope.graphdef.hierarchy import Hierarchy
 from tbscope.graphdef.page import Series, read_levels
+from tbscope.graphdef.siblings import bears_seeds
 
 
 def cut(nodes):
@@ -88,7 +89,7 @@ def test_the_calls_of_one_module_stand_in_chunks_of_a_hundred():
 def test_a_series_that_opens_well_is_not_cut():
     names = [f"n_{at}" for at in range(MOST_FOLDED)]
     assert find_chunks(Hierarchy(chain(names, ops=("Linear",)))) == {}
-    assert find_chunks(Hierarchy(chain([*names, "n_500"], ops=("Linear",)))) != {}
+    assert find_chunks(Hierarchy(chain([*names, f"n_{MOST_FOLDED}"], ops=("Linear",)))) != {}
 
 
 def test_ten_thousand_members_stand_in_chunks_of_chunks():
@@ -199,6 +200,18 @@ def test_many_inputs_of_different_names_stand_in_one_box_of_boxes():
 def test_no_box_at_the_top_is_called_like_what_every_object_of_the_page_has():
     nodes = chain(["fc"]) + [(f"length{at}", f"Output[{at}]", ["fc"]) for at in range(20)]
     assert boxes_of(cut(nodes)) == ["outputs"]
+
+
+def test_seeds_take_no_flow_that_bears_them():
+    nodes = [("x", "Input", []), ("m/a", "k", ["x"])]
+    nodes += [(f"o_{word}", "Output", ["m/a"]) for word in "abcdef"]
+    assert bears_seeds(Hierarchy(nodes), 6)
+    assert not bears_seeds(Hierarchy(nodes), 7)
+    few = Hierarchy(nodes[:-2])
+    assert bears_seeds(few, 100)
+    seeds = [(f"__function_library__{at}_template/a", "a", []) for at in range(7)]
+    seeded = Hierarchy([*seeds, *nodes])
+    assert lost_exits(next(read_levels(seeded)), find_doors(seeded))
 
 
 def test_renaming_without_chunks_gives_the_same_names():

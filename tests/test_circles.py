@@ -3,6 +3,7 @@
 from build import GraphBuilder
 
 from tbscope.graphdef.circles import parameters_to_draw
+from tbscope.graphdef.layout import lay_out
 from tbscope.graphdef.naming import name_graph
 from tbscope.passes.leaves import collapse_leaves
 
@@ -77,8 +78,38 @@ def test_a_parameter_of_another_box_stays_a_circle():
     assert drawn(build) == set()
 
 
-def test_a_leaf_module_drawn_as_one_node_keeps_its_circles():
+def test_the_parameters_of_a_leaf_module_alone_in_its_box_are_nodes():
     build, _, x = net()
     build.linear("Net/Sequential[seq]/Linear[0]", x, 2)
     collapse_leaves(build.graph)
+    assert drawn(build) == {"Net/seq/0/weight", "Net/seq/0/bias"}
+
+
+def test_a_leaf_module_with_a_neighbour_keeps_its_circles():
+    build, _, x = net()
+    x = build.linear("Net/Sequential[seq]/Linear[0]", x, 2)
+    build.linear("Net/Sequential[seq]/Linear[1]", x, 2)
+    collapse_leaves(build.graph)
     assert drawn(build) == set()
+
+
+def test_such_parameters_stand_beside_their_module():
+    build, _, x = net()
+    build.linear("Net/Sequential[seq]/Linear[0]", x, 2)
+    collapse_leaves(build.graph)
+    entries = {entry.name: entry.op for entry in lay_out(build.graph, cards=False).nodes}
+    assert entries == {
+        "x": "Input",
+        "seq/0.weight": "Parameter",
+        "seq/0.bias": "Parameter",
+        "seq/0": "Linear",
+    }
+
+
+def test_a_constant_beside_an_operation_without_neighbour_is_a_node_that_is_drawn():
+    build, _, x = net()
+    scope = build.call("Net/Scale[scale]", x)
+    factor = build.node("constant", scope=scope, kind="constant", outputs=((),)).outputs[0]
+    build.op("mul", x, factor, scope=scope)
+    entries = {entry.name: entry.op for entry in lay_out(build.graph, cards=False).nodes}
+    assert entries == {"x": "Input", "scale/constant": "Tensor", "scale/mul": "mul"}

@@ -133,6 +133,7 @@ PAIRS = {
     "wide-level": (chain(101, "n{}x"), chain(100, "n{}x")),
     "long-chain": (chain(1001, "m/n{}x"), chain(1000, "m/n{}x")),
     "false-series": (stack(1, 1, 1, 2, 1), stack(1, 1, 1, 1, 1)),
+    "lone-node": (lone([]), lone(["box/more Op box/op"])),
     "lost-output": (gathered(13, 5), gathered(12, 5)),
 }
 
@@ -225,7 +226,7 @@ def test_what_is_cut_off_is_told_with_what_was_put_aside():
 
 
 def test_an_operation_with_nothing_but_circles_is_put_aside_in_its_box():
-    assert [(f.rule, f.node) for f in lint(lone([]))] == [("lost-output", "box/op")]
+    assert [(f.rule, f.node) for f in lint(lone([]))] == [("lone-node", "box/op")]
     assert lint(lone(["box/more Op box/op"])) == []
 
 

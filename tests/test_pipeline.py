@@ -14,12 +14,14 @@ def test_leaf_modules_are_nodes_unless_boxes_are_asked_for():
         "ParameterConst",
         "Linear",
         "Output",
+        "NoOp",
     }
     assert {node.op for node in to_graph_def(chain(1), leaves="box").node} == {
         "Input",
         "Parameter",
         "linear",
         "Output",
+        "NoOp",
     }
 
 
@@ -32,7 +34,8 @@ def test_the_graph_stays_as_it_was():
 
 
 def test_a_style_names_the_nodes():
-    assert to_graph_def(chain(1), style="torch").node[-2].name == "Chain/Linear[0]"
+    names = [node.name for node in to_graph_def(chain(1), style="torch").node]
+    assert names[-3:] == ["Chain/Linear[0]", "out", "Chain/Chain"]
 
 
 def test_an_empty_graph_gives_an_empty_graph_def():
@@ -58,4 +61,15 @@ def test_a_way_to_draw_leaves_that_is_none_is_named():
         "leaf modules cannot be drawn as 'circle'\n"
         "  why: leaves is 'node' or 'box'\n"
         "  fix: leaves='box' to give every module a box"
+    )
+
+
+def test_an_option_that_is_none_is_named():
+    with pytest.raises(ArgumentError) as caught:
+        to_graph_def(chain(1), colour_by="class")
+    assert str(caught.value) == (
+        "a graph cannot be drawn with colour_by=\n"
+        "  why: the options are style, root, level, leaves, keep, hide, dead, color_by, templates, "
+        "cards\n"
+        "  fix: leave colour_by out"
     )

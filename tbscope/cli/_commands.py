@@ -127,7 +127,19 @@ def _takes_a_model(command: Command) -> Command:
     type=click.Choice(["tf", "torch"]),
     default="tf",
     show_default=True,
-    help="Names like Net/layer1/0 (tf) or Net/Sequential[layer1]/Linear[0] (torch).",
+    help="Names like layer1/0 (tf) or Net/Sequential[layer1]/Linear[0] (torch).",
+)
+@click.option(
+    "--root/--no-root",
+    default=None,
+    help="Draw a box around everything, or none.  [default: only in style torch]",
+)
+@click.option(
+    "--level",
+    type=click.Choice(["module", "op", "aten"]),
+    default="op",
+    show_default=True,
+    help="Draw modules, operations as they are written, or the kernels inside of them.",
 )
 @click.option(
     "--leaves",
@@ -136,14 +148,36 @@ def _takes_a_model(command: Command) -> Command:
     show_default=True,
     help="Draw a module that runs one operation as a node or as a box.",
 )
+@click.option(
+    "--keep",
+    multiple=True,
+    metavar="PATTERN",
+    help="Draw views, casts and copies of this name or in this module.  [repeatable]",
+)
+@click.option(
+    "--hide",
+    multiple=True,
+    metavar="PATTERN",
+    help="Leave out operations of this name, or this module.  [repeatable]",
+)
+@click.option(
+    "--dead",
+    type=click.Choice(["keep", "drop"]),
+    default="keep",
+    show_default=True,
+    help="Draw or drop operations that no output depends on.",
+)
+@click.option(
+    "--color-by",
+    type=click.Choice(["class", "dtype", "trainable", "device", "source file", "rank"]),
+    help="What the page colours nodes by under 'XLA cluster'.",
+)
 def export(
     *,
     logdir: str | None,
     outputs: tuple[OutputFile, ...],
-    style: Any,
-    leaves: Any,
     traceback: bool,
-    **run: Any,
+    **options: Any,
 ) -> None:
     """Write the graph of a model: for TensorBoard (--logdir), or as a GraphDef (-o).
 
@@ -160,15 +194,18 @@ def export(
         for output in outputs:
             if output.path is not None:
                 check_folder(output.path)
-        from tbscope.pipeline import to_graph_def
+        from tbscope.pipeline import Drawing, to_graph_def
 
-        graph = _run(**run)
-        graph_def = to_graph_def(graph, style=style, leaves=leaves)
+        drawing: Any = {
+            name: options.pop(name) for name in Drawing.__annotations__.keys() & options.keys()
+        }
+        graph = _run(**options, kernels=drawing["level"] == "aten")
+        graph_def = to_graph_def(graph, **drawing)
         _write_outputs(graph_def, outputs)
         # Where the graph itself goes to standard output, nothing else does.
         to_stderr = any(output.path is None for output in outputs)
         if logdir is not None:
-            _write_log(graph, logdir, style=style, leaves=leaves)
+            _write_log(graph, logdir, drawing)
             click.echo(_opening_line(logdir), err=to_stderr)
 
 
@@ -206,7 +243,7 @@ def demo(*, logdir: str) -> None:
         from tbscope.sources.eager import trace
 
         graph = trace(make_model(), make_inputs())
-        _write_log(graph, logdir, style="tf", leaves="node")
+        _write_log(graph, logdir, {})
         click.echo(_opening_line(logdir))
 
 
@@ -282,11 +319,11 @@ def _write_outputs(graph_def: "GraphDef", outputs: tuple[OutputFile, ...]) -> No
             write_whole(output.path, graph_def.SerializeToString(deterministic=True))
 
 
-def _write_log(graph: "Graph", logdir: str, *, style: Any, leaves: Any) -> None:
+def _write_log(graph: "Graph", logdir: str, drawing: Any) -> None:
     from tbscope.writer import SummaryWriter
 
     with explained(Path(logdir)), SummaryWriter(logdir) as writer:
-        writer.add_graph(graph, style=style, leaves=leaves)
+        writer.add_graph(graph, **drawing)
 
 
 def _opening_line(logdir: str) -> str:

@@ -1,23 +1,23 @@
-"""The GraphDef: one NodeDef for each node of a graph, and one for each of its outputs."""
+"""The GraphDef: one NodeDef for each node of a graph, each of its outputs, and each card."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.graph import Graph, Nest, Node, Output, Parameter, Shape, Value
-from tbscope.graphdef.circles import parameters_to_draw
+from tbscope.graphdef.cards import Card
 from tbscope.graphdef.entries import (
     FactEntries,
     Once,
     kernels_entry,
+    label_entry,
     outputs_entries,
     scope_entry,
     source_entry,
     too_large_entry,
 )
-from tbscope.graphdef.naming import Names, Style, attribute_of, name_graph
-from tbscope.graphdef.ops import op_type
-from tbscope.graphdef.series import op_types_apart
+from tbscope.graphdef.layout import Entry, Layout, lay_out
+from tbscope.graphdef.naming import attribute_of
 from tbscope.graphdef.shapes import device_to_text, item_size_bytes
 from tbscope.graphdef.wire import delimited, field
 from tbscope.scopes import Scope
@@ -26,16 +26,10 @@ __all__ = ["build_graph_def"]
 
 # What torch's graphs, and TensorFlow's of this form, say they were made by.
 _PRODUCER = 22
-_OP_TYPES = {"input": "Input", "parameter": "Parameter", "buffer": "Buffer", "constant": "Const"}
-# TensorBoard draws what has `Const` in its op type as a small circle.
-_CIRCLES = {"parameter": "ParameterConst", "buffer": "BufferConst"}
 # Facts that hardly two nodes share.
 _OWN = ("module", "name")
-# The start of a field (tensorboard/compat/proto/node_def.proto: `name`, `input`), and an
-# input that is empty.
+# The start of the field `name` (tensorboard/compat/proto/node_def.proto).
 _NAME = b"\x0a"
-_INPUT = b"\x1a"
-_EMPTY_INPUT = b"\x1a\x00"
 # The number of the field `node` (tensorboard/compat/proto/graph.proto).
 _NODE = 1
 _OPERATIONS = ("op", "module")
@@ -43,63 +37,71 @@ _PARAMETERS = ("parameter", "buffer")
 
 
 def build_graph_def(
-    graph: Graph, *, style: Style = "tf", root: bool | None = None, circles: bool = True
+    graph: Graph, layout: Layout | None = None, *, labels: Mapping[Node, str] | None = None
 ) -> GraphDef:
     """Give the GraphDef of a graph that keeps the invariants.
 
     Args:
         graph: The graph; where leaf modules are nodes of kind "module", they are drawn so.
-        style: How scopes are named.
-        root: Whether all names begin with the one scope that holds all (see `name_graph`).
-        circles: Whether parameters and buffers are small circles beside what reads them,
-            wherever that can be drawn, or nodes like others.
+        layout: How it is drawn; None for the usual way.
+        labels: The label by which each node is coloured, where there is one.
     Returns:
-        A new message: nodes in the order of the graph, then the outputs.
+        A new message: the seeds of the colours, the nodes in the order of the graph, its
+        outputs, and the cards of its modules.
     Raises:
-        ArgumentError: The style is none.
         ConversionError: A shape has a negative size.
 
     Source: tensorboard/compat/proto/node_def.proto
     """
-    return _Builder(graph, name_graph(graph, style, root=root), circles=circles).build()
+    return _Builder(graph, layout or lay_out(graph), labels or {}).build()
 
 
 class _Builder:
     """Joins the bytes of nodes to those of one GraphDef; what many nodes share is made once."""
 
-    def __init__(self, graph: Graph, names: Names, *, circles: bool) -> None:
+    def __init__(self, graph: Graph, layout: Layout, labels: Mapping[Node, str]) -> None:
         self._graph = graph
-        self._names = names
-        # As the value of a field: its length, and the name.
-        self._named = {node: delimited(name.encode()) for node, name in names.nodes.items()}
+        self._layout = layout
+        self._labels = labels
         self._nodes: list[bytes] = []
         self._parameters = _parameters_by_place(graph)
-        self._op_types = _OP_TYPES | _CIRCLES if circles else _OP_TYPES
-        self._no_circles = parameters_to_draw(graph, names) if circles else set()
-        self._apart = op_types_apart(graph, names)
         self._facts = FactEntries()
         self._scopes: Once[Scope | None, bytes] = Once(_scope_entry)
+        # A source has many nodes; to compare it costs as much as to print it.
         self._sources: dict[int, bytes] = {}
         self._outputs = Once(outputs_entries)
         self._types: Once[tuple[str, Shape | None, str], bytes] = Once(_type_fields)
         self._kernels = Once(kernels_entry)
-        self._safe_ops = Once(op_type)
         self._ops = Once(_op_field)
+        self._inputs = Once(_input_field)
 
     def build(self) -> GraphDef:
-        for node in self._graph.nodes:
-            self._add_node(node)
-        for name, output in zip(self._names.outputs, self._graph.outputs, strict=True):
-            self._add_output(name, output)
+        layout = self._layout
+        for seed in layout.seeds:
+            fields = [_NAME, delimited(seed.name.encode()), self._ops[seed.op]]
+            fields += [self._inputs[text] for text in seed.inputs]
+            self._nodes.append(field(_NODE, b"".join(fields)))
+        for node, entry in zip(self._graph.nodes, layout.nodes, strict=True):
+            self._add_node(node, entry)
+        for output, entry in zip(self._graph.outputs, layout.outputs, strict=True):
+            self._add_output(output, entry)
+        for card, entry in zip(layout.told, layout.cards, strict=True):
+            self._add_card(card, entry)
         message = GraphDef.FromString(b"".join(self._nodes))
         message.versions.producer = _PRODUCER
         return message
 
-    def _add_node(self, node: Node) -> None:
-        op = self._op_type(node)
-        fields = [_NAME, self._named[node], self._ops[op]]
-        if node.inputs or node.control_inputs:
-            self._add_inputs(fields, node.inputs, node.control_inputs)
+    def _start(self, entry: Entry) -> list[bytes]:
+        """Give the fields that an entry tells."""
+        name, op, inputs = entry
+        fields = [_NAME, delimited(name.encode()), self._ops[op]]
+        if inputs:
+            made = self._inputs
+            fields += [made[text] for text in inputs]
+        return fields
+
+    def _add_node(self, node: Node, entry: Entry) -> None:
+        fields = self._start(entry)
         outputs = node.outputs
         if len(outputs) == 1:
             value = outputs[0]
@@ -111,34 +113,42 @@ class _Builder:
         fields.append(self._scopes[node.scope])
         source = node.source
         if source is not None:
-            # To compare a source costs as much as to print it.
-            entry = self._sources.get(id(source))
-            if entry is None:
-                entry = self._sources[id(source)] = source_entry(str(source))
-            fields.append(entry)
+            known = self._sources.get(id(source))
+            if known is None:
+                known = self._sources[id(source)] = source_entry(str(source))
+            fields.append(known)
+        if self._labels and node in self._labels:
+            fields.append(label_entry(self._labels[node]))
         too_large = []
         if node.kernels:
             fields.append(self._kernels[tuple(node.kernels)])
             if not fields[-1]:
                 too_large.append("kernels")
-        facts = self._facts_of(node, op)
+        facts = self._facts_of(node, entry)
         if facts:
             too_large += self._add_facts(fields, facts)
-        if too_large:
-            fields.append(too_large_entry(too_large))
-        self._nodes.append(field(_NODE, b"".join(fields)))
+        self._add(fields, too_large)
 
-    def _add_output(self, name: str, output: Output) -> None:
-        value = output.value
-        op = self._apart.get(output, "Output") if self._apart else "Output"
-        fields = [_NAME, delimited(name.encode()), self._ops[op]]
-        self._add_inputs(fields, [value], output.control_inputs)
+    def _add_output(self, output: Output, entry: Entry) -> None:
+        value = output.given or output.value
+        fields = self._start(entry)
         fields.append(self._types[value.device, value.shape, value.dtype])
         fields.append(self._scopes[None])
-        if output.name != name:
-            too_large = self._add_facts(fields, {"name": output.name})
-            if too_large:
-                fields.append(too_large_entry(too_large))
+        facts: dict[str, Nest] = {}
+        if output.name != entry.name:
+            facts["name"] = output.name
+        if output.via:
+            facts["via"] = output.via
+        self._add(fields, self._add_facts(fields, facts) if facts else [])
+
+    def _add_card(self, card: Card, entry: Entry) -> None:
+        fields = self._start(entry)
+        fields += [self._outputs[()], self._scopes[card.scope]]
+        self._add(fields, self._add_facts(fields, card.facts))
+
+    def _add(self, fields: list[bytes], too_large: list[str]) -> None:
+        if too_large:
+            fields.append(too_large_entry(too_large))
         self._nodes.append(field(_NODE, b"".join(fields)))
 
     def _add_facts(self, fields: list[bytes], facts: dict[str, Nest]) -> list[str]:
@@ -152,49 +162,16 @@ class _Builder:
         fields.append(entries)
         return too_large
 
-    def _op_type(self, node: Node) -> str:
-        kind = node.kind
-        if self._apart and node in self._apart:
-            return self._safe_ops[self._apart[node]]
-        if kind in _OPERATIONS:
-            return self._safe_ops[node.op]
-        return (_OP_TYPES if node in self._no_circles else self._op_types)[kind]
-
-    def _add_inputs(
-        self, fields: list[bytes], values: list[Value], control_inputs: Iterable[Node]
-    ) -> None:
-        """Add the references of a node, data first.
-
-        TensorBoard drops a reference to the same node as the one before it, whatever its
-        output (tf_graph_common/graph.ts, `normalizeInputs`); an empty one keeps them apart.
-        """
-        last: Node | None = None
-        for value in values:
-            node = value.producer
-            if node is last:
-                fields.append(_EMPTY_INPUT)
-            fields.append(_INPUT)
-            if value.index:
-                fields.append(delimited(f"{self._names.nodes[node]}:{value.index}".encode()))
-            else:
-                fields.append(self._named[node])
-            last = node
-        for node in control_inputs:
-            if node is last:
-                fields.append(_EMPTY_INPUT)
-            fields += (_INPUT, delimited(f"^{self._names.nodes[node]}".encode()))
-            last = node
-
-    def _facts_of(self, node: Node, op: str) -> dict[str, Nest]:
+    def _facts_of(self, node: Node, entry: Entry) -> dict[str, Nest]:
         """Give what the info card tells of a node beyond its edges, by name."""
         facts = node.attributes.copy()
         kind = node.kind
         if kind in _OPERATIONS:
-            if node.op != op:
+            if node.op != entry.op:
                 facts["op"] = node.op
         elif kind in _PARAMETERS:
             self._add_parameter_facts(node, facts)
-        elif node.name != self._names.nodes[node] and not node.name.isdigit():
+        elif node.name != entry.name and not node.name.isdigit():
             facts["name"] = node.name
         if node.arguments:
             self._add_arguments(node, facts)
@@ -236,6 +213,10 @@ def _scope_entry(scope: Scope | None) -> bytes:
 
 def _op_field(op: str) -> bytes:
     return field(2, op.encode())
+
+
+def _input_field(text: str) -> bytes:
+    return field(3, text.encode())
 
 
 def _device_field(device: str) -> bytes:

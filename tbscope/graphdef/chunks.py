@@ -15,6 +15,7 @@ from itertools import accumulate
 from tbscope.graphdef.hierarchy import Box, Hierarchy
 from tbscope.graphdef.naming import ordinal
 from tbscope.graphdef.ops import RESERVED
+from tbscope.graphdef.page import LIBRARY
 from tbscope.graphdef.siblings import FEWEST, Siblings, find_siblings
 
 __all__ = ["MOST", "MOST_FOLDED", "find_chunks", "rename"]
@@ -22,7 +23,7 @@ __all__ = ["MOST", "MOST_FOLDED", "find_chunks", "rename"]
 MOST = 100
 """How many shapes one level holds at most; a series is one."""
 
-MOST_FOLDED = 500
+MOST_FOLDED = 250
 """How many equal siblings a series holds at most: all of them are drawn when it is opened."""
 
 _Groups = list[list[int]]
@@ -59,7 +60,7 @@ def find_chunks(hierarchy: Hierarchy) -> dict[str, str]:
     for box, level in levels.items():
         if not _is_crowded(level):
             continue
-        pinned = _named_like_their_box(box, level)
+        pinned = _pinned(box, level)
         if not taken:
             taken = _all_names(hierarchy)
         prefix = rename([box.name], mapping)[0]
@@ -93,10 +94,17 @@ def rename(names: Iterable[str], mapping: Mapping[str, str]) -> list[str]:
     return renamed
 
 
-def _named_like_their_box(box: Box, level: Siblings) -> set[int]:
-    """Give the node that is named like the box, as which it cannot stand in a part of it."""
+def _pinned(box: Box, level: Siblings) -> set[int]:
+    """Give what cannot stand in a part of its level.
+
+    That is the node that is named like its box, and the boxes of the function panel.
+    """
     named = f"({box.label})"
-    return {place for place, label in enumerate(level.labels) if label == named}
+    return {
+        place
+        for place, label in enumerate(level.labels)
+        if label == named or (not box.name and label.startswith(LIBRARY))
+    }
 
 
 def _all_names(hierarchy: Hierarchy) -> set[str]:

@@ -14,13 +14,14 @@ from tbscope.graphdef.naming import Names
 __all__ = ["parameters_to_draw"]
 
 _CIRCLES = frozenset({"parameter", "buffer", "constant"})
+_OPERATIONS = frozenset({"op", "module"})
 
 
 def parameters_to_draw(graph: Graph, names: Names) -> set[Node]:
-    """Give the parameters and buffers that must be nodes, for an operation's sake.
+    """Give the parameters, buffers and constants that must be nodes, for an operation's sake.
 
-    A leaf module drawn as one node keeps its circles: it has few, and a node below its
-    name would make it a box.
+    So do leaf modules drawn as one node, such as those of a list that are called one by one
+    with other operations in between.
 
     Args:
         graph: The graph.
@@ -31,14 +32,11 @@ def parameters_to_draw(graph: Graph, names: Names) -> set[Node]:
     alone = _without_neighbour(graph, names)
     if not alone:
         return set()
-    leaves = {node.scope for node in graph.nodes if node.kind == "module"}
     return {
         value.producer
         for node, box in alone.items()
         for value in node.inputs
-        if value.producer.kind in ("parameter", "buffer")
-        and value.producer.scope not in leaves
-        and names.nodes[value.producer].startswith(box)
+        if value.producer.kind in _CIRCLES and names.nodes[value.producer].startswith(box)
     }
 
 
@@ -50,7 +48,9 @@ def _without_neighbour(graph: Graph, names: Names) -> dict[Node, str]:
             continue
         name = names.nodes[node]
         box = ""
-        if node.kind == "op" and any(value.producer.kind in _CIRCLES for value in node.inputs):
+        if node.kind in _OPERATIONS and any(
+            value.producer.kind in _CIRCLES for value in node.inputs
+        ):
             box = name[: name.rfind("/") + 1]
         for source in _sources(node):
             if source in alone and name.startswith(alone[source]):

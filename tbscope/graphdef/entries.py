@@ -22,6 +22,7 @@ __all__ = [
     "Once",
     "fact_key",
     "kernels_entry",
+    "label_entry",
     "outputs_entries",
     "scope_entry",
     "source_entry",
@@ -38,8 +39,8 @@ _OURS = frozenset(
 )
 _MOST_OF_NAME = 64
 
-_SCOPE, _SOURCE, _KERNELS, _SHAPES, _DTYPE = map(
-    wire.attribute_head, ("scope", "source", "kernels", "_output_shapes", "dtype")
+_SCOPE, _SOURCE, _KERNELS, _LABEL, _SHAPES, _DTYPE = map(
+    wire.attribute_head, ("scope", "source", "kernels", "_XlaCluster", "_output_shapes", "dtype")
 )
 # tensorboard/compat/proto/attr_value.proto: the field `shape` of a list.
 _SHAPE_ITEM = 7
@@ -123,13 +124,22 @@ def _fact_head(name: str) -> bytes:
 
 
 def scope_entry(path: str) -> bytes:
-    """Give the entry of a printed scope path, whole, so that it can be read back."""
-    return wire.text_attribute(_SCOPE, path.encode())
+    """Give the entry of a printed scope path, whole, so that it can be read back.
+
+    What is no ASCII stands in it as Python escapes it.
+    """
+    return wire.text_attribute(_SCOPE, ascii_line(path).encode())
 
 
 def source_entry(text: str) -> bytes:
     """Give the entry of a place in the user's code."""
     return wire.text_attribute(_SOURCE, ascii_line(text).encode("ascii"))
+
+
+def label_entry(label: str) -> bytes:
+    """Give the entry of the label by which a node is coloured under "XLA cluster"."""
+    line = ascii_line(label)[:_MOST_OF_NAME]
+    return wire.text_attribute(_LABEL, line.encode("ascii"))
 
 
 def kernels_entry(names: tuple[str, ...]) -> bytes:

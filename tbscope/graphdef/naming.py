@@ -41,14 +41,22 @@ class Names:
             top level.
         nodes: The name of each node.
         outputs: The name of each output of the graph, in order.
+        cards: The name of each card, in order.
     """
 
     scopes: dict[Scope, str] = field(default_factory=dict)
     nodes: dict[Node, str] = field(default_factory=dict)
     outputs: list[str] = field(default_factory=list)
+    cards: list[str] = field(default_factory=list)
 
 
-def name_graph(graph: Graph, style: Style = "tf", *, root: bool | None = None) -> Names:
+def name_graph(
+    graph: Graph,
+    style: Style = "tf",
+    *,
+    root: bool | None = None,
+    cards: Iterable[tuple[Scope, str]] = (),
+) -> Names:
     r"""Give every scope, node and output of a graph a name of its own.
 
     Scopes choose first, then inputs and outputs, parameters and buffers, and at last
@@ -58,8 +66,10 @@ def name_graph(graph: Graph, style: Style = "tf", *, root: bool | None = None) -
         graph: Any graph; leaf modules may be collapsed to nodes.
         style: How scopes are named.
         root: Whether the names of all begin with the one scope that holds all, so that the
-            page opens with a single box. None: only in style "torch". A function decides
-            by itself.
+            page opens with a single box. None: only in style "torch", or where boxes below
+            it are called by a number alone (the page sorts those before all others, so
+            that their colours go wrong). A function decides by itself.
+        cards: The scope and the label of each further node that tells of a scope.
     Returns:
         Names that are legal in a GraphDef and harmless in TensorBoard's page. In style
         "tf" each also fits `^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$`.
@@ -72,9 +82,13 @@ def name_graph(graph: Graph, style: Style = "tf", *, root: bool | None = None) -
     namer = _Namer(style)
     scopes = list(graph.scopes())
     keep = style == "torch" if root is None else root
-    namer.name_scopes(scopes, None if keep else _root(graph, scopes))
+    top = None if keep else _root(graph, scopes)
+    if root is None and top is not None and _has_numbered_boxes(graph, scopes, top):
+        top = None
+    namer.name_scopes(scopes, top)
     namer.name_ends(graph)
     namer.name_nodes(graph.nodes)
+    namer.name_cards(cards)
     return namer.names
 
 
@@ -91,6 +105,13 @@ def _root(graph: Graph, scopes: list[Scope]) -> Scope | None:
     outside = any(node.scope is None and node.kind != "input" for node in graph.nodes)
     drawn = any(node.kind == "module" and node.scope is root for node in graph.nodes)
     return None if root.part.attribute or outside or drawn else root
+
+
+def _has_numbered_boxes(graph: Graph, scopes: list[Scope], top: Scope) -> bool:
+    numbered = {
+        scope for scope in scopes if scope.parent is top and str(scope.part.attribute).isdigit()
+    }
+    return bool(numbered.difference(node.scope for node in graph.nodes if node.kind == "module"))
 
 
 def check_style(style: Style) -> None:
@@ -230,6 +251,10 @@ class _Namer:
                 names[node] = self._claim(self._below(scope, attribute_of(node)))
             elif node not in names:
                 names[node] = self._claim(self._below(scope, node.op))
+
+    def name_cards(self, cards: Iterable[tuple[Scope, str]]) -> None:
+        """Name the nodes that tell of scopes."""
+        self.names.cards += [self._claim(self._below(scope, label)) for scope, label in cards]
 
     def _below(self, scope: Scope | None, text: str) -> str:
         above = self.names.scopes[scope] if scope else ""

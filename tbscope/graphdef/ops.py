@@ -33,7 +33,7 @@ they break the page (tensorboard/plugins/graph/tf_graph_common/hierarchy.ts)."""
 _CONSTANT = re.compile("Const")
 _SUMMARY = re.compile(r"^([a-zA-Z]+)Summary$")
 # Edges into the first input of these are drawn as references, against the flow.
-_REFERENCE = frozenset(
+REFERENCE = frozenset(
     {
         *("Assign", "AssignAdd", "AssignSub", "ScatterAdd", "ScatterSub", "ScatterUpdate"),
         *("assign", "assign_add", "assign_sub", "count_up_to"),
@@ -60,8 +60,8 @@ def op_type(text: str) -> str:
     if text in RESERVED:
         # In capitals, since `Constructor` would be a constant.
         return text.strip("_").upper()
-    if text in _REFERENCE or text == "NoOp":
+    if text in REFERENCE or text == "NoOp":
         other = text[0].swapcase() + text[1:]
         # `assign` means to the page what `Assign` means.
-        return text.upper() if other in _REFERENCE else other
+        return text.upper() if other in REFERENCE else other
     return text

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from tbscope.graphdef.hierarchy import Box, Hierarchy, Item
 
-__all__ = ["FEWEST", "Siblings", "find_siblings"]
+__all__ = ["FEWEST", "Siblings", "bears_seeds", "find_siblings"]
 
 FEWEST = 15
 """From how many children on the page puts some of them aside."""
@@ -198,14 +198,39 @@ class Siblings:
 
 def find_siblings(hierarchy: Hierarchy, fewest: int = FEWEST) -> dict[Box, Siblings]:
     """Give the level of each box that has so many children, outer boxes first."""
+    boxes = (hierarchy.root, *hierarchy.boxes.values())
+    return _levels(hierarchy, [box for box in boxes if len(box.children) >= fewest])
+
+
+def bears_seeds(hierarchy: Hierarchy, count: int) -> bool:
+    """Tell whether so many boxes of the function panel leave the flow of the graph whole.
+
+    The page counts them among the children of the root when it looks for those that have
+    more edges than the others, and only then moves them to their panel.
+
+    Args:
+        hierarchy: All nodes without them, in chunks where they need any.
+        count: How many there shall be.
+
+    Source: render.ts, `buildSubhierarchy`
+    """
+    root = hierarchy.root
+    if len(root.children) + count < FEWEST:
+        return True
+    level = _levels(hierarchy, [root])[root]
+    level.labels += [f"{number}_template" for number in range(count)]
+    level.ops += [""] * count
+    return level.grouped(level.series()).keeps_flow()
+
+
+def _levels(hierarchy: Hierarchy, boxes: list[Box]) -> dict[Box, Siblings]:
     levels: dict[Box, Siblings] = {}
     places: dict[Box | Item, int] = {}
-    for box in (hierarchy.root, *hierarchy.boxes.values()):
+    for box in boxes:
         children = box.children
-        if len(children) >= fewest:
-            ops = [child.op if isinstance(child, Item) else "" for child in children.values()]
-            levels[box] = Siblings(list(children), ops)
-            places.update((child, place) for place, child in enumerate(children.values()))
+        ops = [child.op if isinstance(child, Item) else "" for child in children.values()]
+        levels[box] = Siblings(list(children), ops)
+        places.update((child, place) for place, child in enumerate(children.values()))
     if levels:
         _link(hierarchy, levels, places)
     if hierarchy.root in levels:

@@ -103,8 +103,9 @@ def hide_plumbing(graph: Graph, *, keep: Sequence[str] = (), hide: Sequence[str]
 
     An operation stays that waits for another one, whose value Python read, which a note
     is about, which copies what is written into then, or without which nothing would be
-    left of a scope. What a call was given and gave is afterwards what stands before the
-    plumbing; an output keeps its own shape and dtype (`Output.given`).
+    left of a scope, or but one module in it. What a call was given and gave is afterwards
+    what stands before the plumbing; an output keeps its own shape and dtype
+    (`Output.given`).
 
     Args:
         graph: Changed in place.
@@ -170,7 +171,7 @@ def _candidates(graph: Graph, keep: Sequence[str], hidden: Hidden) -> set[Node]:
         check_found(graph, "keep", patterns)
     written = _written_copies(graph, copies) if copies else set()
     plumbing: set[Node] = set()
-    # The last one of a scope that has nothing else stays, since it gives what the scope gives.
+    # The last one of a scope stays without which nothing of it would be drawn.
     for node in reversed(found):
         scope = node.scope
         if node in written or (scope is not None and scope not in shown):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from tbscope.graphdef.hierarchy import is_embedded, parse_input
+from tbscope.graphdef.page import LIBRARY
 from tbscope.rules.reading import Fault, Reading, quote
 
 __all__ = ["collapsed_edges", "dangling_input", "missing_shape", "scope_input", "self_input"]
@@ -89,13 +90,15 @@ def _count(lost: list[str]) -> str:
 
 
 def missing_shape(reading: Reading) -> Iterator[Fault]:
-    """Find outputs that are read and have no shape; circles and icons need none.
+    """Find outputs that are read and have no shape.
+
+    Circles and icons need none, and what is in the panel of functions is only a pattern.
 
     Source: tf_graph_common/graph.ts:844-897, `extractOutputShapes`
     """
     for node in reading.nodes:
         last = reading.outputs_read.get(node.name)
-        if last is None or is_embedded(node.op):
+        if last is None or is_embedded(node.op) or node.name.startswith(LIBRARY):
             continue
         known = len(node.attr["_output_shapes"].list.shape) if "_output_shapes" in node.attr else 0
         if last >= known:

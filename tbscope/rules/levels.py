@@ -7,7 +7,7 @@ from tbscope.graphdef.flow import CHAIN_LIMIT, longest_chain, lost_exits
 from tbscope.graphdef.page import LEVEL_LIMIT, Level, Links, Series, Shape, is_library
 from tbscope.rules.reading import Fault, Reading, quote, shown_place
 
-__all__ = ["false_series", "long_chain", "lost_output", "wide_level"]
+__all__ = ["false_series", "lone_node", "long_chain", "lost_output", "wide_level"]
 
 # What tells a node from its equals, and no difference between them.
 _OWN = frozenset({"kernels", "module", "name", "scope", "source"})
@@ -111,21 +111,41 @@ def lost_output(reading: Reading) -> Iterator[Fault]:
     """
     for level in reading.levels:
         if level.aside or len(level.lines) < len(level.links):
+            joined = {shape for ends in level.links for shape in ends}
             for shape in lost_exits(level, reading.doors):
-                yield Fault(
-                    shape.name,
-                    f"in {shown_place(level.box.name)}, it {_loss(level, shape)}, "
-                    "and no drawn line leads to it from where data comes in",
-                    "put what has many readers or inputs in a box of its own, with less around it",
-                )
+                if shape in joined:
+                    yield Fault(
+                        shape.name,
+                        f"in {shown_place(level.box.name)}, it {_loss(level, shape)}, "
+                        "and no drawn line leads to it from where data comes in",
+                        "put what has many readers or inputs in a box with less around it",
+                    )
+
+
+def lone_node(reading: Reading) -> Iterator[Fault]:
+    """Find operations that hang on circles or icons alone in their box, and are put aside.
+
+    Source: tf_graph_common/render.ts:2221-2255, `extractHighDegrees`
+    """
+    doors = reading.doors
+    for level in reading.levels:
+        if level.aside:
+            joined = {shape for ends in level.links for shape in ends}
+            for shape, reason in level.aside.items():
+                crosses = shape in doors.entered or shape in doors.left
+                if reason == "isolated" and shape not in joined and crosses:
+                    yield Fault(
+                        shape.name,
+                        f"in {shown_place(level.box.name)}, it has circles and no line to others, "
+                        "and is put aside, without lines to the outside",
+                        "draw its constants as nodes, or it in the box around",
+                    )
 
 
 def _loss(level: Level, shape: Shape) -> str:
     reason = level.aside.get(shape)
     if reason and reason != "isolated":
         return f"is put aside for {reason}"
-    if not any(shape in ends for ends in level.links):
-        return "is put aside for there are only circles around it"
     names = [quote(other.name) for other, why in level.aside.items() if why != "isolated"]
     if not names:
         return "is not connected any more"

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tbscope.graphdef.hierarchy import Item, is_circle, is_embedded, parse_input
-from tbscope.graphdef.ops import _REFERENCE as REFERENCE
-from tbscope.graphdef.ops import RESERVED
+from tbscope.graphdef.ops import REFERENCE, RESERVED
 from tbscope.graphdef.page import LIBRARY
 from tbscope.rules.reading import Fault, Reading, quote
 
