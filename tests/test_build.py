@@ -14,7 +14,8 @@ from tbscope.passes.leaves import collapse_leaves
 
 def converted(graph, **options):
     """Give the GraphDef of a graph, with no more in it than its nodes and outputs."""
-    layout = lay_out(graph, root=True, templates=False, cards=False, **options)
+    options = {"root": True, "templates": False, "cards": False, **options}
+    layout = lay_out(graph, **options)
     return build_graph_def(graph, layout)
 
 
@@ -42,15 +43,15 @@ def linear_net():
 def test_a_leaf_module_is_one_node_with_its_parameters_beside_it():
     build = linear_net()
     collapse_leaves(build.graph)
-    nodes = defs(build)
+    nodes = defs(build, root=False)
     assert {name: (node.op, list(node.input)) for name, node in nodes.items()} == {
         "x": ("Input", []),
-        "Net/fc/weight": ("ParameterConst", []),
-        "Net/fc/bias": ("ParameterConst", []),
-        "Net/fc": ("Linear", ["x", "Net/fc/weight", "Net/fc/bias"]),
-        "out": ("Output", ["Net/fc"]),
+        "fc/weight": ("ParameterConst", []),
+        "fc/bias": ("ParameterConst", []),
+        "fc": ("Linear", ["x", "fc/weight", "fc/bias"]),
+        "out": ("Output", ["fc"]),
     }
-    assert nodes["Net/fc"].attr["out_features"].i == 3
+    assert nodes["fc"].attr["out_features"].i == 3
 
 
 def test_without_circles_parameters_are_nodes_like_others():

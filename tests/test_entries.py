@@ -44,7 +44,9 @@ def test_entries_joined_are_the_attributes_of_a_node():
 
 def test_a_scope_path_can_be_read_back_whole():
     path = "Größe/" + "Block[inner]/" * 200 + "Linear[fc]"
-    assert NodeDef.FromString(scope_entry(path)).attr["scope"].s.decode() == path
+    text = NodeDef.FromString(scope_entry(path)).attr["scope"].s
+    assert text.isascii()
+    assert text.decode("unicode_escape") == path
 
 
 def test_a_node_with_several_outputs_lists_their_dtypes():

@@ -110,7 +110,9 @@ def test_the_first_look_is_the_model_between_its_inputs_and_outputs(page):
         "flatten": "op",
         "head": "op",
         "logits": "op",
+        "Net": "op",
     }
+    assert page.nodes["Net"].section == "out-extract"
     assert {(edge.start, edge.end, edge.label) for edge in page.edges} == {
         ("image", "features", "1×3×8×8"),
         ("features", "flatten", "1×4×8×8"),
@@ -170,7 +172,7 @@ def test_a_leaf_module_alone_in_its_box_tells_what_it_reads_and_gives(page):
     page.show("lone_leaves").expand_all()
     assert page.boxes == {"seq", "heads"}
     card = page.info_card("seq/0")
-    assert "Inputs ( 3 ) x 1×2 seq/0/weight 2×2 seq/0/bias 2" in card
+    assert "Inputs ( 3 ) seq/0.weight 2×2 seq/0.bias 2 x 1×2" in card
     assert "Outputs ( 1 ) relu 1×2" in card
 
 

@@ -94,7 +94,7 @@ def transformer():
 MODELS = {
     resnet: ({"pixel_values", "logits"}, {"resnet/embedder", "resnet/encoder/stages/1/layers/0"}),
     bert: ({"input_ids", "logits"}, {"bert/encoder/layer/1/attention/self", "bert/pooler"}),
-    gpt2: ({"input_ids", "logits"}, {"transformer/h/2/attn/c_attn", "transformer/h/0/mlp"}),
+    gpt2: ({"input_ids", "logits"}, {"transformer/h/2/attn", "transformer/h/0/mlp"}),
     t5: ({"input_ids", "decoder_input_ids"}, {"decoder/block/1/layer/1/EncDecAttention"}),
     vit: ({"pixel_values", "logits"}, {"vit/embeddings/patch_embeddings"}),
     whisper: ({"input_features", "logits"}, {"model/decoder/layers/1/encoder_attn"}),

@@ -7,14 +7,10 @@ import pytest
 import torch
 import transformers
 from browser import Browser, TensorBoard, write_runs
-from tensorboard.compat.proto.graph_pb2 import GraphDef
 from torch import nn
 
 import tbscope
-from tbscope.graphdef.hierarchy import Hierarchy
-from tbscope.graphdef.naming import name_graph
 from tbscope.graphdef.page import LIBRARY
-from tbscope.graphdef.templates import seeds
 
 IDS = torch.ones(1, 8, dtype=torch.long)
 IMAGE = torch.ones(1, 3, 32, 32)
@@ -156,20 +152,6 @@ MODELS = (
 )
 
 
-def class_labels(graph):
-    """Give the class of each box that is a module; a list of modules goes by its name."""
-    scopes = name_graph(graph).scopes
-    return {name: scope.part.label for scope, name in scopes.items() if scope.kind == "module"}
-
-
-def with_seeds(message, classes):
-    seeded = GraphDef(versions=message.versions)
-    for seed in seeds(Hierarchy.of(message), classes):
-        seeded.node.add(name=seed.name, op=seed.op, input=seed.inputs)
-    seeded.node.extend(message.node)
-    return seeded
-
-
 def inside_of_boxes(message):
     """Tell what is in each box, by this test's own reading of the GraphDef.
 
@@ -211,15 +193,15 @@ def graphs():
     for make in MODELS:
         model, given = make()
         graph = tbscope.trace(model.eval(), given)
-        plain = tbscope.to_graph_def(graph)
-        made[make.__name__] = (plain, with_seeds(plain, class_labels(graph)), class_labels(graph))
+        plain = tbscope.to_graph_def(graph, templates=False)
+        made[make.__name__] = (plain, tbscope.to_graph_def(graph))
     return made
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory, graphs):
     logdir = tmp_path_factory.mktemp("logs")
-    for name, (plain, seeded, _) in graphs.items():
+    for name, (plain, seeded) in graphs.items():
         write_runs(logdir, {name: seeded, f"{name}_plain": plain})
     with TensorBoard(logdir) as server, Browser() as browser:
         yield browser.open(server.url)
@@ -286,7 +268,7 @@ def test_the_page_reports_no_error(page):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_boxes_have_one_colour_exactly_if_they_hold_the_same(page, graphs, name):
-    plain, _, _ = graphs[name]
+    plain, _ = graphs[name]
     inside = inside_of_boxes(plain)
     page.show(name)
     found = {box: text for box, text in templates(page).items() if not box.startswith(LIBRARY)}
@@ -333,7 +315,6 @@ def test_the_functions_panel_is_a_legend_of_classes(page):
     page.show("gpt2")
     colours = templates(page)
     assert dict(legend(page)) == {
-        "Conv1D": colours["transformer/h/0/attn/c_attn"],
         "NewGELUActivation": colours["transformer/h/0/mlp/act"],
         "GPT2Attention": colours["transformer/h/0/attn"],
         "GPT2MLP": colours["transformer/h/0/mlp"],

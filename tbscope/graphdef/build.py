@@ -80,6 +80,7 @@ class _Builder:
         for seed in layout.seeds:
             fields = [_NAME, delimited(seed.name.encode()), self._ops[seed.op]]
             fields += [self._inputs[text] for text in seed.inputs]
+            fields.append(self._outputs[()])
             self._nodes.append(field(_NODE, b"".join(fields)))
         for node, entry in zip(self._graph.nodes, layout.nodes, strict=True):
             self._add_node(node, entry)

@@ -18,6 +18,7 @@ from tbscope.graphdef.hierarchy import Hierarchy
 from tbscope.graphdef.naming import Names, Style, name_graph
 from tbscope.graphdef.ops import op_type
 from tbscope.graphdef.series import op_types_apart
+from tbscope.graphdef.siblings import bears_seeds
 from tbscope.graphdef.templates import Seed, seeds
 from tbscope.scopes import Scope
 
@@ -100,7 +101,10 @@ def lay_out(
         layout = _joined(graph, names, ops, told)
         hierarchy = _hierarchy(layout)
     if templates:
-        layout.seeds = seeds(hierarchy, _classes(names.scopes))
+        found = seeds(hierarchy, _classes(names.scopes))
+        boxes = {seed.name.partition("/")[0] for seed in found}
+        # The page counts their boxes when it looks for what to put aside at the top level.
+        layout.seeds = found if bears_seeds(hierarchy, len(boxes)) else []
     return layout
 
 

@@ -217,7 +217,7 @@ def observe(
         calls.append(fact)
         stack.append(fact)
 
-    def after(module: torch.nn.Module, _: Any, __: Any, result: Any) -> None:
+    def after(module: torch.nn.Module, _: Any, result: Any) -> None:
         fact = stack.pop()
         places.pop()
         flat = pytree.tree_leaves(result)
@@ -226,7 +226,8 @@ def observe(
     watch = _Operations(stack)
     handles = [
         torch_module.register_module_forward_pre_hook(before),
-        torch_module.register_module_forward_hook(after, with_kwargs=True, always_call=True),
+        # Not with_kwargs, of which torch keeps a trace when the hook is removed.
+        torch_module.register_module_forward_hook(after, always_call=True),
     ]
     try:
         with torch.no_grad():
