@@ -228,3 +228,12 @@ def test_every_seed_is_like_the_boxes_that_it_stands_for(leaves, data):
     # What is in a repeated box was met before it.
     for place, structure in enumerate(numbers):
         assert set(structure.children) <= set(numbers[:place])
+
+
+def test_the_nests_of_inputs_and_outputs_have_no_seeds():
+    nodes = [
+        (f"cache/layers/{layer}/{part}", "Output", ["x"])
+        for layer in range(3)
+        for part in ("key", "value")
+    ]
+    assert seeds(Hierarchy([("x", "Input", []), *nodes]), {}) == []

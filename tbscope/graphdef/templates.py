@@ -35,6 +35,7 @@ _COLOURED = 10_000
 # What only completes the legend may take so many nodes, or this part of the graph's.
 _LEGEND = 300
 _LEGEND_PART = 20
+_ENDS = ("Input", "Output")
 # How many hues there are (render.ts, `MetanodeColors.HUES`): every tenth template has the
 # same one.
 _HUES = 10
@@ -96,7 +97,7 @@ def _chosen(
     needed: dict[Structure, None] = {}
     for structure in structures.all:
         if structure.count > 1:
-            needed.update(structure.children)
+            needed |= {child: None for child in structure.children if not _is_nest(child.box)}
     size = sum(not item.embedded for item in hierarchy.items.values())
     room = min(size, _COLOURED - size) if size <= _COLOURED else size
     taken: list[Structure] = []
@@ -114,6 +115,16 @@ def _chosen(
             used += structure.size
             taken.append(structure)
     return sorted(taken, key=_depth)
+
+
+def _is_nest(box: Box) -> bool:
+    """Tell whether a box holds inputs or outputs, which no legend need tell."""
+    child: Box | Item = box
+    while isinstance(child, Box):
+        if not child.children:
+            return False
+        child = next(iter(child.children.values()))
+    return child.op.partition("[")[0] in _ENDS
 
 
 def _depth(structure: Structure) -> int:
