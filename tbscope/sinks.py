@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.message import Message
+from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.graph_pb2 import GraphDef
+from tensorboard.compat.proto.summary_pb2 import SummaryMetadata
+from tensorboard.compat.proto.tensor_pb2 import TensorProto
+from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
+from tensorboard.compat.proto.types_pb2 import DT_STRING
 
 from tbscope.errors import WriterError
 from tbscope.records import has_lost_its_thread, speed_up
@@ -53,6 +59,8 @@ ROUTES = (
 """The ways that are tried, in this order; the first that a writer offers is taken."""
 
 _DEFAULT_EVENT: type[Message] = Event
+# The plugin's name for a tag with a graph (graphs_plugin.py, `info_impl`).
+_TAGGED = "graph_run_metadata_graph"
 _NO_NAME = "a name that no writer has"
 _BLANK_TRACKER = ("accelerate.tracking", "GeneralTracker")
 
@@ -97,14 +105,20 @@ def open_sink(writer: object) -> Any:
     raise _not_a_writer(writer, holder, trail)
 
 
-def write_graph_event(sink: Any, graph_def: bytes) -> None:
+def write_graph_event(
+    sink: Any, graph_def: bytes, *, tag: str | None = None, step: int = 0
+) -> None:
     """Write one event with a graph, and flush it to disk.
 
     Args:
         sink: An object with `add_event`, as `open_sink` gives it.
         graph_def: A serialised GraphDef.
+        tag: Its entry in the page's list of tags; None for the graph of the run, "Default".
+        step: Of two graphs of one tag, the page shows that of the higher step.
     Raises:
         WriterError: The sink belongs to the process that this one was forked from.
+
+    Source: tensorboard/plugins/graph/graphs_plugin.py (`info_impl`, `graph_impl`)
     """
     if has_lost_its_thread(sink):
         raise WriterError(
@@ -113,9 +127,32 @@ def write_graph_event(sink: Any, graph_def: bytes) -> None:
             fix="make a writer in this process: writer = tbscope.SummaryWriter(log_dir)",
         )
     speed_up(sink)
-    sink.add_event(_event_class(sink)(graph_def=graph_def, wall_time=time.time()))
+    event = Event(wall_time=time.time(), step=step)
+    if tag is None:
+        event.graph_def = graph_def
+    else:
+        event.summary.value.add(
+            tag=tag,
+            metadata=SummaryMetadata(
+                plugin_data=SummaryMetadata.PluginData(plugin_name=_TAGGED, content=b"1")
+            ),
+            tensor=TensorProto(
+                dtype=DT_STRING,
+                string_val=[_run_metadata(graph_def)],
+                tensor_shape=TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)]),
+            ),
+        )
+    cls = _event_class(sink)
+    sink.add_event(event if cls is Event else cls.FromString(event.SerializeToString()))
     if hasattr(sink, "flush"):
         sink.flush()
+
+
+def _run_metadata(graph_def: bytes) -> bytes:
+    """Give a RunMetadata that holds a graph, serialised; one that holds two mixes them up."""
+    graphs = RunMetadata.FunctionGraphs(pre_optimization_graph=GraphDef.FromString(graph_def))
+    data: bytes = RunMetadata(function_graphs=[graphs]).SerializeToString(deterministic=True)
+    return data
 
 
 def _event_class(sink: object) -> type[Message]:

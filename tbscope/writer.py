@@ -10,7 +10,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack
+from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, Unpack
 
 import torch.utils.tensorboard
 from torch.utils.tensorboard.writer import FileWriter
@@ -22,6 +22,7 @@ from tbscope.pipeline import Drawing, check_options, to_graph_def
 from tbscope.records import speed_up
 from tbscope.sinks import check_writer, open_sink, write_graph_event
 from tbscope.sources.eager import trace
+from tbscope.steps import check_place, take_step
 
 __all__ = ["OnError", "SummaryWriter", "add_graph"]
 
@@ -41,6 +42,8 @@ def add_graph(
     grad: bool = False,
     fake: bool = False,
     partial: bool = False,
+    tag: str | None = None,
+    step: int | None = None,
     on_error: OnError = "raise",
     **drawing: Unpack[Drawing],
 ) -> Graph:
@@ -65,6 +68,10 @@ def add_graph(
         grad: Whether gradients are recorded while it runs.
         fake: Whether it computes nothing but shapes: no weights are read, no memory taken.
         partial: Whether of a model that raises is drawn what ran until then.
+        tag: The graph's entry in the page's list of tags, of which one run may have any
+            number; None for the graph of the run, which the list calls "Default".
+        step: Which of several graphs of one tag is the later one, and so is shown. None:
+            after those that this writer has written already.
         on_error: "raise" raises; "warn", for training scripts, warns once of each error
             and gives an empty graph with a note of it.
         drawing: How it is drawn: `style`, `root`, `level`, `leaves`, `keep`, `hide`, `dead`,
@@ -74,7 +81,8 @@ def add_graph(
     Raises:
         WriterError: The writer offers no way to write an event.
         InputError: The inputs do not fit forward.
-        ArgumentError: Inputs are given with a `Graph`, or an option is none.
+        ArgumentError: Inputs are given with a `Graph`, an option is none, or a graph of this
+            tag has been written at this step or a later one.
         TraceError: The model raised.
     """
     if on_error not in {"raise", "warn"}:
@@ -85,11 +93,19 @@ def add_graph(
         )
     run = _TraceOptions(kwargs=kwargs, training=training, grad=grad, fake=fake, partial=partial)
     try:
-        return _draw(writer, model, input_to_model, verbose, run, drawing)
+        place = _Place(tag, step)
+        return _draw(writer, model, input_to_model, verbose, run, drawing, place)
     except Exception as error:  # A training script goes on, whatever became of its graph.
         if on_error == "raise":
             raise
         return _nothing_drawn(model, error)
+
+
+class _Place(NamedTuple):
+    """Where in the page's list a graph stands, and when."""
+
+    tag: str | None
+    step: int | None
 
 
 class _TraceOptions(TypedDict):
@@ -109,9 +125,11 @@ def _draw(
     verbose: bool,
     run: _TraceOptions,
     drawing: Drawing,
+    place: _Place,
 ) -> Graph:
     check_writer(writer)
     check_options(**drawing)
+    check_place(*place)
     with collecting_rarely():
         if isinstance(model, Graph):
             _refuse_inputs(model, input_to_model, run["kwargs"])
@@ -125,7 +143,8 @@ def _draw(
             print(graph)  # noqa: T201  As torch's does.
         sink = open_sink(writer)
         if sink is not None:
-            write_graph_event(sink, graph_bytes)
+            step = take_step(sink, *place)
+            write_graph_event(sink, graph_bytes, tag=place.tag, step=step)
     return graph
 
 
@@ -184,6 +203,8 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
         grad: bool = False,
         fake: bool = False,
         partial: bool = False,
+        tag: str | None = None,
+        step: int | None = None,
         on_error: OnError = "raise",
         **drawing: Unpack[Drawing],
     ) -> Graph:
@@ -202,6 +223,8 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
             grad=grad,
             fake=fake,
             partial=partial,
+            tag=tag,
+            step=step,
             on_error=on_error,
             **drawing,
         )

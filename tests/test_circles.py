@@ -71,10 +71,18 @@ def test_at_the_top_level_inputs_are_neighbours():
     assert drawn(build) == set()
 
 
-def test_a_parameter_of_another_box_stays_a_circle():
+def test_a_parameter_of_another_box_is_a_node_too():
     build, root, x = net()
     shared = build.parameter("table", (2, 2), root)
     build.op("linear", x, shared, scope=build.call("Net/Tied[head]"))
+    assert drawn(build) == {"Net/table"}
+
+
+def test_a_parameter_of_another_box_stays_a_circle_where_its_reader_has_a_neighbour():
+    build, root, x = net()
+    shared = build.parameter("table", (2, 2), root)
+    head = build.call("Net/Tied[head]")
+    build.op("relu", build.op("linear", x, shared, scope=head), scope=head)
     assert drawn(build) == set()
 
 
@@ -113,3 +121,15 @@ def test_a_constant_beside_an_operation_without_neighbour_is_a_node_that_is_draw
     build.op("mul", x, factor, scope=scope)
     entries = {entry.name: entry.op for entry in lay_out(build.graph, cards=False).nodes}
     assert entries == {"x": "Input", "scale/constant": "Tensor", "scale/mul": "mul"}
+
+
+def test_where_parameters_are_nodes_a_constant_alone_with_its_reader_is_one_too():
+    build, root, x = net()
+    ones = build.node("ones", scope=root, kind="constant", outputs=((),)).outputs[0]
+    build.op("interpolate", ones, scope=build.call("Net/Backbone[backbone]", x))
+    build.linear("Net/Linear[head]", x, 2)
+    entries = {
+        entry.name: entry.op for entry in lay_out(build.graph, circles=False, cards=False).nodes
+    }
+    assert entries["ones"] == "Tensor"
+    assert entries["head/weight"] == "Parameter"

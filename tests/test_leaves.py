@@ -44,6 +44,7 @@ def test_a_leaf_becomes_a_node_of_its_class_with_what_its_card_tells():
         "parameters": "weight Float(3, 2), bias Float(3)",
         "parameter_count": 9,
         "trainable_parameter_count": 9,
+        "bytes": 36,
         "in_features": 2,
         "out_features": 3,
         "bias": True,

@@ -6,7 +6,7 @@ are cut to stubs, of which it shows five. `nn.MultiheadAttention` runs one such 
 over all of its parameters. There, parameters are better drawn as nodes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from tbscope.graph import Graph, Node
 from tbscope.graphdef.naming import Names
@@ -14,10 +14,11 @@ from tbscope.graphdef.naming import Names
 __all__ = ["parameters_to_draw"]
 
 _CIRCLES = frozenset({"parameter", "buffer", "constant"})
+_CONSTANTS = frozenset({"constant"})
 _OPERATIONS = frozenset({"op", "module"})
 
 
-def parameters_to_draw(graph: Graph, names: Names) -> set[Node]:
+def parameters_to_draw(graph: Graph, names: Names, *, constants_only: bool = False) -> set[Node]:
     """Give the parameters, buffers and constants that must be nodes, for an operation's sake.
 
     So do leaf modules drawn as one node, such as those of a list that are called one by one
@@ -26,36 +27,36 @@ def parameters_to_draw(graph: Graph, names: Names) -> set[Node]:
     Args:
         graph: The graph.
         names: The names of its nodes.
+        constants_only: Whether parameters and buffers are nodes in any case.
     Returns:
-        Those that stand in the box of an operation which has no other neighbour there.
+        Those that an operation reads which has no neighbour in its own box, wherever they
+        stand.
     """
-    alone = _without_neighbour(graph, names)
+    circles = _CONSTANTS if constants_only else _CIRCLES
+    alone = _without_neighbour(graph, names, circles)
     if not alone:
         return set()
     return {
-        value.producer
-        for node, box in alone.items()
-        for value in node.inputs
-        if value.producer.kind in _CIRCLES and names.nodes[value.producer].startswith(box)
+        value.producer for node in alone for value in node.inputs if value.producer.kind in _CIRCLES
     }
 
 
-def _without_neighbour(graph: Graph, names: Names) -> dict[Node, str]:
+def _without_neighbour(graph: Graph, names: Names, circles: Set[str]) -> dict[Node, str]:
     """Give each operation that has circles and no neighbour in its box, with that box."""
     alone: dict[Node, str] = {}
     for node in graph.nodes:
-        if node.kind in _CIRCLES:
+        if node.kind in circles:
             continue
         name = names.nodes[node]
         box = ""
         if node.kind in _OPERATIONS and any(
-            value.producer.kind in _CIRCLES for value in node.inputs
+            value.producer.kind in circles for value in node.inputs
         ):
             box = name[: name.rfind("/") + 1]
         for source in _sources(node):
             if source in alone and name.startswith(alone[source]):
                 del alone[source]
-            if box and source.kind not in _CIRCLES and names.nodes[source].startswith(box):
+            if box and source.kind not in circles and names.nodes[source].startswith(box):
                 box = ""
         if box:
             alone[node] = box

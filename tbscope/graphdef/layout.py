@@ -89,7 +89,7 @@ def lay_out(
     told = list(module_cards(graph)) if cards else []
     labels = [(card.scope, card.label) for card in told]
     names = name_graph(graph, style, root=root, cards=labels)
-    no_circles = parameters_to_draw(graph, names) if circles else set()
+    no_circles = parameters_to_draw(graph, names, constants_only=not circles)
     if no_circles:
         _move_out_of_leaves(graph, names, no_circles)
     ops = _op_types(graph, names, circles=circles, no_circles=no_circles)

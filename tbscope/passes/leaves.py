@@ -2,8 +2,8 @@
 
 Such a node's attributes are what its card tells: `class`, `module` (the qualified
 name), `operation`, `training`, `defined` (where the class is), `parameters` and
-`buffers` with their types, `parameter_count`, `trainable_parameter_count`, and each
-hyper-parameter by its own name.
+`buffers` with their types, `parameter_count`, `trainable_parameter_count`, `bytes` of both,
+and each hyper-parameter by its own name.
 """
 
 import math
@@ -161,10 +161,11 @@ def _free(name: str, attributes: dict[str, Any]) -> str:
 
 def owned_facts(parameters: tuple[Parameter, ...]) -> dict[str, Any]:
     """Tell what a module owns: types, and how many numbers there are to learn."""
-    count = trainable = 0
+    count = trainable = size_bytes = 0
     types: dict[str, list[str]] = {"parameters": [], "buffers": []}
     for held in parameters:
         types[f"{held.kind}s"].append(f"{held.name} {type_to_text(held)}")
+        size_bytes += held.size_bytes
         # One that is not initialised yet has no size to count.
         if held.kind == "parameter" and held.shape is not None:
             size = math.prod(n for n in held.shape if n is not None)
@@ -174,4 +175,6 @@ def owned_facts(parameters: tuple[Parameter, ...]) -> dict[str, Any]:
     if types["parameters"]:
         facts["parameter_count"] = count
         facts["trainable_parameter_count"] = trainable
+    if parameters:
+        facts["bytes"] = size_bytes
     return facts

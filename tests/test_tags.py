@@ -1,0 +1,97 @@
+"""Many graphs in one run: each its own tag, the latest step of each on the page."""
+
+import json
+import urllib.request
+
+import pytest
+import tensorboardX
+import torch
+import torch.utils.tensorboard
+from browser import TensorBoard
+from torch import nn
+
+import tbscope
+
+X = torch.ones(1, 2)
+
+
+def names(server, tag=None):
+    """Give the names in the graph of a tag, as TensorBoard's server answers."""
+    with urllib.request.urlopen(f"{server.url}/data/plugin/graphs/info") as answer:
+        ((run, info),) = json.load(answer).items()
+    assert tag is None or info["tags"][tag]["op_graph"]
+    url = f"{server.url}/data/plugin/graphs/graph?run={run}"
+    with urllib.request.urlopen(url + (f"&tag={tag}" if tag else "")) as answer:
+        text = answer.read().decode()
+    return [line.split('"')[1] for line in text.splitlines() if line.startswith("  name:")]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [tbscope.SummaryWriter, torch.utils.tensorboard.SummaryWriter, tensorboardX.SummaryWriter],
+)
+def test_one_run_holds_the_graph_of_the_run_and_one_for_each_tag(tmp_path, make):
+    writer = make(str(tmp_path))
+    for tag, model in ((None, nn.Linear(2, 2)), ("relu", nn.ReLU()), ("tanh", nn.Tanh())):
+        tbscope.add_graph(writer, model, X, tag=tag)
+    writer.close()
+    with TensorBoard(tmp_path) as server:
+        assert "Linear" in names(server)
+        assert {"ReLU", "Tanh"}.isdisjoint(names(server))
+        assert "ReLU" in names(server, "relu")
+        assert "Tanh" in names(server, "tanh")
+
+
+def test_a_later_graph_of_a_tag_replaces_the_one_before(tmp_path):
+    with tbscope.SummaryWriter(tmp_path) as writer:
+        writer.add_graph(nn.ReLU(), X, tag="model")
+        writer.add_graph(nn.Tanh(), X, tag="model")
+        writer.add_graph(nn.ReLU(), X)
+        writer.add_graph(nn.Sigmoid(), X)
+    with TensorBoard(tmp_path) as server:
+        assert "Tanh" in names(server, "model")
+        assert "Sigmoid" in names(server)
+
+
+def test_one_trace_is_written_at_several_levels(tmp_path):
+    net = nn.Sequential(nn.Linear(2, 2), nn.GRU(2, 2))
+    with tbscope.SummaryWriter(tmp_path) as writer:
+        graph = tbscope.trace(net, X, kernels=True)
+        for level in ("module", "op", "aten"):
+            writer.add_graph(graph, tag=level, level=level)
+    with TensorBoard(tmp_path) as server:
+        found = {level: names(server, level) for level in ("module", "op", "aten")}
+    assert "Sequential/0/linear/addmm" in found["aten"]
+    assert {name.removeprefix("Sequential/") for name in found["module"]} >= {"0", "1"}
+    assert len(found["module"]) < len(found["op"]) < len(found["aten"])
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (
+            {"tag": "model", "step": 3},
+            "a graph of tag 'model' at step 3 comes too late\n"
+            "  why: one was written at step 3 already, and TensorBoard shows the highest\n"
+            "  fix: step=4, or another tag",
+        ),
+        (
+            {"tag": ""},
+            "a graph cannot have the tag ''\n"
+            "  why: a tag is a text that is not empty\n"
+            "  fix: tag='generator', or None for the graph of the run",
+        ),
+        (
+            {"step": -1},
+            "a graph cannot be of step -1\n"
+            "  why: a step is a whole number from 0 on\n"
+            "  fix: step=None for one after the latest",
+        ),
+    ],
+)
+def test_a_step_back_and_what_is_no_tag_or_step_are_errors(tmp_path, options, text):
+    with tbscope.SummaryWriter(tmp_path) as writer:
+        writer.add_graph(nn.ReLU(), X, tag="model", step=3)
+        with pytest.raises(tbscope.ArgumentError) as error:
+            writer.add_graph(nn.ReLU(), X, **options)
+    assert str(error.value) == text
