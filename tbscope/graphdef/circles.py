@@ -37,7 +37,7 @@ def parameters_to_draw(graph: Graph, names: Names, *, constants_only: bool = Fal
     if not alone:
         return set()
     return {
-        value.producer for node in alone for value in node.inputs if value.producer.kind in _CIRCLES
+        value.producer for node in alone for value in node.inputs if value.producer.kind in circles
     }
 
 

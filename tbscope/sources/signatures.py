@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FunctionType, MethodType
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
@@ -27,6 +27,7 @@ class Layout:
         keyword_only: The names that only a keyword can fill, in order.
         extra: The name of `**kwargs`; None where there is none.
         defaults: The text of the default by name, for each parameter that has one.
+        order: The place of each name that is written out.
     """
 
     positional: tuple[str, ...]
@@ -35,6 +36,11 @@ class Layout:
     keyword_only: tuple[str, ...]
     extra: str | None
     defaults: Mapping[str, str]
+    order: Mapping[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        places = {name: place for place, name in enumerate(self.names)}
+        object.__setattr__(self, "order", places)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -162,8 +168,13 @@ def argument_names(
         rest = layout.varargs or "args"
         pairs += [(f"{rest}.{at}", arg) for at, arg in enumerate(args[len(names) :])]
     if kwargs:
-        pairs += [(name, kwargs[name]) for name in layout.names if name in kwargs]
-        pairs += [pair for pair in kwargs.items() if pair[0] not in layout.names]
+        order = layout.order
+        named = [pair for pair in kwargs.items() if pair[0] in order]
+        if len(named) > 1:
+            named.sort(key=lambda pair: order[pair[0]])
+        pairs += named
+        if len(named) < len(kwargs):
+            pairs += [pair for pair in kwargs.items() if pair[0] not in order]
     return pairs
 
 
