@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -111,15 +111,15 @@ window.tbscope = (() => {
     drawn.expanded = true;
     find('tf-graph-scene').setNodeExpanded(drawn);
   };
+  const held = (group) => [
+    ...group.coreGraph.nodes().map((name) => group.coreGraph.node(name)),
+    ...group.isolatedInExtract,
+    ...group.isolatedOutExtract,
+  ].filter((drawn) => drawn.node.isGroupNode);
   const expandAll = () => {
     const hierarchy = graph().renderHierarchy;
-    let level = [hierarchy.root];
-    while (level.length) {
-      level = level.flatMap((group) => [
-        ...group.coreGraph.nodes().map((name) => group.coreGraph.node(name)),
-        ...group.isolatedInExtract,
-        ...group.isolatedOutExtract,
-      ]).filter((drawn) => drawn.node.isGroupNode);
+    for (let level = [hierarchy.root]; level.length;) {
+      level = level.flatMap(held);
       for (const drawn of level) {
         hierarchy.buildSubhierarchy(drawn.node.name);
         drawn.expanded = true;
@@ -127,14 +127,50 @@ window.tbscope = (() => {
     }
     find('tf-graph-scene').setNodeExpanded(null);
   };
+  const expandEach = () => {
+    const seconds = {};
+    for (let level = [graph().renderHierarchy.root]; level.length;) {
+      level = level.flatMap(held);
+      for (const drawn of level) {
+        const start = performance.now();
+        expand(drawn.node.name);
+        seconds[drawn.node.name] = (performance.now() - start) / 1000;
+      }
+    }
+    return seconds;
+  };
   const card = () => text(find('tf-node-info') || document.createElement('p'));
   const select = (name) => graph().set('selectedNode', name);
   const search = (pattern) => {
     find('tf-graph-node-search').set('_rawRegexInput', pattern);
   };
   const found = () => find('tf-graph-node-search')._regexMatches || [];
+  const searchAll = async (patterns) => {
+    const box = find('tf-graph-node-search');
+    // The page waits this long between two searches.
+    box._searchTimeoutDelay = 0;
+    const all = {};
+    for (const pattern of patterns) {
+      search(pattern);
+      while (box._searchPending) await new Promise((done) => setTimeout(done));
+      all[pattern] = found();
+    }
+    return all;
+  };
+  const colorBy = (kind) => find('tf-graph-controls').set('colorBy', kind);
+  const legend = (kind) => find('tf-graph-controls').colorByParams[kind];
+  const fills = () => Object.fromEntries(groups().map(({element, drawn}) => {
+    const {fill} = element.querySelector(':scope > .nodeshape .nodecolortarget').style;
+    const id = fill.startsWith('url(') && fill.slice(4, -1).replaceAll('"', '').slice(1);
+    const gradient = id && [...svg().querySelectorAll('linearGradient')]
+      .find((one) => one.id === id);
+    const stops = gradient ? [...gradient.children] : [];
+    return [drawn.node.name, id
+      ? [...new Set(stops.map((stop) => stop.getAttribute('stop-color')))] : [fill]];
+  }));
   return {
-    find, isDrawn, failure, choose, nodes, edges, expand, expandAll, card, select, search, found,
+    find, isDrawn, failure, choose, nodes, edges, expand, expandAll, expandEach, card, select,
+    search, found, searchAll, colorBy, legend, fills,
   };
 })();
 """
@@ -324,6 +360,11 @@ class GraphPage:
         """Open every box and every stack, down to the last."""
         self._call("expandAll")
 
+    def expand_each(self) -> dict[str, float]:
+        """Open every box and every stack one by one, outer ones first; give the seconds of each."""
+        seconds: dict[str, float] = self._call("expandEach")
+        return seconds
+
     def double_click(self, name: str) -> None:
         """Double-click on a shape, as a user does who opens a box."""
         self._page.evaluate("tbscope.find('tf-graph').fit()")
@@ -351,3 +392,25 @@ class GraphPage:
         self._page.wait_for_timeout(500)
         found: list[str] = self._call("found")
         return found
+
+    def search_all(self, patterns: Iterable[str]) -> dict[str, list[str]]:
+        """Type one after the other in the search box; give the names that each finds."""
+        found: dict[str, list[str]] = self._call("searchAll", list(patterns))
+        return found
+
+    def color_by(self, kind: str) -> list[dict[str, str]]:
+        """Choose a colouring ("xla_cluster", "device"); give its legend."""
+        self._call("colorBy", kind)
+        self._page.wait_for_timeout(300)
+        legend: list[dict[str, str]] = self._call("legend", kind)
+        return legend
+
+    @property
+    def fills(self) -> dict[str, list[str]]:
+        """The colours of every shape that is drawn now, by its name; stripes are several."""
+        fills: dict[str, list[str]] = self._call("fills")
+        return fills
+
+    def evaluate(self, script: str, argument: object = None) -> Any:
+        """Run a function in the page; it can use what the script above gives (`tbscope.find`)."""
+        return self._page.evaluate(script, argument)

@@ -210,7 +210,7 @@ def _class_of(box: Box, classes: Mapping[str, str]) -> str:
     parts = ""
     while around is not None and around.name:
         wish = classes.get(around.name) or _ORDINAL.sub("", around.label)
-        title = _ILLEGAL.sub("_", wish)
+        title = _ILLEGAL.sub("_", wish).lstrip("_")
         # Numbers alone are a part of something.
         if _LETTER.search(title):
             return title + parts
