@@ -1,52 +1,240 @@
-"""Draws the picture of the README: `python -m tests.pictures`.
+"""Draws the pictures of README and docs/gallery.md: `python -m tests.pictures`.
 
-A BERT of Hugging Face's transformers, from a small config with random weights, in
-TensorBoard's own page.
+`python -m tests.pictures first-look bert` draws only README's and those of one model. Everything
+is drawn by TensorBoard's own page in a headless browser, and only made small afterwards.
 """
 
+import contextlib
+import io
+import re
+import sys
 import tempfile
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
+from PIL import Image, ImageChops
+from torch.utils.tensorboard import SummaryWriter
 from transformers import BertConfig, BertModel
 
 import tbscope
-from tests.browser import Browser, TensorBoard
+from tests.browser import Browser, GraphPage, TensorBoard
+from tests.gallery_models import SIGHTS, Sight
 
-_FOLDER = Path(__file__).parent.parent / "docs" / "img"
-_OPENED = (
-    "BertModel",
-    "BertModel/encoder",
-    "BertModel/encoder/layer",
-    "BertModel/encoder/layer/0",
-    "BertModel/encoder/layer/0/output",
+_DOCS = Path(__file__).parents[1] / "docs"
+_PICTURES = _DOCS / "img" / "gallery"
+
+# A quarter of the page's width is its side panel; its head is a bar, and the bar's shadow.
+_SIZE = (1200, 1000)
+_LARGE = (2600, 2400)
+_HEAD = 72
+_MARGIN = 10
+_WIDEST = 900
+
+_DARK = "/?darkMode=true&"
+_WAYS = (
+    ("`add_graph(model, inputs)`", True, {}),
+    ("`add_graph(model, inputs)` under `torch.no_grad()`", False, {}),
+    ("`add_graph(model, inputs, use_strict_trace=False)`", True, {"use_strict_trace": False}),
 )
+_INTRODUCTION = """\
+# Gallery
+
+Well-known models in TensorBoard's page, as tbscope draws them, in its light and its dark theme, and
+as `torch.utils.tensorboard` does. They are those of Hugging Face's transformers, from small configs
+with random weights, in evaluation mode. Of each, the first row is what one sees at first, without a
+click; the second one block, opened.
+
+torch's `add_graph` is tried as one calls it, under `torch.no_grad()`, and with
+`use_strict_trace=False`. Where it raises in all three ways, its last error stands in place of its
+picture.
+
+In a clone, this command draws all pictures anew and writes this page:
+
+```sh
+python -m tests.pictures
+```"""
 
 
 def main() -> None:
-    """Draw the picture anew."""
+    """Draw the pictures anew that are named, or all of them and the gallery's text."""
+    warnings.simplefilter("ignore")
+    names = sys.argv[1:]
+    chosen = [sight for sight in SIGHTS if not names or sight.name in names]
+    if chosen:
+        said = draw_gallery(chosen)
+    if not names:
+        (_DOCS / "gallery.md").write_text("\n".join(gallery_lines(said)) + "\n")
+    if not names or "first-look" in names:
+        draw_first_look()
+
+
+def draw_gallery(chosen: list[Sight]) -> dict[str, "Attempt"]:
+    """Draw the pictures of some models; tell of each how torch did."""
+    _PICTURES.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        logdir = Path(folder)
+        said = {sight.name: draw(sight, logdir) for sight in chosen}
+        with TensorBoard(logdir) as server, Browser() as browser:
+            for suffix, theme in (("", ""), ("-dark", _DARK)):
+                small = browser.open(server.url + theme, size=_SIZE)
+                large = browser.open(server.url + theme, size=_LARGE)
+                for sight in chosen:
+                    take_pictures(small, large, sight, sight.name, suffix)
+                    if not suffix and said[sight.name].drawn:
+                        take_pictures(small, large, sight, f"{sight.name}-torch", "")
+    return said
+
+
+class Attempt(NamedTuple):
+    """What came of torch's own `add_graph`.
+
+    Attributes:
+        drawn: Whether it drew the model.
+        text: By which way it did, or the error that the last way ended in.
+    """
+
+    drawn: bool
+    text: str
+
+
+def draw(sight: Sight, logdir: Path) -> Attempt:
+    """Write the graph of one model, drawn by tbscope and by torch, as two runs."""
     torch.manual_seed(0)
-    model = BertModel(
-        BertConfig(
-            hidden_size=64,
-            intermediate_size=128,
-            num_attention_heads=4,
-            num_hidden_layers=2,
-            vocab_size=1000,
+    model, given, by_position = sight.make()
+    model.eval()
+    with tbscope.SummaryWriter(logdir / sight.name) as writer:
+        writer.add_graph(model, given)
+    with SummaryWriter(logdir / f"{sight.name}-torch") as writer:
+        for text, grad, options in _WAYS:
+            try:
+                with contextlib.redirect_stdout(io.StringIO()), torch.set_grad_enabled(grad):
+                    writer.add_graph(model, by_position, **options)
+            except Exception as raised:  # noqa: BLE001 - Whatever torch raises, the gallery quotes.
+                error = f"{type(raised).__name__}: {raised}"
+            else:
+                return Attempt(True, text)
+    return Attempt(False, _shorten(error))
+
+
+def _shorten(error: str) -> str:
+    """Give an error as one line, what it prints of tensors left out."""
+    error = re.sub(r"\(.*\)\s*:", "(...): ", error, count=1, flags=re.DOTALL)
+    return " ".join(error.split())
+
+
+def take_pictures(small: GraphPage, large: GraphPage, sight: Sight, run: str, suffix: str) -> None:
+    """Take the first look at a run, and the picture of its opened box."""
+    small.show(run)
+    first = _PICTURES / f"{run}{suffix}.png"
+    small.take_picture(first)
+    _keep(first, (_SIZE[0] // 4, _HEAD, *_SIZE))
+    errors = list(small.errors)
+    large.show(run)
+    path = list(_path_to(large, sight.opened))
+    opened = _PICTURES / f"{run}-inside{suffix}.png"
+    large.take_picture(opened)
+    _keep(opened, _place(large, path[-1]))
+    errors += large.errors
+    if errors:
+        raise SystemExit(f"{run}: the page reported: {errors}")
+
+
+def _path_to(page: GraphPage, box: str) -> Iterator[str]:
+    """Open a box with all that hold it; give their names, which torch writes its own way.
+
+    torch's drawing has a box around everything, and of a list of modules a box that holds
+    only what is left over: its modules stand beside it.
+    """
+    parts, current = box.split("/"), ""
+    if parts[0] not in page.boxes:
+        (current,) = page.boxes - {"input", "output"}
+        page.expand(current)
+        yield current
+    for part in parts:
+        form = re.compile(rf"{re.escape(part)}|(?!ModuleList)\w+\[{re.escape(part)}\]")
+        start = f"{current}/" if current else ""
+        below = (name for name in page.boxes if name.startswith(start))
+        found = next((name for name in below if form.fullmatch(name[len(start) :])), None)
+        if found is not None:
+            page.expand(found)
+            current = found
+            yield current
+
+
+def _place(page: GraphPage, name: str) -> tuple[int, int, int, int]:
+    """Tell where on the page a box is drawn: left, top, right, bottom."""
+    shape = page._page.locator(f'g.node[data-name="{name}"]').first.bounding_box()
+    left, top = int(shape["x"]), int(shape["y"])
+    return left, top, left + int(shape["width"]) + 1, top + int(shape["height"]) + 1
+
+
+def _keep(path: Path, place: tuple[int, int, int, int]) -> None:
+    """Keep one place of a picture, without the empty space around, in few colours."""
+    picture = Image.open(path).convert("RGB").crop(place)
+    width, height = picture.size
+    ground = Image.new("RGB", picture.size, picture.getpixel((width - 1, height - 1)))
+    left, top, right, bottom = ImageChops.difference(picture, ground).getbbox()
+    picture = picture.crop(
+        (
+            max(0, left - _MARGIN),
+            max(0, top - _MARGIN),
+            min(width, right + _MARGIN),
+            min(height, bottom + _MARGIN),
         )
     )
-    words = {"input_ids": torch.randint(1000, (1, 16))}
+    if picture.width > _WIDEST:
+        picture.thumbnail((_WIDEST, 10 * _WIDEST), Image.Resampling.LANCZOS)
+    picture.quantize(64).save(path, optimize=True)
+
+
+def gallery_lines(said: dict[str, Attempt]) -> Iterator[str]:
+    """Give docs/gallery.md, line by line."""
+    yield _INTRODUCTION
+    for sight in SIGHTS:
+        attempt = said[sight.name]
+        yield f"\n## {sight.title}\n\n{sight.sees} `{sight.opened}` opened: {sight.inside}\n"
+        yield "| tbscope | tbscope, dark | torch.utils.tensorboard |"
+        yield "| --- | --- | --- |"
+        for part, words in (("", attempt.text), ("-inside", "")):
+            runs = [sight.name + part, f"{sight.name}{part}-dark"]
+            cells = [f"![{sight.title}](img/gallery/{run}.png)" for run in runs]
+            if attempt.drawn:
+                cells.append(f"![{sight.title}](img/gallery/{sight.name}-torch{part}.png)")
+                cells[-1] += f"<br>{words}" if words else ""
+            else:
+                cells.append(words)
+            yield f"| {' | '.join(cells)} |"
+
+
+def draw_first_look() -> None:
+    """Draw README's picture: a BERT, a layer of it opened, the card of a LayerNorm in it."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
+    model = BertModel(BertConfig(**sizes, num_hidden_layers=2, vocab_size=1000))
+    layer = "encoder/layer/0"
+    path = _DOCS / "img" / "first-look.png"
     with tempfile.TemporaryDirectory() as folder:
         with tbscope.SummaryWriter(folder) as writer:
-            writer.add_graph(model, words)
+            writer.add_graph(model, {"input_ids": torch.randint(1000, (1, 16))})
         with TensorBoard(Path(folder)) as server, Browser() as browser:
-            page = browser.open(server.url, size=(1360, 900))
-            for box in _OPENED:
+            page = browser.open(server.url, size=(1180, 760))
+            for box in ("encoder", "encoder/layer", layer, f"{layer}/output"):
                 page.expand(box)
-            page.info_card("BertModel/encoder/layer/0/output/LayerNorm")
-            page.take_picture(_FOLDER / "first-look.png")
+            page.info_card(f"{layer}/output/LayerNorm")
+            page.take_picture(path)
+            # The whole is too small to read in README: the wheel draws the layer near.
+            left, top, _, bottom = _place(page, layer)
+            page._page.mouse.move(left - 10, (top + bottom) // 2)
+            for _ in range(4):
+                page._page.mouse.wheel(0, -100)
+                page._page.wait_for_timeout(400)
+            page._page.screenshot(path=path)
             if page.errors:
                 raise SystemExit(f"the page reported: {page.errors}")
+    Image.open(path).convert("RGB").save(path, optimize=True)
 
 
 if __name__ == "__main__":

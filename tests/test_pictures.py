@@ -1,0 +1,56 @@
+"""docs/gallery.md shows pictures that exist, of models that the page draws without an error."""
+
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+import tbscope
+from tests.browser import Browser, TensorBoard, write_runs
+from tests.gallery_models import SIGHTS
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+@pytest.fixture(scope="module")
+def drawings():
+    drawn = {}
+    for sight in SIGHTS:
+        torch.manual_seed(0)
+        model, given, _ = sight.make()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            drawn[sight.name] = tbscope.to_graph_def(tbscope.trace(model, given))
+    return drawn
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory, drawings):
+    logdir = tmp_path_factory.mktemp("gallery")
+    write_runs(logdir, drawings)
+    with TensorBoard(logdir) as server, Browser() as browser:
+        yield browser.open(server.url)
+
+
+def test_every_picture_is_shown_and_every_one_shown_exists():
+    shown = re.findall(r"\]\((\S+\.png)\)", (DOCS / "gallery.md").read_text())
+    kept = {str(path.relative_to(DOCS)) for path in (DOCS / "img" / "gallery").iterdir()}
+    assert set(shown) == kept
+    assert sum(path.stat().st_size for path in (DOCS / "img").rglob("*.png")) < 4_000_000
+
+
+def test_the_gallery_shows_every_model_light_and_dark():
+    text = (DOCS / "gallery.md").read_text()
+    for sight in SIGHTS:
+        for kind in ("", "-dark", "-inside", "-inside-dark"):
+            assert f"(img/gallery/{sight.name}{kind}.png)" in text
+
+
+@pytest.mark.parametrize("sight", SIGHTS, ids=lambda sight: sight.name)
+def test_a_model_of_the_gallery_is_drawn_and_breaks_no_rule(page, drawings, sight):
+    assert tbscope.lint(drawings[sight.name]) == []
+    page.show(sight.name).expand_all()
+    assert sight.opened in page.boxes
+    assert page.errors == []
