@@ -155,6 +155,15 @@ def test_circles_follow_the_node_that_they_are_named_after():
     assert rename(["3/weight", "weight", "x"], mapping) == ["0-49/3/weight", "weight", "x"]
 
 
+def test_modules_and_cards_stay_in_a_level_whose_operations_are_cut():
+    heads = [(f"op{at}", f"op{at}", ["stem"]) for at in range(40)]
+    joined = ("cat", "cat", [name for name, _, _ in heads])
+    nodes = [("stem", "Linear", ["x"]), ("stem/weight", "ParameterConst", []), *heads, joined]
+    nodes = [("x", "Input", []), *nodes, ("Net", "NoOp", []), ("out", "Output", ["cat"])]
+    assert not {"stem", "Net"} & find_chunks(Hierarchy(nodes)).keys()
+    assert_drawn_well(cut(nodes))
+
+
 def test_a_node_named_like_its_box_stays_in_it():
     nodes = chain([f"list/{at}" for at in range(200)])
     nodes.append(("list", "Card", []))

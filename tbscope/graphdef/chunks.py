@@ -57,15 +57,18 @@ def find_chunks(hierarchy: Hierarchy) -> dict[str, str]:
     levels = find_siblings(hierarchy)
     mapping: dict[str, str] = {}
     taken: set[str] = set()
+    owners: set[str] = set()
     for box, level in levels.items():
         if not _is_crowded(level):
             continue
-        pinned = _pinned(box, level)
         if not taken:
             taken = _all_names(hierarchy)
+            circles = (item.name for item in hierarchy.items.values() if item.embedded)
+            owners = {name.rpartition("/")[0] for name in circles}
+        pinned, modules = _pinned(box, level), _modules(box, level, owners)
         prefix = rename([box.name], mapping)[0]
         above = f"{box.name}/" if box.name else ""
-        for place, path in _Cutter(level, taken, above).cut(pinned):
+        for place, path in _Cutter(level, taken, above).cut(pinned, modules):
             label = level.labels[place]
             new = f"{path}/{label}"
             mapping[above + label] = f"{prefix}/{new}" if prefix else new
@@ -97,13 +100,26 @@ def rename(names: Iterable[str], mapping: Mapping[str, str]) -> list[str]:
 def _pinned(box: Box, level: Siblings) -> set[int]:
     """Give what cannot stand in a part of its level.
 
-    That is the node that is named like its box, and the boxes of the function panel.
+    That is the node that is named like its box, the card that tells of the box, and the
+    boxes of the function panel.
     """
     named = f"({box.label})"
     return {
         place
         for place, label in enumerate(level.labels)
-        if label == named or (not box.name and label.startswith(LIBRARY))
+        if label == named
+        or level.ops[place] == "NoOp"
+        or (not box.name and label.startswith(LIBRARY))
+    }
+
+
+def _modules(box: Box, level: Siblings, owners: set[str]) -> set[int]:
+    """Give the boxes of a level, and its nodes that have parameters: their names are keys."""
+    above = f"{box.name}/" if box.name else ""
+    return {
+        place
+        for place, label in enumerate(level.labels)
+        if not level.ops[place] or above + label in owners
     }
 
 
@@ -141,12 +157,12 @@ class _Cutter:
         inner = [at for at in range(len(level)) if at not in level.ends]
         self._counted = {place: number for number, place in enumerate(inner, 1)}
 
-    def cut(self, pinned: set[int]) -> Iterator[tuple[int, str]]:
+    def cut(self, pinned: set[int], modules: set[int]) -> Iterator[tuple[int, str]]:
         """Give each child that stands in a chunk, and the path of the chunks around it."""
         pending = [(self._level, list(range(len(self._level))), "")]
         while pending:
             level, places, path = pending.pop()
-            groups = _divided(level, pinned if not path else set())
+            groups = _divided(level, *((set(), set()) if path else (pinned, modules)))
             if not groups:
                 if path:
                     yield from ((place, path) for place in places)
@@ -227,12 +243,12 @@ class _Cutter:
         return label
 
 
-def _divided(level: Siblings, pinned: set[int]) -> _Groups:
+def _divided(level: Siblings, pinned: set[int], modules: set[int]) -> _Groups:
     """Give the groups of children that become chunks, in order; none if all is well."""
     if not _is_crowded(level):
         return []
     groups: _Groups = []
-    for groups in _proposals(level, pinned):
+    for groups in _proposals(level, pinned, modules):
         # One chunk of all would be the same level again.
         is_cut = len(groups) > 1 or (groups and len(groups[0]) < len(level) - 1)
         if is_cut and not _is_crowded(level.grouped(groups)):
@@ -240,7 +256,7 @@ def _divided(level: Siblings, pinned: set[int]) -> _Groups:
     return groups
 
 
-def _proposals(level: Siblings, pinned: set[int]) -> Iterator[_Groups]:
+def _proposals(level: Siblings, pinned: set[int], modules: set[int]) -> Iterator[_Groups]:
     """Give ways to cut a level, the mildest first; the last one always serves."""
     inner = [at for at in range(len(level)) if at not in level.ends and at not in pinned]
     groups = _alike_ends(level)
@@ -249,7 +265,10 @@ def _proposals(level: Siblings, pinned: set[int]) -> Iterator[_Groups]:
     tangled = _tangled(level)
     apart = [at for at in inner if at not in tangled]
     core = _without_rare(level, apart)
-    for members in (core, apart, inner):
+    # Where the level is not too wide, operations alone: the names of modules stay keys.
+    few = 0 < len(modules) <= _MOST_BESIDE and len(level) <= MOST
+    plain = [at for at in inner if at not in modules] if few else []
+    for members in (plain, core, apart, inner):
         for most in (_MOST_CHUNKS, _FEW_CHUNKS):
             size = _size(len(members), most, smallest=50 if most == _MOST_CHUNKS else 10)
             if size < len(members):

@@ -292,7 +292,9 @@ def _harmless(part: str) -> str:
 def _tf_part(scope: Scope) -> tuple[str, bool]:
     """Give `layer1` for a module or `loss` for a block by hand, and whether it was changed."""
     part = scope.part
-    wish = part.label if part.attribute is None else part.attribute
+    # A module that none registers has a number for an attribute, which tells nothing.
+    unnamed = part.attribute is None or part.attribute.startswith("?")
+    wish = part.label if unnamed else str(part.attribute)
     return _numbered(_ILLEGAL.sub("_", wish) or "unnamed", wish, part.index)
 
 
