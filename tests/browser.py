@@ -37,14 +37,21 @@ _PATIENCE_MS = 60_000
 # What the page is made of: custom elements inside of each other's shadow roots.
 _SCRIPT = """
 window.tbscope = (() => {
-  const find = (selector, root = document) => {
+  const seek = (selector, root) => {
     const hit = root.querySelector(selector);
     if (hit) return hit;
     for (const element of root.querySelectorAll('*')) {
-      const below = element.shadowRoot && find(selector, element.shadowRoot);
+      const below = element.shadowRoot && seek(selector, element.shadowRoot);
       if (below) return below;
     }
     return null;
+  };
+  const known = {};
+  const find = (selector) => {
+    if (!known[selector] || !known[selector].isConnected) {
+      known[selector] = seek(selector, document);
+    }
+    return known[selector];
   };
   const text = (node) => {
     if (node.nodeType === Node.TEXT_NODE) return node.textContent.trim();

@@ -80,7 +80,6 @@ class _Builder:
         for seed in layout.seeds:
             fields = [_NAME, delimited(seed.name.encode()), self._ops[seed.op]]
             fields += [self._inputs[text] for text in seed.inputs]
-            fields.append(self._outputs[()])
             self._nodes.append(field(_NODE, b"".join(fields)))
         for node, entry in zip(self._graph.nodes, layout.nodes, strict=True):
             self._add_node(node, entry)
@@ -144,7 +143,8 @@ class _Builder:
 
     def _add_card(self, card: Card, entry: Entry) -> None:
         fields = self._start(entry)
-        fields += [self._outputs[()], self._scopes[card.scope]]
+        # No `_output_shapes`: of an empty list of them the page makes an attribute.
+        fields.append(self._scopes[card.scope])
         self._add(fields, self._add_facts(fields, card.facts))
 
     def _add(self, fields: list[bytes], too_large: list[str]) -> None:
