@@ -12,7 +12,7 @@ import transformers
 from browser import Browser, DrawnNode, TensorBoard, write_runs
 from browser_data import LevelData, read_levels
 from torch import nn
-from torch.nn.modules.module import register_module_forward_hook
+from torch.nn.modules import module as torch_module
 
 import tbscope
 from tbscope.graphdef.page import LIBRARY
@@ -322,12 +322,14 @@ def watch(model, given):
         # What is kept keeps its id.
         makers.update({id(one): (name, one, one._version) for one in tensors(result)})
 
-    handle = register_module_forward_hook(note, with_kwargs=True)
+    handle = torch_module.register_module_forward_hook(note, with_kwargs=True)
     with handle, torch.no_grad():
         if isinstance(given, dict):
             model(**given)
         else:
             model(*(given if isinstance(given, tuple) else (given,)))
+    # Of a removed hook that took keywords, torch keeps that it did.
+    torch_module._global_forward_hooks_with_kwargs.pop(handle.id)
     once = {name for name in ran if ran.count(name) == 1}
     return Calls(set(ran), {pair for pair in handed if once.issuperset(pair)})
 
