@@ -35,7 +35,7 @@ _COLOURED = 10_000
 # What only completes the legend may take so many nodes, or this part of the graph's.
 _LEGEND = 300
 _LEGEND_PART = 20
-_ENDS = {"Input": "inputs", "Output": "outputs"}
+_ENDS = ("Input", "Output")
 # How many hues there are (render.ts, `MetanodeColors.HUES`): every tenth template has the
 # same one.
 _HUES = 10
@@ -97,7 +97,7 @@ def _chosen(
     needed: dict[Structure, None] = {}
     for structure in structures.all:
         if structure.count > 1:
-            needed.update(structure.children)
+            needed |= {child: None for child in structure.children if not _is_nest(child.box)}
     size = sum(not item.embedded for item in hierarchy.items.values())
     room = min(size, _COLOURED - size) if size <= _COLOURED else size
     taken: list[Structure] = []
@@ -117,14 +117,14 @@ def _chosen(
     return sorted(taken, key=_depth)
 
 
-def _ends_in(box: Box) -> str:
-    """Give `inputs` or `outputs` for a box that holds nothing else; nothing for any other."""
+def _is_nest(box: Box) -> bool:
+    """Tell whether a box holds inputs or outputs, which no legend need tell."""
     child: Box | Item = box
     while isinstance(child, Box):
         if not child.children:
-            return ""
+            return False
         child = next(iter(child.children.values()))
-    return _ENDS.get(child.op.partition("[")[0], "")
+    return child.op.partition("[")[0] in _ENDS
 
 
 def _depth(structure: Structure) -> int:
@@ -206,9 +206,6 @@ def _titles(
 
 def _class_of(box: Box, classes: Mapping[str, str]) -> str:
     """Give the class of a box in letters that the page shows whole."""
-    nest = _ends_in(box)
-    if nest:
-        return nest
     around: Box | None = box
     parts = ""
     while around is not None and around.name:
