@@ -30,6 +30,7 @@ __all__ = [
     "Shape",
     "Source",
     "Value",
+    "with_values",
 ]
 
 Shape: TypeAlias = tuple[int | None, ...]
@@ -278,6 +279,7 @@ class Graph:
         notes: What the drawing alone does not tell.
         signatures: For each operation the names of its positional arguments, as far as they
             are known; None where overloads differ.
+        rank: Which process of a distributed run it ran in; 0 in any other run.
     """
 
     name: str
@@ -287,6 +289,7 @@ class Graph:
     calls: list[Call] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     signatures: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
+    rank: int = 0
 
     def __str__(self) -> str:
         return graph_to_text(self)
@@ -397,6 +400,7 @@ class Graph:
                 for note in self.notes
             ],
             self.signatures,
+            self.rank,
         )
 
 
@@ -424,7 +428,7 @@ def _copy_call(call: Call, values: dict[Value, Value]) -> Call:
         call.class_name,
         call.qualified_name,
         _copy_arguments(call.arguments, values),
-        _copy_nest(call.results, values),
+        with_values(call.results, values),
         call.hyperparameters,
         call.training,
         call.parameters,
@@ -441,22 +445,23 @@ def _copy_arguments(arguments: list[Argument], values: dict[Value, Value]) -> li
         if kind is Value:
             copies.append(_new_argument((name, values.get(nest, nest))))
         elif kind in _CONTAINERS:
-            copies.append(_new_argument((name, _copy_nest(nest, values))))
+            copies.append(_new_argument((name, with_values(nest, values))))
         else:
             copies.append(argument)
     return copies
 
 
-def _copy_nest(nest: Nest, values: dict[Value, Value]) -> Nest:
+def with_values(nest: Nest, values: Mapping[Value, Value]) -> Nest:
+    """Give a nest with other values instead of some."""
     kind = type(nest)
     if kind is Value:
         return values.get(nest, nest)
     if kind is list:
-        return [_copy_nest(entry, values) for entry in nest]
+        return [with_values(entry, values) for entry in nest]
     if kind is tuple:
-        return tuple([_copy_nest(entry, values) for entry in nest])
+        return tuple([with_values(entry, values) for entry in nest])
     if kind is dict:
-        return {key: _copy_nest(entry, values) for key, entry in nest.items()}
+        return {key: with_values(entry, values) for key, entry in nest.items()}
     return nest
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tbscope.errors import ArgumentError
 
-__all__ = ["check_place", "take_step"]
+__all__ = ["check_place", "next_step", "remember_step"]
 
 # The latest step that was written, by log directory and tag.
 _latest: dict[tuple[str, str | None], int] = {}
@@ -31,8 +31,8 @@ def check_place(tag: object, step: object) -> None:
         )
 
 
-def take_step(sink: Any, tag: str | None, step: int | None) -> int:
-    """Give the step of a graph that is about to be written, and remember it.
+def next_step(sink: Any, tag: str | None, step: int | None) -> int:
+    """Give the step of a graph that is about to be written.
 
     Args:
         sink: The object that takes the event.
@@ -52,9 +52,14 @@ def take_step(sink: Any, tag: str | None, step: int | None) -> int:
             why=f"one was written at step {latest} already, and TensorBoard shows the highest",
             fix=f"step={latest + 1}, or another tag",
         )
+    return step
+
+
+def remember_step(sink: Any, tag: str | None, step: int) -> None:
+    """Remember the step of a graph that has been written."""
+    directory = _directory(sink)
     if directory:
         _latest[directory, tag] = step
-    return step
 
 
 def _directory(sink: Any) -> str:

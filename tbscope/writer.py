@@ -22,7 +22,7 @@ from tbscope.pipeline import Drawing, check_options, to_graph_def
 from tbscope.records import speed_up
 from tbscope.sinks import check_writer, open_sink, write_graph_event
 from tbscope.sources.eager import trace
-from tbscope.steps import check_place, take_step
+from tbscope.steps import check_place, next_step, remember_step
 
 __all__ = ["OnError", "SummaryWriter", "add_graph"]
 
@@ -143,8 +143,9 @@ def _draw(
             print(graph)  # noqa: T201  As torch's does.
         sink = open_sink(writer)
         if sink is not None:
-            step = take_step(sink, *place)
+            step = next_step(sink, *place)
             write_graph_event(sink, graph_bytes, tag=place.tag, step=step)
+            remember_step(sink, place.tag, step)
     return graph
 
 

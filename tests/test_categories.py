@@ -78,3 +78,16 @@ def test_what_nothing_can_be_coloured_by_is_an_error(color_by, text):
     with pytest.raises(tbscope.ArgumentError) as error:
         labels(color_by)
     assert str(error.value) == text
+
+
+def test_the_rank_is_that_of_the_run():
+    graph = tbscope.trace(Net(), torch.ones(1, 2))
+    assert graph.rank == 0
+    graph.rank = 3
+    assert set(label_nodes(graph.copy(), "rank").values()) == {"rank 3"}
+
+
+def test_a_run_of_torch_distributed_tells_its_rank(monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 2)
+    assert tbscope.trace(nn.ReLU(), torch.ones(1)).rank == 2

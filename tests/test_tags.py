@@ -95,3 +95,13 @@ def test_a_step_back_and_what_is_no_tag_or_step_are_errors(tmp_path, options, te
         with pytest.raises(tbscope.ArgumentError) as error:
             writer.add_graph(nn.ReLU(), X, **options)
     assert str(error.value) == text
+
+
+def test_a_graph_that_was_not_written_takes_no_step(tmp_path):
+    with tbscope.SummaryWriter(tmp_path) as writer:
+        sink = writer._get_file_writer()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sink, "add_event", lambda event: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                writer.add_graph(nn.ReLU(), X, tag="model", step=0)
+        writer.add_graph(nn.ReLU(), X, tag="model", step=0)

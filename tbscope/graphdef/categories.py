@@ -53,6 +53,9 @@ def label_nodes(graph: Graph, color_by: ColorBy) -> dict[Node, str]:
     check_color_by(color_by)
     if isinstance(color_by, Mapping):
         return _by_mapping(graph, color_by)
+    if color_by == "rank":
+        # Until graphs of several ranks are joined, one graph is of one.
+        return dict.fromkeys(graph.nodes, f"rank {graph.rank}")
     give = _CATEGORIES[color_by] if isinstance(color_by, str) else color_by
     labels: dict[Node, str] = {}
     for node in graph.nodes:
@@ -124,15 +127,10 @@ def _source_file(node: Node) -> str | None:
     return node.source.file if node.source else None
 
 
-def _rank(node: Node) -> str | None:
-    return f"rank {node.attributes.get('rank', 0)}"
-
-
 _CATEGORIES: dict[str, Callable[[Node], str | None]] = {
     "class": _class,
     "dtype": _dtype,
     "trainable": _trainable,
     "device": _device,
     "source file": _source_file,
-    "rank": _rank,
 }

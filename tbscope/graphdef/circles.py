@@ -21,8 +21,8 @@ _OPERATIONS = frozenset({"op", "module"})
 def parameters_to_draw(graph: Graph, names: Names, *, constants_only: bool = False) -> set[Node]:
     """Give the parameters, buffers and constants that must be nodes, for an operation's sake.
 
-    So do leaf modules drawn as one node, such as those of a list that are called one by one
-    with other operations in between.
+    Such an operation may be a leaf module drawn as one node: one of a list whose members are
+    called one by one, with other operations in between.
 
     Args:
         graph: The graph.

@@ -148,7 +148,11 @@ class Hierarchy:
         self._odd: dict[str, Item] = {}
         self._circles: dict[str, Item] = {}
         self._links: dict[Box, dict[tuple[Box | Item, Box | Item], Link]] | None = None
-        self._connect(self._place(nodes))
+        placed = self._place(nodes)
+        if self.strict:
+            # In the order of the nodes again: what was renamed had gone to the end.
+            self.items = {item.name: item for item, _ in placed}
+        self._connect(placed)
 
     @classmethod
     def of(cls, graph_def: GraphDef) -> Self:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tbscope.errors import ArgumentError
-from tbscope.graph import Argument, Body, Graph, Nest, Node, Output, Value
+from tbscope.graph import Argument, Body, Graph, Nest, Node, Output, Value, with_values
 from tbscope.scopes import Scope, ScopePart
 
 __all__ = ["expand_kernels"]
@@ -99,7 +99,7 @@ class _Expansion:
             if renamed and not renamed.keys().isdisjoint(kernel.inputs):
                 kernel.inputs = [renamed.get(value, value) for value in kernel.inputs]
                 kernel.arguments = [
-                    Argument(name, _renamed(nest, renamed)) for name, nest in kernel.arguments
+                    Argument(name, with_values(nest, renamed)) for name, nest in kernel.arguments
                 ]
             self._read_instead(kernel)
             if node.control_inputs and self._reads_outer(kernel, inside):
@@ -142,21 +142,7 @@ class _Expansion:
         )
 
     def _arguments(self, arguments: list[Argument]) -> list[Argument]:
-        return [Argument(name, _renamed(nest, self._instead)) for name, nest in arguments]
+        return [Argument(name, with_values(nest, self._instead)) for name, nest in arguments]
 
     def _nest(self, nest: Nest) -> Nest:
-        return _renamed(nest, self._instead)
-
-
-def _renamed(nest: Nest, names: dict[Value, Value]) -> Nest:
-    """Give a nest with other values instead of some."""
-    kind = type(nest)
-    if kind is Value:
-        return names.get(nest, nest)
-    if kind is list:
-        return [_renamed(entry, names) for entry in nest]
-    if kind is tuple:
-        return tuple([_renamed(entry, names) for entry in nest])
-    if kind is dict:
-        return {key: _renamed(entry, names) for key, entry in nest.items()}
-    return nest
+        return with_values(nest, self._instead)

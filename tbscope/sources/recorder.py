@@ -66,7 +66,7 @@ class Recorder:
         bodies: bool = False,
     ) -> None:
         names = NodeNames()
-        self.graph = Graph(name)
+        self.graph = Graph(name, rank=_rank())
         self.scopes = ScopeStack()
         self.registry = self.scopes.registry
         self.paused = False
@@ -464,3 +464,11 @@ def _all_given(results: list[torch.Tensor], args: Any, kwargs: Any) -> bool:
         return True
     given = {id(tensor) for tensor in collect_tensors((args, kwargs), [])}
     return all(id(tensor) in given for tensor in results)
+
+
+def _rank() -> int:
+    """Give which process of a distributed run this is; 0 in any other run."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_rank())
+    return 0
