@@ -1,7 +1,8 @@
 """Prints what tbscope costs: `python -m benchmarks`, or with `--quick` in about a minute.
 
 Each model has a fresh process, in which a plain forward, torch's graph function and
-tbscope's trace, conversion and writing take turns.
+tbscope's trace, conversion and writing take turns. With `--profile`, how the times that
+`trace(..., profile=True)` measures stand to an unwatched forward.
 """
 
 import argparse
@@ -15,21 +16,32 @@ from typing import Any
 import torch
 
 from benchmarks import report
-from benchmarks.models import CASES, SCALING, Case
+from benchmarks.models import CASES, PROFILED, SCALING, Case
+from benchmarks.profiles import add_profile_ratios, profiles_table
 
 
 def run(case: Case, options: argparse.Namespace, *, with_torch: bool) -> dict[str, Any]:
     """Measure one case in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.measure", case.name]
-    command += ["--rounds", str(options.rounds), "--threads", str(options.threads)]
-    if not with_torch:
-        command.append("--without-torch")
+    further = [] if with_torch else ["--without-torch"]
+    return report.add_ratios(measured("benchmarks.measure", case, options, further))
+
+
+def run_profile(case: Case, options: argparse.Namespace) -> dict[str, Any]:
+    """Measure the times of one case in a process of its own."""
+    return add_profile_ratios(measured("benchmarks.profiles", case, options, []))
+
+
+def measured(
+    module: str, case: Case, options: argparse.Namespace, further: list[str]
+) -> dict[str, Any]:
+    command = [sys.executable, "-m", module, case.name]
+    command += ["--rounds", str(options.rounds), "--threads", str(options.threads), *further]
     print(f"  {case.name} ...", file=sys.stderr, flush=True)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"measuring {case.name} failed\n{done.stderr}")
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return report.add_ratios(result)
+    return result
 
 
 def chosen(cases: tuple[Case, ...], options: argparse.Namespace) -> list[Case]:
@@ -40,9 +52,28 @@ def chosen(cases: tuple[Case, ...], options: argparse.Namespace) -> list[Case]:
     ]
 
 
+def print_profiles(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    profiles = [run_profile(case, options) for case in chosen(PROFILED, options)]
+    if not profiles:
+        parser.error(f"no model has {options.only!r} in its name")
+    print(
+        f"torch {torch.__version__}, Python {platform.python_version()}, "
+        f"{options.threads} thread(s), medians of {options.rounds} runs, wall milliseconds",
+        "",
+        *profiles_table(profiles),
+        sep="\n",
+    )
+    if options.json:
+        found = {"torch": torch.__version__, "rounds": options.rounds, "threads": options.threads}
+        options.json.write_text(json.dumps(found | {"profiles": profiles}, indent=2) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer and smaller models")
+    parser.add_argument(
+        "--profile", action="store_true", help="how true the times are that a profile tells"
+    )
     parser.add_argument("--rounds", type=int, default=7, help="least rounds per model (default 7)")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch (default 1)")
     parser.add_argument("--only", default="", metavar="TEXT", help="models whose name has this")
@@ -50,6 +81,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.rounds < 1:
         parser.error(f"--rounds is {options.rounds}, and at least 1 is needed")
+    if options.profile:
+        print_profiles(parser, options)
+        return
     models = [run(case, options, with_torch=True) for case in chosen(CASES, options)]
     scaling = [run(case, options, with_torch=False) for case in chosen(SCALING, options)]
     if not models and not scaling:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["CASES", "SCALING", "Case", "find_case"]
+__all__ = ["CASES", "PROFILED", "SCALING", "Case", "find_case"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +160,12 @@ def bert() -> Any:
     return BertModel(config), (torch.randint(0, 1000, (1, 32)),)
 
 
+def bert_base() -> Any:
+    from transformers import BertConfig, BertModel
+
+    return BertModel(BertConfig()), (torch.randint(0, 1000, (1, 128)),)
+
+
 def gpt2() -> Any:
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -244,7 +250,18 @@ SCALING = (
     Case("RNN of 1,000 steps", unrolled(1000)),
 )
 
+# As wide as they are: it is what they compute that is measured. One is narrow, to show what
+# Python between operations then is of a forward.
+PROFILED = (
+    Case("tiny MLP", tiny_mlp, quick=True),
+    Case("ResNet-18", resnet(BasicBlock, 2, 2, 2, 2), quick=True),
+    Case("ResNet-50", resnet(Bottleneck, 3, 4, 6, 3), quick=True),
+    Case("ResNet-152", resnet(Bottleneck, 3, 8, 36, 3)),
+    Case("BERT-base", bert_base, quick=True),
+    Case("BERT, 12 layers", bert),
+)
+
 
 def find_case(name: str) -> Case:
     """Give the case of this name; KeyError where there is none."""
-    return {case.name: case for case in (*CASES, *SCALING)}[name]
+    return {case.name: case for case in (*CASES, *SCALING, *PROFILED)}[name]

@@ -1,4 +1,4 @@
-"""Two models and the code between them in one graph: one step of a GAN's discriminator."""
+"""Two models and the code between them in one graph, and each model in one of its own: a GAN."""
 
 import torch
 from torch import nn
@@ -27,5 +27,8 @@ optimizer.step()
 
 with tbscope.SummaryWriter("runs/gan") as writer:
     writer.add_graph(recording.graph)
+    # Beside the whole, each model by itself.
+    writer.add_graph(generator, noise, tag="generator")
+    writer.add_graph(discriminator, pictures, tag="discriminator")
 print(repr(recording.graph))
 print("tensorboard --logdir runs/gan")

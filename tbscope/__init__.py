@@ -8,6 +8,8 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tbscope.adding import add_graph, add_overlay
+    from tbscope.costs import Costs, graph_costs, node_costs, scope_costs
     from tbscope.errors import (
         ArgumentError,
         ConversionError,
@@ -23,11 +25,14 @@ if TYPE_CHECKING:
         Argument,
         Call,
         Constant,
+        Gradient,
         Graph,
+        Module,
         Node,
         Note,
         Output,
         Parameter,
+        Profile,
         Source,
         Value,
     )
@@ -37,7 +42,8 @@ if TYPE_CHECKING:
     from tbscope.scopes import Scope, ScopePart, parse_scope_path, print_scope_path
     from tbscope.sources.by_hand import pop_scope, push_scope, scope
     from tbscope.sources.eager import Recording, record, trace
-    from tbscope.writer import SummaryWriter, add_graph
+    from tbscope.summary.table import Summary
+    from tbscope.writer import SummaryWriter
 
 __version__ = "0.1.0"
 
@@ -47,50 +53,63 @@ __all__ = [
     "Call",
     "Constant",
     "ConversionError",
+    "Costs",
     "Drawing",
     "Finding",
+    "Gradient",
     "Graph",
     "GraphError",
     "InputError",
+    "Module",
     "Node",
     "NotFoundError",
     "Note",
     "Output",
     "Parameter",
+    "Profile",
     "Recording",
     "Scope",
     "ScopeError",
     "ScopePart",
     "Source",
+    "Summary",
     "SummaryWriter",
     "TbscopeError",
     "TraceError",
     "Value",
     "WriterError",
     "add_graph",
+    "add_overlay",
+    "graph_costs",
     "lint",
+    "node_costs",
     "parse_scope_path",
     "pop_scope",
     "print_scope_path",
     "push_scope",
     "record",
     "scope",
+    "scope_costs",
     "to_graph_def",
     "trace",
     "verify",
 ]
 
 _HOMES = {
+    "tbscope.adding": "add_graph add_overlay",
+    "tbscope.costs": "Costs graph_costs node_costs scope_costs",
     "tbscope.errors": "ArgumentError ConversionError GraphError InputError NotFoundError "
     "ScopeError TbscopeError TraceError WriterError",
-    "tbscope.graph": "Argument Call Constant Graph Node Note Output Parameter Source Value",
+    "tbscope.graph": "Argument Call Constant Gradient Graph Module Node Note Output Parameter "
+    "Profile Source Value",
     "tbscope.invariants": "verify",
     "tbscope.linter": "Finding lint",
     "tbscope.pipeline": "Drawing to_graph_def",
     "tbscope.scopes": "Scope ScopePart parse_scope_path print_scope_path",
     "tbscope.sources.by_hand": "pop_scope push_scope scope",
     "tbscope.sources.eager": "Recording record trace",
-    "tbscope.writer": "SummaryWriter add_graph",
+    "tbscope.summary.table": "Summary",
+    "tbscope.writer": "SummaryWriter",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

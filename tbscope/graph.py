@@ -6,35 +6,49 @@ nothing of torch, of protobuf, or of files.
 """
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from tbscope.errors import NotFoundError
+from tbscope.facts import (
+    Constant,
+    Gradient,
+    Module,
+    Parameter,
+    Profile,
+    Shape,
+    Source,
+    item_size_bytes,
+)
 from tbscope.scopes import Scope
 from tbscope.text import graph_to_text, node_to_text
+
+if TYPE_CHECKING:
+    from tbscope.summary.table import Summary
 
 __all__ = [
     "Argument",
     "Body",
     "Call",
     "Constant",
+    "Gradient",
     "Graph",
+    "Module",
     "Nest",
     "Node",
     "NodeKind",
     "Note",
     "Output",
     "Parameter",
+    "Profile",
     "Shape",
     "Source",
     "Value",
+    "item_size_bytes",
     "with_values",
 ]
-
-Shape: TypeAlias = tuple[int | None, ...]
-"""Sizes per dimension; None where a size is not known (the ragged one of a nested tensor)."""
 
 NodeKind = Literal["op", "module", "input", "parameter", "buffer", "constant"]
 """What a node is: an operation, a leaf module drawn as one operation, or a source of values."""
@@ -42,24 +56,6 @@ NodeKind = Literal["op", "module", "input", "parameter", "buffer", "constant"]
 Nest: TypeAlias = Any
 """A `Value`, a constant (bool, int, float, complex, str, None, or a `Constant` text),
 or a list, tuple or dict of nests."""
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A place in the user's code.
-
-    Attributes:
-        file: The path of the file, relative to the import path that holds it.
-        line: The line, counted from 1.
-        function: The name of the function around it.
-    """
-
-    file: str
-    line: int
-    function: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line} in {self.function}"
 
 
 @dataclass(slots=True, eq=False)
@@ -86,18 +82,16 @@ class Value:
         node = self.producer
         return f"{node.name}#{self.index}" if len(node.outputs) > 1 else node.name
 
+    @property
+    def size_bytes(self) -> int | None:
+        """Bytes of all its elements; None where its sizes or its dtype do not tell."""
+        size = item_size_bytes(self.dtype)
+        for length in (None,) if self.shape is None else self.shape:
+            size = None if size is None or length is None else size * length
+        return size
+
     def __repr__(self) -> str:
         return f"Value(%{self.name}, shape={self.shape}, dtype={self.dtype!r})"
-
-
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """A constant argument that has no literal form in the graph, as its text (`torch.float32`)."""
-
-    text: str
-
-    def __repr__(self) -> str:
-        return self.text
 
 
 class Argument(NamedTuple):
@@ -131,6 +125,14 @@ class Node:
         kernels: The ATen operations that ran inside, in order (`aten::addmm`).
         attributes: Further facts by name, as plain constants.
         body: The kernels as nodes, where they were recorded and are several.
+        flops: Floating-point operations of the kernels that have a formula; None where none
+            of them has one, and one of those that have none computes (`Graph.uncounted`).
+        gradients: What the backward pass computes for it.
+        allocated_bytes: Bytes of the storages that its results take and that did not exist
+            before: none for a view or for what it wrote into.
+        duration_us: How long it ran, in microseconds, where that was measured.
+        peak_bytes: The most bytes of results that were alive at one moment while it ran,
+            where that was measured.
     """
 
     name: str
@@ -145,6 +147,11 @@ class Node:
     kernels: list[str] = field(default_factory=list)
     attributes: dict[str, Any] = field(default_factory=dict)
     body: "Body | None" = None
+    flops: int | None = None
+    gradients: tuple[Gradient, ...] = ()
+    allocated_bytes: int = 0
+    duration_us: float | None = None
+    peak_bytes: int | None = None
 
     def __str__(self) -> str:
         return node_to_text(self)
@@ -167,31 +174,6 @@ class Body:
 
     nodes: list[Node]
     results: list[Value]
-
-
-class Parameter(NamedTuple):
-    """A parameter or buffer that a module owns.
-
-    Attributes:
-        name: Its attribute in the module (`weight`).
-        kind: "parameter" or "buffer".
-        shape: Sizes per dimension; None for one that is not initialised yet.
-        dtype: The element type (`float32`).
-        device: Where it is (`cpu`, `cuda:0`).
-        size_bytes: Elements times element size, in bytes.
-        requires_grad: Whether a gradient is kept for it.
-        number: Which of all parameters and buffers in the run it is; tied ones have one
-            number. Negative where that is not known.
-    """
-
-    name: str
-    kind: Literal["parameter", "buffer"]
-    shape: Shape | None
-    dtype: str
-    size_bytes: int
-    requires_grad: bool
-    device: str = "cpu"
-    number: int = -1
 
 
 @dataclass(slots=True, eq=False)
@@ -255,11 +237,14 @@ class Note:
         text: One sentence.
         source: Where in the user's code; None where that is not known.
         node: The node it is about; None where it is about none.
+        topic: What kind of thing it tells: how the run went, what Python read of tensors, what
+            was not used, what is random, or what FLOPs leave out.
     """
 
     text: str
     source: Source | None = None
     node: Node | None = None
+    topic: Literal["run", "python", "unused", "random", "flops"] = "run"
 
     def __str__(self) -> str:
         return f"{self.text} ({self.source})" if self.source else self.text
@@ -280,6 +265,10 @@ class Graph:
         signatures: For each operation the names of its positional arguments, as far as they
             are known; None where overloads differ.
         rank: Which process of a distributed run it ran in; 0 in any other run.
+        modules: Every module of the model, called or not, in the order of `named_modules()`.
+        uncounted: The kernels that ran and compute, and whose operations `Node.flops` does not
+            count, each with the reason.
+        profile: How times and memory were measured; None where they were not.
     """
 
     name: str
@@ -290,6 +279,9 @@ class Graph:
     notes: list[Note] = field(default_factory=list)
     signatures: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
     rank: int = 0
+    modules: list[Module] = field(default_factory=list)
+    uncounted: dict[str, str] = field(default_factory=dict)
+    profile: Profile | None = None
 
     def __str__(self) -> str:
         return graph_to_text(self)
@@ -339,6 +331,34 @@ class Graph:
         """Give every call of the module with this qualified name, in order."""
         return [call for call in self.calls if call.qualified_name == name]
 
+    def summary(
+        self,
+        *,
+        depth: int | None = None,
+        columns: Sequence[str] | None = None,
+        per_call: bool = False,
+        fold: bool = True,
+    ) -> "Summary":
+        """Give the table of the modules: shapes, parameters, FLOPs, bytes, and times if measured.
+
+        `print(graph.summary())` prints it; `.rows` are its figures, ready for pandas.
+
+        Args:
+            depth: The most modules around one that still has a line; None for any number. The
+                figures of a line are those of all below it.
+            columns: The columns beside the module tree, as keys of the rows; None for those
+                that have something to tell.
+            per_call: Whether each call of a module has a line of its own.
+            fold: Whether equal modules that are numbered on (`0`, `1`, `2`) print as one line,
+                with the sum of their figures.
+        Raises:
+            ArgumentError: There is no such column, or the depth is no number of modules.
+        """
+        # It is made of graphs, and stands above them.
+        from tbscope.summary.table import Summary
+
+        return Summary(self, depth=depth, columns=columns, per_call=per_call, fold=fold)
+
     def _not_found(self, name: str) -> NotFoundError:
         known = [call.qualified_name for call in self.calls if call.qualified_name]
         known += [call.scope.path for call in self.calls]
@@ -376,6 +396,11 @@ class Graph:
                 node.kernels,
                 node.attributes.copy(),
                 node.body and _copy_body(node.body, values),
+                node.flops,
+                node.gradients,
+                node.allocated_bytes,
+                node.duration_us,
+                node.peak_bytes,
             )
             for old in node.outputs:
                 values[old] = new = Value(twin, old.index, old.shape, old.dtype, old.device)
@@ -401,6 +426,9 @@ class Graph:
             ],
             self.signatures,
             self.rank,
+            self.modules,
+            self.uncounted,
+            self.profile,
         )
 
 

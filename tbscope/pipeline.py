@@ -1,24 +1,30 @@
-"""The pipeline from a graph to a GraphDef: verify, copy, tidy, lay out, convert."""
+"""The pipeline from a graph to a GraphDef and its figures: verify, copy, tidy, lay out, convert."""
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias, TypedDict, Unpack, get_args
+from typing import Literal, NamedTuple, TypeAlias, TypedDict, Unpack, get_args
 
+from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.collector import collecting_rarely
+from tbscope.costs import scope_work
 from tbscope.errors import ArgumentError
 from tbscope.graph import Graph
 from tbscope.graphdef.build import build_graph_def
 from tbscope.graphdef.categories import ColorBy, check_color_by, label_nodes
+from tbscope.graphdef.figures import Figure, profile_figures
 from tbscope.graphdef.layout import lay_out
 from tbscope.graphdef.naming import Style, check_style
+from tbscope.graphdef.places import Origin, place_figures
+from tbscope.graphdef.stats import run_metadata
 from tbscope.invariants import verify
 from tbscope.passes.dead import Dead, check_dead, mark_dead
 from tbscope.passes.leaves import collapse_leaves
 from tbscope.passes.levels import Level, check_level, set_level
 from tbscope.passes.plumbing import check_patterns, hide_plumbing
+from tbscope.scopes import Scope
 
-__all__ = ["Drawing", "Leaves", "check_options", "to_graph_def"]
+__all__ = ["Drawing", "Drawn", "Leaves", "check_options", "draw", "to_graph_def"]
 
 Leaves: TypeAlias = Literal["node", "box"]
 """How a module of one operation is drawn: as that node, or as a box around it."""
@@ -32,7 +38,8 @@ class Drawing(TypedDict, total=False):
             (`Net/Sequential[layer1]/Linear[0]`), or a function that gives the whole name
             of a `Scope`.
         root: Whether the one scope that holds all others is a box around everything. None:
-            in style "torch", and where boxes below it are called by a number alone.
+            in style "torch", and where boxes below it are called by a number alone; but not
+            where times, memory or an overlay are drawn, whose colours it would make pale.
         level: How far the drawing goes into detail: "module" for the modules that call no
             others and the operations between them, "op" for operations as the user wrote
             them, "aten" for the kernels inside of each (`trace(..., kernels=True)`).
@@ -61,6 +68,19 @@ class Drawing(TypedDict, total=False):
     cards: bool
 
 
+class Drawn(NamedTuple):
+    """A graph as TensorBoard takes it.
+
+    Attributes:
+        graph_def: What it draws.
+        stats: What it colours by: the figures of the nodes, by their names in the GraphDef;
+            None where there are none.
+    """
+
+    graph_def: GraphDef
+    stats: RunMetadata | None
+
+
 def to_graph_def(graph: Graph, **drawing: Unpack[Drawing]) -> GraphDef:
     """Give the GraphDef that TensorBoard draws as this graph.
 
@@ -73,12 +93,27 @@ def to_graph_def(graph: Graph, **drawing: Unpack[Drawing]) -> GraphDef:
         ArgumentError: An option is none, or does not fit the graph.
         GraphError: The graph breaks an invariant.
     """
+    return draw(graph, profile_figures(graph), **drawing).graph_def
+
+
+def draw(graph: Graph, figures: Sequence[Figure], **drawing: Unpack[Drawing]) -> Drawn:
+    """Give the GraphDef of a graph, with figures on its nodes and on the cards of its modules.
+
+    Args:
+        graph: Any graph; it stays as it is.
+        figures: Numbers of its nodes and scopes.
+        drawing: How it is drawn (see `Drawing`).
+    Raises:
+        ArgumentError: An option is none, or does not fit the graph.
+        GraphError: The graph breaks an invariant.
+    """
     check_options(**drawing)
     level, leaves = drawing.get("level", "op"), drawing.get("leaves", "node")
-    color_by = drawing.get("color_by")
+    color_by, cards = drawing.get("color_by"), drawing.get("cards", True)
     with collecting_rarely():
         verify(graph)
         drawn = graph.copy()
+        origin = Origin.of(graph, drawn) if figures else None
         set_level(drawn, level)
         mark_dead(drawn, drawing.get("dead", "keep"))
         keep, hide = drawing.get("keep", ()), drawing.get("hide", ())
@@ -91,17 +126,27 @@ def to_graph_def(graph: Graph, **drawing: Unpack[Drawing]) -> GraphDef:
         layout = lay_out(
             drawn,
             style=drawing.get("style", "tf"),
-            root=drawing.get("root"),
+            # Colours by figures go up to the largest one at the top level: in a single box
+            # around everything, all were pale.
+            root=False if figures and drawing.get("root") is None else drawing.get("root"),
             circles=leaves == "node",
             templates=drawing.get("templates", True),
-            cards=drawing.get("cards", True),
+            cards=cards,
+            work=scope_work(graph) if cards else None,
+            also=[
+                target
+                for figure in figures
+                for target in figure.numbers
+                if isinstance(target, Scope)
+            ],
         )
         labels = None if color_by is None else label_nodes(drawn, color_by)
+        stats = None if origin is None else place_figures(figures, origin, drawn, layout)
         message = build_graph_def(drawn, layout, labels=labels)
         for node in drawn.nodes:
             # A node and its values refer to each other: garbage that only the collector finds.
             node.outputs.clear()
-        return message
+        return Drawn(message, None if stats is None else run_metadata(stats))
 
 
 def check_options(**drawing: Unpack[Drawing]) -> None:

@@ -8,22 +8,34 @@ import inspect
 import os
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.message import Message
 from tensorboard.compat.proto.config_pb2 import RunMetadata
-from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.event_pb2 import Event, TaggedRunMetadata
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tensorboard.compat.proto.summary_pb2 import SummaryMetadata
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.compat.proto.types_pb2 import DT_STRING
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from tbscope.errors import WriterError
 from tbscope.records import has_lost_its_thread, speed_up
 
-__all__ = ["ROUTES", "Route", "check_writer", "open_sink", "write_graph_event"]
+__all__ = [
+    "PROFILE_TAG",
+    "ROUTES",
+    "Route",
+    "check_writer",
+    "log_directory",
+    "open_run",
+    "open_sink",
+    "write_graph_event",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +70,13 @@ ROUTES = (
 )
 """The ways that are tried, in this order; the first that a writer offers is taken."""
 
+PROFILE_TAG = "profile"
+"""The entry in the page's list that holds the figures of the graph of the run."""
+
 _DEFAULT_EVENT: type[Message] = Event
-# The plugin's name for a tag with a graph (graphs_plugin.py, `info_impl`).
+# The plugin's names for a tag with a graph (graphs_plugin.py, `info_impl`).
 _TAGGED = "graph_run_metadata_graph"
+_TAGGED_WITH_STATS = "graph_run_metadata"
 _NO_NAME = "a name that no writer has"
 _BLANK_TRACKER = ("accelerate.tracking", "GeneralTracker")
 
@@ -105,16 +121,63 @@ def open_sink(writer: object) -> Any:
     raise _not_a_writer(writer, holder, trail)
 
 
+def log_directory(sink: Any) -> str:
+    """Give the log directory of what takes events, as it tells it; empty where it does not."""
+    directory = sink.get_logdir() if hasattr(sink, "get_logdir") else ""
+    return os.fspath(directory) if isinstance(directory, str | os.PathLike) else ""
+
+
+@contextmanager
+def open_run(sink: Any, run_name: str | None) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Give the directory of a run, and a function that opens what takes its events.
+
+    Args:
+        sink: An object with `add_event`, as `open_sink` gives it.
+        run_name: The run, as a path below the sink's own; None for the sink's own, where the
+            function gives the sink itself. Any other has an event file of its own, opened
+            by the function and closed in the end.
+    Raises:
+        WriterError: The sink tells no directory, and a run below it is asked for.
+    """
+    directory = log_directory(sink)
+    if run_name is None:
+        yield directory, lambda: sink
+        return
+    if not directory:
+        raise WriterError(
+            f"cannot write a run {run_name!r} below that of {_describe(sink)}",
+            why="it does not tell its log directory",
+            fix=f"give a writer of that run: tbscope.SummaryWriter('runs/x/{run_name}')",
+        )
+    place = f"{directory.rstrip('/')}/{run_name}"
+    with ExitStack() as opened:
+
+        def open_file() -> EventFileWriter:
+            file_writer = EventFileWriter(place)
+            opened.callback(file_writer.close)
+            return file_writer
+
+        yield place, open_file
+
+
 def write_graph_event(
-    sink: Any, graph_def: bytes, *, tag: str | None = None, step: int = 0
+    sink: Any,
+    graph_def: bytes,
+    *,
+    tag: str | None = None,
+    step: int = 0,
+    stats: bytes | None = None,
 ) -> None:
-    """Write one event with a graph, and flush it to disk.
+    """Write one event with a graph, one more with the figures of a run's graph, and flush.
 
     Args:
         sink: An object with `add_event`, as `open_sink` gives it.
         graph_def: A serialised GraphDef.
         tag: Its entry in the page's list of tags; None for the graph of the run, "Default".
         step: Of two graphs of one tag, the page shows that of the higher step.
+        stats: A serialised RunMetadata with the figures of the graph's nodes; None where
+            it has none. Those of the graph of the run are an entry of their own,
+            `PROFILE_TAG`.
     Raises:
         WriterError: The sink belongs to the process that this one was forked from.
 
@@ -127,31 +190,40 @@ def write_graph_event(
             fix="make a writer in this process: writer = tbscope.SummaryWriter(log_dir)",
         )
     speed_up(sink)
-    event = Event(wall_time=time.time(), step=step)
     if tag is None:
-        event.graph_def = graph_def
+        _add(sink, Event(wall_time=time.time(), step=step, graph_def=graph_def))
+        if stats is not None:
+            profile = TaggedRunMetadata(tag=PROFILE_TAG, run_metadata=stats)
+            _add(sink, Event(wall_time=time.time(), step=step, tagged_run_metadata=profile))
     else:
+        event = Event(wall_time=time.time(), step=step)
+        plugin = SummaryMetadata.PluginData(
+            plugin_name=_TAGGED if stats is None else _TAGGED_WITH_STATS, content=b"1"
+        )
         event.summary.value.add(
             tag=tag,
-            metadata=SummaryMetadata(
-                plugin_data=SummaryMetadata.PluginData(plugin_name=_TAGGED, content=b"1")
-            ),
+            metadata=SummaryMetadata(plugin_data=plugin),
             tensor=TensorProto(
                 dtype=DT_STRING,
-                string_val=[_run_metadata(graph_def)],
+                string_val=[_run_metadata(graph_def, stats or b"")],
                 tensor_shape=TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)]),
             ),
         )
-    cls = _event_class(sink)
-    sink.add_event(event if cls is Event else cls.FromString(event.SerializeToString()))
+        _add(sink, event)
     if hasattr(sink, "flush"):
         sink.flush()
 
 
-def _run_metadata(graph_def: bytes) -> bytes:
-    """Give a RunMetadata that holds a graph, serialised; one that holds two mixes them up."""
-    graphs = RunMetadata.FunctionGraphs(pre_optimization_graph=GraphDef.FromString(graph_def))
-    data: bytes = RunMetadata(function_graphs=[graphs]).SerializeToString(deterministic=True)
+def _add(sink: Any, event: Event) -> None:
+    cls = _event_class(sink)
+    sink.add_event(event if cls is Event else cls.FromString(event.SerializeToString()))
+
+
+def _run_metadata(graph_def: bytes, stats: bytes) -> bytes:
+    """Give a RunMetadata with a graph, serialised; one that holds two graphs mixes them up."""
+    message = RunMetadata.FromString(stats)
+    message.function_graphs.add(pre_optimization_graph=GraphDef.FromString(graph_def))
+    data: bytes = message.SerializeToString(deterministic=True)
     return data
 
 

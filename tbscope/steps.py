@@ -1,22 +1,36 @@
-"""Steps: which of several graphs of one tag is the later one.
+"""Steps: which of several graphs of one tag is the later one, and what a tag holds.
 
 TensorBoard shows the graph of a tag's highest step, and its two readers disagree on two of
-one step. So the steps in one log directory only go up, as far as this process knows.
+one step. So the steps in one log directory only go up, as far as this process knows. What
+a tag holds it settles by the tag's first event
+(tensorboard/plugins/graph/graphs_plugin.py, `info_impl`): later ones must be of that kind.
 """
 
-import os
-from typing import Any
+import re
+from enum import Enum
 
 from tbscope.errors import ArgumentError
 
-__all__ = ["check_place", "next_step", "remember_step"]
-
-# The latest step that was written, by log directory and tag.
-_latest: dict[tuple[str, str | None], int] = {}
+__all__ = ["Kind", "check_place", "holds", "next_step", "remember_step"]
 
 
-def check_place(tag: object, step: object) -> None:
-    """Raise ArgumentError unless these can be a tag and a step."""
+class Kind(Enum):
+    """What a tag holds."""
+
+    GRAPH = "a graph"
+    GRAPH_WITH_FIGURES = "a graph with figures"
+    FIGURES = "figures of the graph of the run"
+
+
+# The latest step that was written, and what was, by log directory and tag.
+_latest: dict[tuple[str, str | None], tuple[int, Kind]] = {}
+
+# Parts and drives of another system's paths, and what no name of a file should hold.
+_NO_NAME = re.compile(r"[\\:\x00-\x1f]")
+
+
+def check_place(tag: object, step: object, run_name: object = None) -> None:
+    """Raise ArgumentError unless these can be a tag, a step and the name of a run."""
     if tag is not None and (not isinstance(tag, str) or not tag):
         raise ArgumentError(
             f"a graph cannot have the tag {tag!r}",
@@ -29,20 +43,41 @@ def check_place(tag: object, step: object) -> None:
             why="a step is a whole number from 0 on",
             fix="step=None for one after the latest",
         )
+    if run_name is not None and not _is_run_name(run_name):
+        raise ArgumentError(
+            f"a run below the writer's own cannot be called {run_name!r}",
+            why="it is a directory below the log directory, so its name is one part or more "
+            "with / between them, none of them empty, '.' or '..'",
+            fix="run_name='eval', or 'eval/large'",
+        )
 
 
-def next_step(sink: Any, tag: str | None, step: int | None) -> int:
+def _is_run_name(name: object) -> bool:
+    if not isinstance(name, str) or _NO_NAME.search(name):
+        return False
+    return all(part.strip() not in ("", ".", "..") for part in name.split("/"))
+
+
+def next_step(directory: str, tag: str | None, step: int | None, kind: Kind = Kind.GRAPH) -> int:
     """Give the step of a graph that is about to be written.
 
     Args:
-        sink: The object that takes the event.
+        directory: The log directory; empty where it is not known.
         tag: The tag.
         step: The step that is asked for; None for the next one.
+        kind: What is about to be written.
     Raises:
-        ArgumentError: A graph of that tag was written at this step or a later one.
+        ArgumentError: A graph of that tag was written at this step or a later one, or the
+            tag holds something else.
     """
-    directory = _directory(sink)
-    latest = _latest.get((directory, tag), -1) if directory else -1
+    latest, known = _latest.get((directory, tag), (-1, kind)) if directory else (-1, kind)
+    if known is not kind and tag is not None:
+        raise ArgumentError(
+            f"the tag {tag!r} cannot hold {kind.value}",
+            why=f"it holds {known.value} already, and TensorBoard takes a tag for what it "
+            "was first",
+            fix="another tag",
+        )
     if step is None:
         step = latest + 1
     elif step <= latest:
@@ -55,18 +90,12 @@ def next_step(sink: Any, tag: str | None, step: int | None) -> int:
     return step
 
 
-def remember_step(sink: Any, tag: str | None, step: int) -> None:
+def remember_step(directory: str, tag: str | None, step: int, kind: Kind = Kind.GRAPH) -> None:
     """Remember the step of a graph that has been written."""
-    directory = _directory(sink)
     if directory:
-        _latest[directory, tag] = step
+        _latest[directory, tag] = step, kind
 
 
-def _directory(sink: Any) -> str:
-    """Give the log directory of what takes events; nothing where it does not tell."""
-    directory = sink.get_logdir() if hasattr(sink, "get_logdir") else ""
-    if not isinstance(directory, str | os.PathLike):
-        return ""
-    text = os.fspath(directory)
-    # A remote directory has no path on this machine.
-    return text if "://" in text or not text else os.path.abspath(text)
+def holds(directory: str, tag: str, kind: Kind) -> bool:
+    """Tell whether a tag holds this, as far as this process has written it."""
+    return (directory, tag) in _latest and _latest[directory, tag][1] is kind

@@ -65,24 +65,37 @@ window.tbscope = (() => {
   };
   const graph = () => find('tf-graph');
   const svg = () => find('tf-graph-scene').shadowRoot.querySelector('#svg');
+  let wantsFigures = false;
   const isDrawn = () => {
     const board = find('tf-graph-board');
     return Boolean(board && board.progress && board.progress.value > 99.9 &&
       graph() && graph().graphHierarchy && graph().renderHierarchy &&
-      graph().renderHierarchy.hierarchy === graph().graphHierarchy);
+      graph().renderHierarchy.hierarchy === graph().graphHierarchy &&
+      (!wantsFigures || graph().renderHierarchy.displayingStats));
   };
   const failure = () => {
     const board = find('tf-graph-board');
     return board && board.progress && board.progress.error ? board.progress.msg : null;
   };
-  const choose = (run) => {
+  const place = (things, name, word) => {
+    const index = things.findIndex((thing) => thing === name);
+    if (index < 0) throw Error(`no ${word} ${name} among ${things}`);
+    return index;
+  };
+  const listed = () => Object.fromEntries(find('tf-graph-controls').datasets.map(
+    ({name, tags}) => [name, tags.map((tag) => tag.displayName)]));
+  const choose = (run, tag, type) => {
     const controls = find('tf-graph-controls');
-    const index = controls.datasets.findIndex((dataset) => dataset.name === run);
-    if (index < 0) throw Error(`no run ${run}`);
+    const index = place(controls.datasets.map(({name}) => name), run, 'run');
+    const tags = controls.datasets[index].tags.map((one) => one.tag);
+    const chosen = tag === null ? 0 : place(tags, tag, 'tag');
     graph().selectedNode = null;
     graph().renderHierarchy = null;
+    wantsFigures = type === 'profile';
     controls.set('_selectedRunIndex', -1);
     controls.set('_selectedRunIndex', index);
+    controls.set('_selectedTagIndex', chosen);
+    controls.set('_selectedGraphType', type);
   };
   const groups = () => [...svg().querySelectorAll('g.node')]
     .map((element) => ({element, drawn: element.__data__}))
@@ -176,7 +189,7 @@ window.tbscope = (() => {
       ? [...new Set(stops.map((stop) => stop.getAttribute('stop-color')))] : [fill]];
   }));
   return {
-    find, isDrawn, failure, choose, nodes, edges, expand, expandAll, expandEach, card, select,
+    find, isDrawn, failure, listed, choose, nodes, edges, expand, expandAll, expandEach, card, select,
     search, found, searchAll, colorBy, legend, fills,
   };
 })();
@@ -311,12 +324,24 @@ class GraphPage:
         page.goto(f"{url}/#graphs")
         self._wait_until_drawn()
 
-    def show(self, run: str) -> Self:
-        """Show the graph of another run, or that of the same one anew; give the page."""
+    def show(self, run: str, tag: str | None = None, *, profile: bool = False) -> Self:
+        """Show another graph, or the same one anew; give the page.
+
+        Args:
+            run: The run.
+            tag: The tag; None for the first, which is the graph of the run if it has one.
+            profile: Whether its figures are asked for (the graph type "Profile").
+        """
         self.errors.clear()
-        self._call("choose", run)
+        self._call("choose", run, tag, "profile" if profile else "op_graph")
         self._wait_until_drawn()
         return self
+
+    @property
+    def listed(self) -> dict[str, list[str]]:
+        """The tags of each run, in the order of the page's lists."""
+        listed: dict[str, list[str]] = self._call("listed")
+        return listed
 
     def _listen(self, message: Any) -> None:
         if message.type == "error":

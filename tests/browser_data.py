@@ -76,3 +76,53 @@ def read_levels(page: GraphPage) -> dict[str, LevelData]:
     """Have the page make ready every box and stack; give each by name, the root as empty."""
     levels = page._page.evaluate(_SCRIPT)
     return {name: LevelData(**facts) for name, facts in levels.items()}
+
+
+_FIGURES = """
+() => {
+  const drawn = tbscope.find('tf-graph').graphHierarchy;
+  const figures = {};
+  const map = drawn.getNodeMap();
+  for (const name in map) {
+    const node = map[name];
+    const held = node.isGroupNode ? node.metagraph.nodes() : [];
+    figures[name === '__root__' ? '' : name] = {
+      box: Boolean(node.isGroupNode),
+      device: node.device || '',
+      size: node.stats ? node.stats.totalBytes : null,
+      time: node.stats ? node.stats.getTotalMicros() : null,
+      children: held,
+    };
+  }
+  return figures;
+}
+"""
+
+
+class FigureData(NamedTuple):
+    """What the page holds of the figures of one box or node.
+
+    Attributes:
+        box: Whether it is a box.
+        device: The device of a node.
+        size: Its memory, in the page's bytes; None where it has no figures.
+        time: Its time, in the page's microseconds; None where it has none.
+        children: The names of what stands directly in a box.
+    """
+
+    box: bool
+    device: str
+    size: int | None
+    time: int | None
+    children: list[str]
+
+    def sum_of(self, figures: dict[str, "FigureData"]) -> tuple[int, int]:
+        """Give the memory and the time of all children together."""
+        children = [figures[name] for name in self.children]
+        return sum(one.size or 0 for one in children), sum(one.time or 0 for one in children)
+
+
+def read_figures(page: GraphPage) -> dict[str, FigureData]:
+    """Give what the page holds of the figures of each box and node, the root as empty."""
+    figures = page.evaluate(_FIGURES)
+    return {name: FigureData(**facts) for name, facts in figures.items()}

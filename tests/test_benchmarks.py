@@ -38,3 +38,16 @@ def test_a_text_that_no_model_has_in_its_name_is_refused():
     done = run_benchmarks("--only", "VGG")
     assert done.returncode == 2
     assert done.stderr.endswith("error: no model has 'VGG' in its name\n")
+
+
+def test_measured_times_stand_beside_the_forward_that_nobody_watches(tmp_path):
+    found = tmp_path / "found.json"
+    done = run_benchmarks("--profile", "--only", "tiny", "--rounds", "2", "--json", found)
+    assert done.returncode == 0, done.stderr
+    (model,) = json.loads(found.read_text())["profiles"]
+    assert (model["operations"], model["without_time"], model["steps"]) == (5, 0, 2)
+    assert model["sum_ratio"] == model["operations_ms"] / model["forward_ms"] > 0
+    assert model["watched_ms"] > 0
+    assert model["loop_ms"] > 0
+    assert model["peak_bytes"] == model["allocator_peak_bytes"] == 512
+    assert "sum / forward" in done.stdout

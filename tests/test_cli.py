@@ -135,13 +135,69 @@ def test_a_fake_run_takes_no_memory():
     assert result.stdout == tbscope("show", *words).stdout
 
 
-def test_what_python_decided_on_is_noted_a_few_times():
+def test_what_python_decided_on_is_noted_once_for_each_line():
     result = tbscope("show", "nets.py:Decider", "-i", "20")
+    assert result.exit_code == 0, result.output
+    assert result.stderr == (
+        "note: Python decided on the value of %2 (gt) and of 19 more by bool() "
+        "(nets.py:40 in <genexpr>)\n"
+    )
+
+
+def test_notes_are_told_up_to_a_few(folder):
+    lines = "".join(f"        x = x * 2 if x[{place}] > 0 else x\n" for place in range(20))
+    (folder / "many.py").write_text(
+        "import torch\n"
+        "class Many(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        f"{lines}"
+        "        return x\n"
+    )
+    result = tbscope("show", "many.py:Many", "-i", "20")
     assert result.exit_code == 0, result.output
     *notes, last = result.stderr.splitlines()
     assert len(notes) == 10
     assert notes[0].startswith("note: Python decided on the value of %")
     assert last == "note: and 10 more, in graph.notes"
+
+
+def test_the_summary_is_a_table_of_the_modules():
+    words = ["show", "nets.py:Net", "-i", "2x3", "--summary"]
+    table = tbscope(*words)
+    assert (table.exit_code, table.stderr) == (0, "a word of the model's own\n")
+    head, _, net, fc, drop, _, *footer = table.stdout.splitlines()
+    assert head.split()[:4] == ["Module", "Class", "Input", "Output"]
+    assert fc.split()[:3] == ["fc", "Linear", "(2,"]
+    assert [line[:6].rstrip() for line in (net, fc, drop)] == ["Net", "  fc", "  drop"]
+    assert footer[0].startswith("Parameters   16 (64 B), all trainable")
+    assert "  fc" not in tbscope(*words, "--depth", "0").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--depth", "1"), "--depth is for the table: give --summary, too."),
+        (
+            ("--summary", "--sources"),
+            "--sources and --parameters are for lines, not for --summary.",
+        ),
+    ],
+)
+def test_what_is_for_lines_is_not_for_the_table(words, message):
+    result = tbscope("show", "nets.py:Net", "-i", "2x3", *words)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_what_is_measured_is_written_with_the_graph(folder):
+    words = ["-i", "2x3", "--profile", "--logdir", "runs/it", "-o", "graph.pbtxt"]
+    result = tbscope("export", "torch.nn:ReLU", *words)
+    assert result.exit_code == 0, result.output
+    (graph,) = graphs_in("runs/it")
+    assert text_format.Parse((folder / "graph.pbtxt").read_text(), GraphDef()) == graph
+    (relu,) = (node for node in graph.node if node.op == "ReLU")
+    assert "duration_us" in relu.attr
+    assert relu.attr["peak_bytes"].i == 2 * 3 * 4
 
 
 def test_style_and_leaves_reach_the_names():
@@ -225,4 +281,4 @@ def test_a_reader_that_has_seen_enough_is_no_error():
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.stdout.startswith("graph(%src")
-    assert done.stderr == ""
+    assert [line for line in done.stderr.splitlines() if not line.startswith("note: ")] == []

@@ -251,7 +251,10 @@ def test_the_card_of_an_operation_tells_its_arguments_and_where_it_stands(page):
     assert 'scope {"s":"Net/ModuleList[blocks]/Block[0]"}' in card
     assert "blocks/0/query 2×5×8" in card
     assert "mask 5×5" in card
-    assert 'alpha {"i":2}' in page.info_card("blocks/0/add")
+    assert 'flops {"i":1600}' in card
+    card = page.info_card("blocks/0/add")
+    assert 'alpha {"i":2}' in card
+    assert "flops" not in card
 
 
 def test_the_card_of_a_leaf_module_tells_its_class_and_hyperparameters(page):
@@ -281,6 +284,9 @@ def test_each_box_of_a_module_holds_a_card_called_like_its_class(page):
     line = line_of("class Block")
     assert f'defined {{"s":"{FILE.name}:{line} in Block"}}' in card
     assert 'trainable_parameter_count {"i":88}' in card
+    # Two linear layers of 8 by 8 on 10 rows; in 4 heads, scores and their sums.
+    assert f'flops {{"i":{2 * (2 * 10 * 64) + 2 * (2 * 4 * 5 * 5 * 4)}}}' in card
+    assert 'flops_not_counted {"s":"aten::add, aten::native_layer_norm"}' in card
     assert 'arguments {"s":"x: Float(2, 5, 8), mask: Float(5, 5)"}' in card
     assert 'results {"s":"Float(2, 5, 8)"}' in card
 

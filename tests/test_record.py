@@ -145,3 +145,14 @@ def test_only_modules_are_models():
         "  why: only a torch.nn.Module has parts with names\n"
         "  fix: leave it out: what the region calls is recorded either way"
     )
+
+
+def test_a_trace_inside_a_recording_leaves_nothing_there():
+    with tbscope.record() as recording:
+        hidden = torch.relu(torch.ones(2, 3))
+        tbscope.trace(torch.nn.Linear(3, 4), torch.rand(2, 3))
+        hidden + 1
+    drawn = [node.op for node in recording.graph.nodes if node.kind == "op"]
+    assert drawn[:2] == ["ones", "relu"]
+    assert not {"linear", "detach"} & set(drawn)
+    assert drawn[-1] == "add"

@@ -17,10 +17,11 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 from torch import nn
 from werkzeug.test import Client
 
+from tbscope.adding import add_graph
 from tbscope.errors import ArgumentError, TraceError, WriterError
 from tbscope.pipeline import to_graph_def
 from tbscope.sources.eager import trace
-from tbscope.writer import SummaryWriter, add_graph
+from tbscope.writer import SummaryWriter
 
 
 class Net(nn.Module):

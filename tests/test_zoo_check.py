@@ -62,6 +62,15 @@ def test_a_lost_edge_is_found(model):
     assert "parameter blocks.0.fc.weight does not reach output hidden" in wrong["edges"]
 
 
+def test_flops_that_torch_does_not_count_are_found(model):
+    def add(graph):
+        node = next(node for node in graph.nodes if node.op == "linear")
+        node.flops += 1
+
+    (reason,) = wrong_after(model, add)["flops"]
+    assert reason.endswith(str(int(reason.split()[0]) - 1))
+
+
 def test_a_lost_edge_from_an_integer_input_is_found(model):
     def lose(graph):
         for node in graph.nodes:

@@ -65,6 +65,11 @@ def _takes_a_model(command: Command) -> Command:
             help="Compute nothing but shapes: no memory is taken for activations.",
         ),
         click.option(
+            "--profile",
+            is_flag=True,
+            help="Measure the time and the memory of each operation, in further runs.",
+        ),
+        click.option(
             "--as-is",
             "mode",
             flag_value="as-is",
@@ -213,19 +218,47 @@ def export(
 @_takes_a_model
 @click.option("--sources", is_flag=True, help="End each line in its place in the model's code.")
 @click.option("--parameters", is_flag=True, help="Give parameters and buffers lines of their own.")
-def show(*, sources: bool, parameters: bool, traceback: bool, **run: Any) -> None:
-    """Print the graph of a model, one operation a line.
+@click.option(
+    "--summary",
+    is_flag=True,
+    help="Print the table of its modules instead: shapes, parameters, FLOPs, bytes.",
+)
+@click.option(
+    "--depth",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="With --summary: the levels of modules that have lines of their own.  [default: all]",
+)
+def show(
+    *,
+    sources: bool,
+    parameters: bool,
+    summary: bool,
+    depth: int | None,
+    traceback: bool,
+    **run: Any,
+) -> None:
+    """Print the graph of a model, one operation a line, or the table of its modules.
 
     TARGET is package.module:NAME or path/to/file.py:NAME, where NAME is a model, or a function
     or class that makes one.
 
     \b
     tbscope show torch.nn:Linear -a in_features=3 -a out_features=5 -i 1x3
+    tbscope show nets.py:make_model -i 2x3 --summary --depth 2
     """  # noqa: D301
+    if depth is not None and not summary:
+        raise click.UsageError("--depth is for the table: give --summary, too.")
+    if summary and (sources or parameters):
+        raise click.UsageError("--sources and --parameters are for lines, not for --summary.")
     with _errors_as_messages(traceback=traceback):
+        graph = _run(**run)
+        if summary:
+            graph.summary(depth=depth).show()
+            return
         from tbscope.text import graph_to_text
 
-        click.echo(graph_to_text(_run(**run), sources=sources, parameters=parameters))
+        click.echo(graph_to_text(graph, sources=sources, parameters=parameters))
 
 
 @main.command()
@@ -295,7 +328,9 @@ def _run(
 
 
 def _tell_notes(graph: "Graph") -> None:
-    notes = list(dict.fromkeys(map(str, graph.notes)))
+    # What FLOPs leave out stands below the table of them, and concerns nobody else.
+    told = [note for note in graph.notes if note.topic != "flops"]
+    notes = list(dict.fromkeys(map(str, told)))
     for note in notes[:_MOST_NOTES]:
         click.echo(f"note: {note}", err=True)
     if len(notes) > _MOST_NOTES:

@@ -18,7 +18,7 @@ from tbscope.graphdef.entries import (
 )
 from tbscope.graphdef.layout import Entry, Layout, lay_out
 from tbscope.graphdef.naming import attribute_of
-from tbscope.graphdef.shapes import device_to_text, item_size_bytes
+from tbscope.graphdef.shapes import device_to_text
 from tbscope.graphdef.wire import delimited, field
 from tbscope.scopes import Scope
 
@@ -170,6 +170,8 @@ class _Builder:
         if kind in _OPERATIONS:
             if node.op != entry.op:
                 facts["op"] = node.op
+            if node.flops:
+                facts["flops"] = node.flops
         elif kind in _PARAMETERS:
             self._add_parameter_facts(node, facts)
         elif node.name != entry.name and not node.name.isdigit():
@@ -201,7 +203,7 @@ class _Builder:
         facts["name"] = node.name
         facts["shape"] = value.shape
         known = self._parameters.get((node.scope, attribute_of(node)))
-        size_bytes = known.size_bytes if known else _size_bytes(value)
+        size_bytes = known.size_bytes if known else value.size_bytes
         if size_bytes is not None:
             facts["bytes"] = size_bytes
         if known:
@@ -244,11 +246,3 @@ def _parameters_by_place(graph: Graph) -> dict[tuple[Scope | None, str], Paramet
         for call in graph.calls
         for parameter in call.parameters
     }
-
-
-def _size_bytes(value: Value) -> int | None:
-    """Give the bytes of a tensor; None where its sizes or its dtype do not tell."""
-    size = item_size_bytes(value.dtype)
-    for length in (None,) if value.shape is None else value.shape:
-        size = None if size is None or length is None else size * length
-    return size

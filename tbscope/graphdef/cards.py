@@ -7,16 +7,17 @@ stands in the upper right corner of the opened box, out of the flow, and the car
 whole model under "Auxiliary Nodes".
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from tbscope.costs import Work
 from tbscope.graph import Argument, Call, Graph, Nest, Value
 from tbscope.graphdef.attributes import nest_to_text
 from tbscope.scopes import Scope
 from tbscope.text import type_to_text
 from tbscope.totals import Totals, parameter_totals
 
-__all__ = ["Card", "module_cards"]
+__all__ = ["Card", "blank_cards", "module_cards"]
 
 
 class Card(NamedTuple):
@@ -33,11 +34,12 @@ class Card(NamedTuple):
     facts: dict[str, Nest]
 
 
-def module_cards(graph: Graph) -> Iterator[Card]:
+def module_cards(graph: Graph, work: Mapping[Scope, Work]) -> Iterator[Card]:
     """Give a card for each module call that is drawn as a box.
 
     Args:
         graph: The graph as it is drawn, with leaf modules as nodes.
+        work: What ran in each scope, as far as that is known.
     Returns:
         Cards in the order of the calls. A module whose call holds no node has no box.
     """
@@ -49,7 +51,24 @@ def module_cards(graph: Graph) -> Iterator[Card]:
         name = call.qualified_name or call.scope.path
         times[name] = times.get(name, 0) + 1
         if call.scope in boxes and call.scope not in drawn:
-            yield Card(call.scope, call.scope.part.label, _facts(call, totals, times[name]))
+            facts = _facts(call, totals, times[name], work.get(call.scope))
+            yield Card(call.scope, call.scope.part.label, facts)
+
+
+def blank_cards(graph: Graph, scopes: Iterable[Scope], told: Iterable[Card]) -> Iterator[Card]:
+    """Give a card without facts for each of some scopes that is a box without a card.
+
+    Args:
+        graph: The graph as it is drawn.
+        scopes: Scopes of which something is to be told.
+        told: The cards that there are.
+    """
+    boxes = _scopes_with_nodes(graph)
+    boxes.difference_update(node.scope for node in graph.nodes if node.kind == "module")
+    boxes.difference_update(card.scope for card in told)
+    for scope in dict.fromkeys(scopes):
+        if scope in boxes:
+            yield Card(scope, scope.part.label, {})
 
 
 def _scopes_with_nodes(graph: Graph) -> set[Scope]:
@@ -62,7 +81,9 @@ def _scopes_with_nodes(graph: Graph) -> set[Scope]:
     return found
 
 
-def _facts(call: Call, totals: dict[Scope, Totals], number: int) -> dict[str, Nest]:
+def _facts(
+    call: Call, totals: dict[Scope, Totals], number: int, work: Work | None
+) -> dict[str, Nest]:
     facts: dict[str, Nest] = {"class": call.class_name}
     if call.qualified_name:
         facts["module"] = call.qualified_name
@@ -74,6 +95,10 @@ def _facts(call: Call, totals: dict[Scope, Totals], number: int) -> dict[str, Ne
         facts["parameter_count"] = total.parameters
         facts["trainable_parameter_count"] = total.trainable
         facts["bytes"] = total.size_bytes
+    if work is not None and work.flops:
+        facts["flops"] = work.flops
+    if work is not None and work.uncounted:
+        facts["flops_not_counted"] = _uncounted_text(work.uncounted)
     if call.defined is not None:
         facts["defined"] = str(call.defined)
     given = [_argument_text(argument) for argument in call.arguments]
@@ -83,6 +108,12 @@ def _facts(call: Call, totals: dict[Scope, Totals], number: int) -> dict[str, Ne
     for name, value in call.hyperparameters.items():
         facts[name if name not in facts else f"{name}_"] = value
     return facts
+
+
+def _uncounted_text(uncounted: Mapping[str, int]) -> str:
+    """Give the kernels without formula, the most frequent first: `aten::add x24, aten::gelu`."""
+    ordered = sorted(uncounted.items(), key=lambda counted: (-counted[1], counted[0]))
+    return ", ".join(f"{name} x{times}" if times > 1 else name for name, times in ordered)
 
 
 def _argument_text(argument: Argument) -> str:

@@ -5,13 +5,14 @@ are settled first, all together: names, what must not be folded, what stands in 
 and the seeds of the colours.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
+from tbscope.costs import Work
 from tbscope.graph import Graph, Node, Output, Value
-from tbscope.graphdef.cards import Card, module_cards
+from tbscope.graphdef.cards import Card, blank_cards, module_cards
 from tbscope.graphdef.chunks import find_chunks, rename
 from tbscope.graphdef.circles import parameters_to_draw
 from tbscope.graphdef.hierarchy import Hierarchy
@@ -72,6 +73,8 @@ def lay_out(
     circles: bool = True,
     templates: bool = True,
     cards: bool = True,
+    work: Mapping[Scope, Work] | None = None,
+    also: Collection[Scope] = (),
 ) -> Layout:
     """Settle how a graph is drawn.
 
@@ -83,10 +86,14 @@ def lay_out(
             wherever that can be drawn, or nodes like others.
         templates: Whether equal boxes are made to have equal colours.
         cards: Whether the box of each module holds a node that tells of it.
+        work: What ran in each scope, for the cards; None where that is not known.
+        also: Further scopes whose boxes need such a node.
     Returns:
         The layout; no two of its names are equal.
     """
-    told = list(module_cards(graph)) if cards else []
+    told = list(module_cards(graph, work or {})) if cards else []
+    if also:
+        told += blank_cards(graph, also, told)
     labels = [(card.scope, card.label) for card in told]
     names = name_graph(graph, style, root=root, cards=labels)
     no_circles = parameters_to_draw(graph, names, constants_only=not circles)

@@ -1,12 +1,10 @@
 """Shapes, dtypes and devices in the form that TensorBoard reads."""
 
-import re
-
 from tbscope.errors import ConversionError
 from tbscope.graph import Shape
 from tbscope.graphdef.wire import field, varint
 
-__all__ = ["device_to_text", "item_size_bytes", "shape_bytes"]
+__all__ = ["device_to_text", "shape_bytes"]
 
 # What TensorFlow calls the devices that it knows too; others are called as torch does.
 _DEVICE_WORDS = {"CUDA": "GPU"}
@@ -16,7 +14,6 @@ _DIM = 2
 _SIZE = b"\x08"
 _UNKNOWN_DIM = field(_DIM, _SIZE + varint(2**64 - 1))
 _UNKNOWN_RANK = b"\x18\x01"
-_BITS = re.compile(r"[0-9]+")
 
 
 def shape_bytes(shape: Shape | None) -> bytes:
@@ -65,11 +62,3 @@ def device_to_text(device: str) -> str:
     kind, _, index = device.partition(":")
     word = kind.upper()
     return f"/device:{_DEVICE_WORDS.get(word, word)}:{index or 0}"
-
-
-def item_size_bytes(dtype: str) -> int | None:
-    """Give the bytes of one element (`float32` has 4); None where the name does not tell."""
-    if dtype == "bool":
-        return 1
-    bits = _BITS.search(dtype)
-    return int(bits[0]) // 8 if bits and int(bits[0]) % 8 == 0 else None

@@ -14,6 +14,8 @@ Dead: TypeAlias = Literal["keep", "drop"]
 _OPERATIONS = ("op", "module")
 _SOURCES = frozenset({"parameter", "buffer", "constant"})
 _UNUSED = Constant("<unused>")
+# What raised, and what Python read: the run depended on it.
+_TOLD = frozenset({"error", "read_by_python"})
 _HOLDERS = frozenset({Value, list, tuple, dict})
 
 
@@ -84,7 +86,7 @@ def _with_effects(graph: Graph) -> set[Node]:
         if node.kind not in _OPERATIONS:
             outer.update(node.outputs)
             continue
-        if not node.outputs or "error" in node.attributes:
+        if not node.outputs or not _TOLD.isdisjoint(node.attributes):
             found.add(node)
         if outer.isdisjoint(node.inputs):
             continue

@@ -106,11 +106,13 @@ def _leaving(
 
 
 def _bound(graph: Graph) -> set[Node]:
-    """Give what is more than its one result: notes are about it, or others wait for it."""
+    """Give what is more than its one result: Python or a note knows it, or others wait for it."""
     bound = {note.node for note in graph.notes if note.node is not None}
     for node in graph.nodes:
         if node.control_inputs:
             bound.update(node.control_inputs)
+            bound.add(node)
+        if "read_by_python" in node.attributes:
             bound.add(node)
     for output in graph.outputs:
         bound.update(output.control_inputs)

@@ -150,6 +150,8 @@ def _join(call: Call, nodes: list[Node], given: dict[Value, None], owned: dict[s
         dict.fromkeys(other for node in nodes for other in node.control_inputs if other not in own)
     )
     whole.kernels = [kernel for node in nodes for kernel in node.kernels]
+    counted = [node.flops for node in nodes if node.flops is not None]
+    whole.flops = sum(counted) if counted else None
     for value in given:
         value.producer = whole
         value.index = len(whole.outputs)

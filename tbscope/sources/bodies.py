@@ -25,6 +25,7 @@ class KernelRun(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     result: Any
+    flops: int | None = None
 
 
 class _LostError(Exception):
@@ -86,6 +87,7 @@ class KernelRuns:
         name = f"{outer.name}.{len(self._nodes)}"
         node = Node(name, facts.label, "op", outer.scope, inputs, kernels=[facts.name])
         node.source = outer.source
+        node.flops = run.flops
         if facts.label in _LIFTS and self._value_of(run.args[0]) is None:
             node.arguments = [Argument(None, _DATA)]
         else:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import torch
 
-from tbscope.graph import Note, Parameter, Source
+from tbscope.graph import Module, Note, Parameter, Source
 from tbscope.sources.hyperparameters import class_source, hyperparameters
 from tbscope.sources.locate import short_path
 from tbscope.sources.recorder import Recorder
@@ -20,18 +20,32 @@ __all__ = ["describe_calls"]
 
 
 def describe_calls(recorder: Recorder) -> None:
-    """Complete the calls of a recorder's graph with what their modules tell."""
+    """Complete a recorder's graph with what its modules tell, called or not."""
     facts: dict[int, tuple[Any, ...]] = {}
     words = _Words()
+    registry = recorder.registry
     for call, module in zip(recorder.graph.calls, recorder.modules_called, strict=True):
         known = facts.get(id(module))
         if known is None:
             known = facts[id(module)] = (
                 *words.of_class(type(module)),
                 _hyperparameters(module, recorder),
-                _parameters(module, words, recorder.registry),
+                _parameters(module, words, registry),
             )
         call.class_name, call.defined, call.hyperparameters, call.parameters = known
+    modules = recorder.graph.modules
+    for place in registry.places():
+        if place.qualified_name is None:
+            # No module registers it: the model does not have it.
+            continue
+        module = place.module
+        known = facts.get(id(module))
+        if known is not None:
+            described, parameters = known[0], known[3]
+        else:
+            described = words.of_class(type(module))[0]
+            parameters = _parameters(module, words, registry)
+        modules.append(Module(place.name, described, parameters))
 
 
 class _Words:

@@ -15,8 +15,9 @@ import torch
 
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError, ScopeError, TraceError
-from tbscope.graph import Graph
-from tbscope.sources.active import watching
+from tbscope.graph import Graph, Note
+from tbscope.sources.active import alone, watching
+from tbscope.sources.call_log import CallLog
 from tbscope.sources.describe_calls import describe_calls
 from tbscope.sources.failure import error_text, trace_error
 from tbscope.sources.fake import faked, faked_inputs
@@ -25,8 +26,10 @@ from tbscope.sources.modes import KernelMode, OperationMode
 from tbscope.sources.module_calls import watch_modules, watched_call
 from tbscope.sources.nests import result_leaves, tensor_leaves
 from tbscope.sources.preserve import Preserved
+from tbscope.sources.profiling import check_profile, profile_graph
 from tbscope.sources.recorder import Recorder
 from tbscope.sources.registry import class_label
+from tbscope.sources.repeats import Repeats, check_measurable
 from tbscope.sources.torch_internals import uncompiled
 from tbscope.sources.unobserved import unobserved
 
@@ -43,6 +46,7 @@ def trace(
     fake: bool = False,
     partial: bool = False,
     kernels: bool = False,
+    profile: bool | int = False,
 ) -> Graph:
     """Run a model once and give the graph of what it did.
 
@@ -67,18 +71,37 @@ def trace(
             the attribute `error` on the operation that raised.
         kernels: Whether the kernels inside each operation are recorded as nodes, for
             `level="aten"`; it takes up to half as long again.
+        profile: Whether times and memory are measured, in further runs: True for 5 runs
+            after 2 to warm up, or how many (see `Profile`). Each run is made twice: once
+            unwatched, once timed.
     Returns:
         The graph of the run.
     Raises:
         InputError: The inputs do not fit the parameters of forward.
+        ArgumentError: There is nothing to measure.
         TraceError: The model raised; `__cause__` is what it raised.
     """
-    with collecting_rarely():
+    steps = check_profile(profile)
+    if steps and fake:
+        raise ArgumentError(
+            f"profile={profile!r} has nothing to measure with fake=True",
+            why="on stand-ins nothing is computed but shapes",
+            fix="leave one of the two out",
+        )
+    with collecting_rarely(), alone():
         # A model that offers inputs of its own may draw them at random.
         with Preserved(()) if input_to_model is None else nullcontext():
             args, keywords = bind_inputs(_unwrapped(model), input_to_model, kwargs)
-        run = _Run(_unwrapped(model), args, keywords, training=training, kernels=kernels)
-        return run.trace(grad=grad, fake=fake, partial=partial)
+        run = _Run(
+            *(_unwrapped(model), args, keywords),
+            training=training,
+            kernels=kernels,
+            steps=steps,
+        )
+        graph = run.trace(grad=grad, fake=fake, partial=partial)
+        if steps:
+            run.profile(graph, grad=grad)
+        return graph
 
 
 class _Run:
@@ -90,6 +113,9 @@ class _Run:
         kwargs: Its keyword arguments.
         training: The mode of its modules; None for that in which each stands.
         kernels: Whether kernels are recorded as nodes.
+        steps: How many further runs are measured; 0 for none.
+    Raises:
+        ArgumentError: There is nothing to measure.
     """
 
     def __init__(
@@ -100,10 +126,14 @@ class _Run:
         *,
         training: bool | None,
         kernels: bool = False,
+        steps: int = 0,
     ) -> None:
         self._model = model
         self._args = args
         self._kwargs = kwargs
+        self._training = training
+        self._steps = steps
+        self._log = CallLog() if steps else None
         self._owner = owner_of(model)
         self._recorder = recorder = Recorder(_name_of(model), boundary=watched_call, bodies=kernels)
         if isinstance(model, torch.nn.Module):
@@ -111,9 +141,12 @@ class _Run:
         elif self._owner is not None:
             recorder.registry.add_root(self._owner)
         self._modules = recorder.registry.modules()
+        if steps:
+            check_measurable(self._modules, argument_names(model, args, kwargs))
         self._preserved = Preserved(self._modules, (args, kwargs), training=training)
+        self._adopted: list[torch.nn.Module] = []
         recorder.about_to_write = self._preserved.about_to_write
-        recorder.scopes.adopted = self._preserved.add_module
+        recorder.scopes.adopted = self._adopt
 
     def trace(self, *, grad: bool, fake: bool, partial: bool) -> Graph:
         """Run the model and give its graph; all is as before then."""
@@ -126,7 +159,7 @@ class _Run:
                 self._args, self._kwargs = faked_inputs(mode, (self._args, self._kwargs))
             self._add_inputs()
             try:
-                with _Watch(recorder, alone=True), torch.set_grad_enabled(grad):
+                with _Watch(recorder, self._log), torch.set_grad_enabled(grad):
                     result = self._call()
             except ScopeError:
                 raise
@@ -142,6 +175,28 @@ class _Run:
             # Before all is put back: a lazy module has its sizes only now.
             describe_calls(recorder)
         return recorder.close()
+
+    def profile(self, graph: Graph, *, grad: bool) -> None:
+        """Run the model again to measure the nodes of its graph; all is as before then."""
+        if self._recorder.ended:
+            graph.notes.append(Note("nothing was measured: the model raised"))
+            return
+        assert self._log is not None
+        repeats = Repeats(
+            self._forward,
+            [*self._modules, *self._adopted],
+            (self._args, self._kwargs),
+            training=self._training,
+            grad=grad,
+            written=self._preserved.written(),
+        )
+        profile_graph(graph, self._log, repeats, steps=self._steps, recorder=self._recorder)
+
+    def _adopt(self, module: torch.nn.Module) -> None:
+        """Keep a module as it is that the run meets."""
+        self._preserved.add_module(module)
+        if self._steps:
+            self._adopted.append(module)
 
     def _add_inputs(self) -> None:
         """Name the tensors among the arguments; those of a generator as it gives them."""
@@ -176,8 +231,11 @@ class _Run:
             recorder.open_scope(name)
             result = model(*self._args, **self._kwargs)
             recorder.close_scope(name)
-        # What a generator gives it computes only when asked.
-        return list(result) if isinstance(result, GeneratorType) else result
+        return _computed(result)
+
+    def _forward(self) -> Any:
+        """Call the model, and nothing else."""
+        return _computed(self._model(*self._args, **self._kwargs))
 
 
 def record(*models: torch.nn.Module, **named_models: torch.nn.Module) -> "Recording":
@@ -258,7 +316,7 @@ class Recording:
                 fix="begin another one with tbscope.record()",
             )
         self._recorder.begin_at(sys._getframe(1))
-        self._watch = _Watch(self._recorder, alone=False)
+        self._watch = _Watch(self._recorder)
         self._watch.__enter__()
         return self
 
@@ -273,6 +331,8 @@ class Recording:
         recorder = self._recorder
         if error is None:
             recorder.scopes.check_closed(recorder.scopes.top)
+        else:
+            recorder.ended = True
         if not self._named_outputs:
             results = recorder.live_results()
             for number, tensor in enumerate(results):
@@ -286,27 +346,23 @@ class _Watch(AbstractContextManager[None]):
 
     Args:
         recorder: Who watches.
-        alone: Whether recorders that watch already look away meanwhile.
+        log: Where each call is noted; None where nobody asks.
     """
 
-    def __init__(self, recorder: Recorder, *, alone: bool) -> None:
+    def __init__(self, recorder: Recorder, log: CallLog | None = None) -> None:
         self._recorder = recorder
-        self._alone = alone
+        self._log = log
         self._stack = ExitStack()
 
     def __enter__(self) -> None:
         with ExitStack() as stack:
             outer = watching.recorders
-            paused = [other for other in outer if self._alone and not other.paused]
-            for other in paused:
-                other.paused = True
-                stack.callback(setattr, other, "paused", False)
             stack.callback(setattr, watching, "recorders", outer)
             watching.recorders = (*outer, self._recorder)
             stack.enter_context(watch_modules())
             stack.enter_context(unobserved())
-            operations = OperationMode(self._recorder)
-            stack.enter_context(KernelMode(self._recorder, operations))
+            operations = OperationMode(self._recorder, self._log)
+            stack.enter_context(KernelMode(self._recorder, operations, self._log))
             stack.enter_context(operations)
             self._stack = stack.pop_all()
 
@@ -348,6 +404,11 @@ def _name_of(model: Any) -> str:
         model = model.func
     name = getattr(model, "__name__", None) or type(model).__name__
     return "lambda" if name == "<lambda>" else str(name)
+
+
+def _computed(result: Any) -> Any:
+    """Give a result as it is, and what a generator gives, which it computes only when asked."""
+    return list(result) if isinstance(result, GeneratorType) else result
 
 
 def _module(model: object) -> torch.nn.Module:

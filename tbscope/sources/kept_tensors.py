@@ -80,6 +80,14 @@ class KeptTensors:
         else:
             self._add_gradients([tensor for tensor in tensors if tensor.is_leaf])
 
+    def kept(self) -> list[torch.Tensor]:
+        """Give the tensors that are kept by their storage."""
+        return list(self._tensors)
+
+    def written(self) -> list[torch.Tensor]:
+        """Give those of which somebody told that they would be written into."""
+        return [tensor for tensor, _ in (*self._moved, *self._copies)]
+
     def _has_storage(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor is kept by its storage; if not, keep it in another way."""
         if isinstance(tensor, UNINITIALIZED):

@@ -15,42 +15,34 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tbscope.sources.bodies import KernelRun
+from tbscope.sources.call_log import NO_RESULT, CallLog
 from tbscope.sources.literals import collect_tensors
 from tbscope.sources.operation_arguments import add_signature
-from tbscope.sources.operations import body_name, kernel_facts, operation_name
+from tbscope.sources.operations import KernelFacts, body_name, kernel_facts, operation_name
 from tbscope.sources.recorder import Recorder
 from tbscope.sources.torch_internals import is_being_traced
 
 __all__ = ["KernelMode", "OperationMode"]
 
 _NO_KEYWORDS: dict[str, Any] = {}
-_NO_RESULT = frozenset(
-    {
-        torch.Size,
-        bool,
-        int,
-        float,
-        complex,
-        str,
-        torch.dtype,
-        torch.device,
-        torch.layout,
-        torch.memory_format,
-    }
-)
 
 
 class OperationMode(TorchFunctionMode):
     """Tells a recorder of each torch function that the watched code calls.
 
+    Args:
+        recorder: Whom it tells.
+        log: Where each call is noted; None where nobody asks.
+
     Attributes:
         inside: Whether one runs now, so that torch has put the mode aside.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, log: CallLog | None = None) -> None:
         super().__init__()
         self.inside = False
         self._recorder = recorder
+        self._log = log
         self._names: dict[Callable[..., Any], str] = {}
 
     def __torch_function__(
@@ -79,14 +71,19 @@ class OperationMode(TorchFunctionMode):
             recorder.kernels = None
             self.inside = False
         kind = type(result)
-        if kind in _NO_RESULT and not recorder.written:
+        if kind in NO_RESULT and not recorder.written:
             # Sizes, dtypes and flags are asked for at every turn; few of these are contents.
-            if kernels and args:
-                recorder.add_read(self._name(func), args[0], sys._getframe(1))
+            if kernels:
+                recorder.forget_work()
+                if args:
+                    recorder.add_read(self._name(func), args[0], sys._getframe(1))
             return result
-        if result is None and not kernels:
-            return result
-        recorder.add_operation(self._name(func), args, kwargs, result, kernels, sys._getframe(1))
+        node = None
+        if result is not None or kernels:
+            name = self._name(func)
+            node = recorder.add_operation(name, args, kwargs, result, kernels, sys._getframe(1))
+        if self._log is not None and kind not in NO_RESULT:
+            self._log.add(func, node)
         return result
 
     def _name(self, func: Callable[..., Any]) -> str:
@@ -98,14 +95,23 @@ class OperationMode(TorchFunctionMode):
 
 
 class KernelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Tells a recorder of each ATen kernel, and of what it is about to write into."""
+    """Tells a recorder of each ATen kernel, and of what it is about to write into.
+
+    Args:
+        recorder: Whom it tells.
+        operations: The mode that sees the functions around kernels.
+        log: Where each kernel that no function is around is noted; None where nobody asks.
+    """
 
     supports_higher_order_operators = True
 
-    def __init__(self, recorder: Recorder, operations: OperationMode) -> None:
+    def __init__(
+        self, recorder: Recorder, operations: OperationMode, log: CallLog | None = None
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._recorder = recorder
         self._operations = operations
+        self._log = log
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -130,13 +136,22 @@ class KernelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kernels = recorder.kernels
         if facts.higher_order:
             args, kwargs = self._show_bodies(args, kwargs)
+        formula = recorder.formulas[facts]
         if kernels is not None:
             kernels.append(facts.name)
             runs = recorder.runs
-            if runs is None:
+            copies = recorder.copies
+            if formula is None and runs is None and not (facts.copies or copies):
                 return func(*args, **kwargs)
             result = func(*args, **kwargs)
-            runs.append(KernelRun(facts, args, kwargs, result))
+            if facts.copies:
+                copies.add(args[0], result)
+            elif copies and facts.makes_tensor:
+                copies.forget(result)
+            if formula is not None:
+                self._add_work(facts, args, kwargs, result)
+            if runs is not None:
+                runs.append(KernelRun(facts, args, kwargs, result, self._flops(facts)))
             return result
         # No torch function is around it: the kernel is itself the operation.
         recorder.kernels = []
@@ -147,8 +162,27 @@ class KernelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise
         finally:
             recorder.kernels = None
-        recorder.add_kernel(facts, args, kwargs, result, sys._getframe(1))
+        if formula is not None:
+            self._add_work(facts, args, kwargs, result)
+        node = recorder.add_kernel(facts, args, kwargs, result, sys._getframe(1))
+        if self._log is not None:
+            self._log.add(facts.name, node)
         return result
+
+    def _add_work(
+        self, facts: KernelFacts, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        recorder = self._recorder
+        work = recorder.formulas.work(facts, args, kwargs, result)
+        if work is not None:
+            recorder.work.append(recorder.copies.trace(work) if recorder.copies else work)
+
+    def _flops(self, facts: KernelFacts) -> int | None:
+        """Give what the latest kernel has computed; None where no formula tells."""
+        recorder = self._recorder
+        if facts.name in recorder.formulas.uncounted:
+            return None
+        return recorder.work[-1][0] if recorder.formulas[facts] is not None else 0
 
     def _show_bodies(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -186,4 +220,7 @@ class KernelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 operations.inside = False
                 stack.callback(setattr, operations, "inside", True)
                 stack.enter_context(OperationMode(self._recorder))
+            elif self._log is not None and not self._log.in_body:
+                self._log.in_body = True
+                stack.callback(setattr, self._log, "in_body", False)
             yield

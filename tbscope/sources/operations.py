@@ -7,9 +7,18 @@ of the ATen kernels the arguments that each one mutates.
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from tbscope.sources.torch_internals import is_higher_order
 
-__all__ = ["READS", "KernelFacts", "body_name", "kernel_facts", "operation_name"]
+__all__ = [
+    "RANDOM",
+    "READS",
+    "KernelFacts",
+    "body_name",
+    "kernel_facts",
+    "operation_name",
+]
 
 READS = frozenset(
     {
@@ -42,21 +51,38 @@ _SILENT_WRITES: dict[str, tuple[tuple[int, ...], int | None]] = {
 }
 
 
+_COPIES = frozenset({"aten::clone", "aten::_to_copy"})
+# Views that are told to autograd as none.
+_SILENT_VIEWS = frozenset({"aten::_unsafe_view"})
+
+
 class KernelFacts:
     """What the schema of one kernel tells.
 
     Attributes:
         kernel: The kernel.
+        copies: Whether it gives its first argument in another place or type.
         higher_order: Whether it takes functions (`cond`).
         name: The name with its namespace (`aten::addmm`).
         label: The name without namespace and overload (`addmm`).
         writes: Position and name of each argument that it mutates.
         flag: The position of the argument that says whether it writes; None: it does.
+        makes_tensor: Whether it gives a tensor that is no view of what it was given.
         query: Whether it computes nothing (`prim::device`): a wrapper's C++ side asks so
             what its Python side is.
     """
 
-    __slots__ = ("flag", "higher_order", "kernel", "label", "name", "query", "writes")
+    __slots__ = (
+        "copies",
+        "flag",
+        "higher_order",
+        "kernel",
+        "label",
+        "makes_tensor",
+        "name",
+        "query",
+        "writes",
+    )
 
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
@@ -66,11 +92,14 @@ class KernelFacts:
         self.name: str = name
         self.label = name.rpartition("::")[2]
         self.query = name.startswith("prim::")
+        self.copies = name in _COPIES
         self.writes: tuple[tuple[int, str], ...] = ()
         self.flag: int | None = None
+        self.makes_tensor = schema is None
         if schema is None:
             return
         arguments = schema.arguments
+        self.makes_tensor = _makes_tensor(name, schema)
         written = [
             (position, argument)
             for position, argument in enumerate(arguments)
@@ -83,6 +112,19 @@ class KernelFacts:
             self.writes = tuple((position, arguments[position].name) for position in positions)
 
 
+def _makes_tensor(name: str, schema: Any) -> bool:
+    """Tell whether a schema gives, or writes into, a tensor that is no view of another."""
+    if name in _SILENT_VIEWS:
+        return False
+    returns = schema.returns
+    if not returns:
+        return any(argument.alias_info is not None for argument in schema.arguments)
+    return any(
+        "Tensor" in str(given.type) and (given.alias_info is None or given.alias_info.is_write)
+        for given in returns
+    )
+
+
 def _higher_order_name(kernel: Any) -> str:
     name = kernel.name() if callable(getattr(kernel, "name", None)) else str(kernel)
     return f"higher_order::{name}"
@@ -91,12 +133,21 @@ def _higher_order_name(kernel: Any) -> str:
 # By identity, as operators hash in Python; the facts hold the kernel, so it stays its own.
 _KERNELS: dict[int, KernelFacts] = {}
 
+RANDOM: set[str] = set()
+"""The names of the kernels met so far that draw random numbers, or may be told to."""
+
+_SEEDED = torch.Tag.nondeterministic_seeded
+# They bear the tag of the family that they belong to.
+_NOT_RANDOM = frozenset({"aten::_fused_sdp_choice", "aten::_nested_tensor_softmax_with_shape"})
+
 
 def kernel_facts(kernel: Any) -> KernelFacts:
     """Give the facts of a kernel, read from its schema the first time."""
     facts = _KERNELS.get(id(kernel))
     if facts is None:
         facts = _KERNELS[id(kernel)] = KernelFacts(kernel)
+        if _SEEDED in getattr(kernel, "tags", ()) and facts.name not in _NOT_RANDOM:
+            RANDOM.add(facts.name)
     return facts
 
 

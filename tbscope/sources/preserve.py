@@ -34,6 +34,12 @@ class Preserved(AbstractContextManager["Preserved"]):
         inputs: A nest of what the modules are given.
         training: The mode in which the modules run in the block; None for the one in
             which each stands.
+
+    Attributes:
+        about_to_write: To be told of each tensor that something is about to write into.
+        kept: Gives the tensors whose content is kept.
+        written: Gives those of which it was told.
+
     Raises:
         TraceError: Something could not be put back. Where the block itself raised, that
             error goes on, with a note.
@@ -54,6 +60,8 @@ class Preserved(AbstractContextManager["Preserved"]):
         self._process: list[Restorer] = []
         self._failures: list[tuple[str, Exception]] = []
         self.about_to_write = self._tensors.about_to_write
+        self.kept = self._tensors.kept
+        self.written = self._tensors.written
 
     def __enter__(self) -> "Preserved":
         try:

@@ -7,24 +7,29 @@ the scopes by hand of theirs. It changes none of what it sees.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from tbscope.graph import Argument, Call, Constant, Graph, Node, Note, Output, Value
+from tbscope.notes import Read, find_notes
 from tbscope.sources.bodies import KernelRun, KernelRuns
 from tbscope.sources.discovery import Discovery
+from tbscope.sources.flops import Copies, Formulas
 from tbscope.sources.literals import Literals, collect_tensors
 from tbscope.sources.node_names import NodeNames
 from tbscope.sources.operation_arguments import add_signature
-from tbscope.sources.operations import READS, KernelFacts
+from tbscope.sources.operations import RANDOM, READS, KernelFacts
 from tbscope.sources.scope_stack import Frame, ScopeStack
 from tbscope.sources.signatures import argument_names
 from tbscope.sources.storage import same_storage
 from tbscope.sources.torch_internals import without_functions
 from tbscope.sources.values import Values
 from tbscope.sources.whereabouts import Whereabouts
+
+if TYPE_CHECKING:
+    from tbscope.sources.formulas import Work
 
 __all__ = ["Recorder"]
 
@@ -49,12 +54,16 @@ class Recorder:
         paused: Whether it looks away.
         kernels: The kernels of the operation that runs; None between operations.
         runs: What they were given and gave; None where that is not asked for.
+        formulas: The FLOPs formula of each kernel that was met.
+        work: The work of those of its kernels that have one.
+        copies: What was copied inside of it.
         written: The tensors that they wrote into.
         value_of: Gives the value that a tensor holds now, made known if nobody knew it.
         add_input: Makes a tensor an input of the graph under a path.
         failed: The latest error that left a module call, with the innermost such call.
         modules_called: The module of each call of the graph.
         about_to_write: Told of each tensor that a kernel is about to write into.
+        ended: Whether an error ended the run.
     """
 
     def __init__(
@@ -72,11 +81,16 @@ class Recorder:
         self.paused = False
         self.kernels: list[str] | None = None
         self.runs: list[KernelRun] | None = [] if bodies else None
+        self.formulas = Formulas(self.graph.uncounted)
+        self.work: list[Work] = []
+        self.copies = Copies()
         self.written: list[torch.Tensor] = []
         self.failed: tuple[BaseException, Frame] | None = None
         self.modules_called: list[torch.nn.Module] = []
         self.about_to_write: Callable[[torch.Tensor], None] | None = None
         self._failing: tuple[BaseException, Node] | None = None
+        self.ended = False
+        self._reads: list[Read] = []
         self._open_ended = open_ended
         self._where = Whereabouts(self.scopes, boundary.__code__)
         self._values = Values(self.graph.nodes)
@@ -102,12 +116,15 @@ class Recorder:
 
     def close(self) -> Graph:
         """Let go of everything but the graph, once the run is over; give the graph."""
+        graph = self.graph
+        graph.notes += find_notes(graph, reads=self._reads, random=RANDOM, whole=not self.ended)
         # At once, not when the garbage collector comes by: this refers to itself.
         self._values.forget()
+        self._reads.clear()
         self.runs = None
         self.modules_called.clear()
         self.registry.forget()
-        return self.graph
+        return graph
 
     # -- scopes -----------------------------------------------------------------------
 
@@ -220,6 +237,8 @@ class Recorder:
         kernels, self.kernels = self.kernels, None
         runs = self.runs
         written, self.written = self.written, []
+        work, self.work = self.work, []
+        self.copies.clear()
         self.scopes.open_block(name)
         failed = True
         try:
@@ -230,6 +249,7 @@ class Recorder:
             self.kernels = kernels
             self.runs = runs
             self.written = written
+            self.work = work
 
     def enter_body(self, operands: list[torch.Tensor], given: Any) -> None:
         """Make known the parts of its operands that an operation hands to a function.
@@ -269,8 +289,8 @@ class Recorder:
         result: Any,
         kernels: list[str],
         frame: FrameType,
-    ) -> None:
-        """Record one operation that has run.
+    ) -> Node | None:
+        """Record one operation that has run; give its node, None where it has none.
 
         Args:
             name: What it is called.
@@ -285,12 +305,13 @@ class Recorder:
         if written:
             self.written = []
         elif not results and result is not None:
+            self.forget_work()
             if args:
                 self.add_read(name, args[0], frame)
-            return
+            return None
         elif not kernels and _all_given(results, args, kwargs):
             # Nothing ran, and what came in came out: contiguous() of what is so already.
-            return
+            return None
         read: list[torch.Tensor] = []
         values: list[Value] = []
         arguments = []
@@ -324,6 +345,9 @@ class Recorder:
         self._operations += 1
         # Before the node has outputs: its kernels read what was there before.
         inside = self._take_runs(node, read) if self.runs else None
+        if kernels:
+            self.formulas.describe(node, self.work, read, results)
+            self.forget_work()
         for tensor in results:
             held.give(node, tensor)
         candidates = read
@@ -335,6 +359,14 @@ class Recorder:
             node.body = inside.body(held.tensors_of(node, results, [*candidates, *written]))
         if held.written:
             held.forget_fresh(results, read)
+        return node
+
+    def forget_work(self) -> None:
+        """Forget what the kernels of an operation have computed, once it is over."""
+        if self.work:
+            self.work = []
+        if self.copies:
+            self.copies.clear()
 
     def _take_runs(self, node: Node, read: list[torch.Tensor]) -> KernelRuns | None:
         """Give the kernels that ran in an operation; None where it was a single one."""
@@ -361,12 +393,13 @@ class Recorder:
         kwargs: dict[str, Any],
         result: Any,
         frame: FrameType,
-    ) -> None:
+    ) -> Node | None:
         """Record a kernel that ran outside of every operation (in a ScriptModule, in C++)."""
-        if facts.label != "detach" or collect_tensors(result, []):
-            if facts.label not in self.graph.signatures:
-                add_signature(self.graph.signatures, facts.label, facts.kernel)
-            self.add_operation(facts.label, args, kwargs, result, [facts.name], frame)
+        if facts.label == "detach" and not collect_tensors(result, []):
+            return None
+        if facts.label not in self.graph.signatures:
+            add_signature(self.graph.signatures, facts.label, facts.kernel)
+        return self.add_operation(facts.label, args, kwargs, result, [facts.name], frame)
 
     def fail_operation(
         self,
@@ -378,6 +411,7 @@ class Recorder:
     ) -> None:
         """Keep in mind an operation that raised, should its error end the run."""
         self.written = []
+        self.forget_work()
         if self._failing is not None and self._failing[0] is error:
             return
         values: list[Value] = []
@@ -402,7 +436,8 @@ class Recorder:
             node.attributes["error"] = text
             self._append(node)
         source = node.source if node is not None else None
-        self.graph.notes.append(Note(f"the run ended here: {text}", source, node))
+        self.graph.notes.insert(0, Note(f"the run ended here: {text}", source, node))
+        self.ended = True
 
     def add_read(self, name: str, tensor: Any, frame: FrameType) -> None:
         """Note that Python read the content of a tensor (`item`, `bool`, `tolist`)."""
@@ -415,9 +450,7 @@ class Recorder:
         value = self.value_of(tensor)
         node = value.producer
         node.attributes["read_by_python"] = f"{name} at {source}" if source else name
-        verb = "decided on" if name == "bool" else "read"
-        text = f"Python {verb} the value of %{value.name} ({node.op}) by {name}()"
-        self.graph.notes.append(Note(text, source, node))
+        self._reads.append(Read(value, name, source))
 
     def will_write(self, facts: KernelFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Take note of the tensors that a kernel is about to write into."""

@@ -214,6 +214,11 @@ class Registry:
                     registered=place.qualified_name is not None,
                 )
 
+    def places(self) -> list[ModulePlace]:
+        """Give the place of every registered module, parents first."""
+        # What was compiled stands there a second time, under its wrapper.
+        return list(dict.fromkeys(self._modules.values()))
+
     @property
     def count(self) -> int:
         """How many modules are registered, wrappers counted."""

@@ -6,13 +6,13 @@ that tells which part is missing from this torch.
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 from torch.nn import parameter as _parameter
-from torch.utils import _python_dispatch
+from torch.utils import _python_dispatch, flop_counter
 
 from tbscope.errors import TraceError
 
@@ -22,12 +22,15 @@ __all__ = [
     "default_device",
     "fake_mode",
     "flattened",
+    "flop_formula",
     "function_modes",
     "functorch_inner",
     "in_functorch",
     "is_being_traced",
     "is_higher_order",
+    "nested_lengths",
     "outside_modes",
+    "parts_of",
     "quiet_fake_mode",
     "set_version",
     "storage_key",
@@ -89,6 +92,26 @@ def set_version(tensor: torch.Tensor, version: int) -> None:
         _set_versions((tensor,), (version,))
 
 
+def flop_formula(kernel: Any) -> Callable[..., Any] | None:
+    """Give the FLOPs formula that torch, or a user of torch, has registered for a kernel.
+
+    It takes the arguments of the kernel, and its result as `out_val`. None where there is
+    none; all are gone where torch keeps them elsewhere.
+    """
+    registry: dict[Any, Callable[..., Any]] = getattr(flop_counter, "flop_registry", {})
+    return registry.get(getattr(kernel, "overloadpacket", kernel))
+
+
+def nested_lengths(tensor: torch.Tensor) -> list[int] | None:
+    """Give the length of each sequence in a nested tensor; None for any other."""
+    if not tensor.is_nested:
+        return None
+    if tensor.layout is torch.jagged:
+        offsets: torch.Tensor = getattr(tensor, "offsets")()  # noqa: B009 (a subclass has it)
+        return [int(length) for length in offsets.diff().tolist()]
+    return [int(sizes[0]) for sizes in tensor._nested_tensor_size().tolist()]
+
+
 def flattened(tensor: torch.Tensor) -> list[torch.Tensor]:
     """Give the tensors that a wrapper around other tensors holds; none for any other tensor."""
     flatten = getattr(type(tensor), "__tensor_flatten__", None)
@@ -96,6 +119,20 @@ def flattened(tensor: torch.Tensor) -> list[torch.Tensor]:
         return []
     held = [getattr(tensor, name, None) for name in flatten(tensor)[0]]
     return [inner for inner in held if isinstance(inner, torch.Tensor)]
+
+
+def parts_of(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Give the tensors that hold what a tensor holds; none for one with a storage of its own."""
+    wrapped = functorch_inner(tensor)
+    if wrapped is not None:
+        return [wrapped]
+    if tensor.layout is torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return flattened(tensor)
 
 
 def function_modes() -> int:

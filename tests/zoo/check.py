@@ -14,6 +14,7 @@ import torch
 
 import tbscope
 from tests.zoo import faults
+from tests.zoo.arithmetic import counted_flops
 from tests.zoo.dependencies import idle_parameters, moved_outputs, reaching
 from tests.zoo.fingerprints import Fingerprint, fingerprint
 from tests.zoo.oracles import bind, observe, seeded
@@ -30,6 +31,7 @@ ASPECTS = (
     "operations",
     "edges",
     "shapes",
+    "flops",
     "unchanged",
     "converted",
 )
@@ -129,6 +131,9 @@ def judge(
         verdict.beyond = len(beyond)
         some = beyond[:: max(len(beyond) // 8, 1)]
         verdict.doubtful = idle_parameters(_twin(model), *run, some, training=training)
+    counted = _proved(verdict, lambda: counted_flops(_twin(model), *run, training=training))
+    if counted is not None:
+        verdict.add("flops", faults.wrong_flops(graph, counted))
     moved = _proved(verdict, lambda: moved_outputs(_twin(model), *run, training=training))
     if moved:
         verdict.add("edges", faults.lost_reads(graph, moved))

@@ -159,6 +159,16 @@ def _brief(found: list[tuple[str, Any]]) -> str:
     return f"[{text}{', …' if len(found) > 6 else ''}] ({len(found)})"
 
 
+def wrong_flops(graph: tbscope.Graph, counted: int) -> Iterator[str]:
+    """Compare the FLOPs of all operations with what torch counted."""
+    flops = tbscope.graph_costs(graph).flops
+    if flops != counted:
+        yield f"{flops} FLOPs where torch counts {counted}"
+    raised = [f"{name}: {why}" for name, why in graph.uncounted.items() if "raised" in why]
+    if raised:
+        yield f"no FLOPs of {raised[0]}"
+
+
 def wrong_results(graph: tbscope.Graph, facts: RunFacts) -> Iterator[str]:
     for call, fact in zip(graph.calls, facts.calls, strict=True):
         got = [_fact(value) for value in _values_in(call.results)]
@@ -253,12 +263,12 @@ def lost_reads(graph: tbscope.Graph, moved: dict[str, set[str]]) -> Iterator[str
         path: {node.name for node in _sources(value) if node.kind == "input"}
         for path, value in values.items()
     }
-    # Python may have read a tensor and decided: then a note tells of it.
+    # Python may have read a tensor and decided: then the node that gave it tells so.
     noted = {
         node.name
-        for note in graph.notes
-        if note.node is not None
-        for node in _before([note.node])
+        for read in graph.nodes
+        if "read_by_python" in read.attributes
+        for node in _before([read])
         if node.kind == "input"
     }
     for name, paths in moved.items():

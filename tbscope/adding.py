@@ -1,0 +1,268 @@
+"""Models into event files: graphs of models, and numbers on graphs, through any writer.
+
+The pipeline joined: trace, convert, write. Whatever can fail comes before the first
+byte, so a failure leaves the log directory as it was.
+"""
+
+import sys
+import warnings
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack
+
+from tbscope.collector import collecting_rarely
+from tbscope.errors import ArgumentError
+from tbscope.graph import Graph, Note
+from tbscope.graphdef.figures import profile_figures
+from tbscope.overlays.make import Values, make_overlay
+from tbscope.pipeline import Drawing, check_options, draw
+from tbscope.sinks import check_writer
+from tbscope.sources.eager import trace
+from tbscope.tags import Entry, write_entry
+
+__all__ = ["OnError", "add_graph", "add_overlay"]
+
+OnError: TypeAlias = Literal["raise", "warn"]
+"""What becomes of an error: it is raised, or warned of once."""
+
+
+def add_graph(
+    writer: object,
+    model: Any,
+    input_to_model: Any = None,
+    verbose: bool = False,
+    use_strict_trace: bool = True,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    training: bool | None = False,
+    grad: bool = False,
+    fake: bool = False,
+    partial: bool = False,
+    profile: bool | int = False,
+    tag: str | None = None,
+    step: int | None = None,
+    run_name: str | None = None,
+    on_error: OnError = "raise",
+    **drawing: Unpack[Drawing],
+) -> Graph:
+    """Draw a model in TensorBoard's Graphs dashboard, through any writer.
+
+    The model runs once, or more often if it is measured. What it holds is afterwards as
+    before, and when this returns, the graph is on disk.
+
+    Args:
+        writer: A `SummaryWriter` of torch, tensorboardX or tbscope, a file writer of
+            theirs or of TensorBoard, a logger of Lightning or its `experiment`, or a
+            tracker of Accelerate.
+        model: A module or another callable; or a `Graph` that is already made.
+        input_to_model: A tensor is one argument; a tuple or list, the positional
+            arguments; a mapping from parameters of forward, keyword arguments. None
+            where forward needs none, or where the model has inputs of its own to show
+            (`example_input_array`, `dummy_inputs`).
+        verbose: Whether the graph is printed, too.
+        use_strict_trace: Taken because torch's takes it; there is nothing left to relax.
+        kwargs: Further keyword arguments of forward.
+        training: Whether the model runs in training mode; None for the mode it is in.
+        grad: Whether gradients are recorded while it runs.
+        fake: Whether it computes nothing but shapes: no weights are read, no memory taken.
+        partial: Whether of a model that raises is drawn what ran until then.
+        profile: Whether times and memory are measured: True for 5 more runs after 2 to warm
+            up, or how many. The page colours by them: a graph with a tag under "Profile",
+            the graph of the run under the tag "profile".
+        tag: The graph's entry in the page's list of tags, of which one run may have any
+            number; None for the graph of the run, which the list calls "Default".
+        step: Which of several graphs of one tag is the later one, and so is shown. None:
+            after those that this writer has written already.
+        run_name: A run of its own for the graph, as a path below the writer's log directory
+            (`eval`); None for the writer's own run.
+        on_error: "raise" raises; "warn", for training scripts, warns once of each error
+            and gives an empty graph with a note of it.
+        drawing: How it is drawn: `style`, `root`, `level`, `leaves`, `keep`, `hide`, `dead`,
+            `color_by`, `templates`, `cards` (see `tbscope.Drawing`).
+    Returns:
+        The graph that was drawn.
+    Raises:
+        WriterError: The writer offers no way to write an event.
+        InputError: The inputs do not fit forward.
+        ArgumentError: Inputs are given with a `Graph`, an option is none, the tag holds
+            something else, or a graph of it has been written at this step or a later one.
+        TraceError: The model raised.
+    """
+    _check_on_error(on_error)
+    run = _TraceOptions(
+        kwargs=kwargs, training=training, grad=grad, fake=fake, partial=partial, profile=profile
+    )
+    try:
+        entry = Entry(tag, step, run_name)
+        return _draw(writer, model, input_to_model, verbose, run, drawing, entry)
+    except Exception as error:  # A training script goes on, whatever became of its graph.
+        if on_error == "raise":
+            raise
+        return _nothing_drawn(model, error)
+
+
+def add_overlay(
+    writer: object,
+    tag: str,
+    graph: Graph,
+    values: Values | None = None,
+    *,
+    step: int | None = None,
+    run_name: str | None = None,
+    on_error: OnError = "raise",
+    **drawing: Unpack[Drawing],
+) -> None:
+    """Draw numbers on a graph, as an entry of its own in the page's list of tags.
+
+    With the graph type "Profile", the page colours by them under "Memory" and under "Compute
+    time", and sums them up for each box. The card of a node tells its exact number by the
+    name of the overlay, that of a module the sum.
+
+    Args:
+        writer: Any writer, as for `add_graph`.
+        tag: The name of the overlay, and its entry in the page's list.
+        graph: What `trace`, `record` and `add_graph` give.
+        values: A mapping from names to numbers; or a function of a `Node` that gives its
+            number, or None; or the name of a built-in overlay: "flops", "backward_flops",
+            "parameters", "parameter_bytes", "activation_bytes", "moved_bytes", "time",
+            "memory", "calls", "operations", "kernels". A name is that of a parameter
+            (`layer1.0.weight`) or of a module (`layer1.0`), the path of a scope, an input's
+            or a node's name; a `Node`, a `Call` or a `Scope` will do, too. None for the
+            built-in that is named like the tag.
+        step: As for `add_graph`.
+        run_name: As for `add_graph`.
+        on_error: As for `add_graph`.
+        drawing: As for `add_graph`.
+    Raises:
+        WriterError: The writer offers no way to write an event.
+        ArgumentError: A number is none that the page can show, there is none, or an argument
+            is none.
+        NotFoundError: The graph holds nothing of a name that a number is given for.
+    """
+    _check_on_error(on_error)
+    try:
+        _draw_overlay(writer, tag, graph, values, drawing, Entry(tag, step, run_name))
+    except Exception as error:  # As in `add_graph`.
+        if on_error == "raise":
+            raise
+        _warn_once(f"tbscope drew no overlay: {error}")
+
+
+class _TraceOptions(TypedDict):
+    """The options of `add_graph` that `trace` takes."""
+
+    kwargs: Mapping[str, Any] | None
+    training: bool | None
+    grad: bool
+    fake: bool
+    partial: bool
+    profile: bool | int
+
+
+def _check_on_error(on_error: object) -> None:
+    if on_error not in ("raise", "warn"):
+        raise ArgumentError(
+            f"on_error={on_error!r} is not known",
+            why="an error is raised, or warned of",
+            fix='give on_error="raise" or on_error="warn"',
+        )
+
+
+def _draw(
+    writer: object,
+    model: Any,
+    input_to_model: Any,
+    verbose: bool,
+    run: _TraceOptions,
+    drawing: Drawing,
+    entry: Entry,
+) -> Graph:
+    check_writer(writer)
+    check_options(**drawing)
+    entry.check()
+    with collecting_rarely():
+        if isinstance(model, Graph):
+            _refuse_inputs(model, input_to_model, run)
+            graph = model
+        else:
+            kernels = drawing.get("level") == "aten"
+            graph = trace(model, input_to_model, kernels=kernels, **run)
+        drawn = draw(graph, profile_figures(graph), **drawing)
+        if verbose:
+            print(graph)  # noqa: T201  As torch's does.
+        write_entry(writer, drawn, entry)
+    return graph
+
+
+def _draw_overlay(
+    writer: object,
+    tag: object,
+    graph: object,
+    values: Values | None,
+    drawing: Drawing,
+    entry: Entry,
+) -> None:
+    check_writer(writer)
+    check_options(**drawing)
+    entry.check()
+    if not isinstance(tag, str):
+        raise ArgumentError(
+            "an overlay needs a tag",
+            why="it is an entry of its own in the page's list of tags",
+            fix="writer.add_overlay('flops', graph)",
+        )
+    if not isinstance(graph, Graph):
+        raise ArgumentError(
+            f"no overlay can be drawn on an object of class {type(graph).__name__}",
+            why="numbers are drawn on a graph that has been recorded",
+            fix="graph = tbscope.trace(model, input), or what add_graph gave",
+        )
+    with collecting_rarely():
+        drawn = draw(graph, make_overlay(graph, tag, values), **drawing)
+        write_entry(writer, drawn, entry)
+
+
+_warned: set[str] = set()
+
+
+def _nothing_drawn(model: object, error: Exception) -> Graph:
+    """Warn of an error, once, and give the graph that stands for what was not drawn."""
+    text = f"tbscope drew no graph: {error}"
+    _warn_once(text)
+    name = model.name if isinstance(model, Graph) else type(model).__name__
+    return Graph(name, notes=[Note(text)])
+
+
+def _warn_once(text: str) -> None:
+    if text not in _warned:
+        _warned.add(text)
+        warnings.warn(text, stacklevel=_script_level())
+
+
+def _script_level() -> int:
+    """Give how many calls above `_warn_once` the script is that asked for a graph."""
+    package = __name__.partition(".")[0]
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and _package_of(frame) == package:
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def _package_of(frame: FrameType) -> str:
+    name: str = frame.f_globals.get("__name__", "")
+    return name.partition(".")[0]
+
+
+def _refuse_inputs(graph: Graph, input_to_model: Any, run: _TraceOptions) -> None:
+    if input_to_model is not None or run["kwargs"] is not None:
+        raise ArgumentError(
+            f"inputs are given with the graph of {graph.name}",
+            why="a graph has run already and takes no inputs",
+            fix="add_graph(writer, graph), or give the model in place of its graph",
+        )
+    if run["profile"] and graph.profile is None:
+        raise ArgumentError(
+            f"profile={run['profile']!r} is given with the graph of {graph.name}",
+            why="a graph has run already, and nothing was measured then",
+            fix="graph = tbscope.trace(model, input, profile=True)",
+        )

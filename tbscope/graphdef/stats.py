@@ -1,0 +1,86 @@
+"""Stats: times and sizes of drawn nodes as TensorFlow's RunMetadata, from which the page colours.
+
+The page takes as the time of a box the span from its first start to its last end
+(tensorboard/plugins/graph/tf_graph_common/graph.ts and common.ts, `NodeStats.combine`). So
+the times are laid end to end, on a clock of their own, in the order in which boxes hold
+what stands in them: then each box spans just what is inside, and its time is their sum.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from tensorboard.compat.proto.config_pb2 import RunMetadata
+
+from tbscope.graphdef.shapes import device_to_text
+
+__all__ = ["Stat", "run_metadata"]
+
+# A start at 0 is not printed, and kills the node's time.
+_START = 1
+
+
+class Stat(NamedTuple):
+    """The figures of one drawn node.
+
+    Attributes:
+        name: Its name in the GraphDef.
+        device: Where it is, as torch prints it (`cpu`, `cuda:0`).
+        duration_us: Its time, in microseconds.
+        size_bytes: Its memory.
+    """
+
+    name: str
+    device: str
+    duration_us: float
+    size_bytes: int
+
+
+def run_metadata(stats: Iterable[Stat]) -> RunMetadata:
+    """Give the RunMetadata of a graph's figures, without the graph.
+
+    Args:
+        stats: One for each node that has a figure; names are as in the GraphDef.
+    Returns:
+        A new message, by device. Starts and ends are whole microseconds: the running sum
+        is rounded, so that a box of many short operations has the right time, even where
+        each of them is shorter than the page can tell.
+
+    Source: tensorboard/compat/proto/step_stats.proto
+    """
+    message = RunMetadata()
+    devices = {}
+    before = 0.0
+    for stat in _by_boxes(list(stats)):
+        if stat.device not in devices:
+            text = device_to_text(stat.device)
+            devices[stat.device] = message.step_stats.dev_stats.add(device=text)
+        entry = devices[stat.device].node_stats.add(node_name=stat.name)
+        start, before = round(before), before + stat.duration_us
+        if round(before) > start:
+            entry.all_start_micros = _START + start
+            entry.all_end_rel_micros = round(before) - start
+        if stat.size_bytes:
+            entry.memory.add(total_bytes=stat.size_bytes)
+    return message
+
+
+def _by_boxes(stats: list[Stat]) -> Iterator[Stat]:
+    """Give the stats of each box one after the other, on every level."""
+    boxes = {box for stat in stats for box in _boxes_around(stat.name)}
+    places: dict[str, int] = {}
+    keys: list[tuple[list[int], Stat]] = []
+    for stat in stats:
+        # The page moves a node that is named like a box into it.
+        path = f"{stat.name}/" if f"{stat.name}/" in boxes else stat.name
+        steps = [*_boxes_around(path), path]
+        keys.append(([places.setdefault(step, len(places)) for step in steps], stat))
+    keys.sort(key=lambda entry: entry[0])
+    return (stat for _, stat in keys)
+
+
+def _boxes_around(name: str) -> Iterator[str]:
+    """Give the names of the boxes around a node, outermost first, each with `/` after it."""
+    end = name.find("/")
+    while end >= 0:
+        yield name[: end + 1]
+        end = name.find("/", end + 1)

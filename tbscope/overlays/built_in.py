@@ -1,0 +1,83 @@
+"""The overlays that tbscope knows itself, by name."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from tbscope.costs import Costs, node_costs
+from tbscope.errors import ArgumentError
+from tbscope.graph import Graph
+from tbscope.graphdef.figures import Figure, Number, Target, by_kernel, profile_figures, to_figure
+from tbscope.overlays.parameters import held_parameters
+from tbscope.totals import Totals
+
+__all__ = ["BUILT_IN"]
+
+_Maker: TypeAlias = Callable[[Graph], tuple[Figure, ...]]
+
+
+def _from_costs(name: str, number: Callable[[Costs], Number]) -> _Maker:
+    def make(graph: Graph) -> tuple[Figure, ...]:
+        costs = node_costs(graph, backward=name == "backward_flops")
+        return (to_figure(name, {node: number(cost) for node, cost in costs.items()}),)
+
+    return make
+
+
+def _flops(graph: Graph) -> tuple[Figure, ...]:
+    """Give the FLOPs of each operation, or of its kernels where they were recorded."""
+    numbers: dict[Target, Number] = {}
+    for node, cost in node_costs(graph, backward=False).items():
+        numbers.update(by_kernel(node, cost.flops, lambda kernel: kernel.flops))
+    return (to_figure("flops", numbers),)
+
+
+def _from_totals(name: str, number: Callable[[Totals], int]) -> _Maker:
+    """Give what makes a figure of what parameters hold, each of them counted once."""
+
+    def make(graph: Graph) -> tuple[Figure, ...]:
+        numbers: dict[Target, Number] = defaultdict(int)
+        once = {held.identity: held for held in held_parameters(graph)}
+        for held in once.values():
+            if held.parameter.kind == "parameter":
+                total = Totals()
+                total.add(held.parameter)
+                numbers[held.place] += number(total)
+        return (to_figure(name, numbers),)
+
+    return make
+
+
+def _calls(graph: Graph) -> tuple[Figure, ...]:
+    return (to_figure("calls", {call.scope: 1 for call in graph.calls}),)
+
+
+def _kernels(graph: Graph) -> tuple[Figure, ...]:
+    operations = (node for node in graph.nodes if node.kind in ("op", "module"))
+    return (to_figure("kernels", {node: len(node.kernels) for node in operations}),)
+
+
+def _time(graph: Graph) -> tuple[Figure, ...]:
+    if graph.profile is None:
+        raise ArgumentError(
+            f"the graph of {graph.name} has no times",
+            why="nothing was measured when it ran",
+            fix="graph = tbscope.trace(model, input, profile=True)",
+        )
+    return profile_figures(graph)
+
+
+BUILT_IN: Mapping[str, _Maker] = {
+    "flops": _flops,
+    "backward_flops": _from_costs("backward_flops", lambda costs: costs.backward_flops),
+    "parameters": _from_totals("parameters", lambda total: total.parameters),
+    "parameter_bytes": _from_totals("parameter_bytes", lambda total: total.size_bytes),
+    "activation_bytes": _from_costs("activation_bytes", lambda costs: costs.activation_bytes),
+    "moved_bytes": _from_costs("moved_bytes", lambda costs: costs.moved_bytes),
+    "time": _time,
+    "memory": _from_costs("allocated_bytes", lambda costs: costs.activation_bytes),
+    "calls": _calls,
+    "operations": _from_costs("operations", lambda costs: costs.operations),
+    "kernels": _kernels,
+}
+"""What gives the figures of each."""

@@ -1,0 +1,81 @@
+"""Makes the figures of an overlay, from what the user gives or from what is built in."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+from tbscope.errors import ArgumentError
+from tbscope.graph import Graph, Node
+from tbscope.graphdef.figures import Figure, Number, Target, sum_of, to_figure
+from tbscope.overlays.built_in import BUILT_IN
+from tbscope.overlays.numbers import plain_number
+from tbscope.overlays.targets import Targets
+
+__all__ = ["Values", "make_overlay"]
+
+Values: TypeAlias = str | Mapping[Any, Any] | Callable[[Node], Any]
+"""The name of a built-in overlay, numbers by `Key`, or a function that gives that of a node."""
+
+
+def make_overlay(graph: Graph, tag: str, values: Values | None = None) -> tuple[Figure, ...]:
+    """Give the figures of an overlay: one that feeds both colourings, or one for each.
+
+    Args:
+        graph: A graph as it was recorded.
+        tag: What it is called.
+        values: Where the numbers come from; None for the built-in of the tag's name.
+    Raises:
+        ArgumentError: There is no such built-in, a number is none that can be drawn, or
+            there is none at all.
+        NotFoundError: The graph holds nothing of a name that a number is given for.
+    """
+    if values is None or isinstance(values, str):
+        return _built_in(graph, tag if values is None else values, asked=values is not None)
+    numbers: dict[Target, list[Number]] = defaultdict(list)
+    for target, number in _given(graph, tag, values):
+        numbers[target].append(number)
+    if not numbers:
+        raise ArgumentError(
+            f"the overlay {tag!r} has no number",
+            why="its values are empty, or None for every node",
+            fix="give a number for at least one node",
+        )
+    return (to_figure(tag, {target: sum_of(held) for target, held in numbers.items()}),)
+
+
+def _built_in(graph: Graph, name: str, *, asked: bool) -> tuple[Figure, ...]:
+    make = BUILT_IN.get(name)
+    if make is None:
+        raise ArgumentError(
+            f"no overlay {name!r} is built in",
+            why=f"those are {', '.join(BUILT_IN)}",
+            fix="values='flops'"
+            if asked
+            else "give values: a mapping from names to numbers, or a function of a node",
+        )
+    return make(graph)
+
+
+def _given(
+    graph: Graph, tag: str, values: Mapping[Any, Any] | Callable[[Node], Any]
+) -> Iterator[tuple[Target, Number]]:
+    """Give each number with what it is the number of."""
+    if callable(values):
+        for node in graph.nodes:
+            number = plain_number(values(node), tag, f"%{node.name}")
+            if number is not None:
+                yield node, number
+        return
+    if not isinstance(values, Mapping):
+        raise ArgumentError(
+            f"the values of the overlay {tag!r} are of class {type(values).__name__}",
+            why="values are a mapping from names to numbers, a function of a node, or the name "
+            f"of a built-in: {', '.join(BUILT_IN)}",
+            fix="values={'layer1.0.weight': 0.5}, or values=lambda node: len(node.kernels)",
+        )
+    targets = Targets(graph)
+    for key, value in values.items():
+        target = targets.find(key, tag)
+        number = plain_number(value, tag, repr(key) if isinstance(key, str) else str(key))
+        if number is not None:
+            yield target, number

@@ -1,0 +1,52 @@
+"""Numbers as users give them: checked, and made plain."""
+
+import math
+import re
+from numbers import Integral, Real
+
+from tbscope.errors import ArgumentError
+from tbscope.graphdef.figures import Number
+
+__all__ = ["plain_number"]
+
+_MOST_CHARACTERS = 60
+# Some of them still have a sum.
+_LARGEST = 1e300
+
+
+def plain_number(value: object, tag: str, name: str) -> Number | None:
+    """Give a number as a plain one; None for none."""
+    if value is None:
+        return None
+    given = value
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        # A tensor or an array that holds one number, unless it is on the device meta.
+        try:
+            value = value.item()
+        except RuntimeError as error:
+            raise _no_number(tag, name, given, "it holds no number") from error
+    if isinstance(value, Integral):
+        number: Number = int(value)
+    elif isinstance(value, Real):
+        number = float(value)
+    else:
+        raise _no_number(
+            tag, name, given, "a number is an int, a float, or a tensor without dimensions"
+        )
+    # A whole number may be too large for a float, and so for the page.
+    if number > _LARGEST or math.isnan(number):
+        raise _no_number(tag, name, given, "the page cannot show what is not finite")
+    if number < 0:
+        raise _no_number(tag, name, given, "the page cannot show numbers below 0")
+    return int(number) if number == int(number) else number
+
+
+def _no_number(tag: str, name: str, value: object, why: str) -> ArgumentError:
+    text = re.sub(r"\s+", " ", repr(value))
+    if len(text) > _MOST_CHARACTERS:
+        text = f"{text[:_MOST_CHARACTERS]}..."
+    return ArgumentError(
+        f"the overlay {tag!r} has {text} for {name}",
+        why=why,
+        fix="give a finite number from 0 on (abs(x), x - smallest), or None for no number",
+    )
