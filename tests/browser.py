@@ -189,8 +189,8 @@ window.tbscope = (() => {
       ? [...new Set(stops.map((stop) => stop.getAttribute('stop-color')))] : [fill]];
   }));
   return {
-    find, isDrawn, failure, listed, choose, nodes, edges, expand, expandAll, expandEach, card, select,
-    search, found, searchAll, colorBy, legend, fills,
+    find, isDrawn, failure, listed, choose, nodes, edges, expand, expandAll, expandEach, card,
+    select, search, found, searchAll, colorBy, legend, fills,
   };
 })();
 """
