@@ -1,7 +1,8 @@
 """Draws the pictures of README and docs/gallery.md: `python -m tests.pictures`.
 
-`python -m tests.pictures first-look bert` draws only README's and those of one model. Everything
-is drawn by TensorBoard's own page in a headless browser, and only made small afterwards.
+`python -m tests.pictures first-look profile bert` draws only README's, that of docs/profile.md, and
+those of one model. Everything is drawn by TensorBoard's own page in a headless browser, and only
+made small afterwards.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ from typing import NamedTuple
 import torch
 from PIL import Image, ImageChops
 from torch.utils.tensorboard import SummaryWriter
-from transformers import BertConfig, BertModel
+from transformers import BertConfig, BertModel, ResNetConfig, ResNetModel
 
 import tbscope
 from tests.browser import Browser, GraphPage, TensorBoard
@@ -69,6 +70,8 @@ def main() -> None:
         (_DOCS / "gallery.md").write_text("\n".join(gallery_lines(said)) + "\n")
     if not names or "first-look" in names:
         draw_first_look()
+    if not names or "profile" in names:
+        draw_profile()
 
 
 def draw_gallery(chosen: list[Sight]) -> dict[str, "Attempt"]:
@@ -235,6 +238,28 @@ def draw_first_look() -> None:
             if page.errors:
                 raise SystemExit(f"the page reported: {page.errors}")
     Image.open(path).convert("RGB").save(path, optimize=True)
+
+
+def draw_profile() -> None:
+    """Draw the picture of docs/profile.md: a ResNet coloured by time, the card of a stage."""
+    torch.manual_seed(0)
+    sizes = {"embedding_size": 64, "hidden_sizes": [64, 128, 256, 512], "depths": [2, 2, 2, 2]}
+    model = ResNetModel(ResNetConfig(**sizes, layer_type="basic"))
+    path = _DOCS / "img" / "profile.png"
+    with tempfile.TemporaryDirectory() as folder:
+        with tbscope.SummaryWriter(folder) as writer:
+            writer.add_graph(model, {"pixel_values": torch.rand(4, 3, 224, 224)}, profile=True)
+        with TensorBoard(Path(folder)) as server, Browser() as browser:
+            page = browser.open(server.url, size=(1180, 900))
+            page.show(".", "profile", profile=True)
+            page.color_by("compute_time")
+            for box in ("encoder", "encoder/stages"):
+                page.expand(box)
+            page.info_card("encoder/stages/1")
+            page.take_picture(path)
+            if page.errors:
+                raise SystemExit(f"the page reported: {page.errors}")
+    Image.open(path).convert("RGB").quantize(128).save(path, optimize=True)
 
 
 if __name__ == "__main__":
