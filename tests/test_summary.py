@@ -276,7 +276,7 @@ def test_a_column_that_is_none_is_told(branches):
         "  why: its columns are class, name, scope, kind, input, output, calls, parameters, "
         "own_parameters, share, trainable_parameters, shared_parameters, parameter_bytes, "
         "buffers, buffer_bytes, flops, backward_flops, activation_bytes, moved_bytes, "
-        "duration_us\n"
+        "intensity, duration_us\n"
         "  fix: did you mean 'parameters', 'own_parameters', 'parameter_bytes'?"
     )
 
@@ -653,3 +653,13 @@ def test_times_stand_where_they_were_measured():
     assert root == pytest.approx(sum(parts))
     assert str(measured).splitlines()[0].endswith("Time")
     assert "in operations; an unwatched run took" in str(measured).splitlines()[-1]
+
+
+def test_intensity_is_flops_by_bytes_that_move_also_of_layers_in_one_line():
+    model = nn.Sequential(*[nn.Linear(4, 4, bias=False) for _ in range(3)])
+    summary = tbscope.trace(model, torch.rand(2, 4)).summary(columns="intensity")
+    flops, moved = 2 * 2 * 4 * 4, 4 * (2 * 4 + 4 * 4 + 2 * 4)
+    assert [row["intensity"] for row in summary.rows] == [flops / moved] * 4
+    assert [line.split()[-1] for line in str(summary).splitlines()[2:4]] == ["0.5", "0.5"]
+    idle = tbscope.trace(nn.Identity(), torch.rand(2)).summary().rows[0]
+    assert idle["intensity"] is None

@@ -150,6 +150,10 @@ def _bytes(name: str) -> Callable[[Row], str]:
     return lambda row: bytes_text(row[name]) if row[name] else ""
 
 
+def _intensity(row: Row) -> str:
+    return f"{row['intensity']:.3g}" if row["intensity"] else ""
+
+
 def _duration(row: Row) -> str:
     return "" if row["duration_us"] is None else duration_text(row["duration_us"])
 
@@ -185,6 +189,7 @@ _COLUMNS = {
         Column("backward_flops", "Backward FLOPs", _flops("backward_flops")),
         Column("activation_bytes", "Activations", _bytes("activation_bytes")),
         Column("moved_bytes", "Moved", _bytes("moved_bytes")),
+        Column("intensity", "FLOPs/byte", _intensity),
         Column("duration_us", "Time", _duration),
     )
 }

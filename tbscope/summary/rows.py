@@ -74,6 +74,7 @@ def costs_row(costs: Costs) -> Row:
         "uncounted": dict(costs.uncounted),
         "activation_bytes": costs.activation_bytes,
         "moved_bytes": costs.moved_bytes,
+        "intensity": costs.intensity if known else None,
         "duration_us": costs.duration_us,
     }
 
@@ -84,6 +85,8 @@ def add_rows(rows: list[Row]) -> Row:
     for name in _SUMMED:
         told = [row[name] for row in rows if row[name] is not None]
         whole[name] = sum(told) if told else None
+    known = whole["flops"] is not None and whole["moved_bytes"]
+    whole["intensity"] = whole["flops"] / whole["moved_bytes"] if known else None
     return whole
 
 
