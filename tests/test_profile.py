@@ -12,6 +12,7 @@ from transformers import BertConfig, BertModel
 import tbscope
 from benchmarks.measure import peak_bytes
 from tbscope.graph import Node, Value
+from tbscope.sources import call_log
 from tbscope.sources.call_log import CallLog
 from tbscope.sources.call_watch import CallWatch, KernelWatch
 from tbscope.sources.clocks import EventClock, ProcessorClock, WaitingClock, clock_of
@@ -556,9 +557,36 @@ def test_calls_are_matched_in_order_as_far_as_they_are_the_same():
     assert matched("a b", "") == []
 
 
-def test_long_runs_that_differ_much_are_matched_from_both_ends():
+def test_long_runs_that_differ_are_matched_all_along():
     expected, made = f"a{' b' * 4000} c d", f"a x{' b' * 4000} d"
-    assert matched(expected, made) == [(0, "a"), (4002, "d")]
+    found = matched(expected, made)
+    assert [op for _, op in found] == ["a", *"b" * 4000, "d"]
+    assert [at for at, _ in found] == [0, *range(2, 4003)]
+
+
+def test_many_calls_that_are_missing_cost_no_more_than_themselves():
+    generator = random.Random(0)
+    made = [generator.choice("abcdefgh") for _ in range(6000)]
+    expected = [name for at, name in enumerate(made) if at % 90]
+    found = matched(" ".join(expected), " ".join(made))
+    assert len(found) > 0.99 * len(expected)
+    assert all(made[at] == op for at, op in found)
+    assert [at for at, _ in found] == sorted({at for at, _ in found})
+
+
+def test_runs_that_have_nothing_in_common_match_nowhere():
+    assert matched(" ".join("a" * 2500), " ".join("b" * 3500)) == []
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_model_that_does_the_same_each_time_is_seen_to_make_the_same_calls(grad, monkeypatch):
+    def different(one, other):
+        raise AssertionError(f"{one[:9]} is not {other[:9]}")
+
+    monkeypatch.setattr(call_log, "_common", different)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.ReLU())
+    graph = tbscope.trace(model, torch.rand(2, 3), training=True, grad=grad, profile=1)
+    assert all(node.duration_us is not None for node in graph.nodes if node.kind == "op")
 
 
 def test_calls_inside_of_a_given_function_are_seen_only_while_kernels_are_not():

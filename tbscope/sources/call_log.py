@@ -4,7 +4,7 @@ A call is a torch function that no other is around, or a kernel that no function
 around. Runs that only measure see the calls and no nodes; the log tells whose they are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
@@ -31,9 +31,8 @@ NO_RESULT = frozenset(
 )
 """What functions give that are no operations: sizes, dtypes and flags, asked for at every turn."""
 
-# Beyond that, runs that differ are compared only from both ends: the time that a full
-# comparison takes grows with the square.
-_MOST_COMPARED = 3_000
+# So many calls are compared at a time: what that takes grows with their square.
+_WINDOW = 1_000
 
 
 class CallLog:
@@ -113,9 +112,28 @@ def _common(one: list[str], other: list[str]) -> list[tuple[int, int]]:
         tail += 1
     pairs = [(at, at) for at in range(head)]
     inner, inner_other = one[head : len(one) - tail], other[head : len(other) - tail]
-    if max(len(inner), len(inner_other)) <= _MOST_COMPARED:
-        matcher = SequenceMatcher(None, inner, inner_other, autojunk=False)
-        for here, there, size in matcher.get_matching_blocks():
-            pairs += [(head + here + at, head + there + at) for at in range(size)]
+    pairs += [(head + here, head + there) for here, there in _aligned(inner, inner_other)]
     pairs += [(len(one) - at, len(other) - at) for at in range(tail, 0, -1)]
     return pairs
+
+
+def _aligned(one: list[str], other: list[str]) -> Iterator[tuple[int, int]]:
+    """Give the positions of what two lists have in common, window by window."""
+    here = there = 0
+    while here < len(one) and there < len(other):
+        window, window_other = one[here : here + _WINDOW], other[there : there + _WINDOW]
+        found = [
+            (block.a + at, block.b + at)
+            for block in SequenceMatcher(
+                None, window, window_other, autojunk=False
+            ).get_matching_blocks()
+            for at in range(block.size)
+        ]
+        if max(len(one) - here, len(other) - there) > _WINDOW:
+            # What matches late in a window may match better in the next one.
+            found = [pair for pair in found if max(pair) < _WINDOW // 2] or found
+        if not found:
+            here, there = here + _WINDOW, there + _WINDOW
+            continue
+        yield from ((here + first, there + second) for first, second in found)
+        here, there = here + found[-1][0] + 1, there + found[-1][1] + 1

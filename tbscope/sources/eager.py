@@ -159,7 +159,7 @@ class _Run:
                 self._args, self._kwargs = faked_inputs(mode, (self._args, self._kwargs))
             self._add_inputs()
             try:
-                with _Watch(recorder, self._log), torch.set_grad_enabled(grad):
+                with torch.set_grad_enabled(grad), _Watch(recorder, self._log):
                     result = self._call()
             except ScopeError:
                 raise
