@@ -96,7 +96,14 @@ def run_process(*words, **options):
 
 def graphs_in(logdir):
     """Give the graphs that TensorBoard's own loader finds in a folder."""
-    events = [
-        event for file in Path(logdir).iterdir() for event in EventFileLoader(str(file)).Load()
-    ]
+    events = events_in(logdir)
     return [GraphDef.FromString(event.graph_def) for event in events if event.graph_def]
+
+
+def tags_in(logdir):
+    """Give the tags that it finds there; that of the run's own graph is `__run_graph__`."""
+    return {value.tag for event in events_in(logdir) for value in event.summary.value}
+
+
+def events_in(logdir):
+    return [event for file in Path(logdir).iterdir() for event in EventFileLoader(str(file)).Load()]

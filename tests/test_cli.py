@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from cli_runs import ROOT, enter, graphs_in, run_process, tbscope
+from cli_runs import ROOT, enter, graphs_in, run_process, tags_in, tbscope
 from google.protobuf import text_format
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
@@ -242,6 +242,7 @@ def test_demo_writes_a_log_and_prints_the_line_that_opens_it():
     (graph,) = graphs_in("runs/demo")
     names = {node.name for node in graph.node}
     assert {"head", "encoder/stage1/0/conv1", "picture", "scores"} <= names
+    assert tags_in("runs/demo") == {"__run_graph__", "profile", "flops", "parameters"}
 
 
 def test_it_tells_its_version():
