@@ -88,14 +88,18 @@ class Formulas(dict[KernelFacts, Formula | None]):
         """
         kernels = node.kernels
         if not work:
-            if self.uncounted.keys().isdisjoint(kernels) or not _any_floats(results):
-                node.flops = 0
+            # Most operations are of one kernel, which tells all by its name.
             if len(kernels) == 1:
-                allocates = self.allocates.get(kernels[0])
+                kernel = kernels[0]
+                allocates = self.allocates.get(kernel)
                 if allocates is not None:
                     if allocates:
                         node.allocated_bytes = _size_bytes(results)
+                    if kernel not in self.uncounted or not _any_floats(results):
+                        node.flops = 0
                     return
+            if self.uncounted.keys().isdisjoint(kernels) or not _any_floats(results):
+                node.flops = 0
         held = [storage_key(tensor) for tensor in read]
         known = set(held)
         for tensor in results:
@@ -151,12 +155,15 @@ def _positions(keys: tuple[int | None, ...], held: list[int | None]) -> tuple[in
 
 
 def _size_bytes(tensors: list[torch.Tensor]) -> int:
-    """Give the bytes of the storages that tensors take."""
-    if len(tensors) == 1 and storage_key(tensors[0]) is not None:
-        return tensors[0].untyped_storage().nbytes()
-    storages = {storage_key(tensor): tensor for tensor in tensors}
-    storages.pop(None, None)
-    return sum(tensor.untyped_storage().nbytes() for tensor in storages.values())
+    """Give the bytes of the storages that tensors take; nothing for one that has none."""
+    if len(tensors) > 1:
+        storages = {storage_key(tensor): tensor for tensor in tensors}
+        storages.pop(None, None)
+        return sum([tensor.untyped_storage().nbytes() for tensor in storages.values()])
+    try:
+        return sum([tensor.untyped_storage().nbytes() for tensor in tensors])
+    except (RuntimeError, NotImplementedError):
+        return 0
 
 
 def _any_floats(tensors: list[torch.Tensor]) -> bool:
