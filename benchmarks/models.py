@@ -254,7 +254,7 @@ SCALING = (
 # Python between operations then is of a forward.
 PROFILED = (
     Case("tiny MLP", tiny_mlp, quick=True),
-    Case("ResNet-18", resnet(BasicBlock, 2, 2, 2, 2), quick=True),
+    Case("ResNet-18 at 224", resnet(BasicBlock, 2, 2, 2, 2), quick=True),
     Case("ResNet-50", resnet(Bottleneck, 3, 4, 6, 3), quick=True),
     Case("ResNet-152", resnet(Bottleneck, 3, 8, 36, 3)),
     Case("BERT-base", bert_base, quick=True),

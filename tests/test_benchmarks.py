@@ -51,3 +51,10 @@ def test_measured_times_stand_beside_the_forward_that_nobody_watches(tmp_path):
     assert model["loop_ms"] > 0
     assert model["peak_bytes"] == model["allocator_peak_bytes"] == 512
     assert "sum / forward" in done.stdout
+
+
+def test_cases_of_one_name_are_one_case():
+    makers = {}
+    for case in (*CASES, *SCALING, *PROFILED):
+        makers.setdefault(case.name, set()).add(case.make)
+    assert all(len(found) == 1 for found in makers.values())

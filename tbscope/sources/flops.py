@@ -51,25 +51,10 @@ class Formulas(dict[KernelFacts, Formula | None]):
         self[facts] = formula
         return formula
 
-    def work(
-        self, facts: KernelFacts, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-    ) -> Work | None:
-        """Give the work of a kernel that has run; None where its formula cannot tell.
-
-        Args:
-            facts: A kernel that has a formula.
-            args: Its positional arguments.
-            kwargs: Its keyword arguments.
-            result: What it gave.
-        """
-        formula = self[facts]
-        assert formula is not None
-        try:
-            return formula(args, kwargs, result)
-        except Exception as error:  # noqa: BLE001 (a formula may be the user's code)
-            reason = f"its formula raised {type(error).__name__}: {error}"
-            self.uncounted.setdefault(facts.name, reason.replace("\n", " "))
-            return None
+    def fail(self, facts: KernelFacts, error: Exception) -> None:
+        """Take note of a formula that raised: it may be the user's code."""
+        reason = f"its formula raised {type(error).__name__}: {error}"
+        self.uncounted.setdefault(facts.name, reason.replace("\n", " "))
 
     def describe(
         self,
@@ -100,22 +85,41 @@ class Formulas(dict[KernelFacts, Formula | None]):
                     return
             if self.uncounted.keys().isdisjoint(kernels) or not _any_floats(results):
                 node.flops = 0
-        held = [storage_key(tensor) for tensor in read]
-        known = set(held)
-        for tensor in results:
+        held: dict[int | None, tuple[int, ...]] = {}
+        for place, tensor in enumerate(read):
             key = storage_key(tensor)
-            if key is not None and key not in known:
-                known.add(key)
-                node.allocated_bytes += tensor.untyped_storage().nbytes()
+            held[key] = (*held[key], place) if key in held else (place,)
         if work:
             node.flops = sum([flops for flops, _ in work])
-            node.gradients = tuple(
-                [
-                    _new_gradient((flops, _positions(keys, held)))
-                    for _, parts in work
-                    for flops, keys in parts
-                ]
-            )
+            node.gradients = _gradients(work, held, tuple(range(len(read))))
+        for tensor in results:
+            key = storage_key(tensor)
+            if key is not None and key not in held:
+                held[key] = ()
+                node.allocated_bytes += tensor.untyped_storage().nbytes()
+
+
+def _gradients(
+    work: list[Work], held: dict[int | None, tuple[int, ...]], every: tuple[int, ...]
+) -> tuple[Gradient, ...]:
+    """Give the parts of the backward pass, with the inputs of the node that ask for them.
+
+    Args:
+        work: The work of the node's kernels.
+        held: Which inputs are in each storage.
+        every: All inputs: what a kernel made on the way may come from any of them.
+    """
+    gradients = []
+    for _, parts in work:
+        for flops, keys in parts:
+            if len(keys) == 1:
+                places = held.get(keys[0], every)
+            elif all(key in held for key in keys):
+                places = tuple([place for key in keys for place in held[key]])
+            else:
+                places = every
+            gradients.append(_new_gradient((flops, places)))
+    return tuple(gradients)
 
 
 class Copies(dict[int | None, int | None]):
@@ -142,16 +146,6 @@ class Copies(dict[int | None, int | None]):
 
 # As `Gradient(flops, inputs)`, in a third of the time.
 _new_gradient = partial(tuple.__new__, Gradient)
-
-
-def _positions(keys: tuple[int | None, ...], held: list[int | None]) -> tuple[int, ...]:
-    """Give which inputs a kernel's operands are; all, where it made one of them on the way."""
-    found = []
-    for key in keys:
-        if key not in held:
-            return tuple(range(len(held)))
-        found += [place for place, other in enumerate(held) if other == key]
-    return tuple(found)
 
 
 def _size_bytes(tensors: list[torch.Tensor]) -> int:

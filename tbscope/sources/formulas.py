@@ -55,8 +55,7 @@ def _product(first: int, second: int) -> Formula:
 
     def work(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Work:
         one, other = args[first], args[second]
-        shape = other.shape
-        flops = 2 * one.numel() * (shape[-1] if len(shape) > 1 else 1)
+        flops = 2 * one.numel() * (other.size(-1) if other.dim() > 1 else 1)
         return flops, [(flops, (storage_key(one),)), (flops, (storage_key(other),))]
 
     return work

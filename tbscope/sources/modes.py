@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tbscope.sources.bodies import KernelRun
 from tbscope.sources.call_log import NO_RESULT, CallLog
+from tbscope.sources.formulas import Formula
 from tbscope.sources.literals import collect_tensors
 from tbscope.sources.operation_arguments import add_signature
 from tbscope.sources.operations import KernelFacts, body_name, kernel_facts, operation_name
@@ -149,7 +150,7 @@ class KernelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             elif copies and facts.makes_tensor:
                 copies.forget(result)
             if formula is not None:
-                self._add_work(facts, args, kwargs, result)
+                self._add_work(formula, facts, args, kwargs, result)
             if runs is not None:
                 runs.append(KernelRun(facts, args, kwargs, result, self._flops(facts)))
             return result
@@ -163,19 +164,27 @@ class KernelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         finally:
             recorder.kernels = None
         if formula is not None:
-            self._add_work(facts, args, kwargs, result)
+            self._add_work(formula, facts, args, kwargs, result)
         node = recorder.add_kernel(facts, args, kwargs, result, sys._getframe(1))
         if self._log is not None:
             self._log.add(facts.name, node)
         return result
 
     def _add_work(
-        self, facts: KernelFacts, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+        self,
+        formula: Formula,
+        facts: KernelFacts,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
     ) -> None:
         recorder = self._recorder
-        work = recorder.formulas.work(facts, args, kwargs, result)
-        if work is not None:
-            recorder.work.append(recorder.copies.trace(work) if recorder.copies else work)
+        try:
+            work = formula(args, kwargs, result)
+        except Exception as error:  # noqa: BLE001 (a formula may be the user's code)
+            recorder.formulas.fail(facts, error)
+            return
+        recorder.work.append(recorder.copies.trace(work) if recorder.copies else work)
 
     def _flops(self, facts: KernelFacts) -> int | None:
         """Give what the latest kernel has computed; None where no formula tells."""
