@@ -13,6 +13,7 @@ import tbscope
 from tbscope.graphdef.figures import to_figure
 from tbscope.overlays.built_in import BUILT_IN
 from tbscope.overlays.make import make_overlay
+from tbscope.pipeline import draw
 
 
 class Tied(nn.Module):
@@ -292,3 +293,26 @@ def test_no_number_is_too_small_or_too_large(number):
     figure = to_figure("norm", dict.fromkeys(nodes, number))
     assert 0 <= round(number * figure.as_bytes) < 2**63
     assert 0 <= round(2 * number * figure.as_us) <= 60e6
+
+
+@pytest.mark.parametrize("kernels", [False, True])
+@pytest.mark.parametrize("tag", ["flops", "backward_flops"])
+def test_what_has_no_formula_has_no_number_in_an_overlay_of_flops(tag, kernels):
+    model = nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.Flatten())
+    graph = tbscope.trace(model, torch.rand(2, 3), kernels=kernels)
+    drawn = draw(graph, make_overlay(graph, tag), level="aten" if kernels else "op")
+    told = {node.name: node.attr[tag] for node in drawn.graph_def.node if tag in node.attr}
+    assert not [name for name in told if name == "1" or "gelu" in name]
+    assert told["2"].i == 0
+    assert max(value.i for value in told.values()) == 48
+
+
+def test_a_built_in_overlay_of_nothing_is_an_error():
+    graph = tbscope.trace(nn.GELU(), torch.rand(2))
+    with pytest.raises(tbscope.ArgumentError) as error:
+        make_overlay(graph, "flops")
+    assert str(error.value) == (
+        "the overlay 'flops' has no number\n"
+        "  why: nothing in the graph of GELU has one\n"
+        "  fix: graph.summary() tells what is known of the graph"
+    )

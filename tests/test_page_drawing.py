@@ -254,7 +254,8 @@ def test_the_card_of_an_operation_tells_its_arguments_and_where_it_stands(page):
     assert 'flops {"i":1600}' in card
     card = page.info_card("blocks/0/add")
     assert 'alpha {"i":2}' in card
-    assert "flops" not in card
+    assert 'flops_not_counted {"s":"aten::add"}' in card
+    assert "flops {" not in card
 
 
 def test_the_card_of_a_leaf_module_tells_its_class_and_hyperparameters(page):

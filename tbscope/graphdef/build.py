@@ -1,11 +1,12 @@
 """The GraphDef: one NodeDef for each node of a graph, each of its outputs, and each card."""
 
+from collections import Counter
 from collections.abc import Mapping
 
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.graph import Graph, Nest, Node, Output, Parameter, Shape, Value
-from tbscope.graphdef.cards import Card
+from tbscope.graphdef.cards import Card, uncounted_text
 from tbscope.graphdef.entries import (
     FactEntries,
     Once,
@@ -74,6 +75,7 @@ class _Builder:
         self._kernels = Once(kernels_entry)
         self._ops = Once(_op_field)
         self._inputs = Once(_input_field)
+        self._uncounted = Once(self._uncounted_text)
 
     def build(self) -> GraphDef:
         layout = self._layout
@@ -170,8 +172,8 @@ class _Builder:
         if kind in _OPERATIONS:
             if node.op != entry.op:
                 facts["op"] = node.op
-            if node.flops:
-                facts["flops"] = node.flops
+            if node.flops != 0:
+                self._add_flops(node, facts)
         elif kind in _PARAMETERS:
             self._add_parameter_facts(node, facts)
         elif node.name != entry.name and not node.name.isdigit():
@@ -179,6 +181,17 @@ class _Builder:
         if node.arguments:
             self._add_arguments(node, facts)
         return facts
+
+    def _add_flops(self, node: Node, facts: dict[str, Nest]) -> None:
+        """Tell what a node computes, and of which kernels that is not known."""
+        if node.flops is not None:
+            facts["flops"] = node.flops
+        uncounted = self._graph.uncounted
+        if uncounted and not uncounted.keys().isdisjoint(node.kernels):
+            facts["flops_not_counted"] = self._uncounted[tuple(node.kernels)]
+
+    def _uncounted_text(self, kernels: tuple[str, ...]) -> str:
+        return uncounted_text(Counter([name for name in kernels if name in self._graph.uncounted]))
 
     def _add_arguments(self, node: Node, facts: dict[str, Nest]) -> None:
         """Tell the constants among the arguments, by the names of the operation's parameters.

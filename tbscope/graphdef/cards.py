@@ -17,7 +17,7 @@ from tbscope.scopes import Scope
 from tbscope.text import type_to_text
 from tbscope.totals import Totals, parameter_totals
 
-__all__ = ["Card", "blank_cards", "module_cards"]
+__all__ = ["Card", "blank_cards", "module_cards", "uncounted_text"]
 
 
 class Card(NamedTuple):
@@ -98,7 +98,7 @@ def _facts(
     if work is not None and work.flops:
         facts["flops"] = work.flops
     if work is not None and work.uncounted:
-        facts["flops_not_counted"] = _uncounted_text(work.uncounted)
+        facts["flops_not_counted"] = uncounted_text(work.uncounted)
     if call.defined is not None:
         facts["defined"] = str(call.defined)
     given = [_argument_text(argument) for argument in call.arguments]
@@ -110,7 +110,7 @@ def _facts(
     return facts
 
 
-def _uncounted_text(uncounted: Mapping[str, int]) -> str:
+def uncounted_text(uncounted: Mapping[str, int]) -> str:
     """Give the kernels without formula, the most frequent first: `aten::add x24, aten::gelu`."""
     ordered = sorted(uncounted.items(), key=lambda counted: (-counted[1], counted[0]))
     return ", ".join(f"{name} x{times}" if times > 1 else name for name, times in ordered)

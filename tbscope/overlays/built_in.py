@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from tbscope.costs import Costs, node_costs
 from tbscope.errors import ArgumentError
-from tbscope.graph import Graph
+from tbscope.graph import Graph, Node
 from tbscope.graphdef.figures import Figure, Number, Target, by_kernel, profile_figures, to_figure
 from tbscope.overlays.parameters import held_parameters
 from tbscope.totals import Totals
@@ -18,18 +18,37 @@ _Maker: TypeAlias = Callable[[Graph], tuple[Figure, ...]]
 
 def _from_costs(name: str, number: Callable[[Costs], Number]) -> _Maker:
     def make(graph: Graph) -> tuple[Figure, ...]:
-        costs = node_costs(graph, backward=name == "backward_flops")
+        costs = node_costs(graph, backward=False)
         return (to_figure(name, {node: number(cost) for node, cost in costs.items()}),)
 
     return make
 
 
 def _flops(graph: Graph) -> tuple[Figure, ...]:
-    """Give the FLOPs of each operation, or of its kernels where they were recorded."""
+    """Give the FLOPs of each operation, or of its kernels where they were recorded.
+
+    What computes and has no formula has no number: a 0 would be wrong.
+    """
     numbers: dict[Target, Number] = {}
     for node, cost in node_costs(graph, backward=False).items():
-        numbers.update(by_kernel(node, cost.flops, lambda kernel: kernel.flops))
-    return (to_figure("flops", numbers),)
+        if cost.flops or not cost.uncounted:
+            numbers.update(by_kernel(node, cost.flops, lambda kernel: kernel.flops))
+    known = {
+        target: number
+        for target, number in numbers.items()
+        if not (isinstance(target, Node) and target.flops is None and target.kernels)
+    }
+    return (to_figure("flops", known),)
+
+
+def _backward_flops(graph: Graph) -> tuple[Figure, ...]:
+    costs = node_costs(graph)
+    numbers: dict[Target, Number] = {
+        node: cost.backward_flops
+        for node, cost in costs.items()
+        if cost.backward_flops or not cost.uncounted
+    }
+    return (to_figure("backward_flops", numbers),)
 
 
 def _from_totals(name: str, number: Callable[[Totals], int]) -> _Maker:
@@ -69,7 +88,7 @@ def _time(graph: Graph) -> tuple[Figure, ...]:
 
 BUILT_IN: Mapping[str, _Maker] = {
     "flops": _flops,
-    "backward_flops": _from_costs("backward_flops", lambda costs: costs.backward_flops),
+    "backward_flops": _backward_flops,
     "parameters": _from_totals("parameters", lambda total: total.parameters),
     "parameter_bytes": _from_totals("parameter_bytes", lambda total: total.size_bytes),
     "activation_bytes": _from_costs("activation_bytes", lambda costs: costs.activation_bytes),

@@ -53,7 +53,14 @@ def _built_in(graph: Graph, name: str, *, asked: bool) -> tuple[Figure, ...]:
             if asked
             else "give values: a mapping from names to numbers, or a function of a node",
         )
-    return make(graph)
+    figures = make(graph)
+    if not any(figure.numbers for figure in figures):
+        raise ArgumentError(
+            f"the overlay {name!r} has no number",
+            why=f"nothing in the graph of {graph.name} has one",
+            fix="graph.summary() tells what is known of the graph",
+        )
+    return figures
 
 
 def _given(
