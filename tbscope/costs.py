@@ -20,6 +20,7 @@ __all__ = [
     "node_costs",
     "scope_costs",
     "scope_work",
+    "uncounted_kernels",
 ]
 
 _OPERATIONS = frozenset({"op", "module"})
@@ -100,9 +101,22 @@ def node_costs(graph: Graph, *, backward: bool = True) -> dict[Node, Costs]:
                 for part in node.gradients
                 if any(inputs[place] in gradients for place in part.inputs)
             )
-        if uncounted and node.flops != 0 and not uncounted.keys().isdisjoint(node.kernels):
-            cost.uncounted = Counter(name for name in node.kernels if name in uncounted)
+        kernels = uncounted_kernels(node, uncounted)
+        if kernels:
+            cost.uncounted = Counter(kernels)
     return costs
+
+
+def uncounted_kernels(node: Node, uncounted: Mapping[str, str]) -> list[str]:
+    """Give the kernels of a node that compute and that its FLOPs leave out, as often as they ran.
+
+    Args:
+        node: An operation.
+        uncounted: Those of its graph.
+    """
+    if node.flops == 0 or uncounted.keys().isdisjoint(node.kernels):
+        return []
+    return [name for name in node.kernels if name in uncounted]
 
 
 class Work(NamedTuple):
@@ -128,11 +142,8 @@ def scope_work(graph: Graph) -> dict[Scope, Work]:
             continue
         if node.flops:
             flops[scope] += node.flops
-        if node.flops != 0 and not uncounted.keys().isdisjoint(node.kernels):
-            held = kernels[scope]
-            for name in node.kernels:
-                if name in uncounted:
-                    held[name] += 1
+        for name in uncounted_kernels(node, uncounted):
+            kernels[scope][name] += 1
     scopes = list(graph.scopes())
     for scope in reversed(scopes):
         above = scope.parent

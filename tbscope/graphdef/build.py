@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
+from tbscope.costs import uncounted_kernels
 from tbscope.graph import Graph, Nest, Node, Output, Parameter, Shape, Value
 from tbscope.graphdef.cards import Card, uncounted_text
 from tbscope.graphdef.entries import (
@@ -75,7 +76,6 @@ class _Builder:
         self._kernels = Once(kernels_entry)
         self._ops = Once(_op_field)
         self._inputs = Once(_input_field)
-        self._uncounted = Once(self._uncounted_text)
 
     def build(self) -> GraphDef:
         layout = self._layout
@@ -186,12 +186,9 @@ class _Builder:
         """Tell what a node computes, and of which kernels that is not known."""
         if node.flops is not None:
             facts["flops"] = node.flops
-        uncounted = self._graph.uncounted
-        if uncounted and not uncounted.keys().isdisjoint(node.kernels):
-            facts["flops_not_counted"] = self._uncounted[tuple(node.kernels)]
-
-    def _uncounted_text(self, kernels: tuple[str, ...]) -> str:
-        return uncounted_text(Counter([name for name in kernels if name in self._graph.uncounted]))
+        kernels = uncounted_kernels(node, self._graph.uncounted)
+        if kernels:
+            facts["flops_not_counted"] = uncounted_text(Counter(kernels))
 
     def _add_arguments(self, node: Node, facts: dict[str, Nest]) -> None:
         """Tell the constants among the arguments, by the names of the operation's parameters.

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tbscope.sources.call_log import NO_RESULT
 from tbscope.sources.live_bytes import LiveBytes
 from tbscope.sources.operations import kernel_facts
+from tbscope.sources.torch_internals import DispatchMode
 
 __all__ = ["CallWatch", "KernelWatch", "Meter", "Reading"]
 
@@ -97,7 +97,7 @@ class CallWatch(TorchFunctionMode):
         return result
 
 
-class KernelWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class KernelWatch(DispatchMode):  # type: ignore[no-untyped-call]
     """Reads the meter of a `CallWatch` around kernels that no function is around.
 
     Args:
@@ -106,20 +106,13 @@ class KernelWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         alive: Who is told of all kernels; None for nobody.
     """
 
-    supports_higher_order_operators = True
-
     def __init__(
         self, calls: CallWatch, *, inside: bool = False, alive: LiveBytes | None = None
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._calls = calls
         self._inside = inside
         self._alive = alive
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # Otherwise torch wraps the method below by importing all of torch._dynamo.
-        return False
 
     def __torch_dispatch__(
         self,

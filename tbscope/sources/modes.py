@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tbscope.sources.bodies import KernelRun
 from tbscope.sources.call_log import NO_RESULT, CallLog
@@ -21,7 +20,7 @@ from tbscope.sources.literals import collect_tensors
 from tbscope.sources.operation_arguments import add_signature
 from tbscope.sources.operations import KernelFacts, body_name, kernel_facts, operation_name
 from tbscope.sources.recorder import Recorder
-from tbscope.sources.torch_internals import is_being_traced
+from tbscope.sources.torch_internals import DispatchMode, is_being_traced
 
 __all__ = ["KernelMode", "OperationMode"]
 
@@ -95,7 +94,7 @@ class OperationMode(TorchFunctionMode):
         return name
 
 
-class KernelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
     """Tells a recorder of each ATen kernel, and of what it is about to write into.
 
     Args:
@@ -104,20 +103,13 @@ class KernelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         log: Where each kernel that no function is around is noted; None where nobody asks.
     """
 
-    supports_higher_order_operators = True
-
     def __init__(
         self, recorder: Recorder, operations: OperationMode, log: CallLog | None = None
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._recorder = recorder
         self._operations = operations
         self._log = log
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # Otherwise torch wraps the method below by importing all of torch._dynamo.
-        return False
 
     def __torch_dispatch__(
         self,

@@ -13,11 +13,13 @@ from typing import Any
 import torch
 from torch.nn import parameter as _parameter
 from torch.utils import _python_dispatch, flop_counter
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tbscope.errors import TraceError
 
 __all__ = [
     "UNINITIALIZED",
+    "DispatchMode",
     "call_method_name",
     "default_device",
     "fake_mode",
@@ -37,6 +39,23 @@ __all__ = [
     "uncompiled",
     "without_functions",
 ]
+
+
+class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A mode for kernels that takes operators with functions as they are.
+
+    It keeps torch from importing all of `torch._dynamo` to wrap it, where torch asks.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
 
 UNINITIALIZED: tuple[type, ...] = tuple(
     filter(None, (getattr(_parameter, "UninitializedTensorMixin", None),))
