@@ -21,7 +21,7 @@ from torch.utils.tensorboard._pytorch_graph import graph as torch_graph
 
 from benchmarks.models import find_case
 from tbscope import SummaryWriter, to_graph_def, trace
-from tbscope.sinks import open_sink, write_graph_event
+from tbscope.writing.sinks import open_sink, write_graph_event
 
 __all__ = ["measure"]
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tbscope.adding import add_graph, add_overlay
-    from tbscope.costs import Costs, graph_costs, node_costs, scope_costs
     from tbscope.errors import (
         ArgumentError,
         ConversionError,
@@ -21,7 +20,9 @@ if TYPE_CHECKING:
         TraceError,
         WriterError,
     )
-    from tbscope.graph import (
+    from tbscope.figures.costs import Costs, graph_costs, node_costs, scope_costs
+    from tbscope.figures.summary.table import Summary
+    from tbscope.ir.graph import (
         Argument,
         Call,
         Constant,
@@ -36,13 +37,12 @@ if TYPE_CHECKING:
         Source,
         Value,
     )
-    from tbscope.invariants import verify
-    from tbscope.linter import Finding, lint
+    from tbscope.ir.invariants import verify
+    from tbscope.ir.scopes import Scope, ScopePart, parse_scope_path, print_scope_path
     from tbscope.pipeline import Drawing, to_graph_def
-    from tbscope.scopes import Scope, ScopePart, parse_scope_path, print_scope_path
-    from tbscope.sources.by_hand import pop_scope, push_scope, scope
-    from tbscope.sources.eager import Recording, record, trace
-    from tbscope.summary.table import Summary
+    from tbscope.rules.linter import Finding, lint
+    from tbscope.sources.eager.by_hand import pop_scope, push_scope, scope
+    from tbscope.sources.eager.trace import Recording, record, trace
     from tbscope.writer import SummaryWriter
 
 __version__ = "0.1.0"
@@ -97,18 +97,18 @@ __all__ = [
 
 _HOMES = {
     "tbscope.adding": "add_graph add_overlay",
-    "tbscope.costs": "Costs graph_costs node_costs scope_costs",
+    "tbscope.figures.costs": "Costs graph_costs node_costs scope_costs",
     "tbscope.errors": "ArgumentError ConversionError GraphError InputError NotFoundError "
     "ScopeError TbscopeError TraceError WriterError",
-    "tbscope.graph": "Argument Call Constant Gradient Graph Module Node Note Output Parameter "
+    "tbscope.ir.graph": "Argument Call Constant Gradient Graph Module Node Note Output Parameter "
     "Profile Source Value",
-    "tbscope.invariants": "verify",
-    "tbscope.linter": "Finding lint",
+    "tbscope.ir.invariants": "verify",
+    "tbscope.rules.linter": "Finding lint",
     "tbscope.pipeline": "Drawing to_graph_def",
-    "tbscope.scopes": "Scope ScopePart parse_scope_path print_scope_path",
-    "tbscope.sources.by_hand": "pop_scope push_scope scope",
-    "tbscope.sources.eager": "Recording record trace",
-    "tbscope.summary.table": "Summary",
+    "tbscope.ir.scopes": "Scope ScopePart parse_scope_path print_scope_path",
+    "tbscope.sources.eager.by_hand": "pop_scope push_scope scope",
+    "tbscope.sources.eager.trace": "Recording record trace",
+    "tbscope.figures.summary.table": "Summary",
     "tbscope.writer": "SummaryWriter",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

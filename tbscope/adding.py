@@ -11,14 +11,14 @@ from types import FrameType
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 from tbscope.collector import collecting_rarely
+from tbscope.drawing.figures import profile_figures
 from tbscope.errors import ArgumentError
-from tbscope.graph import Graph, Note
-from tbscope.graphdef.figures import profile_figures
+from tbscope.ir.graph import Graph, Note
 from tbscope.overlays.make import Values, make_overlay
 from tbscope.pipeline import Drawing, check_options, draw
-from tbscope.sinks import check_writer
-from tbscope.sources.eager import trace
-from tbscope.tags import Entry, write_entry
+from tbscope.sources.eager.trace import trace
+from tbscope.writing.sinks import check_writer
+from tbscope.writing.tags import Entry, write_entry
 
 __all__ = ["OnError", "add_graph", "add_overlay"]
 

@@ -7,22 +7,22 @@ from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.collector import collecting_rarely
-from tbscope.costs import scope_work
+from tbscope.drawing.build import build_graph_def
+from tbscope.drawing.categories import ColorBy, check_color_by, label_nodes
+from tbscope.drawing.figures import Figure, profile_figures
+from tbscope.drawing.layout import lay_out
+from tbscope.drawing.naming import Style, check_style
+from tbscope.drawing.places import Origin, place_figures
 from tbscope.errors import ArgumentError
-from tbscope.graph import Graph
-from tbscope.graphdef.build import build_graph_def
-from tbscope.graphdef.categories import ColorBy, check_color_by, label_nodes
-from tbscope.graphdef.figures import Figure, profile_figures
-from tbscope.graphdef.layout import lay_out
-from tbscope.graphdef.naming import Style, check_style
-from tbscope.graphdef.places import Origin, place_figures
+from tbscope.figures.costs import scope_work
 from tbscope.graphdef.stats import run_metadata
-from tbscope.invariants import verify
+from tbscope.ir.graph import Graph
+from tbscope.ir.invariants import verify
+from tbscope.ir.scopes import Scope
 from tbscope.passes.dead import Dead, check_dead, mark_dead
 from tbscope.passes.leaves import collapse_leaves
 from tbscope.passes.levels import Level, check_level, set_level
 from tbscope.passes.plumbing import check_patterns, hide_plumbing
-from tbscope.scopes import Scope
 
 __all__ = ["Drawing", "Drawn", "Leaves", "check_options", "draw", "to_graph_def"]
 

@@ -10,10 +10,10 @@ import torch.utils.tensorboard
 from torch.utils.tensorboard.writer import FileWriter
 
 from tbscope.adding import OnError, add_graph, add_overlay
-from tbscope.graph import Graph
+from tbscope.ir.graph import Graph
 from tbscope.overlays.make import Values
 from tbscope.pipeline import Drawing
-from tbscope.records import speed_up
+from tbscope.writing.records import speed_up
 
 __all__ = ["SummaryWriter"]
 

@@ -14,8 +14,8 @@ A linear layer and an activation:
 from collections.abc import Iterator
 from typing import Any
 
-from tbscope.graph import Argument, Call, Graph, Nest, Node, Output, Parameter, Shape, Value
-from tbscope.scopes import Scope, ScopeKind, ScopePart, parse_scope_path
+from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Output, Parameter, Shape, Value
+from tbscope.ir.scopes import Scope, ScopeKind, ScopePart, parse_scope_path
 
 
 def values_in(nest: Nest) -> Iterator[Value]:

@@ -2,8 +2,8 @@
 
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
-from tbscope.graphdef.chunks import find_chunks, rename
-from tbscope.graphdef.hierarchy import Hierarchy
+from tbscope.drawing.chunks import find_chunks, rename
+from tbscope.page.hierarchy import Hierarchy
 
 
 def chunked(message: GraphDef) -> GraphDef:

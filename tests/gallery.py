@@ -2,7 +2,7 @@
 
 from build import GraphBuilder
 
-from tbscope.graph import Constant, Graph, Output, Source
+from tbscope.ir.graph import Constant, Graph, Output, Source
 
 
 def leaf_modules() -> Graph:

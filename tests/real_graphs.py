@@ -4,7 +4,7 @@ import functools
 import warnings
 
 import tbscope
-from tbscope.graph import Graph, Node
+from tbscope.ir.graph import Graph, Node
 from tests.zoo.models import build, catalogue
 
 KINDS = (

@@ -9,8 +9,8 @@ from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbscope.graph import Constant
 from tbscope.graphdef.attributes import MOST_BYTES, ascii_line, nest_to_text, to_attr_value
+from tbscope.ir.graph import Constant
 
 
 def printed(constant):

@@ -6,9 +6,9 @@ from build import GraphBuilder, chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbscope.graph import Constant, Output, Source
-from tbscope.graphdef.build import build_graph_def
-from tbscope.graphdef.layout import lay_out
+from tbscope.drawing.build import build_graph_def
+from tbscope.drawing.layout import lay_out
+from tbscope.ir.graph import Constant, Output, Source
 from tbscope.passes.leaves import collapse_leaves
 
 

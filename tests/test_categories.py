@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import tbscope
-from tbscope.graphdef.categories import label_nodes
+from tbscope.drawing.categories import label_nodes
 from tbscope.passes.leaves import collapse_leaves
 
 

@@ -4,11 +4,11 @@ from chunked import rename_input
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tbscope.graphdef.chunks import MOST, MOST_FOLDED, find_chunks, rename
-from tbscope.graphdef.flow import CHAIN_LIMIT, find_doors, longest_chain, lost_exits
-from tbscope.graphdef.hierarchy import Hierarchy
-from tbscope.graphdef.page import Series, read_levels
-from tbscope.graphdef.siblings import bears_seeds
+from tbscope.drawing.chunks import MOST, MOST_FOLDED, find_chunks, rename
+from tbscope.page.flow import CHAIN_LIMIT, find_doors, longest_chain, lost_exits
+from tbscope.page.hierarchy import Hierarchy
+from tbscope.page.preparation import Series, read_levels
+from tbscope.page.siblings import bears_seeds
 
 
 def cut(nodes):

@@ -10,7 +10,7 @@ from chunked import chunked
 from wide_models import MODELS, synthetic
 
 import tbscope
-from tbscope.graphdef.chunks import MOST, MOST_FOLDED
+from tbscope.drawing.chunks import MOST, MOST_FOLDED
 
 HUGE = "100000 nodes"
 

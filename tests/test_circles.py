@@ -2,9 +2,9 @@
 
 from build import GraphBuilder
 
-from tbscope.graphdef.circles import parameters_to_draw
-from tbscope.graphdef.layout import lay_out
-from tbscope.graphdef.naming import name_graph
+from tbscope.drawing.circles import parameters_to_draw
+from tbscope.drawing.layout import lay_out
+from tbscope.drawing.naming import name_graph
 from tbscope.passes.leaves import collapse_leaves
 
 

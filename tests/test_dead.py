@@ -7,8 +7,8 @@ from real_graphs import KINDS, operations, origins, real_graph
 
 import tbscope
 from tbscope.errors import ArgumentError
-from tbscope.graph import Constant, Note
-from tbscope.invariants import verify
+from tbscope.ir.graph import Constant, Note
+from tbscope.ir.invariants import verify
 from tbscope.passes.dead import check_dead, mark_dead
 
 

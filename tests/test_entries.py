@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 from tensorboard.compat.proto.node_def_pb2 import NodeDef
 
-from tbscope.graph import Constant
 from tbscope.graphdef.attributes import MOST_BYTES, to_attr_value
 from tbscope.graphdef.entries import (
     FactEntries,
@@ -19,6 +18,7 @@ from tbscope.graphdef.entries import (
     too_large_entry,
 )
 from tbscope.graphdef.wire import attribute, attribute_head, text_attribute, text_value, varint
+from tbscope.ir.graph import Constant
 
 
 def attributes(*entries):

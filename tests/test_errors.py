@@ -7,8 +7,8 @@ from build import GraphBuilder, chain
 
 import tbscope.errors
 from tbscope import errors
-from tbscope.invariants import verify
-from tbscope.scopes import parse_scope_path
+from tbscope.ir.invariants import verify
+from tbscope.ir.scopes import parse_scope_path
 
 FAMILIES = {
     errors.ArgumentError: (TypeError, ValueError),

@@ -11,8 +11,8 @@ import pytest
 from gallery import GALLERY
 from google.protobuf import text_format
 
+from tbscope.ir.text import graph_to_text
 from tbscope.pipeline import to_graph_def
-from tbscope.text import graph_to_text
 
 GOLDEN = Path(__file__).parent / "golden"
 VARIANTS = [(name, {}) for name in GALLERY] + [

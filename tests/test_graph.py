@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbscope.errors import NotFoundError
-from tbscope.graph import Argument, Constant, Note, Source
-from tbscope.invariants import verify
-from tbscope.scopes import Scope, ScopePart
+from tbscope.ir.graph import Argument, Constant, Note, Source
+from tbscope.ir.invariants import verify
+from tbscope.ir.scopes import Scope, ScopePart
 
 
 def two_calls():

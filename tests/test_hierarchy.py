@@ -3,7 +3,7 @@
 import pytest
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
-from tbscope.graphdef.hierarchy import Hierarchy, Link, is_circle, is_embedded, parse_input
+from tbscope.page.hierarchy import Hierarchy, Link, is_circle, is_embedded, parse_input
 
 
 def tree(*nodes):

@@ -11,8 +11,8 @@ from torch.nn.utils.rnn import pack_sequence
 from transformers import BatchEncoding, BertConfig, BertModel
 
 from tbscope.errors import InputError
-from tbscope.sources.inputs import bind_inputs, callee_name, require_model
-from tbscope.sources.signatures import argument_names, layout_of
+from tbscope.sources.torch.inputs import bind_inputs, callee_name, require_model
+from tbscope.sources.torch.signatures import argument_names, layout_of
 
 X, Y = torch.zeros(2, 3), torch.ones(2)
 Pair = namedtuple("Pair", ["x", "mask"])

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbscope.errors import GraphError
-from tbscope.graph import Call, Node, Output, Value
-from tbscope.invariants import RULES, verify
-from tbscope.scopes import Scope, ScopePart
+from tbscope.ir.graph import Call, Node, Output, Value
+from tbscope.ir.invariants import RULES, verify
+from tbscope.ir.scopes import Scope, ScopePart
 
 
 def net():

@@ -3,8 +3,8 @@
 import pytest
 from build import GraphBuilder, chain
 
-from tbscope.graph import Argument, Call, Parameter, Source
-from tbscope.invariants import verify
+from tbscope.ir.graph import Argument, Call, Parameter, Source
+from tbscope.ir.invariants import verify
 from tbscope.passes.leaves import collapse_leaves
 
 

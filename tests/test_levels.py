@@ -9,8 +9,8 @@ from real_graphs import KINDS, operations, origins, real_graph
 
 import tbscope
 from tbscope.errors import ArgumentError
-from tbscope.graph import Note
-from tbscope.invariants import verify
+from tbscope.ir.graph import Note
+from tbscope.ir.invariants import verify
 from tbscope.passes.leaves import collapse_leaves
 from tbscope.passes.levels import check_level, set_level
 from tbscope.passes.plumbing import hide_plumbing

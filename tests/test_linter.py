@@ -13,7 +13,7 @@ from torch.utils.tensorboard._pytorch_graph import graph as torch_graph
 
 import tbscope
 from tbscope.errors import ArgumentError
-from tbscope.linter import RULES, Finding, lint
+from tbscope.rules.linter import RULES, Finding, lint
 
 DOCS = Path(__file__).parent.parent / "docs" / "lint.md"
 

@@ -6,7 +6,7 @@ import sys
 import torch
 
 import tbscope
-from tbscope.sources.locate import short_path
+from tbscope.sources.torch.locate import short_path
 
 
 def test_a_file_is_told_by_its_path_below_the_import_path(monkeypatch, tmp_path):

@@ -7,12 +7,12 @@ from build import GraphBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tbscope.drawing.naming import name_graph, ordinal
 from tbscope.errors import ArgumentError
-from tbscope.graph import Node
-from tbscope.graphdef.naming import name_graph, ordinal
-from tbscope.graphdef.ops import RESERVED
+from tbscope.ir.graph import Node
+from tbscope.ir.scopes import Scope, ScopePart
+from tbscope.page.ops import RESERVED
 from tbscope.passes.leaves import collapse_leaves
-from tbscope.scopes import Scope, ScopePart
 
 TENSORFLOW_RULE = re.compile(r"^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$")
 SAFE_RULE = re.compile(r"^[A-Za-z0-9_.\[\](),-]+(/[A-Za-z0-9_.\[\](),-]+)*$")

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 import tbscope
-from tbscope.notes import find_notes
+from tbscope.figures.notes import find_notes
 from tests.build import GraphBuilder
 from tests.zoo.models import build, catalogue
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 import tbscope
-from tbscope.sources.operation_arguments import positional_names
+from tbscope.sources.torch.operation_arguments import positional_names
 
 
 @pytest.mark.parametrize(

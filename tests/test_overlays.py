@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 import tbscope
-from tbscope.graphdef.figures import to_figure
+from tbscope.drawing.figures import to_figure
 from tbscope.overlays.built_in import BUILT_IN
 from tbscope.overlays.make import make_overlay
 from tbscope.pipeline import draw

@@ -9,11 +9,11 @@ from gallery import GALLERY
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 from test_page_models import gpt2, t5, whisper
 
-from tbscope.graphdef.hierarchy import Box, Hierarchy, Item
-from tbscope.graphdef.page import is_library
-from tbscope.graphdef.page import read_levels as foretell
+from tbscope.page.hierarchy import Box, Hierarchy, Item
+from tbscope.page.preparation import is_library
+from tbscope.page.preparation import read_levels as foretell
 from tbscope.pipeline import to_graph_def
-from tbscope.sources.eager import trace
+from tbscope.sources.eager.trace import trace
 
 
 def message(*nodes):

@@ -4,7 +4,7 @@ import pytest
 from build import GraphBuilder, chain
 
 from tbscope.errors import ArgumentError, GraphError
-from tbscope.graph import Graph
+from tbscope.ir.graph import Graph
 from tbscope.pipeline import to_graph_def
 
 

@@ -13,8 +13,8 @@ from real_graphs import real_graph
 from test_random_models import WIDTH, models
 
 import tbscope
-from tbscope.graph import Body, Node
-from tbscope.graphdef.figures import Figure, profile_figures
+from tbscope.drawing.figures import Figure, profile_figures
+from tbscope.ir.graph import Body, Node
 from tbscope.pipeline import draw
 
 WAYS = [

@@ -5,8 +5,8 @@ from build import GraphBuilder
 from real_graphs import KINDS, operations, origins, real_graph
 
 from tbscope.errors import ArgumentError
-from tbscope.graph import Constant, Note
-from tbscope.invariants import verify
+from tbscope.ir.graph import Constant, Note
+from tbscope.ir.invariants import verify
 from tbscope.passes.leaves import collapse_leaves
 from tbscope.passes.plumbing import PLUMBING, check_patterns, hide_plumbing
 

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import BatchEncoding, DynamicCache
 
 from tbscope.errors import TraceError
-from tbscope.sources.preserve import Preserved
+from tbscope.sources.eager.keep.preserve import Preserved
 
 
 class Telling(TorchDispatchMode):

@@ -15,7 +15,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.summary.writer.record_writer import RecordWriter
 from torch.utils.tensorboard.writer import FileWriter
 
-from tbscope.records import checksum_in_c, has_lost_its_thread, speed_up
+from tbscope.writing.records import checksum_in_c, has_lost_its_thread, speed_up
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_a_checksum_that_gives_other_bytes_is_not_taken(monkeypatch, event_file_
 def test_without_google_crc32c_tensorboards_own_writer_is_kept(tmp_path):
     code = (
         "import sys; sys.modules['google_crc32c'] = None\n"
-        "from tbscope.records import speed_up\n"
+        "from tbscope.writing.records import speed_up\n"
         "from torch.utils.tensorboard.writer import FileWriter\n"
         "assert not speed_up(FileWriter(sys.argv[1]))\n"
     )

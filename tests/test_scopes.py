@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbscope.errors import ArgumentError
-from tbscope.scopes import Scope, ScopePart, parse_scope_path, print_scope_path
+from tbscope.ir.scopes import Scope, ScopePart, parse_scope_path, print_scope_path
 
 # Any text, and texts thick with what structures a path.
 words = st.text() | st.text("%/[].0aé\n \x00\x7f\U0001f600", max_size=8)

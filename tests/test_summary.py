@@ -15,10 +15,10 @@ from rich.console import Console
 from torch import nn
 
 import tbscope
-from tbscope.costs import graph_costs, scope_costs
 from tbscope.errors import ArgumentError
-from tbscope.graph import Graph
-from tbscope.summary.columns import bytes_text, count_text, duration_text, flops_text
+from tbscope.figures.costs import graph_costs, scope_costs
+from tbscope.figures.summary.columns import bytes_text, count_text, duration_text, flops_text
+from tbscope.ir.graph import Graph
 from tests.build import GraphBuilder, chain
 from tests.test_random_models import WIDTH, models
 from tests.zoo.models import build, catalogue

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbscope.graphdef.hierarchy import Hierarchy
-from tbscope.graphdef.page import LIBRARY, shown_label
-from tbscope.graphdef.structures import Structures
-from tbscope.graphdef.templates import seeds
+from tbscope.drawing.templates import seeds
+from tbscope.page.hierarchy import Hierarchy
+from tbscope.page.preparation import LIBRARY, shown_label
+from tbscope.page.structures import Structures
 
 
 def tree(*nodes):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import tbscope
-from tbscope.totals import Totals, parameter_totals
+from tbscope.figures.totals import Totals, parameter_totals
 
 
 class Tied(nn.Module):

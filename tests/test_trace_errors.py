@@ -141,7 +141,7 @@ def test_a_partial_graph_of_a_model_that_does_not_raise_is_whole():
 
 
 def test_a_failure_of_the_watching_is_not_laid_to_the_model():
-    from tbscope.sources import recorder
+    from tbscope.sources.eager.record import recorder
 
     # Code that stands in the recorder's file, as a traceback shows it.
     mistake = compile("raise RuntimeError('a mistake of ours')", recorder.__file__, "exec")

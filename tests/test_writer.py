@@ -20,7 +20,7 @@ from werkzeug.test import Client
 from tbscope.adding import add_graph
 from tbscope.errors import ArgumentError, TraceError, WriterError
 from tbscope.pipeline import to_graph_def
-from tbscope.sources.eager import trace
+from tbscope.sources.eager.trace import trace
 from tbscope.writer import SummaryWriter
 
 

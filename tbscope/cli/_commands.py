@@ -26,7 +26,7 @@ from tbscope.errors import InputError, TbscopeError
 if TYPE_CHECKING:
     from tensorboard.compat.proto.graph_pb2 import GraphDef
 
-    from tbscope.graph import Graph
+    from tbscope.ir.graph import Graph
 
 __all__ = ["main"]
 
@@ -256,7 +256,7 @@ def show(
         if summary:
             graph.summary(depth=depth).show()
             return
-        from tbscope.text import graph_to_text
+        from tbscope.ir.text import graph_to_text
 
         click.echo(graph_to_text(graph, sources=sources, parameters=parameters))
 
@@ -276,7 +276,7 @@ def demo(*, logdir: str) -> None:
     """
     with _errors_as_messages(traceback=False):
         from tbscope.cli._demo_model import make_inputs, make_model
-        from tbscope.sources.eager import trace
+        from tbscope.sources.eager.trace import trace
 
         graph = trace(make_model(), make_inputs(), profile=True)
         _write_log(graph, logdir, {}, overlays=("flops", "parameters"))
@@ -311,7 +311,7 @@ def _run(
 
     from tbscope.cli._inputs import make_inputs
     from tbscope.cli._target import import_path, load_model
-    from tbscope.sources.eager import trace
+    from tbscope.sources.eager.trace import trace
 
     torch.manual_seed(seed)
     # What the model prints is no part of what the command gives.

@@ -10,8 +10,8 @@ from typing import Any
 
 from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 
-from tbscope.graph import Nest, Value
 from tbscope.graphdef import wire
+from tbscope.ir.graph import Nest, Value
 
 __all__ = [
     "MOST_BYTES",

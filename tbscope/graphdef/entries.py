@@ -11,10 +11,10 @@ from typing import TypeVar
 
 from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 
-from tbscope.graph import Nest, Shape
 from tbscope.graphdef import wire
 from tbscope.graphdef.attributes import MOST_CHARACTERS, ascii_line, attr_value_bytes
 from tbscope.graphdef.shapes import shape_bytes
+from tbscope.ir.graph import Nest, Shape
 
 __all__ = [
     "TOO_LARGE",

@@ -1,8 +1,8 @@
 """Shapes, dtypes and devices in the form that TensorBoard reads."""
 
 from tbscope.errors import ConversionError
-from tbscope.graph import Shape
 from tbscope.graphdef.wire import field, varint
+from tbscope.ir.graph import Shape
 
 __all__ = ["device_to_text", "shape_bytes"]
 

@@ -4,12 +4,12 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from tbscope.costs import Costs, node_costs
+from tbscope.drawing.figures import Figure, Number, Target, by_kernel, profile_figures, to_figure
 from tbscope.errors import ArgumentError
-from tbscope.graph import Graph, Node
-from tbscope.graphdef.figures import Figure, Number, Target, by_kernel, profile_figures, to_figure
+from tbscope.figures.costs import Costs, node_costs
+from tbscope.figures.totals import Totals
+from tbscope.ir.graph import Graph, Node
 from tbscope.overlays.parameters import held_parameters
-from tbscope.totals import Totals
 
 __all__ = ["BUILT_IN"]
 

@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
+from tbscope.drawing.figures import Figure, Number, Target, sum_of, to_figure
 from tbscope.errors import ArgumentError
-from tbscope.graph import Graph, Node
-from tbscope.graphdef.figures import Figure, Number, Target, sum_of, to_figure
+from tbscope.ir.graph import Graph, Node
 from tbscope.overlays.built_in import BUILT_IN
 from tbscope.overlays.numbers import plain_number
 from tbscope.overlays.targets import Targets

@@ -4,8 +4,8 @@ import math
 import re
 from numbers import Integral, Real
 
+from tbscope.drawing.figures import Number
 from tbscope.errors import ArgumentError
-from tbscope.graphdef.figures import Number
 
 __all__ = ["plain_number"]
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tbscope.graph import Graph, Node, Parameter
-from tbscope.graphdef.naming import attribute_of
-from tbscope.scopes import Scope
+from tbscope.drawing.naming import attribute_of
+from tbscope.ir.graph import Graph, Node, Parameter
+from tbscope.ir.scopes import Scope
 
 __all__ = ["Held", "held_parameters"]
 

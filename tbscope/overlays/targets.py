@@ -3,9 +3,9 @@
 from typing import TypeAlias
 
 from tbscope.errors import ArgumentError
-from tbscope.graph import Call, Graph, Node
+from tbscope.ir.graph import Call, Graph, Node
+from tbscope.ir.scopes import Scope
 from tbscope.overlays.parameters import held_parameters
-from tbscope.scopes import Scope
 
 __all__ = ["Key", "Targets"]
 

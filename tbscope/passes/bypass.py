@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from typing import NamedTuple
 
-from tbscope.graph import Argument, Graph, Nest, Node, Output, Value
+from tbscope.ir.graph import Argument, Graph, Nest, Node, Output, Value
 
 __all__ = ["Bypass", "step_text", "values_in"]
 

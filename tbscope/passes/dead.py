@@ -4,7 +4,7 @@ from collections.abc import Set
 from typing import Literal, TypeAlias, get_args
 
 from tbscope.errors import ArgumentError
-from tbscope.graph import Argument, Constant, Graph, Nest, Node, Value
+from tbscope.ir.graph import Argument, Constant, Graph, Nest, Node, Value
 
 __all__ = ["Dead", "check_dead", "mark_dead"]
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 from tbscope.errors import ArgumentError
-from tbscope.graph import Graph, Node, Value
+from tbscope.ir.graph import Graph, Node, Value
+from tbscope.ir.scopes import Scope
 from tbscope.passes.bypass import step_text
 from tbscope.passes.patterns import Patterns, check_found
-from tbscope.scopes import Scope
 
 __all__ = ["Hidden", "LeftOut", "find_hidden"]
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from tbscope.errors import ArgumentError
-from tbscope.graph import Argument, Body, Graph, Nest, Node, Output, Value, with_values
-from tbscope.scopes import Scope, ScopePart
+from tbscope.ir.graph import Argument, Body, Graph, Nest, Node, Output, Value, with_values
+from tbscope.ir.scopes import Scope, ScopePart
 
 __all__ = ["expand_kernels"]
 

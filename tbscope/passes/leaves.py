@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from tbscope.graph import Call, Graph, Nest, Node, Parameter, Value
-from tbscope.scopes import Scope
-from tbscope.text import type_to_text
+from tbscope.ir.graph import Call, Graph, Nest, Node, Parameter, Value
+from tbscope.ir.scopes import Scope
+from tbscope.ir.text import type_to_text
 
 __all__ = ["collapse_leaves", "describe_leaf", "owned_facts"]
 

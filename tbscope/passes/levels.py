@@ -3,7 +3,7 @@
 from typing import Literal, TypeAlias, get_args
 
 from tbscope.errors import ArgumentError
-from tbscope.graph import Graph
+from tbscope.ir.graph import Graph
 from tbscope.passes.kernels import expand_kernels
 from tbscope.passes.modules import collapse_modules
 

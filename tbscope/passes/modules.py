@@ -4,10 +4,10 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from tbscope.graph import Argument, Call, Graph, Node, Parameter, Value
+from tbscope.ir.graph import Argument, Call, Graph, Node, Parameter, Value
+from tbscope.ir.scopes import Scope
 from tbscope.passes.bypass import values_in
 from tbscope.passes.leaves import describe_leaf, owned_facts
-from tbscope.scopes import Scope
 
 __all__ = ["collapse_modules"]
 

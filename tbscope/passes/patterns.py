@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase, translate
 
 from tbscope.errors import ArgumentError
-from tbscope.graph import Graph, Node
-from tbscope.scopes import Scope
+from tbscope.ir.graph import Graph, Node
+from tbscope.ir.scopes import Scope
 
 __all__ = ["Patterns", "check_found"]
 

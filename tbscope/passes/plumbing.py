@@ -15,11 +15,11 @@ is the same in every run (`arange`, `zeros`), becomes a constant.
 from collections.abc import Iterable, Sequence
 
 from tbscope.errors import ArgumentError
-from tbscope.graph import Graph, Node, Value
+from tbscope.ir.graph import Graph, Node, Value
+from tbscope.ir.scopes import Scope
 from tbscope.passes.bypass import Bypass, step_text
 from tbscope.passes.hiding import Hidden, find_hidden
 from tbscope.passes.patterns import Patterns, check_found
-from tbscope.scopes import Scope
 
 __all__ = ["PLUMBING", "check_patterns", "hide_plumbing", "is_plumbing"]
 

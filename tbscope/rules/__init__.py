@@ -1,1 +1,1 @@
-"""What TensorBoard's page needs of a GraphDef, rule by rule; `tbscope.linter` holds the table."""
+"""What TensorBoard's page needs of a GraphDef, rule by rule; `linter` holds the table."""

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from tbscope.graphdef.flow import CHAIN_LIMIT, longest_chain, lost_exits
-from tbscope.graphdef.page import LEVEL_LIMIT, Level, Links, Series, Shape, is_library
+from tbscope.page.flow import CHAIN_LIMIT, longest_chain, lost_exits
+from tbscope.page.preparation import LEVEL_LIMIT, Level, Links, Series, Shape, is_library
 from tbscope.rules.reading import Fault, Reading, quote, shown_place
 
 __all__ = ["false_series", "lone_node", "long_chain", "lost_output", "wide_level"]

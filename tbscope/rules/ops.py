@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from tbscope.graphdef.hierarchy import Item, is_circle, is_embedded, parse_input
-from tbscope.graphdef.ops import REFERENCE, RESERVED
-from tbscope.graphdef.page import LIBRARY
+from tbscope.page.hierarchy import Item, is_circle, is_embedded, parse_input
+from tbscope.page.ops import REFERENCE, RESERVED
+from tbscope.page.preparation import LIBRARY
 from tbscope.rules.reading import Fault, Reading, quote
 
 __all__ = [

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from tbscope.graphdef.flow import Doors, find_doors
-from tbscope.graphdef.hierarchy import Hierarchy, parse_input
-from tbscope.graphdef.page import LIBRARY, Level, Series, read_levels
+from tbscope.page.flow import Doors, find_doors
+from tbscope.page.hierarchy import Hierarchy, parse_input
+from tbscope.page.preparation import LIBRARY, Level, Series, read_levels
 
 __all__ = ["Fault", "Reading", "quote", "shorten", "shown_place"]
 

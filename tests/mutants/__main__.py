@@ -50,7 +50,9 @@ def main() -> int:
     torch.set_num_threads(1)
     paths = [path for path in GUARDS if options.only.search(path)]
     if options.slip:
-        slips = [slip for path in paths for each in find_slips(ROOT, path).values() for slip in each]
+        slips = [
+            slip for path in paths for each in find_slips(ROOT, path).values() for slip in each
+        ]
         slips = [slip for slip in slips if slip.name in options.slip]
     else:
         slips = sample_slips(ROOT, paths, count=options.sample, seed=options.seed)
@@ -172,9 +174,7 @@ def _run(
     return results
 
 
-def _report(
-    slips: list[Slip], results: dict[str, dict[str, object]], *, at_least: float
-) -> int:
+def _report(slips: list[Slip], results: dict[str, dict[str, object]], *, at_least: float) -> int:
     noticed: Counter[str] = Counter()
     counts: Counter[str] = Counter()
     for slip in slips:
@@ -184,7 +184,7 @@ def _report(
             continue
         before = (ROOT / slip.path).read_text(encoding="utf-8").splitlines()
         after = with_slip(ROOT, slip).splitlines()
-        changed = [line for line in difflib.unified_diff(before, after, n=0, lineterm="")][3:]
+        changed = list(difflib.unified_diff(before, after, n=0, lineterm=""))[3:]
         print(f"\n{slip.name}\n" + "\n".join(changed))
     print("\n| file | slips | noticed |\n| --- | --- | --- |")
     for path, count in sorted(counts.items()):

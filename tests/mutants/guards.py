@@ -12,33 +12,42 @@ _FIGURES = ("totals", "flops", "summary", "overlays")
 _DRAWN = ("build", "golden")
 
 _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
-    "tbscope": {
+    "tbscope/ir": {
         "scopes": ("scopes", "text", "golden"),
         "nodes": ("graph", "text", "levels", "plumbing"),
         "graph": ("graph", "text", "golden"),
         "invariants": ("invariants",),
+    },
+    "tbscope/figures": {
         "costs": ("totals", "flops", "summary"),
         "totals": ("totals", "flops", "summary"),
         "notes": ("notes", "trace", "record"),
+    },
+    "tbscope/writing": {
         "steps": ("writer", "many_writers", "tags", "tag_kinds", "run_names"),
         "tags": ("tags", "tag_kinds", "run_names", "many_writers"),
         "sinks": ("sinks", "writer", "many_writers", "run_names"),
         "records": ("records", "sinks"),
-        "linter": ("linter",),
     },
-    "tbscope/sources": {
+    "tbscope/sources/eager/record": {
         "recorder": _TRACE,
-        "modes": _TRACE,
-        "operations": (*_TRACE, "notes"),
         "values": ("trace_dataflow", "trace", "record"),
-        "storage": ("trace_dataflow", "trace"),
         "scope_stack": ("trace_scopes", "by_hand", "record", "trace_errors"),
-        "registry": ("trace_scopes", "trace_dataflow", "trace"),
+        "bodies": ("levels", "trace_dataflow"),
+    },
+    "tbscope/sources/eager/watch": {
+        "modes": _TRACE,
+    },
+    "tbscope/sources/eager/keep": {
         "preserve": _KEPT,
         "kept_tensors": _KEPT,
         "kept_objects": _KEPT,
         "kept_process": _KEPT,
-        "bodies": ("levels", "trace_dataflow"),
+    },
+    "tbscope/sources/torch": {
+        "operations": (*_TRACE, "notes"),
+        "storage": ("trace_dataflow", "trace"),
+        "registry": ("trace_scopes", "trace_dataflow", "trace"),
     },
     "tbscope/passes": {
         "bypass": ("plumbing", "golden"),
@@ -51,22 +60,27 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "patterns": ("plumbing",),
         "plumbing": ("plumbing", "golden"),
     },
-    "tbscope/graphdef": {
+    "tbscope/drawing": {
         "naming": ("naming", *_DRAWN),
         "layout": ("chunks", "templates", *_DRAWN),
         "chunks": ("chunks", *_DRAWN),
-        "wire": (*_DRAWN, "records"),
-        "build": _DRAWN,
-        "siblings": ("chunks", "series", *_DRAWN),
         "places": ("places", "chunks"),
+        "build": _DRAWN,
+        "templates": ("templates", *_DRAWN),
+    },
+    "tbscope/page": {
+        "siblings": ("chunks", "series", *_DRAWN),
         "flow": ("chunks", *_DRAWN),
         "structures": ("templates", *_DRAWN),
-        "templates": ("templates", *_DRAWN),
+    },
+    "tbscope/graphdef": {
+        "wire": (*_DRAWN, "records"),
     },
     "tbscope/rules": {
         "attributes": ("linter",),
         "inputs": ("linter",),
         "levels": ("linter",),
+        "linter": ("linter",),
         "names": ("linter",),
         "ops": ("linter",),
         "reading": ("linter",),

@@ -123,12 +123,14 @@ def sample_slips(root: Path, paths: list[str], *, count: int, seed: int) -> list
     choose = random.Random(seed)
     places = [slips for path in paths for _, slips in sorted(find_slips(root, path).items())]
     chosen = choose.sample(places, min(count, len(places)))
-    return sorted((choose.choice(slips) for slips in chosen), key=lambda slip: (slip.path, slip.line))
+    return sorted(
+        (choose.choice(slips) for slips in chosen), key=lambda slip: (slip.path, slip.line)
+    )
 
 
 def with_slip(root: Path, slip: Slip) -> str:
     """Give the text of the file with the slip in it."""
     source = (root / slip.path).read_text(encoding="utf-8")
     changed = mutate_code(source, _operators()[slip.operator], slip.occurrence)
-    assert changed is not None and changed != source, slip
+    assert changed not in (None, source), slip
     return changed

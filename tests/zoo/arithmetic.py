@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from tbscope.sources.formulas import FORMULAS
+from tbscope.sources.torch.formulas import FORMULAS
 from tests.zoo.oracles import run_quietly
 
 __all__ = ["counted_flops"]

@@ -1,0 +1,1 @@
+"""From a graph to a drawing: names, layout, cards, circles, chunks, templates."""

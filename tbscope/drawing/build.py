@@ -1,0 +1,258 @@
+"""The GraphDef: one NodeDef for each node of a graph, each of its outputs, and each card."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from tensorboard.compat.proto.graph_pb2 import GraphDef
+
+from tbscope.drawing.cards import Card, uncounted_text
+from tbscope.drawing.layout import Entry, Layout, lay_out
+from tbscope.drawing.naming import attribute_of
+from tbscope.figures.costs import uncounted_kernels
+from tbscope.graphdef.entries import (
+    FactEntries,
+    Once,
+    kernels_entry,
+    label_entry,
+    outputs_entries,
+    scope_entry,
+    source_entry,
+    too_large_entry,
+)
+from tbscope.graphdef.shapes import device_to_text
+from tbscope.graphdef.wire import delimited, field
+from tbscope.ir.graph import Graph, Nest, Node, Output, Parameter, Shape, Value
+from tbscope.ir.scopes import Scope
+
+__all__ = ["build_graph_def"]
+
+# What torch's graphs, and TensorFlow's of this form, say they were made by.
+_PRODUCER = 22
+# Facts that hardly two nodes share.
+_OWN = ("module", "name")
+# The start of the field `name` (tensorboard/compat/proto/node_def.proto).
+_NAME = b"\x0a"
+# The number of the field `node` (tensorboard/compat/proto/graph.proto).
+_NODE = 1
+_OPERATIONS = ("op", "module")
+_PARAMETERS = ("parameter", "buffer")
+
+
+def build_graph_def(
+    graph: Graph, layout: Layout | None = None, *, labels: Mapping[Node, str] | None = None
+) -> GraphDef:
+    """Give the GraphDef of a graph that keeps the invariants.
+
+    Args:
+        graph: The graph; where leaf modules are nodes of kind "module", they are drawn so.
+        layout: How it is drawn; None for the usual way.
+        labels: The label by which each node is coloured, where there is one.
+    Returns:
+        A new message: the seeds of the colours, the nodes in the order of the graph, its
+        outputs, and the cards of its modules.
+    Raises:
+        ConversionError: A shape has a negative size.
+
+    Source: tensorboard/compat/proto/node_def.proto
+    """
+    return _Builder(graph, layout or lay_out(graph), labels or {}).build()
+
+
+class _Builder:
+    """Joins the bytes of nodes to those of one GraphDef; what many nodes share is made once."""
+
+    def __init__(self, graph: Graph, layout: Layout, labels: Mapping[Node, str]) -> None:
+        self._graph = graph
+        self._layout = layout
+        self._labels = labels
+        self._nodes: list[bytes] = []
+        self._parameters = _parameters_by_place(graph)
+        self._facts = FactEntries()
+        self._scopes: Once[Scope | None, bytes] = Once(_scope_entry)
+        # A source has many nodes; to compare it costs as much as to print it.
+        self._sources: dict[int, bytes] = {}
+        self._outputs = Once(outputs_entries)
+        self._types: Once[tuple[str, Shape | None, str], bytes] = Once(_type_fields)
+        self._kernels = Once(kernels_entry)
+        self._ops = Once(_op_field)
+        self._inputs = Once(_input_field)
+
+    def build(self) -> GraphDef:
+        layout = self._layout
+        for seed in layout.seeds:
+            fields = [_NAME, delimited(seed.name.encode()), self._ops[seed.op]]
+            fields += [self._inputs[text] for text in seed.inputs]
+            self._nodes.append(field(_NODE, b"".join(fields)))
+        for node, entry in zip(self._graph.nodes, layout.nodes, strict=True):
+            self._add_node(node, entry)
+        for output, entry in zip(self._graph.outputs, layout.outputs, strict=True):
+            self._add_output(output, entry)
+        for card, entry in zip(layout.told, layout.cards, strict=True):
+            self._add_card(card, entry)
+        message = GraphDef.FromString(b"".join(self._nodes))
+        message.versions.producer = _PRODUCER
+        return message
+
+    def _start(self, entry: Entry) -> list[bytes]:
+        """Give the fields that an entry tells."""
+        name, op, inputs = entry
+        fields = [_NAME, delimited(name.encode()), self._ops[op]]
+        if inputs:
+            made = self._inputs
+            fields += [made[text] for text in inputs]
+        return fields
+
+    def _add_node(self, node: Node, entry: Entry) -> None:
+        fields = self._start(entry)
+        outputs = node.outputs
+        if len(outputs) == 1:
+            value = outputs[0]
+            fields.append(self._types[value.device, value.shape, value.dtype])
+        else:
+            for value in (outputs or node.inputs)[:1]:
+                fields.append(_device_field(value.device))
+            fields.append(self._outputs[tuple([(out.shape, out.dtype) for out in outputs])])
+        fields.append(self._scopes[node.scope])
+        source = node.source
+        if source is not None:
+            known = self._sources.get(id(source))
+            if known is None:
+                known = self._sources[id(source)] = source_entry(str(source))
+            fields.append(known)
+        if self._labels and node in self._labels:
+            fields.append(label_entry(self._labels[node]))
+        too_large = []
+        if node.kernels:
+            fields.append(self._kernels[tuple(node.kernels)])
+            if not fields[-1]:
+                too_large.append("kernels")
+        facts = self._facts_of(node, entry)
+        if facts:
+            too_large += self._add_facts(fields, facts)
+        self._add(fields, too_large)
+
+    def _add_output(self, output: Output, entry: Entry) -> None:
+        value = output.given or output.value
+        fields = self._start(entry)
+        fields.append(self._types[value.device, value.shape, value.dtype])
+        fields.append(self._scopes[None])
+        facts: dict[str, Nest] = {}
+        if output.name != entry.name:
+            facts["name"] = output.name
+        if output.via:
+            facts["via"] = output.via
+        self._add(fields, self._add_facts(fields, facts) if facts else [])
+
+    def _add_card(self, card: Card, entry: Entry) -> None:
+        fields = self._start(entry)
+        # No `_output_shapes`: of an empty list of them the page makes an attribute.
+        fields.append(self._scopes[card.scope])
+        self._add(fields, self._add_facts(fields, card.facts))
+
+    def _add(self, fields: list[bytes], too_large: list[str]) -> None:
+        if too_large:
+            fields.append(too_large_entry(too_large))
+        self._nodes.append(field(_NODE, b"".join(fields)))
+
+    def _add_facts(self, fields: list[bytes], facts: dict[str, Nest]) -> list[str]:
+        """Add the entries of facts, and give the names of those that are too large."""
+        for name in _OWN:
+            # What is too large stays among the others, to be named in its place.
+            if name in facts and (entry := self._facts.make(name, facts[name])):
+                fields.append(entry)
+                del facts[name]
+        entries, too_large = self._facts.join(facts)
+        fields.append(entries)
+        return too_large
+
+    def _facts_of(self, node: Node, entry: Entry) -> dict[str, Nest]:
+        """Give what the info card tells of a node beyond its edges, by name."""
+        facts = node.attributes.copy()
+        kind = node.kind
+        if kind in _OPERATIONS:
+            if node.op != entry.op:
+                facts["op"] = node.op
+            if node.flops != 0:
+                self._add_flops(node, facts)
+        elif kind in _PARAMETERS:
+            self._add_parameter_facts(node, facts)
+        elif node.name != entry.name and not node.name.isdigit():
+            facts["name"] = node.name
+        if node.arguments:
+            self._add_arguments(node, facts)
+        return facts
+
+    def _add_flops(self, node: Node, facts: dict[str, Nest]) -> None:
+        """Tell what a node computes, and of which kernels that is not known."""
+        if node.flops is not None:
+            facts["flops"] = node.flops
+        kernels = uncounted_kernels(node, self._graph.uncounted)
+        if kernels:
+            facts["flops_not_counted"] = uncounted_text(Counter(kernels))
+
+    def _add_arguments(self, node: Node, facts: dict[str, Nest]) -> None:
+        """Tell the constants among the arguments, by the names of the operation's parameters.
+
+        Sizes that were given one by one (`x.expand(2, 3)`) are told under one name.
+        """
+        arguments = node.arguments
+        names = self._graph.signatures.get(node.attributes.get("operation", node.op), ())
+        for position, (keyword, nest) in enumerate(arguments):
+            if type(nest) is Value or not _holds_constant(nest):
+                continue
+            name = keyword or (names[position] if position < len(names) else None)
+            if name and position == len(names) - 1 and type(nest) is int:
+                more = [given for key, given in arguments[position:] if key is None]
+                if len(more) > 1 and all(type(given) is int for given in more):
+                    facts.setdefault(name, more)
+                    return
+            facts.setdefault(name or f"arg{position}", nest)
+
+    def _add_parameter_facts(self, node: Node, facts: dict[str, Nest]) -> None:
+        value = node.outputs[0]
+        facts["name"] = node.name
+        facts["shape"] = value.shape
+        known = self._parameters.get((node.scope, attribute_of(node)))
+        size_bytes = known.size_bytes if known else value.size_bytes
+        if size_bytes is not None:
+            facts["bytes"] = size_bytes
+        if known:
+            facts["requires_grad"] = known.requires_grad
+
+
+def _scope_entry(scope: Scope | None) -> bytes:
+    return scope_entry(scope.path if scope else "")
+
+
+def _op_field(op: str) -> bytes:
+    return field(2, op.encode())
+
+
+def _input_field(text: str) -> bytes:
+    return field(3, text.encode())
+
+
+def _device_field(device: str) -> bytes:
+    return field(4, device_to_text(device).encode())
+
+
+def _type_fields(typed: tuple[str, Shape | None, str]) -> bytes:
+    """Give all that a device, a shape and a dtype tell of a node with one output."""
+    device, shape, dtype = typed
+    return _device_field(device) + outputs_entries(((shape, dtype),))
+
+
+def _holds_constant(nest: Nest) -> bool:
+    if isinstance(nest, (list, tuple)):
+        return not nest or any(map(_holds_constant, nest))
+    if isinstance(nest, dict):
+        return not nest or any(map(_holds_constant, nest.values()))
+    return not isinstance(nest, Value)
+
+
+def _parameters_by_place(graph: Graph) -> dict[tuple[Scope | None, str], Parameter]:
+    return {
+        (call.scope, parameter.name): parameter
+        for call in graph.calls
+        for parameter in call.parameters
+    }

@@ -1,0 +1,215 @@
+"""The layout: under which name, as which op type and with which inputs everything is drawn.
+
+What the page makes of a GraphDef it decides by these alone; attributes only tell. So they
+are settled first, all together: names, what must not be folded, what stands in chunks,
+and the seeds of the colours.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import NamedTuple
+
+from tbscope.drawing.cards import Card, blank_cards, module_cards
+from tbscope.drawing.chunks import find_chunks, rename
+from tbscope.drawing.circles import parameters_to_draw
+from tbscope.drawing.naming import Names, Style, name_graph
+from tbscope.drawing.series import op_types_apart
+from tbscope.drawing.templates import Seed, seeds
+from tbscope.figures.costs import Work
+from tbscope.ir.graph import Graph, Node, Output, Value
+from tbscope.ir.scopes import Scope
+from tbscope.page.hierarchy import Hierarchy
+from tbscope.page.ops import op_type
+from tbscope.page.siblings import bears_seeds
+
+__all__ = ["Entry", "Layout", "lay_out"]
+
+_OP_TYPES = {"input": "Input", "parameter": "Parameter", "buffer": "Buffer", "constant": "Tensor"}
+# TensorBoard draws what has `Const` in its op type as a small circle.
+_CIRCLES = {"parameter": "ParameterConst", "buffer": "BufferConst", "constant": "Const"}
+# The page puts a node of this type aside, out of the flow.
+_CARD = "NoOp"
+
+
+class Entry(NamedTuple):
+    """What the page reads of one NodeDef before its attributes.
+
+    Attributes:
+        name: Its name.
+        op: Its op type.
+        inputs: What it reads, as in `NodeDef.input`.
+    """
+
+    name: str
+    op: str
+    inputs: Sequence[str]
+
+
+@dataclass(slots=True)
+class Layout:
+    """All that is drawn, in the order of the GraphDef.
+
+    Attributes:
+        seeds: What makes equal boxes equal in colour; no part of the graph.
+        nodes: One entry for each node of the graph.
+        outputs: One for each of its outputs.
+        cards: One for each card.
+        told: The cards.
+    """
+
+    seeds: list[Seed] = field(default_factory=list)
+    nodes: list[Entry] = field(default_factory=list)
+    outputs: list[Entry] = field(default_factory=list)
+    cards: list[Entry] = field(default_factory=list)
+    told: list[Card] = field(default_factory=list)
+
+
+def lay_out(
+    graph: Graph,
+    *,
+    style: Style = "tf",
+    root: bool | None = None,
+    circles: bool = True,
+    templates: bool = True,
+    cards: bool = True,
+    work: Mapping[Scope, Work] | None = None,
+    also: Collection[Scope] = (),
+) -> Layout:
+    """Settle how a graph is drawn.
+
+    Args:
+        graph: A graph that keeps the invariants.
+        style: How scopes are named.
+        root: Whether all names begin with the one scope that holds all (see `name_graph`).
+        circles: Whether parameters and buffers are small circles beside what reads them,
+            wherever that can be drawn, or nodes like others.
+        templates: Whether equal boxes are made to have equal colours.
+        cards: Whether the box of each module holds a node that tells of it.
+        work: What ran in each scope, for the cards; None where that is not known.
+        also: Further scopes whose boxes need such a node.
+    Returns:
+        The layout; no two of its names are equal.
+    """
+    told = list(module_cards(graph, work or {})) if cards else []
+    if also:
+        told += blank_cards(graph, also, told)
+    labels = [(card.scope, card.label) for card in told]
+    names = name_graph(graph, style, root=root, cards=labels)
+    no_circles = parameters_to_draw(graph, names, constants_only=not circles)
+    if no_circles:
+        _move_out_of_leaves(graph, names, no_circles)
+    ops = _op_types(graph, names, circles=circles, no_circles=no_circles)
+    layout = _joined(graph, names, ops, told)
+    hierarchy = _hierarchy(layout)
+    mapping = find_chunks(hierarchy)
+    if mapping:
+        names = _renamed(names, mapping)
+        layout = _joined(graph, names, ops, told)
+        hierarchy = _hierarchy(layout)
+    if templates:
+        found = seeds(hierarchy, _classes(names.scopes))
+        boxes = {seed.name.partition("/")[0] for seed in found}
+        # The page counts their boxes when it looks for what to put aside at the top level.
+        layout.seeds = found if bears_seeds(hierarchy, len(boxes)) else []
+    return layout
+
+
+def _move_out_of_leaves(graph: Graph, names: Names, parameters: set[Node]) -> None:
+    """Have parameters that are nodes stand beside their leaf module: below, it would be a box."""
+    leaves = {node.scope for node in graph.nodes if node.kind == "module"}
+    taken = {*names.nodes.values(), *names.scopes.values(), *names.outputs, *names.cards}
+    for node in graph.nodes:
+        if node in parameters and node.scope in leaves:
+            above, _, attribute = names.nodes[node].rpartition("/")
+            name = f"{above}.{attribute}"
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            names.nodes[node] = name
+
+
+def _op_types(
+    graph: Graph, names: Names, *, circles: bool, no_circles: set[Node]
+) -> dict[Node | Output, str]:
+    """Give the op type of each node and output."""
+    types = _OP_TYPES | (_CIRCLES if circles else {"constant": "Const"})
+    safe: dict[str, str] = {}
+    ops: dict[Node | Output, str] = {}
+    for node in graph.nodes:
+        kind = node.kind
+        if kind == "op" or kind == "module":
+            op = safe.get(node.op)
+            if op is None:
+                op = safe[node.op] = op_type(node.op)
+            ops[node] = op
+        else:
+            ops[node] = types[kind] if node not in no_circles else _OP_TYPES[kind]
+    ops.update({thing: op_type(op) for thing, op in op_types_apart(graph, names).items()})
+    return ops
+
+
+def _joined(graph: Graph, names: Names, ops: dict[Node | Output, str], told: list[Card]) -> Layout:
+    of_nodes = names.nodes
+    layout = Layout(told=told)
+    layout.nodes = [
+        Entry(
+            of_nodes[node],
+            ops[node],
+            _inputs(node.inputs, node.control_inputs, of_nodes)
+            if node.inputs or node.control_inputs
+            else (),
+        )
+        for node in graph.nodes
+    ]
+    layout.outputs = [
+        Entry(name, ops.get(out, "Output"), _inputs([out.value], out.control_inputs, of_nodes))
+        for name, out in zip(names.outputs, graph.outputs, strict=True)
+    ]
+    layout.cards = [Entry(name, _CARD, ()) for name in names.cards]
+    return layout
+
+
+def _inputs(
+    values: Iterable[Value], control_inputs: Iterable[Node], names: dict[Node, str]
+) -> list[str]:
+    """Give the references of a node, data first.
+
+    TensorBoard drops a reference to the same node as the one before it, whatever its
+    output (tf_graph_common/graph.ts, `normalizeInputs`); an empty one keeps them apart.
+    """
+    references: list[str] = []
+    last: Node | None = None
+    for value in values:
+        node = value.producer
+        if node is last:
+            references.append("")
+        references.append(f"{names[node]}:{value.index}" if value.index else names[node])
+        last = node
+    for node in control_inputs:
+        if node is last:
+            references.append("")
+        references.append(f"^{names[node]}")
+        last = node
+    return references
+
+
+def _hierarchy(layout: Layout) -> Hierarchy:
+    return Hierarchy(chain(layout.nodes, layout.outputs, layout.cards))
+
+
+def _renamed(names: Names, mapping: dict[str, str]) -> Names:
+    """Give the names as they are with chunks."""
+    return Names(
+        dict(zip(names.scopes, rename(names.scopes.values(), mapping), strict=True)),
+        dict(zip(names.nodes, rename(names.nodes.values(), mapping), strict=True)),
+        rename(names.outputs, mapping),
+        rename(names.cards, mapping),
+    )
+
+
+def _classes(names: dict[Scope, str]) -> dict[str, str]:
+    """Give the class of the module that each box stands for."""
+    return {
+        name: scope.part.label for scope, name in names.items() if name and scope.kind == "module"
+    }

@@ -1,0 +1,329 @@
+"""Names: the strings under which TensorBoard shows scopes, nodes and outputs.
+
+A name is a path, its parts parted by `/`, and every proper prefix of it is a box. One
+file decides all of them, so that no two are ever equal. It knows nothing of protobuf.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from tbscope.errors import ArgumentError
+from tbscope.ir.graph import Graph, Node
+from tbscope.ir.scopes import Scope
+from tbscope.page.ops import RESERVED
+
+__all__ = ["Names", "Style", "attribute_of", "check_style", "name_graph", "ordinal"]
+
+Style: TypeAlias = Literal["tf", "torch"] | Callable[[Scope], str]
+"""How a scope gets its name: "tf" by attributes (`Net/layer1/0`), "torch" as it prints
+(`Net/Sequential[layer1]/Linear[0]`), or a function that gives the whole name."""
+
+# One part of a name under TensorFlow's rule for node names, without `\` and `>`, which
+# the page's colourings cannot address.
+_ILLEGAL = re.compile(r"[^A-Za-z0-9_.-]")
+# What a user's function may give: TensorFlow's rule and the brackets of PyTorch's paths.
+_LEGAL_PATH = re.compile(r"[A-Za-z0-9_.\\>,()\[\]-]+(/[A-Za-z0-9_.\\>,()\[\]-]+)*")
+# As many tensors of one argument or result as stand side by side without a box.
+_MOST_ENDS = 4
+_REPEATED = re.compile(r"~[0-9]+\Z")
+_LIBRARY = "__function_library__"
+
+
+@dataclass(slots=True)
+class Names:
+    """The name of everything that a GraphDef names.
+
+    Attributes:
+        scopes: The name of each scope; empty for one that a user's style puts at the
+            top level.
+        nodes: The name of each node.
+        outputs: The name of each output of the graph, in order.
+        cards: The name of each card, in order.
+    """
+
+    scopes: dict[Scope, str] = field(default_factory=dict)
+    nodes: dict[Node, str] = field(default_factory=dict)
+    outputs: list[str] = field(default_factory=list)
+    cards: list[str] = field(default_factory=list)
+
+
+def name_graph(
+    graph: Graph,
+    style: Style = "tf",
+    *,
+    root: bool | None = None,
+    cards: Iterable[tuple[Scope, str]] = (),
+) -> Names:
+    r"""Give every scope, node and output of a graph a name of its own.
+
+    Scopes choose first, then inputs and outputs, parameters and buffers, and at last
+    operations, so that the names which a user knows stay as they are.
+
+    Args:
+        graph: Any graph; leaf modules may be collapsed to nodes.
+        style: How scopes are named.
+        root: Whether the names of all begin with the one scope that holds all, so that the
+            page opens with a single box. None: only in style "torch", or where boxes below
+            it are called by a number alone (the page sorts those before all others, so
+            that their colours go wrong). A function decides by itself.
+        cards: The scope and the label of each further node that tells of a scope.
+    Returns:
+        Names that are legal in a GraphDef and harmless in TensorBoard's page. In style
+        "tf" each also fits `^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$`.
+    Raises:
+        ArgumentError: The style is none, or its function gave what cannot be a name.
+
+    Source: tensorflow/python/framework/ops.py (`_VALID_OP_NAME_REGEX`).
+    """
+    check_style(style)
+    namer = _Namer(style)
+    scopes = list(graph.scopes())
+    keep = style == "torch" if root is None else root
+    top = None if keep else _root(graph, scopes)
+    if root is None and top is not None and _has_numbered_boxes(graph, scopes, top):
+        top = None
+    namer.name_scopes(scopes, top)
+    namer.name_ends(graph)
+    namer.name_nodes(graph.nodes)
+    namer.name_cards(cards)
+    return namer.names
+
+
+def _root(graph: Graph, scopes: list[Scope]) -> Scope | None:
+    """Give the one scope in which all stands that ran; None where there is none.
+
+    A root to which a recording gave a name, and one that is itself drawn as a node, are
+    more than a box around everything.
+    """
+    tops = [scope for scope in scopes if scope.parent is None]
+    if len(tops) != 1:
+        return None
+    root = tops[0]
+    outside = any(node.scope is None and node.kind != "input" for node in graph.nodes)
+    drawn = any(node.kind == "module" and node.scope is root for node in graph.nodes)
+    return None if root.part.attribute or outside or drawn else root
+
+
+def _has_numbered_boxes(graph: Graph, scopes: list[Scope], top: Scope) -> bool:
+    numbered = {
+        scope for scope in scopes if scope.parent is top and str(scope.part.attribute).isdigit()
+    }
+    return bool(numbered.difference(node.scope for node in graph.nodes if node.kind == "module"))
+
+
+def check_style(style: Style) -> None:
+    """Raise ArgumentError unless this is a naming style."""
+    if style not in ("tf", "torch") and not callable(style):
+        raise ArgumentError(
+            f"no naming style is {style!r}",
+            why="a style is 'tf', 'torch', or a function of a Scope that gives its name",
+            fix="style='tf' for names like 'Net/layer1/0'",
+        )
+
+
+def attribute_of(node: Node) -> str:
+    """Give the attribute that holds a parameter, buffer or constant: `weight`.
+
+    It is the last part of a qualified name, without the number that a second model's
+    gets in a recording (`fc.weight~2`). What no module holds keeps its whole name.
+    """
+    name = node.name
+    if "~" in name:
+        name = _REPEATED.sub("", name)
+    return name.rpartition(".")[2] if node.scope else name
+
+
+def ordinal(number: int) -> str:
+    """Give `1st`, `2nd`, `3rd`, `4th`, `11th`, ... for 1, 2, 3, 4, 11, ..."""
+    ends = {1: "st", 2: "nd", 3: "rd"}
+    return f"{number}{'th' if number % 100 in (11, 12, 13) else ends.get(number % 10, 'th')}"
+
+
+class _Namer:
+    """Gives out names, none of them twice."""
+
+    def __init__(self, style: Style) -> None:
+        self.names = Names()
+        self._style = style
+        self._taken: set[str] = set()
+        self._counts: dict[str, int] = {}
+        self._parts: dict[str, str] = {}
+
+    def _claim(self, name: str) -> str:
+        """Give a name, with an ordinal after it where others have it: `relu.2nd`."""
+        taken = self._taken
+        if name in taken:
+            # TensorBoard folds siblings that end in consecutive numbers; these do not.
+            number = self._counts.get(name, 1)
+            base = name
+            while name in taken:
+                number += 1
+                name = f"{base}.{ordinal(number)}"
+            self._counts[base] = number
+        taken.add(name)
+        return name
+
+    def name_scopes(self, scopes: Iterable[Scope], left_out: Scope | None = None) -> None:
+        """Name scopes that come parents first; what stands in one left out is at the top."""
+        if callable(self._style):
+            self._name_scopes_by_function(self._style, scopes)
+            return
+        levels: dict[Scope | None, list[Scope]] = {}
+        for scope in scopes:
+            levels.setdefault(scope.parent, []).append(scope)
+        if left_out:
+            self.names.scopes[left_out] = ""
+            del levels[None]
+        print_part = _tf_part if self._style == "tf" else _torch_part
+        for parent, children in levels.items():
+            above = self.names.scopes[parent] if parent else ""
+            above = f"{above}/" if above else ""
+            wishes = [(scope, print_part(scope)) for scope in children]
+            # What a module is really called goes before what had to be changed.
+            wishes.sort(key=lambda wish: (wish[1][1], wish[0].kind == "hand"))
+            for scope, (part, _) in wishes:
+                text = part if above else self._first(part)
+                self.names.scopes[scope] = self._claim(above + text)
+
+    def _name_scopes_by_function(
+        self, give_name: Callable[[Scope], str], scopes: Iterable[Scope]
+    ) -> None:
+        for scope in scopes:
+            name = give_name(scope)
+            _check_path(name, scope)
+            self.names.scopes[scope] = self._claim(name) if name else ""
+        # A box that is no scope itself is a name that no operation may take.
+        for name in tuple(self.names.scopes.values()):
+            above = name.rpartition("/")[0]
+            while above and above not in self._taken:
+                self._taken.add(above)
+                above = above.rpartition("/")[0]
+
+    def name_ends(self, graph: Graph) -> None:
+        """Name the inputs and the outputs, which all stand at the top level."""
+        inputs = [node.name for node in graph.inputs]
+        outputs = [output.name for output in graph.outputs]
+        self.names.nodes.update(zip(graph.inputs, self._claim_ends(inputs, "in"), strict=True))
+        self.names.outputs = self._claim_ends(outputs, "out")
+
+    def _claim_ends(self, paths: list[str], word: str) -> list[str]:
+        boxes = self._claim_nests(paths, word)
+        names = [""] * len(paths)
+        wishes = [self._first(self._part(path, word)) for path in paths]
+        for index in sorted(range(len(paths)), key=lambda at: wishes[at] != paths[at]):
+            wish = wishes[index]
+            head, rest = _head_and_rest(paths[index])
+            if head in boxes:
+                wish = "/".join([boxes[head], *(self._part(part) for part in rest.split("."))])
+            elif wish in self._taken:
+                wish = f"{word}.{wish}"
+            names[index] = self._claim(wish)
+        return names
+
+    def _claim_nests(self, paths: list[str], word: str) -> dict[str, str]:
+        """Give each nest of many tensors (a cache, all hidden states) a box of its own."""
+        counts = Counter(head for head, rest in map(_head_and_rest, paths) if rest)
+        boxes: dict[str, str] = {}
+        for head, count in counts.items():
+            if count > _MOST_ENDS:
+                name = self._first(self._part(head, word))
+                boxes[head] = self._claim(f"{word}.{name}" if name in self._taken else name)
+        return boxes
+
+    def name_nodes(self, nodes: list[Node]) -> None:
+        """Name what is left: parameters and buffers, then operations and constants."""
+        names, scopes = self.names.nodes, self.names.scopes
+        others: list[Node] = []
+        for node in nodes:
+            kind = node.kind
+            if kind == "parameter" or kind == "buffer":
+                names[node] = self._claim(self._below(node.scope, attribute_of(node)))
+            else:
+                others.append(node)
+        for node in others:
+            kind, scope = node.kind, node.scope
+            if kind == "module" and scope and scopes[scope]:
+                names[node] = scopes[scope]
+            elif kind == "constant" and not node.name.isdigit():
+                names[node] = self._claim(self._below(scope, attribute_of(node)))
+            elif node not in names:
+                names[node] = self._claim(self._below(scope, node.op))
+
+    def name_cards(self, cards: Iterable[tuple[Scope, str]]) -> None:
+        """Name the nodes that tell of scopes."""
+        self.names.cards += [self._claim(self._below(scope, label)) for scope, label in cards]
+
+    def _below(self, scope: Scope | None, text: str) -> str:
+        above = self.names.scopes[scope] if scope else ""
+        part = self._part(text)
+        return f"{above}/{part}" if above else self._first(part)
+
+    def _part(self, text: str, instead: str = "unnamed") -> str:
+        part = self._parts.get(text)
+        if part is None:
+            part = self._parts[text] = _ILLEGAL.sub("_", text)
+        return part or instead
+
+    def _first(self, part: str) -> str:
+        """Make a legal part fit to be the first one."""
+        # A user's style may rely on underscores, but TensorFlow's rule forbids them here.
+        if self._style == "tf" or part.startswith("__"):
+            part = part.lstrip("_-") or "unnamed"
+        return _harmless(part)
+
+
+def _head_and_rest(path: str) -> tuple[str, str]:
+    """Part the path of an input or output: `cache` and `0.key`; of a plain tuple, `out.1`."""
+    head, _, rest = path.partition(".")
+    if head == "out" and rest:
+        number, _, rest = rest.partition(".")
+        head = f"out.{number}"
+    return head, rest
+
+
+def _harmless(part: str) -> str:
+    """Change the case of a first part that is a key of every JavaScript object."""
+    return part[0].swapcase() + part[1:] if part in RESERVED else part
+
+
+def _tf_part(scope: Scope) -> tuple[str, bool]:
+    """Give `layer1` for a module or `loss` for a block by hand, and whether it was changed."""
+    part = scope.part
+    # A module that none registers has a number for an attribute, which tells nothing.
+    unnamed = part.attribute is None or part.attribute.startswith("?")
+    wish = part.label if unnamed else str(part.attribute)
+    return _numbered(_ILLEGAL.sub("_", wish) or "unnamed", wish, part.index)
+
+
+def _torch_part(scope: Scope) -> tuple[str, bool]:
+    """Give `Sequential[layer1]`, and whether it was changed."""
+    part = scope.part
+    wish, text = part.label, _ILLEGAL.sub("_", part.label) or "unnamed"
+    if part.attribute is not None:
+        wish += f"[{part.attribute}]"
+        text += f"[{_ILLEGAL.sub('_', part.attribute)}]"
+    return _numbered(text, wish, part.index)
+
+
+def _numbered(text: str, wish: str, index: int) -> tuple[str, bool]:
+    return f"{text}.{index}" if index else text, text != wish
+
+
+def _check_path(name: object, scope: Scope) -> None:
+    """Raise ArgumentError unless this can be the name of a scope; empty is the top level."""
+    if not isinstance(name, str):
+        why = f"it gave {type(name).__name__}, and a name is a str"
+    elif name and not _LEGAL_PATH.fullmatch(name):
+        why = "a name is made of A-Z a-z 0-9 _ . - \\ > ( ) [ ] , in parts with / between them"
+    elif name.partition("/")[0] in RESERVED or name.startswith(_LIBRARY):
+        why = f"TensorBoard's page breaks on {name.partition('/')[0]!r} as the first part of a name"
+    else:
+        return
+    raise ArgumentError(
+        f"the style function gave {name!r} for the scope {scope}",
+        why=why,
+        fix="give a name like 'Net/layer1/0', or '' for the top level",
+    )

@@ -1,0 +1,292 @@
+"""Places: where in a drawing the figures of a graph's nodes stand.
+
+What passes leave out keeps its figure: it stands where the operation has become part of
+another one, else at a neighbour of the same scope, else at the card of that scope. So the
+figures of a box add up to those of all that ran in its scope, drawn or not.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple, TypeAlias
+
+from tbscope.drawing.figures import Figure, Number, Target
+from tbscope.drawing.layout import Layout
+from tbscope.graphdef.stats import Stat
+from tbscope.ir.graph import Graph, Node, Value
+from tbscope.ir.scopes import Scope
+from tbscope.page.hierarchy import is_embedded
+
+__all__ = ["Origin", "Place", "place_figures"]
+
+Place: TypeAlias = Node | Scope
+"""A drawn node, or the scope whose card it is."""
+
+_OPERATIONS = frozenset({"op", "module"})
+# The page takes no figures of what is on no device.
+_DEVICE = "cpu"
+
+
+class Origin(NamedTuple):
+    """The nodes of a copy, as they were before passes changed it.
+
+    Attributes:
+        twins: The copy of each node.
+        kernels: The copy of each kernel inside an operation, and that operation.
+        outputs: What each copy of a node gave.
+    """
+
+    twins: dict[Node, Node]
+    kernels: dict[Node, tuple[Node, Node]]
+    outputs: dict[Node, tuple[Value, ...]]
+
+    @classmethod
+    def of(cls, graph: Graph, copy: Graph) -> "Origin":
+        """Remember what a new copy of a graph holds."""
+        twins = dict(zip(graph.nodes, copy.nodes, strict=True))
+        kernels = {
+            kernel: (twin_kernel, node)
+            for node, twin in twins.items()
+            if node.body is not None and twin.body is not None
+            for kernel, twin_kernel in zip(node.body.nodes, twin.body.nodes, strict=True)
+        }
+        return cls(twins, kernels, {twin: tuple(twin.outputs) for twin in copy.nodes})
+
+
+def place_figures(
+    figures: Sequence[Figure], origin: Origin, drawn: Graph, layout: Layout
+) -> list[Stat]:
+    """Put figures on what is drawn: as attributes, and as what the page colours by.
+
+    Args:
+        figures: Numbers of nodes and scopes of the graph.
+        origin: What the copy of the graph held before passes changed it.
+        drawn: The copy as it is drawn; its nodes get attributes.
+        layout: How it is drawn; its cards get facts.
+    Returns:
+        The stats of each node that has a figure for a colouring.
+    """
+    places = _Places(origin, drawn, layout)
+    times: dict[Place, float] = defaultdict(float)
+    sizes: dict[Place, int] = defaultdict(int)
+    for figure in figures:
+        of_places = {
+            place: figure.join(numbers) for place, numbers in _held(figure, places).items()
+        }
+        for place, number in of_places.items():
+            if isinstance(place, Node):
+                _tell(place.attributes, figure, number, flops=place.flops)
+            if figure.as_us:
+                times[place] += number * figure.as_us
+            if figure.as_bytes:
+                sizes[place] += round(number * figure.as_bytes)
+        for target, number in figure.numbers.items():
+            circle = places.circle_of(target)
+            if circle is not None:
+                _tell(circle.attributes, figure, number)
+        _tell_cards(layout, figure, of_places)
+    return [
+        Stat(name, device, times.get(place, 0.0), sizes.get(place, 0))
+        for place, name, device in _drawn_places(drawn, layout)
+        if place in times or place in sizes
+    ]
+
+
+def _held(figure: Figure, places: "_Places") -> dict[Place, list[Number]]:
+    """Give for each place the numbers that stand there."""
+    held: dict[Place, list[Number]] = defaultdict(list)
+    for target, number in figure.numbers.items():
+        place = places.of_node(target) if isinstance(target, Node) else places.of_scope(target)
+        # Where nothing at all is drawn, nothing can tell a number.
+        if place is not None:
+            held[place].append(number)
+    return held
+
+
+def _tell_cards(layout: Layout, figure: Figure, of_places: Mapping[Place, Number]) -> None:
+    """Tell each card what stands in its scope and below it, together."""
+    inside: dict[Scope, list[Number]] = defaultdict(list)
+    for place, number in of_places.items():
+        scope = place.scope if isinstance(place, Node) else place
+        while scope is not None:
+            inside[scope].append(number)
+            scope = scope.parent
+    for card in layout.told:
+        if card.scope in inside:
+            _tell(card.facts, figure, figure.join(inside[card.scope]))
+
+
+def _tell(
+    facts: dict[str, Any], figure: Figure, number: Number, *, flops: Number | None = None
+) -> None:
+    """Add a figure to what a card tells, under a name that is free or tells the same."""
+    told = facts | {"flops": flops} if flops else facts
+    name = figure.name
+    while told.get(name, number) != number:
+        name += "_"
+    facts[name] = number
+    if figure.unit:
+        facts[f"{name}.unit"] = figure.unit
+
+
+def _drawn_places(drawn: Graph, layout: Layout) -> Iterator[tuple[Place, str, str]]:
+    """Give each place with its name in the GraphDef and its device, in the order of that."""
+    devices: dict[Scope | None, str] = {}
+    for node, entry in zip(drawn.nodes, layout.nodes, strict=True):
+        device = _device_of(node)
+        scope = node.scope
+        while device and scope not in devices:
+            devices[scope] = device
+            scope = scope.parent if scope else None
+        yield node, entry.name, device or devices.get(None, _DEVICE)
+    for card, entry in zip(layout.told, layout.cards, strict=True):
+        yield card.scope, entry.name, devices.get(card.scope, _DEVICE)
+
+
+def _device_of(node: Node) -> str:
+    """Give the device of what a node gives, else of what it reads."""
+    return next((value.device for value in chain(node.outputs, node.inputs)), "")
+
+
+class _Places:
+    """Finds the place of each node and each scope of a graph.
+
+    Args:
+        origin: What the copy of the graph held before passes changed it.
+        drawn: The copy as it is drawn.
+        layout: How it is drawn.
+    """
+
+    def __init__(self, origin: Origin, drawn: Graph, layout: Layout) -> None:
+        self._origin = origin
+        self._order = {twin: at for at, twin in enumerate(origin.outputs)}
+        entries = zip(drawn.nodes, layout.nodes, strict=True)
+        # What is embedded in what reads it has no colour.
+        shown = {node: not is_embedded(entry.op) for node, entry in entries}
+        self._shown = {node: None for node, has_colour in shown.items() if has_colour}
+        self._embedded = shown.keys() - self._shown.keys()
+        self._modules = {
+            node.scope: node for node in drawn.nodes if node.kind == "module" and node.scope
+        }
+        self._cards = {card.scope for card in layout.told}
+        self._known: dict[Node, Place | None] = {}
+        self._known_rows: tuple[dict[Scope | None, _Row], dict[Scope | None, _Row]] | None = None
+        self._readers: dict[Node, list[Node]] | None = None
+
+    def of_node(self, node: Node) -> Place | None:
+        """Give where the figure of a node of the graph stands; None where nothing is drawn."""
+        if node in self._origin.kernels:
+            kernel, operation = self._origin.kernels[node]
+            return kernel if kernel in self._shown else self.of_node(operation)
+        if node not in self._known:
+            twin = self._origin.twins[node]
+            place: Place | None = self._direct(twin)
+            if place is None and node.kind not in _OPERATIONS:
+                place = self._reader(node)
+            self._known[node] = place or self._near(node.scope, self._order[twin])
+        return self._known[node]
+
+    def circle_of(self, target: Target) -> Node | None:
+        """Give what a parameter is drawn as, if its figure stands at what reads it."""
+        twin = self._origin.twins.get(target) if isinstance(target, Node) else None
+        return twin if twin in self._embedded else None
+
+    def of_scope(self, scope: Scope) -> Place | None:
+        """Give where the figure of a scope itself stands: its node, its card, or near it."""
+        around: Scope | None = scope
+        while around is not None:
+            if around in self._cards:
+                return around
+            if around in self._modules:
+                return self._modules[around]
+            around = around.parent
+        return self._near(scope, -1)
+
+    def _direct(self, twin: Node) -> Node | None:
+        """Give the drawn node that an operation is, or has become part of."""
+        if twin in self._shown:
+            return twin
+        place = self._module_around(twin.scope)
+        if place is not None and twin.kind in _OPERATIONS:
+            return place
+        for value in self._origin.outputs[twin]:
+            if value.producer in self._shown:
+                return value.producer
+        # All that it gave was handed on: the last of its kernels stands for it.
+        kernels = twin.body.nodes if twin.body is not None else []
+        return next((kernel for kernel in reversed(kernels) if kernel in self._shown), None)
+
+    def _module_around(self, scope: Scope | None) -> Node | None:
+        """Give the node that stands for a module, if this is inside of one."""
+        while scope is not None:
+            if scope in self._modules:
+                return self._modules[scope]
+            scope = scope.parent
+        return None
+
+    def _reader(self, node: Node) -> Place | None:
+        """Give where the first node stands that reads a parameter, in its own scope if it can."""
+        if self._readers is None:
+            self._readers = defaultdict(list)
+            for reader in self._origin.twins:
+                for value in reader.inputs:
+                    self._readers[value.producer].append(reader)
+        readers = self._readers.get(node)
+        if not readers:
+            return None
+        inside = (reader for reader in readers if reader.scope is node.scope)
+        return self.of_node(next(inside, readers[0]))
+
+    def _near(self, scope: Scope | None, at: int) -> Place | None:
+        """Give the place of what has none, as near as can be, and not outside of its box.
+
+        That is an operation of the same scope, the card of the scope, or anything in it;
+        where nothing of it is drawn, the same for the scope around it.
+        """
+        own, inside = self._rows()
+        while True:
+            if scope in own:
+                return own[scope].near(at)
+            if scope in self._cards:
+                return scope
+            if scope in inside:
+                return inside[scope].near(at)
+            if scope is None:
+                return next(iter(self._shown), None)
+            scope = scope.parent
+
+    def _rows(self) -> tuple[dict[Scope | None, "_Row"], dict[Scope | None, "_Row"]]:
+        """Give the drawn operations of each scope, and those in and below it, in order."""
+        if self._known_rows is None:
+            own: dict[Scope | None, _Row] = defaultdict(_Row)
+            inside: dict[Scope | None, _Row] = defaultdict(_Row)
+            for twin, at in self._order.items():
+                place = self._direct(twin) if twin.kind in _OPERATIONS else None
+                if place is not None:
+                    own[twin.scope].add(at, place)
+                    above = twin.scope
+                    while above is not None:
+                        inside[above].add(at, place)
+                        above = above.parent
+                    inside[None].add(at, place)
+            self._known_rows = dict(own), dict(inside)
+        return self._known_rows
+
+
+class _Row:
+    """Places in the order of the graph."""
+
+    def __init__(self) -> None:
+        self._order: list[int] = []
+        self._places: list[Node] = []
+
+    def add(self, at: int, place: Node) -> None:
+        """Add the place of the node at this position, the last so far."""
+        self._order.append(at)
+        self._places.append(place)
+
+    def near(self, at: int) -> Node:
+        """Give the next place after a position, or the last one before it."""
+        found = bisect_left(self._order, at)
+        return self._places[min(found, len(self._places) - 1)]

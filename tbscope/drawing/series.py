@@ -1,0 +1,126 @@
+"""Series: keeps TensorBoard from folding siblings into one node that are not alike.
+
+The page folds five or more siblings of one op type whose names end in consecutive
+numbers (tensorboard/plugins/graph/tf_graph_common/hierarchy.ts, `detectSeries`). That is
+right for equal layers of one list, and for the calls of one module in a loop. `conv1` to
+`conv5` are five different things: they get op types of their own, `Conv2d[conv1]`.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator
+from itertools import groupby
+from typing import NamedTuple
+
+from tbscope.drawing.naming import Names
+from tbscope.ir.graph import Graph, Node, Output
+
+__all__ = ["op_types_apart"]
+
+_FEWEST = 5
+_DIGITS = "0123456789"
+# Facts that tell one layer of a list from the next, and no difference between them.
+_OWN = ("module",)
+
+
+class _Member(NamedTuple):
+    """One of the siblings that may be folded.
+
+    Attributes:
+        number: The number that its name ends in.
+        thing: The node or the output.
+        kind: What is equal for those that are alike.
+        op: The op type that it gets where it must not be folded.
+    """
+
+    number: int
+    thing: Node | Output
+    kind: Hashable
+    op: str
+
+
+def op_types_apart(graph: Graph, names: Names) -> dict[Node | Output, str]:
+    """Give op types for what would be folded and must not be.
+
+    Args:
+        graph: The graph as it is drawn, with leaf modules as nodes.
+        names: The names of its nodes.
+    Returns:
+        For each such node or output its op type, as `Conv2d[conv1]`; the others keep theirs.
+    """
+    found: dict[tuple[str, str], list[_Member]] = defaultdict(list)
+    for name, op, thing in _numbered(graph, names):
+        stem = name.rstrip(_DIGITS)
+        leaf = stem.rpartition("/")[2]
+        # The page reads no number where another digit stands before it.
+        if not any(digit in leaf for digit in _DIGITS):
+            number = int(name[len(stem) :])
+            found[stem, op].append(_Member(number, thing, None, op))
+    apart: dict[Node | Output, str] = {}
+    for members in found.values():
+        if len(members) >= _FEWEST:
+            for member in _told_apart([_described(member) for member in members]):
+                apart[member.thing] = member.op
+    return apart
+
+
+def _numbered(graph: Graph, names: Names) -> Iterator[tuple[str, str, Node | Output]]:
+    """Give what is named by its user, with a number at the end: name, op type, thing."""
+    for node in graph.nodes:
+        kind = node.kind
+        if kind == "module" or kind == "input":
+            name = names.nodes[node]
+            if name[-1] in _DIGITS:
+                yield name, node.op, node
+    for name, output in zip(names.outputs, graph.outputs, strict=True):
+        if name[-1] in _DIGITS:
+            yield name, "Output", output
+
+
+def _described(member: _Member) -> _Member:
+    """Tell what a member is alike with."""
+    thing = member.thing
+    kind: Hashable
+    if isinstance(thing, Output):
+        value = thing.value
+        listed = "." in thing.name and not thing.name.startswith("out.")
+        kind = (value.shape, value.dtype) if listed else thing.name
+        return member._replace(kind=kind, op=f"Output[{thing.name}]")
+    types = tuple((value.shape, value.dtype) for value in thing.outputs)
+    if thing.kind == "input":
+        kind = types if "." in thing.name else thing.name
+        return member._replace(kind=kind, op=f"Input[{thing.name}]")
+    assert thing.scope is not None
+    part = thing.scope.part
+    if part.index:
+        # One module called again and again.
+        kind = part.attribute
+    elif part.attribute is not None and part.attribute.isdigit():
+        facts = {name: fact for name, fact in thing.attributes.items() if name not in _OWN}
+        kind = (types, repr(facts))
+    else:
+        kind = thing.name
+    return member._replace(kind=kind, op=str(part))
+
+
+def _told_apart(members: Iterable[_Member]) -> Iterator[_Member]:
+    """Give the members that must not be folded with those beside them."""
+    run: list[_Member] = []
+    for member in sorted(members, key=lambda one: one.number):
+        if run and member.number != run[-1].number + 1:
+            yield from _of_one_run(run)
+            run = []
+        run.append(member)
+    yield from _of_one_run(run)
+
+
+def _of_one_run(run: list[_Member]) -> Iterator[_Member]:
+    if len(run) < _FEWEST:
+        return
+    before_folds = False
+    for _, alike in groupby(run, key=lambda member: member.kind):
+        group = list(alike)
+        # Two series side by side would become one.
+        folds = len(group) >= _FEWEST and not before_folds
+        if not folds:
+            yield from group
+        before_folds = folds

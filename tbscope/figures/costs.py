@@ -1,0 +1,216 @@
+"""Costs: what operations compute and what memory they take, by node, by scope, in all.
+
+They are told of a graph as it was recorded, not of one that a pass has changed for the
+drawing: what is left out of a drawing has run all the same.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tbscope.ir.graph import Graph, Node, Value
+from tbscope.ir.scopes import Scope
+
+__all__ = [
+    "Costs",
+    "Work",
+    "graph_costs",
+    "needs_gradient",
+    "node_costs",
+    "scope_costs",
+    "scope_work",
+    "uncounted_kernels",
+]
+
+_OPERATIONS = frozenset({"op", "module"})
+# What cuts the way of a gradient, whatever it reads.
+_CUTS = frozenset({"detach", "detach_"})
+
+
+@dataclass(slots=True)
+class Costs:
+    """What one operation, or all in a scope, compute and take.
+
+    Attributes:
+        flops: Floating-point operations of matrix products, convolutions and attention, two
+            for each multiplication with its addition.
+        backward_flops: Those of the backward pass, as far as gradients are needed.
+        activation_bytes: Bytes of the storages that results take: views take none.
+        moved_bytes: Bytes of all tensors that are read and given, where something is computed
+            or copied.
+        duration_us: How long it ran, in microseconds; None where that was not measured.
+        operations: How many operations these are.
+        calls: How many module calls began there.
+        uncounted: How often each kernel ran that computes and has no formula.
+    """
+
+    flops: int = 0
+    backward_flops: int = 0
+    activation_bytes: int = 0
+    moved_bytes: int = 0
+    duration_us: float | None = None
+    operations: int = 0
+    calls: int = 0
+    uncounted: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOPs for each byte that is moved; None where none is."""
+        return self.flops / self.moved_bytes if self.moved_bytes else None
+
+    def add(self, other: "Costs") -> None:
+        """Add what another one tells."""
+        self.flops += other.flops
+        self.backward_flops += other.backward_flops
+        self.activation_bytes += other.activation_bytes
+        self.moved_bytes += other.moved_bytes
+        self.operations += other.operations
+        self.calls += other.calls
+        if other.duration_us is not None:
+            self.duration_us = (self.duration_us or 0.0) + other.duration_us
+        if other.uncounted:
+            self.uncounted += other.uncounted
+
+
+def node_costs(graph: Graph, *, backward: bool = True) -> dict[Node, Costs]:
+    """Give the costs of each operation.
+
+    Args:
+        graph: A graph as it was recorded.
+        backward: Whether those of the backward pass are asked for, too.
+    """
+    gradients = needs_gradient(graph) if backward else frozenset()
+    uncounted = graph.uncounted
+    costs: dict[Node, Costs] = {}
+    for node in graph.nodes:
+        if node.kind not in _OPERATIONS:
+            continue
+        cost = costs[node] = Costs(
+            node.flops or 0,
+            activation_bytes=node.allocated_bytes,
+            duration_us=node.duration_us,
+            operations=1,
+        )
+        if node.allocated_bytes or node.flops:
+            cost.moved_bytes = sum(value.size_bytes or 0 for value in {*node.inputs, *node.outputs})
+        if node.gradients and not gradients.isdisjoint(node.outputs):
+            inputs = node.inputs
+            cost.backward_flops = sum(
+                part.flops
+                for part in node.gradients
+                if any(inputs[place] in gradients for place in part.inputs)
+            )
+        kernels = uncounted_kernels(node, uncounted)
+        if kernels:
+            cost.uncounted = Counter(kernels)
+    return costs
+
+
+def uncounted_kernels(node: Node, uncounted: Mapping[str, str]) -> list[str]:
+    """Give the kernels of a node that compute and that its FLOPs leave out, as often as they ran.
+
+    Args:
+        node: An operation.
+        uncounted: Those of its graph.
+    """
+    if node.flops == 0 or uncounted.keys().isdisjoint(node.kernels):
+        return []
+    return [name for name in node.kernels if name in uncounted]
+
+
+class Work(NamedTuple):
+    """What all operations in a scope compute.
+
+    Attributes:
+        flops: As in `Costs`.
+        uncounted: As in `Costs`.
+    """
+
+    flops: int
+    uncounted: Mapping[str, int]
+
+
+def scope_work(graph: Graph) -> dict[Scope, Work]:
+    """Give of the costs of each scope what its operations compute: a small part of the time."""
+    flops: defaultdict[Scope, int] = defaultdict(int)
+    kernels: defaultdict[Scope, Counter[str]] = defaultdict(Counter)
+    uncounted = graph.uncounted
+    for node in graph.nodes:
+        scope = node.scope
+        if scope is None or not node.kernels:
+            continue
+        if node.flops:
+            flops[scope] += node.flops
+        for name in uncounted_kernels(node, uncounted):
+            kernels[scope][name] += 1
+    scopes = list(graph.scopes())
+    for scope in reversed(scopes):
+        above = scope.parent
+        if above is not None:
+            flops[above] += flops[scope]
+            if scope in kernels:
+                held = kernels[above]
+                for name, times in kernels[scope].items():
+                    held[name] += times
+    return {scope: Work(flops[scope], kernels.get(scope, {})) for scope in scopes}
+
+
+def scope_costs(graph: Graph, costs: dict[Node, Costs] | None = None) -> dict[Scope, Costs]:
+    """Give the costs of all that ran in each scope and below it.
+
+    Args:
+        graph: A graph as it was recorded.
+        costs: What `node_costs` gives for it, where that is known already.
+    """
+    costs = node_costs(graph) if costs is None else costs
+    totals: dict[Scope, Costs] = {scope: Costs() for scope in graph.scopes()}
+    for node, cost in costs.items():
+        if node.scope is not None:
+            totals[node.scope].add(cost)
+    for call in graph.calls:
+        totals[call.scope].calls += 1
+    # Parents come first.
+    for scope in reversed(totals):
+        if scope.parent is not None:
+            totals[scope.parent].add(totals[scope])
+    return totals
+
+
+def graph_costs(graph: Graph, costs: dict[Node, Costs] | None = None) -> Costs:
+    """Give the costs of everything that ran.
+
+    Args:
+        graph: A graph as it was recorded.
+        costs: What `node_costs` gives for it, where that is known already.
+    """
+    whole = Costs(calls=len(graph.calls))
+    for cost in (node_costs(graph) if costs is None else costs).values():
+        whole.add(cost)
+    return whole
+
+
+def needs_gradient(graph: Graph) -> frozenset[Value]:
+    """Give the values through which gradients flow back in training.
+
+    These are on a way from a parameter that requires one to an output of the graph, along
+    floats only and through no `detach`. It is taken that a loss reads every output, and
+    that no input needs a gradient.
+    """
+    flows = [node for node in graph.nodes if node.kind in _OPERATIONS and node.op not in _CUTS]
+    found: set[Value] = set()
+    for node in graph.nodes:
+        if node.kind == "parameter" and node.attributes.get("requires_grad"):
+            found.update(node.outputs)
+    for node in flows:
+        if not found.isdisjoint(node.inputs):
+            found.update(value for value in node.outputs if _is_float(value))
+    wanted = {output.value for output in graph.outputs if _is_float(output.value)}
+    for node in reversed(flows):
+        if not wanted.isdisjoint(node.outputs):
+            wanted.update(node.inputs)
+    return frozenset(found & wanted)
+
+
+def _is_float(value: Value) -> bool:
+    return value.dtype.startswith(("float", "bfloat", "complex"))

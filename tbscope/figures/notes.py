@@ -1,0 +1,325 @@
+"""Notes: what a run tells that no drawing shows, found in the finished graph.
+
+What Python read, what was given and not used, what is random, what FLOPs leave out: few
+sentences, however large the model.
+"""
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from tbscope.ir.graph import Graph, Module, Node, Note, Parameter, Source, Value
+
+if TYPE_CHECKING:
+    from tbscope.ir.scopes import Scope
+
+__all__ = ["Read", "find_notes"]
+
+# What would be more notes of one kind is told as a number.
+_MOST_NOTES = 20
+_MOST_NAMED = 6
+
+_DECIDES = frozenset({"bool", "is_nonzero", "equal", "allclose"})
+# What Python calls for `range(x)` and for `numpy.asarray(x)`.
+_PROTOCOLS = {"index": "__index__", "array": "__array__"}
+
+# A step of a path that is a number, or ends in one after `_`.
+_NUMBER = re.compile(r"(?<![^._])[0-9]+(?![^.])")
+
+
+class Read(NamedTuple):
+    """One time that Python read the content of a tensor.
+
+    Attributes:
+        value: What it held.
+        by: What read it: `bool`, `item`, `tolist`.
+        source: Where in the user's code; None where that is not known.
+    """
+
+    value: Value
+    by: str
+    source: Source | None
+
+
+def find_notes(
+    graph: Graph, *, reads: Iterable[Read], random: Collection[str], whole: bool
+) -> list[Note]:
+    """Give what is to be noted of a run that is over, the most important first.
+
+    Args:
+        graph: Its graph.
+        reads: What Python read of its tensors.
+        random: The names of kernels that draw random numbers.
+        whole: Whether it ran to its end: of one that did not, nobody knows what it would have
+            used.
+    """
+    notes = list(_read_notes(reads))
+    if whole:
+        notes += _input_notes(graph)
+        notes += _unused_notes(graph)
+    notes += _random_notes(graph, frozenset(random))
+    notes += _flops_notes(graph)
+    return notes
+
+
+# -- what Python read ----------------------------------------------------------------------
+
+
+def _read_notes(reads: Iterable[Read]) -> Iterator[Note]:
+    """Give one note for each line of code that reads tensors, however often it does."""
+    lines: dict[tuple[str, object], list[Read]] = {}
+    for read in reads:
+        # Of what has no line it is told by the operation that gave it.
+        line: object = read.source or read.value.producer.op
+        lines.setdefault((read.by, line), []).append(read)
+    for (by, _), group in lines.items():
+        first = group[0]
+        node = first.value.producer
+        verb = "decided on" if by in _DECIDES else "read"
+        what = f"%{first.value.name} ({node.op}){_and_more(group)}"
+        text = f"Python {verb} the value of {what} by {_PROTOCOLS.get(by, by)}()"
+        yield Note(text, first.source, node, "python")
+
+
+def _and_more(group: list[Read]) -> str:
+    values = len({read.value for read in group})
+    if values > 1:
+        return f" and of {values - 1:,} more"
+    return f", {len(group):,} times," if len(group) > 1 else ""
+
+
+# -- what was not used ---------------------------------------------------------------------
+
+
+def _input_notes(graph: Graph) -> Iterator[Note]:
+    unread = {value for node in graph.inputs for value in node.outputs}
+    unread.difference_update(output.value for output in graph.outputs)
+    for node in graph.nodes:
+        if not unread:
+            return
+        if node.inputs:
+            unread.difference_update(node.inputs)
+    groups: dict[str, list[Node]] = defaultdict(list)
+    for node in graph.inputs:
+        if "read_by_python" not in node.attributes and not unread.isdisjoint(node.outputs):
+            groups[_pattern(node.name)].append(node)
+    for pattern, nodes in groups.items():
+        if len(nodes) == 1:
+            yield Note(f"no operation reads the input {nodes[0].name}", None, nodes[0], "unused")
+        else:
+            yield Note(f"no operation reads the {len(nodes):,} inputs {pattern}", topic="unused")
+
+
+def _unused_notes(graph: Graph) -> list[Note]:
+    """Tell of modules in which nothing ran, and of parameters that nothing read."""
+    ran = _names_run(graph)
+    idle = {module.name for module in graph.modules if module.name not in ran}
+    read = _names_read(graph)
+    used = {
+        parameter.number
+        for module in graph.modules
+        for parameter in module.parameters
+        if _qualified(module, parameter.name) in read
+    }
+    notes = _idle_notes(graph, idle, used)
+    notes += _parameter_notes(
+        (_qualified(module, parameter.name), parameter)
+        for module in graph.modules
+        if module.name not in idle
+        for parameter in module.parameters
+        if parameter.kind == "parameter" and parameter.number not in used
+    )
+    return notes
+
+
+def _names_run(graph: Graph) -> set[str | None]:
+    """Give the qualified names of the scopes in which something stands, or below which."""
+    seen: set[Scope] = set()
+    for inner in (*{node.scope for node in graph.nodes}, *[call.scope for call in graph.calls]):
+        scope = inner
+        while scope is not None and scope not in seen:
+            seen.add(scope)
+            scope = scope.parent
+    return {scope.qualified_name for scope in seen}
+
+
+def _names_read(graph: Graph) -> set[str]:
+    names = {node.name for node in graph.nodes if node.kind in ("parameter", "buffer")}
+    # One that is named like an input has a number to its name.
+    names.update([name.partition("~")[0] for name in names if "~" in name])
+    return names
+
+
+def _idle_notes(graph: Graph, idle: set[str], used: set[int]) -> list[Note]:
+    """Tell of the outermost modules in which nothing ran, alike ones together."""
+    groups: dict[tuple[str, str], _Idle] = {}
+    group, seen = _Idle(""), set(used)
+    for module in graph.modules:
+        if module.name not in idle or module.class_name.startswith(_SCRIPTED):
+            continue
+        # What is in a module follows it.
+        if not module.name or module.name.rpartition(".")[0] not in idle:
+            label = module.class_name.rpartition(".")[2]
+            group = groups.setdefault((_pattern(module.name), label), _Idle(label))
+            group.names.append(module.name)
+        for parameter in module.parameters:
+            if parameter.kind == "parameter" and parameter.number not in seen:
+                seen.add(parameter.number)
+                group.parameters += _numbers_in(parameter)
+    holding = sorted(
+        (one for one in groups.values() if one.parameters), key=lambda one: -one.parameters
+    )
+    notes = [Note(one.text(), topic="unused") for one in holding]
+    empty = [one for one in groups.values() if not one.parameters]
+    if empty:
+        total = sum(len(one.names) for one in empty)
+        what = "a module" if total == 1 else f"{total:,} modules"
+        named = _some([one.title() for one in empty])
+        notes.append(Note(f"nothing ran in {what} without parameters: {named}", topic="unused"))
+    return _few(notes, "modules in which nothing ran")
+
+
+# What runs inside of a scripted module is seen, but not in which part of it.
+_SCRIPTED = "torch.jit."
+
+
+class _Idle:
+    """Modules of one class in which nothing ran, with the parameters in them."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.names: list[str] = []
+        self.parameters = 0
+
+    def title(self) -> str:
+        name = self.names[0] if len(self.names) == 1 else _pattern(self.names[0])
+        return f"{name} ({self.label})" if name else self.label
+
+    def text(self) -> str:
+        parameters = f"{self.parameters:,} parameters"
+        if len(self.names) == 1:
+            return f"nothing ran in {self.title()}, which has {parameters}"
+        return f"nothing ran in {len(self.names):,} modules {self.title()}, which have {parameters}"
+
+
+def _parameter_notes(unread: Iterable[tuple[str, Parameter]]) -> list[Note]:
+    groups: dict[str, list[tuple[str, Parameter]]] = defaultdict(list)
+    numbers: set[int] = set()
+    for name, parameter in unread:
+        if parameter.number not in numbers or parameter.number < 0:
+            numbers.add(parameter.number)
+            groups[_pattern(name)].append((name, parameter))
+    notes = []
+    for pattern, group in groups.items():
+        total = f"{sum(_numbers_in(parameter) for _, parameter in group):,} numbers"
+        if len(group) == 1:
+            text = f"no operation reads the parameter {group[0][0]} ({total})"
+        else:
+            text = f"no operation reads the {len(group):,} parameters {pattern} ({total})"
+        notes.append(Note(text, topic="unused"))
+    return _few(notes, "kinds of parameters that no operation reads")
+
+
+# -- what is random, and what FLOPs leave out ----------------------------------------------
+
+
+def _random_notes(graph: Graph, random: frozenset[str]) -> Iterator[Note]:
+    if random.isdisjoint(chain.from_iterable([node.kernels for node in graph.nodes])):
+        return
+    times: Counter[str] = Counter()
+    for node in graph.nodes:
+        if node.kernels and _is_random(graph, node, random.intersection(node.kernels)):
+            times[node.op] += 1
+    if times:
+        yield Note(f"random numbers were drawn by {_counted(times)}", topic="random")
+
+
+def _is_random(graph: Graph, node: Node, kernels: frozenset[str]) -> bool:
+    """Tell whether an operation drew random numbers.
+
+    Not all do so each time: fused attention and recurrent layers if they were asked for dropout.
+    """
+    if not kernels:
+        return False
+    given = _arguments_by_name(graph, node)
+    if given.get("training", given.get("train")) is False:
+        return False
+    if any(not _MAY_DROP.search(kernel) for kernel in kernels):
+        return True
+    return bool(given.get("dropout_p")) or _recurrent_drops(node)
+
+
+def _recurrent_drops(node: Node) -> bool:
+    """Tell whether a recurrent layer was asked for dropout: by its one float, before `train`.
+
+    Its overloads differ in the names and the number of what stands before these.
+    """
+    nests = [argument.nest for argument in node.arguments]
+    for dropout, train in pairwise(nests):
+        if type(dropout) is float:
+            return dropout > 0 and train is True
+    return False
+
+
+_MAY_DROP = re.compile(r"attention|rnn|lstm|gru")
+
+
+def _arguments_by_name(graph: Graph, node: Node) -> dict[str | None, object]:
+    names = graph.signatures.get(node.op, ())
+    return {
+        argument.name or (names[place] if place < len(names) else None): argument.nest
+        for place, argument in enumerate(node.arguments)
+    }
+
+
+def _flops_notes(graph: Graph) -> Iterator[Note]:
+    """Name the kernels whose work FLOPs leave out, by the reason, those first that ran most."""
+    if not graph.uncounted:
+        return
+    ran = Counter(chain.from_iterable([node.kernels for node in graph.nodes if node.flops != 0]))
+    reasons: dict[str, Counter[str]] = defaultdict(Counter)
+    for kernel, why in graph.uncounted.items():
+        if ran[kernel]:
+            reasons[why][kernel] = ran[kernel]
+    for why, times in reasons.items():
+        yield Note(f"FLOPs leave out {_counted(times)}: {why}", topic="flops")
+
+
+# -- words ---------------------------------------------------------------------------------
+
+
+def _qualified(module: Module, name: str) -> str:
+    return f"{module.name}.{name}" if module.name else name
+
+
+def _numbers_in(parameter: Parameter) -> int:
+    if parameter.shape is None:
+        return 0
+    return math.prod(length for length in parameter.shape if length is not None)
+
+
+def _pattern(name: str) -> str:
+    """Give a dotted path with `*` for each number: `layers.*.bias`, `expert_*`."""
+    return _NUMBER.sub("*", name)
+
+
+def _counted(times: Counter[str]) -> str:
+    return ", ".join(
+        f"{name} x{count:,}" if count > 1 else name for name, count in times.most_common()
+    )
+
+
+def _some(texts: list[str]) -> str:
+    more = len(texts) - _MOST_NAMED
+    named = ", ".join(texts[:_MOST_NAMED])
+    return f"{named} and {more:,} more" if more > 0 else named
+
+
+def _few(notes: list[Note], what: str) -> list[Note]:
+    more = len(notes) - _MOST_NOTES
+    if more <= 0:
+        return notes
+    return [*notes[:_MOST_NOTES], Note(f"and {more:,} more {what}", topic="unused")]

@@ -1,0 +1,285 @@
+"""The parts of a model as a tree: its modules as the author wrote them, with their figures.
+
+A part is a module with all of its calls, whether it was called or not, or a block named by
+hand. A part's figures are the sums of what stands in it and below it, and each parameter
+counts once.
+"""
+
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
+
+from tbscope.figures.costs import Costs, node_costs
+from tbscope.figures.summary.holdings import Holdings, count_parameters
+from tbscope.ir.graph import Call, Graph, Module, Parameter
+from tbscope.ir.scopes import Scope
+
+__all__ = ["Part", "PartKind", "model_parts", "walk"]
+
+PartKind: TypeAlias = Literal["graph", "module", "container", "scope", "unused"]
+"""What a part is: the whole graph, a module that was called, one that was not though something
+in it ran or may have run, a block by hand, or a module in which nothing ran."""
+
+_Place: TypeAlias = tuple[object, ...]
+
+# What runs inside of a scripted module is seen, but not in which part of it.
+_SCRIPTED = "torch.jit."
+
+
+class Part:
+    """A module with its calls, or a block by hand.
+
+    Attributes:
+        kind: What it is.
+        label: The name of its class, or of the block.
+        class_name: The full name of its class; empty for what is no module.
+        attribute: The name under which its holder has it; None for a root and for a block.
+        index: Which of the calls of a module it is, where each is a part of its own.
+        name: Its qualified name; None for what no module registers.
+        parent: The part around it; None for the outermost.
+        children: The parts in it, as the author wrote them.
+        held: Its own parameters and buffers, those of its children not among them.
+        scopes: The scopes of its calls.
+        calls: Its calls.
+        costs: What all that ran in it and below it costs.
+        holds: What is held in it and below it.
+        own_parameters: Numbers in its own parameters.
+    """
+
+    __slots__ = (
+        "attribute",
+        "calls",
+        "children",
+        "class_name",
+        "costs",
+        "held",
+        "holds",
+        "index",
+        "kind",
+        "label",
+        "name",
+        "own_parameters",
+        "parent",
+        "scopes",
+    )
+
+    def __init__(
+        self,
+        label: str,
+        *,
+        parent: "Part | None" = None,
+        kind: PartKind = "unused",
+        class_name: str = "",
+        attribute: str | None = None,
+        name: str | None = None,
+        held: tuple[Parameter, ...] = (),
+    ) -> None:
+        self.label = label
+        self.kind: PartKind = kind
+        self.class_name = class_name
+        self.attribute = attribute
+        self.index = 0
+        self.name = name
+        self.parent = parent
+        self.children: list[Part] = []
+        self.held = held
+        self.scopes: list[Scope] = []
+        self.calls: list[Call] = []
+        self.costs = Costs()
+        self.holds = Holdings()
+        self.own_parameters = 0
+        if parent is not None:
+            parent.children.append(self)
+
+    @property
+    def title(self) -> str:
+        """What it is called in the table: its attribute, a root by its class, a block by name."""
+        title = self.label if self.attribute is None else self.attribute
+        return f"{title}.{self.index}" if self.index else title
+
+    @property
+    def unregistered(self) -> bool:
+        """Whether it is a module that no module registers, so that no model counts it."""
+        return self.kind in ("module", "container") and self.name is None
+
+    def move(self, parent: "Part") -> None:
+        """Have it stand in another part, last."""
+        if self.parent is not None:
+            self.parent.children.remove(self)
+        self.parent = parent
+        parent.children.append(self)
+
+
+def walk(root: Part) -> Iterator[Part]:
+    """Give a part and all below it, parents first, in the order of the author."""
+    pending = [root]
+    while pending:
+        part = pending.pop()
+        yield part
+        pending.extend(reversed(part.children))
+
+
+def model_parts(graph: Graph, *, per_call: bool = False) -> Part:
+    """Give the parts of a graph.
+
+    Args:
+        graph: The graph as it was recorded.
+        per_call: Whether each call of a module is a part of its own.
+    Returns:
+        The outermost part: the model, or what holds several models and what ran beside them.
+    """
+    tree = _Tree(graph, per_call=per_call)
+    tree.add_modules()
+    tree.add_scopes()
+    tree.add_calls()
+    tree.add_costs()
+    root = tree.top
+    if len(root.children) == 1 and not root.costs.operations:
+        root = root.children[0]
+        root.parent = None
+    parts = list(walk(root))
+    count_parameters(parts)
+    for part in reversed(parts):
+        if part.kind == "unused" and part.class_name.startswith(_SCRIPTED):
+            part.kind = "container"
+        if part.parent is not None:
+            part.parent.costs.add(part.costs)
+            if part.kind != "unused" and part.parent.kind == "unused":
+                part.parent.kind = "container"
+    return root
+
+
+class _Tree:
+    """The tree of a graph while it is built.
+
+    Args:
+        graph: The graph.
+        per_call: Whether each call of a module is a part of its own.
+    """
+
+    def __init__(self, graph: Graph, *, per_call: bool) -> None:
+        self.top = Part(graph.name, kind="graph")
+        self._graph = graph
+        self._per_call = per_call
+        self._parts: dict[_Place, Part] = {}
+        self._part_of: dict[Scope, Part] = {}
+        # Models without a name, by number; which one a scope belongs to.
+        self._roots: list[Module] = []
+        self._root_of: dict[Scope, object] = {}
+
+    def add_modules(self) -> None:
+        """Add every module at its place, called or not."""
+        parts = self._parts
+        for module in self._graph.modules:
+            name = module.name
+            if not name:
+                self._roots.append(module)
+            root = len(self._roots) - 1
+            above, _, attribute = name.rpartition(".")
+            holder = parts.get((root, above)) if name else None
+            parts[(root, name)] = Part(
+                module.class_name.rpartition(".")[2],
+                parent=holder or self.top,
+                class_name=module.class_name,
+                attribute=(attribute if holder else name) or None,
+                name=name,
+                held=module.parameters,
+            )
+        if len(self._roots) > 1:
+            self._root_of.update(self._told_by_parameters())
+
+    def _told_by_parameters(self) -> Iterator[tuple[Scope, object]]:
+        """Tell which of several models without a name was called, by what is read in it."""
+        holders: dict[int, int] = {}
+        root = -1
+        for module in self._graph.modules:
+            root += not module.name
+            for parameter in module.parameters:
+                holders.setdefault(parameter.number, root)
+        for call in self._graph.calls:
+            known = next((one.number for one in call.parameters if one.number in holders), None)
+            if known is not None:
+                for scope in (call.scope, *call.scope.ancestors()):
+                    if scope.qualified_name == "":
+                        yield scope, holders[known]
+
+    def add_scopes(self) -> None:
+        """Find the part of each scope; what no module stands for becomes one."""
+        for scope in self._graph.scopes():
+            above = self._part_of[scope.parent] if scope.parent else self.top
+            place = self._place(scope, above)
+            part = self._parts.get(place)
+            if part is None:
+                self._parts[place] = part = self._open(scope, above)
+            elif self._per_call and part.scopes:
+                part = self._open(scope, above, twin=part)
+            elif not part.scopes:
+                part.label = scope.part.label
+                if part.parent is not above:
+                    # In a block by hand, in which its holder calls it.
+                    part.move(above)
+            if part.kind == "unused" or scope.kind == "module":
+                part.kind = _kind_of(scope)
+            part.scopes.append(scope)
+            self._part_of[scope] = part
+
+    def _place(self, scope: Scope, above: Part) -> _Place:
+        root = self._root(scope)
+        if _kind_of(scope) == "scope" or scope.qualified_name is None:
+            return (above, scope.part.label, scope.part.attribute)
+        return (root, scope.qualified_name)
+
+    def _root(self, scope: Scope) -> object:
+        """Tell to which model a scope belongs; None where it is in none."""
+        root = self._root_of.get(scope)
+        if root is None:
+            name = scope.qualified_name
+            if name == "":
+                root = self._root_like(scope.part.label)
+            elif scope.parent in self._root_of:
+                root = self._root_of[scope.parent]
+            elif name is not None:
+                # A model that was given a name.
+                root = next((place[0] for place in self._parts if place[1] == name), 0)
+            if root is not None:
+                self._root_of[scope] = root
+        return root
+
+    def _root_like(self, label: str) -> object:
+        if len(self._roots) == 1:
+            return 0
+        for number, module in enumerate(self._roots):
+            if module.class_name.rpartition(".")[2] == label:
+                return number
+        return label
+
+    def _open(self, scope: Scope, above: Part, *, twin: Part | None = None) -> Part:
+        part = Part(
+            scope.part.label,
+            parent=above,
+            kind=_kind_of(scope),
+            class_name=twin.class_name if twin else "",
+            attribute=scope.part.attribute,
+            name=scope.qualified_name,
+            held=twin.held if twin else (),
+        )
+        part.index = scope.part.index if twin else 0
+        return part
+
+    def add_calls(self) -> None:
+        """Hand each call to its part."""
+        for call in self._graph.calls:
+            part = self._part_of[call.scope]
+            if not part.calls and not part.class_name:
+                part.class_name = call.class_name
+                part.held = call.parameters
+            part.calls.append(call)
+
+    def add_costs(self) -> None:
+        """Hand what each operation costs to the part in which it ran."""
+        for node, costs in node_costs(self._graph).items():
+            part = self._part_of[node.scope] if node.scope else self.top
+            part.costs.add(costs)
+
+
+def _kind_of(scope: Scope) -> PartKind:
+    return scope.kind if scope.kind in ("module", "container") else "scope"

@@ -1,0 +1,1 @@
+"""The graph as plain data, and what is done with it: it knows nothing of torch or protobuf."""

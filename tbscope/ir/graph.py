@@ -1,0 +1,349 @@
+"""The graph: what a model did in one run, as plain data.
+
+Scopes, calls, nodes and values, in the order in which they came. It is the
+middle of tbscope: sources make it, passes tidy it, converters read it. It knows
+nothing of torch, of protobuf, or of files.
+"""
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from tbscope.errors import NotFoundError
+from tbscope.ir.facts import (
+    Constant,
+    Gradient,
+    Module,
+    Parameter,
+    Profile,
+    Shape,
+    Source,
+    item_size_bytes,
+)
+from tbscope.ir.nodes import (
+    Argument,
+    Body,
+    Nest,
+    Node,
+    NodeKind,
+    Value,
+    copy_arguments,
+    with_values,
+)
+from tbscope.ir.scopes import Scope
+from tbscope.ir.text import graph_to_text
+
+if TYPE_CHECKING:
+    from tbscope.figures.summary.table import Summary
+
+__all__ = [
+    "Argument",
+    "Body",
+    "Call",
+    "Constant",
+    "Gradient",
+    "Graph",
+    "Module",
+    "Nest",
+    "Node",
+    "NodeKind",
+    "Note",
+    "Output",
+    "Parameter",
+    "Profile",
+    "Shape",
+    "Source",
+    "Value",
+    "item_size_bytes",
+    "with_values",
+]
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One invocation of a module: its arguments, its results, and what it was set to.
+
+    Attributes:
+        scope: Where its operations run.
+        class_name: The full name of the module's class (`torch.nn.modules.linear.Linear`).
+        qualified_name: The module's name in `named_modules()`; None where no module
+            registers it.
+        arguments: What forward was given, in the order of its parameters.
+        results: What the call gave, tensors as values.
+        hyperparameters: What the module's `extra_repr` tells, by name.
+        training: The module's training flag during the call.
+        parameters: Its own parameters and buffers, not those of its children.
+        source: Where it was called; None where that is not known.
+        defined: Where its class is defined; None where that is not known.
+    """
+
+    scope: Scope
+    class_name: str
+    qualified_name: str | None
+    arguments: list[Argument] = field(default_factory=list)
+    results: Nest = None
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    training: bool = False
+    parameters: tuple[Parameter, ...] = ()
+    source: Source | None = None
+    defined: Source | None = None
+
+    def __repr__(self) -> str:
+        return f"Call({self.scope.path!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One tensor that the model gave back.
+
+    Attributes:
+        name: Its path in the result (`logits`, `out.0`).
+        value: What it holds.
+        control_inputs: Nodes that wrote into it later, through another view of its storage.
+        given: What came out, where a pass left views between it and `value` out of the
+            graph: it tells the shape and the dtype.
+        via: These views, as text.
+    """
+
+    name: str
+    value: Value
+    control_inputs: tuple[Node, ...] = ()
+    given: Value | None = None
+    via: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something about a run that the drawing alone does not tell.
+
+    Attributes:
+        text: One sentence.
+        source: Where in the user's code; None where that is not known.
+        node: The node it is about; None where it is about none.
+        topic: What kind of thing it tells: how the run went, what Python read of tensors, what
+            was not used, what is random, or what FLOPs leave out.
+    """
+
+    text: str
+    source: Source | None = None
+    node: Node | None = None
+    topic: Literal["run", "python", "unused", "random", "flops"] = "run"
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.source})" if self.source else self.text
+
+
+@dataclass(slots=True, eq=False)
+class Graph:
+    """What ran, in order: a list of nodes with the calls and scopes around them.
+
+    Attributes:
+        name: The class of the model, or what was recorded.
+        nodes: Every node, each after all nodes that it reads.
+        inputs: The nodes of kind "input" in the order of the arguments; they stand
+            in `nodes` too.
+        outputs: The tensors given back, by path.
+        calls: The module calls in the order in which they began.
+        notes: What the drawing alone does not tell.
+        signatures: For each operation the names of its positional arguments, as far as they
+            are known; None where overloads differ.
+        rank: Which process of a distributed run it ran in; 0 in any other run.
+        modules: Every module of the model, called or not, in the order of `named_modules()`.
+        uncounted: The kernels that ran and compute, and whose operations `Node.flops` does not
+            count, each with the reason.
+        profile: How times and memory were measured; None where they were not.
+    """
+
+    name: str
+    nodes: list[Node] = field(default_factory=list)
+    inputs: list[Node] = field(default_factory=list)
+    outputs: list[Output] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    signatures: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
+    rank: int = 0
+    modules: list[Module] = field(default_factory=list)
+    uncounted: dict[str, str] = field(default_factory=dict)
+    profile: Profile | None = None
+
+    def __str__(self) -> str:
+        return graph_to_text(self)
+
+    def __repr__(self) -> str:
+        return f"<Graph {self.name}: {len(self.nodes)} nodes, {len(self.calls)} calls>"
+
+    def scope_path(self, node: Node) -> str:
+        """Give the printed path of a node's scope; empty at the top level."""
+        return node.scope.path if node.scope else ""
+
+    def scopes(self) -> Iterator[Scope]:
+        """Give every scope that a node or a call stands in, parents first, each once."""
+        seen: set[Scope] = set()
+        stands = [call.scope for call in self.calls]
+        for scope in dict.fromkeys([*stands, *[node.scope for node in self.nodes]]):
+            # Whatever was given already came after all that is above it.
+            chain = []
+            above = scope
+            while above is not None and above not in seen:
+                seen.add(above)
+                chain.append(above)
+                above = above.parent
+            yield from reversed(chain)
+
+    def find(self, name: str) -> Call | Node:
+        """Find one call or node by the name that its user knows.
+
+        Args:
+            name: A module's qualified name (`layer1.0`), a scope path
+                (`Net/Sequential[layer1]/Linear[0]`), a parameter's qualified name
+                (`layer1.0.weight`), an input's path, or a node's name.
+        Returns:
+            The first call of that module, else the node.
+        Raises:
+            NotFoundError: Nothing has that name; the message tells near ones.
+        """
+        for call in self.calls:
+            if call.qualified_name == name or call.scope.path == name:
+                return call
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise self._not_found(name)
+
+    def find_calls(self, name: str) -> list[Call]:
+        """Give every call of the module with this qualified name, in order."""
+        return [call for call in self.calls if call.qualified_name == name]
+
+    def summary(
+        self,
+        *,
+        depth: int | None = None,
+        columns: Sequence[str] | None = None,
+        per_call: bool = False,
+        fold: bool = True,
+    ) -> "Summary":
+        """Give the table of the modules: shapes, parameters, FLOPs, bytes, and times if measured.
+
+        `print(graph.summary())` prints it; `.rows` are its figures, ready for pandas.
+
+        Args:
+            depth: The most modules around one that still has a line; None for any number. The
+                figures of a line are those of all below it.
+            columns: The columns beside the module tree, as keys of the rows; None for those
+                that have something to tell.
+            per_call: Whether each call of a module has a line of its own.
+            fold: Whether equal modules that are numbered on (`0`, `1`, `2`) print as one line,
+                with the sum of their figures.
+        Raises:
+            ArgumentError: There is no such column, or the depth is no number of modules.
+        """
+        # It is made of graphs, and stands above them.
+        from tbscope.figures.summary.table import Summary
+
+        return Summary(self, depth=depth, columns=columns, per_call=per_call, fold=fold)
+
+    def _not_found(self, name: str) -> NotFoundError:
+        known = [call.qualified_name for call in self.calls if call.qualified_name]
+        known += [call.scope.path for call in self.calls]
+        known += [node.name for node in self.nodes if node.kind != "op"]
+        near = difflib.get_close_matches(name, dict.fromkeys(known), n=3, cutoff=0.4)
+        return NotFoundError(
+            f"the graph of {self.name} holds nothing named {name!r}",
+            why="no call, node or scope has that name in this run",
+            fix=f"did you mean {', '.join(map(repr, near))}?"
+            if near
+            else "see graph.calls and graph.nodes for what was recorded",
+        )
+
+    def copy(self) -> "Graph":
+        """Give a graph of new nodes, values and calls that passes may change.
+
+        Scopes are shared, and so is what holds no value (constants, hyper-parameters).
+        """
+        nodes: dict[Node, Node] = {}
+        values: dict[Value, Value] = {}
+        for node in self.nodes:
+            # By position, and only what is there: this is much of a conversion's time.
+            nodes[node] = twin = Node(
+                node.name,
+                node.op,
+                node.kind,
+                node.scope,
+                [values.get(value, value) for value in node.inputs] if node.inputs else [],
+                [],
+                copy_arguments(node.arguments, values) if node.arguments else [],
+                [nodes.get(other, other) for other in node.control_inputs]
+                if node.control_inputs
+                else [],
+                node.source,
+                node.kernels,
+                node.attributes.copy(),
+                node.body and _copy_body(node.body, values),
+                node.flops,
+                node.gradients,
+                node.allocated_bytes,
+                node.duration_us,
+                node.peak_bytes,
+            )
+            for old in node.outputs:
+                values[old] = new = Value(twin, old.index, old.shape, old.dtype, old.device)
+                twin.outputs.append(new)
+        return Graph(
+            self.name,
+            list(nodes.values()),
+            [nodes.get(node, node) for node in self.inputs],
+            [
+                Output(
+                    output.name,
+                    values.get(output.value, output.value),
+                    tuple(nodes.get(other, other) for other in output.control_inputs),
+                    output.given,
+                    output.via,
+                )
+                for output in self.outputs
+            ],
+            [_copy_call(call, values) for call in self.calls],
+            [
+                replace(note, node=nodes.get(note.node)) if note.node else note
+                for note in self.notes
+            ],
+            self.signatures,
+            self.rank,
+            self.modules,
+            self.uncounted,
+            self.profile,
+        )
+
+
+def _copy_body(body: Body, values: dict[Value, Value]) -> Body:
+    inside = Graph("", body.nodes).copy()
+    # What it hands on is given outside; what a kernel gives, by its twin.
+    twins = dict(zip(body.nodes, inside.nodes, strict=True))
+    for twin in inside.nodes:
+        twin.inputs = [values.get(value, value) for value in twin.inputs]
+        twin.arguments = copy_arguments(twin.arguments, values)
+    return Body(
+        inside.nodes,
+        [
+            twins[value.producer].outputs[value.index]
+            if value.producer in twins
+            else values.get(value, value)
+            for value in body.results
+        ],
+    )
+
+
+def _copy_call(call: Call, values: dict[Value, Value]) -> Call:
+    return Call(
+        call.scope,
+        call.class_name,
+        call.qualified_name,
+        copy_arguments(call.arguments, values),
+        with_values(call.results, values),
+        call.hyperparameters,
+        call.training,
+        call.parameters,
+        call.source,
+        call.defined,
+    )

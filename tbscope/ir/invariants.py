@@ -1,0 +1,251 @@
+"""What every graph keeps: a table of rules, and `verify`, which holds a graph against it.
+
+A converter may rely on all of them, so it checks none. Each rule first asks in the
+cheapest way whether all is well, and looks for the culprits only where it is not.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeVar
+
+from tbscope.errors import GraphError
+from tbscope.ir.graph import Graph, Node, Value
+from tbscope.ir.scopes import Scope
+
+__all__ = ["RULES", "Rule", "verify"]
+
+_SHOWN = 5
+
+_KINDS = frozenset({"op", "module", "input", "parameter", "buffer", "constant"})
+_SCOPE_KINDS = frozenset({"module", "container", "hand", "op"})
+
+_Item = TypeVar("_Item", str, Scope)
+
+
+class Rule(NamedTuple):
+    """One invariant.
+
+    Attributes:
+        name: One or two words.
+        description: What holds in every graph, one sentence.
+        check: Gives a sentence for each place where it does not hold.
+    """
+
+    name: str
+    description: str
+    check: Callable[[Graph], Iterator[str]]
+
+
+def verify(graph: Graph) -> None:
+    """Check that a graph keeps every invariant of `RULES`.
+
+    Args:
+        graph: The graph; nothing in it changes.
+    Raises:
+        GraphError: It breaks at least one; the message tells the first few, and how
+            many there are.
+    """
+    broken = [f"{rule.name}: {text}" for rule in RULES for text in rule.check(graph)]
+    if not broken:
+        return
+    shown = broken[:_SHOWN]
+    if len(broken) > _SHOWN:
+        shown.append(f"and {len(broken) - _SHOWN} more")
+    places = "1 place" if len(broken) == 1 else f"{len(broken)} places"
+    raise GraphError(
+        f"the graph of {graph.name} breaks the invariants of a graph in {places}",
+        why="\n       ".join(shown),
+        fix="print(graph) shows what it holds; a graph that tbscope.trace or tbscope.record "
+        "gave, and nobody changed, never breaks one: report it as a bug",
+    )
+
+
+# -- names ----------------------------------------------------------------------
+
+
+def _names(graph: Graph) -> Iterator[str]:
+    names = [node.name for node in graph.nodes]
+    distinct = set(names)
+    if len(distinct) < len(names):
+        for name, count in _repeated(names):
+            yield f"{count} nodes are named {name!r}"
+    if "" in distinct:
+        yield f"a node of op {graph.nodes[names.index('')].op!r} has no name"
+
+
+def _output_names(graph: Graph) -> Iterator[str]:
+    for name, count in _repeated(output.name for output in graph.outputs):
+        yield f"{count} outputs are named {name!r}"
+
+
+# -- edges ----------------------------------------------------------------------
+
+
+def _ownership(graph: Graph) -> Iterator[str]:
+    for node in graph.nodes:
+        for index, value in enumerate(node.outputs):
+            if value.producer is not node:
+                yield f"output {index} of {_say(node)} names {_say(value.producer)} as its producer"
+            elif value.index != index:
+                yield f"output {index} of {_say(node)} has the index {value.index}"
+
+
+def _edges(graph: Graph) -> Iterator[str]:
+    nodes = set(graph.nodes)
+    values = _values(graph)
+    for node in graph.nodes:
+        if not values.issuperset(node.inputs):
+            for value in node.inputs:
+                if value not in values:
+                    yield f"{_say(node)} reads %{value.name}, which no node of the graph gives"
+        if node.control_inputs:
+            for other in node.control_inputs:
+                if other not in nodes:
+                    yield f"{_say(node)} waits for {_say(other)}, which is not in the graph"
+    for output in graph.outputs:
+        if output.value not in values:
+            yield (
+                f"the output {output.name!r} is %{output.value.name}, "
+                "which no node of the graph gives"
+            )
+        for other in output.control_inputs:
+            if other not in nodes:
+                yield (
+                    f"the output {output.name!r} waits for {_say(other)}, which is not in the graph"
+                )
+
+
+def _order(graph: Graph) -> Iterator[str]:
+    values: set[Value] | None = None
+    places: dict[Node, int] | None = None
+    given: set[Value] = set()
+    for place, node in enumerate(graph.nodes):
+        # What is not in the graph at all is the matter of another rule.
+        if not given.issuperset(node.inputs):
+            values = _values(graph) if values is None else values
+            for value in node.inputs:
+                if value in values and value not in given:
+                    yield f"{_say(node)} reads %{value.name} before it is given"
+        if node.control_inputs:
+            places = _places(graph) if places is None else places
+            for other in node.control_inputs:
+                if other in places and places[other] >= place:
+                    yield f"{_say(node)} waits for {_say(other)}, which does not come before it"
+        given.update(node.outputs)
+
+
+# -- nodes and values -----------------------------------------------------------
+
+
+def _kinds(graph: Graph) -> Iterator[str]:
+    for node in graph.nodes:
+        kind = node.kind
+        if kind == "op":
+            continue
+        if kind not in _KINDS:
+            yield f"{_say(node)} is of the kind {kind!r}, which is none"
+        elif kind != "module" and node.inputs:
+            yield f"{_say(node)} is of the kind {kind!r} and reads values"
+
+
+def _inputs(graph: Graph) -> Iterator[str]:
+    listed = set(graph.inputs)
+    if len(listed) < len(graph.inputs):
+        yield "a node stands twice among the inputs"
+    nodes = set(graph.nodes)
+    for node in graph.inputs:
+        if node.kind != "input":
+            yield f"{_say(node)} is among the inputs and of the kind {node.kind!r}"
+        if node not in nodes:
+            yield f"{_say(node)} is among the inputs and not among the nodes"
+    for node in graph.nodes:
+        if node.kind == "input":
+            if node not in listed:
+                yield f"{_say(node)} is of the kind 'input' and not among the inputs"
+            if node.scope is not None:
+                yield f"{_say(node)} is of the kind 'input' and not at the top level"
+
+
+def _types(graph: Graph) -> Iterator[str]:
+    for node in graph.nodes:
+        for value in node.outputs:
+            shape = value.shape
+            if not isinstance(shape, tuple):
+                yield f"%{value.name} has the shape {shape!r}, which is no tuple"
+            else:
+                for size in shape:
+                    # A size of another integer type (a SymInt) has no form in a file.
+                    if size is not None and (type(size) is not int or size < 0):
+                        yield f"%{value.name} has the shape {shape!r}, where {size!r} is no size"
+                        break
+            if not value.dtype:
+                yield f"%{value.name} has no dtype"
+            if not value.device:
+                yield f"%{value.name} has no device"
+
+
+# -- scopes ---------------------------------------------------------------------
+
+
+def _calls(graph: Graph) -> Iterator[str]:
+    called = {call.scope for call in graph.calls}
+    if len(called) < len(graph.calls):
+        for scope, count in _repeated(call.scope for call in graph.calls):
+            yield f"{count} calls have the scope {scope}"
+    for scope in graph.scopes():
+        if scope.kind not in _SCOPE_KINDS:
+            yield f"the scope {scope} is of the kind {scope.kind!r}, which is none"
+        elif scope.kind == "module" and scope not in called:
+            yield f"the scope {scope} is that of a module, and no call has it"
+        elif scope.kind != "module" and scope in called:
+            yield f"the scope {scope} is of the kind {scope.kind!r}, and a call has it"
+
+
+def _paths(graph: Graph) -> Iterator[str]:
+    paths = [scope.path for scope in graph.scopes()]
+    if len(set(paths)) < len(paths):
+        for path, count in _repeated(paths):
+            yield f"{count} scopes have the path {path}"
+
+
+RULES = (
+    Rule("names", "Every node has a name, and no two have the same.", _names),
+    Rule("output names", "No two outputs have the same name.", _output_names),
+    Rule("ownership", "Every value knows the node that gives it, and its place there.", _ownership),
+    Rule("edges", "Every edge, also to an output, begins at a node of the graph.", _edges),
+    Rule("order", "Every node comes after all that it reads and waits for: no cycles.", _order),
+    Rule("kinds", "Every node is of a known kind, and only operations read values.", _kinds),
+    Rule("inputs", "The inputs are the nodes of that kind, at the top level.", _inputs),
+    Rule("types", "Every value has a shape, a dtype and a device.", _types),
+    Rule(
+        "calls",
+        "Every scope is one call of a module, a container, an operation, or by hand.",
+        _calls,
+    ),
+    Rule("paths", "No two scopes have the same path.", _paths),
+)
+"""The invariants of a graph, in the order in which they are checked."""
+
+
+def _values(graph: Graph) -> set[Value]:
+    return {value for node in graph.nodes for value in node.outputs}
+
+
+def _places(graph: Graph) -> dict[Node, int]:
+    """Give the first place of each node."""
+    places: dict[Node, int] = {}
+    for place, node in enumerate(graph.nodes):
+        places.setdefault(node, place)
+    return places
+
+
+def _repeated(items: Iterable[_Item]) -> Iterator[tuple[_Item, int]]:
+    """Give each item that comes more than once, in order of its first coming, and how often."""
+    counts: dict[_Item, int] = {}
+    for item in items:
+        counts[item] = counts.get(item, 0) + 1
+    return ((item, count) for item, count in counts.items() if count > 1)
+
+
+def _say(node: Node) -> str:
+    where = f", in {node.scope}" if node.scope else ""
+    return f"%{node.name} ({node.op}{where})"

@@ -1,0 +1,181 @@
+"""Nodes: the operations of a graph with their arguments, and the values that flow between them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from tbscope.ir.facts import Gradient, Shape, Source, item_size_bytes
+from tbscope.ir.scopes import Scope
+from tbscope.ir.text import node_to_text
+
+__all__ = [
+    "Argument",
+    "Body",
+    "Nest",
+    "Node",
+    "NodeKind",
+    "Value",
+    "copy_arguments",
+    "with_values",
+]
+
+NodeKind = Literal["op", "module", "input", "parameter", "buffer", "constant"]
+"""What a node is: an operation, a leaf module drawn as one operation, or a source of values."""
+
+Nest: TypeAlias = Any
+"""A `Value`, a constant (bool, int, float, complex, str, None, or a `Constant` text),
+or a list, tuple or dict of nests."""
+
+
+@dataclass(slots=True, eq=False)
+class Value:
+    """One tensor on an edge, at one moment; an in-place operation gives a new value.
+
+    Attributes:
+        producer: The node that gives it.
+        index: Which of the producer's outputs it is, counted from 0.
+        shape: Sizes per dimension, None where not known; None for an unknown rank.
+        dtype: The element type as torch names it, without `torch.` (`float32`).
+        device: The device as torch prints it (`cpu`, `cuda:0`, `meta`).
+    """
+
+    producer: "Node"
+    index: int
+    shape: Shape | None
+    dtype: str
+    device: str
+
+    @property
+    def name(self) -> str:
+        """The printed name without `%`: the producer's, with `#index` where it gives several."""
+        node = self.producer
+        return f"{node.name}#{self.index}" if len(node.outputs) > 1 else node.name
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Bytes of all its elements; None where its sizes or its dtype do not tell."""
+        size = item_size_bytes(self.dtype)
+        for length in (None,) if self.shape is None else self.shape:
+            size = None if size is None or length is None else size * length
+        return size
+
+    def __repr__(self) -> str:
+        return f"Value(%{self.name}, shape={self.shape}, dtype={self.dtype!r})"
+
+
+class Argument(NamedTuple):
+    """One argument of an operation or of a call.
+
+    Attributes:
+        name: Its keyword or parameter name; None where it was given by position and
+            the name is not known.
+        nest: What was given, tensors as values.
+    """
+
+    name: str | None
+    nest: Nest
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One operation in one scope, or a source of values.
+
+    Attributes:
+        name: Unique in the graph: the path of an input (`past.0.key`), the qualified name
+            of a parameter (`layer1.0.weight`), or a running number.
+        op: The operation as the user wrote it (`linear`), or the class of a leaf module.
+        kind: What the node is.
+        scope: Where it ran; None at the top level.
+        inputs: The values it reads, in order; one value may stand several times.
+        outputs: The values it gives: results in order, then tensors it wrote into.
+        arguments: All arguments in order, tensors as values and constants as such.
+        control_inputs: Nodes that wrote into storage that this one reads through a view.
+        source: Where in the user's code it was called; None where that is not known.
+        kernels: The ATen operations that ran inside, in order (`aten::addmm`).
+        attributes: Further facts by name, as plain constants.
+        body: The kernels as nodes, where they were recorded and are several.
+        flops: Floating-point operations of the kernels that have a formula; None where none
+            of them has one, and one of those that have none computes (`Graph.uncounted`).
+        gradients: What the backward pass computes for it.
+        allocated_bytes: Bytes of the storages that its results take and that did not exist
+            before: none for a view or for what it wrote into.
+        duration_us: How long it ran, in microseconds, where that was measured.
+        peak_bytes: The most bytes of results that were alive at one moment while it ran,
+            where that was measured.
+    """
+
+    name: str
+    op: str
+    kind: NodeKind = "op"
+    scope: Scope | None = None
+    inputs: list[Value] = field(default_factory=list)
+    outputs: list[Value] = field(default_factory=list)
+    arguments: list[Argument] = field(default_factory=list)
+    control_inputs: list["Node"] = field(default_factory=list)
+    source: Source | None = None
+    kernels: list[str] = field(default_factory=list)
+    attributes: dict[str, Any] = field(default_factory=dict)
+    body: "Body | None" = None
+    flops: int | None = None
+    gradients: tuple[Gradient, ...] = ()
+    allocated_bytes: int = 0
+    duration_us: float | None = None
+    peak_bytes: int | None = None
+
+    def __str__(self) -> str:
+        return node_to_text(self)
+
+    def __repr__(self) -> str:
+        return f"<Node {node_to_text(self)}>"
+
+
+@dataclass(slots=True, eq=False)
+class Body:
+    """The kernels that ran inside an operation, with the edges among them.
+
+    Attributes:
+        nodes: One node for each kernel, in order, which reads values of others and of those
+            that the operation reads. They do not stand among the nodes of the graph. None
+            where it could not be seen what each of them reads (under `vmap`).
+        results: For each output of the operation the value that it is: one that a kernel
+            gives, or one that the operation reads and handed on.
+    """
+
+    nodes: list[Node]
+    results: list[Value]
+
+
+def copy_arguments(arguments: list[Argument], values: dict[Value, Value]) -> list[Argument]:
+    """Give a list of arguments with other values instead of some."""
+    copies = []
+    for argument in arguments:
+        name, nest = argument
+        kind = type(nest)
+        if kind is Value:
+            copies.append(_new_argument((name, values.get(nest, nest))))
+        elif kind in _CONTAINERS:
+            copies.append(_new_argument((name, with_values(nest, values))))
+        else:
+            copies.append(argument)
+    return copies
+
+
+def with_values(nest: Nest, values: Mapping[Value, Value]) -> Nest:
+    """Give a nest with other values instead of some."""
+    kind = type(nest)
+    if kind is Value:
+        return values.get(nest, nest)
+    if kind is list:
+        return [with_values(entry, values) for entry in nest]
+    if kind is tuple:
+        return tuple([with_values(entry, values) for entry in nest])
+    if kind is dict:
+        return {key: with_values(entry, values) for key, entry in nest.items()}
+    return nest
+
+
+# As `Argument(name, nest)`, in a third of the time.
+_new_argument = partial(tuple.__new__, Argument)
+
+_CONTAINERS = frozenset({list, tuple, dict})

@@ -1,0 +1,161 @@
+"""The text of a graph: what `str(graph)` and `str(node)` print, one node a line.
+
+    graph(%x : Float(1, 2)):
+      %1 : Float(1, 2) = linear(%x, %layer1.0.weight, %layer1.0.bias), scope: Net/Linear[fc]
+      return (%1)
+
+The form is that of TorchScript. Its only reader is a person; nothing parses it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tbscope.ir.graph import Graph, Nest, Node, Output, Parameter, Value
+
+__all__ = ["graph_to_text", "node_to_text", "type_to_text"]
+
+# A head or an end that is wider takes one line for each of its entries.
+_WIDTH = 100
+
+# Source: TorchScript's words for scalar types, c10/core/ScalarType.h.
+_DTYPE_WORDS = {
+    "float16": "Half",
+    "float32": "Float",
+    "float64": "Double",
+    "bfloat16": "BFloat16",
+    "uint8": "Byte",
+    "int8": "Char",
+    "int16": "Short",
+    "int32": "Int",
+    "int64": "Long",
+    "bool": "Bool",
+    "complex32": "ComplexHalf",
+    "complex64": "ComplexFloat",
+    "complex128": "ComplexDouble",
+}
+
+# The name of an output that is a tensor, or the entry of a plain tuple or list: its
+# place tells as much.
+_NAME_THAT_IS_A_PLACE = re.compile(r"out(\.[0-9]+)*")
+
+
+def type_to_text(typed: "Value | Parameter") -> str:
+    """Give the type of a value or parameter as TorchScript writes it.
+
+    Args:
+        typed: What has a shape and a dtype, and maybe a device.
+    Returns:
+        `Float(1, 2)`; `?` for a size that is not known, `*` for an unknown rank, and the
+        device where it is not the CPU: `Long(?, 8, device=cuda:0)`.
+    """
+    shape = ["*"] if typed.shape is None else ["?" if n is None else str(n) for n in typed.shape]
+    device = getattr(typed, "device", "cpu")
+    if device != "cpu":
+        shape.append(f"device={device}")
+    return f"{_DTYPE_WORDS.get(typed.dtype, typed.dtype)}({', '.join(shape)})"
+
+
+def node_to_text(node: "Node", *, source: bool = False) -> str:
+    """Give one node as one line.
+
+    Args:
+        node: An operation, or a source of values (`%x : Float(1, 2) = input()`).
+        source: Whether to end in the place in the user's code (`# net.py:12 in forward`).
+    Returns:
+        `%1 : Float(1, 2) = linear(%x, %fc.weight), scope: Net/Linear[fc]`. An operation
+        that gives nothing has no ` = `; one that waits for others names them (`after: %3`).
+    """
+    is_source = node.kind not in ("op", "module")
+    text = f"{node.kind if is_source else _one_line(node.op)}({', '.join(_operands(node))})"
+    if node.outputs:
+        text = f"{', '.join(map(_typed_name, node.outputs))} = {text}"
+    if node.control_inputs:
+        text += f", after: {_node_names(node.control_inputs)}"
+    if node.scope is not None:
+        text += f", scope: {_one_line(node.scope.path)}"
+    if source and node.source is not None:
+        text += f"  # {_one_line(str(node.source))}"
+    return text
+
+
+def graph_to_text(graph: "Graph", *, sources: bool = False, parameters: bool = False) -> str:
+    """Give a graph as text: inputs in the head, one node a line, outputs at the end.
+
+    Args:
+        graph: The graph.
+        sources: Whether each line ends in the place in the user's code.
+        parameters: Whether parameters and buffers have lines of their own; else they
+            are told only by the operations that read them, by their qualified names.
+    Returns:
+        Lines without a line end after the last.
+    """
+    hidden = {"input"} if parameters else {"input", "parameter", "buffer"}
+    inputs = [_typed_name(value) for node in graph.inputs for value in node.outputs]
+    lines = [_listed("graph(", inputs, "):")]
+    lines += [
+        f"  {node_to_text(node, source=sources)}" for node in graph.nodes if node.kind not in hidden
+    ]
+    lines.append(_listed("  return (", list(map(_output, graph.outputs)), ")"))
+    return "\n".join(lines)
+
+
+def _listed(start: str, entries: list[str], end: str) -> str:
+    line = start + ", ".join(entries) + end
+    if len(line) <= _WIDTH:
+        return line
+    return start + f",\n{' ' * len(start)}".join(entries) + end
+
+
+def _operands(node: "Node") -> Iterable[str]:
+    if not node.arguments:
+        return map(_name, node.inputs)
+    return (
+        _nest(argument.nest) if argument.name is None else f"{argument.name}={_nest(argument.nest)}"
+        for argument in node.arguments
+    )
+
+
+def _nest(nest: "Nest") -> str:
+    # A value is known by its producer, for this file stands below graph.py.
+    if hasattr(nest, "producer"):
+        return _name(nest)
+    if isinstance(nest, list):
+        return f"[{', '.join(map(_nest, nest))}]"
+    if isinstance(nest, tuple):
+        return f"({', '.join(map(_nest, nest))}{',' if len(nest) == 1 else ''})"
+    if isinstance(nest, dict):
+        return f"{{{', '.join(_entries(nest))}}}"
+    return _one_line(repr(nest))
+
+
+def _entries(nest: "dict[Nest, Nest]") -> Iterator[str]:
+    for key, entry in nest.items():
+        yield f"{_nest(key)}: {_nest(entry)}"
+
+
+def _output(output: "Output") -> str:
+    text = _name(output.value)
+    if not _NAME_THAT_IS_A_PLACE.fullmatch(output.name):
+        text = f"{_one_line(output.name)}={text}"
+    if output.control_inputs:
+        text += f" after {_node_names(output.control_inputs)}"
+    return text
+
+
+def _node_names(nodes: "Iterable[Node]") -> str:
+    return ", ".join(f"%{_one_line(node.name)}" for node in nodes)
+
+
+def _typed_name(value: "Value") -> str:
+    return f"{_name(value)} : {type_to_text(value)}"
+
+
+def _name(value: "Value") -> str:
+    return f"%{_one_line(value.name)}"
+
+
+def _one_line(text: str) -> str:
+    # Keys of a user's dict may hold anything; one node stays one line all the same.
+    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")

@@ -1,0 +1,1 @@
+"""What TensorBoard's page does with a GraphDef; it knows no graph of ours."""

@@ -1,0 +1,337 @@
+"""Siblings: what the page draws of the children of one box, and what it puts aside.
+
+Only boxes of many children are looked at: the page puts nothing aside where there are few.
+A child is known by its place among the children.
+
+Source: tensorboard/plugins/graph/tf_graph_common/hierarchy.ts (`groupSeries`) and
+render.ts (`extractHighInOrOutDegree`)
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tbscope.page.hierarchy import Box, Hierarchy, Item
+
+__all__ = ["FEWEST", "Siblings", "bears_seeds", "find_siblings"]
+
+FEWEST = 15
+"""From how many children on the page puts some of them aside."""
+
+_FEWEST_FOLDED = 5
+# From this many neighbours on, one may be put aside.
+_MOST_NEIGHBOURS = 4
+_Steps = dict[int, list[int]]
+_NUMBERED = re.compile(r"([^0-9]*)([0-9]+)")
+
+
+@dataclass(slots=True, eq=False)
+class Siblings:
+    """The children of one box, or of a part of it.
+
+    Attributes:
+        labels: The last part of the name of each.
+        ops: The op type of each; empty for a box.
+        links: Which child another one reads (from, to), and whether any data goes there.
+        fed: Those that read data from outside; of the whole graph, its inputs.
+        giving: Those whose data is read outside; of the whole graph, its outputs.
+        ends: Those that are inputs or outputs of the whole graph, and stand at its top
+            level: "Input" or "Output" for each.
+    """
+
+    labels: list[str]
+    ops: list[str]
+    links: dict[tuple[int, int], bool] = field(default_factory=dict)
+    fed: set[int] = field(default_factory=set)
+    giving: set[int] = field(default_factory=set)
+    ends: dict[int, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def series(self) -> list[list[int]]:
+        """Give the children that the page folds into one stack each.
+
+        Source: hierarchy.ts, `detectSeriesUsingNumericSuffixes`
+        """
+        stems: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+        for place, (label, op) in enumerate(zip(self.labels, self.ops, strict=True)):
+            if op:
+                found = _NUMBERED.fullmatch(label)
+                stem, number = found.groups() if found else (label, "0")
+                stems[op, stem].append((int(number), place))
+        return [
+            [place for _, place in run]
+            for members in stems.values()
+            if len(members) >= _FEWEST_FOLDED
+            for run in _runs(members)
+            if len(run) >= _FEWEST_FOLDED
+        ]
+
+    def grouped(self, groups: Iterable[Sequence[int]]) -> "Siblings":
+        """Give the level where each of these groups is one box without a name.
+
+        The groups come first, then the others in their order.
+        """
+        whereto: dict[int, int] = {}
+        for number, members in enumerate(groups):
+            whereto.update(dict.fromkeys(members, number))
+        count = len(set(whereto.values()))
+        labels, ops = [""] * count, [""] * count
+        for place, (label, op) in enumerate(zip(self.labels, self.ops, strict=True)):
+            if place not in whereto:
+                whereto[place] = len(labels)
+                labels.append(label)
+                ops.append(op)
+        links: dict[tuple[int, int], bool] = {}
+        for (start, end), data in self.links.items():
+            ends = whereto[start], whereto[end]
+            if ends[0] != ends[1]:
+                links[ends] = data or links.get(ends, False)
+        fed = {whereto[place] for place in self.fed}
+        return Siblings(labels, ops, links, fed, {whereto[place] for place in self.giving})
+
+    def parts(self, groups: Sequence[Sequence[int]]) -> list["Siblings"]:
+        """Give the level that is in the box of each of these groups."""
+        whereto: dict[int, tuple[int, int]] = {}
+        parts = []
+        for number, members in enumerate(groups):
+            whereto.update((place, (number, at)) for at, place in enumerate(members))
+            part = Siblings([self.labels[at] for at in members], [self.ops[at] for at in members])
+            part.fed.update(at for at, place in enumerate(members) if place in self.fed)
+            part.giving.update(at for at, place in enumerate(members) if place in self.giving)
+            parts.append(part)
+        nowhere = (-1, 0)
+        for (start, end), data in self.links.items():
+            here, at = whereto.get(start, nowhere)
+            there, to = whereto.get(end, nowhere)
+            if here == there:
+                if here >= 0:
+                    parts[here].links[at, to] = data
+            elif data:
+                if here >= 0:
+                    parts[here].giving.add(at)
+                if there >= 0:
+                    parts[there].fed.add(to)
+        return parts
+
+    def put_aside(self) -> set[int]:
+        """Give the children whose edges the page cuts to stubs, for they are too many.
+
+        Source: render.ts, `extractHighInOrOutDegree`
+        """
+        places = [place for place, op in enumerate(self.ops) if op != "NoOp"]
+        if len(places) < FEWEST:
+            return set()
+        sources, readers = self._degrees()
+        crowded = _outliers([sources[place] for place in places], 1)
+        crowded += _outliers([readers[place] for place in places], 4)
+        return {places[at] for at in crowded}
+
+    def keeps_flow(self) -> bool:
+        """Tell whether what comes in still reaches what goes out, as the page draws it.
+
+        What the page puts aside may take a few others with it that lead nowhere else (what
+        makes a mask for every layer), but nothing that leads outside.
+        """
+        crowded = self.put_aside()
+        if not crowded:
+            return True
+        aside = crowded | self._stranded(crowded)
+        before, after = self._through(set()), self._through(aside)
+        lost = before - after
+        if self.giving & lost or len(lost - crowded) * 4 > len(before):
+            return False
+        onwards, _ = self._steps(aside)
+        read = {start for (start, _), data in self.links.items() if data}
+        reads = {end for (_, end), data in self.links.items() if data}
+        places = set(range(len(self)))
+        starts = places - reads | self.fed
+        ends = (places - read | self.giving) & (reads | self.fed)
+        return ends <= _reached(starts - aside, onwards)
+
+    def _stranded(self, aside: set[int]) -> set[int]:
+        """Give the children that stand alone without these, and are put aside in their turn.
+
+        Source: render.ts, `extractHighDegrees`
+        """
+        joined: set[int] = set()
+        sides: tuple[set[int], set[int]] = set(), set()
+        for start, end in self.links:
+            if start in aside or end in aside:
+                sides[0].add(start)
+                sides[1].add(end)
+            else:
+                joined.update((start, end))
+        return (sides[0] ^ sides[1]) - joined - aside
+
+    def _degrees(self) -> tuple[list[int], list[int]]:
+        """Give how many siblings each reads, and how many read it.
+
+        Siblings that one only waits for count where there are no others.
+        """
+        degrees = []
+        for side in (1, 0):
+            data, waits = [0] * len(self), [0] * len(self)
+            for ends, carries in self.links.items():
+                waits[ends[side]] += 1
+                data[ends[side]] += carries
+            degrees.append([most or least for most, least in zip(data, waits, strict=True)])
+        return degrees[0], degrees[1]
+
+    def _through(self, aside: set[int]) -> set[int]:
+        """Give the children on a way of data from outside to outside, without these."""
+        onwards, backwards = self._steps(aside)
+        return _reached(self.fed - aside, onwards) & _reached(self.giving - aside, backwards)
+
+    def _steps(self, aside: set[int]) -> tuple[_Steps, _Steps]:
+        """Give who reads the data of each, and whose data each reads, without these."""
+        onwards: _Steps = defaultdict(list)
+        backwards: _Steps = defaultdict(list)
+        for (start, end), data in self.links.items():
+            if data and start not in aside and end not in aside:
+                onwards[start].append(end)
+                backwards[end].append(start)
+        return onwards, backwards
+
+
+def find_siblings(hierarchy: Hierarchy, fewest: int = FEWEST) -> dict[Box, Siblings]:
+    """Give the level of each box that has so many children, outer boxes first."""
+    boxes = (hierarchy.root, *hierarchy.boxes.values())
+    return _levels(hierarchy, [box for box in boxes if len(box.children) >= fewest])
+
+
+def bears_seeds(hierarchy: Hierarchy, count: int) -> bool:
+    """Tell whether so many boxes of the function panel leave the flow of the graph whole.
+
+    The page counts them among the children of the root when it looks for those that have
+    more edges than the others, and only then moves them to their panel.
+
+    Args:
+        hierarchy: All nodes without them, in chunks where they need any.
+        count: How many there shall be.
+
+    Source: render.ts, `buildSubhierarchy`
+    """
+    root = hierarchy.root
+    if len(root.children) + count < FEWEST:
+        return True
+    level = _levels(hierarchy, [root])[root]
+    level.labels += [f"{number}_template" for number in range(count)]
+    level.ops += [""] * count
+    return level.grouped(level.series()).keeps_flow()
+
+
+def _levels(hierarchy: Hierarchy, boxes: list[Box]) -> dict[Box, Siblings]:
+    levels: dict[Box, Siblings] = {}
+    places: dict[Box | Item, int] = {}
+    for box in boxes:
+        children = box.children
+        ops = [child.op if isinstance(child, Item) else "" for child in children.values()]
+        levels[box] = Siblings(list(children), ops)
+        places.update((child, place) for place, child in enumerate(children.values()))
+    if levels:
+        _link(hierarchy, levels, places)
+    if hierarchy.root in levels:
+        _find_ends(levels[hierarchy.root])
+    return levels
+
+
+def _link(hierarchy: Hierarchy, levels: dict[Box, Siblings], places: dict[Box | Item, int]) -> None:
+    for item in hierarchy.items.values():
+        if item.embedded:
+            continue
+        box = item.box
+        level = levels.get(box)
+        for source, data in _sources(item):
+            if source.box is not box:
+                _link_far(source, item, data, levels, places)
+            elif level is not None:
+                ends = places[source], places[item]
+                level.links[ends] = data or level.links.get(ends, False)
+
+
+def _sources(item: Item) -> Iterator[tuple[Item, bool]]:
+    """Give what a node reads, and whether that is data; of what is embedded, what that reads."""
+    for sources, data in ((item.sources, True), (item.controls, False)):
+        for source in sources:
+            if not source.embedded:
+                yield source, data
+            elif source.sources:
+                for above in source.sources:
+                    if not above.embedded and above is not item:
+                        yield above, data
+
+
+def _link_far(
+    source: Item,
+    reader: Item,
+    data: bool,
+    levels: dict[Box, Siblings],
+    places: dict[Box | Item, int],
+) -> None:
+    """Link two nodes of different boxes in the innermost box around both."""
+    start: Box | Item = source
+    end: Box | Item = reader
+    above, below = source.box, reader.box
+    while above is not below:
+        if above.depth >= below.depth:
+            if data and above in levels:
+                levels[above].giving.add(places[start])
+            start = above
+            assert above.parent is not None, "the root is around all"
+            above = above.parent
+        else:
+            if data and below in levels:
+                levels[below].fed.add(places[end])
+            end = below
+            assert below.parent is not None, "the root is around all"
+            below = below.parent
+    level = levels.get(above)
+    if level is not None:
+        ends = places[start], places[end]
+        level.links[ends] = data or level.links.get(ends, False)
+
+
+def _find_ends(level: Siblings) -> None:
+    """Find the inputs and the outputs of the whole graph."""
+    for place, op in enumerate(level.ops):
+        # One that must not be folded with others is an `Input[image]`.
+        word = op.partition("[")[0]
+        if word in ("Input", "Output"):
+            level.ends[place] = word
+    for word, ends, side in (("Input", level.fed, 1), ("Output", level.giving, 0)):
+        ends.update(place for place, found in level.ends.items() if found == word)
+        if not ends:
+            ends.update(set(range(len(level))) - {link[side] for link in level.links})
+
+
+def _runs(members: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """Give members by number, parted where one is left out."""
+    members.sort()
+    start = 0
+    for at in range(1, len(members) + 1):
+        if at == len(members) or members[at][0] != members[at - 1][0] + 1:
+            yield members[start:at]
+            start = at
+
+
+def _outliers(degrees: list[int], factor: int) -> list[int]:
+    """Give where the degrees are that stand out from the others."""
+    ordered = sorted(degrees)
+    # JavaScript rounds halves up.
+    first, third = (ordered[(len(ordered) * quarters + 2) // 4] for quarters in (1, 3))
+    most = max(third + (third - first) * factor, _MOST_NEIGHBOURS)
+    return [at for at, degree in enumerate(degrees) if degree > most]
+
+
+def _reached(starts: set[int], steps: _Steps) -> set[int]:
+    reached = set(starts)
+    pending = sorted(starts)
+    while pending:
+        for step in steps.get(pending.pop(), ()):
+            if step not in reached:
+                reached.add(step)
+                pending.append(step)
+    return reached

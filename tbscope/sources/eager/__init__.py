@@ -1,0 +1,1 @@
+"""The eager source: watches one ordinary run of a model."""

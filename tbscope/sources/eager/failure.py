@@ -1,0 +1,121 @@
+"""Says what went wrong in a traced model: where, why, and what to try."""
+
+from typing import Any
+
+from tbscope.errors import TraceError
+from tbscope.ir.graph import Call, Parameter, Value
+from tbscope.ir.text import type_to_text
+from tbscope.sources.eager.record.recorder import Recorder
+from tbscope.sources.eager.watch import modes, module_calls
+from tbscope.sources.torch.locate import OWN_FILES
+
+__all__ = ["error_text", "trace_error"]
+
+_MOST_TEXT = 500
+# The model's own errors pass through these on their way.
+_PASSAGES = (modes.__file__, module_calls.__file__)
+
+
+def trace_error(error: Exception, recorder: Recorder, *, grad: bool, fake: bool) -> TraceError:
+    """Give the error for a model that raised while it was traced.
+
+    Args:
+        error: What the model raised.
+        recorder: Who watched; it knows the innermost call that failed.
+        grad: Whether gradients were recorded.
+        fake: Whether it ran on stand-ins for tensors.
+    """
+    call = None
+    if recorder.failed is not None and recorder.failed[0] is error:
+        call = recorder.failed[1].call
+    where = f"in {call.scope}" if call else f"in {recorder.graph.name}"
+    text = error_text(error)
+    if _is_ours(error):
+        return TraceError(
+            f"tbscope itself failed while it watched the model, {where}",
+            why=text,
+            fix="report it with the traceback above; the model is as it was before",
+        )
+    return TraceError(
+        f"the model raised while it was being traced, {where}",
+        why=text,
+        fix=_fix(text, call, grad=grad, fake=fake),
+    )
+
+
+def error_text(error: BaseException) -> str:
+    """Give an error on one line, as `RuntimeError: what it says`."""
+    text = " ".join(str(error).split())
+    if len(text) > _MOST_TEXT:
+        text = f"{text[:_MOST_TEXT]}..."
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _is_ours(error: Exception) -> bool:
+    """Tell whether an error comes from the watching, not from what is watched."""
+    trace = error.__traceback__
+    file = ""
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        trace = trace.tb_next
+    return file.startswith(OWN_FILES) and file not in _PASSAGES
+
+
+def _fix(text: str, call: Call | None, *, grad: bool, fake: bool) -> str:
+    if "does not require grad" in text and not grad:
+        return "the model differentiates in forward: pass grad=True"
+    if fake and ("DataDependent" in text or "data-dependent" in text.lower()):
+        return "the model decides on the values of tensors, and fake=True has none: pass fake=False"
+    if fake:
+        return (
+            "pass fake=False if the model runs when called by itself: not every operation "
+            "tells its result's shape without values"
+        )
+    if call is None:
+        return "check input_to_model and kwargs; the model must run when called by itself"
+    given = [(argument.name or "", argument.nest) for argument in call.arguments]
+    return _misplaced(call, given) or (
+        f"check input_to_model: {_name(call)} got "
+        + (", ".join(f"{name}={_short(nest)}" for name, nest in given) or "no arguments")
+    )
+
+
+def _misplaced(call: Call, given: list[tuple[str, Any]]) -> str:
+    """Tell of an argument on another device, or of another float type, than the parameters."""
+    held = [parameter for parameter in call.parameters if parameter.kind == "parameter"]
+    for name, value in given:
+        if not isinstance(value, Value):
+            continue
+        for parameter in held:
+            if parameter.device != value.device:
+                return (
+                    f"bring input and model together: {_name(call)} has {parameter.name} on "
+                    f"{parameter.device}, got {name} on {value.device}; "
+                    f"use .to({parameter.device!r})"
+                )
+            if _is_float(parameter) and _is_float(value) and parameter.dtype != value.dtype:
+                return (
+                    f"give inputs of the model's dtype: {_name(call)} has {parameter.name} in "
+                    f"{parameter.dtype}, got {name} in {value.dtype}; "
+                    f"use .to(torch.{parameter.dtype})"
+                )
+    return ""
+
+
+def _is_float(thing: Value | Parameter) -> bool:
+    return "float" in thing.dtype
+
+
+def _name(call: Call) -> str:
+    label = call.scope.part.label
+    return f"{label}[{call.qualified_name}]" if call.qualified_name else label
+
+
+def _short(nest: Any) -> str:
+    if isinstance(nest, Value):
+        return type_to_text(nest)
+    if isinstance(nest, dict):
+        return "{" + ", ".join(f"{key}: {_short(entry)}" for key, entry in nest.items()) + "}"
+    if isinstance(nest, list | tuple):
+        return "[" + ", ".join(map(_short, nest)) + "]"
+    return repr(nest)

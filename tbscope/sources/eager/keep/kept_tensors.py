@@ -1,0 +1,287 @@
+"""What a run may change in tensors: their content, their place in memory, their gradients.
+
+Contents are not copied beforehand. Each tensor costs a second handle on its memory;
+its content is copied only when somebody is about to write into it.
+"""
+
+from collections.abc import Callable, Iterable
+from operator import is_not
+from typing import Any
+
+import torch
+
+from tbscope.sources.eager.keep.kept_objects import Report
+from tbscope.sources.torch.internals import (
+    UNINITIALIZED,
+    flattened,
+    outside_modes,
+    set_version,
+    storage_key,
+    without_functions,
+)
+
+__all__ = ["KeptTensors"]
+
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+_COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+
+
+class KeptTensors:
+    """Tensors as they were, with their gradients."""
+
+    def __init__(self) -> None:
+        self._tensors: list[torch.Tensor] = []
+        # For each tensor: a handle on its memory that nobody else has, what identifies
+        # that memory, its shape, whether it asks for gradients, and where it came from.
+        self._handles: list[torch.Tensor] = []
+        self._keys: list[int | None] = []
+        self._shapes: list[torch.Size] = []
+        self._asking: list[bool] = []
+        self._histories: list[Any] = []
+        self._leaves: list[torch.Tensor] = []
+        self._gradients: list[torch.Tensor | None] = []
+        self._lazy: list[tuple[Any, type, torch.device, torch.dtype]] = []
+        # The storages that no write has touched so far, and by id the tensors without
+        # one; what was copied of either, and the versions before the first write.
+        self._untouched: set[int | None] = set()
+        self._odd: dict[int, torch.Tensor] = {}
+        self._by_storage: dict[int | None, dict[int, int]] | None = None
+        self._contents: list[_Content] = []
+        self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._versions: list[tuple[torch.Tensor, int]] = []
+        self._moved: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def add(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Keep tensors as they are now, with their gradients and what they wrap."""
+        with without_functions():
+            tensors = list(tensors)
+            try:
+                if _PLAIN.issuperset(map(type, tensors)):
+                    self._keep(tensors)
+                    return
+            except (RuntimeError, NotImplementedError):
+                # A sparse, opaque or nested one among them: each by itself.
+                pass
+            self._keep([tensor for tensor in tensors if self._has_storage(tensor)])
+
+    def _keep(self, tensors: list[torch.Tensor]) -> None:
+        keys: list[int | None] = [tensor.untyped_storage()._cdata for tensor in tensors]
+        self._shapes += [tensor.shape for tensor in tensors]
+        self._keys += keys
+        self._tensors += tensors
+        self._handles += [tensor.data for tensor in tensors]
+        self._asking += [tensor.requires_grad for tensor in tensors]
+        histories = [tensor.grad_fn for tensor in tensors]
+        self._histories += histories
+        self._untouched.update(keys)
+        self._by_storage = None
+        if histories.count(None) == len(histories):
+            self._add_gradients(tensors)
+        else:
+            self._add_gradients([tensor for tensor in tensors if tensor.is_leaf])
+
+    def kept(self) -> list[torch.Tensor]:
+        """Give the tensors that are kept by their storage."""
+        return list(self._tensors)
+
+    def written(self) -> list[torch.Tensor]:
+        """Give those of which somebody told that they would be written into."""
+        return [tensor for tensor, _ in (*self._moved, *self._copies)]
+
+    def _has_storage(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor is kept by its storage; if not, keep it in another way."""
+        if isinstance(tensor, UNINITIALIZED):
+            self._lazy.append((tensor, type(tensor), tensor.device, tensor.dtype))
+            return False
+        inner = flattened(tensor)
+        if inner:
+            self.add(inner)
+        elif tensor.is_nested or storage_key(tensor) is None:
+            self._odd[id(tensor)] = tensor
+        else:
+            return True
+        if tensor.is_leaf:
+            self._add_gradients([tensor])
+        return False
+
+    def _add_gradients(self, leaves: list[torch.Tensor]) -> None:
+        gradients = [tensor.grad for tensor in leaves]
+        self._leaves += leaves
+        self._gradients += gradients
+        held = [gradient for gradient in gradients if gradient is not None]
+        if held:
+            self.add(held)
+
+    def about_to_write(self, tensor: torch.Tensor) -> None:
+        """Copy what a write into a tensor would destroy, if that belongs to a kept tensor.
+
+        To be called right before an operation that writes into the tensor, or that gives
+        it another shape or place.
+        """
+        with without_functions():
+            try:
+                key = tensor.untyped_storage()._cdata if type(tensor) in _PLAIN else None
+            except (RuntimeError, NotImplementedError):
+                key = None
+            if key in self._untouched:
+                self._copy_storage(key)
+            elif key is None or self._odd:
+                self._about_to_write_oddly(tensor)
+
+    def _about_to_write_oddly(self, tensor: torch.Tensor) -> None:
+        """Do the same for a tensor of no plain class, or without storage of its own."""
+        inner = flattened(tensor)
+        for part in inner:
+            self.about_to_write(part)
+        if id(tensor) in self._odd:
+            with outside_modes(), torch.no_grad():
+                self._copies.append((tensor, tensor.clone()))
+            self._note_version(self._odd.pop(id(tensor)))
+        elif not inner and (key := storage_key(tensor)) in self._untouched:
+            self._copy_storage(key)
+
+    def _copy_storage(self, key: int | None) -> None:
+        if self._by_storage is None:
+            self._by_storage = {}
+            for at, (tensor, owner) in enumerate(zip(self._tensors, self._keys, strict=True)):
+                self._by_storage.setdefault(owner, {})[id(tensor)] = at
+        group = self._by_storage[key].values()
+        with outside_modes(), torch.no_grad():
+            self._contents.append(_Content([self._handles[at] for at in group]))
+        for at in group:
+            self._note_version(self._tensors[at])
+            self._moved.append((self._tensors[at], self._handles[at]))
+        self._untouched.discard(key)
+
+    def _note_version(self, tensor: torch.Tensor) -> None:
+        if not tensor.is_inference():
+            self._versions.append((tensor, tensor._version))
+
+    def restore(self, report: Report) -> None:
+        """Put everything back: content, place, history, gradients, and last the versions."""
+        with outside_modes(), torch.no_grad():
+            for content in self._contents:
+                _attempt(report, content.handle, content.restore)
+            for tensor, copy in self._copies:
+                _attempt(report, tensor, _fill, tensor, copy)
+            for tensor, handle in self._displaced():
+                _attempt(report, tensor, _put, tensor, handle)
+            for lazy in self._lazy:
+                if type(lazy[0]) is not lazy[1]:
+                    _attempt(report, lazy[0], _make_lazy, *lazy)
+            self._restore_histories(report)
+            self._restore_gradients(report)
+            for tensor, version in self._versions:
+                if tensor._version != version:
+                    _attempt(report, tensor, set_version, tensor, version)
+
+    def _displaced(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Give the tensors whose memory or shape is another, with the handle on what it was."""
+        displaced = [
+            (tensor, handle)
+            for tensor, handle in self._moved
+            if tensor.stride() != handle.stride()
+            or tensor.storage_offset() != handle.storage_offset()
+        ]
+        keys = [storage_key(tensor) for tensor in self._tensors]
+        shapes = [tensor.shape for tensor in self._tensors]
+        if keys != self._keys or shapes != self._shapes:
+            before = zip(self._tensors, self._handles, self._keys, self._shapes, strict=True)
+            displaced += [
+                (tensor, handle)
+                for (tensor, handle, key, shape), key_now, shape_now in zip(
+                    before, keys, shapes, strict=True
+                )
+                if key != key_now or shape != shape_now
+            ]
+        return displaced
+
+    def _restore_histories(self, report: Report) -> None:
+        asking = [tensor.requires_grad for tensor in self._tensors]
+        histories = [tensor.grad_fn for tensor in self._tensors]
+        if asking == self._asking and not any(map(is_not, histories, self._histories)):
+            return
+        for at, tensor in enumerate(self._tensors):
+            if histories[at] is not self._histories[at] or asking[at] != self._asking[at]:
+                _attempt(report, tensor, self._restore_history, at, histories[at])
+
+    def _restore_history(self, at: int, history: Any) -> None:
+        tensor = self._tensors[at]
+        if history is not self._histories[at]:
+            if self._histories[at] is not None:
+                raise RuntimeError("a write gave it another history in autograd")
+            tensor.detach_()
+        tensor.requires_grad_(self._asking[at])
+
+    def _restore_gradients(self, report: Report) -> None:
+        gradients = [tensor.grad for tensor in self._leaves]
+        for tensor, gradient, now in zip(self._leaves, self._gradients, gradients, strict=True):
+            if gradient is not now:
+                _attempt(report, tensor, setattr, tensor, "grad", gradient)
+
+
+class _Content:
+    """A copy of the part of one storage that kept tensors cover."""
+
+    __slots__ = ("copy", "handle", "size_bytes")
+
+    def __init__(self, handles: list[torch.Tensor]) -> None:
+        storage = handles[0].untyped_storage()
+        self.size_bytes = storage.nbytes()
+        alone = len(handles) == 1 and handles[0].is_contiguous()
+        self.handle = handles[0] if alone else _window(handles)
+        # A meta tensor has no content.
+        self.copy = None if self.handle.is_meta else self.handle.clone()
+
+    def restore(self) -> None:
+        """Put the content back, into a storage of the size that it had."""
+        storage = self.handle.untyped_storage()
+        if storage.nbytes() != self.size_bytes:
+            storage.resize_(self.size_bytes)
+        if self.copy is not None:
+            with torch.inference_mode(self.handle.is_inference()):
+                self.handle.copy_(self.copy)
+
+
+def _window(handles: list[torch.Tensor]) -> torch.Tensor:
+    """Give the bytes from the first to the last one that tensors of one storage cover."""
+    starts, ends = [], []
+    for handle in handles:
+        size = handle.element_size()
+        start = handle.storage_offset() * size
+        steps = zip(handle.shape, handle.stride(), strict=True)
+        reach = sum((entry - 1) * stride for entry, stride in steps)
+        starts.append(start)
+        ends.append(start + (reach + 1) * size if handle.numel() else start)
+    storage = handles[0].untyped_storage()
+    nothing = torch.empty(0, dtype=torch.uint8, device=storage.device)
+    return nothing.set_(storage, min(starts), (max(ends) - min(starts),), (1,))
+
+
+def _fill(tensor: torch.Tensor, copy: torch.Tensor) -> None:
+    """Give a tensor without storage of its own the content of a copy."""
+    if tensor.layout in _COMPRESSED:
+        # It may have another number of elements now, which a copy does not change.
+        tensor.resize_as_sparse_(copy)
+    tensor.copy_(copy)
+
+
+def _put(tensor: torch.Tensor, handle: torch.Tensor) -> None:
+    """Give a tensor the memory, shape and strides of another."""
+    tensor.data = handle
+
+
+def _make_lazy(tensor: Any, cls: type, device: torch.device, dtype: torch.dtype) -> None:
+    """Make a parameter or buffer that was initialised uninitialised again."""
+    tensor.data = torch.empty(0, device=device, dtype=dtype)
+    tensor.__class__ = cls
+
+
+def _attempt(
+    report: Report, tensor: torch.Tensor, put_back: Callable[..., object], *args: Any
+) -> None:
+    try:
+        put_back(*args)
+    except Exception as error:  # noqa: BLE001 (reported)
+        shape = ", ".join(map(str, tensor.shape))
+        report(f"a {type(tensor).__name__} of shape ({shape})", error)

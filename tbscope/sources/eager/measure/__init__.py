@@ -1,0 +1,1 @@
+"""Measures times and memory, in further runs."""

@@ -1,0 +1,147 @@
+"""Two modes that read a meter before and after each call, and do nothing else.
+
+They see the calls that a `CallLog` holds, in a run of which no graph is made. Without
+the mode for kernels, the kernels inside of a function run as they do unwatched.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from torch.overrides import TorchFunctionMode
+
+from tbscope.sources.eager.measure.live_bytes import LiveBytes
+from tbscope.sources.eager.watch.call_log import NO_RESULT
+from tbscope.sources.torch.internals import DispatchMode
+from tbscope.sources.torch.operations import kernel_facts
+
+__all__ = ["CallWatch", "KernelWatch", "Meter", "Reading"]
+
+_NO_KEYWORDS: dict[str, Any] = {}
+
+
+class Meter(Protocol):
+    """What is read: a clock, or the memory in use."""
+
+    def read(self) -> Any:
+        """Give a reading."""
+
+
+class Reading(NamedTuple):
+    """What a meter showed before and after a call.
+
+    Attributes:
+        call: The function, or the name of the kernel.
+        meter: What was read.
+        before: What it showed before.
+        after: What it showed after.
+        kernels: The same of each kernel inside, where these were asked for.
+    """
+
+    call: Any
+    meter: Meter
+    before: Any
+    after: Any
+    kernels: "list[Reading]"
+
+
+class CallWatch(TorchFunctionMode):
+    """Reads a meter before and after each torch function that is called.
+
+    Args:
+        meters: Which one for each call, in order.
+        otherwise: Which one for further calls.
+
+    Attributes:
+        readings: One for each call that has returned, in order.
+        inside: Whether a call runs now.
+        kernels: The readings of the kernels inside of it.
+    """
+
+    def __init__(self, meters: Sequence[Meter], otherwise: Meter) -> None:
+        super().__init__()
+        self.readings: list[Reading] = []
+        self.inside = False
+        self.kernels: list[Reading] = []
+        self._meters = meters
+        self._otherwise = otherwise
+
+    def meter(self) -> Meter:
+        """Give what the next call is measured by."""
+        at = len(self.readings)
+        return self._meters[at] if at < len(self._meters) else self._otherwise
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if kwargs is None:
+            kwargs = _NO_KEYWORDS
+        if self.inside:
+            return func(*args, **kwargs)
+        meter = self.meter()
+        read = meter.read
+        self.inside = True
+        kernels: list[Reading] = []
+        self.kernels = kernels
+        try:
+            before = read()
+            result = func(*args, **kwargs)
+            after = read()
+        finally:
+            self.inside = False
+        if type(result) not in NO_RESULT:
+            self.readings.append(Reading(func, meter, before, after, kernels))
+        return result
+
+
+class KernelWatch(DispatchMode):  # type: ignore[no-untyped-call]
+    """Reads the meter of a `CallWatch` around kernels that no function is around.
+
+    Args:
+        calls: The mode for functions, which runs beside this one.
+        inside: Whether it reads the meter around kernels inside of functions, too.
+        alive: Who is told of all kernels; None for nobody.
+    """
+
+    def __init__(
+        self, calls: CallWatch, *, inside: bool = False, alive: LiveBytes | None = None
+    ) -> None:
+        super().__init__()
+        self._calls = calls
+        self._inside = inside
+        self._alive = alive
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if kwargs is None:
+            kwargs = _NO_KEYWORDS
+        facts, calls, alive = kernel_facts(func), self._calls, self._alive
+        within = calls.inside
+        if facts.query:
+            return func(*args, **kwargs)
+        if within and not self._inside:
+            result = func(*args, **kwargs)
+            if alive is not None:
+                alive.add(facts, args, kwargs, result)
+            return result
+        read = calls.meter().read
+        calls.inside = True
+        try:
+            before = read()
+            result = func(*args, **kwargs)
+            if alive is not None:
+                alive.add(facts, args, kwargs, result)
+            after = read()
+        finally:
+            calls.inside = within
+        reading = Reading(facts.name, calls.meter(), before, after, [])
+        (calls.kernels if within else calls.readings).append(reading)
+        return result

@@ -1,0 +1,89 @@
+"""Counts the bytes of results that are alive, kernel by kernel.
+
+What a kernel allocated counts from then on until nobody holds it any more: no tensor,
+no view of it, no backward pass that will read it. Parameters, buffers, inputs and
+whatever else was there before the run count nothing. Memory that a kernel takes and
+gives back on its way is not seen, and neither is what an allocator adds to round sizes
+up.
+"""
+
+from functools import partial
+from typing import Any
+from weakref import ref
+
+import torch
+
+from tbscope.sources.torch.internals import parts_of, storage_key, without_functions
+from tbscope.sources.torch.literals import collect_tensors
+from tbscope.sources.torch.operations import KernelFacts
+
+__all__ = ["LiveBytes"]
+
+# What they read is data that torch has just made of Python's: new, though it was given.
+_LIFTS = frozenset({"lift", "lift_fresh", "lift_fresh_copy"})
+
+
+class LiveBytes:
+    """The bytes of results that are alive, on all devices together.
+
+    Attributes:
+        highest: The most that were alive at one moment so far.
+    """
+
+    def __init__(self) -> None:
+        self.highest = 0
+        self._alive = 0
+        self._peak = 0
+        self._held: dict[int, tuple[ref[torch.UntypedStorage], int]] = {}
+
+    def read(self) -> int:
+        """Give the most bytes that were alive at one moment since the last reading."""
+        peak, self._peak = self._peak, self._alive
+        return peak
+
+    def add(
+        self, facts: KernelFacts, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        """Count what a kernel that has run allocated, in new storages or in grown ones."""
+        with without_functions():
+            given = _storages(collect_tensors((args, kwargs), []))
+            made = _storages(collect_tensors(result, []))
+            for key, storage in given.items():
+                if key in self._held:
+                    self._resize(key, storage)
+            for key, storage in made.items():
+                if key not in self._held and (key not in given or facts.label in _LIFTS):
+                    self._held[key] = (ref(storage, partial(self._free, key)), 0)
+                    self._resize(key, storage)
+
+    def close(self) -> None:
+        """Let go of all storages."""
+        self._held.clear()
+
+    def _resize(self, key: int, storage: torch.UntypedStorage) -> None:
+        held, before = self._held[key]
+        size_bytes = storage.nbytes()
+        if size_bytes != before:
+            self._held[key] = (held, size_bytes)
+            self._alive += size_bytes - before
+            self._peak = max(self._peak, self._alive)
+            self.highest = max(self.highest, self._alive)
+
+    def _free(self, key: int, _: object) -> None:
+        held = self._held.pop(key, None)
+        if held is not None:
+            self._alive -= held[1]
+
+
+def _storages(tensors: list[torch.Tensor]) -> dict[int, torch.UntypedStorage]:
+    """Give the storages of tensors, and of those that they are made of, each once."""
+    found: dict[int, torch.UntypedStorage] = {}
+    for tensor in tensors:
+        parts = parts_of(tensor)
+        if parts:
+            found |= _storages(parts)
+        else:
+            key = storage_key(tensor)
+            if key is not None:
+                found[key] = tensor.untyped_storage()
+    return found

@@ -1,0 +1,252 @@
+"""Measures the operations of a graph: how long each takes, and how much memory is in use.
+
+The run that makes a graph is watched too closely to be timed. So the same call is made
+again, each time from the same state and with the same random numbers: some times
+unwatched, for what it takes by itself, in turn with as many runs in which a clock is
+read around each operation and nothing else is done, and once more while memory is
+counted. Everything is put back after each.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from statistics import median, quantiles
+
+from tbscope.errors import ArgumentError
+from tbscope.ir.graph import Graph, Node, Note, Profile
+from tbscope.sources.eager.active import watching
+from tbscope.sources.eager.measure.call_watch import CallWatch, KernelWatch, Reading
+from tbscope.sources.eager.measure.clocks import Clock, ProcessorClock, clock_of
+from tbscope.sources.eager.measure.live_bytes import LiveBytes
+from tbscope.sources.eager.measure.repeats import Repeats
+from tbscope.sources.eager.record.recorder import Recorder
+from tbscope.sources.eager.watch.call_log import CallLog, Calls
+from tbscope.sources.eager.watch.unobserved import unobserved
+
+__all__ = ["check_profile", "profile_graph"]
+
+_STEPS = 5
+_WARMUP = 2
+
+
+def check_profile(profile: bool | int) -> int:
+    """Give how many runs are to be measured; 0 for none.
+
+    Raises:
+        ArgumentError: That is neither a flag nor a number of runs.
+    """
+    if isinstance(profile, bool):
+        return _STEPS if profile else 0
+    if type(profile) is int and profile > 0:
+        return profile
+    raise ArgumentError(
+        f"profile={profile!r} is no number of runs",
+        why="profile is True, False, or how many runs are measured: 1 or more",
+        fix=f"profile=True to measure {_STEPS} runs",
+    )
+
+
+def profile_graph(
+    graph: Graph, log: CallLog, repeats: Repeats, *, steps: int, recorder: Recorder
+) -> None:
+    """Measure the nodes of a graph, and note how.
+
+    Args:
+        graph: The graph of the call.
+        log: The calls in the run that it was made of.
+        repeats: The same call.
+        steps: How many runs are measured.
+        recorder: Who made the graph; it looks away.
+    Raises:
+        TraceError: The model raised, or it could not be put back.
+    """
+    with ExitStack() as stack:
+        # Compiled functions run as they are written, as they did for the graph.
+        stack.enter_context(unobserved())
+        if repeats.is_lazy:
+            # Parameters are made in the first run: that is no part of what a model computes.
+            stack.enter_context(repeats.prepared())
+            repeats.run()
+        _Measurement(graph, log, repeats, recorder).measure(steps)
+
+
+class _Measurement:
+    """The measured runs of one graph's call."""
+
+    def __init__(self, graph: Graph, log: CallLog, repeats: Repeats, recorder: Recorder) -> None:
+        self._graph = graph
+        self._functions = log.functions()
+        self._all = log.functions_and_kernels()
+        self._repeats = repeats
+        self._recorder = recorder
+        self._clock = ProcessorClock()
+        self._by_device: dict[str, Clock] = {"cpu": self._clock}
+        nodes = [node for node in self._all.nodes if node is not None]
+        self._clocks = {node: clock_of(node, self._by_device) for node in nodes}
+        self._bodies = any(node.body is not None and node.body.nodes for node in nodes)
+        self._times: dict[Node, list[float]] = defaultdict(list)
+
+    def measure(self, steps: int) -> None:
+        """Make all runs, and give the nodes and the graph their figures."""
+        unwatched, watched = [], []
+        kernels = self._bodies or any(isinstance(call, str) for call in self._all.calls)
+        for step in range(-_WARMUP, steps):
+            if step == 0:
+                self._times.clear()
+            unwatched.append(self._unwatched_us())
+            watched.append(self._timed_us(self._functions))
+            if kernels:
+                # A mode for kernels slows down what runs inside of functions: these have
+                # their times from the run before.
+                self._timed_us(self._all, kernels=True)
+        peak_bytes = self._count_bytes()
+        operations_us = self._describe()
+        clocks = {self._clocks[node].name for node in self._clocks} or {self._clock.name}
+        unwatched, watched = unwatched[_WARMUP:], watched[_WARMUP:]
+        self._graph.profile = Profile(
+            steps,
+            _WARMUP,
+            forward_us=median(unwatched),
+            watched_us=median(watched),
+            operations_us=operations_us,
+            clock=" and ".join(sorted(clocks)),
+            peak_bytes=peak_bytes,
+            spread_us=_spread(unwatched),
+        )
+
+    def _unwatched_us(self) -> float:
+        with self._repeats.prepared():
+            return self._wall_us()
+
+    def _timed_us(self, calls: Calls, *, kernels: bool = False) -> float:
+        """Time the calls of one run for their nodes; give how long all of it took."""
+        meters = [self._clocks[node] if node else self._clock for node in calls.nodes]
+        watch = CallWatch(meters, self._clock)
+        with self._repeats.prepared(), self._looking_away(), ExitStack() as stack:
+            if kernels:
+                stack.enter_context(KernelWatch(watch, inside=self._bodies))
+            stack.enter_context(watch)
+            wall_us = self._wall_us()
+        for reading, node in _matched(calls, watch.readings):
+            # Where calls have changed places, one may have been timed by another's clock.
+            if reading.meter is self._clocks[node]:
+                if kernels == isinstance(reading.call, str):
+                    self._times[node].append(self._passed_us(reading, node))
+                for inner, kernel in _inside(reading, node):
+                    self._times[kernel].append(self._passed_us(inner, node))
+        return wall_us
+
+    def _passed_us(self, reading: Reading, node: Node) -> float:
+        return self._clocks[node].passed_us(reading.before, reading.after)
+
+    def _wall_us(self) -> float:
+        """Run the prepared call, and give how long it took until all devices were done."""
+        self._settle()
+        begun = time.perf_counter_ns()
+        result = self._repeats.run()
+        self._settle()
+        ended = time.perf_counter_ns()
+        del result
+        return (ended - begun) / 1e3
+
+    def _settle(self) -> None:
+        for clock in self._by_device.values():
+            clock.settle()
+
+    def _count_bytes(self) -> int:
+        """Count the bytes alive during one run, for its nodes; give the most of all of it."""
+        alive = LiveBytes()
+        watch = CallWatch((), alive)
+        with (
+            self._repeats.prepared(),
+            self._looking_away(),
+            KernelWatch(watch, inside=self._bodies, alive=alive),
+            watch,
+        ):
+            result = self._repeats.run()
+        alive.close()
+        del result
+        for reading, node in _matched(self._all, watch.readings):
+            # What is read around a kernel is forgotten by the reading around its function.
+            node.peak_bytes = max(inner.after for inner in (reading, *reading.kernels))
+            for inner, kernel in _inside(reading, node):
+                kernel.peak_bytes = inner.after
+        return alive.highest
+
+    @contextmanager
+    def _looking_away(self) -> Iterator[None]:
+        """Have torch take the paths that it takes unwatched, though a mode of ours is active."""
+        recorder, before = self._recorder, watching.recorders
+        recorder.paused = True
+        watching.recorders = (*before, recorder)
+        try:
+            yield
+        finally:
+            watching.recorders = before
+
+    def _describe(self) -> float:
+        """Give the nodes their times, and note which have none; give the sum."""
+        missed, inside = [], []
+        operations_us = 0.0
+        for node in self._graph.nodes:
+            if node in self._times:
+                node.duration_us = median(self._times[node])
+                operations_us += node.duration_us
+                self._share(node)
+            elif node in self._clocks:
+                missed.append(node)
+            elif node.kind == "op" and node.kernels:
+                inside.append(node)
+            elif node.kind == "op":
+                # What comes in goes out: nothing ran.
+                node.duration_us = 0.0
+        if missed:
+            self._note(
+                f"{len(missed)} of {len(self._clocks)} operations have no times: when the model "
+                "was measured, it did not run them, or not in this order",
+                missed[0],
+            )
+        if inside:
+            self._note(
+                f"{len(inside)} operations have no times of their own: they ran inside of others, "
+                "whose times are theirs, too",
+                inside[0],
+            )
+        return operations_us
+
+    def _share(self, node: Node) -> None:
+        """Share the time of an operation among its kernels, as long as each of them took.
+
+        They are timed in a run in which each costs some microseconds more.
+        """
+        kernels = node.body.nodes if node.body is not None else []
+        if not all(kernel in self._times for kernel in kernels):
+            return
+        assert node.duration_us is not None
+        times = [median(self._times[kernel]) for kernel in kernels]
+        for kernel, time_us in zip(kernels, times, strict=True):
+            kernel.duration_us = node.duration_us * (time_us / (sum(times) or 1))
+
+    def _note(self, text: str, node: Node) -> None:
+        self._graph.notes.append(Note(text, node.source, node))
+
+
+def _matched(calls: Calls, readings: list[Reading]) -> list[tuple[Reading, Node]]:
+    pairs = calls.match([reading.call for reading in readings])
+    return [(readings[at], node) for at, node in pairs]
+
+
+def _inside(reading: Reading, node: Node) -> Iterator[tuple[Reading, Node]]:
+    """Give the readings of the kernels of an operation, each with the kernel's node."""
+    kernels = node.body.nodes if node.body is not None else []
+    if [inner.call for inner in reading.kernels] == [kernel.kernels[0] for kernel in kernels]:
+        yield from zip(reading.kernels, kernels, strict=True)
+
+
+def _spread(times: list[float]) -> float:
+    """Give how far the middle half of some times lies apart."""
+    if len(times) == 1:
+        return 0.0
+    first, _, third = quantiles(times, n=4, method="inclusive")
+    return third - first

@@ -1,0 +1,153 @@
+"""The same call again and again, each time from the same state, with all put back after.
+
+Nobody sees what an unwatched run writes into. So what the watched run before it has
+written is copied beforehand, and the buffers, which are few bytes; and for the rest,
+torch's count of writes tells whether it was left alone.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from tbscope.errors import ArgumentError, TraceError
+from tbscope.sources.eager.failure import error_text
+from tbscope.sources.eager.keep.preserve import Preserved
+from tbscope.sources.torch.internals import UNINITIALIZED, without_functions
+from tbscope.sources.torch.nests import tensor_leaves
+
+__all__ = ["Repeats", "check_measurable"]
+
+
+def check_measurable(modules: Iterable[torch.nn.Module], given: list[tuple[str, Any]]) -> None:
+    """Check that a call computes something, any number of times.
+
+    Args:
+        modules: The modules that it may call.
+        given: Its arguments by name.
+    Raises:
+        ArgumentError: It does not.
+    """
+    for name, value in given:
+        if isinstance(value, Iterator):
+            raise ArgumentError(
+                f"argument {name} is a {type(value).__name__}, and profile= needs it many times",
+                why="each measured run reads it anew, and it gives what it holds only once",
+                fix="give the model a list or a tuple, or leave profile out",
+            )
+    for name, tensor in _tensors(modules, given):
+        if tensor.is_meta:
+            raise ArgumentError(
+                f"profile= has nothing to measure: {name} is on the device meta",
+                why="a tensor on meta has no content, and nothing is computed with it",
+                fix="leave profile out, or give the model and its inputs memory: "
+                "model.to_empty(device='cpu')",
+            )
+
+
+def _tensors(
+    modules: Iterable[torch.nn.Module], given: list[tuple[str, Any]]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    for module in modules:
+        for table in (module._parameters, module._buffers):
+            for name, tensor in table.items():
+                if tensor is not None:
+                    yield f"the {name} of a {type(module).__name__}", tensor
+    for name, value in given:
+        for path, tensor in tensor_leaves(value, name):
+            yield f"argument {path}", tensor
+
+
+class Repeats:
+    """A call that is made again and again, each time from the same state.
+
+    Args:
+        call: Makes it.
+        modules: All modules that it may change, each by itself.
+        inputs: A nest of what it is given.
+        training: The mode of the modules; None for that in which each stands.
+        grad: Whether gradients are recorded.
+        written: What it writes into of what was there before.
+    """
+
+    def __init__(
+        self,
+        call: Callable[[], Any],
+        modules: Sequence[torch.nn.Module],
+        inputs: Any,
+        *,
+        training: bool | None,
+        grad: bool,
+        written: list[torch.Tensor],
+    ) -> None:
+        self._call = call
+        self._modules = modules
+        self._inputs = inputs
+        self._training = training
+        self._grad = grad
+        buffers = [buffer for module in modules for buffer in module._buffers.values()]
+        self._copied = [*written, *(buffer for buffer in buffers if buffer is not None)]
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether the first run of all makes parameters."""
+        return any(
+            isinstance(tensor, UNINITIALIZED)
+            for module in self._modules
+            for table in (module._parameters, module._buffers)
+            for tensor in table.values()
+        )
+
+    @contextmanager
+    def prepared(self) -> Iterator[None]:
+        """Have the model ready for one run, and as it was after.
+
+        Raises:
+            TraceError: The run wrote into what the run before did not write into.
+        """
+        with (
+            Preserved(self._modules, self._inputs, training=self._training) as preserved,
+            torch.set_grad_enabled(self._grad),
+        ):
+            for tensor in self._copied:
+                if not isinstance(tensor, UNINITIALIZED):
+                    preserved.about_to_write(tensor)
+            told = {id(tensor) for tensor in preserved.written()}
+            rest = [tensor for tensor in preserved.kept() if id(tensor) not in told]
+            versions = _versions(rest)
+            yield
+            self._check_unwritten(rest, versions)
+
+    def _check_unwritten(self, tensors: list[torch.Tensor], versions: list[int]) -> None:
+        # Nobody saw the writes of an unwatched run, but torch counts them.
+        for tensor, before, after in zip(tensors, versions, _versions(tensors), strict=True):
+            if before != after:
+                shape = ", ".join(map(str, tensor.shape))
+                raise TraceError(
+                    "the model could not be put back as it was before the run",
+                    why=f"when it was measured, it wrote into a {type(tensor).__name__} of shape "
+                    f"({shape}) that it had only read when it was drawn",
+                    fix="make the model anew, or load its state_dict, before it is used further",
+                )
+
+    def run(self) -> Any:
+        """Make the call, which is to be prepared.
+
+        Raises:
+            TraceError: The model raised.
+        """
+        try:
+            return self._call()
+        except Exception as error:
+            raise TraceError(
+                "the model raised when it was measured, after it had run once to be drawn",
+                why=error_text(error),
+                fix="leave profile out, or give a model that runs any number of times",
+            ) from error
+
+
+def _versions(tensors: list[torch.Tensor]) -> list[int]:
+    """Give how often each was written into; -1 where torch does not count that."""
+    with without_functions():
+        return [-1 if tensor.is_inference() else tensor._version for tensor in tensors]

@@ -1,0 +1,1 @@
+"""Turns what is seen of a run into a graph."""

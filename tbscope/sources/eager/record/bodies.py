@@ -1,0 +1,195 @@
+"""What happened inside an operation: its kernels, and which of them read what others gave."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import torch
+
+from tbscope.ir.graph import Argument, Body, Constant, Node, Value
+from tbscope.sources.eager.record.values import shape_of
+from tbscope.sources.torch.literals import Literals, collect_tensors
+from tbscope.sources.torch.operations import KernelFacts
+from tbscope.sources.torch.storage import same_storage
+
+__all__ = ["KernelRun", "KernelRuns"]
+
+_DATA = Constant("<data>")
+# What reads data that torch has just made of Python's.
+_LIFTS = frozenset({"lift_fresh", "lift_fresh_copy", "lift"})
+
+
+class KernelRun(NamedTuple):
+    """One kernel that has run, with what it was given and gave; it keeps the tensors alive."""
+
+    facts: KernelFacts
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+    flops: int | None = None
+
+
+class _LostError(Exception):
+    """A kernel reads a tensor of which nobody saw where it came from."""
+
+
+class KernelRuns:
+    """The kernels of one operation, as nodes.
+
+    Args:
+        node: The operation, before it has outputs.
+        runs: Its kernels, in order.
+        outer: Gives the value that a tensor holds outside; None where nobody knows it.
+        read: The tensors that the operation was given.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        runs: list[KernelRun],
+        *,
+        outer: Callable[[torch.Tensor], Value | None],
+        read: list[torch.Tensor],
+    ) -> None:
+        self._node = node
+        self._runs = runs
+        self._outer = outer
+        # By identity: the runs keep what they name.
+        self._held: dict[int, Value] = {}
+        self._known = [(tensor, node.inputs[place]) for place, tensor in enumerate(read)]
+        self._writers: list[tuple[torch.Tensor, Node]] = []
+        # Kernels that have given numbers, of which the next one makes use.
+        self._numbers: list[Node] = []
+        self._nodes: list[Node] = []
+        self._order: dict[Node, int] = {}
+        try:
+            for run in runs:
+                self._add(run)
+            self._complete = True
+        except _LostError:
+            self._complete = False
+
+    def body(self, results: Iterable[torch.Tensor]) -> Body:
+        """Give the body; an empty one where the origin of a tensor could not be seen.
+
+        Args:
+            results: The tensor that each output of the operation is.
+        """
+        if not self._complete:
+            return Body([], [])
+        found = [self._result(tensor) for tensor in results]
+        known = [value for value in found if value is not None]
+        return Body(self._nodes, known) if len(known) == len(found) else Body([], [])
+
+    def _add(self, run: KernelRun) -> None:
+        facts, outer = run.facts, self._node
+        inputs: list[Value] = []
+        read: list[torch.Tensor] = []
+        name = f"{outer.name}.{len(self._nodes)}"
+        node = Node(name, facts.label, "op", outer.scope, inputs, kernels=[facts.name])
+        node.source = outer.source
+        node.flops = run.flops
+        if facts.label in _LIFTS and self._value_of(run.args[0]) is None:
+            node.arguments = [Argument(None, _DATA)]
+        else:
+            nest = Literals(self._known_value).nest
+            names = _argument_names(facts)
+            for place, given in enumerate(run.args):
+                named = names[place] if place < len(names) else None
+                node.arguments.append(Argument(named, nest(given, read, inputs)))
+            for key, given in run.kwargs.items():
+                if given is not None:
+                    node.arguments.append(Argument(key, nest(given, read, inputs)))
+        node.control_inputs = self._earlier_writers(read, inputs)
+        written = _written(run)
+        given = {id(tensor) for tensor in read}
+        made = [*written, *collect_tensors(run.result, [])]
+        told: set[int] = set()
+        for tensor in made:
+            # What comes out as it went in is no new value, unless it was written into.
+            fresh = id(tensor) not in given or any(tensor is other for other in written)
+            if fresh and id(tensor) not in told:
+                told.add(id(tensor))
+                value = _give(node, tensor)
+                self._held[id(tensor)] = value
+                self._known.append((tensor, value))
+        self._writers += [(tensor, node) for tensor in written]
+        if node.outputs:
+            node.control_inputs += self._numbers
+            self._numbers = []
+        else:
+            self._numbers.append(node)
+        self._order[node] = len(self._nodes)
+        self._nodes.append(node)
+
+    def _known_value(self, tensor: torch.Tensor) -> Value:
+        value = self._value_of(tensor)
+        if value is None:
+            raise _LostError
+        return value
+
+    def _value_of(self, tensor: torch.Tensor) -> Value | None:
+        value = self._held.get(id(tensor)) or self._outer(tensor)
+        # What the operation itself gives is known outside by now, and made by a kernel.
+        if value is not None and value.producer is not self._node:
+            return value
+        # Autograd may show the same data by another face.
+        for other, known in reversed(self._known):
+            if _same_layout(other, tensor):
+                return known
+        return None
+
+    def _earlier_writers(self, read: list[torch.Tensor], values: list[Value]) -> list[Node]:
+        """Give the kernels that wrote into what is read through another tensor."""
+        found: dict[Node, None] = {}
+        for tensor, value in zip(read, values, strict=True):
+            since = self._order.get(value.producer, -1)
+            for other, writer in self._writers:
+                if self._order[writer] > since and same_storage(other, tensor):
+                    found[writer] = None
+        return list(found)
+
+    def _result(self, tensor: torch.Tensor) -> Value | None:
+        value = self._held.get(id(tensor))
+        if value is not None:
+            return value
+        for other, writer in reversed(self._writers):
+            if other is not tensor and same_storage(other, tensor):
+                return _give(writer, tensor)
+        return self._value_of(tensor)
+
+
+def _written(run: KernelRun) -> list[torch.Tensor]:
+    facts, args = run.facts, run.args
+    if facts.flag is not None and not (len(args) > facts.flag and args[facts.flag]):
+        return []
+    written: list[torch.Tensor] = []
+    for position, name in facts.writes:
+        given = args[position] if position < len(args) else run.kwargs.get(name)
+        collect_tensors(given, written)
+    return written
+
+
+def _argument_names(facts: KernelFacts) -> tuple[str, ...]:
+    schema = getattr(facts.kernel, "_schema", None)
+    return () if schema is None else tuple(argument.name for argument in schema.arguments)
+
+
+def _give(node: Node, tensor: torch.Tensor) -> Value:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    value = Value(node, len(node.outputs), shape_of(tensor), dtype, str(tensor.device))
+    node.outputs.append(value)
+    return value
+
+
+def _same_layout(one: torch.Tensor, other: torch.Tensor) -> bool:
+    try:
+        return (
+            one.shape == other.shape
+            and one.dtype == other.dtype
+            and same_storage(one, other)
+            and one.storage_offset() == other.storage_offset()
+            and one.stride() == other.stride()
+        )
+    except (RuntimeError, NotImplementedError):
+        # Sparse and nested tensors have no strides.
+        return False

@@ -1,0 +1,132 @@
+"""Fills in what each call's module was set to, once the run is over.
+
+Hyper-parameters come from `extra_repr`, which is the user's code: it runs neither
+while the model is watched nor more than once per module.
+"""
+
+from typing import Any, Literal
+
+import torch
+
+from tbscope.ir.graph import Module, Note, Parameter, Source
+from tbscope.sources.eager.record.recorder import Recorder
+from tbscope.sources.eager.record.values import shape_of
+from tbscope.sources.torch.hyperparameters import class_source, hyperparameters
+from tbscope.sources.torch.internals import UNINITIALIZED
+from tbscope.sources.torch.locate import short_path
+from tbscope.sources.torch.registry import Registry, TensorPlace
+
+__all__ = ["describe_calls"]
+
+
+def describe_calls(recorder: Recorder) -> None:
+    """Complete a recorder's graph with what its modules tell, called or not."""
+    facts: dict[int, tuple[Any, ...]] = {}
+    words = _Words()
+    registry = recorder.registry
+    for call, module in zip(recorder.graph.calls, recorder.modules_called, strict=True):
+        known = facts.get(id(module))
+        if known is None:
+            known = facts[id(module)] = (
+                *words.of_class(type(module)),
+                _hyperparameters(module, recorder),
+                _parameters(module, words, registry),
+            )
+        call.class_name, call.defined, call.hyperparameters, call.parameters = known
+    modules = recorder.graph.modules
+    for place in registry.places():
+        if place.qualified_name is None:
+            # No module registers it: the model does not have it.
+            continue
+        module = place.module
+        known = facts.get(id(module))
+        if known is not None:
+            described, parameters = known[0], known[3]
+        else:
+            described = words.of_class(type(module))[0]
+            parameters = _parameters(module, words, registry)
+        modules.append(Module(place.name, described, parameters))
+
+
+class _Words:
+    """What classes, element types and devices are called, each looked up once in a run."""
+
+    def __init__(self) -> None:
+        self._classes: dict[type, tuple[str, Source | None]] = {}
+        self._types: dict[torch.dtype, str] = {}
+        self._devices: dict[torch.device, str] = {}
+
+    def of_class(self, cls: type) -> tuple[str, Source | None]:
+        """Give the full name of a class, and where it is defined."""
+        about = self._classes.get(cls)
+        if about is None:
+            place = class_source(cls)
+            source = Source(short_path(place[0]), place[1], cls.__name__) if place else None
+            about = self._classes[cls] = (f"{cls.__module__}.{cls.__qualname__}", source)
+        return about
+
+    def of_type(self, dtype: torch.dtype) -> str:
+        word = self._types.get(dtype)
+        if word is None:
+            word = self._types[dtype] = str(dtype).removeprefix("torch.")
+        return word
+
+    def of_device(self, device: torch.device) -> str:
+        word = self._devices.get(device)
+        if word is None:
+            word = self._devices[device] = str(device)
+        return word
+
+
+def _hyperparameters(module: torch.nn.Module, recorder: Recorder) -> dict[str, Any]:
+    try:
+        return hyperparameters(module)
+    except Exception as error:  # noqa: BLE001 (extra_repr is the user's code)
+        recorder.graph.notes.append(
+            Note(
+                f"the hyper-parameters of {type(module).__name__} are not known: its "
+                f"extra_repr() raised {type(error).__name__}: {error}"
+            )
+        )
+        return {}
+
+
+def _parameters(
+    module: torch.nn.Module, words: _Words, registry: Registry
+) -> tuple[Parameter, ...]:
+    """Give what a module owns itself: its parameters, then its buffers."""
+    described: list[Parameter] = []
+    parameters, buffers = module._parameters, module._buffers
+    if parameters:
+        described += [
+            _parameter(name, tensor, "parameter", words, registry.tensor(tensor))
+            for name, tensor in parameters.items()
+            if tensor is not None
+        ]
+    if buffers:
+        described += [
+            _parameter(name, tensor, "buffer", words, registry.tensor(tensor))
+            for name, tensor in buffers.items()
+            if tensor is not None
+        ]
+    return tuple(described)
+
+
+def _parameter(
+    name: str,
+    tensor: torch.Tensor,
+    kind: Literal["parameter", "buffer"],
+    words: _Words,
+    place: TensorPlace | None,
+) -> Parameter:
+    known = not isinstance(tensor, UNINITIALIZED)
+    return Parameter(
+        name,
+        kind,
+        shape_of(tensor) if known else None,
+        words.of_type(tensor.dtype),
+        tensor.numel() * tensor.element_size() if known else 0,
+        tensor.requires_grad,
+        words.of_device(tensor.device),
+        -1 if place is None else place.number,
+    )

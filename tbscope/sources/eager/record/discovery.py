@@ -1,0 +1,131 @@
+"""Makes tensors known that no watched operation gave: inputs, parameters, constants."""
+
+from typing import Any
+
+import torch
+
+from tbscope.ir.graph import Graph, Node, Value
+from tbscope.sources.eager.record.node_names import NodeNames
+from tbscope.sources.eager.record.scope_stack import ScopeStack
+from tbscope.sources.eager.record.values import Values
+from tbscope.sources.torch.contents import content_of
+from tbscope.sources.torch.nests import tensor_leaves
+from tbscope.sources.torch.registry import TensorPlace
+
+__all__ = ["Discovery"]
+
+
+class Discovery:
+    """Gives the value of any tensor; adds the node for one that nobody knew.
+
+    Args:
+        graph: The graph that is being recorded.
+        scopes: The scopes that are open.
+        values: The values that tensors hold.
+        names: The names of the graph's nodes.
+        open_ended: Whether a tensor that nobody knows is an input where no module runs.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        scopes: ScopeStack,
+        *,
+        values: Values,
+        names: NodeNames,
+        open_ended: bool,
+    ) -> None:
+        self._graph = graph
+        self._scopes = scopes
+        self._registry = scopes.registry
+        self._values = values
+        self._names = names
+        self._open_ended = open_ended
+
+    def value_of(self, tensor: torch.Tensor) -> Value:
+        """Give the value that a tensor holds now, made known if nobody knew it."""
+        return self._values.get(tensor) or self._discover(tensor)
+
+    def is_known(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor holds a value, or is a parameter or buffer of a module."""
+        return self._values.get(tensor) is not None or self._registry.tensor(tensor) is not None
+
+    def add_input(self, name: str, tensor: torch.Tensor) -> None:
+        """Make a tensor an input of the graph under this path."""
+        known = self._values.get(tensor)
+        if known is not None:
+            also = known.producer.attributes
+            also["also"] = f"{also['also']}, {name}" if "also" in also else name
+            return
+        self._values.give(self._append(self._input(name)), tensor)
+
+    def add_unknown(self, given: list[tuple[str, Any]]) -> None:
+        """Make inputs of the tensors that come from outside of a region."""
+        for name, nest in given:
+            for path, tensor in tensor_leaves(nest, name):
+                if not self.is_known(tensor):
+                    self.add_input(path, tensor)
+
+    def _discover(self, tensor: torch.Tensor) -> Value:
+        place = self._registry.tensor(tensor)
+        if place is None:
+            alias = self._values.alias(tensor, self.value_of)
+            if alias is not None:
+                return alias
+            place = self._late_tensor(tensor)
+        if place is not None:
+            node = self._held(tensor, place)
+        elif self._open_ended and self._scopes.at_top:
+            node = self._input("input")
+        else:
+            node = self._constant(tensor)
+        return self._values.give(self._append(node), tensor)
+
+    def _late_tensor(self, tensor: torch.Tensor) -> TensorPlace | None:
+        """Look for a tensor that the running module holds only since it ran."""
+        place = self._scopes.running.place
+        if place is None:
+            return None
+        module = place.module
+        if not any(
+            held is tensor
+            for table in (module._parameters, module._buffers)
+            for held in table.values()
+        ):
+            return None
+        self._registry.refresh(place)
+        return self._registry.tensor(tensor)
+
+    # -- nodes --------------------------------------------------------------------------
+
+    def _append(self, node: Node) -> Node:
+        self._graph.nodes.append(node)
+        return node
+
+    def _input(self, name: str) -> Node:
+        node = Node(self._names.unique(name), "input", "input")
+        self._graph.inputs.append(node)
+        return node
+
+    def _held(self, tensor: torch.Tensor, place: TensorPlace) -> Node:
+        """Make a node for a parameter or buffer, in the scope of the module that owns it."""
+        owner, kind = place.owner, place.kind
+        scope = owner.first_scope or self._scopes.home(owner)
+        facts = {"requires_grad": tensor.requires_grad}
+        name = self._names.unique(place.qualified_name)
+        return Node(name, kind, kind, scope, [], [], [], [], None, [], facts)
+
+    def _constant(self, tensor: torch.Tensor) -> Node:
+        """Make a node for a tensor from outside, named by the attribute that holds it."""
+        running = self._scopes.running
+        name = None
+        if running.place is not None:
+            for attribute, held in vars(running.place.module).items():
+                if held is tensor:
+                    prefix = running.place.name
+                    name = self._names.unique(f"{prefix}.{attribute}" if prefix else attribute)
+                    break
+        node = Node(name or self._names.number(), "constant", "constant", running.inner)
+        node.source = running.source
+        node.attributes.update(content_of(tensor))
+        return node

@@ -1,0 +1,507 @@
+"""The recorder: turns what it is told of a run into a graph.
+
+The modes tell it of operations and kernels, the watched module calls of modules,
+the scopes by hand of theirs. It changes none of what it sees.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.modules.lazy import LazyModuleMixin
+
+from tbscope.figures.notes import Read, find_notes
+from tbscope.ir.graph import Argument, Call, Constant, Graph, Node, Note, Output, Value
+from tbscope.sources.eager.record.bodies import KernelRun, KernelRuns
+from tbscope.sources.eager.record.discovery import Discovery
+from tbscope.sources.eager.record.node_names import NodeNames
+from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
+from tbscope.sources.eager.record.values import Values
+from tbscope.sources.eager.record.whereabouts import Whereabouts
+from tbscope.sources.torch.flops import Copies, Formulas
+from tbscope.sources.torch.internals import without_functions
+from tbscope.sources.torch.literals import Literals, collect_tensors
+from tbscope.sources.torch.operation_arguments import add_signature
+from tbscope.sources.torch.operations import RANDOM, READS, KernelFacts
+from tbscope.sources.torch.signatures import argument_names
+from tbscope.sources.torch.storage import same_storage
+
+if TYPE_CHECKING:
+    from tbscope.sources.torch.formulas import Work
+
+__all__ = ["Recorder"]
+
+_OUT = Constant("<out>")
+_SHARES_MEMORY = frozenset({"numpy", "array", "dlpack"})
+
+
+class Recorder:
+    """Builds the graph of one run.
+
+    Args:
+        name: The name of the graph.
+        boundary: The function that wraps each module call (see `Locator`).
+        open_ended: Whether the run is a region of code rather than one call, so that a
+            tensor nobody knows is an input where no module runs.
+        bodies: Whether the kernels of each operation are recorded as nodes.
+
+    Attributes:
+        graph: What has been recorded so far.
+        scopes: The scopes that are open.
+        registry: The places of the modules and their tensors.
+        paused: Whether it looks away.
+        kernels: The kernels of the operation that runs; None between operations.
+        runs: What they were given and gave; None where that is not asked for.
+        formulas: The FLOPs formula of each kernel that was met.
+        work: The work of those of its kernels that have one.
+        copies: What was copied inside of it.
+        written: The tensors that they wrote into.
+        value_of: Gives the value that a tensor holds now, made known if nobody knew it.
+        add_input: Makes a tensor an input of the graph under a path.
+        failed: The latest error that left a module call, with the innermost such call.
+        modules_called: The module of each call of the graph.
+        about_to_write: Told of each tensor that a kernel is about to write into.
+        ended: Whether an error ended the run.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        boundary: Callable[..., Any],
+        open_ended: bool = False,
+        bodies: bool = False,
+    ) -> None:
+        names = NodeNames()
+        self.graph = Graph(name, rank=_rank())
+        self.scopes = ScopeStack()
+        self.registry = self.scopes.registry
+        self.paused = False
+        self.kernels: list[str] | None = None
+        self.runs: list[KernelRun] | None = [] if bodies else None
+        self.formulas = Formulas(self.graph.uncounted)
+        self.work: list[Work] = []
+        self.copies = Copies()
+        self.written: list[torch.Tensor] = []
+        self.failed: tuple[BaseException, Frame] | None = None
+        self.modules_called: list[torch.nn.Module] = []
+        self.about_to_write: Callable[[torch.Tensor], None] | None = None
+        self._failing: tuple[BaseException, Node] | None = None
+        self.ended = False
+        self._reads: list[Read] = []
+        self._open_ended = open_ended
+        self._where = Whereabouts(self.scopes, boundary.__code__)
+        self._values = Values(self.graph.nodes)
+        self._discovery = Discovery(
+            self.graph,
+            self.scopes,
+            values=self._values,
+            names=names,
+            open_ended=open_ended,
+        )
+        self.value_of = self._discovery.value_of
+        self.add_input = self._discovery.add_input
+        self._append = self.graph.nodes.append
+        self._number = names.number
+        self._nest = Literals(self.value_of).nest
+        self._output_names: set[str] = set()
+        self._operations = 0
+        self._body_results: list[torch.Tensor] = []
+
+    def begin_at(self, frame: FrameType) -> None:
+        """Say in which Python frame the region begins; what is around it is not looked at."""
+        self._where.base = id(frame)
+
+    def close(self) -> Graph:
+        """Let go of everything but the graph, once the run is over; give the graph."""
+        graph = self.graph
+        graph.notes += find_notes(graph, reads=self._reads, random=RANDOM, whole=not self.ended)
+        # At once, not when the garbage collector comes by: this refers to itself.
+        self._values.forget()
+        self._reads.clear()
+        self.runs = None
+        self.modules_called.clear()
+        self.registry.forget()
+        return graph
+
+    # -- scopes -----------------------------------------------------------------------
+
+    def open_scope(self, name: str) -> None:
+        """Open a scope by hand in the call that runs."""
+        if not self.paused:
+            self.scopes.open_block(name)
+
+    def close_scope(self, name: str | None, *, failed: bool = False) -> None:
+        """Close the innermost scope by hand; after a failure also those left open in it."""
+        if not self.paused:
+            self.scopes.close_block(name, failed=failed)
+
+    def enter_call(
+        self,
+        module: torch.nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        caller: FrameType,
+    ) -> Frame | None:
+        """Open the scope of a module call; give the frame that `leave_call` closes.
+
+        None for a wrapper that has no scope of its own.
+        """
+        scopes = self.scopes
+        place = scopes.place_of(module)
+        if place.wrapper is module:
+            return None
+        if place.lazy:
+            self._look_away_from_initialisation(module)
+        source = self._where.source_at(caller)
+        given = argument_names(module.forward, args, kwargs)
+        if self._open_ended and scopes.at_top:
+            self._discovery.add_unknown(given)
+        nest = self._nest
+        scope = scopes.call_scope(place)
+        arguments = [Argument(name, nest(value)) for name, value in given]
+        call = Call(
+            scope,
+            place.label,
+            place.qualified_name,
+            arguments,
+            None,
+            {},
+            module.training,
+            (),
+            source,
+        )
+        self.graph.calls.append(call)
+        self.modules_called.append(module)
+        frame = Frame(scope, place, call, source, self._operations)
+        scopes.open_call(place, frame)
+        return frame
+
+    def _look_away_from_initialisation(self, module: torch.nn.Module) -> None:
+        """Have a lazy module make its parameters unseen: that is no part of what it computes."""
+        hooks = module._forward_pre_hooks
+        for key, hook in hooks.items():
+            if getattr(hook, "__func__", None) is LazyModuleMixin._infer_parameters:
+                # The hook removes itself once it has run, and this one with it.
+                hooks[key] = self._unseen(hook)
+
+    def _unseen(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def unseen(*args: Any, **kwargs: Any) -> Any:
+            paused, self.paused = self.paused, True
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.paused = paused
+
+        return unseen
+
+    def leave_call(
+        self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        """Close a module call that returned."""
+        try:
+            self.scopes.check_closed(frame)
+            if self._operations == frame.begun:
+                self._pass_through(frame, collect_tensors((args, kwargs), []), result)
+        finally:
+            self.scopes.close_call(frame)
+        assert frame.call is not None
+        frame.call.results = self._nest(result)
+
+    def fail_call(self, frame: Frame, error: BaseException) -> None:
+        """Close a module call that raised; remember the innermost one of each error."""
+        if self.failed is None or self.failed[0] is not error:
+            self.failed = (error, frame)
+        self.scopes.close_call(frame)
+
+    def _pass_through(self, frame: Frame, given: list[torch.Tensor], result: Any) -> None:
+        """Draw a module that ran no operation as what it is: what comes in goes out."""
+        given_back = collect_tensors(result, [])
+        if not given and not given_back:
+            return
+        assert frame.place is not None
+        node = Node(self._number(), frame.place.label, "op", frame.scope, source=frame.source)
+        read = given_back or given
+        node.inputs = list(dict.fromkeys(self.value_of(tensor) for tensor in read))
+        node.arguments = [Argument(None, value) for value in node.inputs]
+        self._append(node)
+        self._operations += 1
+        for tensor in {id(tensor): tensor for tensor in given_back}.values():
+            self._values.give(node, tensor)
+
+    @contextmanager
+    def body(self, name: str) -> Iterator[None]:
+        """Record what a function runs that an operation was given, in a scope of its own."""
+        kernels, self.kernels = self.kernels, None
+        runs = self.runs
+        written, self.written = self.written, []
+        work, self.work = self.work, []
+        self.copies.clear()
+        self.scopes.open_block(name)
+        failed = True
+        try:
+            yield
+            failed = False
+        finally:
+            self.scopes.close_block(name, failed=failed)
+            self.kernels = kernels
+            self.runs = runs
+            self.written = written
+            self.work = work
+
+    def enter_body(self, operands: list[torch.Tensor], given: Any) -> None:
+        """Make known the parts of its operands that an operation hands to a function.
+
+        Args:
+            operands: The tensors that the operation was given.
+            given: What it hands on; the slices among it were cut unseen.
+        """
+        for tensor in collect_tensors(given, []):
+            if not self._discovery.is_known(tensor):
+                with without_functions():
+                    whole = [one for one in operands if same_storage(one, tensor)] or operands
+                values = [self.value_of(one) for one in whole]
+                node = Node(
+                    self._number(),
+                    "slice",
+                    "op",
+                    self.scopes.running.inner,
+                    values,
+                    arguments=[Argument(None, value) for value in values],
+                )
+                self._append(node)
+                self._operations += 1
+                self._values.give(node, tensor)
+
+    def leave_body(self, result: Any) -> None:
+        """Take note of what a function gave that an operation ran."""
+        self._body_results += collect_tensors(result, [])
+
+    # -- operations ---------------------------------------------------------------------
+
+    def add_operation(
+        self,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
+        kernels: list[str],
+        frame: FrameType,
+    ) -> Node | None:
+        """Record one operation that has run; give its node, None where it has none.
+
+        Args:
+            name: What it is called.
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+            result: What it gave.
+            kernels: The ATen kernels that ran inside, by name.
+            frame: The Python frame that called it.
+        """
+        results = collect_tensors(result, [])
+        written = self.written
+        if written:
+            self.written = []
+        elif not results and result is not None:
+            self.forget_work()
+            if args:
+                self.add_read(name, args[0], frame)
+            return None
+        elif not kernels and _all_given(results, args, kwargs):
+            # Nothing ran, and what came in came out: contiguous() of what is so already.
+            return None
+        read: list[torch.Tensor] = []
+        values: list[Value] = []
+        arguments = []
+        for given in args:
+            kind = type(given)
+            # Most arguments are tensors and numbers; the rest may be nests of them.
+            if kind is torch.Tensor or kind is torch.nn.Parameter:
+                value = self.value_of(given)
+                read.append(given)
+                values.append(value)
+                arguments.append(Argument(None, value))
+            elif kind is int or kind is float or kind is bool:
+                arguments.append(Argument(None, given))
+            else:
+                arguments.append(Argument(None, self._nest(given, read, values)))
+        for key, given in kwargs.items():
+            if key == "out":
+                # What it names is filled, not read: an edge from it would be invented.
+                arguments.append(Argument(key, _OUT))
+            else:
+                arguments.append(Argument(key, self._nest(given, read, values)))
+        if self._body_results:
+            self._read_bodies(read, values)
+        scope, source = self._where.of_operation(frame)
+        held = self._values
+        writers = held.earlier_writers(read, values) if held.written else []
+        node = Node(
+            self._number(), name, "op", scope, values, [], arguments, writers, source, kernels
+        )
+        self._append(node)
+        self._operations += 1
+        # Before the node has outputs: its kernels read what was there before.
+        inside = self._take_runs(node, read) if self.runs else None
+        if kernels:
+            self.formulas.describe(node, self.work, read, results)
+            self.forget_work()
+        for tensor in results:
+            held.give(node, tensor)
+        candidates = read
+        if written:
+            self._know_places(written)
+            candidates = collect_tensors(kwargs.get("out"), list(read))
+            held.give_written(node, written, results, candidates)
+        if inside is not None:
+            node.body = inside.body(held.tensors_of(node, results, [*candidates, *written]))
+        if held.written:
+            held.forget_fresh(results, read)
+        return node
+
+    def forget_work(self) -> None:
+        """Forget what the kernels of an operation have computed, once it is over."""
+        if self.work:
+            self.work = []
+        if self.copies:
+            self.copies.clear()
+
+    def _take_runs(self, node: Node, read: list[torch.Tensor]) -> KernelRuns | None:
+        """Give the kernels that ran in an operation; None where it was a single one."""
+        runs, self.runs = self.runs, []
+        if not runs or len(runs) != len(node.kernels) or len(runs) == 1:
+            return None
+        return KernelRuns(node, runs, outer=self._values.get, read=read)
+
+    def _read_bodies(self, read: list[torch.Tensor], values: list[Value]) -> None:
+        """Have an operation read what its functions gave and none of them took up again."""
+        results, self._body_results = self._body_results, []
+        taken = {value for node in self.graph.nodes for value in node.inputs}
+        for tensor in results:
+            value = self.value_of(tensor)
+            if value not in taken:
+                taken.add(value)
+                read.append(tensor)
+                values.append(value)
+
+    def add_kernel(
+        self,
+        facts: KernelFacts,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
+        frame: FrameType,
+    ) -> Node | None:
+        """Record a kernel that ran outside of every operation (in a ScriptModule, in C++)."""
+        if facts.label == "detach" and not collect_tensors(result, []):
+            return None
+        if facts.label not in self.graph.signatures:
+            add_signature(self.graph.signatures, facts.label, facts.kernel)
+        return self.add_operation(facts.label, args, kwargs, result, [facts.name], frame)
+
+    def fail_operation(
+        self,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        error: BaseException,
+        frame: FrameType,
+    ) -> None:
+        """Keep in mind an operation that raised, should its error end the run."""
+        self.written = []
+        self.forget_work()
+        if self._failing is not None and self._failing[0] is error:
+            return
+        values: list[Value] = []
+        nest = self._nest
+        scope, source = self._where.of_operation(frame)
+        node = Node("", name, "op", scope, values, source=source)
+        node.arguments = [Argument(None, nest(given, [], values)) for given in args]
+        node.arguments += [Argument(key, nest(given, [], values)) for key, given in kwargs.items()]
+        self._failing = (error, node)
+
+    def end_with(self, error: BaseException, text: str) -> None:
+        """Close the graph of a run that an error ended, with the operation that raised it.
+
+        Args:
+            error: What ended the run.
+            text: What it says, on one line.
+        """
+        node = None
+        if self._failing is not None and self._failing[0] is error:
+            node = self._failing[1]
+            node.name = self._number()
+            node.attributes["error"] = text
+            self._append(node)
+        source = node.source if node is not None else None
+        self.graph.notes.insert(0, Note(f"the run ended here: {text}", source, node))
+        self.ended = True
+
+    def add_read(self, name: str, tensor: Any, frame: FrameType) -> None:
+        """Note that Python read the content of a tensor (`item`, `bool`, `tolist`)."""
+        if name not in READS or not isinstance(tensor, torch.Tensor):
+            return
+        if name in _SHARES_MEMORY and self.about_to_write is not None:
+            # Whatever is written through the array is no operation that anyone could see.
+            self.about_to_write(tensor)
+        source = self._where.source_at(frame)
+        value = self.value_of(tensor)
+        node = value.producer
+        node.attributes["read_by_python"] = f"{name} at {source}" if source else name
+        self._reads.append(Read(value, name, source))
+
+    def will_write(self, facts: KernelFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Take note of the tensors that a kernel is about to write into."""
+        if facts.flag is not None and not (len(args) > facts.flag and args[facts.flag]):
+            return
+        for position, name in facts.writes:
+            given = args[position] if position < len(args) else kwargs.get(name)
+            for tensor in collect_tensors(given, []):
+                if self.about_to_write is not None:
+                    self.about_to_write(tensor)
+                self.written.append(tensor)
+
+    def _know_places(self, written: list[torch.Tensor]) -> None:
+        """Make known the parameters and buffers among tensors that were written into."""
+        for tensor in written:
+            if self.registry.tensor(tensor) is not None:
+                self.value_of(tensor)
+
+    # -- values -------------------------------------------------------------------------
+
+    def add_output(self, name: str, tensor: torch.Tensor) -> None:
+        """Make what a tensor holds now an output of the graph under this path."""
+        value = self.value_of(tensor)
+        unique, number = name, 2
+        while unique in self._output_names:
+            unique, number = f"{name}~{number}", number + 1
+        self._output_names.add(unique)
+        writers = self._values.earlier_writers([tensor], [value])
+        self.graph.outputs.append(Output(unique, value, tuple(writers)))
+
+    def live_results(self) -> list[torch.Tensor]:
+        """Give what operations made, somebody still holds, and no other value is made of."""
+        read = {value for node in self.graph.nodes if node.outputs for value in node.inputs}
+        return [
+            tensor
+            for tensor, value in self._values.alive()
+            if value.producer.kind == "op" and value not in read
+        ]
+
+
+def _all_given(results: list[torch.Tensor], args: Any, kwargs: Any) -> bool:
+    """Tell whether each result is one of the tensors that came in."""
+    if not results:
+        return True
+    given = {id(tensor) for tensor in collect_tensors((args, kwargs), [])}
+    return all(id(tensor) in given for tensor in results)
+
+
+def _rank() -> int:
+    """Give which process of a distributed run this is; 0 in any other run."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_rank())
+    return 0

@@ -1,0 +1,260 @@
+"""The scopes of a run: which are open, and where each module stands.
+
+A module stands below the nearest of its holders that runs now, along the path of
+the module tree; containers that are never called stand in between. Each further
+call of a module in the same place opens a new scope, numbered.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from tbscope.errors import ScopeError
+from tbscope.ir.graph import Call, Source
+from tbscope.ir.scopes import Scope, ScopeKind, ScopePart
+from tbscope.sources.eager.by_hand import unbalanced
+from tbscope.sources.torch.internals import outside_modes
+from tbscope.sources.torch.registry import ModulePlace, Registry
+
+__all__ = ["Frame", "ScopeStack"]
+
+
+class Frame:
+    """A module call that runs, or the top level of a recording.
+
+    Attributes:
+        scope: Its scope; None for the top level.
+        place: The place of the module; None for the top level.
+        call: The call; None for the top level and for a container.
+        inner: Where what runs directly in it belongs: its own scope, or the innermost
+            block by hand that is open in it.
+        blocks: The names of the blocks by hand open in it, each with what `inner` was.
+        source: Where the module was called.
+        begun: How many operations had run when it opened.
+        home: The identity of the Python frame of its own forward, once that is known.
+        foreign: Whether that forward stands in a file that is not the user's.
+    """
+
+    __slots__ = (
+        "begun",
+        "blocks",
+        "call",
+        "foreign",
+        "home",
+        "inner",
+        "place",
+        "scope",
+        "source",
+    )
+
+    def __init__(
+        self,
+        scope: Scope | None,
+        place: ModulePlace | None = None,
+        call: Call | None = None,
+        source: Source | None = None,
+        begun: int = 0,
+    ) -> None:
+        self.scope = scope
+        self.place = place
+        self.call = call
+        self.inner = scope
+        self.blocks: list[tuple[str, Scope | None]] = []
+        self.source = source
+        self.begun = begun
+        self.home = 0
+        self.foreign = False
+
+
+class ScopeStack:
+    """Opens and closes the scopes of one run.
+
+    Attributes:
+        registry: The places of the modules.
+        top: The frame of the top level.
+        running: The innermost frame.
+        adopted: Told of each module that runs though no known module registered it, before
+            it runs; None where nobody wants to know.
+    """
+
+    def __init__(self) -> None:
+        self.registry = Registry()
+        self.top = Frame(None)
+        self.running = self.top
+        self.adopted: Callable[[torch.nn.Module], None] | None = None
+        self._stack = [self.top]
+        # How often a place was opened, and its latest scope, by parent and place or name.
+        self._opened: dict[tuple[Scope | None, Any], tuple[int, Scope]] = {}
+        # How many scopes print alike but for their number, by parent, label and attribute.
+        self._printed: dict[tuple[Scope | None, str, str | None], int] = {}
+        self._adopted = 0
+
+    @property
+    def at_top(self) -> bool:
+        """Whether no module call runs."""
+        return self.running is self.top
+
+    # -- modules ---------------------------------------------------------------------
+
+    def place_of(self, module: torch.nn.Module) -> ModulePlace:
+        """Give the place of a module that is called now, adopted where nobody registers it."""
+        place = self.registry.module(module)
+        if place is not None:
+            return place
+        known = self.registry.count
+        place = self._adopt(module)
+        if self.adopted is not None:
+            with outside_modes():
+                for late in self.registry.modules_since(known):
+                    self.adopted(late)
+        return place
+
+    def _adopt(self, module: torch.nn.Module) -> ModulePlace:
+        holder = next((frame.place for frame in reversed(self._stack) if frame.place), None)
+        if holder is None:
+            return self.registry.add_root(module)
+        # A module made during forward, and registered since.
+        self.registry.refresh(holder)
+        place = self.registry.module(module)
+        if place is not None:
+            return place
+        attribute = f"?{self._adopted}"
+        self._adopted += 1
+        prefix = f"{holder.name}." if holder.name else ""
+        place = self.registry.add_root(
+            module, name=prefix + attribute, attribute=attribute, registered=False
+        )
+        place.adopter = holder
+        return place
+
+    def open_call(self, place: ModulePlace, frame: Frame) -> None:
+        """Make a frame, whose scope `call_scope` gave, the running one."""
+        place.frames.append(frame)
+        self._stack.append(frame)
+        self.running = frame
+
+    def close_call(self, frame: Frame) -> None:
+        """Close a frame, and any that were left open in it (by an abandoned generator)."""
+        stack = self._stack
+        while True:
+            last = stack.pop()
+            if last.place is not None:
+                last.place.frames.remove(last)
+            if last is frame:
+                break
+        self.running = stack[-1]
+
+    def call_scope(self, place: ModulePlace) -> Scope:
+        """Open the scope of a call of this module."""
+        parent = self._parent_of(place)
+        opened = self._opened.get((parent, place))
+        if opened is not None and opened[0] == 1 and opened[1].kind == "container":
+            # It has stood as the container of what was called in it: the same scope.
+            scope = opened[1]
+            scope.kind = "module"
+            return scope
+        return self._open_place(place, parent, "module")
+
+    def container(self, place: ModulePlace) -> Scope:
+        """Give the scope that stands for a module which is not called itself."""
+        return self._container(place, self._parent_of(place))
+
+    def home(self, place: ModulePlace) -> Scope:
+        """Give the scope in which a module's own parameters stand: that of its first call."""
+        return place.first_scope or self.container(place)
+
+    @contextmanager
+    def inside(self, module: torch.nn.Module, begun: int) -> Iterator[None]:
+        """Have what runs in a block stand in a module, though no call of it runs."""
+        place = self.registry.add_root(module)
+        frame = Frame(self.container(place), place=place, begun=begun)
+        self.open_call(place, frame)
+        try:
+            yield
+        finally:
+            self.close_call(frame)
+
+    def _parent_of(self, place: ModulePlace) -> Scope | None:
+        """Give the scope in which a module stands: that of the nearest holder that runs."""
+        holder = place.parent
+        if holder is None:
+            return self.running.inner if place.adopter or self.at_top else self.top.inner
+        between = []
+        while holder is not None and not holder.frames:
+            between.append(holder)
+            holder = holder.parent
+        if holder is not None:
+            scope: Scope | None = holder.frames[-1].inner
+        else:
+            scope = self._parent_of(between[-1])
+        for container in reversed(between):
+            scope = self._container(container, scope)
+        return scope
+
+    def _container(self, place: ModulePlace, parent: Scope | None) -> Scope:
+        opened = self._opened.get((parent, place))
+        return opened[1] if opened else self._open_place(place, parent, "container")
+
+    def _open_place(self, place: ModulePlace, parent: Scope | None, kind: ScopeKind) -> Scope:
+        scope = self._open(place, parent, place.label, place.attribute, kind)
+        scope.qualified_name = place.qualified_name
+        if place.first_scope is None:
+            place.first_scope = scope
+        return scope
+
+    def _open(
+        self, key: Any, parent: Scope | None, label: str, attribute: str | None, kind: ScopeKind
+    ) -> Scope:
+        """Open a place once more; its number tells it from all that print alike."""
+        printed = (parent, label, attribute)
+        index = self._printed.get(printed, 0)
+        self._printed[printed] = index + 1
+        scope = Scope(ScopePart(label, attribute, index), parent=parent, kind=kind)
+        times, _ = self._opened.get((parent, key), (0, None))
+        self._opened[(parent, key)] = (times + 1, scope)
+        return scope
+
+    # -- blocks by hand ----------------------------------------------------------------
+
+    def open_block(self, name: str) -> None:
+        """Open a block by hand in the call that runs."""
+        frame = self.running
+        parent = frame.inner
+        frame.blocks.append((name, parent))
+        frame.inner = self._open(name, parent, name, None, "hand")
+
+    def close_block(self, name: str | None, *, failed: bool = False) -> None:
+        """Close the innermost block by hand; after a failure also those left open in it.
+
+        Raises:
+            ScopeError: None is open in the call that runs, or one of another name.
+        """
+        frame = self.running
+        blocks = frame.blocks
+        if failed and any(block[0] == name for block in blocks):
+            while blocks[-1][0] != name:
+                blocks.pop()
+        if not blocks or (name is not None and blocks[-1][0] != name):
+            if failed:
+                # The failure that is under way tells more than this would.
+                return
+            raise unbalanced(name, blocks[-1][0] if blocks else None)
+        frame.inner = blocks.pop()[1]
+
+    def check_closed(self, frame: Frame) -> None:
+        """Check that no block by hand is left open in a frame.
+
+        Raises:
+            ScopeError: One is.
+        """
+        if not frame.blocks:
+            return
+        name = frame.blocks[-1][0]
+        raise ScopeError(
+            f"the scope {name!r} was opened in {frame.scope or 'the recording'} and never closed",
+            why="each push_scope() needs a pop_scope() in the same module call",
+            fix=f"call pop_scope({name!r}) before it ends, "
+            f"or write 'with tbscope.scope({name!r}):'",
+        )

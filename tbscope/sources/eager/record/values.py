@@ -1,0 +1,220 @@
+"""The values that tensors hold: followed by identity and by storage, held weakly.
+
+A tensor that is written into holds a new value from then on. What reads the same
+storage through another tensor gets the writer as a control input.
+"""
+
+from collections.abc import Callable
+from weakref import ref
+
+import torch
+
+from tbscope.ir.graph import Node, Shape, Value
+from tbscope.sources.torch.internals import flattened, functorch_inner, in_functorch
+from tbscope.sources.torch.storage import Writes, same_storage
+
+__all__ = ["Values", "shape_of"]
+
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+
+
+class Values:
+    """Which value each tensor holds now.
+
+    Args:
+        nodes: The nodes of the run, in order; whoever records adds to them.
+
+    Attributes:
+        written: Whether anything was written into that something else may read; most
+            models write nothing.
+    """
+
+    def __init__(self, nodes: list[Node]) -> None:
+        self.written = False
+        self._nodes = nodes
+        self._order: dict[Node, int] = {}
+        # By identity; an entry counts only while its tensor lives, as identities are reused.
+        self._held: dict[int, tuple[ref[torch.Tensor], Value]] = {}
+        self._writes = Writes()
+        self._dtypes: dict[torch.dtype, str] = {}
+        self._devices: dict[torch.device, str] = {}
+
+    def get(self, tensor: torch.Tensor) -> Value | None:
+        """Give the value that a tensor holds now; None where nobody knows it."""
+        held = self._held.get(id(tensor))
+        return held[1] if held is not None and held[0]() is tensor else None
+
+    def give(self, node: Node, tensor: torch.Tensor) -> Value:
+        """Make a tensor the next output of a node."""
+        kind = tensor.dtype
+        dtype = self._dtypes.get(kind)
+        if dtype is None:
+            dtype = self._dtypes[kind] = str(kind).removeprefix("torch.")
+        place = tensor.device
+        device = self._devices.get(place)
+        if device is None:
+            device = self._devices[place] = str(place)
+        outputs = node.outputs
+        plain = type(tensor) in _PLAIN and not in_functorch()
+        shape = tuple(tensor.shape) if plain and not tensor.is_nested else shape_of(tensor)
+        value = Value(node, len(outputs), shape, dtype, device)
+        outputs.append(value)
+        self._held[id(tensor)] = (ref(tensor), value)
+        if not plain:
+            for inner in inner_tensors(tensor):
+                self._held[id(inner)] = (ref(inner), value)
+        return value
+
+    def alias(
+        self, tensor: torch.Tensor, value_of: Callable[[torch.Tensor], Value]
+    ) -> Value | None:
+        """Give the value of the tensor inside of one that nobody knows; None if there is none.
+
+        So a wrapper that torch makes on its own, for `vmap` or a distributed tensor,
+        is what it wraps.
+
+        Args:
+            tensor: The tensor that nobody knows.
+            value_of: Gives the value of a tensor, made known if nobody knew it.
+        """
+        if type(tensor) in _PLAIN and not in_functorch():
+            return None
+        inner = inner_tensors(tensor)
+        wrapped = functorch_inner(tensor)
+        if wrapped is None and not (len(inner) == 1 and self.get(inner[0]) is not None):
+            return None
+        value = value_of(inner[0])
+        self._held[id(tensor)] = (ref(tensor), value)
+        return value
+
+    def give_written(
+        self,
+        node: Node,
+        written: list[torch.Tensor],
+        results: list[torch.Tensor],
+        candidates: list[torch.Tensor],
+    ) -> None:
+        """Give new values to the tensors that a node wrote into, and remember the writes.
+
+        Args:
+            node: The node, recorded already, with its results as outputs.
+            written: What its kernels wrote into, maybe views that nobody else holds.
+            results: What it gave.
+            candidates: The tensors it was given, which its user knows.
+        """
+        given = {id(tensor) for tensor in results}
+        for tensor in written:
+            target = self._target(tensor, candidates)
+            if target is None:
+                continue
+            if id(target) not in given:
+                given.add(id(target))
+                self.give(node, target)
+            elif not any(target is candidate for candidate in candidates):
+                # A result that it made and filled itself: nobody has seen it before.
+                continue
+            value = self._held[id(target)][1]
+            self._writes.add(node, self._order_of(node), value, tensor)
+            self.written = self._writes.any
+
+    def tensors_of(
+        self, node: Node, results: list[torch.Tensor], written: list[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """Give the tensor that holds each output of a node, where one of these does.
+
+        Args:
+            node: The node.
+            results: The tensors that are its first outputs.
+            written: Those among which the ones are that it wrote into.
+        """
+        found = list(results)
+        for value in node.outputs[len(results) :]:
+            found += [tensor for tensor in written if self.get(tensor) is value][:1]
+        return found
+
+    def _target(self, tensor: torch.Tensor, candidates: list[torch.Tensor]) -> torch.Tensor | None:
+        """Give the tensor known to the user that a write to this one changes."""
+        if self.get(tensor) is not None:
+            return tensor
+        for candidate in candidates:
+            if candidate is tensor or same_storage(candidate, tensor):
+                return candidate
+        return None
+
+    def earlier_writers(self, read: list[torch.Tensor], values: list[Value]) -> list[Node]:
+        """Give the nodes that wrote into what is read through another tensor, in order.
+
+        Args:
+            read: The tensors that are read.
+            values: Their values.
+        """
+        if not self.written:
+            return []
+        found: dict[Node, None] = {}
+        for tensor, value in zip(read, values, strict=True):
+            for write in self._writes.touching(tensor, self._order_of(value.producer)):
+                found[write.node] = None
+        for value in values:
+            found.pop(value.producer, None)
+        return sorted(found, key=self._order_of)
+
+    def forget_fresh(self, results: list[torch.Tensor], read: list[torch.Tensor]) -> None:
+        """Forget writes to storages that results have taken over from tensors that are gone."""
+        self._writes.forget_fresh(results, read)
+
+    def alive(self) -> list[tuple[torch.Tensor, Value]]:
+        """Give the tensors that somebody still holds with their values, in order."""
+        found = [
+            (tensor, value) for held, value in self._held.values() if (tensor := held()) is not None
+        ]
+        return sorted(found, key=lambda pair: (self._order_of(pair[1].producer), pair[1].index))
+
+    def forget(self) -> None:
+        """Let go of all tensors and values, once the run is over."""
+        self._held.clear()
+        self._order.clear()
+
+    def _order_of(self, node: Node) -> int:
+        """Give when a node was recorded, counted from 0; few runs ever ask."""
+        order = self._order
+        if node not in order:
+            for at in range(len(order), len(self._nodes)):
+                order[self._nodes[at]] = at
+        return order[node]
+
+
+def inner_tensors(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Give the tensors inside of a wrapper; none for a plain tensor."""
+    wrapped = functorch_inner(tensor)
+    return flattened(tensor) if wrapped is None else [wrapped]
+
+
+def shape_of(tensor: torch.Tensor) -> Shape:
+    """Give the sizes of a tensor; None for those that are not plain numbers."""
+    try:
+        shape = tuple(tensor.shape)
+    except RuntimeError:
+        # A nested tensor of the strided layout knows only some of its sizes.
+        return tuple(_size(tensor, dim) for dim in range(tensor.dim()))
+    for size in shape:
+        if type(size) is not int:
+            return tuple(map(_plain, shape))
+    return shape
+
+
+def _size(tensor: torch.Tensor, dim: int) -> int | None:
+    try:
+        return int(tensor.size(dim))
+    except RuntimeError:
+        return None
+
+
+def _plain(size: object) -> int | None:
+    """Give a size as a number; None for a ragged or a symbolic one."""
+    if type(size) is int:
+        return size
+    node = getattr(size, "node", None)
+    if node is None or node.is_nested_int():
+        return None
+    hint = getattr(node, "hint", None)
+    return int(hint) if isinstance(hint, int) else None

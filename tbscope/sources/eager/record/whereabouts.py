@@ -1,0 +1,84 @@
+"""Finds where an operation stands: the scope that it belongs to, and the line that called it."""
+
+from types import CodeType, FrameType
+
+import torch
+
+from tbscope.ir.graph import Source
+from tbscope.ir.scopes import Scope
+from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
+from tbscope.sources.torch.locate import Locator
+
+__all__ = ["Whereabouts"]
+
+
+class Whereabouts:
+    """Gives the scope and the source of operations by the Python frames that call them.
+
+    Args:
+        scopes: The scopes that are open.
+        boundary: The code of the function that wraps each module call (see `Locator`).
+
+    Attributes:
+        base: The identity of the Python frame in which a region begins; what is around it is
+            not looked at.
+    """
+
+    def __init__(self, scopes: ScopeStack, boundary: CodeType) -> None:
+        self.base = 0
+        self._scopes = scopes
+        self._registry = scopes.registry
+        self._boundary = boundary
+        self._locator = Locator(boundary)
+        # By identity, as hashing a code object reads all of it; the code is kept alive.
+        self._is_method: dict[int, tuple[CodeType, bool]] = {}
+
+    def of_operation(self, frame: FrameType) -> tuple[Scope | None, Source | None]:
+        """Give scope and source of an operation that this Python frame calls."""
+        running = self._scopes.running
+        scope = self.scope_at(frame)
+        if running.foreign and id(frame) == running.home:
+            # A forward of torch's own: the line that called the module is the user's.
+            return scope, running.source
+        return scope, self._locator.source(frame, running.source)
+
+    def source_at(self, frame: FrameType | None) -> Source | None:
+        """Give the place in the user's code that led to this frame."""
+        return self._locator.source(frame, self._scopes.running.source)
+
+    def scope_at(self, frame: FrameType | None) -> Scope | None:
+        """Give the scope of an operation that this Python frame calls.
+
+        It is the scope of the call that runs, unless a method of another module was
+        called without calling that module (`net.encoder.forward(x)`, `net.encode(x)`):
+        then it is the scope that stands for that one.
+        """
+        running = self._scopes.running
+        while frame is not None:
+            if id(frame) == running.home:
+                break
+            code = frame.f_code
+            if code is self._boundary or id(frame) == self.base:
+                break
+            if self._takes_self(code):
+                owner = frame.f_locals.get("self")
+                if isinstance(owner, torch.nn.Module):
+                    place = self._registry.module(owner)
+                    if place is not None and place is running.place:
+                        self._remember_home(frame, running)
+                        break
+                    if place is not None and not place.frames:
+                        return self._scopes.container(place)
+            frame = frame.f_back
+        return running.inner
+
+    def _remember_home(self, frame: FrameType, running: Frame) -> None:
+        running.home = id(frame)
+        running.foreign = self._locator.is_foreign(frame.f_code.co_filename)
+
+    def _takes_self(self, code: CodeType) -> bool:
+        known = self._is_method.get(id(code))
+        if known is None:
+            takes = code.co_argcount > 0 and code.co_varnames[0] == "self"
+            known = self._is_method[id(code)] = (code, takes)
+        return known[1]

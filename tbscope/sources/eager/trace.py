@@ -1,0 +1,421 @@
+"""The eager source: watches one ordinary run of a model and gives its graph.
+
+`trace` runs a model and leaves everything as it was; `record` watches a region of
+the user's own code, which keeps its effects.
+"""
+
+import functools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from types import GeneratorType, TracebackType
+from typing import Any
+
+import torch
+
+from tbscope.collector import collecting_rarely
+from tbscope.errors import ArgumentError, ScopeError, TraceError
+from tbscope.ir.graph import Graph, Note
+from tbscope.sources.eager.active import alone, watching
+from tbscope.sources.eager.failure import error_text, trace_error
+from tbscope.sources.eager.keep.preserve import Preserved
+from tbscope.sources.eager.measure.profiling import check_profile, profile_graph
+from tbscope.sources.eager.measure.repeats import Repeats, check_measurable
+from tbscope.sources.eager.record.describe_calls import describe_calls
+from tbscope.sources.eager.record.recorder import Recorder
+from tbscope.sources.eager.watch.call_log import CallLog
+from tbscope.sources.eager.watch.modes import KernelMode, OperationMode
+from tbscope.sources.eager.watch.module_calls import watch_modules, watched_call
+from tbscope.sources.eager.watch.unobserved import unobserved
+from tbscope.sources.torch.fake import faked, faked_inputs
+from tbscope.sources.torch.inputs import argument_names, bind_inputs
+from tbscope.sources.torch.internals import uncompiled
+from tbscope.sources.torch.nests import result_leaves, tensor_leaves
+from tbscope.sources.torch.registry import class_label
+
+__all__ = ["Recording", "record", "trace"]
+
+
+def trace(
+    model: Callable[..., Any],
+    input_to_model: Any = None,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    training: bool | None = False,
+    grad: bool = False,
+    fake: bool = False,
+    partial: bool = False,
+    kernels: bool = False,
+    profile: bool | int = False,
+) -> Graph:
+    """Run a model once and give the graph of what it did.
+
+    Everything the run changes is put back: training flags, parameters, buffers and
+    gradients, attributes and hooks, the state of the random generators, and the
+    inputs themselves.
+
+    Args:
+        model: A module, or any other callable (a method, a function, a partial).
+        input_to_model: What the model is called with. A tensor is one argument; a
+            tuple or list, the positional arguments; a mapping whose keys are
+            parameters of forward, keyword arguments, any other mapping one positional
+            argument. None: no arguments where forward needs none, else the model's
+            `example_input_array` or `dummy_inputs`.
+        kwargs: Further keyword arguments.
+        training: Whether modules run in training mode; None for the mode in which each
+            one stands.
+        grad: Whether gradients are recorded, for models that differentiate in forward.
+        fake: Whether the run computes nothing but shapes, on stand-ins for parameters and
+            inputs: no weights are read and no memory is taken for activations.
+        partial: Whether a model that raises gives the graph up to there, with a note, and
+            the attribute `error` on the operation that raised.
+        kernels: Whether the kernels inside each operation are recorded as nodes, for
+            `level="aten"`; it takes up to half as long again.
+        profile: Whether times and memory are measured, in further runs: True for 5 runs
+            after 2 to warm up, or how many (see `Profile`). Each run is made twice: once
+            unwatched, once timed.
+    Returns:
+        The graph of the run.
+    Raises:
+        InputError: The inputs do not fit the parameters of forward.
+        ArgumentError: There is nothing to measure.
+        TraceError: The model raised; `__cause__` is what it raised.
+    """
+    steps = check_profile(profile)
+    if steps and fake:
+        raise ArgumentError(
+            f"profile={profile!r} has nothing to measure with fake=True",
+            why="on stand-ins nothing is computed but shapes",
+            fix="leave one of the two out",
+        )
+    with collecting_rarely(), alone():
+        # A model that offers inputs of its own may draw them at random.
+        with Preserved(()) if input_to_model is None else nullcontext():
+            args, keywords = bind_inputs(_unwrapped(model), input_to_model, kwargs)
+        run = _Run(
+            *(_unwrapped(model), args, keywords),
+            training=training,
+            kernels=kernels,
+            steps=steps,
+        )
+        graph = run.trace(grad=grad, fake=fake, partial=partial)
+        if steps:
+            run.profile(graph, grad=grad)
+        return graph
+
+
+class _Run:
+    """One traced call of a model.
+
+    Args:
+        model: The module or other callable.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments.
+        training: The mode of its modules; None for that in which each stands.
+        kernels: Whether kernels are recorded as nodes.
+        steps: How many further runs are measured; 0 for none.
+    Raises:
+        ArgumentError: There is nothing to measure.
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        training: bool | None,
+        kernels: bool = False,
+        steps: int = 0,
+    ) -> None:
+        self._model = model
+        self._args = args
+        self._kwargs = kwargs
+        self._training = training
+        self._steps = steps
+        self._log = CallLog() if steps else None
+        self._owner = owner_of(model)
+        self._recorder = recorder = Recorder(_name_of(model), boundary=watched_call, bodies=kernels)
+        if isinstance(model, torch.nn.Module):
+            recorder.registry.add_root(model)
+        elif self._owner is not None:
+            recorder.registry.add_root(self._owner)
+        self._modules = recorder.registry.modules()
+        if steps:
+            check_measurable(self._modules, argument_names(model, args, kwargs))
+        self._preserved = Preserved(self._modules, (args, kwargs), training=training)
+        self._adopted: list[torch.nn.Module] = []
+        recorder.about_to_write = self._preserved.about_to_write
+        recorder.scopes.adopted = self._adopt
+
+    def trace(self, *, grad: bool, fake: bool, partial: bool) -> Graph:
+        """Run the model and give its graph; all is as before then."""
+        recorder = self._recorder
+        with ExitStack() as stack:
+            stack.enter_context(self._preserved)
+            if fake:
+                mode = stack.enter_context(faked(self._modules))
+                recorder.registry.retake_tensors()
+                self._args, self._kwargs = faked_inputs(mode, (self._args, self._kwargs))
+            self._add_inputs()
+            try:
+                with torch.set_grad_enabled(grad), _Watch(recorder, self._log):
+                    result = self._call()
+            except ScopeError:
+                raise
+            except Exception as error:
+                describe_calls(recorder)
+                if not partial:
+                    raise trace_error(error, recorder, grad=grad, fake=fake) from error
+                recorder.end_with(error, error_text(error))
+                return recorder.close()
+            for path, tensor in result_leaves(result):
+                recorder.add_output(path, tensor)
+            del result
+            # Before all is put back: a lazy module has its sizes only now.
+            describe_calls(recorder)
+        return recorder.close()
+
+    def profile(self, graph: Graph, *, grad: bool) -> None:
+        """Run the model again to measure the nodes of its graph; all is as before then."""
+        if self._recorder.ended:
+            graph.notes.append(Note("nothing was measured: the model raised"))
+            return
+        assert self._log is not None
+        repeats = Repeats(
+            self._forward,
+            [*self._modules, *self._adopted],
+            (self._args, self._kwargs),
+            training=self._training,
+            grad=grad,
+            written=self._preserved.written(),
+        )
+        profile_graph(graph, self._log, repeats, steps=self._steps, recorder=self._recorder)
+
+    def _adopt(self, module: torch.nn.Module) -> None:
+        """Keep a module as it is that the run meets."""
+        self._preserved.add_module(module)
+        if self._steps:
+            self._adopted.append(module)
+
+    def _add_inputs(self) -> None:
+        """Name the tensors among the arguments; those of a generator as it gives them."""
+        watched: dict[int, Any] = {}
+        for name, given in argument_names(self._model, self._args, self._kwargs):
+            if isinstance(given, GeneratorType):
+                watched[id(given)] = self._given_by(given, name)
+            for path, tensor in tensor_leaves(given, name):
+                self._recorder.add_input(path, tensor)
+        if watched:
+            self._args = tuple(watched.get(id(given), given) for given in self._args)
+            self._kwargs = {
+                name: watched.get(id(given), given) for name, given in self._kwargs.items()
+            }
+
+    def _given_by(self, generator: Iterator[Any], name: str) -> Iterator[Any]:
+        for number, given in enumerate(generator):
+            for path, tensor in tensor_leaves(given, f"{name}.{number}"):
+                self._recorder.add_input(path, tensor)
+            yield given
+
+    def _call(self) -> Any:
+        """Call the model; what is no module's own call gets a scope that tells what it is."""
+        model, recorder = self._model, self._recorder
+        if isinstance(model, torch.nn.Module):
+            result = model(*self._args, **self._kwargs)
+        elif self._owner is not None:
+            with recorder.scopes.inside(self._owner, 0):
+                result = model(*self._args, **self._kwargs)
+        else:
+            name = _name_of(model)
+            recorder.open_scope(name)
+            result = model(*self._args, **self._kwargs)
+            recorder.close_scope(name)
+        return _computed(result)
+
+    def _forward(self) -> Any:
+        """Call the model, and nothing else."""
+        return _computed(self._model(*self._args, **self._kwargs))
+
+
+def record(*models: torch.nn.Module, **named_models: torch.nn.Module) -> "Recording":
+    """Watch a region of code and record it as one graph.
+
+        with tbscope.record(generator=G, discriminator=D) as recording:
+            loss = criterion(D(G(noise)), target)
+        writer.add_graph(recording.graph)
+
+    The code runs as it would without: nothing is put back after it, and training
+    flags, gradients and random generators are what they are. A tensor that comes from
+    outside is an input; one that is still held at the end and that no operation has
+    read is an output, unless `recording.output` names others.
+
+    Args:
+        models: Models that the region calls, so that a part of one that is called by
+            itself stands at its place in the whole. A model that is not given is
+            known from its first call.
+        named_models: The same, with the name that its scope shows in brackets.
+    Returns:
+        The recording, to be used as a context manager.
+    Raises:
+        ArgumentError: A model is no module.
+    """
+    return Recording(models, named_models)
+
+
+class Recording:
+    """A region of code that is watched; `graph` holds what it did once it has ended."""
+
+    def __init__(
+        self,
+        models: tuple[torch.nn.Module, ...] = (),
+        named_models: Mapping[str, torch.nn.Module] | None = None,
+    ) -> None:
+        self._recorder = Recorder("record", boundary=watched_call, open_ended=True)
+        self._watch: _Watch | None = None
+        self._graph: Graph | None = None
+        self._named_outputs = False
+        for model in models:
+            self._recorder.registry.add_root(_module(model))
+        for name, model in (named_models or {}).items():
+            self._recorder.registry.add_root(_module(model), name=name, attribute=name)
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of the region.
+
+        Raises:
+            TraceError: The region has not ended.
+        """
+        if self._graph is None:
+            raise TraceError(
+                "the recording has no graph yet",
+                why="its region has not ended",
+                fix="read recording.graph after the block 'with tbscope.record() as recording:'",
+            )
+        return self._graph
+
+    def input(self, **tensors: Any) -> None:
+        """Name tensors, or nests of tensors, as inputs of the graph."""
+        for name, nest in tensors.items():
+            for path, tensor in tensor_leaves(nest, name):
+                self._recorder.add_input(path, tensor)
+
+    def output(self, **tensors: Any) -> None:
+        """Name tensors, or nests of tensors, as outputs of the graph, as they are now."""
+        self._named_outputs = True
+        for name, nest in tensors.items():
+            for path, tensor in tensor_leaves(nest, name):
+                self._recorder.add_output(path, tensor)
+
+    def __enter__(self) -> "Recording":
+        if self._watch is not None:
+            raise ArgumentError(
+                "this recording has been used already",
+                why="one recording watches one region",
+                fix="begin another one with tbscope.record()",
+            )
+        self._recorder.begin_at(sys._getframe(1))
+        self._watch = _Watch(self._recorder)
+        self._watch.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._watch is not None
+        self._watch.__exit__(kind, error, trace)
+        recorder = self._recorder
+        if error is None:
+            recorder.scopes.check_closed(recorder.scopes.top)
+        else:
+            recorder.ended = True
+        if not self._named_outputs:
+            results = recorder.live_results()
+            for number, tensor in enumerate(results):
+                recorder.add_output("out" if len(results) == 1 else f"out.{number}", tensor)
+        describe_calls(recorder)
+        self._graph = recorder.close()
+
+
+class _Watch(AbstractContextManager[None]):
+    """Has a recorder watch this thread.
+
+    Args:
+        recorder: Who watches.
+        log: Where each call is noted; None where nobody asks.
+    """
+
+    def __init__(self, recorder: Recorder, log: CallLog | None = None) -> None:
+        self._recorder = recorder
+        self._log = log
+        self._stack = ExitStack()
+
+    def __enter__(self) -> None:
+        with ExitStack() as stack:
+            outer = watching.recorders
+            stack.callback(setattr, watching, "recorders", outer)
+            watching.recorders = (*outer, self._recorder)
+            stack.enter_context(watch_modules())
+            stack.enter_context(unobserved())
+            operations = OperationMode(self._recorder, self._log)
+            stack.enter_context(KernelMode(self._recorder, operations, self._log))
+            stack.enter_context(operations)
+            self._stack = stack.pop_all()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+
+def _unwrapped(model: Any) -> Any:
+    """Give the model inside of one that is spread over devices or processes.
+
+    To draw it on one of them must not wait for the others.
+    """
+    spread = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
+    while isinstance(model, spread):
+        model = model.module
+    return model
+
+
+def owner_of(model: Any) -> torch.nn.Module | None:
+    """Give the module that a callable belongs to; None where it belongs to none."""
+    while isinstance(model, functools.partial):
+        model = model.func
+    if isinstance(model, torch.nn.Module):
+        return uncompiled(model)
+    owner = getattr(model, "__self__", None)
+    return owner if isinstance(owner, torch.nn.Module) else None
+
+
+def _name_of(model: Any) -> str:
+    owner = owner_of(model)
+    if owner is not None:
+        return class_label(owner)
+    while isinstance(model, functools.partial):
+        model = model.func
+    name = getattr(model, "__name__", None) or type(model).__name__
+    return "lambda" if name == "<lambda>" else str(name)
+
+
+def _computed(result: Any) -> Any:
+    """Give a result as it is, and what a generator gives, which it computes only when asked."""
+    return list(result) if isinstance(result, GeneratorType) else result
+
+
+def _module(model: object) -> torch.nn.Module:
+    if isinstance(model, torch.nn.Module):
+        return model
+    raise ArgumentError(
+        f"record() was given {type(model).__name__} as a model",
+        why="only a torch.nn.Module has parts with names",
+        fix="leave it out: what the region calls is recorded either way",
+    )

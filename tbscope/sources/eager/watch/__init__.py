@@ -1,0 +1,1 @@
+"""Sees what runs: operations, kernels, module calls and scopes by hand."""

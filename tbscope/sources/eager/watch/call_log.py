@@ -1,0 +1,139 @@
+"""The calls of a run in order, and which node each made: so that another run can be matched.
+
+A call is a torch function that no other is around, or a kernel that no function is
+around. Runs that only measure see the calls and no nodes; the log tells whose they are.
+"""
+
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from typing import Any, NamedTuple
+
+import torch
+
+from tbscope.ir.graph import Node
+from tbscope.sources.torch.operations import operation_name
+
+__all__ = ["NO_RESULT", "CallLog", "Calls"]
+
+NO_RESULT = frozenset(
+    {
+        torch.Size,
+        bool,
+        int,
+        float,
+        complex,
+        str,
+        torch.dtype,
+        torch.device,
+        torch.layout,
+        torch.memory_format,
+    }
+)
+"""What functions give that are no operations: sizes, dtypes and flags, asked for at every turn."""
+
+# So many calls are compared at a time: what that takes grows with their square.
+_WINDOW = 1_000
+
+
+class CallLog:
+    """Notes the calls of the run of which the graph is made.
+
+    Attributes:
+        in_body: Whether a function runs that an operator was given (`cond`). A mode for
+            kernels keeps the operator whole, so that its calls are seen only without one.
+    """
+
+    def __init__(self) -> None:
+        self.in_body = False
+        self._entries: list[_Entry] = []
+
+    def add(self, call: Any, node: Node | None) -> None:
+        """Note a call that has returned, and the node that was made of it, if one was."""
+        in_body = self.in_body
+        self._entries.append(_Entry(call, None if in_body else node, in_body))
+
+    def functions(self) -> "Calls":
+        """Give what a run sees in which only functions are watched."""
+        return Calls([entry for entry in self._entries if not isinstance(entry.call, str)])
+
+    def functions_and_kernels(self) -> "Calls":
+        """Give what a run sees in which kernels are watched, too."""
+        return Calls([entry for entry in self._entries if not entry.in_body])
+
+
+class _Entry(NamedTuple):
+    call: Any
+    node: Node | None
+    in_body: bool
+
+
+class Calls:
+    """The calls that a run is expected to make, in order.
+
+    Attributes:
+        calls: The function, or the name of the kernel (`aten::mm`).
+        nodes: For each call its node; None where it has none.
+    """
+
+    def __init__(self, entries: list[_Entry]) -> None:
+        self.calls = [entry.call for entry in entries]
+        self.nodes = [entry.node for entry in entries]
+
+    def match(self, calls: Sequence[Any]) -> list[tuple[int, Node]]:
+        """Match the calls that a run has made to nodes.
+
+        Args:
+            calls: The calls of that run, in order.
+        Returns:
+            Pairs of a position among these calls and the node that it made in this run.
+            Calls that were not expected, and those that changed places, are in none.
+        """
+        if calls == self.calls:
+            pairs = [(at, at) for at in range(len(calls))]
+        else:
+            pairs = _common(_names(self.calls), _names(calls))
+        nodes = self.nodes
+        return [(there, node) for here, there in pairs if (node := nodes[here]) is not None]
+
+
+def _names(calls: Sequence[Any]) -> list[str]:
+    # Functions that are made anew for each call are equal only in their names.
+    return [call if isinstance(call, str) else operation_name(call) for call in calls]
+
+
+def _common(one: list[str], other: list[str]) -> list[tuple[int, int]]:
+    """Give the positions of what two lists have in common, in order."""
+    shorter = min(len(one), len(other))
+    head = 0
+    while head < shorter and one[head] == other[head]:
+        head += 1
+    tail = 0
+    while tail < shorter - head and one[-1 - tail] == other[-1 - tail]:
+        tail += 1
+    pairs = [(at, at) for at in range(head)]
+    inner, inner_other = one[head : len(one) - tail], other[head : len(other) - tail]
+    pairs += [(head + here, head + there) for here, there in _aligned(inner, inner_other)]
+    pairs += [(len(one) - at, len(other) - at) for at in range(tail, 0, -1)]
+    return pairs
+
+
+def _aligned(one: list[str], other: list[str]) -> Iterator[tuple[int, int]]:
+    """Give the positions of what two lists have in common, window by window."""
+    here = there = 0
+    while here < len(one) and there < len(other):
+        window, window_other = one[here : here + _WINDOW], other[there : there + _WINDOW]
+        found = [
+            (block.a + at, block.b + at)
+            for block in SequenceMatcher(
+                None, window, window_other, autojunk=False
+            ).get_matching_blocks()
+            for at in range(block.size)
+        ]
+        if max(len(one) - here, len(other) - there) > _WINDOW:
+            # What matches late in a window may match better in the next one.
+            found = [pair for pair in found if max(pair) < _WINDOW // 2] or found
+        if not found:
+            here, there = here + _WINDOW, there + _WINDOW
+            continue
+        yield from ((here + first, there + second) for first, second in found)
+        here, there = here + found[-1][0] + 1, there + found[-1][1] + 1

@@ -1,0 +1,80 @@
+"""Keeps a watched run the run that it would be unwatched.
+
+Some code of torch asks whether anyone overrides its functions and takes another
+path if so: `nn.TransformerEncoderLayer` and `nn.MultiheadAttention` leave their
+fast paths. `torch.compile` would compile the watching along with the model. While
+tbscope watches, the first gets the answer that it would get without, and the
+second runs functions as they were written.
+"""
+
+import sys
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+
+import torch
+
+from tbscope.sources.eager.active import watching
+from tbscope.sources.eager.watch.replacement import Replacement
+from tbscope.sources.torch.internals import function_modes
+
+__all__ = ["unobserved"]
+
+_PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
+_has_torch_function = Replacement(torch.overrides, "has_torch_function")
+_compile = Replacement(torch, "compile")
+
+
+def unobserved() -> AbstractContextManager[Any]:
+    """Have torch take the paths in this thread that it takes when nobody watches."""
+    with ExitStack() as stack:
+        # Only the few places that look the function up when they ask are concerned; torch's
+        # own functions hold it by another name and go on telling the modes of themselves.
+        stack.enter_context(_has_torch_function.by(_answer))
+        stack.enter_context(_compile.by(_compile_eagerly))
+        eager = _Eager()
+        if "torch._dynamo" in sys.modules:
+            eager.begin()
+        stack.callback(setattr, watching, "eager", watching.eager)
+        watching.eager = eager
+        stack.callback(eager.end)
+        return stack.pop_all()
+
+
+class _Eager:
+    """Has the compiler run functions as they were written, from when it is loaded on.
+
+    It is not loaded for this alone: that takes seconds, and where it is not, nothing
+    is compiled.
+    """
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._begun = False
+
+    def begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._stack.enter_context(torch.compiler.set_stance("force_eager"))
+
+    def end(self) -> None:
+        self._stack.close()
+
+
+def _answer(relevant_args: Any) -> bool:
+    """Answer `torch.overrides.has_torch_function` as if only tbscope's modes were absent."""
+    if watching.recorders:
+        relevant_args = tuple(relevant_args)
+        others = function_modes() - len(watching.recorders)
+        if others <= 0 and all(
+            type(given) in _PLAIN_TENSORS or not isinstance(given, torch.Tensor)
+            for given in relevant_args
+        ):
+            return False
+    return bool(_has_torch_function.original(relevant_args))
+
+
+def _compile_eagerly(*args: Any, **kwargs: Any) -> Any:
+    """Do what `torch.compile` does; in a watched thread the compiler is told to stand by."""
+    if watching.eager is not None:
+        watching.eager.begin()
+    return _compile.original(*args, **kwargs)

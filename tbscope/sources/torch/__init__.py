@@ -1,0 +1,1 @@
+"""What all sources of torch share: its operations, signatures, nests and formulas."""

@@ -1,0 +1,199 @@
+"""Counts the FLOPs of kernels: by torch's formulas, a user's own, or ours where both lack one.
+
+`torch.utils.flop_counter.register_flop_formula` registers a user's own. What computes and
+has no formula is told as such, with its name: it never counts as nothing without a word.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils import flop_counter
+
+from tbscope.ir.graph import Gradient, Node
+from tbscope.sources.torch.arithmetic import computes
+from tbscope.sources.torch.formulas import CLOSED_FORMS, FORMULAS, Formula, Work, attention_work
+from tbscope.sources.torch.internals import (
+    flop_formula,
+    storage_key,
+    without_functions,
+)
+from tbscope.sources.torch.literals import collect_tensors
+from tbscope.sources.torch.operations import KernelFacts
+
+__all__ = ["Copies", "Formulas"]
+
+NO_FORMULA = "torch has no formula for it, and none was registered"
+
+
+class Formulas(dict[KernelFacts, Formula | None]):
+    """The formula of each kernel that a run has met; None for one that has none.
+
+    Args:
+        uncounted: Where each kernel that computes and has none is told, with the reason.
+
+    Attributes:
+        allocates: By the name of each kernel whether its results are tensors of their own;
+            None where that depends.
+    """
+
+    def __init__(self, uncounted: dict[str, str]) -> None:
+        super().__init__()
+        self.uncounted = uncounted
+        self.allocates: dict[str, bool | None] = {}
+
+    def __missing__(self, facts: KernelFacts) -> Formula | None:
+        formula = _formula_of(facts)
+        if formula is None and computes(facts):
+            self.uncounted[facts.name] = NO_FORMULA
+        self.allocates[facts.name] = None if facts.writes else facts.makes_tensor
+        self[facts] = formula
+        return formula
+
+    def fail(self, facts: KernelFacts, error: Exception) -> None:
+        """Take note of a formula that raised: it may be the user's code."""
+        reason = f"its formula raised {type(error).__name__}: {error}"
+        self.uncounted.setdefault(facts.name, reason.replace("\n", " "))
+
+    def describe(
+        self,
+        node: Node,
+        work: list[Work],
+        read: list[torch.Tensor],
+        results: list[torch.Tensor],
+    ) -> None:
+        """Tell a node what its kernels have computed, and what memory its results take.
+
+        Args:
+            node: The node, of which the kernels are known.
+            work: The work of those that have a formula.
+            read: The tensors that the operation was given.
+            results: Those that it gave.
+        """
+        kernels = node.kernels
+        if not work:
+            # Most operations are of one kernel, which tells all by its name.
+            if len(kernels) == 1:
+                kernel = kernels[0]
+                allocates = self.allocates.get(kernel)
+                if allocates is not None:
+                    if allocates:
+                        node.allocated_bytes = _size_bytes(results)
+                    if kernel not in self.uncounted or not _any_floats(results):
+                        node.flops = 0
+                    return
+            if self.uncounted.keys().isdisjoint(kernels) or not _any_floats(results):
+                node.flops = 0
+        held: dict[int | None, tuple[int, ...]] = {}
+        for place, tensor in enumerate(read):
+            key = storage_key(tensor)
+            held[key] = (*held[key], place) if key in held else (place,)
+        if work:
+            node.flops = sum([flops for flops, _ in work])
+            node.gradients = _gradients(work, held, tuple(range(len(read))))
+        for tensor in results:
+            key = storage_key(tensor)
+            if key is not None and key not in held:
+                held[key] = ()
+                node.allocated_bytes += tensor.untyped_storage().nbytes()
+
+
+def _gradients(
+    work: list[Work], held: dict[int | None, tuple[int, ...]], every: tuple[int, ...]
+) -> tuple[Gradient, ...]:
+    """Give the parts of the backward pass, with the inputs of the node that ask for them.
+
+    Args:
+        work: The work of the node's kernels.
+        held: Which inputs are in each storage.
+        every: All inputs: what a kernel made on the way may come from any of them.
+    """
+    gradients = []
+    for _, parts in work:
+        for flops, keys in parts:
+            if len(keys) == 1:
+                places = held.get(keys[0], every)
+            elif all(key in held for key in keys):
+                places = tuple([place for key in keys for place in held[key]])
+            else:
+                places = every
+            gradients.append(_new_gradient((flops, places)))
+    return tuple(gradients)
+
+
+class Copies(dict[int | None, int | None]):
+    """Which storages hold copies, and of what, inside of one operation.
+
+    A product may read a copy of what the operation was given, laid out in another way.
+    """
+
+    def add(self, original: torch.Tensor, copy: torch.Tensor) -> None:
+        """Remember a copy."""
+        key = storage_key(original)
+        self[storage_key(copy)] = self.get(key, key)
+
+    def forget(self, result: Any) -> None:
+        """Forget copies where something else stands now: storages are used again."""
+        for tensor in collect_tensors(result, []):
+            self.pop(storage_key(tensor), None)
+
+    def trace(self, work: Work) -> Work:
+        """Give work with the originals in place of the copies that it read."""
+        flops, parts = work
+        return flops, [(cost, tuple([self.get(key, key) for key in keys])) for cost, keys in parts]
+
+
+# As `Gradient(flops, inputs)`, in a third of the time.
+_new_gradient = partial(tuple.__new__, Gradient)
+
+
+def _size_bytes(tensors: list[torch.Tensor]) -> int:
+    """Give the bytes of the storages that tensors take; nothing for one that has none."""
+    if len(tensors) > 1:
+        storages = {storage_key(tensor): tensor for tensor in tensors}
+        storages.pop(None, None)
+        return sum([tensor.untyped_storage().nbytes() for tensor in storages.values()])
+    try:
+        return sum([tensor.untyped_storage().nbytes() for tensor in tensors])
+    except (RuntimeError, NotImplementedError):
+        return 0
+
+
+def _any_floats(tensors: list[torch.Tensor]) -> bool:
+    """Tell whether one holds more than integers: floats, or what stands for them."""
+    for tensor in tensors:
+        dtype = tensor.dtype
+        if dtype.is_floating_point or dtype.is_complex or tensor.is_quantized:
+            return True
+    return False
+
+
+def _formula_of(facts: KernelFacts) -> Formula | None:
+    formula = flop_formula(facts.kernel)
+    if formula is None:
+        return FORMULAS.get(facts.name)
+    if formula.__module__ == flop_counter.__name__ and facts.name in CLOSED_FORMS:
+        return CLOSED_FORMS[facts.name]
+    name = facts.name
+
+    def work(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Work:
+        # It may look into tensors that hold lengths: that is no part of the model.
+        with without_functions():
+            flops = int(formula(*args, **kwargs, out_val=result))
+        return _guessed(flops, name, collect_tensors(args, []))
+
+    return work
+
+
+def _guessed(flops: int, name: str, operands: list[torch.Tensor]) -> Work:
+    """Give the work of a kernel of which only its forward pass is known.
+
+    Attention is known to compute its scores anew. Of any other it is taken that it does
+    products, which have two gradients of their own size.
+    """
+    if "backward" in name:
+        return flops, []
+    if "attention" in name:
+        return attention_work(flops, operands[:3])
+    return flops, [(2 * flops, tuple(map(storage_key, operands)))]

@@ -1,0 +1,204 @@
+"""Hyper-parameters: what a module's `extra_repr` tells of it, by name, and where its class is.
+
+`extra_repr` is what a module prints between its brackets, `3, 8, kernel_size=(3, 3)`:
+leading values in the order of its `__init__`, then names with values.
+"""
+
+import ast
+import functools
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+
+from tbscope.sources.torch.signatures import layout_of
+
+__all__ = ["class_source", "hyperparameters"]
+
+_NAMED = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.*)", re.DOTALL)
+_CLASS = re.compile(rb"^[ \t]*class[ \t]+(\w+)", re.MULTILINE)
+_BRACKETS = {"(": ")", "[": "]", "{": "}"}
+_PLAIN = (bool, int, float, complex, str, type(None))
+_MOST_TEXT = 1_000
+
+# What was parsed before, by class and text: the layers of a model are mostly alike.
+_PARSED: WeakKeyDictionary[type, dict[str, dict[str, Any]]] = WeakKeyDictionary()
+_SOURCES: WeakKeyDictionary[type, tuple[str, int] | None] = WeakKeyDictionary()
+
+
+def hyperparameters(module: torch.nn.Module) -> dict[str, Any]:
+    """Give what a module was set to, by name, as its `extra_repr` tells.
+
+    Args:
+        module: Any module; its `extra_repr` is called, and what that raises is raised.
+    Returns:
+        A new dict of plain constants: `{"in_features": 3, "out_features": 8, "bias":
+        True}`. A value that is no literal stands as its text. Free text stands under
+        `extra_repr`.
+    Raises:
+        TypeError: `extra_repr` gave no text.
+    """
+    text = module.extra_repr()
+    if not isinstance(text, str):
+        raise TypeError(f"extra_repr() gave {type(text).__name__} instead of a str")
+    if not text.strip():
+        return {}
+    known = _PARSED.get(type(module))
+    if known is None:
+        known = _PARSED[type(module)] = {}
+    if text not in known:
+        known[text] = _parse(module, text)
+    return known[text].copy()
+
+
+def _parse(module: torch.nn.Module, text: str) -> dict[str, Any]:
+    """Read the text of an `extra_repr`; give it whole where it is not of the usual form."""
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    for piece in _pieces(text):
+        found = _NAMED.fullmatch(piece)
+        if found:
+            named[found[1]] = _constant(found[2])
+        elif named or not _is_literal(piece):
+            return {"extra_repr": text}
+        else:
+            positional.append(_constant(piece))
+    names = _names_of(module, positional) if positional else ()
+    if len(positional) > len(names):
+        return {"extra_repr": text}
+    return {**dict(zip(names, positional, strict=False)), **named}
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Split at the commas that stand in no bracket and no quotes."""
+    awaited: list[str] = []
+    begin = 0
+    for at, char in enumerate(text):
+        if awaited and char == awaited[-1]:
+            awaited.pop()
+        elif awaited and awaited[-1] in "'\"":
+            continue
+        elif char in _BRACKETS:
+            awaited.append(_BRACKETS[char])
+        elif char in "'\"" and not text[at - 1 : at].isalnum():  # No apostrophe in a word.
+            awaited.append(char)
+        elif char == "," and not awaited:
+            yield text[begin:at].strip()
+            begin = at + 1
+    last = text[begin:].strip()
+    if last:
+        yield last
+
+
+def _is_literal(text: str) -> bool:
+    constant = _constant(text)
+    return constant is not text
+
+
+def _constant(text: str) -> Any:
+    """Give the plain constant that a text writes out; the text itself where it writes none."""
+    if len(text) > _MOST_TEXT:
+        return text
+    try:
+        with warnings.catch_warnings():
+            # Texts that are no Python at all may make its parser warn.
+            warnings.simplefilter("ignore")
+            value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return text
+    return value if _is_plain(value) else text
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
+    return isinstance(value, _PLAIN)
+
+
+def _names_of(module: torch.nn.Module, values: list[Any]) -> list[str]:
+    """Name the leading values after the parameters of `__init__`.
+
+    Where a class hands them on unnamed (`*args`), a class above it tells; of its
+    parameters those are passed over that the module holds with another value.
+    """
+    inits = [vars(base)["__init__"] for base in type(module).__mro__ if "__init__" in vars(base)]
+    for init in inits:
+        layout = layout_of(init)
+        if layout is None or len(layout.positional) < 2:
+            continue
+        names = list(layout.positional[1:])
+        if init is inits[0]:
+            return names
+        fitting = []
+        for value in values:
+            while names and _contradicts(vars(module).get(names[0], value), value):
+                del names[0]
+            fitting += names[:1]
+            del names[:1]
+        return fitting
+    return []
+
+
+def _contradicts(held: Any, value: Any) -> bool:
+    return _is_plain(held) and bool(held != value)
+
+
+def class_source(cls: type) -> tuple[str, int] | None:
+    """Give the file and the line `class Name` where a class is defined; None if not known.
+
+    Each file is searched once for all its classes, in well under a millisecond;
+    `inspect.getsourcelines` parses the whole file for each of them.
+    """
+    if cls not in _SOURCES:
+        _SOURCES[cls] = _find_source(cls)
+    return _SOURCES[cls]
+
+
+def _find_source(cls: type) -> tuple[str, int] | None:
+    codes = list(_codes(cls))
+    first = min((code.co_firstlineno for code in codes), default=None)
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    if file is None and codes:
+        file = codes[0].co_filename
+    if file is None:
+        return None
+    # Of several classes of one name, the one that stands right before its first method.
+    lines = _lines_of_classes(file).get(cls.__name__, [])
+    line = max((line for line in lines if first is None or line < first), default=first)
+    return (file, line) if line else None
+
+
+def _codes(cls: type) -> Iterator[CodeType]:
+    """Give the code of each function that a class defines itself."""
+    for held in vars(cls).values():
+        function = held
+        while hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        if isinstance(function, FunctionType) and function.__module__ == cls.__module__:
+            code = function.__code__
+            if not code.co_filename.startswith("<string"):  # Made by dataclass.
+                yield code
+
+
+@functools.lru_cache(maxsize=64)
+def _lines_of_classes(file: str) -> dict[str, list[int]]:
+    """Give for each name the lines of a file at which a class of that name begins."""
+    try:
+        data = Path(file).read_bytes()
+    except OSError:  # A file that is not there any more, or a name that is no path.
+        return {}
+    lines: dict[str, list[int]] = {}
+    line, counted = 1, 0
+    for found in _CLASS.finditer(data):
+        line += data.count(b"\n", counted, found.start())
+        counted = found.start()
+        lines.setdefault(found[1].decode(), []).append(line)
+    return lines

@@ -1,0 +1,256 @@
+"""Inputs: what a caller gives as `input_to_model`, as the arguments of one call of the model."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import torch
+from torch.nn.utils.rnn import PackedSequence
+
+from tbscope.errors import InputError
+from tbscope.sources.torch.misfits import Attempt, misfit_error, nothing_given_error, with_article
+from tbscope.sources.torch.signatures import (
+    Fault,
+    argument_names,
+    entry_point,
+    layout_of,
+    real_layout_of,
+)
+
+__all__ = ["argument_names", "bind_inputs", "callee_name", "require_model"]
+
+_Args: TypeAlias = tuple[Any, ...]
+_Kwargs: TypeAlias = dict[str, Any]
+
+# What a model may offer as inputs, after Lightning and transformers.
+_EXAMPLES = ("example_input_array", "dummy_inputs")
+_EITHER = " or ".join(_EXAMPLES)
+
+
+def bind_inputs(
+    model: Callable[..., Any],
+    input_to_model: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+) -> tuple[_Args, _Kwargs]:
+    """Give the positional and keyword arguments with which the model is called.
+
+    - A tensor is one argument; so is a `PackedSequence`, and anything not named here.
+    - A tuple or list: the positional arguments.
+    - A mapping whose keys are parameters of forward (or are taken by its `**kwargs`):
+      keyword arguments. Any other mapping: one argument. A mapping made by
+      transformers (`BatchEncoding`) gives keyword arguments if one of its keys is a
+      parameter.
+    - A named tuple whose fields are parameters of forward: keyword arguments. Any
+      other: one argument, or where forward cannot be called with one but with all
+      its fields, the positional arguments.
+    - None: the model's `example_input_array` or `dummy_inputs` (an attribute, a
+      property, or a method without parameters), brought to the model's device; where
+      it offers none, no arguments, if forward needs none.
+
+    Args:
+        model: A module or anything else that can be called.
+        input_to_model: The inputs, as above.
+        kwargs: Further keyword arguments.
+    Returns:
+        A new tuple of positional and a new dict of keyword arguments.
+    Raises:
+        InputError: The model cannot be called, or not with these inputs.
+    """
+    require_model(model)
+    binding = _Binding(model, input_to_model, _checked_keywords(kwargs))
+    if input_to_model is None:
+        return binding.offered()
+    args, named = binding.spread(input_to_model)
+    return binding.checked(args, named)
+
+
+def require_model(model: Any) -> None:
+    """Check that a model can be called at all.
+
+    Raises:
+        InputError: It is no callable, a class of modules, or a module without forward.
+    """
+    if isinstance(model, type) and issubclass(model, torch.nn.Module):
+        raise InputError(
+            f"the class {model.__name__} is no model yet",
+            why="a model is an instance, with parameters of its own",
+            fix=f"make one: {model.__name__}(...)",
+        )
+    if isinstance(model, torch.nn.Module):
+        _require_forward(model)
+    elif not callable(model):
+        raise InputError(
+            f"{with_article(model)} is no model",
+            why="a model is a torch.nn.Module, or anything else that can be called",
+            fix="make the model, load_state_dict() into it, and give the model"
+            if isinstance(model, Mapping)
+            else "give the model itself as the first argument",
+        )
+
+
+def callee_name(model: Callable[..., Any]) -> str:
+    """Give the name of what is called, as its author wrote it (`Net.forward`, `encode`)."""
+    fn = entry_point(model)
+    fn = getattr(fn, "func", fn)
+    name = getattr(fn, "__name__", None) or getattr(fn, "name", None)
+    owner = model if isinstance(model, torch.nn.Module) else getattr(fn, "__self__", None)
+    if not isinstance(name, str):
+        return type(fn).__name__
+    if owner is None or hasattr(owner, "__spec__"):  # A built-in's owner is its module.
+        return name
+    return f"{owner.__name__ if isinstance(owner, type) else type(owner).__name__}.{name}"
+
+
+def _require_forward(model: torch.nn.Module) -> None:
+    unwritten = getattr(type(model), "forward", None) is torch.nn.Module.forward
+    own_call = type(model).__call__ is not torch.nn.Module.__call__
+    if not unwritten or own_call or "forward" in vars(model):
+        return
+    name = type(model).__name__
+    if isinstance(model, torch.nn.ModuleList | torch.nn.ModuleDict):
+        raise InputError(
+            f"{name} has no forward",
+            why="it holds modules and is never called itself",
+            fix="give the model around it, or a function that calls the modules",
+        )
+    raise InputError(
+        f"{name} has no forward",
+        why="neither it nor a class above it says what a call does",
+        fix=f"define {name}.forward, or give what to call: model.encode, or a function",
+    )
+
+
+def _checked_keywords(kwargs: Mapping[str, Any] | None) -> _Kwargs:
+    if kwargs is None:
+        return {}
+    if not isinstance(kwargs, Mapping):
+        raise InputError(
+            f"kwargs is {with_article(kwargs)}, and no mapping",
+            why="it holds keyword arguments by the names of forward's parameters",
+            fix="write kwargs={'mask': mask}, and give positional arguments in input_to_model",
+        )
+    for name in kwargs:
+        if not isinstance(name, str):
+            raise InputError(
+                f"kwargs holds the key {name!r}, which is no name of a parameter",
+                why="keyword arguments are named by strings",
+                fix="write kwargs={'mask': mask}",
+            )
+    return dict(kwargs)
+
+
+class _Binding:
+    """One model with what was given for it, while the arguments are found."""
+
+    def __init__(self, model: Callable[..., Any], given: Any, keywords: _Kwargs) -> None:
+        self.model = model
+        self.given = given
+        self.keywords = keywords
+        self.entry = entry_point(model)
+        self.layout = layout_of(self.entry)
+        self.real_layout = real_layout_of(self.entry)
+        self.name = callee_name(model)
+
+    def spread(self, value: Any) -> tuple[_Args, _Kwargs]:
+        """Give the arguments for one `input_to_model`, as `bind_inputs` tells."""
+        if isinstance(value, torch.Tensor | PackedSequence | torch.Size):
+            return (value,), {}
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return self._spread_record(value)
+        if isinstance(value, tuple | list):
+            return tuple(value), {}
+        if isinstance(value, Mapping) and self._names_parameters(value):
+            return (), dict(value)
+        return (value,), {}
+
+    def _spread_record(self, record: Any) -> tuple[_Args, _Kwargs]:
+        if self.layout and self.layout.keywords.issuperset(record._fields):
+            return (), dict(zip(record._fields, record, strict=True))
+        if not self.fits((record,), {}) and self.fits(tuple(record), {}):
+            return tuple(record), {}
+        return (record,), {}
+
+    def _names_parameters(self, mapping: Mapping[Any, Any]) -> bool:
+        """Tell whether a mapping's keys are names of parameters."""
+        layout = self.layout
+        if layout is None or not all(isinstance(key, str) for key in mapping):
+            return False
+        if not mapping:
+            return not layout.required
+        known = [key in layout.keywords for key in mapping]
+        if layout.extra and not layout.positional:
+            return True
+        if layout.extra or _comes_from_transformers(mapping):
+            return any(known)
+        return all(known)
+
+    def fits(self, args: _Args, named: _Kwargs) -> bool:
+        """Tell whether the model can be called so, as far as its parameters tell."""
+        kwargs = {**named, **self.keywords}
+        return any(
+            layout is None or not Fault.find(layout, args, kwargs)
+            for layout in (self.layout, self.real_layout)
+        )
+
+    def checked(self, args: _Args, named: _Kwargs) -> tuple[_Args, _Kwargs]:
+        """Give the arguments with the keywords among them; raise where they do not fit."""
+        kwargs = {**named, **self.keywords}
+        twice = [name for name in self.keywords if name in named]
+        fault = Fault("twice", twice) if twice else None
+        if self.layout and not fault and not self.fits(args, named):
+            fault = Fault.find(self.layout, args, kwargs)
+        if self.layout and fault:
+            attempt = Attempt(self.name, self.layout, self.given, self.keywords, args, kwargs)
+            raise misfit_error(attempt, fault)
+        return args, kwargs
+
+    def offered(self) -> tuple[_Args, _Kwargs]:
+        """Give the arguments where the caller gave none: the model's own example, or none."""
+        layout = self.layout
+        unfit = None
+        takes_some = layout is None or bool(layout.names or layout.varargs)
+        if takes_some and not (self.keywords and self.fits((), {})):
+            for attribute in _EXAMPLES:
+                example = self._example(attribute)
+                if example is None:
+                    continue
+                args, named = self.spread(example)
+                # A mapping that is no set of keywords is no use as what transformers offers.
+                foreign = attribute == "dummy_inputs" and isinstance(example, Mapping) and args
+                if not foreign and self.fits(args, named) and not named.keys() & self.keywords:
+                    return args, {**named, **self.keywords}
+                unfit = unfit or attribute
+        if layout and not self.keywords and not self.fits((), {}):
+            offers = f"its {unfit} does not fit" if unfit else f"the model has no {_EITHER}"
+            raise nothing_given_error(self.name, layout, why=offers)
+        return self.checked((), {})
+
+    def _example(self, attribute: str) -> Any:
+        try:
+            example = getattr(self.model, attribute, None)
+            if callable(example) and not isinstance(example, torch.Tensor | Mapping):
+                example = example()
+        except Exception as error:
+            raise InputError(
+                f"{type(self.model).__name__}.{attribute} raised when it was asked for inputs",
+                why=f"{type(error).__name__}: {error}",
+                fix="give input_to_model",
+            ) from error
+        if not isinstance(self.model, torch.nn.Module):
+            return example
+        first = next(self.model.parameters(), None)
+        return example if first is None else _moved(example, first.device)
+
+
+def _comes_from_transformers(mapping: Any) -> bool:
+    return any(base.__module__.startswith("transformers.") for base in type(mapping).__mro__)
+
+
+def _moved(example: Any, device: torch.device) -> Any:
+    """Bring the tensors of a plain nest to a device."""
+    if isinstance(example, torch.Tensor):
+        return example.to(device)
+    if type(example) in (list, tuple):
+        return type(example)(_moved(item, device) for item in example)
+    if type(example) is dict:
+        return {key: _moved(item, device) for key, item in example.items()}
+    return example

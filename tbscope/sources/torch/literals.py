@@ -1,0 +1,142 @@
+"""Arguments and results as the graph keeps them: tensors as values, the rest as text.
+
+Only plain containers are entered, since this runs for every operation and every
+module call; objects that may hold tensors somewhere are walked at the border of a
+graph only (`nests`).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from tbscope.ir.graph import Constant, Value
+
+__all__ = ["Literals"]
+
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
+_PLAIN = frozenset({bool, int, float, complex, type(None)})
+_MOST_TEXT = 200
+_MOST_ITEMS = 64
+
+
+class Literals:
+    """Turns arguments and results into nests of values and constants.
+
+    Args:
+        value_of: Gives the value that a tensor holds now.
+    """
+
+    def __init__(self, value_of: Callable[[torch.Tensor], Value]) -> None:
+        self._value_of = value_of
+
+    def nest(
+        self, given: Any, tensors: list[torch.Tensor] | None = None, values: Any = None
+    ) -> Any:
+        """Give the nest for an argument or a result.
+
+        Args:
+            given: Anything.
+            tensors: Where to add each tensor met, in order; None for nowhere.
+            values: Where to add its value; None for nowhere.
+        Returns:
+            Values for tensors, constants as they are, containers as list, tuple or dict,
+            and a `Constant` with its text for everything else.
+        """
+        kind = type(given)
+        if kind in _PLAIN:
+            return given
+        if kind in _TENSORS or isinstance(given, torch.Tensor):
+            value = self._value_of(given)
+            if tensors is not None:
+                tensors.append(given)
+                values.append(value)
+            return value
+        if kind is str:
+            return given if len(given) <= _MOST_TEXT else given[:_MOST_TEXT] + "..."
+        if kind is tuple or kind is list:
+            return kind(self._items(given, tensors, values))
+        if isinstance(given, tuple):
+            if kind is torch.Size:
+                return tuple(self._items(given, None, None))
+            fields = getattr(given, "_fields", None)
+            items = self._items(given, tensors, values)
+            if fields is not None and len(fields) == len(items):
+                return dict(zip(fields, items, strict=True))
+            return tuple(items)
+        if isinstance(given, list):
+            return self._items(given, tensors, values)
+        if isinstance(given, Mapping):
+            if len(given) > _MOST_ITEMS and not _holds_tensor(given.values()):
+                return Constant(f"{{... {len(given)} entries}}")
+            return {str(key): self.nest(entry, tensors, values) for key, entry in given.items()}
+        if kind is slice:
+            bounds = (given.start, given.stop, given.step)
+            if any(isinstance(bound, torch.Tensor) for bound in bounds):
+                return [self.nest(bound, tensors, values) for bound in bounds]
+            return Constant(_slice_text(given))
+        return describe(given)
+
+    def _items(self, given: Any, tensors: Any, values: Any) -> list[Any]:
+        if len(given) > _MOST_ITEMS and not _holds_tensor(given):
+            return [Constant(f"... {len(given)} items")]
+        nest = self.nest
+        return [nest(entry, tensors, values) for entry in given]
+
+
+def _holds_tensor(entries: Any) -> bool:
+    return any(isinstance(entry, torch.Tensor | list | tuple | dict) for entry in entries)
+
+
+def collect_tensors(given: Any, found: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Add the tensors in a plain nest to a list, in order; give the list."""
+    kind = type(given)
+    if kind in _TENSORS:
+        found.append(given)
+    elif kind in _PLAIN or kind is str:
+        pass
+    elif isinstance(given, torch.Tensor):
+        found.append(given)
+    elif isinstance(given, tuple | list):
+        if kind is not torch.Size:
+            for entry in given:
+                collect_tensors(entry, found)
+    elif isinstance(given, Mapping):
+        for entry in given.values():
+            collect_tensors(entry, found)
+    return found
+
+
+def describe(given: Any) -> Any:
+    """Give what stands for an object that is no tensor and no plain container.
+
+    Never its `repr`, which could be long, differ from run to run, or run code.
+    """
+    kind = type(given)
+    if kind is torch.dtype or kind is torch.device or kind is torch.layout:
+        return Constant(str(given))
+    if kind is torch.memory_format:
+        return Constant(str(given))
+    if given is Ellipsis:
+        return Constant("...")
+    if isinstance(given, bool | int | float | complex):
+        # A subclass: an IntEnum, a numpy float.
+        return Constant(f"{kind.__name__}({_number_text(given)})")
+    if isinstance(given, str):
+        return str(given)[:_MOST_TEXT]
+    if isinstance(given, type) or callable(given):
+        name = getattr(given, "__qualname__", None) or kind.__qualname__
+        return Constant(f"<{name}>")
+    return Constant(f"<{kind.__qualname__}>")
+
+
+def _number_text(given: Any) -> str:
+    plain = next(plain for plain in (int, float, complex) if isinstance(given, plain))
+    return repr(plain(given))
+
+
+def _slice_text(given: slice) -> str:
+    start = "" if given.start is None else f"{given.start}"
+    stop = "" if given.stop is None else f"{given.stop}"
+    step = "" if given.step is None else f":{given.step}"
+    return f"{start}:{stop}{step}"

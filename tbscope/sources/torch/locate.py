@@ -1,0 +1,122 @@
+"""Finds the line of the user's code from which an operation was called.
+
+Frames inside torch, Python's own library and tbscope's sources are passed over:
+what is wanted is the line that the author of the model wrote.
+"""
+
+import functools
+import os
+import sys
+import sysconfig
+from types import CodeType, FrameType
+
+import torch
+
+from tbscope.ir.graph import Source
+
+__all__ = ["OWN_FILES", "Locator", "short_path"]
+
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+OWN_FILES = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+"""How the paths of tbscope's sources begin."""
+_STDLIB = tuple({sysconfig.get_path(key) + os.sep for key in ("stdlib", "platstdlib")})
+_SITE = tuple({sysconfig.get_path(key) + os.sep for key in ("purelib", "platlib")})
+
+
+def _is_foreign(file: str) -> bool:
+    """Tell whether a file belongs to torch, to Python's library or to the sources."""
+    if file.startswith((_TORCH, OWN_FILES)):
+        return True
+    if file.startswith(_STDLIB):
+        return not file.startswith(_SITE)
+    return file.startswith("<frozen ")
+
+
+def short_path(file: str) -> str:
+    """Give a file's path relative to the import path that holds it, with `/`.
+
+    So the same model has the same sources on every machine: `models/net.py`,
+    `transformers/models/bert/modeling_bert.py`.
+    """
+    if not os.path.isabs(file):
+        return file.replace(os.sep, "/")
+    holders = _holders((*sys.path, _working_directory()))
+    longest = max((holder for holder in holders if file.startswith(holder)), key=len, default="")
+    short = file[len(longest) :] if longest else os.path.basename(file)
+    return short.replace(os.sep, "/")
+
+
+@functools.lru_cache(maxsize=8)
+def _holders(entries: tuple[str, ...]) -> tuple[str, ...]:
+    """Give the folders among the entries of the import path; the last is the working one."""
+    *path, here = entries
+    whole = [os.path.join(here, entry) for entry in path] if here else path
+    return tuple(
+        os.path.join(os.path.normpath(entry), "")
+        for entry in (*whole, here)
+        if os.path.isabs(entry)
+    )
+
+
+def _working_directory() -> str:
+    """Give the working directory; nothing where somebody has removed it."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""
+
+
+class Locator:
+    """Gives sources for frames; remembers what it has looked at.
+
+    Args:
+        boundary: The code of the function that wraps each module call; beyond it begins
+            the caller of the module, whose source the recorder knows already.
+    """
+
+    def __init__(self, boundary: CodeType) -> None:
+        self._boundary = boundary
+        self._foreign: dict[str, bool] = {}
+        self._short: dict[str, str] = {}
+        # By identity, as hashing a code object reads all of it; the code is kept alive.
+        self._sources: dict[tuple[int, int], tuple[CodeType, Source]] = {}
+
+    def source(self, frame: FrameType | None, default: Source | None) -> Source | None:
+        """Give the place in the user's code that led to this frame.
+
+        Args:
+            frame: Where to begin, walking outwards.
+            default: What to give where the walk meets the running module's call first:
+                the operation was called by torch's own module, so by the line that
+                called the module.
+        """
+        foreign = self._foreign
+        while frame is not None:
+            code = frame.f_code
+            if code is self._boundary:
+                return default
+            skip = foreign.get(code.co_filename)
+            if skip is None:
+                skip = self.is_foreign(code.co_filename)
+            if not skip:
+                return self._at(frame, code)
+            frame = frame.f_back
+        return default
+
+    def is_foreign(self, file: str) -> bool:
+        """Tell whether a file is not the user's, and so passed over."""
+        known = self._foreign.get(file)
+        if known is None:
+            known = self._foreign[file] = _is_foreign(file)
+        return known
+
+    def _at(self, frame: FrameType, code: CodeType) -> Source:
+        key = (id(code), frame.f_lasti)
+        known = self._sources.get(key)
+        if known is None:
+            file = code.co_filename
+            short = self._short.get(file)
+            if short is None:
+                short = self._short[file] = short_path(file)
+            known = self._sources[key] = (code, Source(short, frame.f_lineno or 0, code.co_name))
+        return known[1]

@@ -1,0 +1,157 @@
+"""Misfits: in words, why arguments do not fit the parameters of what they are given to."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tbscope.errors import InputError
+from tbscope.sources.torch.signatures import Fault, Layout
+
+__all__ = ["Attempt", "misfit_error", "nothing_given_error", "with_article"]
+
+_SHOWN_ITEMS = 6
+_SHOWN_TEXT = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try to call something.
+
+    Attributes:
+        name: What is called, as its author wrote it (`Net.forward`).
+        layout: Its parameters.
+        given: The `input_to_model` that the arguments were made from.
+        keywords: The `kwargs` that stand among the keyword arguments.
+        args: All positional arguments.
+        kwargs: All keyword arguments.
+    """
+
+    name: str
+    layout: Layout
+    given: Any
+    keywords: Mapping[str, Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+def nothing_given_error(name: str, layout: Layout, *, why: str) -> InputError:
+    """Give the error for a model that needs inputs and was given none."""
+    return InputError(
+        f"{name}() needs {_listed(layout.required)}, and no inputs were given",
+        why=f"input_to_model is None, and {why}",
+        fix=_how_to_give(layout),
+    )
+
+
+def misfit_error(attempt: Attempt, fault: Fault) -> InputError:
+    """Give the error for one fault of an attempt."""
+    what, fix = _TELLERS[fault.kind](attempt, fault.names)
+    shown = _show_arguments(attempt.args, attempt.kwargs)
+    why = f"{attempt.name.rpartition('.')[2]}{attempt.layout} was given ({shown})"
+    if fault.kind == "missing":
+        why += _why_one_argument(attempt)
+    return InputError(f"{attempt.name}() {what}", why=why, fix=fix)
+
+
+def with_article(value: Any) -> str:
+    """Name a value that stands where it cannot be used (`a str 'resnet'`)."""
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    article = "an" if name[0].lower() in "aeiou" else "a"
+    text = f" {value!r}" if isinstance(value, str | int | float) else ""
+    return f"{article} {name}{text[:_SHOWN_TEXT]}"
+
+
+def _tell_missing(attempt: Attempt, names: Sequence[str]) -> tuple[str, str]:
+    return f"is missing {_listed(names)}", _how_to_give(attempt.layout)
+
+
+def _tell_unexpected(attempt: Attempt, names: Sequence[str]) -> tuple[str, str]:
+    held = "kwargs" if set(names) <= attempt.keywords.keys() else "input_to_model"
+    fix = f"leave {_listed(names)} out of {held}"
+    near = difflib.get_close_matches(names[0], sorted(attempt.layout.keywords), n=1)
+    return f"takes no {_listed(names)}", f"did you mean {near[0]!r}? Else {fix}" if near else fix
+
+
+def _tell_by_position(attempt: Attempt, names: Sequence[str]) -> tuple[str, str]:
+    return f"takes {_listed(names)} by position only", _how_to_give(attempt.layout)
+
+
+def _tell_twice(attempt: Attempt, names: Sequence[str]) -> tuple[str, str]:
+    fix = f"leave {_listed(names)} out of kwargs or out of input_to_model"
+    return f"is given {_listed(names)} twice", fix
+
+
+def _tell_too_many(attempt: Attempt, names: Sequence[str]) -> tuple[str, str]:
+    taken, given = len(attempt.layout.positional), len(attempt.args)
+    takes = f"{taken or 'no'} positional argument{'' if taken == 1 else 's'}"
+    fix = "leave out what it does not take"
+    if isinstance(attempt.given, tuple | list):
+        word = type(attempt.given).__name__
+        fix += f"; to give the {word} as one argument, wrap it: input_to_model=(inputs,)"
+    return f"takes {takes}, and {given} {'was' if given == 1 else 'were'} given", fix
+
+
+_TELLERS = {
+    "missing": _tell_missing,
+    "unexpected": _tell_unexpected,
+    "by position": _tell_by_position,
+    "twice": _tell_twice,
+    "too many": _tell_too_many,
+}
+
+
+def _why_one_argument(attempt: Attempt) -> str:
+    """Tell which keys keep a mapping from being keyword arguments."""
+    given = attempt.given
+    if not isinstance(given, Mapping) or not any(arg is given for arg in attempt.args):
+        return ""
+    others = [str(key) for key in given if key not in attempt.layout.keywords][:_SHOWN_ITEMS]
+    verb = "is no parameter" if len(others) == 1 else "are no parameters"
+    return f"; the mapping is one argument, as {_listed(others)} {verb}" if others else ""
+
+
+def _how_to_give(layout: Layout) -> str:
+    """Say what to write for the parameters that have no default."""
+    positional = [name for name in layout.required if name in layout.positional]
+    keywords = [name for name in layout.required if name in layout.keyword_only]
+    ways = []
+    if len(positional) == 1:
+        ways.append(f"input_to_model={positional[0]}")
+    elif positional:
+        ways.append(f"input_to_model=({', '.join(positional)})")
+    if keywords:
+        ways.append(f"kwargs={{{', '.join(f'{name!r}: {name}' for name in keywords)}}}")
+    return f"give {' and '.join(ways)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Give `'x'`, `'x' and 'y'`, `'x', 'y' and 'z'`."""
+    quoted = [repr(name) for name in names]
+    return " and ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))
+
+
+def _show_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    shown = [_show(arg) for arg in args] + [f"{name}={_show(arg)}" for name, arg in kwargs.items()]
+    rest = [f"and {len(shown) - _SHOWN_ITEMS} more"] if len(shown) > _SHOWN_ITEMS else []
+    return ", ".join(shown[:_SHOWN_ITEMS] + rest)
+
+
+def _show(value: Any) -> str:
+    """Show one argument in a few words: `Tensor(2, 3)`, `4`, `dict of 'x', 'y'`."""
+    name = type(value).__name__
+    if isinstance(value, torch.Tensor):
+        # A nested tensor has no one shape.
+        return name if value.is_nested else f"{name}({', '.join(map(str, value.shape))})"
+    if isinstance(value, str) and len(value) > _SHOWN_TEXT:
+        return f"{name} of length {len(value)}"
+    if value is None or isinstance(value, bool | int | float | complex | str):
+        return repr(value)
+    if isinstance(value, Mapping):
+        keys = [repr(str(key)) for key in value]
+        return f"{name} of {', '.join(keys[:_SHOWN_ITEMS])}" if keys else f"{name} of nothing"
+    return f"{name} of {len(value)}" if isinstance(value, list | tuple) else name

@@ -1,0 +1,198 @@
+"""What torch calls its operations, and what they write into.
+
+Names as the user wrote them (`linear`, `add`, `setitem`), and from the schemas
+of the ATen kernels the arguments that each one mutates.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tbscope.sources.torch.internals import is_higher_order
+
+__all__ = [
+    "RANDOM",
+    "READS",
+    "KernelFacts",
+    "body_name",
+    "kernel_facts",
+    "operation_name",
+]
+
+READS = frozenset(
+    {
+        "bool",
+        "complex",
+        "float",
+        "index",
+        "int",
+        "is_nonzero",
+        "item",
+        "numpy",
+        "tolist",
+        "array",
+        "equal",
+        "allclose",
+    }
+)
+"""Operations that hand the content of a tensor to Python."""
+
+# Schemas that do not tell what the kernel writes: by name, the positions that are
+# written, and the position of the flag that says whether they are (None: always).
+# Source: aten/src/ATen/native/native_functions.yaml and native/Normalization.cpp.
+_SILENT_WRITES: dict[str, tuple[tuple[int, ...], int | None]] = {
+    "aten::native_batch_norm": ((3, 4), 5),
+    "aten::cudnn_batch_norm": ((3, 4), 5),
+    "aten::miopen_batch_norm": ((3, 4), 5),
+    "aten::batch_norm_update_stats": ((1, 2), None),
+    "aten::batch_norm_gather_stats": ((3, 4), None),
+    "aten::batch_norm_gather_stats_with_counts": ((3, 4), None),
+}
+
+
+_COPIES = frozenset({"aten::clone", "aten::_to_copy"})
+# Views that are told to autograd as none.
+_SILENT_VIEWS = frozenset({"aten::_unsafe_view"})
+
+
+class KernelFacts:
+    """What the schema of one kernel tells.
+
+    Attributes:
+        kernel: The kernel.
+        copies: Whether it gives its first argument in another place or type.
+        higher_order: Whether it takes functions (`cond`).
+        name: The name with its namespace (`aten::addmm`).
+        label: The name without namespace and overload (`addmm`).
+        writes: Position and name of each argument that it mutates.
+        flag: The position of the argument that says whether it writes; None: it does.
+        makes_tensor: Whether it gives a tensor that is no view of what it was given.
+        query: Whether it computes nothing (`prim::device`): a wrapper's C++ side asks so
+            what its Python side is.
+    """
+
+    __slots__ = (
+        "copies",
+        "flag",
+        "higher_order",
+        "kernel",
+        "label",
+        "makes_tensor",
+        "name",
+        "query",
+        "writes",
+    )
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+        self.higher_order = is_higher_order(kernel)
+        schema = getattr(kernel, "_schema", None)
+        name = schema.name if schema is not None else _higher_order_name(kernel)
+        self.name: str = name
+        self.label = name.rpartition("::")[2]
+        self.query = name.startswith("prim::")
+        self.copies = name in _COPIES
+        self.writes: tuple[tuple[int, str], ...] = ()
+        self.flag: int | None = None
+        self.makes_tensor = schema is None
+        if schema is None:
+            return
+        arguments = schema.arguments
+        self.makes_tensor = _makes_tensor(name, schema)
+        written = [
+            (position, argument)
+            for position, argument in enumerate(arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        ]
+        self.writes = tuple((position, argument.name) for position, argument in written)
+        silent = _SILENT_WRITES.get(name)
+        if silent and not self.writes:
+            positions, self.flag = silent
+            self.writes = tuple((position, arguments[position].name) for position in positions)
+
+
+def _makes_tensor(name: str, schema: Any) -> bool:
+    """Tell whether a schema gives, or writes into, a tensor that is no view of another."""
+    if name in _SILENT_VIEWS:
+        return False
+    returns = schema.returns
+    if not returns:
+        return any(argument.alias_info is not None for argument in schema.arguments)
+    return any(
+        "Tensor" in str(given.type) and (given.alias_info is None or given.alias_info.is_write)
+        for given in returns
+    )
+
+
+def _higher_order_name(kernel: Any) -> str:
+    name = kernel.name() if callable(getattr(kernel, "name", None)) else str(kernel)
+    return f"higher_order::{name}"
+
+
+# By identity, as operators hash in Python; the facts hold the kernel, so it stays its own.
+_KERNELS: dict[int, KernelFacts] = {}
+
+RANDOM: set[str] = set()
+"""The names of the kernels met so far that draw random numbers, or may be told to."""
+
+_SEEDED = torch.Tag.nondeterministic_seeded
+# They bear the tag of the family that they belong to.
+_NOT_RANDOM = frozenset({"aten::_fused_sdp_choice", "aten::_nested_tensor_softmax_with_shape"})
+
+
+def kernel_facts(kernel: Any) -> KernelFacts:
+    """Give the facts of a kernel, read from its schema the first time."""
+    facts = _KERNELS.get(id(kernel))
+    if facts is None:
+        facts = _KERNELS[id(kernel)] = KernelFacts(kernel)
+        if _SEEDED in getattr(kernel, "tags", ()) and facts.name not in _NOT_RANDOM:
+            RANDOM.add(facts.name)
+    return facts
+
+
+def operation_name(function: Callable[..., Any]) -> str:
+    """Give the name of a torch function as its user writes it.
+
+    `torch.nn.functional.linear` is `linear`, `Tensor.__add__` is `add`, `x[i] = v` is
+    `setitem`, the getter of `Tensor.T` is `T`; in-place ones keep their `_` (`add_`).
+    """
+    name = getattr(function, "__name__", None)
+    if name == "__get__":
+        name = getattr(getattr(function, "__self__", None), "__name__", name)
+    if name is None or "." in name:
+        name = _overload_name(function)
+    if name.startswith("__") and name.endswith("__") and len(name) > 4:
+        name = name[2:-2]
+        if name[0] == "i" and name[1:] in _TWO_SIDED:
+            return f"{name[1:]}_"
+        if name[0] == "r" and name[1:] in _TWO_SIDED:
+            return name[1:]
+        return name
+    return name.lstrip("_") or name
+
+
+_TWO_SIDED = frozenset(
+    {
+        *("add", "sub", "mul", "truediv", "floordiv", "div", "mod", "pow", "matmul"),
+        *("and", "or", "xor", "lshift", "rshift"),
+    }
+)
+
+
+def body_name(function: Callable[..., Any]) -> str:
+    """Give the name of a function that an operator runs, as a scope shows it."""
+    name = getattr(function, "__name__", None) or type(function).__name__
+    return "body" if name == "<lambda>" else str(name)
+
+
+def _overload_name(function: Any) -> str:
+    """Give the name of an operator handed over as such (`torch.ops.aten.relu.default`)."""
+    schema = getattr(function, "_schema", None)
+    if schema is not None:
+        return str(schema.name).rpartition("::")[2]
+    named = getattr(function, "_qualified_op_name", None) or getattr(function, "_name", None)
+    if isinstance(named, str):
+        return named.rpartition("::")[2].partition(".")[0]
+    name = getattr(function, "__name__", None) or type(function).__name__
+    return name.partition(".")[0]

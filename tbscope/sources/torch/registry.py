@@ -1,0 +1,242 @@
+"""Which module and which tensor has which name, as `named_modules()` tells.
+
+The names come from the module tree, never from the order of calls, so a module
+and the parameters it owns always stand at the same place.
+"""
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch.nn.modules.lazy import LazyModuleMixin
+
+from tbscope.sources.torch.internals import uncompiled
+
+if TYPE_CHECKING:
+    from tbscope.ir.scopes import Scope
+
+__all__ = ["ModulePlace", "Registry", "TensorPlace"]
+
+
+class ModulePlace:
+    """A module at its place in the tree.
+
+    Attributes:
+        adopter: The place of the module that called it, where no module registers it.
+        module: The module itself, held so that its identity stays its own.
+        name: The dotted path below which its parameters stand: the qualified name, or
+            where no module registers it, one that begins at the module that called it.
+        qualified_name: As in `named_modules()`; None where no module registers it.
+        attribute: The name under which its parent holds it; None for a root.
+        parent: The place of the module that holds it; None for a root.
+        label: The name of its class.
+        lazy: Whether it makes its parameters only in its first call.
+        first_scope: The scope of its first call, or the container scope that stands for
+            it; None before either.
+        frames: Its calls that run now, innermost last.
+        wrapper: What `torch.compile` made of it, which stands at the same place and has
+            no scope of its own; None where it was not compiled.
+    """
+
+    __slots__ = (
+        "adopter",
+        "attribute",
+        "first_scope",
+        "frames",
+        "label",
+        "lazy",
+        "module",
+        "name",
+        "parent",
+        "qualified_name",
+        "wrapper",
+    )
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        *,
+        name: str,
+        attribute: str | None,
+        parent: "ModulePlace | None",
+        registered: bool = True,
+    ) -> None:
+        self.module = uncompiled(module)
+        self.wrapper = module if self.module is not module else None
+        self.name = name
+        self.qualified_name = name if registered else None
+        self.attribute = attribute
+        self.parent = parent
+        self.label = class_label(self.module)
+        self.lazy = isinstance(self.module, LazyModuleMixin)
+        self.adopter: ModulePlace | None = None
+        self.first_scope: Scope | None = None
+        self.frames: list[Any] = []
+
+
+class TensorPlace:
+    """A parameter or buffer at its place: whose it is, under which attribute, and its number."""
+
+    __slots__ = ("attribute", "kind", "number", "owner", "tensor")
+
+    def __init__(
+        self,
+        tensor: torch.Tensor,
+        *,
+        owner: ModulePlace,
+        attribute: str,
+        kind: Literal["parameter", "buffer"],
+        number: int,
+    ) -> None:
+        self.tensor = tensor
+        self.owner = owner
+        self.attribute = attribute
+        self.kind = kind
+        self.number = number
+
+    @property
+    def qualified_name(self) -> str:
+        """The name in `named_parameters()` or `named_buffers()` (`layer1.0.weight`)."""
+        prefix = self.owner.name
+        return f"{prefix}.{self.attribute}" if prefix else self.attribute
+
+
+def class_label(module: torch.nn.Module) -> str:
+    """Give the class name that a scope shows; a scripted module's is that of its source."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return str(module.original_name)
+    return type(module).__name__
+
+
+class Registry:
+    """The places of all modules and tensors that are known by name."""
+
+    def __init__(self) -> None:
+        self._modules: dict[int, ModulePlace] = {}
+        self._tensors: dict[int, TensorPlace] = {}
+
+    def add_root(
+        self,
+        module: torch.nn.Module,
+        *,
+        name: str = "",
+        attribute: str | None = None,
+        parent: ModulePlace | None = None,
+        registered: bool = True,
+    ) -> ModulePlace:
+        """Register a module and everything below it.
+
+        Args:
+            module: The module; one that is known already keeps its place.
+            name: The dotted path of the module itself; its children stand below it.
+            attribute: What its scope shows in brackets.
+            parent: The place that holds it; None for a root.
+            registered: Whether the path is one of `named_modules()`.
+        Returns:
+            The place of the module.
+        """
+        known = self._modules.get(id(module))
+        if known is not None:
+            return known
+        root = ModulePlace(
+            module, name=name, attribute=attribute, parent=parent, registered=registered
+        )
+        # Depth first and in order, as named_modules() goes, without its recursion.
+        pending = [root]
+        while pending:
+            place = pending.pop()
+            if id(place.module) in self._modules:
+                continue
+            self._modules[id(place.module)] = place
+            if place.wrapper is not None:
+                self._modules[id(place.wrapper)] = place
+            self._add_tensors(place)
+            prefix = f"{place.name}." if place.name else ""
+            children = [
+                ModulePlace(
+                    child,
+                    name=prefix + name,
+                    attribute=name,
+                    parent=place,
+                    registered=registered,
+                )
+                for name, child in place.module._modules.items()
+                if child is not None and id(child) not in self._modules
+            ]
+            pending.extend(reversed(children))
+        return root
+
+    def _add_tensors(self, place: ModulePlace) -> None:
+        tensors = self._tensors
+        module = place.module
+        for name, parameter in module._parameters.items():
+            if parameter is not None and id(parameter) not in tensors:
+                tensors[id(parameter)] = TensorPlace(
+                    parameter, owner=place, attribute=name, kind="parameter", number=len(tensors)
+                )
+        for name, buffer in module._buffers.items():
+            if buffer is not None and id(buffer) not in tensors:
+                tensors[id(buffer)] = TensorPlace(
+                    buffer, owner=place, attribute=name, kind="buffer", number=len(tensors)
+                )
+
+    def module(self, module: torch.nn.Module) -> ModulePlace | None:
+        """Give the place of a module; None where it is not registered."""
+        return self._modules.get(id(module))
+
+    def tensor(self, tensor: torch.Tensor) -> TensorPlace | None:
+        """Give the place of a parameter or buffer; None where it is neither."""
+        return self._tensors.get(id(tensor))
+
+    def forget(self) -> None:
+        """Let go of all modules and tensors."""
+        self._modules.clear()
+        self._tensors.clear()
+
+    def retake_tensors(self) -> None:
+        """Register the tensors that the modules hold now in the place of those before."""
+        self._tensors.clear()
+        for place in self._modules.values():
+            self._add_tensors(place)
+
+    def refresh(self, place: ModulePlace) -> None:
+        """Register what a module holds only since it ran (lazy modules, late children)."""
+        self._add_tensors(place)
+        prefix = f"{place.name}." if place.name else ""
+        for name, child in place.module._modules.items():
+            if child is not None:
+                self.add_root(
+                    child,
+                    name=prefix + name,
+                    attribute=name,
+                    parent=place,
+                    registered=place.qualified_name is not None,
+                )
+
+    def places(self) -> list[ModulePlace]:
+        """Give the place of every registered module, parents first."""
+        # What was compiled stands there a second time, under its wrapper.
+        return list(dict.fromkeys(self._modules.values()))
+
+    @property
+    def count(self) -> int:
+        """How many modules are registered, wrappers counted."""
+        return len(self._modules)
+
+    def modules(self) -> list[torch.nn.Module]:
+        """Give every registered module, parents first, what wraps another one included."""
+        return self.modules_since(0)
+
+    def modules_since(self, count: int) -> list[torch.nn.Module]:
+        """Give the modules that were registered when there were `count` already."""
+        return [
+            module
+            for place in itertools.islice(self._modules.values(), count, None)
+            for module in (place.module, place.wrapper)
+            if module is not None
+        ]
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Give every registered parameter and buffer, in the order of the tree."""
+        return (place.tensor for place in self._tensors.values())

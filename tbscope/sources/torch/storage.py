@@ -1,0 +1,162 @@
+"""Which tensors share storage, and who wrote into it.
+
+An in-place operation on one view of a storage changes what every other view reads.
+The recorder asks here which earlier writes touch what an operation reads, so that
+no dependency is lost; writes to other parts of the same storage do not count, so
+that none is invented.
+"""
+
+from typing import Any
+
+import torch
+
+from tbscope.ir.graph import Node, Value
+from tbscope.sources.torch.internals import storage_key
+
+__all__ = ["Region", "Write", "Writes", "same_storage"]
+
+_MOST_WORK = 10_000
+_UNKNOWN_END = (1 << 63) - 1
+
+
+class Region:
+    """The part of a storage that a tensor covers, in elements of its own size.
+
+    Attributes:
+        start: The first byte.
+        end: The byte after the last.
+        layout: Shape, strides in bytes and element size; None where unknown.
+    """
+
+    __slots__ = ("end", "layout", "start")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        size = tensor.element_size()
+        shape = tuple(tensor.shape)
+        if all(type(entry) is int for entry in shape):
+            strides = tuple(stride * size for stride in tensor.stride())
+            self.start = tensor.storage_offset() * size
+            reach = sum((entry - 1) * stride for entry, stride in zip(shape, strides, strict=True))
+            self.end = self.start + (reach + size if 0 not in shape else 0)
+            self.layout: tuple[Any, ...] | None = (shape, strides, size)
+        else:
+            self.start, self.end, self.layout = 0, _UNKNOWN_END, None
+
+    def covers_same(self, other: "Region") -> bool:
+        """Tell whether two regions of one storage are the same."""
+        return self.layout is not None and self.start == other.start and self.layout == other.layout
+
+    def overlaps(self, other: "Region") -> bool:
+        """Tell whether two regions of one storage have a byte in common."""
+        if self.end <= other.start or other.end <= self.start:
+            return False
+        if self.layout is None or other.layout is None:
+            return True
+        import numpy
+
+        try:
+            return bool(
+                numpy.shares_memory(
+                    _Phantom(self).array(numpy),
+                    _Phantom(other).array(numpy),
+                    _MOST_WORK,  # type: ignore[arg-type]
+                )
+            )
+        except numpy.exceptions.TooHardError:
+            return True
+
+
+class _Phantom:
+    """An array over addresses that are never read, for numpy's exact overlap test."""
+
+    def __init__(self, region: Region) -> None:
+        assert region.layout is not None
+        shape, strides, size = region.layout
+        # Any address that is not null will do: only differences matter.
+        self.__array_interface__ = {
+            "data": ((1 << 32) + region.start, True),
+            "shape": shape,
+            "strides": strides,
+            "typestr": f"|V{size}",
+            "version": 3,
+        }
+
+    def array(self, numpy: Any) -> Any:
+        return numpy.asarray(self)
+
+
+class Write:
+    """One write: the node, when it ran, the value it gave, and the region it covered."""
+
+    __slots__ = ("node", "order", "region", "value")
+
+    def __init__(self, node: Node, order: int, value: Value, region: Region) -> None:
+        self.node = node
+        self.order = order
+        self.value = value
+        self.region = region
+
+
+class Writes:
+    """The writes of a run, by storage.
+
+    Attributes:
+        any: Whether there was one at all; most models write nothing.
+    """
+
+    def __init__(self) -> None:
+        self.any = False
+        self._by_storage: dict[int, list[Write]] = {}
+
+    def add(self, node: Node, order: int, value: Value, tensor: torch.Tensor) -> None:
+        """Remember that a node wrote into what this tensor covers.
+
+        Args:
+            node: The node that wrote.
+            order: When it ran; later ones have greater numbers.
+            value: What the written tensor is now.
+            tensor: The tensor written, maybe a view that nobody else holds.
+        """
+        key = storage_key(tensor)
+        if key is None:
+            return
+        self.any = True
+        region = Region(tensor)
+        kept = self._by_storage.setdefault(key, [])
+        # A write to the same part as the last one hides that, since it depends on it.
+        if kept and kept[-1].region.covers_same(region):
+            kept.pop()
+        kept.append(Write(node, order, value, region))
+
+    def touching(self, tensor: torch.Tensor, since: int) -> list[Write]:
+        """Give the writes after `since` into what this tensor covers, the latest first."""
+        key = storage_key(tensor)
+        writes = self._by_storage.get(key) if key is not None else None
+        if not writes or writes[-1].order <= since:
+            return []
+        region = Region(tensor)
+        found = []
+        for write in reversed(writes):
+            if write.order <= since:
+                break
+            if write.region.overlaps(region):
+                found.append(write)
+        return found
+
+    def forget_fresh(self, results: list[torch.Tensor], read: list[torch.Tensor]) -> None:
+        """Forget writes to storages that are new now, at the address of one that is gone."""
+        by_storage = self._by_storage
+        old: set[int | None] | None = None
+        for result in results:
+            key = storage_key(result)
+            if key in by_storage:
+                if old is None:
+                    old = {storage_key(tensor) for tensor in read}
+                if key not in old:
+                    del by_storage[key]
+
+
+def same_storage(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Tell whether two tensors are views of one storage."""
+    key = storage_key(one)
+    return key is not None and key == storage_key(other)

@@ -1,0 +1,1 @@
+"""Event files: where events go, under which tag and step, and how records are written."""
