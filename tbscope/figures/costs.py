@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tbscope.ir.graph import Graph, Node, Value
+from tbscope.ir.regions import OPERATIONS, inside_out
 from tbscope.ir.scopes import Scope
 
 __all__ = [
@@ -23,7 +24,6 @@ __all__ = [
     "uncounted_kernels",
 ]
 
-_OPERATIONS = frozenset({"op", "module"})
 # What cuts the way of a gradient, whatever it reads.
 _CUTS = frozenset({"detach", "detach_"})
 
@@ -84,7 +84,7 @@ def node_costs(graph: Graph, *, backward: bool = True) -> dict[Node, Costs]:
     uncounted = graph.uncounted
     costs: dict[Node, Costs] = {}
     for node in graph.nodes:
-        if node.kind not in _OPERATIONS:
+        if node.kind not in OPERATIONS:
             continue
         cost = costs[node] = Costs(
             node.flops or 0,
@@ -145,14 +145,12 @@ def scope_work(graph: Graph) -> dict[Scope, Work]:
         for name in uncounted_kernels(node, uncounted):
             kernels[scope][name] += 1
     scopes = list(graph.scopes())
-    for scope in reversed(scopes):
-        above = scope.parent
-        if above is not None:
-            flops[above] += flops[scope]
-            if scope in kernels:
-                held = kernels[above]
-                for name, times in kernels[scope].items():
-                    held[name] += times
+    for scope, above in inside_out(scopes):
+        flops[above] += flops[scope]
+        if scope in kernels:
+            held = kernels[above]
+            for name, times in kernels[scope].items():
+                held[name] += times
     return {scope: Work(flops[scope], kernels.get(scope, {})) for scope in scopes}
 
 
@@ -170,10 +168,8 @@ def scope_costs(graph: Graph, costs: dict[Node, Costs] | None = None) -> dict[Sc
             totals[node.scope].add(cost)
     for call in graph.calls:
         totals[call.scope].calls += 1
-    # Parents come first.
-    for scope in reversed(totals):
-        if scope.parent is not None:
-            totals[scope.parent].add(totals[scope])
+    for scope, above in inside_out(totals):
+        totals[above].add(totals[scope])
     return totals
 
 
@@ -197,7 +193,7 @@ def needs_gradient(graph: Graph) -> frozenset[Value]:
     floats only and through no `detach`. It is taken that a loss reads every output, and
     that no input needs a gradient.
     """
-    flows = [node for node in graph.nodes if node.kind in _OPERATIONS and node.op not in _CUTS]
+    flows = [node for node in graph.nodes if node.kind in OPERATIONS and node.op not in _CUTS]
     found: set[Value] = set()
     for node in graph.nodes:
         if node.kind == "parameter" and node.attributes.get("requires_grad"):

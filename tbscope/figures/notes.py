@@ -12,6 +12,7 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from tbscope.ir.graph import Graph, Module, Node, Note, Parameter, Source, Value
+from tbscope.ir.regions import add_with_above
 
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope
@@ -138,11 +139,8 @@ def _unused_notes(graph: Graph) -> list[Note]:
 def _names_run(graph: Graph) -> set[str | None]:
     """Give the qualified names of the scopes in which something stands, or below which."""
     seen: set[Scope] = set()
-    for inner in (*{node.scope for node in graph.nodes}, *[call.scope for call in graph.calls]):
-        scope = inner
-        while scope is not None and scope not in seen:
-            seen.add(scope)
-            scope = scope.parent
+    for scope in (*{node.scope for node in graph.nodes}, *[call.scope for call in graph.calls]):
+        add_with_above(scope, seen)
     return {scope.qualified_name for scope in seen}
 
 

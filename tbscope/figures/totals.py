@@ -2,10 +2,10 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tbscope.ir.graph import Graph, Parameter
+from tbscope.ir.regions import add_with_above, inside_out
 from tbscope.ir.scopes import Scope
 
 __all__ = ["Totals", "parameter_totals"]
@@ -61,16 +61,14 @@ def parameter_totals(graph: Graph) -> dict[Scope, Totals]:
     for held in holders.values():
         if len(held) == 1:
             totals[held[0][0]].add(held[0][1])
-    for scope in reversed(list(graph.scopes())):
-        if scope.parent is not None and scope in totals:
-            totals[scope.parent].add_all(totals[scope])
+    for scope, above in inside_out(graph.scopes()):
+        if scope in totals:
+            totals[above].add_all(totals[scope])
     for held in holders.values():
         if len(held) > 1:
-            for above in {above for scope, _ in held for above in _upwards(scope)}:
-                totals[above].add(held[0][1])
+            around: set[Scope] = set()
+            for scope, _ in held:
+                add_with_above(scope, around)
+            for scope in around:
+                totals[scope].add(held[0][1])
     return dict(totals)
-
-
-def _upwards(scope: Scope) -> Iterator[Scope]:
-    yield scope
-    yield from scope.ancestors()

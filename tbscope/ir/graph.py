@@ -8,7 +8,7 @@ nothing of torch, of protobuf, or of files.
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from tbscope.errors import NotFoundError
 from tbscope.ir.facts import (
@@ -33,9 +33,7 @@ from tbscope.ir.nodes import (
 )
 from tbscope.ir.scopes import Scope
 from tbscope.ir.text import graph_to_text
-
-if TYPE_CHECKING:
-    from tbscope.figures.summary.table import Summary
+from tbscope.ir.ways_up import Table, way_up
 
 __all__ = [
     "Argument",
@@ -222,8 +220,8 @@ class Graph:
         columns: Sequence[str] | None = None,
         per_call: bool = False,
         fold: bool = True,
-    ) -> "Summary":
-        """Give the table of the modules: shapes, parameters, FLOPs, bytes, and times if measured.
+    ) -> Table:
+        """The table of the modules: shapes, parameters, FLOPs, bytes, and times if measured.
 
         `print(graph.summary())` prints it; `.rows` are its figures, ready for pandas.
 
@@ -238,10 +236,10 @@ class Graph:
         Raises:
             ArgumentError: There is no such column, or the depth is no number of modules.
         """
-        # It is made of graphs, and stands above them.
-        from tbscope.figures.summary.table import Summary
-
-        return Summary(self, depth=depth, columns=columns, per_call=per_call, fold=fold)
+        table: Table = way_up("summary")(
+            self, depth=depth, columns=columns, per_call=per_call, fold=fold
+        )
+        return table
 
     def _not_found(self, name: str) -> NotFoundError:
         known = [call.qualified_name for call in self.calls if call.qualified_name]

@@ -1,0 +1,111 @@
+"""Regions: nodes of scopes and below them, what enters and what leaves, and climbs."""
+
+import pytest
+
+from tbscope.ir.regions import Nearest, Regions, add_with_above, inside_out
+from tests.build import GraphBuilder
+
+
+@pytest.fixture
+def build():
+    """Two layers in a net, a relu between them, and a loss around neither."""
+    build = GraphBuilder("Net")
+    net = build.call("Net")
+    x = build.input("x", (1, 2))
+    build.call("Net/Sequential[body]")
+    first = build.linear("Net/Sequential[body]/Linear[0]", x, 3)
+    hidden = build.op("relu", first, scope=build.scope("Net/Sequential[body]"))
+    second = build.linear("Net/Linear[head]", hidden, 3)
+    loss = build.op("add", second, hidden, scope=net)
+    build.output("out", loss)
+    build.values = {"x": x, "first": first, "hidden": hidden, "second": second, "loss": loss}
+    return build
+
+
+def scopes_of(build):
+    return {scope.path: scope for scope in build.graph.scopes()}
+
+
+def test_the_nodes_of_a_scope_are_its_own_and_those_below_it_all(build):
+    regions, scopes = Regions(build.graph), scopes_of(build)
+    body = scopes["Net/Sequential[body]"]
+    assert [node.op for node in regions.nodes(body)] == ["relu"]
+    below = regions.below(body)
+    assert {node.name for node in below} == {
+        node.name
+        for node in build.graph.nodes
+        if node.scope and node.scope.path.startswith(body.path)
+    }
+    assert [node.kind for node in regions.nodes(None)] == ["input"]
+
+
+def test_children_stand_in_the_order_in_which_they_came(build):
+    regions, scopes = Regions(build.graph), scopes_of(build)
+    assert [str(scope.part) for scope in regions.children(scopes["Net"])] == [
+        "Sequential[body]",
+        "Linear[head]",
+    ]
+    assert regions.children(scopes["Net/Linear[head]"]) == []
+    assert regions.children(None) == [scopes["Net"]]
+
+
+def test_what_enters_is_read_inside_and_made_outside(build):
+    regions, scopes, values = Regions(build.graph), scopes_of(build), build.values
+    assert regions.entering(scopes["Net/Sequential[body]"]) == [values["x"]]
+    assert regions.entering(scopes["Net/Linear[head]"]) == [values["hidden"]]
+
+
+def test_what_leaves_is_made_inside_and_read_outside_or_an_output(build):
+    regions, scopes, values = Regions(build.graph), scopes_of(build), build.values
+    # `first` is read by nobody outside.
+    assert regions.leaving(scopes["Net/Sequential[body]"]) == [values["hidden"]]
+    assert regions.leaving(scopes["Net"]) == [values["loss"]]
+
+
+def test_readers_stand_once_each_however_often_they_read(build):
+    hidden = build.values["hidden"]
+    twice = build.op("mul", hidden, hidden)
+    regions = Regions(build.graph)
+    assert [node.op for node in regions.readers(hidden)] == ["linear", "add", "mul"]
+    assert regions.readers(twice) == []
+
+
+def test_the_call_around_a_scope_is_its_own_or_the_innermost_one(build):
+    by_hand = build.hand("Net/loss")
+    build.op("mean", build.values["loss"], scope=by_hand)
+    regions, scopes = Regions(build.graph), scopes_of(build)
+    assert regions.call_around(by_hand).scope is scopes["Net"]
+    assert regions.call_around(scopes["Net/Linear[head]"]).scope is scopes["Net/Linear[head]"]
+    assert regions.call_around(None) is None
+
+
+def test_the_nearest_scope_that_tells_something_is_asked_once(build):
+    scopes = scopes_of(build)
+    asked = []
+
+    def tell(scope):
+        asked.append(scope)
+        return {"Net": 1, "Net/Linear[head]": 2}.get(scope.path)
+
+    nearest = Nearest(tell, top=0)
+    leaf = scopes["Net/Sequential[body]/Linear[0]"]
+    assert [nearest(leaf), nearest(leaf), nearest(scopes["Net/Linear[head]"])] == [1, 1, 2]
+    assert nearest(scopes["Net/Sequential[body]"]) == 1
+    assert nearest(None) == 0
+    assert len(asked) == len(set(asked)) == 4
+
+
+def test_a_scope_is_added_with_all_above_it_that_are_not_there(build):
+    scopes = scopes_of(build)
+    found = {scopes["Net"]}
+    add_with_above(scopes["Net/Sequential[body]/Linear[0]"], found)
+    add_with_above(None, found)
+    assert found == set(scopes.values()) - {scopes["Net/Linear[head]"]}
+
+
+def test_inside_out_has_each_scope_before_the_one_around_it(build):
+    pairs = [
+        (str(inner.part), str(outer.part)) for inner, outer in inside_out(build.graph.scopes())
+    ]
+    assert pairs.index(("Linear[0]", "Sequential[body]")) < pairs.index(("Sequential[body]", "Net"))
+    assert len(pairs) == 3
