@@ -32,7 +32,6 @@ from tbscope.ir.nodes import (
     with_values,
 )
 from tbscope.ir.scopes import Scope
-from tbscope.ir.text import graph_to_text
 from tbscope.ir.ways_up import Table, way_up
 
 __all__ = [
@@ -166,7 +165,7 @@ class Graph:
     profile: Profile | None = None
 
     def __str__(self) -> str:
-        return graph_to_text(self)
+        return str(way_up("Graph.__str__")(self))
 
     def __repr__(self) -> str:
         return f"<Graph {self.name}: {len(self.nodes)} nodes, {len(self.calls)} calls>"
@@ -236,7 +235,7 @@ class Graph:
         Raises:
             ArgumentError: There is no such column, or the depth is no number of modules.
         """
-        table: Table = way_up("summary")(
+        table: Table = way_up("Graph.summary")(
             self, depth=depth, columns=columns, per_call=per_call, fold=fold
         )
         return table

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tbscope.ir.facts import Gradient, Shape, Source, item_size_bytes
 from tbscope.ir.scopes import Scope
-from tbscope.ir.text import node_to_text
+from tbscope.ir.ways_up import way_up
 
 __all__ = [
     "Argument",
@@ -124,10 +124,10 @@ class Node:
     peak_bytes: int | None = None
 
     def __str__(self) -> str:
-        return node_to_text(self)
+        return str(way_up("Node.__str__")(self))
 
     def __repr__(self) -> str:
-        return f"<Node {node_to_text(self)}>"
+        return f"<Node {self}>"
 
 
 @dataclass(slots=True, eq=False)

@@ -9,10 +9,8 @@ The form is that of TorchScript. Its only reader is a person; nothing parses it.
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tbscope.ir.graph import Graph, Nest, Node, Output, Parameter, Value
+from tbscope.ir.graph import Graph, Nest, Node, Output, Parameter, Value
 
 __all__ = ["graph_to_text", "node_to_text", "type_to_text"]
 
@@ -57,7 +55,7 @@ def type_to_text(typed: "Value | Parameter") -> str:
     return f"{_DTYPE_WORDS.get(typed.dtype, typed.dtype)}({', '.join(shape)})"
 
 
-def node_to_text(node: "Node", *, source: bool = False) -> str:
+def node_to_text(node: Node, *, source: bool = False) -> str:
     """Give one node as one line.
 
     Args:
@@ -80,7 +78,7 @@ def node_to_text(node: "Node", *, source: bool = False) -> str:
     return text
 
 
-def graph_to_text(graph: "Graph", *, sources: bool = False, parameters: bool = False) -> str:
+def graph_to_text(graph: Graph, *, sources: bool = False, parameters: bool = False) -> str:
     """Give a graph as text: inputs in the head, one node a line, outputs at the end.
 
     Args:
@@ -108,7 +106,7 @@ def _listed(start: str, entries: list[str], end: str) -> str:
     return start + f",\n{' ' * len(start)}".join(entries) + end
 
 
-def _operands(node: "Node") -> Iterable[str]:
+def _operands(node: Node) -> Iterable[str]:
     if not node.arguments:
         return map(_name, node.inputs)
     return (
@@ -117,7 +115,7 @@ def _operands(node: "Node") -> Iterable[str]:
     )
 
 
-def _nest(nest: "Nest") -> str:
+def _nest(nest: Nest) -> str:
     # A value is known by its producer, for this file stands below graph.py.
     if hasattr(nest, "producer"):
         return _name(nest)
@@ -135,7 +133,7 @@ def _entries(nest: "dict[Nest, Nest]") -> Iterator[str]:
         yield f"{_nest(key)}: {_nest(entry)}"
 
 
-def _output(output: "Output") -> str:
+def _output(output: Output) -> str:
     text = _name(output.value)
     if not _NAME_THAT_IS_A_PLACE.fullmatch(output.name):
         text = f"{_one_line(output.name)}={text}"
@@ -148,11 +146,11 @@ def _node_names(nodes: "Iterable[Node]") -> str:
     return ", ".join(f"%{_one_line(node.name)}" for node in nodes)
 
 
-def _typed_name(value: "Value") -> str:
+def _typed_name(value: Value) -> str:
     return f"{_name(value)} : {type_to_text(value)}"
 
 
-def _name(value: "Value") -> str:
+def _name(value: Value) -> str:
     return f"%{_one_line(value.name)}"
 
 

@@ -1,4 +1,4 @@
-"""Ways up: methods of the graph for what is made of graphs, and so stands above them.
+"""Ways up: methods of a graph or a node for what is made of them, and so stands above them.
 
 The graph names its homes here and loads each one when it is first called, so that no
 import of this floor leads up. Nothing else in tbscope is loaded by its name.
@@ -10,7 +10,11 @@ from typing import Any, Protocol
 
 __all__ = ["WAYS_UP", "Table", "way_up"]
 
-WAYS_UP = {"summary": ("tbscope.figures.summary.table", "Summary")}
+WAYS_UP = {
+    "Graph.summary": ("tbscope.figures.summary.table", "Summary"),
+    "Graph.__str__": ("tbscope.ir.text", "graph_to_text"),
+    "Node.__str__": ("tbscope.ir.text", "node_to_text"),
+}
 """For each such method the module that has it, and the name in that."""
 
 
