@@ -325,6 +325,7 @@ class TestContents:
             base.fill_(7)
         assert base[10:21].tolist() == [0] * 11
         assert base[:10].tolist() == [7] * 10
+        assert base[21:].tolist() == [7] * 979
 
     def test_a_tensor_nobody_asked_to_keep_is_not_kept(self):
         x = torch.zeros(2)
@@ -540,6 +541,19 @@ class TestProcess:
             (
                 lambda: torch.backends.cudnn.enabled,
                 lambda: setattr(torch.backends.cudnn, "enabled", False),
+            ),
+            (
+                lambda: torch.backends.cudnn.deterministic,
+                lambda: setattr(torch.backends.cudnn, "deterministic", True),
+            ),
+            (
+                torch.is_deterministic_algorithms_warn_only_enabled,
+                lambda: torch.use_deterministic_algorithms(False, warn_only=True),
+            ),
+            (torch.is_autocast_cache_enabled, lambda: torch.set_autocast_cache_enabled(False)),
+            (
+                lambda: torch.get_autocast_dtype("cuda"),
+                lambda: torch.set_autocast_dtype("cuda", torch.bfloat16),
             ),
         ],
     )

@@ -30,6 +30,7 @@ from tbscope.sources.profiling import check_profile, profile_graph
 from tbscope.sources.recorder import Recorder
 from tbscope.sources.registry import class_label
 from tbscope.sources.repeats import Repeats, check_measurable
+from tbscope.sources.storage_sizes import watch_sizes
 from tbscope.sources.torch_internals import uncompiled
 from tbscope.sources.unobserved import unobserved
 
@@ -360,6 +361,7 @@ class _Watch(AbstractContextManager[None]):
             stack.callback(setattr, watching, "recorders", outer)
             watching.recorders = (*outer, self._recorder)
             stack.enter_context(watch_modules())
+            stack.enter_context(watch_sizes())
             stack.enter_context(unobserved())
             operations = OperationMode(self._recorder, self._log)
             stack.enter_context(KernelMode(self._recorder, operations, self._log))

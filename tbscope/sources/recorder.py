@@ -124,6 +124,8 @@ class Recorder:
         self.runs = None
         self.modules_called.clear()
         self.registry.forget()
+        self.about_to_write = None
+        self.scopes.adopted = None
         return graph
 
     # -- scopes -----------------------------------------------------------------------
