@@ -353,6 +353,7 @@ class TestContents:
             lambda x: x.set_(torch.ones(3)),
             lambda x: setattr(x, "data", torch.ones(3)),
             lambda x: setattr(x, "data", x.data.double()),
+            lambda x: setattr(x, "data", x.data.view(3, 2)),
             lambda x: x.untyped_storage().resize_(64),
             lambda x: x.squeeze_().mul_(2).resize_(1),
         ],

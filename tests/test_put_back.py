@@ -233,6 +233,15 @@ def test_the_parameters_of_a_scripted_module_are_put_back():
     assert torch.equal(model.weight, before)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_scripted_module_without_a_mode_is_drawn_in_the_one_it_has():
+    frozen = torch.jit.freeze(torch.jit.script(nn.Linear(2, 2).eval()))
+    assert not hasattr(frozen, "training")
+    graph = tbscope.trace(nn.Sequential(frozen), torch.ones(1, 2))
+    assert [call.training for call in graph.calls] == [False, False]
+    assert graph.outputs[0].value.shape == (1, 2)
+
+
 class Slots:
     """An object without attributes of its own making."""
 

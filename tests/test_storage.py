@@ -24,6 +24,7 @@ VIEWS = {
     "turned": BASE.view(4, 6)[:, 2:4].t(),
     "half of one": BASE[12:13].view(torch.int16)[1:],
     "nothing": BASE[12:12],
+    "no columns": BASE.view(4, 6)[:, 3:3],
     "one again and again": BASE[12:13].expand(5),
 }
 

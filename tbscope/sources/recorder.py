@@ -124,7 +124,6 @@ class Recorder:
         self.runs = None
         self.modules_called.clear()
         self.registry.forget()
-        self.about_to_write = None
         self.scopes.adopted = None
         return graph
 
@@ -171,7 +170,8 @@ class Recorder:
             arguments,
             None,
             {},
-            module.training,
+            # A scripted module that is frozen has no mode; it does what it does in evaluation.
+            getattr(module, "training", False),
             (),
             source,
         )
