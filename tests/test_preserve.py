@@ -325,6 +325,7 @@ class TestContents:
             base.fill_(7)
         assert base[10:21].tolist() == [0] * 11
         assert base[:10].tolist() == [7] * 10
+        assert base[21:].tolist() == [7] * 979
 
     def test_a_tensor_nobody_asked_to_keep_is_not_kept(self):
         x = torch.zeros(2)
@@ -352,6 +353,7 @@ class TestContents:
             lambda x: x.set_(torch.ones(3)),
             lambda x: setattr(x, "data", torch.ones(3)),
             lambda x: setattr(x, "data", x.data.double()),
+            lambda x: setattr(x, "data", x.data.view(3, 2)),
             lambda x: x.untyped_storage().resize_(64),
             lambda x: x.squeeze_().mul_(2).resize_(1),
         ],
@@ -540,6 +542,19 @@ class TestProcess:
             (
                 lambda: torch.backends.cudnn.enabled,
                 lambda: setattr(torch.backends.cudnn, "enabled", False),
+            ),
+            (
+                lambda: torch.backends.cudnn.deterministic,
+                lambda: setattr(torch.backends.cudnn, "deterministic", True),
+            ),
+            (
+                torch.is_deterministic_algorithms_warn_only_enabled,
+                lambda: torch.use_deterministic_algorithms(False, warn_only=True),
+            ),
+            (torch.is_autocast_cache_enabled, lambda: torch.set_autocast_cache_enabled(False)),
+            (
+                lambda: torch.get_autocast_dtype("cuda"),
+                lambda: torch.set_autocast_dtype("cuda", torch.bfloat16),
             ),
         ],
     )

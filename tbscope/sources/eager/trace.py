@@ -26,6 +26,7 @@ from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch.call_log import CallLog
 from tbscope.sources.eager.watch.modes import KernelMode, OperationMode
 from tbscope.sources.eager.watch.module_calls import watch_modules, watched_call
+from tbscope.sources.eager.watch.storage_sizes import watch_sizes
 from tbscope.sources.eager.watch.unobserved import unobserved
 from tbscope.sources.torch.fake import faked, faked_inputs
 from tbscope.sources.torch.inputs import argument_names, bind_inputs
@@ -360,6 +361,7 @@ class _Watch(AbstractContextManager[None]):
             stack.callback(setattr, watching, "recorders", outer)
             watching.recorders = (*outer, self._recorder)
             stack.enter_context(watch_modules())
+            stack.enter_context(watch_sizes())
             stack.enter_context(unobserved())
             operations = OperationMode(self._recorder, self._log)
             stack.enter_context(KernelMode(self._recorder, operations, self._log))

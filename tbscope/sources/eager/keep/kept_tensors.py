@@ -228,10 +228,11 @@ class _Content:
     def __init__(self, handles: list[torch.Tensor]) -> None:
         storage = handles[0].untyped_storage()
         self.size_bytes = storage.nbytes()
-        alone = len(handles) == 1 and handles[0].is_contiguous()
+        # A meta tensor has no content, and neither has one whose memory was given back.
+        there = self.size_bytes > 0 and not handles[0].is_meta
+        alone = not there or (len(handles) == 1 and handles[0].is_contiguous())
         self.handle = handles[0] if alone else _window(handles)
-        # A meta tensor has no content.
-        self.copy = None if self.handle.is_meta else self.handle.clone()
+        self.copy = self.handle.clone() if there else None
 
     def restore(self) -> None:
         """Put the content back, into a storage of the size that it had."""

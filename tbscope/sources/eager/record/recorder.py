@@ -124,6 +124,7 @@ class Recorder:
         self.runs = None
         self.modules_called.clear()
         self.registry.forget()
+        self.scopes.adopted = None
         return graph
 
     # -- scopes -----------------------------------------------------------------------
@@ -169,7 +170,8 @@ class Recorder:
             arguments,
             None,
             {},
-            module.training,
+            # A scripted module that is frozen has no mode; it does what it does in evaluation.
+            getattr(module, "training", False),
             (),
             source,
         )
