@@ -20,7 +20,7 @@ from tbscope.sources.flops import Copies, Formulas
 from tbscope.sources.literals import Literals, collect_tensors
 from tbscope.sources.node_names import NodeNames
 from tbscope.sources.operation_arguments import add_signature
-from tbscope.sources.operations import RANDOM, READS, KernelFacts
+from tbscope.sources.operations import CUTS_UNSEEN, RANDOM, READS, KernelFacts
 from tbscope.sources.scope_stack import Frame, ScopeStack
 from tbscope.sources.signatures import argument_names
 from tbscope.sources.storage import same_storage
@@ -311,7 +311,9 @@ class Recorder:
             return None
         elif not kernels and _all_given(results, args, kwargs):
             # Nothing ran, and what came in came out: contiguous() of what is so already.
-            return None
+            if name not in CUTS_UNSEEN or not any(map(self._values.get, results)):
+                return None
+            kernels = [f"aten::{name}"]
         read: list[torch.Tensor] = []
         values: list[Value] = []
         arguments = []
@@ -328,7 +330,7 @@ class Recorder:
             else:
                 arguments.append(Argument(None, self._nest(given, read, values)))
         for key, given in kwargs.items():
-            if key == "out":
+            if key == "out" and given is not None:
                 # What it names is filled, not read: an edge from it would be invented.
                 arguments.append(Argument(key, _OUT))
             else:
