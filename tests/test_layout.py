@@ -4,6 +4,7 @@ import pytest
 from build import GraphBuilder, chain
 
 from tbscope.costs import Work
+from tbscope.graph import Output
 from tbscope.graphdef.layout import lay_out
 
 
@@ -133,6 +134,14 @@ def test_a_wide_graph_is_chunked_with_outputs_and_inputs():
     assert inputs_of(layout, "50-99/50/linear")[0] == "0-49/49/linear"
     assert [entry.name.partition("/")[0] for entry in layout.cards[1:]].count("50-99") == 50
     assert len({*names, *(entry.name for entry in layout.cards)}) == len(names) + 151
+
+
+def test_outputs_of_one_name_stand_in_a_chunk_of_a_crowded_level():
+    graph = chain(150)
+    value = graph.outputs.pop().value
+    graph.outputs += [Output(f"past{at}", value) for at in range(5)]
+    names = [entry.name for entry in lay_out(graph, root=False).outputs]
+    assert names == [f"past/past{at}" for at in range(5)]
 
 
 def test_equal_boxes_have_seeds_unless_nobody_asks_for_them():
