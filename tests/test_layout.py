@@ -144,6 +144,33 @@ def test_outputs_of_one_name_stand_in_a_chunk_of_a_crowded_level():
     assert names == [f"past/past{at}" for at in range(5)]
 
 
+def equal_boxes(open_scope, attributes=("first", "second")):
+    """Give boxes of equal inside, one after the other."""
+    build = GraphBuilder()
+    x = build.input("x", (2,))
+    for attribute in attributes:
+        scope = getattr(build, open_scope)(f"Net/Block[{attribute}]")
+        x = build.op("tanh", build.op("relu", x, scope=scope), scope=scope)
+    build.output("out", x)
+    return build.graph
+
+
+def test_seeds_complete_the_legend_of_modules_and_of_nothing_else():
+    seeds = {seed.name for seed in lay_out(equal_boxes("call")).seeds}
+    assert seeds == {f"__function_library__Block_template/{op}" for op in ("relu", "tanh")} | {
+        "__function_library__Block_template/Block"
+    }
+    assert lay_out(equal_boxes("hand")).seeds == []
+
+
+def test_boxes_in_chunks_are_still_called_by_their_class():
+    layout = lay_out(equal_boxes("call", range(150)), root=False)
+    assert layout.nodes[-1].name == "100-149/149/tanh"
+    assert {seed.name.partition("/")[0] for seed in layout.seeds} == {
+        "__function_library__Block_template"
+    }
+
+
 def test_equal_boxes_have_seeds_unless_nobody_asks_for_them():
     graph = chain(3)
     layout = lay_out(graph, root=True)

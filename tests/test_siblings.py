@@ -150,6 +150,48 @@ def test_what_leads_outside_is_missed():
     assert not siblings.keeps_flow()
 
 
+def beside_a_hub(leads):
+    """Give a chain, and a node beside it that many read and that leads to one of these."""
+    siblings = chain(20)
+    siblings.labels += ["hub", "given"]
+    siblings.ops += ["Hub", "Given"]
+    readers = [*range(1, 7), *([21] if leads else [])]
+    siblings.links.update(dict.fromkeys([(20, at) for at in readers], True))
+    siblings.links[21, 19] = True
+    siblings.giving.add(21)
+    return siblings
+
+
+def test_what_is_given_outside_is_an_end_though_others_read_it():
+    assert beside_a_hub(leads=False).put_aside() == beside_a_hub(leads=True).put_aside() == {20}
+    assert beside_a_hub(leads=False).keeps_flow()
+    assert not beside_a_hub(leads=True).keeps_flow()
+
+
+def test_what_reads_nothing_is_no_end():
+    siblings = beside_a_hub(leads=False)
+    siblings.giving.add(20)
+    assert siblings.keeps_flow()
+
+
+@pytest.mark.parametrize("data", [True, False])
+def test_data_alone_flows(data):
+    siblings = chain(20)
+    siblings.links.update(dict.fromkeys([(10, at) for at in range(12, 18)], True))
+    siblings.links[9, 11] = data
+    assert siblings.put_aside() == {10}
+    assert siblings.keeps_flow() == data
+
+
+def test_quarters_are_rounded_as_the_page_rounds_them():
+    def read_by_four(count):
+        busy = range(count - 4, count)
+        return level(count, [(at, end) for end in busy for at in range(5)])
+
+    assert read_by_four(18).put_aside() == set()
+    assert read_by_four(19).put_aside() == {15, 16, 17, 18}
+
+
 # -- levels of a graph ----------------------------------------------------------------------
 
 
@@ -200,6 +242,25 @@ def test_what_an_embedded_node_reads_is_read_by_its_reader():
     (found,) = find_siblings(Hierarchy(nodes), 1).values()
     assert found.labels == ["a", "b", "d"]
     assert found.links == {(0, 1): True, (0, 2): True, (1, 2): False}
+
+
+def test_what_only_waits_in_a_box_feeds_it_nothing():
+    nodes = [("a", "A", []), ("b/x", "X", ["^a"]), ("c/y", "Y", ["a"])]
+    levels = {box.name: found for box, found in find_siblings(Hierarchy(nodes), 1).items()}
+    assert (levels["b"].fed, levels["c"].fed) == (set(), {0})
+
+
+def test_a_node_that_reads_itself_through_an_embedded_one_has_no_line():
+    (found,) = find_siblings(Hierarchy([("c", "Const", ["b"]), ("b", "B", ["c"])]), 1).values()
+    assert found.links == {}
+
+
+def test_what_is_folded_counts_as_one_beside_seeds():
+    readers = [(f"relu_{at}", "Relu", ["n3_"]) for at in range(6)]
+    nodes = [*listed(7), *readers, ("out", "Output", ["n6_"])]
+    assert bears_seeds(Hierarchy(nodes), 20)
+    apart = [(name, f"{op}{at}", inputs) for at, (name, op, inputs) in enumerate(readers)]
+    assert not bears_seeds(Hierarchy([*listed(7), *apart, nodes[-1]]), 20)
 
 
 def test_seeds_are_borne_where_they_put_nothing_aside_that_matters():
