@@ -89,6 +89,26 @@ def test_what_is_read_outside_is_an_exit_of_its_box():
     assert exits(crowded(7, above="a/", more=[read]), "a") == ["a/n15_", "a/n19_"]
 
 
+def test_what_only_waits_for_what_is_put_aside_lost_nothing():
+    assert exits(crowded(7, more=[("waits", "Waits", ["^n10_"])])) == ["out"]
+
+
+def test_what_is_put_aside_is_an_exit_if_it_has_a_way_in_and_out():
+    hierarchy = crowded(7, above="a/", more=[("seen", "Seen", ["a/n10_"])])
+    assert exits(hierarchy, "a") == ["a/n10_", "a/n19_"]
+    hierarchy.items["a/n10_"].sources.append(hierarchy.items["x"])
+    assert exits(hierarchy, "a") == ["a/n10_", "a/n19_"]
+
+
+def test_what_reads_nothing_is_no_exit():
+    hierarchy = crowded(1, above="a/", more=[("a/hub", "Hub", []), ("seen", "Seen", ["a/hub"])])
+    for at in range(12, 19):
+        hierarchy.items[f"a/n{at}_"].sources.append(hierarchy.items["a/hub"])
+    level = read_level(hierarchy, hierarchy.boxes["a"])
+    assert [shape.name for shape in level.aside] == ["a/hub"]
+    assert exits(hierarchy, "a") == []
+
+
 def test_what_reads_from_outside_is_no_lost_exit():
     hierarchy = crowded(7, above="a/")
     items = hierarchy.items
