@@ -65,6 +65,36 @@ def test_neighbours_of_neighbours_count():
     assert are_equal(ring, pairs)
 
 
+def alike(*reads):
+    """Give nodes of one type, each with the places of those that it reads."""
+    return tuple(
+        (f"{at}_", "A", " ".join(f"{one}_" for one in each)) for at, each in enumerate(reads)
+    )
+
+
+def test_what_is_read_together_counts_and_what_is_read_twice():
+    pairs = alike([], [], [0], [1])
+    assert are_equal(pairs, alike([], [0], [], [2]))
+    # One reads two, one is read by two, and one stands alone.
+    assert not are_equal(pairs, alike([], [], [0, 1], []))
+    assert not are_equal(pairs, alike([], [], [0], [0]))
+
+
+def test_chains_are_told_apart_by_where_they_end():
+    def chains(*lengths):
+        return alike(
+            *[
+                [sum(lengths[:at]) + step - 1] if step else []
+                for at in range(len(lengths))
+                for step in range(lengths[at])
+            ]
+        )
+
+    assert are_equal(chains(5, 7), chains(7, 5))
+    assert not are_equal(chains(3, 5), chains(4, 4))
+    assert not are_equal(chains(5, 7), chains(6, 6))
+
+
 def test_the_order_of_lines_does_not_count():
     first = (("a", "A", ""), ("b", "B", ""), ("c", "C", "a b"))
     second = (("a", "A", ""), ("b", "B", ""), ("c", "C", "b a"))
