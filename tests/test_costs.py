@@ -118,6 +118,21 @@ def test_gradients_flow_as_far_as_autograd_has_them(name, grad):
     assert costs.backward_flops == backward_by_torch(model, inputs)
 
 
+def test_what_is_frozen_needs_no_gradient_beside_what_is_written_through_a_view():
+    model, inputs = Between(copied_into_a_row), torch.rand(2, 4)
+    model.last.requires_grad_(False)
+    costs = graph_costs(tbscope.trace(model, inputs, training=True))
+    assert costs.backward_flops == backward_by_torch(model, inputs) > 0
+
+
+def test_an_output_that_is_written_through_a_view_needs_a_gradient():
+    model, inputs = Between(torch.relu), torch.rand(2, 4)
+    last, model.last = model.last, nn.Identity()
+    model.last.forward = lambda y: copied_into_a_row(last(y))
+    costs = graph_costs(tbscope.trace(model, inputs, training=True))
+    assert costs.backward_flops == backward_by_torch(model, inputs) > 0
+
+
 def test_a_detach_in_place_is_a_node_of_its_tensor_alone():
     graph = tbscope.trace(Between(detached_in_place), torch.rand(2, 4))
     *_, cut, last = [node for node in graph.nodes if node.kind == "op"]
