@@ -300,6 +300,19 @@ def test_only_new_storages_count_as_activations():
     assert [node.allocated_bytes for node in graph.nodes if node.kind == "op"] == [24, 0, 0, 0, 40]
 
 
+@pytest.mark.parametrize("as_tuple", [False, True])
+def test_results_that_share_a_storage_count_it_once(as_tuple):
+    graph = tbscope.trace(Apply(lambda x: torch.nonzero(x, as_tuple=as_tuple)), torch.ones(2, 3))
+    (node,) = [node for node in graph.nodes if node.kind == "op"]
+    assert len(node.outputs) == 1 + as_tuple
+    assert node.allocated_bytes == 6 * 2 * 8
+
+
+def test_results_of_their_own_count_each():
+    graph = tbscope.trace(Apply(lambda x: x.sort()), torch.rand(2, 3))
+    assert graph_costs(graph).activation_bytes == 6 * (4 + 8)
+
+
 def test_costs_of_scopes_are_the_sums_of_their_operations():
     model = transformers.AutoModel.from_config(CONFIGS["bert"][0])
     graph = tbscope.trace(model, CONFIGS["bert"][1])

@@ -343,6 +343,16 @@ def attention(dropout_p):
     return lambda q: functional.scaled_dot_product_attention(q, q, q, dropout_p=dropout_p)
 
 
+@pytest.mark.parametrize(("train", "count"), [(True, 1), (None, 1), (False, 0)])
+@pytest.mark.parametrize("named", [False, True])
+def test_a_native_dropout_is_random_unless_it_is_told_that_nothing_trains(train, count, named):
+    given = {"train": train} if named else {}
+    place = () if named else (train,)
+    graph = tbscope.trace(lambda x: torch.native_dropout(x, 0.5, *place, **given), torch.rand(2, 3))
+    random = [note.text for note in graph.notes if note.topic == "random"]
+    assert random == ["random numbers were drawn by native_dropout"] * count
+
+
 @pytest.mark.parametrize(("dropout_p", "count"), [(0.0, 0), (0.5, 1)])
 def test_fused_attention_is_random_only_with_dropout(dropout_p, count):
     assert len(notes(attention(dropout_p), torch.rand(1, 2, 4, 8), topic="random")) == count

@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from build import GraphBuilder
 from torch import nn
 
 import tbscope
 from tbscope.figures.totals import Totals, parameter_totals
+from tbscope.ir.graph import Parameter
 
 
 class Tied(nn.Module):
@@ -56,3 +58,17 @@ def test_what_is_not_initialised_counts_nothing():
     net = nn.LazyLinear(3)
     graph = tbscope.trace(lambda x: (x, net)[0] * 1, torch.ones(2))
     assert parameter_totals(graph) == {}
+
+
+def test_parameters_without_a_number_are_told_by_the_name_of_their_module():
+    build = GraphBuilder()
+    weight = Parameter("weight", "parameter", (3,), "float32", 12, True)
+    for path, name in (
+        ("Net/A[a]", "a"),
+        ("Net/A[a].1", "a"),
+        ("Net/B[b]", "b"),
+        ("Net/B[b].1", None),
+    ):
+        build.call(path, qualified_name=name, parameters=(weight,))
+    totals = parameter_totals(build.graph)
+    assert totals[build.scope("Net")].parameters == 9

@@ -5,7 +5,7 @@ drawing: what is left out of a drawing has run all the same.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,8 +24,14 @@ __all__ = [
     "uncounted_kernels",
 ]
 
-# What cuts the way of a gradient, whatever it reads.
-_CUTS = frozenset({"detach", "detach_"})
+# What cuts the way of a gradient: what reads a tensor for its sizes alone does, too.
+_CUTS = frozenset(
+    {
+        *("detach", "detach_", "empty_like", "full_like", "ones_like", "rand_like"),
+        *("randint_like", "randn_like", "zeros_like", "new_empty", "new_empty_strided"),
+        *("new_full", "new_ones", "new_zeros"),
+    }
+)
 
 
 @dataclass(slots=True)
@@ -190,22 +196,45 @@ def needs_gradient(graph: Graph) -> frozenset[Value]:
     """Give the values through which gradients flow back in training.
 
     These are on a way from a parameter that requires one to an output of the graph, along
-    floats only and through no `detach`. It is taken that a loss reads every output, and
-    that no input needs a gradient.
+    floats only and through nothing that cuts it. It is taken that a loss reads every
+    output, and that no input needs a gradient.
     """
-    flows = [node for node in graph.nodes if node.kind in OPERATIONS and node.op not in _CUTS]
+    flows = [node for node in graph.nodes if node.kind in OPERATIONS and not _cuts(node)]
     found: set[Value] = set()
     for node in graph.nodes:
         if node.kind == "parameter" and node.attributes.get("requires_grad"):
             found.update(node.outputs)
     for node in flows:
+        if not found.isdisjoint(_written(node.control_inputs)):
+            # Into what it reads, another one wrote that needs a gradient, through a view.
+            found.update(value for value in node.inputs if _is_float(value) and not _is_held(value))
         if not found.isdisjoint(node.inputs):
             found.update(value for value in node.outputs if _is_float(value))
-    wanted = {output.value for output in graph.outputs if _is_float(output.value)}
+    wanted: set[Value] = set()
+    for output in graph.outputs:
+        wanted.update(found.intersection((output.value, *_written(output.control_inputs))))
     for node in reversed(flows):
         if not wanted.isdisjoint(node.outputs):
-            wanted.update(node.inputs)
-    return frozenset(found & wanted)
+            wanted.update(found.intersection((*node.inputs, *_written(node.control_inputs))))
+    return frozenset(wanted)
+
+
+def _cuts(node: Node) -> bool:
+    """Tell whether no gradient flows back through an operation, by its kernels.
+
+    So `x.data` does not differ from `x.detach()`. What fills an `out` has no backward pass.
+    """
+    if any(name == "out" and nest is not None for name, nest in node.arguments):
+        return True
+    return all(name.removeprefix("aten::") in _CUTS for name in node.kernels or (node.op,))
+
+
+def _written(writers: Iterable[Node]) -> list[Value]:
+    return [value for writer in writers for value in writer.outputs]
+
+
+def _is_held(value: Value) -> bool:
+    return value.producer.kind in ("parameter", "buffer")
 
 
 def _is_float(value: Value) -> bool:

@@ -28,7 +28,7 @@ _VIEWS = (
     *("t", "transpose", "permute", "movedim", "swapaxes", "swapdims", "numpy_T", "adjoint"),
     *("squeeze", "unsqueeze", "flatten", "unflatten", "expand", "expand_as", "unfold"),
     *("slice", "select", "narrow", "diagonal", "detach", "lift", "lift_fresh"),
-    *("view_as_real", "view_as_complex", "_conj", "_neg_view", "conj", "real", "imag"),
+    *("detach_", "view_as_real", "view_as_complex", "_conj", "_neg_view", "conj", "real", "imag"),
     *("resolve_conj", "resolve_neg"),
 )
 _COPIES = ("clone", "contiguous", "_to_copy", "to")

@@ -152,11 +152,14 @@ def _fast_layer(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -
     inwards, attention, outwards = _self_attention((source,) * 3, packed, out)
     rows = sum(_lengths(source))
     wide, narrow = 2 * rows * first.numel(), 2 * rows * second.numel()
-    # Each product reads what all weights before it have made, norms included.
-    before = _keys(source, packed, args[4])
-    parts = [(inwards, before[:1]), (inwards, _keys(packed)), (attention * 5 // 2, before)]
-    parts += [(outwards, before), (outwards, _keys(out))]
-    before += _keys(out, args[6], *args[10:14])
+    # Each product reads what all weights before it have made, norms included: where these do
+    # not go first, they come after the attention, and after all.
+    norms_first = args[8]
+    before = _keys(source, *(args[10:12] if norms_first else ()))
+    parts = [(inwards, before), (inwards, _keys(packed))]
+    before += _keys(packed, args[4])
+    parts += [(attention * 5 // 2, before), (outwards, before), (outwards, _keys(out))]
+    before += _keys(out, args[6], *(args[12:14] if norms_first else args[10:12]))
     parts += [(wide, before), (wide, _keys(first))]
     before += _keys(first, args[15])
     parts += [(narrow, before), (narrow, _keys(second))]

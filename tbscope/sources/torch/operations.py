@@ -12,6 +12,7 @@ import torch
 from tbscope.sources.torch.internals import is_higher_order
 
 __all__ = [
+    "CUTS_UNSEEN",
     "RANDOM",
     "READS",
     "KernelFacts",
@@ -37,6 +38,9 @@ READS = frozenset(
     }
 )
 """Operations that hand the content of a tensor to Python."""
+
+CUTS_UNSEEN = frozenset({"detach_"})
+"""Operations that change the way of gradients alone: of their kernels no mode is told."""
 
 # Schemas that do not tell what the kernel writes: by name, the positions that are
 # written, and the position of the flag that says whether they are (None: always).

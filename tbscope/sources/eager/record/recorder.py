@@ -24,7 +24,7 @@ from tbscope.sources.torch.flops import Copies, Formulas
 from tbscope.sources.torch.internals import without_functions
 from tbscope.sources.torch.literals import Literals, collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
-from tbscope.sources.torch.operations import RANDOM, READS, KernelFacts
+from tbscope.sources.torch.operations import CUTS_UNSEEN, RANDOM, READS, KernelFacts
 from tbscope.sources.torch.signatures import argument_names
 from tbscope.sources.torch.storage import same_storage
 
@@ -313,7 +313,9 @@ class Recorder:
             return None
         elif not kernels and _all_given(results, args, kwargs):
             # Nothing ran, and what came in came out: contiguous() of what is so already.
-            return None
+            if name not in CUTS_UNSEEN or not any(map(self._values.get, results)):
+                return None
+            kernels = [f"aten::{name}"]
         read: list[torch.Tensor] = []
         values: list[Value] = []
         arguments = []
@@ -330,7 +332,7 @@ class Recorder:
             else:
                 arguments.append(Argument(None, self._nest(given, read, values)))
         for key, given in kwargs.items():
-            if key == "out":
+            if key == "out" and given is not None:
                 # What it names is filled, not read: an edge from it would be invented.
                 arguments.append(Argument(key, _OUT))
             else:

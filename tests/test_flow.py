@@ -1,0 +1,116 @@
+"""Flow: the longest chain of a level, the doors of boxes, and exits that lost their way."""
+
+import pytest
+
+from tbscope.page.flow import find_doors, longest_chain, lost_exits
+from tbscope.page.hierarchy import Hierarchy, Link
+from tbscope.page.preparation import read_level
+
+
+def length(names, *lines):
+    """Give the longest chain of these nodes along lines such as `ab`."""
+    items = Hierarchy([(name, "Op", []) for name in names]).items
+    return longest_chain(
+        list(items.values()), {(items[start], items[end]): Link(1, 0) for start, end in lines}
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "lines", "expected"),
+    [
+        ("", [], 0),
+        ("ab", [], 1),
+        ("abc", ["ab", "bc"], 3),
+        ("abc", ["bc", "ab"], 3),
+        ("abcd", ["ab", "ac", "cd", "bd"], 3),
+        ("abcd", ["ad", "ab", "bc", "cd"], 4),
+        ("abc", ["ac", "bc"], 2),
+        ("ab", ["ab", "ba"], 2),
+        ("abcd", ["ab", "bc", "cb", "cd"], 4),
+    ],
+)
+def test_the_longest_chain_counts_its_shapes(names, lines, expected):
+    assert length(names, *lines) == expected
+
+
+def doors_of(*nodes):
+    doors = find_doors(Hierarchy(nodes))
+    return {shape.name for shape in doors.left}, {shape.name for shape in doors.entered}
+
+
+def test_data_leaves_and_enters_every_box_on_its_way():
+    left, entered = doors_of(("a/b/x", "X", []), ("c/y", "Y", ["a/b/x"]))
+    assert (left, entered) == ({"a/b/x", "a/b"}, {"c/y"})
+    left, entered = doors_of(("x", "X", []), ("c/d/y", "Y", ["x"]))
+    assert (left, entered) == (set(), {"c/d", "c/d/y"})
+
+
+def test_data_of_one_box_crosses_no_side_of_it():
+    assert doors_of(("a/x", "X", []), ("a/y", "Y", ["a/x"])) == (set(), set())
+    left, entered = doors_of(("a/b/x", "X", []), ("a/y", "Y", ["a/b/x"]))
+    assert (left, entered) == ({"a/b/x"}, set())
+
+
+def test_what_only_waits_goes_through_no_door():
+    assert doors_of(("a/x", "X", []), ("y", "Y", ["^a/x"])) == (set(), set())
+
+
+def test_data_goes_through_embedded_nodes():
+    left, entered = doors_of(
+        ("a/x", "X", []), ("b/w", "Const", ["a/x"]), ("b/y", "Y", ["b/w"]), ("v", "Const", [])
+    )
+    assert (left, entered) == ({"a/x"}, {"b/y"})
+
+
+def crowded(readers, *, above="", more=()):
+    """Give a chain of twenty nodes, of which the tenth is read by so many others, too."""
+    names = [f"{above}n{at}_" for at in range(20)]
+    nodes = [
+        (name, f"Op{at}", names[at - 1 : at] if at else ["x"]) for at, name in enumerate(names)
+    ]
+    for at in range(12, 11 + readers):
+        nodes[at][2].append(names[10])
+    return Hierarchy([("x", "Input", []), *nodes, ("out", "Output", names[-1:]), *more])
+
+
+def exits(hierarchy, box=""):
+    level = read_level(hierarchy, hierarchy.boxes[box] if box else hierarchy.root)
+    return [shape.name for shape in lost_exits(level, find_doors(hierarchy))]
+
+
+def test_an_exit_is_lost_with_what_leads_to_it():
+    assert exits(crowded(4)) == []
+    assert exits(crowded(7)) == ["out"]
+
+
+def test_what_is_read_outside_is_an_exit_of_its_box():
+    assert exits(crowded(7, above="a/"), "a") == ["a/n19_"]
+    read = ("seen", "Seen", ["a/n15_"])
+    assert exits(crowded(7, above="a/", more=[read]), "a") == ["a/n15_", "a/n19_"]
+
+
+def test_what_only_waits_for_what_is_put_aside_lost_nothing():
+    assert exits(crowded(7, more=[("waits", "Waits", ["^n10_"])])) == ["out"]
+
+
+def test_what_is_put_aside_is_an_exit_if_it_has_a_way_in_and_out():
+    hierarchy = crowded(7, above="a/", more=[("seen", "Seen", ["a/n10_"])])
+    assert exits(hierarchy, "a") == ["a/n10_", "a/n19_"]
+    hierarchy.items["a/n10_"].sources.append(hierarchy.items["x"])
+    assert exits(hierarchy, "a") == ["a/n10_", "a/n19_"]
+
+
+def test_what_reads_nothing_is_no_exit():
+    hierarchy = crowded(1, above="a/", more=[("a/hub", "Hub", []), ("seen", "Seen", ["a/hub"])])
+    for at in range(12, 19):
+        hierarchy.items[f"a/n{at}_"].sources.append(hierarchy.items["a/hub"])
+    level = read_level(hierarchy, hierarchy.boxes["a"])
+    assert [shape.name for shape in level.aside] == ["a/hub"]
+    assert exits(hierarchy, "a") == []
+
+
+def test_what_reads_from_outside_is_no_lost_exit():
+    hierarchy = crowded(7, above="a/")
+    items = hierarchy.items
+    items["a/n14_"].sources.append(items["x"])
+    assert exits(hierarchy, "a") == []
