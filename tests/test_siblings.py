@@ -155,6 +155,6 @@ def test_data_crosses_the_sides_of_the_boxes_that_are_not_around_both(nodes, ent
 def test_what_was_never_reached_is_not_lost_beside_a_card():
     nodes = [("a/x", "Op", ["b/y"]), ("b/y", "Op", ["a/x"]), ("out", "Out", ["a/x"])]
     card = ("net", "NoOp", [])
-    for given in (nodes, [card, *nodes]):
-        hierarchy = Hierarchy(given)
+    for several in (nodes, [card, *nodes]):
+        hierarchy = Hierarchy(several)
         assert lost_exits(read_level(hierarchy, hierarchy.root), find_doors(hierarchy)) == []
