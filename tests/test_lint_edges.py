@@ -210,3 +210,26 @@ def test_a_function_without_inputs_may_be_called_without_any():
     del graph_def.library.function[0].signature.input_arg[:]
     (finding,) = (one for one in lint(graph_def) if one.rule == "function-call")
     assert "without inputs" not in finding.message
+
+
+@pytest.mark.parametrize(
+    "graph_def",
+    [
+        with_attribute(s=[b"a\n", b"b\n"]),
+        with_attribute(i=[2**60, 2**61]),
+        message("x In", "y Op x x:1 ^x", shapes=2),
+        message("a&b/x In", "a&b/y Op"),
+        message("toString/a In", "toString/b Op"),
+    ],
+)
+def test_what_is_wrong_at_several_places_of_one_is_told_once(graph_def):
+    assert len(lint(graph_def)) == 1
+
+
+def test_a_device_is_told_at_the_first_node_on_it():
+    graph_def = message("x In", "y Op x", "z Op y", y="gpu:0", z="gpu:0")
+    assert [(one.rule, one.node) for one in lint(graph_def)] == [("device-legend", "y")]
+
+
+def test_an_input_may_give_the_name_that_a_node_has_on_the_page():
+    assert lint(message("x In", "x/z In", "y Op x/(x)")) == []
