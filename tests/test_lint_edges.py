@@ -91,6 +91,9 @@ PAIRS = [
         message(f"{LIBRARY[:-2]}/x In", f"y Op {LIBRARY[:-2]}/x", shapes=0),
         message(f"{LIBRARY}/x In", f"y Op {LIBRARY}/x", shapes=0),
     ),
+    ("missing-shape", message("x In", "y Op x", shapes=0), message("c Const", "y Op c", shapes=0)),
+    ("collapsed-edges", message("x In", "y Op x x"), message("x In", "y Op x   x")),
+    ("empty-graph", message(), with_library()),
     # Attributes and devices.
     ("large-attribute", long_shapes("output_shapes"), long_shapes("_output_shapes")),
     ("attribute-text", with_attribute(s=b"a\tb"), with_attribute(s=b"a b")),
@@ -220,6 +223,7 @@ def test_a_function_without_inputs_may_be_called_without_any():
         message("x In", "y Op x x:1 ^x", shapes=2),
         message("a&b/x In", "a&b/y Op"),
         message("toString/a In", "toString/b Op"),
+        message("toString In", "y Op toString"),
     ],
 )
 def test_what_is_wrong_at_several_places_of_one_is_told_once(graph_def):
