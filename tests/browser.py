@@ -243,8 +243,8 @@ class DrawnEdge(NamedTuple):
 class TensorBoard:
     """The real server on a log directory, at a port of its own."""
 
-    def __init__(self, logdir: Path) -> None:
-        command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir)]
+    def __init__(self, logdir: Path, *options: str) -> None:
+        command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), *options]
         self._process = subprocess.Popen(
             [*command, "--host", "127.0.0.1", "--port", "0"],
             stdout=subprocess.DEVNULL,

@@ -1,5 +1,6 @@
 """Attribute entries: the bytes that a NodeDef holds of its attributes."""
 
+import pytest
 from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,16 @@ from tbscope.graphdef.entries import (
     source_entry,
     too_large_entry,
 )
-from tbscope.graphdef.wire import attribute, attribute_head, text_attribute, text_value, varint
+from tbscope.graphdef.wire import (
+    attribute,
+    attribute_head,
+    field,
+    integer_value,
+    list_value,
+    text_attribute,
+    text_value,
+    varint,
+)
 from tbscope.ir.graph import Constant
 
 
@@ -141,6 +151,34 @@ def test_a_field_is_what_protobuf_writes(data):
     entry = attribute(attribute_head("key"), text_value(data))
     assert entry == NodeDef(attr={"key": value}).SerializeToString(deterministic=True)
     assert entry == text_attribute(attribute_head("key"), data)
+
+
+# Lengths take one byte up to 127 and two up to 16,383: of the text, and of what is around it.
+@pytest.mark.parametrize("edge", [2**7, 2**14, 2**21])
+def test_a_text_is_what_protobuf_writes_where_its_length_takes_one_more_byte(edge):
+    head = attribute_head("key")
+    for size in range(edge - 24, edge + 3):
+        message = NodeDef(attr={"key": AttrValue(s=b"a" * size)})
+        expected = message.SerializeToString(deterministic=True)
+        assert text_attribute(head, b"a" * size) == expected
+        assert attribute(head, text_value(b"a" * size)) == expected
+        assert field(4, b"a" * size) == NodeDef(device="a" * size).SerializeToString()
+
+
+@pytest.mark.parametrize("bits", range(7, 64, 7))
+def test_a_number_takes_one_more_byte_for_every_seven_bits(bits):
+    for number in (2**bits - 1, 2**bits):
+        message = AttrValue(i=number if number < 2**63 else number - 2**64)
+        assert integer_value(number) == message.SerializeToString()
+    assert len(varint(2**bits)) == len(varint(2**bits - 1)) + 1
+
+
+@pytest.mark.parametrize("count", [0, 1, 63, 64, 8191, 8192])
+def test_a_list_is_what_protobuf_writes_where_its_length_takes_one_more_byte(count):
+    message = AttrValue()
+    message.list.SetInParent()
+    message.list.s.extend([b""] * count)
+    assert list_value(field(2, b"") * count) == message.SerializeToString()
 
 
 @given(st.integers(0, 2**64 - 1))

@@ -206,6 +206,28 @@ def test_what_differs_in_name_is_told_up_to_a_number():
     assert texts[-1] == "and 13 more modules in which nothing ran"
 
 
+@pytest.mark.parametrize(
+    ("count", "last"), [(20, None), (21, "and 1 more "), (1021, "and 1,001 more ")]
+)
+def test_twenty_notes_of_a_kind_are_told_and_what_is_beyond_as_a_number(count, last):
+    modules = {f"part{place}": nn.Linear(1, 1) for place in range(count)}
+    parameters = {f"extra{place}": nn.Parameter(X) for place in range(count)}
+    for parts, rest in (
+        (modules, "modules in which nothing ran"),
+        (parameters, "kinds of parameters that no operation reads"),
+    ):
+        texts = notes(Parts(**parts), X, topic="unused")
+        assert [text.startswith("n") for text in texts] == [True] * 20 + [False] * (count > 20)
+        assert last is None or texts[-1] == last + rest
+
+
+@pytest.mark.parametrize(("count", "last"), [(6, "p5 (Tanh)"), (7, "p5 (Tanh) and 1 more")])
+def test_six_modules_without_parameters_are_named_and_what_is_beyond_is_a_number(count, last):
+    (text,) = notes(Parts(**{f"p{at}": nn.Tanh() for at in range(count)}), X, topic="unused")
+    named = ", ".join(f"p{at} (Tanh)" for at in range(5))
+    assert text == f"nothing ran in {count} modules without parameters: {named}, {last}"
+
+
 def test_a_tied_parameter_that_is_read_under_another_name_is_used():
     net = Parts(head=nn.Linear(3, 3, bias=False))
     net.head.weight = net.first.weight

@@ -83,6 +83,25 @@ def test_figures_of_the_run_do_not_outlive_its_graph(tmp_path, graph):
         assert node_names(figures_of(server, ".", "profile")) == set()
 
 
+def test_a_tag_after_the_figures_of_the_run_leaves_them_as_they_are(tmp_path, graph):
+    with tbscope.SummaryWriter(tmp_path) as writer:
+        writer.add_graph(graph)
+        writer.add_graph(nn.Tanh(), X, tag="net")
+        writer.add_graph(graph, tag="profile 2")
+    with TensorBoard(tmp_path) as server:
+        (run,) = info(server).values()
+        assert {
+            tag: (kinds["op_graph"], kinds["profile"]) for tag, kinds in run["tags"].items()
+        } == {
+            "profile": (False, True),
+            "net": (True, False),
+            "profile 2": (True, True),
+        }
+        assert node_names(figures_of(server, ".", "profile")) <= set(names(server))
+        assert node_names(figures_of(server, ".", "profile"))
+        assert "Tanh" in names(server, ".", "net")
+
+
 def taken(tag, kind, known):
     return (
         f"the tag {tag!r} cannot hold {kind}\n"
@@ -108,6 +127,11 @@ def taken(tag, kind, known):
             lambda writer, graph: writer.add_graph(graph),
             lambda writer, graph: writer.add_overlay("profile", graph, "flops"),
             taken("profile", "a graph with figures", "figures of the graph of the run"),
+        ),
+        (
+            lambda writer, graph: writer.add_graph(graph),
+            lambda writer, graph: writer.add_graph(nn.ReLU(), X, tag="profile"),
+            taken("profile", "a graph", "figures of the graph of the run"),
         ),
         (
             lambda writer, graph: writer.add_graph(nn.ReLU(), X, tag="profile"),

@@ -97,6 +97,30 @@ def test_a_step_back_and_what_is_no_tag_or_step_are_errors(tmp_path, options, te
     assert str(error.value) == text
 
 
+@pytest.mark.parametrize("step", [True, False, 1.0, "1", float("nan"), -1])
+def test_what_is_no_step_is_refused_before_the_model_runs(tmp_path, step):
+    ran = []
+    with tbscope.SummaryWriter(tmp_path) as writer:
+        with pytest.raises(tbscope.ArgumentError, match="a graph cannot be of step"):
+            writer.add_graph(ran.append, X, step=step)
+        with pytest.raises(tbscope.ArgumentError, match="a graph cannot be of step"):
+            writer.add_overlay("calls", tbscope.trace(nn.ReLU(), X), step=step)
+    assert ran == []
+
+
+@pytest.mark.parametrize(("step", "following"), [(None, 1), (0, 1), (1, 2), (2**62, 2**62 + 1)])
+def test_the_next_step_is_one_after_the_latest(tmp_path, step, following):
+    with tbscope.SummaryWriter(tmp_path) as writer:
+        writer.add_graph(nn.ReLU(), X, step=step)
+        for late in range(max(0, following - 2), following):
+            with pytest.raises(tbscope.ArgumentError, match=f"\n  fix: step={following}, "):
+                writer.add_graph(nn.ReLU(), X, step=late)
+        writer.add_graph(nn.Tanh(), X)
+        with pytest.raises(tbscope.ArgumentError, match=f"at step {following} comes too late"):
+            writer.add_graph(nn.Tanh(), X, step=following)
+        writer.add_graph(nn.Tanh(), X, step=following + 1)
+
+
 def test_a_graph_that_was_not_written_takes_no_step(tmp_path):
     with tbscope.SummaryWriter(tmp_path) as writer:
         sink = writer._get_file_writer()

@@ -4,10 +4,10 @@ Source: tensorboard/plugins/graph/tf_graph_common/layout.ts, and dagre below it.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tbscope.page.hierarchy import Box, Hierarchy, Item
+from tbscope.page.hierarchy import Box, Hierarchy, Item, is_circle
 from tbscope.page.preparation import Level, Links, Series, Shape, is_library
 
 __all__ = ["CHAIN_LIMIT", "Doors", "find_doors", "longest_chain", "lost_exits"]
@@ -63,12 +63,30 @@ def find_doors(hierarchy: Hierarchy) -> Doors:
     for item in hierarchy.items.values():
         if item.embedded:
             continue
-        for source in item.sources:
-            through = source.sources if source.embedded else (source,)
-            for start in through:
-                if not start.embedded and start.box is not item.box:
-                    _cross(start, item, doors)
+        for start in _data_read_by(item):
+            if not start.embedded and start.box is not item.box:
+                _cross(start, item, doors)
     return doors
+
+
+def _data_read_by(item: Item) -> Iterator[Item]:
+    """Give whose data a node reads, itself or by what is drawn beside it.
+
+    Of a circle it is what that reads, even where one only waits for the circle; of a summary
+    icon, the kind of the edge that leaves it counts.
+
+    Source: hierarchy.ts:790, `addEdges`
+    """
+    for source in item.sources:
+        if not source.embedded:
+            yield source
+        else:
+            yield from source.sources
+            if not is_circle(source.op):
+                yield from source.controls
+    for source in item.controls:
+        if source.embedded and is_circle(source.op):
+            yield from source.sources
 
 
 def _cross(start: Shape, end: Shape, doors: Doors) -> None:
@@ -102,29 +120,35 @@ def lost_exits(level: Level, doors: Doors) -> list[Shape]:
         if link.data:
             read.add(start)
             fed.add(end)
-    reached = {
+    starts = {
+        shape for shape in level.shapes if shape not in fed or _is_among(shape, doors.entered)
+    }
+    # What is on a circle that nothing enters is reached from nowhere, and so it lost nothing.
+    lost = _reached(starts, level.links) - _reached(starts.difference(level.aside), level.lines)
+    return [
         shape
         for shape in level.shapes
-        if shape not in level.aside and (shape not in fed or _is_among(shape, doors.entered))
-    }
+        if shape in lost
+        and (shape in fed or _is_among(shape, doors.entered))
+        and (shape not in read or _is_among(shape, doors.left))
+        and not is_library(shape)
+    ]
+
+
+def _reached(starts: set[Shape], lines: Links) -> set[Shape]:
+    """Give the shapes to which data comes along lines, and those where it starts."""
     readers: dict[Shape, list[Shape]] = {}
-    for (start, end), link in level.lines.items():
+    for (start, end), link in lines.items():
         if link.data:
             readers.setdefault(start, []).append(end)
+    reached = set(starts)
     ways = list(reached)
     while ways:
         for reader in readers.get(ways.pop(), ()):
             if reader not in reached:
                 reached.add(reader)
                 ways.append(reader)
-    return [
-        shape
-        for shape in level.shapes
-        if shape not in reached
-        and (shape in fed or _is_among(shape, doors.entered))
-        and (shape not in read or _is_among(shape, doors.left))
-        and not is_library(shape)
-    ]
+    return reached
 
 
 def _is_among(shape: Shape, doors: set[Shape]) -> bool:

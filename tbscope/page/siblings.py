@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from tbscope.page.flow import find_doors
 from tbscope.page.hierarchy import Box, Hierarchy, Item
 
 __all__ = ["FEWEST", "Siblings", "bears_seeds", "find_siblings"]
@@ -239,59 +240,15 @@ def _levels(hierarchy: Hierarchy, boxes: list[Box]) -> dict[Box, Siblings]:
 
 
 def _link(hierarchy: Hierarchy, levels: dict[Box, Siblings], places: dict[Box | Item, int]) -> None:
-    for item in hierarchy.items.values():
-        if item.embedded:
-            continue
-        box = item.box
-        level = levels.get(box)
-        for source, data in _sources(item):
-            if source.box is not box:
-                _link_far(source, item, data, levels, places)
-            elif level is not None:
-                ends = places[source], places[item]
-                level.links[ends] = data or level.links.get(ends, False)
-
-
-def _sources(item: Item) -> Iterator[tuple[Item, bool]]:
-    """Give what a node reads, and whether that is data; of what is embedded, what that reads."""
-    for sources, data in ((item.sources, True), (item.controls, False)):
-        for source in sources:
-            if not source.embedded:
-                yield source, data
-            elif source.sources:
-                for above in source.sources:
-                    if not above.embedded and above is not item:
-                        yield above, data
-
-
-def _link_far(
-    source: Item,
-    reader: Item,
-    data: bool,
-    levels: dict[Box, Siblings],
-    places: dict[Box | Item, int],
-) -> None:
-    """Link two nodes of different boxes in the innermost box around both."""
-    start: Box | Item = source
-    end: Box | Item = reader
-    above, below = source.box, reader.box
-    while above is not below:
-        if above.depth >= below.depth:
-            if data and above in levels:
-                levels[above].giving.add(places[start])
-            start = above
-            assert above.parent is not None, "the root is around all"
-            above = above.parent
-        else:
-            if data and below in levels:
-                levels[below].fed.add(places[end])
-            end = below
-            assert below.parent is not None, "the root is around all"
-            below = below.parent
-    level = levels.get(above)
-    if level is not None:
-        ends = places[start], places[end]
-        level.links[ends] = data or level.links.get(ends, False)
+    doors = find_doors(hierarchy)
+    for box, level in levels.items():
+        for (start, end), link in hierarchy.links(box).items():
+            level.links[places[start], places[end]] = link.data > 0
+        for child in box.children.values():
+            if child in doors.entered:
+                level.fed.add(places[child])
+            if child in doors.left:
+                level.giving.add(places[child])
 
 
 def _find_ends(level: Siblings) -> None:

@@ -9,6 +9,7 @@ otherwise in some release, its own writer stays as it is, with the same bytes.
 import functools
 import importlib.util
 import io
+import os
 import struct
 import warnings
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from typing import Any, TypeAlias
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-__all__ = ["has_lost_its_thread", "speed_up"]
+__all__ = ["file_name", "has_lost_its_thread", "speed_up"]
 
 Checksum: TypeAlias = Callable[[bytes], int]
 """Gives the CRC-32C of some bytes, not masked."""
@@ -59,6 +60,21 @@ def has_lost_its_thread(file_writer: object) -> bool:
     if worker is None or getattr(async_writer, "_closed", True):
         return False
     return worker.exception is None and not worker.is_alive()
+
+
+def file_name(file_writer: object) -> str:
+    """Give the name, without directories, of the file that an event file writer writes.
+
+    Args:
+        file_writer: As in `speed_up`, or one of tensorboardX; for any other the name is empty.
+    """
+    held: Any = getattr(file_writer, "event_writer", file_writer)
+    # tensorboardX keeps it one step further in.
+    for holder in (held, getattr(held, "_ev_writer", None)):
+        name = getattr(holder, "_file_name", None)
+        if isinstance(name, str):
+            return os.path.basename(name)
+    return ""
 
 
 def _async_writer(file_writer: object) -> Any:

@@ -7,11 +7,13 @@ a tag holds it settles by the tag's first event
 """
 
 import re
+from collections.abc import Iterable
 from enum import Enum
+from typing import NamedTuple
 
 from tbscope.errors import ArgumentError
 
-__all__ = ["Kind", "check_place", "holds", "next_step", "remember_step"]
+__all__ = ["Kind", "Written", "check_place", "holds", "latest_file", "next_step", "remember_step"]
 
 
 class Kind(Enum):
@@ -22,8 +24,22 @@ class Kind(Enum):
     FIGURES = "figures of the graph of the run"
 
 
-# The latest step that was written, and what was, by log directory and tag.
-_latest: dict[tuple[str, str | None], tuple[int, Kind]] = {}
+class Written(NamedTuple):
+    """The latest graph that was written for a tag.
+
+    Attributes:
+        step: Its step.
+        kind: What was written.
+        file: The name of the event file; empty where it is not known.
+    """
+
+    step: int
+    kind: Kind = Kind.GRAPH
+    file: str = ""
+
+
+# By log directory and tag.
+_latest: dict[tuple[str, str | None], Written] = {}
 
 # Parts and drives of another system's paths, and what no name of a file should hold.
 _NO_NAME = re.compile(r"[\\:\x00-\x1f]")
@@ -70,7 +86,7 @@ def next_step(directory: str, tag: str | None, step: int | None, kind: Kind = Ki
         ArgumentError: A graph of that tag was written at this step or a later one, or the
             tag holds something else.
     """
-    latest, known = _latest.get((directory, tag), (-1, kind)) if directory else (-1, kind)
+    latest, known, _ = _latest.get((directory, tag), Written(-1, kind))
     if known is not kind and tag is not None:
         raise ArgumentError(
             f"the tag {tag!r} cannot hold {kind.value}",
@@ -90,12 +106,22 @@ def next_step(directory: str, tag: str | None, step: int | None, kind: Kind = Ki
     return step
 
 
-def remember_step(directory: str, tag: str | None, step: int, kind: Kind = Kind.GRAPH) -> None:
-    """Remember the step of a graph that has been written."""
+def remember_step(directory: str, tag: str | None, written: Written) -> None:
+    """Remember a graph that has been written; in no directory that is known, there is no next."""
     if directory:
-        _latest[directory, tag] = step, kind
+        _latest[directory, tag] = written
 
 
 def holds(directory: str, tag: str, kind: Kind) -> bool:
     """Tell whether a tag holds this, as far as this process has written it."""
-    return (directory, tag) in _latest and _latest[directory, tag][1] is kind
+    return (directory, tag) in _latest and _latest[directory, tag].kind is kind
+
+
+def latest_file(directory: str, tags: Iterable[str | None]) -> str:
+    """Give the name of the file that holds the latest graph of these tags and is read last.
+
+    A graph that shall be shown in its place must not be in a file that is read before. The
+    name is empty where there is none, or it is not known.
+    """
+    found = (_latest.get((directory, tag)) for tag in tags)
+    return max((written.file for written in found if written), default="")

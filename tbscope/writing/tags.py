@@ -4,8 +4,17 @@ import os
 from typing import NamedTuple
 
 from tbscope.pipeline import Drawn
+from tbscope.writing.records import file_name
 from tbscope.writing.sinks import PROFILE_TAG, open_run, open_sink, write_graph_event
-from tbscope.writing.steps import Kind, check_place, holds, next_step, remember_step
+from tbscope.writing.steps import (
+    Kind,
+    Written,
+    check_place,
+    holds,
+    latest_file,
+    next_step,
+    remember_step,
+)
 
 __all__ = ["Entry", "write_entry"]
 
@@ -56,9 +65,10 @@ def write_entry(writer: object, drawn: Drawn, entry: Entry) -> None:
         for tag, kind in kinds.items():
             step = next_step(directory, tag, step, kind)
         assert step is not None
-        write_graph_event(opened(), graph_def, tag=entry.tag, step=step, stats=stats)
+        taker = opened(latest_file(directory, kinds))
+        write_graph_event(taker, graph_def, tag=entry.tag, step=step, stats=stats)
         for tag, kind in kinds.items():
-            remember_step(directory, tag, step, kind)
+            remember_step(directory, tag, Written(step, kind, file_name(taker)))
 
 
 def _kinds(tag: str | None, *, figures: bool) -> dict[str | None, Kind]:

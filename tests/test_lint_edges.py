@@ -1,0 +1,239 @@
+"""The rules of the page at their edges: what just breaks one, and what just does not."""
+
+import pytest
+from test_linter import chain, gathered, message, stack, wide_stack, with_attribute, with_library
+
+from tbscope.rules.linter import lint
+
+LIBRARY = "__function_library__"
+SEEDS = [f"__function_library__F{at}_template/a A" for at in range(9)]
+
+
+def changed(graph_def, name, key, text):
+    """Give one of the nodes another text as an attribute."""
+    (node,) = (node for node in graph_def.node if node.name == name)
+    node.attr[key].s = text
+    return graph_def
+
+
+def long_shapes(key):
+    """Give a node a list of shapes of more than 1 KB as this attribute."""
+    graph_def = message("x In", shapes=0)
+    shapes = graph_def.node[0].attr[key].list.shape
+    for _ in range(400):
+        shapes.add().dim.add(size=7)
+    return graph_def
+
+
+def on(device):
+    return message("x In", x=device)
+
+
+PAIRS = [
+    # Names.
+    ("empty-part", message("x/ Op"), message("x/y Op")),
+    ("empty-part", message("/x//y Op"), message("/x/y Op")),
+    ("caret-name", message("^x/y Op"), message("x/^y Op")),
+    ("colon-name", message("a/x:0 Op"), message("a/x Op")),
+    ("reserved-name", message("constructor Op"), message("constructor_ Op")),
+    ("reserved-name", message("x In", "y Op x toString:1"), message("x In", "y Op x length")),
+    ("reserved-name", message("x In", "y Op x ^toString"), message("x In", "y Op x __root__")),
+    ("duplicate-name", message("x In", "a/y Op x", "a/y Op x"), message("x In", "a/y Op", "y Op")),
+    ("scope-constant", message("a Const", "a/x In"), message("a Const", "ab/x In")),
+    ("scope-constant", message("a OneSummary", "a/x In"), message("a One1Summary", "a/x In")),
+    # A constant below it makes no box of a node.
+    ("scope-constant", message("a Const", "a/b Op"), message("a Const", "a/b Const")),
+    *(("odd-character", message(f"x{odd} Op"), message("x Op")) for odd in "!\"$%&'*;<=?@^`{|}"),
+    *(("odd-character", message("x? Op"), message(f"x{even} Op")) for even in "+#>~\\,.-_()[]"),
+    ("non-ascii", message("x Öp"), message("x Op")),
+    ("non-ascii", message("x In", x="/device:ß:0"), on("/device:S:0")),
+    ("non-ascii", message("ß/x In"), message("s/x In")),
+    # Op types.
+    ("reserved-op", message("x __proto__"), message("x __root__")),
+    ("reserved-op", message("x length"), message("x Length")),
+    ("swallowed-op", message("c Const", "y Op c:1"), message("c Const", "y Op c:0")),
+    ("swallowed-op", message("x In", "c Const x"), message("x In", "c Const  ^x", "y Op c")),
+    ("swallowed-op", message("s OneSummary", "y Op s"), message("s OneSummary", "y Op ^s")),
+    ("unread-constant", message("c Const", "d Const c"), message("c Const", "d Op c")),
+    ("unread-constant", message("c Const", "x In"), message("c Const", "x In ^c")),
+    ("unread-constant", message("c Const", "s OneSummary c"), message("x In", "s OneSummary x")),
+    ("unread-constant", message("x In", "s OneSummary"), message("x In", "s OneSummary ^x")),
+    ("function-op", message(SEEDS[0], "y F0_template"), message(SEEDS[0], "y F1_template")),
+    (
+        "function-op",
+        message(SEEDS[0], "y F0_template"),
+        message(SEEDS[0], "__function_library__G/y F0_template"),
+    ),
+    ("reference-edge", message("x In", "y Assign ^x"), message("x In", "v Var", "y Assign v x")),
+    ("reference-edge", message("x In", "y Assign x"), message("x Const", "y Assign x")),
+    (
+        "reference-edge",
+        message("x In", "x/z In", "y Assign x"),
+        message("x Var", "x/z In", "y Assign x"),
+    ),
+    ("no-op", message("x NoOp", "y Op x"), message("x NoOp", "y Op ^x")),
+    (
+        "no-op",
+        message("x In", "a/a NoOp", "a/(a) NoOp", "a/y Op x"),
+        message("x In", "a/b NoOp", "a/y Op x"),
+    ),
+    # Inputs.
+    ("dangling-input", message("x In", "y Op a"), message("a/x In", "y Op a")),
+    ("dangling-input", message("x In", "y Op ^a"), message("a In", "y Op ^a")),
+    ("scope-input", message("a/x In", "y Op ^a"), message("a/x In", "y Op ^a/x")),
+    ("self-input", message("x In ^x"), message("x In ^y", "y In")),
+    ("self-input", message("x In x:1"), message("x In ")),
+    ("collapsed-edges", message("x In", "y Op x ^x"), message("x In", "z In", "y Op x z ^x")),
+    ("missing-shape", message("x In", "y Op x", shapes=0), message("x In", "y Op ^x", shapes=0)),
+    ("missing-shape", message("x In", "y Op x:1"), message("x In", "y Op x:0")),
+    (
+        "missing-shape",
+        message(f"{LIBRARY[:-2]}/x In", f"y Op {LIBRARY[:-2]}/x", shapes=0),
+        message(f"{LIBRARY}/x In", f"y Op {LIBRARY}/x", shapes=0),
+    ),
+    ("missing-shape", message("x In", "y Op x", shapes=0), message("c Const", "y Op c", shapes=0)),
+    ("collapsed-edges", message("x In", "y Op x x"), message("x In", "y Op x   x")),
+    ("empty-graph", message(), with_library()),
+    # Attributes and devices.
+    ("large-attribute", long_shapes("output_shapes"), long_shapes("_output_shapes")),
+    ("attribute-text", with_attribute(s=b"a\tb"), with_attribute(s=b"a b")),
+    ("attribute-text", with_attribute(s=b"\x7f"), with_attribute(s=b"~")),
+    ("attribute-text", with_attribute("größe", s=b"a"), with_attribute("groesse", s=b"a")),
+    ("attribute-text", with_attribute(s=[b"a", b"\xff"]), with_attribute(s=[b"a", b"b"])),
+    ("attribute-number", with_attribute(i=2**53 + 1), with_attribute(i=-(2**53))),
+    ("attribute-number", with_attribute(i=[1, 2**53 + 1]), with_attribute(i=[1, 2**53])),
+    (
+        "ignored-attribute",
+        with_attribute("_output_shapes", s=b"2"),
+        with_attribute("_shapes", s=b"2"),
+    ),
+    ("device-legend", on("/device:GPU"), on("/device:GPU:10")),
+    ("device-legend", on("/device:GPU:0 "), on("/job:a/device:GPU:0")),
+    ("device-legend", on("/device::0"), on("/device:G:0")),
+    ("device-legend", on("/device:GPU:0:1"), on("")),
+    ("device-legend", on("/device:GPU:0\n"), on("/device:\n:0")),
+    # Levels.
+    ("wide-level", wide_stack(101), wide_stack(100)),
+    ("wide-level", message(*SEEDS, *(f"n{at}x In" for at in range(101))),
+     message(*SEEDS, *(f"n{at}x In" for at in range(100)))),
+    ("long-chain", chain(1002, "n{}"), chain(1001, "n{}")),
+    ("false-series", stack(1, 1, 1, 1, 2), stack(1, 1, 1, 2)),
+    *(
+        (
+            "false-series",
+            changed(stack(1, 1, 1, 1, 1), "n2", "new", b"1"),
+            changed(stack(1, 1, 1, 1, 1), "n2", own, b"1"),
+        )
+        for own in ("_XlaCluster", "kernels", "name", "scope", "source")
+    ),
+    (
+        "false-series",
+        changed(stack(1, 2, 3, 4, 5, module="cell"), "n4", "module", b"head"),
+        stack(1, 2, 3, 4, 5, module="cell"),
+    ),
+    # What is put aside for many inputs is cut off; with as few as the others, it is not.
+    ("lost-output", gathered(14, 5), gathered(14, 4)),
+]  # fmt: skip
+
+
+def found(graph_def):
+    return {finding.rule for finding in lint(graph_def)}
+
+
+@pytest.mark.parametrize(
+    ("rule", "broken", "kept"), PAIRS, ids=[f"{at}-{rule}" for at, (rule, _, _) in enumerate(PAIRS)]
+)
+def test_a_rule_is_broken_just_beyond_its_edge(rule, broken, kept):
+    assert rule in found(broken)
+    assert rule not in found(kept)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "told"),
+    [
+        # Data enters the box, leaves it, or both; what has circles at one side is put aside.
+        (["x In", "box/w Const", "box/op Op x box/w"], ["box/op"]),
+        (["box/w Const", "box/op Op box/w", "out Out box/op"], ["box/op"]),
+        (["x In", "box/w Const", "box/op Op x box/w", "out Out box/op"], ["box/op"]),
+        (["x In", "box/w Const", "box/op Op x ^box/w"], ["box/op"]),
+        # Nothing crosses, so nothing is cut off.
+        (["x In", "box/w Const", "box/op Op box/w"], []),
+        (["x In", "box/w Const", "box/op Op ^x box/w", "out Out x"], []),
+        # No circle, or one at each side: it stays.
+        (["x In", "box/op Op x", "out Out box/op"], []),
+        (["x In", "box/w Const", "box/op Op x box/w", "box/s OneSummary box/op"], []),
+        (["x In", "box/op Op x", "box/s OneSummary box/op"], ["box/op"]),
+        # What the circle reads enters the box, whatever the edge from the circle is.
+        (["x In", "box/w Const x", "box/op Op ^box/w", "out Out x"], ["box/op"]),
+        (["x In", "box/w Const ^x", "box/op Op box/w", "out Out x"], []),
+    ],
+)
+def test_an_operation_alone_with_circles_is_told_of_where_data_crosses_its_box(nodes, told):
+    assert [one.node for one in lint(message(*nodes)) if one.rule == "lone-node"] == told
+
+
+@pytest.mark.parametrize(
+    ("device", "fix"),
+    [
+        ("cuda:1", "/device:GPU:1"),
+        ("cpu", "/device:CPU:0"),
+        ("/", "/device:CPU:0"),
+        ("/device:tpu", "/device:TPU:0"),
+        ("/job:a/device:xla:x", "/device:X:0"),
+    ],
+)
+def test_a_device_is_corrected(device, fix):
+    (finding,) = (one for one in lint(on(device)) if one.rule == "device-legend")
+    assert finding.fix == f"write it as {fix!r}"
+    assert "device-legend" not in found(on(fix))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "outputs", "what"),
+    [
+        (
+            ["x In", "y f x"],
+            1,
+            "is called, and what is drawn of calls is often apart from the flow",
+        ),
+        (["x In", "y f x", "z Op y:1"], 2, "is called, and what is drawn"),
+        (["x In", "y f x", "z Op y:2"], 2, "gives 2 outputs, output 2 is read, and the page fails"),
+        (["x In", "y f "], 1, "is called without inputs, and the page fails"),
+    ],
+)
+def test_a_call_tells_what_is_worst_of_it(nodes, outputs, what):
+    (finding,) = (
+        one for one in lint(with_library(*nodes, outputs=outputs)) if one.rule == "function-call"
+    )
+    assert what in finding.message
+
+
+def test_a_function_without_inputs_may_be_called_without_any():
+    graph_def = with_library("y f ")
+    del graph_def.library.function[0].signature.input_arg[:]
+    (finding,) = (one for one in lint(graph_def) if one.rule == "function-call")
+    assert "without inputs" not in finding.message
+
+
+@pytest.mark.parametrize(
+    "graph_def",
+    [
+        with_attribute(s=[b"a\n", b"b\n"]),
+        with_attribute(i=[2**60, 2**61]),
+        message("x In", "y Op x x:1 ^x", shapes=2),
+        message("a&b/x In", "a&b/y Op"),
+        message("toString/a In", "toString/b Op"),
+        message("toString In", "y Op toString"),
+    ],
+)
+def test_what_is_wrong_at_several_places_of_one_is_told_once(graph_def):
+    assert len(lint(graph_def)) == 1
+
+
+def test_a_device_is_told_at_the_first_node_on_it():
+    graph_def = message("x In", "y Op x", "z Op y", y="gpu:0", z="gpu:0")
+    assert [(one.rule, one.node) for one in lint(graph_def)] == [("device-legend", "y")]
+
+
+def test_an_input_may_give_the_name_that_a_node_has_on_the_page():
+    assert lint(message("x In", "x/z In", "y Op x/(x)")) == []
