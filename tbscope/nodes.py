@@ -140,10 +140,13 @@ class Body:
             where it could not be seen what each of them reads (under `vmap`).
         results: For each output of the operation the value that it is: one that a kernel
             gives, or one that the operation reads and handed on.
+        writers: Those of the kernels that wrote into what was there before the operation, and
+            not into what it made itself.
     """
 
     nodes: list[Node]
     results: list[Value]
+    writers: list[Node] = field(default_factory=list)
 
 
 def copy_arguments(arguments: list[Argument], values: dict[Value, Value]) -> list[Argument]:

@@ -1,5 +1,6 @@
 """Draws the kernels inside of each operation, as a scope that is named like the operation."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from tbscope.errors import ArgumentError
@@ -7,8 +8,6 @@ from tbscope.graph import Argument, Body, Graph, Nest, Node, Output, Value, with
 from tbscope.scopes import Scope, ScopePart
 
 __all__ = ["expand_kernels"]
-
-_SOURCES = frozenset({"parameter", "buffer", "constant"})
 
 
 def expand_kernels(graph: Graph) -> None:
@@ -51,8 +50,9 @@ class _Expansion:
                 self._scopes[key] = max(self._scopes.get(key, 0), part.index + 1)
         # What an operation handed on is what it read.
         self._instead: dict[Value, Value] = {}
-        # What stands for an operation that others wait for, or that notes are about.
-        self._last: dict[Node, Node] = {}
+        # What stands for an operation that notes are about, and what for one that others wait for.
+        self._stands: dict[Node, Node] = {}
+        self._writers: dict[Node, list[Node]] = {}
 
     def run(self) -> None:
         graph = self._graph
@@ -66,7 +66,7 @@ class _Expansion:
         graph.nodes = nodes
         graph.outputs = [self._output(output) for output in graph.outputs]
         graph.notes = [
-            replace(note, node=self._last.get(note.node, note.node)) if note.node else note
+            replace(note, node=self._stands.get(note.node, note.node)) if note.node else note
             for note in graph.notes
         ]
         if self._instead:
@@ -77,12 +77,9 @@ class _Expansion:
     def _expand(self, node: Node, body: Body) -> list[Node]:
         scope = self._open(node)
         kernels = body.nodes
-        last = kernels[-1]
         for kernel in kernels:
             kernel.scope = scope
             kernel.attributes["operation"] = node.op
-            if kernel.kernels[0][-1] == "_":
-                last = kernel
         inside = set(kernels)
         renamed: dict[Value, Value] = {}
         for value, inner in zip(node.outputs, body.results, strict=True):
@@ -102,13 +99,13 @@ class _Expansion:
                     Argument(name, with_values(nest, renamed)) for name, nest in kernel.arguments
                 ]
             self._read_instead(kernel)
-            if node.control_inputs and self._reads_outer(kernel, inside):
-                kernel.control_inputs = [*node.control_inputs, *kernel.control_inputs]
-        if body.results and body.results[0].producer in inside:
-            last.attributes.update(node.attributes)
-        else:
-            kernels[-1].attributes.update(node.attributes)
-        self._last[node] = last
+        writers = _latest(body.writers, inside)
+        given = body.results[0].producer if body.results else None
+        stands = given if given in inside else (writers or kernels)[-1]
+        assert stands is not None
+        stands.attributes.update(node.attributes)
+        self._stands[node] = stands
+        self._writers[node] = writers or kernels[-1:]
         return kernels
 
     def _open(self, node: Node) -> Scope:
@@ -117,28 +114,26 @@ class _Expansion:
         self._scopes[key] = index + 1
         return Scope(ScopePart(node.op, None, index), parent=node.scope, kind="op")
 
-    def _reads_outer(self, kernel: Node, inside: set[Node]) -> bool:
-        """Tell whether a kernel reads something made outside, so that it waits with it."""
-        return any(
-            value.producer not in inside and value.producer.kind not in _SOURCES
-            for value in kernel.inputs
-        )
-
     def _read_instead(self, node: Node) -> None:
         instead = self._instead
         if instead and not instead.keys().isdisjoint(node.inputs):
             node.inputs = [instead.get(value, value) for value in node.inputs]
             node.arguments = self._arguments(node.arguments)
-        if node.control_inputs and self._last:
-            last = self._last
-            others = dict.fromkeys(last.get(other, other) for other in node.control_inputs)
-            node.control_inputs = list(others)
+        if node.control_inputs and self._writers:
+            node.control_inputs = self._waited_for(node.control_inputs)
+
+    def _waited_for(self, others: Iterable[Node]) -> list[Node]:
+        """Give what waits for nodes waits for now: the kernels that wrote."""
+        found: dict[Node, None] = {}
+        for other in others:
+            found.update(dict.fromkeys(self._writers.get(other, [other])))
+        return list(found)
 
     def _output(self, output: Output) -> Output:
         return replace(
             output,
             value=self._instead.get(output.value, output.value),
-            control_inputs=tuple(self._last.get(node, node) for node in output.control_inputs),
+            control_inputs=tuple(self._waited_for(output.control_inputs)),
         )
 
     def _arguments(self, arguments: list[Argument]) -> list[Argument]:
@@ -146,3 +141,18 @@ class _Expansion:
 
     def _nest(self, nest: Nest) -> Nest:
         return with_values(nest, self._instead)
+
+
+def _latest(writers: list[Node], inside: set[Node]) -> list[Node]:
+    """Give those of the kernels of one operation that no later one of them depends on."""
+    if len(writers) < 2:
+        return writers
+    reached: set[Node] = set()
+    pending = list(writers)
+    while pending:
+        node = pending.pop()
+        for other in (*(value.producer for value in node.inputs), *node.control_inputs):
+            if other in inside and other not in reached:
+                reached.add(other)
+                pending.append(other)
+    return [writer for writer in writers if writer not in reached]
