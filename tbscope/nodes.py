@@ -149,8 +149,8 @@ class Body:
     writers: list[Node] = field(default_factory=list)
 
 
-def copy_arguments(arguments: list[Argument], values: dict[Value, Value]) -> list[Argument]:
-    """Give a list of arguments with other values instead of some."""
+def copy_arguments(arguments: list[Argument], values: Mapping[Value, Nest]) -> list[Argument]:
+    """Give a list of arguments with other values, or words, instead of some values."""
     copies = []
     for argument in arguments:
         name, nest = argument
@@ -164,8 +164,8 @@ def copy_arguments(arguments: list[Argument], values: dict[Value, Value]) -> lis
     return copies
 
 
-def with_values(nest: Nest, values: Mapping[Value, Value]) -> Nest:
-    """Give a nest with other values instead of some."""
+def with_values(nest: Nest, values: Mapping[Value, Nest]) -> Nest:
+    """Give a nest with other values, or words, instead of some values."""
     kind = type(nest)
     if kind is Value:
         return values.get(nest, nest)

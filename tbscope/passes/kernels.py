@@ -1,10 +1,8 @@
 """Draws the kernels inside of each operation, as a scope that is named like the operation."""
 
-from collections.abc import Iterable
-from dataclasses import replace
-
+from tbscope.editing import Editor
 from tbscope.errors import ArgumentError
-from tbscope.graph import Argument, Body, Graph, Nest, Node, Output, Value, with_values
+from tbscope.graph import Body, Graph, Node, Value
 from tbscope.scopes import Scope, ScopePart
 
 __all__ = ["expand_kernels"]
@@ -48,31 +46,18 @@ class _Expansion:
             if part.attribute is None:
                 key = scope.parent, part.label
                 self._scopes[key] = max(self._scopes.get(key, 0), part.index + 1)
-        # What an operation handed on is what it read.
-        self._instead: dict[Value, Value] = {}
-        # What stands for an operation that notes are about, and what for one that others wait for.
-        self._stands: dict[Node, Node] = {}
-        self._writers: dict[Node, list[Node]] = {}
+        self._editor = Editor(graph)
 
     def run(self) -> None:
         graph = self._graph
         nodes: list[Node] = []
         for node in graph.nodes:
-            self._read_instead(node)
             if node.body is None or not node.body.nodes:
                 nodes.append(node)
             else:
                 nodes += self._expand(node, node.body)
         graph.nodes = nodes
-        graph.outputs = [self._output(output) for output in graph.outputs]
-        graph.notes = [
-            replace(note, node=self._stands.get(note.node, note.node)) if note.node else note
-            for note in graph.notes
-        ]
-        if self._instead:
-            for call in graph.calls:
-                call.arguments = self._arguments(call.arguments)
-                call.results = self._nest(call.results)
+        self._editor.apply()
 
     def _expand(self, node: Node, body: Body) -> list[Node]:
         scope = self._open(node)
@@ -81,31 +66,27 @@ class _Expansion:
             kernel.scope = scope
             kernel.attributes["operation"] = node.op
         inside = set(kernels)
+        editor = self._editor
         renamed: dict[Value, Value] = {}
         for value, inner in zip(node.outputs, body.results, strict=True):
-            result = self._instead.get(inner, inner)
+            result = editor.now(inner)
             if result.producer not in inside:
-                self._instead[value] = result
+                # What an operation handed on is what it read.
+                editor.read_instead(value, result)
             elif result in renamed:
-                self._instead[value] = renamed[result]
+                editor.read_instead(value, renamed[result])
             else:
                 renamed[result] = value
                 value.producer, value.index = result.producer, result.index
                 result.producer.outputs[result.index] = value
-        for kernel in kernels:
-            if renamed and not renamed.keys().isdisjoint(kernel.inputs):
-                kernel.inputs = [renamed.get(value, value) for value in kernel.inputs]
-                kernel.arguments = [
-                    Argument(name, with_values(nest, renamed)) for name, nest in kernel.arguments
-                ]
-            self._read_instead(kernel)
+        for result, value in renamed.items():
+            editor.read_instead(result, value)
         writers = _latest(body.writers, inside)
         given = body.results[0].producer if body.results else None
         stands = given if given in inside else (writers or kernels)[-1]
         assert stands is not None
         stands.attributes.update(node.attributes)
-        self._stands[node] = stands
-        self._writers[node] = writers or kernels[-1:]
+        editor.stand_for(node, writers or kernels[-1:], noted=stands)
         return kernels
 
     def _open(self, node: Node) -> Scope:
@@ -113,34 +94,6 @@ class _Expansion:
         index = self._scopes.get(key, 0)
         self._scopes[key] = index + 1
         return Scope(ScopePart(node.op, None, index), parent=node.scope, kind="op")
-
-    def _read_instead(self, node: Node) -> None:
-        instead = self._instead
-        if instead and not instead.keys().isdisjoint(node.inputs):
-            node.inputs = [instead.get(value, value) for value in node.inputs]
-            node.arguments = self._arguments(node.arguments)
-        if node.control_inputs and self._writers:
-            node.control_inputs = self._waited_for(node.control_inputs)
-
-    def _waited_for(self, others: Iterable[Node]) -> list[Node]:
-        """Give what waits for nodes waits for now: the kernels that wrote."""
-        found: dict[Node, None] = {}
-        for other in others:
-            found.update(dict.fromkeys(self._writers.get(other, [other])))
-        return list(found)
-
-    def _output(self, output: Output) -> Output:
-        return replace(
-            output,
-            value=self._instead.get(output.value, output.value),
-            control_inputs=tuple(self._waited_for(output.control_inputs)),
-        )
-
-    def _arguments(self, arguments: list[Argument]) -> list[Argument]:
-        return [Argument(name, with_values(nest, self._instead)) for name, nest in arguments]
-
-    def _nest(self, nest: Nest) -> Nest:
-        return with_values(nest, self._instead)
 
 
 def _latest(writers: list[Node], inside: set[Node]) -> list[Node]:
