@@ -22,7 +22,7 @@ from tbscope.passes.plumbing import hide_plumbing
 LEVELS = ("module", "op", "aten")
 OPTIONS = list(itertools.product(LEVELS, ("keep", "drop"), ((), ("*",)), (False, True)))
 KINDS = (
-    *("BertModel", "MixtralForCausalLM", "MambaModel", "SamModel"),
+    *("BertModel", "MixtralForCausalLM", "MambaModel"),
     "ResNetForImageClassification",
 )
 
