@@ -368,3 +368,19 @@ def test_what_reads_a_counter_before_its_layer_has_run_keeps_the_layer_a_box():
         "norm",
         "add",
     ]
+
+
+def test_a_layer_reads_waits_and_runs_what_its_counters_did_and_not_its_own_counts():
+    build, x = net()
+    inner = build.call("Net/Norm[n]", x)
+    fill = build.op("fill_", x, 1, scope=build.scope("Net")).producer
+    count = build.parameter("n.count", (), inner, kind="buffer")
+    once = build.op("add_", count, scope=inner, kernels=["aten::add_"], control_inputs=[fill])
+    build.op("mul_", once, scope=inner, kernels=["aten::mul_"])
+    y = build.op("norm", x, scope=inner, kernels=["aten::norm"])
+    build.returns(inner, y)
+    (layer,) = collapsed(build)
+    assert [value.name for value in layer.inputs] == ["1", "n.count"]
+    assert [other.op for other in layer.control_inputs] == ["fill_"]
+    assert layer.kernels == ["aten::norm", "aten::add_", "aten::mul_"]
+    assert len(layer.outputs) == 3

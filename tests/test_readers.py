@@ -5,7 +5,7 @@ from build import GraphBuilder
 from real_graphs import operations
 
 from tbscope.errors import ArgumentError
-from tbscope.graph import Output
+from tbscope.graph import Note, Output
 from tbscope.invariants import verify
 from tbscope.passes.dead import mark_dead
 from tbscope.passes.levels import set_level
@@ -202,3 +202,19 @@ def test_a_folded_module_that_waits_for_itself_and_reads_its_own_waits_for_nothi
     module = operations(build.graph)[1]
     assert (module.op, module.control_inputs, module.inputs) == ("Fill", [], [y])
     assert build.graph.outputs[0].control_inputs == (module,)
+
+
+@pytest.mark.parametrize("bound", ["a note", "Python", None])
+def test_what_a_note_is_about_or_python_read_cannot_be_hidden(bound):
+    build, scope, x = net()
+    y = build.op("dropout", x, scope=scope)
+    build.output("out", build.op("relu", y, scope=scope))
+    if bound == "a note":
+        build.graph.notes.append(Note("it is random", node=y.producer))
+    if bound == "Python":
+        y.producer.attributes["read_by_python"] = "item"
+    if bound is None:
+        assert ops(hidden(build, hide=["dropout"])) == ["relu"]
+    else:
+        with pytest.raises(ArgumentError, match="can be left out"):
+            hidden(build, hide=["dropout"])
