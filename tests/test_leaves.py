@@ -351,23 +351,18 @@ def test_a_layer_does_not_wait_for_its_own_counter():
     assert y.producer.control_inputs == []
 
 
-def test_what_reads_a_counter_before_its_layer_has_run_keeps_the_layer_a_box():
+@pytest.mark.parametrize("waits", [False, True])
+def test_what_needs_a_counter_before_its_layer_has_run_keeps_the_layer_a_box(waits):
     build, x = net()
     scope = build.scope("Net")
     counter, y = counted(build, x)
-    early = build.op("exp", counter.outputs[0], scope=scope).producer
+    given, others = (x, [counter]) if waits else (counter.outputs[0], [])
+    early = build.op("exp", given, scope=scope, control_inputs=others).producer
     build.graph.nodes.remove(early)
     build.graph.nodes.insert(build.graph.nodes.index(counter) + 1, early)
     build.output("out", build.op("add", y, early.outputs[0], scope=scope))
     verify(build.graph)
-    collapse_leaves(build.graph)
-    verify(build.graph)
-    assert [node.op for node in build.graph.nodes if node.kind == "op"][1:] == [
-        "add_",
-        "exp",
-        "norm",
-        "add",
-    ]
+    assert collapsed(build) == []
 
 
 def test_a_layer_reads_waits_and_runs_what_its_counters_did_and_not_its_own_counts():
@@ -384,3 +379,12 @@ def test_a_layer_reads_waits_and_runs_what_its_counters_did_and_not_its_own_coun
     assert [other.op for other in layer.control_inputs] == ["fill_"]
     assert layer.kernels == ["aten::norm", "aten::add_", "aten::mul_"]
     assert len(layer.outputs) == 3
+
+
+def test_an_operation_that_reads_the_count_beside_it_stays_in_a_box():
+    build, x = net()
+    inner = build.call("Net/Norm[n]", x)
+    count = build.parameter("n.count", (), inner, kind="buffer")
+    counted = build.op("add_", count, 1, scope=inner)
+    build.returns(inner, build.op("norm", x, counted, scope=inner))
+    assert collapsed(build) == []

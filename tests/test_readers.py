@@ -48,15 +48,20 @@ def test_a_parameter_that_is_an_output_stays_when_dead_code_alone_has_read_it(ke
     assert [node.name for node in build.graph.nodes if node.kind != "op"] == names
 
 
-def test_what_an_output_waits_for_is_not_dead():
-    build, scope, x = net()
-    y = build.op("clone", x, scope=scope)
-    fill = build.op("fill_", y, 1, scope=scope, kernels=["aten::fill_"]).producer
-    build.op("exp", y, scope=scope)
-    build.graph.outputs.append(Output("out", y, (fill,)))
+@pytest.mark.parametrize("through", ["an output", "a node"])
+def test_what_is_waited_for_is_not_dead(through):
+    build = GraphBuilder("Net")
+    y = build.op("zeros", 2, shape=(2,))
+    fill = build.op("fill_", y, 1).producer
+    build.op("exp", y)
+    if through == "a node":
+        build.output("out", build.op("neg", y, control_inputs=[fill]))
+    else:
+        build.graph.outputs.append(Output("out", y, (fill,)))
     mark_dead(build.graph, "drop")
     verify(build.graph)
-    assert ops(build.graph) == ["clone", "fill_"]
+    assert ops(build.graph)[:2] == ["zeros", "fill_"]
+    assert "exp" not in ops(build.graph)
 
 
 # -- hiding -------------------------------------------------------------------------------------
@@ -218,3 +223,38 @@ def test_what_a_note_is_about_or_python_read_cannot_be_hidden(bound):
     else:
         with pytest.raises(ArgumentError, match="can be left out"):
             hidden(build, hide=["dropout"])
+
+
+def test_an_output_keeps_its_own_type_through_several_passes():
+    build, scope, x = net()
+    y = build.op("relu", x, scope=scope)
+    y = build.op("cast", y, scope=scope, shape=(2, 8, 1))
+    build.output("out", build.op("dropout", y, scope=scope, shape=(16,)))
+    graph = hidden(build, hide=["dropout"])
+    hide_plumbing(graph, hide=["cast"])
+    assert graph.outputs[0].given.shape == (16,)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_what_is_made_of_nothing_stays_where_nothing_else_of_its_scope_is_drawn(alone):
+    build, scope, x = net()
+    inner = build.hand("Net/places")
+    made = build.op("arange", 8, scope=inner, shape=(8,), kernels=["aten::arange"])
+    y = build.op("add", x, made, scope=scope if alone else inner)
+    build.output("out", y)
+    assert hidden(build).nodes[1].kind == ("op" if alone else "constant")
+
+
+@pytest.mark.parametrize("made_of_it", [True, False])
+def test_a_module_that_gives_what_it_made_before_it_read_cannot_be_hidden(made_of_it):
+    build, scope, x = net()
+    inner = build.call("Net/Noise[n]", x)
+    noise = build.op("rand", 8, scope=inner, shape=(2, 8))
+    y = build.op("exp", x, scope=scope)
+    late = build.op("abs", y, scope=inner)
+    build.output("out", build.op("neg", late if made_of_it else noise, scope=scope))
+    if made_of_it:
+        assert ops(hidden(build, hide=["n"])) == ["exp", "neg"]
+    else:
+        with pytest.raises(ArgumentError, match="can be left out"):
+            hidden(build, hide=["n"])
