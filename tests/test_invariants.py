@@ -150,6 +150,15 @@ def test_a_node_that_waits_for_a_later_one():
     ]
 
 
+def test_a_node_that_waits_for_itself():
+    graph = net().graph
+    node = graph.nodes[-1]
+    node.control_inputs = [node]
+    (line,) = broken(graph)
+    assert line.startswith("order:")
+    assert "which does not come before it" in line
+
+
 def test_a_kind_that_is_none():
     graph = net().graph
     graph.nodes[4].kind = "operation"

@@ -1,9 +1,12 @@
 """Leaf modules as one node."""
 
 import pytest
+import torch
 from build import GraphBuilder, chain
+from torch import nn
 
-from tbscope.ir.graph import Argument, Call, Parameter, Source
+import tbscope
+from tbscope.ir.graph import Argument, Call, Note, Output, Parameter, Source
 from tbscope.ir.invariants import verify
 from tbscope.passes.leaves import collapse_leaves
 
@@ -260,11 +263,6 @@ def test_calls_and_scopes_stay_as_they_were():
 
 
 def test_a_counter_beside_the_operation_is_folded_into_the_leaf():
-    import torch
-    from torch import nn
-
-    import tbscope
-
     net = nn.Sequential(nn.BatchNorm1d(3))
     graph = tbscope.trace(net, torch.randn(2, 3), training=True)
     names = {node.name: node for node in tbscope.to_graph_def(graph).node}
@@ -278,14 +276,115 @@ def test_a_counter_beside_the_operation_is_folded_into_the_leaf():
 
 
 def test_a_layer_with_a_counter_called_twice_counts_on():
-    import torch
-    from torch import nn
-
-    import tbscope
-
     norm = nn.BatchNorm1d(3)
     graph = tbscope.trace(lambda x: norm(norm(x)), torch.randn(2, 3), training=True)
     nodes = {node.name: node for node in tbscope.to_graph_def(graph).node}
     leaves = [node for node in nodes.values() if node.op == "BatchNorm1d"]
     assert len(leaves) == 2
     assert any(text.startswith(leaves[0].name) for text in leaves[1].input)
+
+
+def drawn(graph, **drawing):
+    """Give for each node of the drawing the names that it reads or waits for."""
+    return {
+        node.name: [text.partition(":")[0] for text in node.input if text]
+        for node in tbscope.to_graph_def(graph, **drawing).node
+    }
+
+
+class Counted(nn.Module):
+    """Reads the counter of a layer that runs then."""
+
+    def __init__(self, late):
+        super().__init__()
+        self.bn = nn.BatchNorm1d(3)
+        self.late = late
+
+    def forward(self, x):
+        before = self.bn.num_batches_tracked.detach()
+        y = self.bn(x)
+        return (y, before) if self.late else y + before
+
+
+@pytest.mark.parametrize(("late", "reader"), [(False, "add"), (True, "out.1")])
+def test_what_waits_for_a_counter_waits_for_the_layer_that_counts(late, reader):
+    graph = tbscope.trace(Counted(late), torch.rand(2, 3), training=True)
+    found = drawn(graph)
+    assert "^bn" in found[reader]
+    assert "bn/num_batches_tracked" in found["bn"]
+
+
+def counted(build, x):
+    """Add the call of a layer with a counter; give the counter's node and the layer's result."""
+    inner = build.call("Net/Norm[n]", x)
+    count = build.parameter("n.count", (), inner, kind="buffer")
+    counter = build.op("add_", count, 1, scope=inner).producer
+    y = build.op("norm", x, scope=inner)
+    build.returns(inner, y)
+    return counter, y
+
+
+def test_notes_and_outputs_follow_a_counter_into_its_layer():
+    build, x = net()
+    scope = build.scope("Net")
+    counter, y = counted(build, x)
+    build.graph.notes.append(Note("it counts", node=counter))
+    build.graph.outputs.append(Output("out", build.op("neg", y, scope=scope), (counter,)))
+    build.output("count", counter.outputs[0])
+    collapse_leaves(build.graph)
+    verify(build.graph)
+    layer = build.graph.nodes[-2]
+    assert (layer.op, len(layer.outputs)) == ("Norm", 2)
+    out, count = build.graph.outputs
+    assert (out.control_inputs, count.value) == ((layer,), layer.outputs[1])
+    assert build.graph.notes[0].node is layer
+
+
+def test_a_layer_does_not_wait_for_its_own_counter():
+    build, x = net()
+    scope = build.scope("Net")
+    counter, y = counted(build, x)
+    y.producer.control_inputs.append(counter)
+    build.output("out", build.op("neg", y, scope=scope))
+    collapse_leaves(build.graph)
+    verify(build.graph)
+    assert y.producer.control_inputs == []
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_what_needs_a_counter_before_its_layer_has_run_keeps_the_layer_a_box(waits):
+    build, x = net()
+    scope = build.scope("Net")
+    counter, y = counted(build, x)
+    given, others = (x, [counter]) if waits else (counter.outputs[0], [])
+    early = build.op("exp", given, scope=scope, control_inputs=others).producer
+    build.graph.nodes.remove(early)
+    build.graph.nodes.insert(build.graph.nodes.index(counter) + 1, early)
+    build.output("out", build.op("add", y, early.outputs[0], scope=scope))
+    verify(build.graph)
+    assert collapsed(build) == []
+
+
+def test_a_layer_reads_waits_and_runs_what_its_counters_did_and_not_its_own_counts():
+    build, x = net()
+    inner = build.call("Net/Norm[n]", x)
+    fill = build.op("fill_", x, 1, scope=build.scope("Net")).producer
+    count = build.parameter("n.count", (), inner, kind="buffer")
+    once = build.op("add_", count, scope=inner, kernels=["aten::add_"], control_inputs=[fill])
+    build.op("mul_", once, scope=inner, kernels=["aten::mul_"])
+    y = build.op("norm", x, scope=inner, kernels=["aten::norm"])
+    build.returns(inner, y)
+    (layer,) = collapsed(build)
+    assert [value.name for value in layer.inputs] == ["1", "n.count"]
+    assert [other.op for other in layer.control_inputs] == ["fill_"]
+    assert layer.kernels == ["aten::norm", "aten::add_", "aten::mul_"]
+    assert len(layer.outputs) == 3
+
+
+def test_an_operation_that_reads_the_count_beside_it_stays_in_a_box():
+    build, x = net()
+    inner = build.call("Net/Norm[n]", x)
+    count = build.parameter("n.count", (), inner, kind="buffer")
+    counted = build.op("add_", count, 1, scope=inner)
+    build.returns(inner, build.op("norm", x, counted, scope=inner))
+    assert collapsed(build) == []

@@ -73,3 +73,30 @@ def test_an_option_that_is_none_is_named():
         "cards\n"
         "  fix: leave colour_by out"
     )
+
+
+def varied():
+    """Give a graph with a view, an operation that may be hidden, and a dead one."""
+    build = GraphBuilder("Net")
+    scope = build.call("Net")
+    x = build.input("x", (2, 3))
+    build.op("exp", x, scope=scope)
+    y = build.op("view", x, 6, scope=scope, shape=(6,), kernels=["aten::view"])
+    build.output("out", build.op("relu", build.op("dropout", y, scope=scope), scope=scope))
+    return build.graph
+
+
+@pytest.mark.parametrize(
+    ("drawing", "drawn"),
+    [
+        ({}, {"exp", "dropout", "relu"}),
+        ({"dead": "drop"}, {"dropout", "relu"}),
+        ({"keep": ["view"]}, {"exp", "view", "dropout", "relu"}),
+        ({"hide": ["dropout"]}, {"exp", "relu"}),
+        ({"level": "aten"}, {"exp", "view", "dropout", "relu"}),
+        ({"level": "aten", "hide": ["dropout"]}, {"exp", "view", "relu"}),
+    ],
+)
+def test_every_option_of_what_is_drawn_reaches_its_pass(drawing, drawn):
+    ops = {node.op for node in to_graph_def(varied(), **drawing).node}
+    assert ops & {"exp", "view", "dropout", "relu"} == drawn

@@ -99,6 +99,17 @@ def test_out_is_written_and_not_read():
     assert sources_of(graph)["out"] == {"x"}
 
 
+def test_a_view_of_what_out_names_depends_on_what_filled_it():
+    def run(x, y):
+        z, other = y * 2, y * 3
+        view, apart = z.view(-1), other.view(-1)
+        torch.add(x, 1, out=z)
+        return view + 1, apart + 1
+
+    graph = traced(run, torch.ones(2), torch.ones(2))
+    assert sources_of(graph) == {"out.0": {"x", "y"}, "out.1": {"y"}}
+
+
 def test_a_loop_that_fills_a_tensor_keeps_every_step():
     class Cell(nn.Module):
         def __init__(self):

@@ -276,7 +276,7 @@ class Graph:
                 node.source,
                 node.kernels,
                 node.attributes.copy(),
-                node.body and _copy_body(node.body, values),
+                node.body and _copy_body(node.body, nodes, values),
                 node.flops,
                 node.gradients,
                 node.allocated_bytes,
@@ -313,13 +313,15 @@ class Graph:
         )
 
 
-def _copy_body(body: Body, values: dict[Value, Value]) -> Body:
+def _copy_body(body: Body, nodes: dict[Node, Node], values: dict[Value, Value]) -> Body:
     inside = Graph("", body.nodes).copy()
     # What it hands on is given outside; what a kernel gives, by its twin.
     twins = dict(zip(body.nodes, inside.nodes, strict=True))
     for twin in inside.nodes:
         twin.inputs = [values.get(value, value) for value in twin.inputs]
         twin.arguments = copy_arguments(twin.arguments, values)
+        if twin.control_inputs:
+            twin.control_inputs = [nodes.get(other, other) for other in twin.control_inputs]
     return Body(
         inside.nodes,
         [
@@ -328,6 +330,7 @@ def _copy_body(body: Body, values: dict[Value, Value]) -> Body:
             else values.get(value, value)
             for value in body.results
         ],
+        [twins[writer] for writer in body.writers],
     )
 
 

@@ -140,14 +140,17 @@ class Body:
             where it could not be seen what each of them reads (under `vmap`).
         results: For each output of the operation the value that it is: one that a kernel
             gives, or one that the operation reads and handed on.
+        writers: Those of the kernels that wrote into what was there before the operation, and
+            not into what it made itself.
     """
 
     nodes: list[Node]
     results: list[Value]
+    writers: list[Node] = field(default_factory=list)
 
 
-def copy_arguments(arguments: list[Argument], values: dict[Value, Value]) -> list[Argument]:
-    """Give a list of arguments with other values instead of some."""
+def copy_arguments(arguments: list[Argument], values: Mapping[Value, Nest]) -> list[Argument]:
+    """Give a list of arguments with other values, or words, instead of some values."""
     copies = []
     for argument in arguments:
         name, nest = argument
@@ -161,8 +164,8 @@ def copy_arguments(arguments: list[Argument], values: dict[Value, Value]) -> lis
     return copies
 
 
-def with_values(nest: Nest, values: Mapping[Value, Value]) -> Nest:
-    """Give a nest with other values instead of some."""
+def with_values(nest: Nest, values: Mapping[Value, Nest]) -> Nest:
+    """Give a nest with other values, or words, instead of some values."""
     kind = type(nest)
     if kind is Value:
         return values.get(nest, nest)

@@ -3,11 +3,12 @@
 What is left out is told: by the attribute `then` of what gives it, or `via` of what reads it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import replace
 from typing import NamedTuple
 
-from tbscope.ir.graph import Argument, Graph, Nest, Node, Output, Value
+from tbscope.ir.editing import Editor
+from tbscope.ir.graph import Graph, Nest, Node, Output, Value
 
 __all__ = ["Bypass", "step_text", "values_in"]
 
@@ -102,35 +103,19 @@ class Bypass:
             graph: That with which this was made.
             sources: Parameters and the like that only what goes has read.
         """
-        dropped, ways = self._dropped, self._ways
         for giver, (way, _) in self._thens.items():
             giver.attributes["then"] = _cut(way.text)
-        kept = [node for node in graph.nodes if node not in dropped]
-        if ways:
-            signatures = graph.signatures
-            for node in kept:
-                if not ways.keys().isdisjoint(node.inputs):
-                    self._join(node, signatures)
-            graph.outputs = [
-                self._join_output(output) if output.value in ways else output
-                for output in graph.outputs
-            ]
-            for call in graph.calls:
-                call.arguments = self._joined_arguments(call.arguments)
-                if type(call.results) not in _PLAIN:
-                    call.results = self._joined(call.results)
-        graph.nodes = [node for node in kept if node not in sources] if sources else kept
-        for node in dropped:
-            # A node and its values refer to each other: garbage that only the collector finds.
-            node.outputs.clear()
+        signatures = graph.signatures
 
-    def _join(self, node: Node, signatures: Mapping[str, tuple[str | None, ...]]) -> None:
-        """Have a node read what stands before what is left out, and tell that."""
-        ways = self._ways
-        told = self._told(node, signatures.get(node.op, ()))
-        node.attributes["via"] = _cut(told)
-        node.inputs = [ways[value].value if value in ways else value for value in node.inputs]
-        node.arguments = self._joined_arguments(node.arguments)
+        def tell(node: Node) -> None:
+            node.attributes["via"] = _cut(self._told(node, signatures.get(node.op, ())))
+
+        editor = Editor(graph, reading=tell, giving=self._given)
+        for value, way in self._ways.items():
+            editor.read_instead(value, way.value)
+        editor.drop(self._dropped)
+        editor.drop(sources)
+        editor.apply()
 
     def _told(self, node: Node, names: tuple[str | None, ...]) -> str:
         ways = self._ways
@@ -148,38 +133,10 @@ class Bypass:
             texts = [ways[value].text for value in dict.fromkeys(node.inputs) if value in ways]
         return "; ".join(texts)
 
-    def _join_output(self, output: Output) -> Output:
+    def _given(self, output: Output, _: Value) -> Output:
+        """Have an output tell what came out, and what lies between."""
         way = self._ways[output.value]
-        return replace(
-            output, value=way.value, given=output.given or output.value, via=_cut(way.text)
-        )
-
-    def _joined_arguments(self, arguments: list[Argument]) -> list[Argument]:
-        joined = list(arguments)
-        ways = self._ways
-        for place, argument in enumerate(arguments):
-            nest = argument[1]
-            kind = type(nest)
-            if kind is Value:
-                if nest in ways:
-                    joined[place] = Argument(argument[0], ways[nest].value)
-            elif kind not in _PLAIN:
-                joined[place] = Argument(argument[0], self._joined(nest))
-        return joined
-
-    def _joined(self, nest: Nest) -> Nest:
-        """Give a nest with what stands before what is left out."""
-        kind = type(nest)
-        if kind is Value:
-            way = self._ways.get(nest)
-            return nest if way is None else way.value
-        if kind is list:
-            return [self._joined(entry) for entry in nest]
-        if kind is tuple:
-            return tuple([self._joined(entry) for entry in nest])
-        if kind is dict:
-            return {key: self._joined(entry) for key, entry in nest.items()}
-        return nest
+        return replace(output, given=output.given or output.value, via=_cut(way.text))
 
 
 _PLAIN = frozenset({int, float, bool, str, type(None)})

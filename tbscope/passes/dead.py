@@ -4,7 +4,8 @@ from collections.abc import Set
 from typing import Literal, TypeAlias, get_args
 
 from tbscope.errors import ArgumentError
-from tbscope.ir.graph import Argument, Constant, Graph, Nest, Node, Value
+from tbscope.ir.editing import Editor
+from tbscope.ir.graph import Constant, Graph, Node, Value
 
 __all__ = ["Dead", "check_dead", "mark_dead"]
 
@@ -16,7 +17,6 @@ _SOURCES = frozenset({"parameter", "buffer", "constant"})
 _UNUSED = Constant("<unused>")
 # What raised, and what Python read: the run depended on it.
 _TOLD = frozenset({"error", "read_by_python"})
-_HOLDERS = frozenset({Value, list, tuple, dict})
 
 
 def check_dead(dead: object) -> None:
@@ -120,23 +120,6 @@ def _drop(graph: Graph, unused: Set[Node]) -> None:
     for output in graph.outputs:
         lost.discard(output.value.producer)
     gone = {node for node in lost if node.kind in _SOURCES} | unused
-    graph.nodes = [node for node in kept if node not in gone]
-    for call in graph.calls:
-        call.arguments = [Argument(name, _without(nest, gone)) for name, nest in call.arguments]
-        call.results = _without(call.results, gone)
-    for node in gone:
-        # A node and its values refer to each other: garbage that only the collector finds.
-        node.outputs.clear()
-
-
-def _without(nest: Nest, gone: Set[Node]) -> Nest:
-    """Give a nest with a word instead of what is no longer there."""
-    kind = type(nest)
-    if kind not in _HOLDERS:
-        return nest
-    if kind is Value:
-        return _UNUSED if nest.producer in gone else nest
-    if kind is dict:
-        return {key: _without(entry, gone) for key, entry in nest.items()}
-    entries = [_without(entry, gone) for entry in nest]
-    return tuple(entries) if kind is tuple else entries
+    editor = Editor(graph)
+    editor.drop(gone, word=_UNUSED)
+    editor.apply()

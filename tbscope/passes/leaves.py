@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Call, Graph, Nest, Node, Parameter, Value
 from tbscope.ir.scopes import Scope
 from tbscope.ir.text import type_to_text
@@ -37,19 +38,39 @@ def collapse_leaves(graph: Graph) -> None:
     calls = {call.scope: call for call in graph.calls}
     # What modules own is told once for all that own alike, as the layers of a model do.
     owned: dict[tuple[Parameter, ...], dict[str, Any]] = {}
-    folded: set[Node] = set()
-    for scope, node, counters in _alone(graph):
-        call = calls.get(scope)
-        if scope.kind == "module" and call is not None and _gives(node, call.results):
-            facts = owned.get(call.parameters)
-            if facts is None:
-                facts = owned[call.parameters] = owned_facts(call.parameters)
-            describe_leaf(node, call, facts)
-            for counter in counters:
-                _fold(counter, node)
-                folded.add(counter)
-    if folded:
-        graph.nodes = [node for node in graph.nodes if node not in folded]
+    alone = [
+        (calls[scope], node, counters)
+        for scope, node, counters in _alone(graph)
+        if scope.kind == "module" and scope in calls and _gives(node, calls[scope].results)
+    ]
+    into = {counter: node for _, node, counters in alone for counter in counters}
+    open_ones = _needed_before(graph, into) if into else set()
+    editor = Editor(graph)
+    for call, node, counters in alone:
+        if node in open_ones:
+            continue
+        facts = owned.get(call.parameters)
+        if facts is None:
+            facts = owned[call.parameters] = owned_facts(call.parameters)
+        describe_leaf(node, call, facts)
+        for counter in counters:
+            editor.fold(counter, node)
+    if into:
+        editor.apply()
+
+
+def _needed_before(graph: Graph, into: dict[Node, Node]) -> set[Node]:
+    """Give the operations whose counters something else reads, or waits for, before they run."""
+    ran: set[Node] = set()
+    needed: set[Node] = set()
+    for node in graph.nodes:
+        ran.add(node)
+        here = into.get(node, node)
+        for other in (*(value.producer for value in node.inputs), *node.control_inputs):
+            whole = into.get(other)
+            if whole is not None and whole is not here and whole not in ran:
+                needed.add(whole)
+    return needed
 
 
 def _alone(graph: Graph) -> Iterator[tuple[Scope, Node, list[Node]]]:
@@ -104,17 +125,6 @@ def _counts(node: Node, counters: set[Node]) -> bool:
         if producer.kind != "buffer" and producer not in counters:
             return False
     return True
-
-
-def _fold(counter: Node, node: Node) -> None:
-    """Have a node read and give what an operation on buffers beside it reads and gives."""
-    node.inputs += counter.inputs
-    node.control_inputs += counter.control_inputs
-    node.kernels = node.kernels + counter.kernels
-    for value in counter.outputs:
-        value.producer = node
-        value.index = len(node.outputs)
-        node.outputs.append(value)
 
 
 def _gives(node: Node, results: Nest) -> bool:

@@ -1,9 +1,9 @@
 """Draws each module that calls no other one as one node, whatever runs inside it."""
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
+from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Argument, Call, Graph, Node, Parameter, Value
 from tbscope.ir.scopes import Scope
 from tbscope.passes.bypass import values_in
@@ -182,29 +182,11 @@ def _replace(graph: Graph, made: dict[Node, Node]) -> None:
         whole = made.get(node)
         if whole is not None and last[whole] is not node:
             continue
-        stands = whole or node
-        nodes.append(stands)
-        if stands.control_inputs:
-            others = dict.fromkeys(made.get(other, other) for other in stands.control_inputs)
-            others.pop(stands, None)
-            stands.control_inputs = list(others)
+        nodes.append(whole or node)
     graph.nodes = nodes
-    graph.outputs = [
-        replace(
-            output,
-            control_inputs=tuple(
-                dict.fromkeys(made.get(other, other) for other in output.control_inputs)
-            ),
-        )
-        if output.control_inputs
-        else output
-        for output in graph.outputs
-    ]
-    graph.notes = [
-        replace(note, node=made.get(note.node, note.node)) if note.node else note
-        for note in graph.notes
-    ]
+    editor = Editor(graph)
     for node, whole in made.items():
         if node is not whole:
-            # A node and its values refer to each other: garbage that only the collector finds.
-            node.outputs.clear()
+            editor.stand_for(node, (whole,), noted=whole)
+            editor.drop([node])
+    editor.apply()

@@ -40,6 +40,8 @@ class KernelRuns:
         runs: Its kernels, in order.
         outer: Gives the value that a tensor holds outside; None where nobody knows it.
         read: The tensors that the operation was given.
+        writers: Gives the operations that have written into what is read through tensors that
+            hold these values; None where none has.
     """
 
     def __init__(
@@ -49,10 +51,14 @@ class KernelRuns:
         *,
         outer: Callable[[torch.Tensor], Value | None],
         read: list[torch.Tensor],
+        writers: Callable[[list[torch.Tensor], list[Value]], list[Node]] | None = None,
     ) -> None:
         self._node = node
         self._runs = runs
         self._outer = outer
+        self._outer_writers = writers
+        # What was there before the operation.
+        self._before: list[torch.Tensor] = []
         # By identity: the runs keep what they name.
         self._held: dict[int, Value] = {}
         self._known = [(tensor, node.inputs[place]) for place, tensor in enumerate(read)]
@@ -78,7 +84,14 @@ class KernelRuns:
             return Body([], [])
         found = [self._result(tensor) for tensor in results]
         known = [value for value in found if value is not None]
-        return Body(self._nodes, known) if len(known) == len(found) else Body([], [])
+        if len(known) < len(found):
+            return Body([], [])
+        written = [
+            writer
+            for tensor, writer in self._writers
+            if any(other is tensor or same_storage(other, tensor) for other in self._before)
+        ]
+        return Body(self._nodes, known, list(dict.fromkeys(written)))
 
     def _add(self, run: KernelRun) -> None:
         facts, outer = run.facts, self._node
@@ -100,6 +113,7 @@ class KernelRuns:
                 if given is not None:
                     node.arguments.append(Argument(key, nest(given, read, inputs)))
         node.control_inputs = self._earlier_writers(read, inputs)
+        self._meet(node, read, inputs)
         written = _written(run)
         given = {id(tensor) for tensor in read}
         made = [*written, *collect_tensors(run.result, [])]
@@ -120,6 +134,18 @@ class KernelRuns:
             self._numbers.append(node)
         self._order[node] = len(self._nodes)
         self._nodes.append(node)
+
+    def _meet(self, node: Node, read: list[torch.Tensor], values: list[Value]) -> None:
+        """Have a kernel wait for what operations wrote into what it reads from before."""
+        before = [
+            (tensor, value)
+            for tensor, value in zip(read, values, strict=True)
+            if value.producer not in self._order
+        ]
+        self._before += [tensor for tensor, _ in before]
+        if before and self._outer_writers is not None:
+            tensors, held = map(list, zip(*before, strict=True))
+            node.control_inputs = [*self._outer_writers(tensors, held), *node.control_inputs]
 
     def _known_value(self, tensor: torch.Tensor) -> Value:
         value = self._value_of(tensor)

@@ -362,7 +362,7 @@ class Recorder:
         if inside is not None:
             node.body = inside.body(held.tensors_of(node, results, [*candidates, *written]))
         if held.written:
-            held.forget_fresh(results, read)
+            held.forget_fresh(results, candidates)
         return node
 
     def forget_work(self) -> None:
@@ -377,7 +377,9 @@ class Recorder:
         runs, self.runs = self.runs, []
         if not runs or len(runs) != len(node.kernels) or len(runs) == 1:
             return None
-        return KernelRuns(node, runs, outer=self._values.get, read=read)
+        held = self._values
+        writers = held.earlier_writers if node.control_inputs else None
+        return KernelRuns(node, runs, outer=held.get, read=read, writers=writers)
 
     def _read_bodies(self, read: list[torch.Tensor], values: list[Value]) -> None:
         """Have an operation read what its functions gave and none of them took up again."""

@@ -1,0 +1,155 @@
+"""Editing of a graph: the one place that knows where its nodes and values are named.
+
+A value is named by what reads it (inputs and arguments of nodes), by outputs, by the arguments
+and results of calls, and by bodies; a node by what waits for it (nodes, outputs, bodies) and by
+notes. A pass says what becomes of them, and `apply` sees to all of these in one sweep.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from tbscope.ir.graph import Graph, Nest, Node, Note, Output, Value
+from tbscope.ir.nodes import Body, copy_arguments, with_values
+
+__all__ = ["Editor"]
+
+
+class Editor:
+    """Changes of one graph, which are made together.
+
+    Args:
+        graph: Changed in place, once `apply` is called.
+        reading: Told of each node before it reads something else.
+        giving: Gives an output that holds another value from now on.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        reading: Callable[[Node], None] | None = None,
+        giving: Callable[[Output, Value], Output] | None = None,
+    ) -> None:
+        self._graph = graph
+        self._reading = reading
+        self._giving = giving
+        self._values: dict[Value, Value] = {}
+        self._words: dict[Value, Nest] = {}
+        self._waited: dict[Node, Sequence[Node]] = {}
+        self._noted: dict[Node, Node] = {}
+        self._gone: set[Node] = set()
+
+    def now(self, value: Value) -> Value:
+        """Give what is read instead of a value; the value itself where it stays."""
+        return self._values.get(value, value)
+
+    def read_instead(self, value: Value, other: Value) -> None:
+        """Have whatever names a value name another one."""
+        self._values[value] = self.now(other)
+
+    def stand_for(self, node: Node, others: Sequence[Node], *, noted: Node) -> None:
+        """Have what waits for a node wait for others, and notes be about one of them."""
+        self._waited[node] = others
+        self._noted[node] = noted
+
+    def fold(self, node: Node, into: Node) -> None:
+        """Make a node part of another one, which reads, gives and runs what it did too."""
+        into.inputs += [value for value in node.inputs if value.producer is not into]
+        into.control_inputs += node.control_inputs
+        into.kernels = into.kernels + node.kernels
+        # Its kernels would no longer be all.
+        into.body = None
+        for value in node.outputs:
+            value.producer = into
+            value.index = len(into.outputs)
+            into.outputs.append(value)
+        self.stand_for(node, (into,), noted=into)
+        self._gone.add(node)
+
+    def drop(self, nodes: Iterable[Node], *, word: Nest = None) -> None:
+        """Leave nodes out.
+
+        Args:
+            nodes: What nothing that stays reads any more.
+            word: What calls name instead of what these gave; None to leave that.
+        """
+        nodes = set(nodes)
+        self._gone |= nodes
+        if word is not None:
+            self._words.update({value: word for node in nodes for value in node.outputs})
+
+    def apply(self) -> None:
+        """Make the changes."""
+        graph, values, gone = self._graph, self._values, self._gone
+        if gone:
+            graph.nodes = [node for node in graph.nodes if node not in gone]
+            if not gone.isdisjoint(graph.inputs):
+                graph.inputs = [node for node in graph.inputs if node not in gone]
+            graph.notes = [self._note(note) for note in graph.notes]
+        elif self._noted:
+            graph.notes = [self._note(note) for note in graph.notes]
+        if values or self._waited or gone:
+            for node in graph.nodes:
+                self._edit(node)
+            graph.outputs = [self._output(output) for output in graph.outputs]
+        named = {**values, **self._words} if self._words else values
+        if named:
+            for call in graph.calls:
+                call.arguments = copy_arguments(call.arguments, named)
+                call.results = with_values(call.results, named)
+        for node in gone:
+            # A node and its values refer to each other: garbage that only the collector finds.
+            node.outputs.clear()
+
+    def _edit(self, node: Node) -> None:
+        values = self._values
+        if values:
+            if not values.keys().isdisjoint(node.inputs):
+                if self._reading is not None:
+                    self._reading(node)
+                node.inputs = [values.get(value, value) for value in node.inputs]
+                node.arguments = copy_arguments(node.arguments, values)
+            elif node.kind == "module":
+                # One that stands for a call tells also the arguments that it did not read.
+                node.arguments = copy_arguments(node.arguments, values)
+        if node.control_inputs:
+            node.control_inputs = self._waits(node.control_inputs, node)
+        if node.body is not None:
+            self._edit_body(node.body)
+
+    def _edit_body(self, body: Body) -> None:
+        for kernel in body.nodes:
+            self._edit(kernel)
+        body.results = [self.now(value) for value in body.results]
+
+    def _waits(self, others: Iterable[Node], node: Node | None) -> list[Node]:
+        """Give what is waited for now; a node never waits for itself."""
+        found: dict[Node, None] = {}
+        for other in others:
+            stands = self._waited.get(other)
+            if stands is not None:
+                found.update(dict.fromkeys(stands))
+            elif other not in self._gone:
+                found[other] = None
+        if node is not None:
+            found.pop(node, None)
+        return list(found)
+
+    def _output(self, output: Output) -> Output:
+        if output.control_inputs:
+            output = replace(output, control_inputs=tuple(self._waits(output.control_inputs, None)))
+        other = self._values.get(output.value)
+        if other is None:
+            return output
+        if self._giving is not None:
+            output = self._giving(output, other)
+        return replace(output, value=other)
+
+    def _note(self, note: Note) -> Note:
+        node = note.node
+        if node is None:
+            return note
+        stands = self._noted.get(node)
+        if stands is not None:
+            return replace(note, node=stands)
+        return replace(note, node=None) if node in self._gone else note
