@@ -6,84 +6,80 @@ browser guard none of them.
 
 __all__ = ["GUARDS", "guards_of"]
 
-_TRACE = ("trace", "trace_dataflow", "trace_scopes", "trace_errors", "record", "by_hand")
-_KEPT = ("preserve", "trace_fake", "trace_inputs")
-_FIGURES = ("totals", "flops", "summary", "overlays")
-_DRAWN = ("build", "golden")
+_KEPT = ("put_back", "preserve")
+_RECORDED = ("trace_dataflow", "late_scopes", "put_back", "by_hand", "trace_errors", "record")
+_FOLDED = ("readers", "plumbing", "golden")
 
 _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     "tbscope/ir": {
-        "scopes": ("scopes", "text", "golden"),
-        "nodes": ("graph", "text", "levels", "plumbing"),
-        "graph": ("graph", "text", "golden"),
+        "editing": ("leaves", "readers", "kernels", "dead", "plumbing"),
+        "graph": ("graph", "text", "kernels", "golden"),
         "invariants": ("invariants",),
+        "nodes": ("graph", "text", "kernels", "levels"),
+        "regions": ("regions", "totals", "notes"),
+        "scopes": ("scopes", "text", "golden"),
     },
     "tbscope/figures": {
-        "costs": ("totals", "flops", "summary"),
-        "totals": ("totals", "flops", "summary"),
-        "notes": ("notes", "trace", "record"),
+        "costs": ("costs", "totals", "summary"),
+        "notes": ("notes", "record"),
+        "totals": ("totals", "summary"),
     },
     "tbscope/writing": {
-        "steps": ("writer", "many_writers", "tags", "tag_kinds", "run_names"),
-        "tags": ("tags", "tag_kinds", "run_names", "many_writers"),
-        "sinks": ("sinks", "writer", "many_writers", "run_names"),
-        "records": ("records", "sinks"),
+        "records": ("records", "sinks", "reading_order"),
+        "sinks": ("sinks", "writer", "many_writers", "run_names", "reading_order"),
+        "steps": ("tags", "tag_kinds", "run_names", "reading_order", "writer"),
+        "tags": ("tags", "tag_kinds", "run_names", "writer"),
     },
     "tbscope/sources/eager/record": {
-        "recorder": _TRACE,
-        "values": ("trace_dataflow", "trace", "record"),
-        "scope_stack": ("trace_scopes", "by_hand", "record", "trace_errors"),
-        "bodies": ("levels", "trace_dataflow"),
+        "bodies": ("levels", "kernels", "flops"),
+        "recorder": (*_RECORDED, "trace", "notes", "flops"),
+        "scope_stack": ("trace_scopes", "by_hand", "late_scopes", "summary", "record"),
+        "values": ("trace_dataflow", "storage", "nests", "record"),
     },
     "tbscope/sources/eager/watch": {
-        "modes": _TRACE,
+        "modes": ("trace_dataflow", "trace_errors", "flops", "profile", "levels"),
     },
     "tbscope/sources/eager/keep": {
-        "preserve": _KEPT,
-        "kept_tensors": _KEPT,
         "kept_objects": _KEPT,
         "kept_process": _KEPT,
+        "kept_tensors": _KEPT,
+        "preserve": _KEPT,
     },
     "tbscope/sources/torch": {
-        "operations": (*_TRACE, "notes"),
-        "storage": ("trace_dataflow", "trace"),
-        "registry": ("trace_scopes", "trace_dataflow", "trace"),
+        "operations": ("flops", "operation_arguments", "trace_dataflow", "notes", "trace"),
+        "registry": ("trace_scopes", "late_scopes", "summary", "trace_dataflow"),
+        "storage": ("storage", "trace_dataflow"),
     },
     "tbscope/passes": {
-        "bypass": ("plumbing", "golden"),
-        "dead": ("dead", "pipeline"),
-        "hiding": ("plumbing", "pipeline"),
-        "kernels": ("levels", "pipeline"),
+        "bypass": _FOLDED,
+        "dead": ("readers", "dead", "pipeline"),
+        "hiding": _FOLDED,
+        "kernels": ("kernels", "levels"),
         "leaves": ("leaves", "golden"),
         "levels": ("levels", "pipeline"),
-        "modules": ("levels", "pipeline"),
+        "modules": ("readers", "levels"),
         "patterns": ("plumbing",),
-        "plumbing": ("plumbing", "golden"),
+        "plumbing": _FOLDED,
     },
     "tbscope/drawing": {
-        "naming": ("naming", *_DRAWN),
-        "layout": ("chunks", "templates", *_DRAWN),
-        "chunks": ("chunks", *_DRAWN),
-        "places": ("places", "chunks"),
-        "build": _DRAWN,
-        "templates": ("templates", *_DRAWN),
+        "build": ("build", "golden", "cards"),
+        "chunks": ("chunks", "golden"),
+        "layout": ("layout", "chunks", "templates", "golden"),
+        "naming": ("naming", "golden", "build"),
+        "places": ("places", "overlays"),
+        "templates": ("templates", "golden"),
     },
     "tbscope/page": {
-        "siblings": ("chunks", "series", *_DRAWN),
-        "flow": ("chunks", *_DRAWN),
-        "structures": ("templates", *_DRAWN),
+        "flow": ("flow", "both_models", "chunks"),
+        "siblings": ("siblings", "both_models", "chunks"),
+        "structures": ("structures", "templates"),
     },
     "tbscope/graphdef": {
-        "wire": (*_DRAWN, "records"),
+        "wire": ("entries", "build", "records"),
     },
     "tbscope/rules": {
-        "attributes": ("linter",),
-        "inputs": ("linter",),
-        "levels": ("linter",),
-        "linter": ("linter",),
-        "names": ("linter",),
-        "ops": ("linter",),
-        "reading": ("linter",),
+        name: ("linter", "lint_edges")
+        for name in ("attributes", "inputs", "levels", "linter", "names", "ops", "reading")
     },
 }
 
