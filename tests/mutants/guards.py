@@ -77,10 +77,10 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     "tbscope/graphdef": {
         "wire": ("entries", "build", "records"),
     },
-    "tbscope/rules": {
-        name: ("linter", "lint_edges")
-        for name in ("attributes", "inputs", "levels", "linter", "names", "ops", "reading")
-    },
+    "tbscope/rules": dict.fromkeys(
+        ("attributes", "inputs", "levels", "linter", "names", "ops", "reading"),
+        ("linter", "lint_edges"),
+    ),
 }
 
 GUARDS: dict[str, tuple[str, ...]] = {
