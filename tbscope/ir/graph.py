@@ -27,6 +27,7 @@ from tbscope.ir.nodes import (
     Nest,
     Node,
     NodeKind,
+    Role,
     Value,
     copy_arguments,
     with_values,
@@ -52,6 +53,7 @@ __all__ = [
     "Output",
     "Parameter",
     "Profile",
+    "Role",
     "Shape",
     "Source",
     "Value",
@@ -285,6 +287,9 @@ class Graph:
                 node.allocated_bytes,
                 node.duration_us,
                 node.peak_bytes,
+                node.role,
+                node.random,
+                node.writes,
             )
             for old in node.outputs:
                 values[old] = new = Value(twin, old.index, old.shape, old.dtype, old.device)

@@ -81,7 +81,7 @@ class _Expansion:
         for kernel in kernels:
             kernel.scope = scope
             kernel.attributes["operation"] = node.op
-            if kernel.kernels[0][-1] == "_":
+            if kernel.writes:
                 last = kernel
         inside = set(kernels)
         renamed: dict[Value, Value] = {}

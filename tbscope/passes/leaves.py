@@ -108,7 +108,10 @@ def _counts(node: Node, counters: set[Node]) -> bool:
 
 def _fold(counter: Node, node: Node) -> None:
     """Have a node read and give what an operation on buffers beside it reads and gives."""
+    before = len(node.inputs)
     node.inputs += counter.inputs
+    node.writes += tuple([before + place for place in counter.writes])
+    node.random = node.random or counter.random
     node.control_inputs += counter.control_inputs
     node.kernels = node.kernels + counter.kernels
     for value in counter.outputs:

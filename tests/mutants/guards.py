@@ -46,6 +46,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "tbscope/sources/torch": {
         "operations": (*_TRACE, "notes"),
+        "roles": ("roles", "notes", "plumbing", "dead"),
         "storage": ("trace_dataflow", "trace"),
         "registry": ("trace_scopes", "trace_dataflow", "trace"),
     },

@@ -9,6 +9,7 @@ from tbscope.ir.graph import Argument, Body, Constant, Node, Value
 from tbscope.sources.eager.record.values import shape_of
 from tbscope.sources.torch.literals import Literals, collect_tensors
 from tbscope.sources.torch.operations import KernelFacts
+from tbscope.sources.torch.roles import is_random, role_of
 from tbscope.sources.torch.storage import same_storage
 
 __all__ = ["KernelRun", "KernelRuns"]
@@ -101,6 +102,11 @@ class KernelRuns:
                     node.arguments.append(Argument(key, nest(given, read, inputs)))
         node.control_inputs = self._earlier_writers(read, inputs)
         written = _written(run)
+        node.role = role_of(node.kernels, reads=bool(inputs))
+        node.random = is_random(node.kernels, node.arguments, ())
+        node.writes = tuple(
+            [at for at, tensor in enumerate(read) if any(tensor is other for other in written)]
+        )
         given = {id(tensor) for tensor in read}
         made = [*written, *collect_tensors(run.result, [])]
         told: set[int] = set()

@@ -24,7 +24,8 @@ from tbscope.sources.torch.flops import Copies, Formulas
 from tbscope.sources.torch.internals import without_functions
 from tbscope.sources.torch.literals import Literals, collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
-from tbscope.sources.torch.operations import RANDOM, READS, KernelFacts
+from tbscope.sources.torch.operations import READS, KernelFacts
+from tbscope.sources.torch.roles import is_random, role_of
 from tbscope.sources.torch.signatures import argument_names
 from tbscope.sources.torch.storage import same_storage
 
@@ -117,7 +118,7 @@ class Recorder:
     def close(self) -> Graph:
         """Let go of everything but the graph, once the run is over; give the graph."""
         graph = self.graph
-        graph.notes += find_notes(graph, reads=self._reads, random=RANDOM, whole=not self.ended)
+        graph.notes += find_notes(graph, reads=self._reads, whole=not self.ended)
         # At once, not when the garbage collector comes by: this refers to itself.
         self._values.forget()
         self._reads.clear()
@@ -343,6 +344,10 @@ class Recorder:
         )
         self._append(node)
         self._operations += 1
+        node.role = role_of(kernels, reads=bool(values))
+        node.random = is_random(kernels, arguments, self.graph.signatures.get(name, ()))
+        if written:
+            node.writes = held.places_of(written, read, values)
         # Before the node has outputs: its kernels read what was there before.
         inside = self._take_runs(node, read) if self.runs else None
         if kernels:
