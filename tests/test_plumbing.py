@@ -167,8 +167,9 @@ def test_a_copy_that_is_written_into_stays():
 def test_a_view_that_is_written_into_is_left_out_all_the_same():
     build, net_scope, x = net()
     y = build.op("view", x, -1, scope=net_scope, role="view")
-    build.output("out", build.op("add_", y, 1, scope=net_scope, writes=(0,)))
-    assert ops(hidden(build)) == ["add_"]
+    build.op("add_", y, 1, scope=net_scope, writes=(0,))
+    build.output("out", build.op("add", x, build.op("clone", x, role="copy"), scope=net_scope))
+    assert ops(hidden(build)) == ["add_", "add"]
 
 
 def test_every_scope_that_had_a_node_keeps_one():
