@@ -33,7 +33,8 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "recorder": _TRACE,
         "values": ("trace_dataflow", "trace", "record"),
         "scope_stack": ("trace_scopes", "by_hand", "record", "trace_errors"),
-        "bodies": ("levels", "trace_dataflow"),
+        "bodies": ("levels", "trace_dataflow", "roles"),
+        "operation": ("operation", "flops", "trace", "trace_dataflow"),
     },
     "tbscope/sources/eager/watch": {
         "modes": _TRACE,

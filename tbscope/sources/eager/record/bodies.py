@@ -101,7 +101,7 @@ class KernelRuns:
                 if given is not None:
                     node.arguments.append(Argument(key, nest(given, read, inputs)))
         node.control_inputs = self._earlier_writers(read, inputs)
-        written = _written(run)
+        written = facts.written(run.args, run.kwargs)
         node.role = role_of(node.kernels, reads=bool(inputs))
         node.random = is_random(node.kernels, node.arguments, ())
         node.writes = tuple(
@@ -162,17 +162,6 @@ class KernelRuns:
             if other is not tensor and same_storage(other, tensor):
                 return _give(writer, tensor)
         return self._value_of(tensor)
-
-
-def _written(run: KernelRun) -> list[torch.Tensor]:
-    facts, args = run.facts, run.args
-    if facts.flag is not None and not (len(args) > facts.flag and args[facts.flag]):
-        return []
-    written: list[torch.Tensor] = []
-    for position, name in facts.writes:
-        given = args[position] if position < len(args) else run.kwargs.get(name)
-        collect_tensors(given, written)
-    return written
 
 
 def _argument_names(facts: KernelFacts) -> tuple[str, ...]:
