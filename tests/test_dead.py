@@ -10,6 +10,7 @@ from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Constant, Note
 from tbscope.ir.invariants import verify
 from tbscope.passes.dead import check_dead, mark_dead
+from tbscope.passes.modules import collapse_modules
 
 
 def net():
@@ -74,8 +75,7 @@ def test_calls_name_what_is_gone():
     [
         {"outputs": ()},
         {"outputs": ((2,),), "attributes": {"error": "boom"}},
-        {"outputs": ((2,),), "kernels": ["aten::add_"]},
-        {"outputs": ((2,), (2,)), "kernels": ["aten::native_batch_norm"]},
+        {"outputs": ((2,),), "writes": (0,)},
     ],
 )
 def test_what_is_run_for_more_than_what_it_gives_stays(fields):
@@ -89,7 +89,7 @@ def test_what_others_wait_for_and_what_a_note_is_about_stays():
     build, scope, x = net()
     y = build.op("clone", x, scope=scope)
     first = build.op("getitem", y, 0, scope=scope, shape=())
-    fill = build.op("zero_", y, scope=scope, kernels=["aten::zero_"]).producer
+    fill = build.op("zero_", y, scope=scope, writes=(0,)).producer
     noted = build.op("max", x, scope=scope)
     build.graph.notes.append(Note("Python read it", node=noted.producer))
     build.output("out", build.op("add", first, 1, scope=scope, control_inputs=[fill]))
@@ -105,18 +105,47 @@ def test_a_write_into_what_the_run_made_itself_is_dead_with_it():
     assert dropped(tbscope.trace(function, torch.rand(2))) == ["add"]
 
 
-def test_a_write_into_a_buffer_through_a_view_stays():
-    class Counter(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("count", torch.zeros(2))
+class Counter(torch.nn.Module):
+    """Counts in a buffer, through a view of it."""
 
-        def forward(self, x):
-            self.count.view(2, 1)[0] += 1
-            return x * 2
+    def __init__(self, view):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(2))
+        self.view = view
 
-    ops = dropped(tbscope.trace(Counter(), torch.rand(2)))
-    assert {"view", "add_", "mul"} <= set(ops)
+    def forward(self, x):
+        self.view(self.count, x)[0] += 1
+        return x * 2
+
+
+@pytest.mark.parametrize("view", [lambda count, x: count.view(2, 1), torch.Tensor.view_as])
+def test_a_write_into_a_buffer_through_a_view_stays(view):
+    ops = dropped(tbscope.trace(Counter(view), torch.rand(2)))
+    assert {"add_", "mul"} <= set(ops)
+    assert {"view", "view_as"} & set(ops)
+
+
+@pytest.mark.parametrize("view", [lambda count, x: count.view(2, 1), torch.Tensor.view_as])
+def test_a_module_that_counts_through_a_view_stays(view):
+    graph = tbscope.trace(torch.nn.Sequential(Counter(view), Counter(view)), torch.rand(2))
+    graph.outputs.clear()
+    collapse_modules(graph)
+    assert [node.op for node in graph.nodes if node.writes] == ["Counter", "Counter"]
+    assert [
+        [node.inputs[at].name for at in node.writes] for node in graph.nodes if node.writes
+    ] == [
+        ["0.count"],
+        ["1.count"],
+    ]
+    assert marked(graph) == []
+
+
+def test_an_operation_that_writes_only_into_what_it_made_itself_is_dead():
+    def function(x):
+        torch.nn.functional.dropout(x, training=True)
+        return x + 1
+
+    assert dropped(tbscope.trace(function, torch.rand(2))) == ["add"]
 
 
 def test_the_batches_that_are_counted_in_training_stay():

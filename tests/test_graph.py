@@ -153,11 +153,13 @@ def test_a_copy_keeps_what_nodes_outputs_and_notes_wait_for():
     build = two_calls()
     graph = build.graph
     node = build.node("relu", control_inputs=[graph.nodes[-1]], source=Source("n.py", 1, "f"))
+    node.role, node.random, node.writes = "view", True, (0,)
     graph.notes += [Note("read", None, node), Note("no node")]
     graph.outputs[0] = type(graph.outputs[0])("out", graph.outputs[0].value, (node,))
     copy = graph.copy()
     assert copy.nodes[-1].control_inputs == [copy.nodes[-2]]
-    assert copy.nodes[-1].source == node.source
+    twin = copy.nodes[-1]
+    assert (twin.source, twin.role, twin.random, twin.writes) == (node.source, "view", True, (0,))
     assert copy.outputs[0].control_inputs == (copy.nodes[-1],)
     assert copy.notes == [Note("read", None, copy.nodes[-1]), Note("no node")]
 

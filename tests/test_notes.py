@@ -10,8 +10,6 @@ from torch import nn
 from torch.nn import functional
 
 import tbscope
-from tbscope.figures.notes import find_notes
-from tests.build import GraphBuilder
 from tests.zoo.models import build, catalogue
 
 
@@ -378,18 +376,6 @@ def test_a_native_dropout_is_random_unless_it_is_told_that_nothing_trains(train,
 @pytest.mark.parametrize(("dropout_p", "count"), [(0.0, 0), (0.5, 1)])
 def test_fused_attention_is_random_only_with_dropout(dropout_p, count):
     assert len(notes(attention(dropout_p), torch.rand(1, 2, 4, 8), topic="random")) == count
-
-
-@pytest.mark.parametrize(
-    ("dropout", "train", "count"), [(0.5, True, 1), (0.0, True, 0), (0.5, False, 0)]
-)
-def test_a_fused_recurrent_layer_is_random_only_with_dropout_in_training(dropout, train, count):
-    build = GraphBuilder()
-    x = build.input("x", (2, 3))
-    given = ([x], [x, x], True, 2, dropout, train, False, True)
-    build.op("lstm", x, *given, kernels=["aten::_cudnn_rnn"])
-    found = find_notes(build.graph, reads=[], random={"aten::_cudnn_rnn"}, whole=True)
-    assert len(found) == count
 
 
 @pytest.mark.parametrize("model", [nn.Dropout(0.5), nn.LSTM(3, 4, 2, dropout=0.5), nn.RReLU()])

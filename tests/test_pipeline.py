@@ -81,7 +81,7 @@ def varied():
     scope = build.call("Net")
     x = build.input("x", (2, 3))
     build.op("exp", x, scope=scope)
-    y = build.op("view", x, 6, scope=scope, shape=(6,), kernels=["aten::view"])
+    y = build.op("view", x, 6, scope=scope, shape=(6,), role="view")
     build.output("out", build.op("relu", build.op("dropout", y, scope=scope), scope=scope))
     return build.graph
 

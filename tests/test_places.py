@@ -72,12 +72,12 @@ def net():
     x = build.input("x", (2, 4))
     block = build.call("Net/Block[block]", x)
     y = build.linear("Net/Block[block]/Linear[fc]", x, 4)
-    y = build.op("view", y, scope=block, kernels=["aten::view"])
-    y = build.op("view", y, scope=block, kernels=["aten::view"])
+    y = build.op("view", y, scope=block, role="view")
+    y = build.op("view", y, scope=block, role="view")
     y = build.op("relu", y, scope=block, kernels=["aten::relu"])
     build.op("tanh", y, scope=block, kernels=["aten::tanh"])
     hand = build.hand("Net/Block[block]/shape")
-    y = build.op("view", y, scope=hand, kernels=["aten::view"])
+    y = build.op("view", y, scope=hand, role="view")
     build.output("out", build.op("add", y, x, scope=build.scope("Net"), kernels=["aten::add"]))
     return build.graph
 
@@ -134,7 +134,7 @@ def test_a_view_adds_to_the_operation_that_gives_what_the_view_gave():
     build = GraphBuilder("Net")
     scope = build.call("Net")
     y = build.op("relu", build.input("x", (2, 4)), scope=scope, kernels=["aten::relu"])
-    y = build.op("view", y, scope=scope, kernels=["aten::view"])
+    y = build.op("view", y, scope=scope, role="view")
     build.output("out", build.op("tanh", y, scope=scope, kernels=["aten::tanh"]))
     assert figures_of(draw(build.graph, (weigh(build.graph),))) == {"relu": 1 + 2, "tanh": 3}
 
@@ -203,7 +203,7 @@ def test_a_scope_without_operations_of_its_own_keeps_its_figure_on_its_card():
     build.call("Net")
     x = build.input("x", (2, 4))
     block = build.call("Net/Block[block]", x)
-    y = build.op("view", x, scope=block, kernels=["aten::view"])
+    y = build.op("view", x, scope=block, role="view")
     y = build.linear("Net/Block[block]/Linear[fc]", y, 4)
     build.output("out", build.op("relu", y, scope=build.scope("Net"), kernels=["aten::relu"]))
     drawn = draw(build.graph, (weigh(build.graph),))

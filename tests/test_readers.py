@@ -11,8 +11,6 @@ from tbscope.passes.dead import mark_dead
 from tbscope.passes.levels import set_level
 from tbscope.passes.plumbing import hide_plumbing
 
-VIEW = ["aten::view"]
-
 
 def net():
     """Give a builder, the scope of its called root, and its input."""
@@ -135,7 +133,7 @@ def test_a_parameter_that_is_an_output_stays_when_what_read_it_is_hidden():
 @pytest.mark.parametrize(("read", "kind"), [("output", "constant"), (None, "op")])
 def test_an_arange_that_is_itself_an_output_is_drawn_beside_it(read, kind):
     build, scope, x = net()
-    made = build.op("arange", 8, scope=scope, shape=(8,), kernels=["aten::arange"])
+    made = build.op("arange", 8, scope=scope, shape=(8,), role="maker")
     build.output("out", build.op("relu", x, scope=scope))
     if read:
         build.output("places", made)
@@ -148,7 +146,7 @@ def test_a_view_in_another_scope_is_no_part_of_what_it_views(same, told):
     build, scope, x = net()
     y = build.op("exp", x, scope=scope)
     inner = scope if same else build.hand("Net/flat")
-    z = build.op("view", y, -1, scope=inner, shape=(16,), kernels=VIEW)
+    z = build.op("view", y, -1, scope=inner, shape=(16,), role="view")
     z = build.op("relu", z, scope=inner)
     build.output("out", z)
     exp = operations(hidden(build))[0]
@@ -160,7 +158,7 @@ def test_a_view_in_another_scope_is_no_part_of_what_it_views(same, told):
 def test_an_output_and_a_call_read_what_a_view_would_take_over(reader):
     build, scope, x = net()
     y = build.op("exp", x, scope=scope)
-    z = build.op("view", y, -1, scope=scope, shape=(16,), kernels=VIEW)
+    z = build.op("view", y, -1, scope=scope, shape=(16,), role="view")
     inner = build.call("Net/Inner[i]", [y] if reader == "an argument" else 3)
     build.returns(scope, {"y": y} if reader == "a result" else None)
     build.output("out", build.op("relu", z, scope=inner))
@@ -239,7 +237,7 @@ def test_an_output_keeps_its_own_type_through_several_passes():
 def test_what_is_made_of_nothing_stays_where_nothing_else_of_its_scope_is_drawn(alone):
     build, scope, x = net()
     inner = build.hand("Net/places")
-    made = build.op("arange", 8, scope=inner, shape=(8,), kernels=["aten::arange"])
+    made = build.op("arange", 8, scope=inner, shape=(8,), role="maker")
     y = build.op("add", x, made, scope=scope if alone else inner)
     build.output("out", y)
     assert hidden(build).nodes[1].kind == ("op" if alone else "constant")

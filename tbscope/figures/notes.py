@@ -7,8 +7,8 @@ sentences, however large the model.
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator
-from itertools import chain, pairwise
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from tbscope.ir.graph import Graph, Module, Node, Note, Parameter, Source, Value
@@ -45,15 +45,12 @@ class Read(NamedTuple):
     source: Source | None
 
 
-def find_notes(
-    graph: Graph, *, reads: Iterable[Read], random: Collection[str], whole: bool
-) -> list[Note]:
+def find_notes(graph: Graph, *, reads: Iterable[Read], whole: bool) -> list[Note]:
     """Give what is to be noted of a run that is over, the most important first.
 
     Args:
         graph: Its graph.
         reads: What Python read of its tensors.
-        random: The names of kernels that draw random numbers.
         whole: Whether it ran to its end: of one that did not, nobody knows what it would have
             used.
     """
@@ -61,7 +58,7 @@ def find_notes(
     if whole:
         notes += _input_notes(graph)
         notes += _unused_notes(graph)
-    notes += _random_notes(graph, frozenset(random))
+    notes += _random_notes(graph)
     notes += _flops_notes(graph)
     return notes
 
@@ -224,53 +221,10 @@ def _parameter_notes(unread: Iterable[tuple[str, Parameter]]) -> list[Note]:
 # -- what is random, and what FLOPs leave out ----------------------------------------------
 
 
-def _random_notes(graph: Graph, random: frozenset[str]) -> Iterator[Note]:
-    if random.isdisjoint(chain.from_iterable([node.kernels for node in graph.nodes])):
-        return
-    times: Counter[str] = Counter()
-    for node in graph.nodes:
-        if node.kernels and _is_random(graph, node, random.intersection(node.kernels)):
-            times[node.op] += 1
+def _random_notes(graph: Graph) -> Iterator[Note]:
+    times = Counter([node.op for node in graph.nodes if node.random])
     if times:
         yield Note(f"random numbers were drawn by {_counted(times)}", topic="random")
-
-
-def _is_random(graph: Graph, node: Node, kernels: frozenset[str]) -> bool:
-    """Tell whether an operation drew random numbers.
-
-    Not all do so each time: fused attention and recurrent layers if they were asked for dropout.
-    """
-    if not kernels:
-        return False
-    given = _arguments_by_name(graph, node)
-    if given.get("training", given.get("train")) is False:
-        return False
-    if any(not _MAY_DROP.search(kernel) for kernel in kernels):
-        return True
-    return bool(given.get("dropout_p")) or _recurrent_drops(node)
-
-
-def _recurrent_drops(node: Node) -> bool:
-    """Tell whether a recurrent layer was asked for dropout: by its one float, before `train`.
-
-    Its overloads differ in the names and the number of what stands before these.
-    """
-    nests = [argument.nest for argument in node.arguments]
-    for dropout, train in pairwise(nests):
-        if type(dropout) is float:
-            return dropout > 0 and train is True
-    return False
-
-
-_MAY_DROP = re.compile(r"attention|rnn|lstm|gru")
-
-
-def _arguments_by_name(graph: Graph, node: Node) -> dict[str | None, object]:
-    names = graph.signatures.get(node.op, ())
-    return {
-        argument.name or (names[place] if place < len(names) else None): argument.nest
-        for place, argument in enumerate(node.arguments)
-    }
 
 
 def _flops_notes(graph: Graph) -> Iterator[Note]:

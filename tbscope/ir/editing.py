@@ -54,7 +54,14 @@ class Editor:
 
     def fold(self, node: Node, into: Node) -> None:
         """Make a node part of another one, which reads, gives and runs what it did too."""
-        into.inputs += [value for value in node.inputs if value.producer is not into]
+        writes = list(into.writes)
+        for place, value in enumerate(node.inputs):
+            if value.producer is not into:
+                if place in node.writes:
+                    writes.append(len(into.inputs))
+                into.inputs.append(value)
+        into.writes = tuple(writes)
+        into.random = into.random or node.random
         into.control_inputs += node.control_inputs
         into.kernels = into.kernels + node.kernels
         # Its kernels would no longer be all.

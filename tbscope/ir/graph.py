@@ -27,6 +27,7 @@ from tbscope.ir.nodes import (
     Nest,
     Node,
     NodeKind,
+    Role,
     Value,
     copy_arguments,
     with_values,
@@ -49,6 +50,7 @@ __all__ = [
     "Output",
     "Parameter",
     "Profile",
+    "Role",
     "Shape",
     "Source",
     "Value",
@@ -282,6 +284,9 @@ class Graph:
                 node.allocated_bytes,
                 node.duration_us,
                 node.peak_bytes,
+                node.role,
+                node.random,
+                node.writes,
             )
             for old in node.outputs:
                 values[old] = new = Value(twin, old.index, old.shape, old.dtype, old.device)

@@ -15,6 +15,7 @@ __all__ = [
     "Nest",
     "Node",
     "NodeKind",
+    "Role",
     "Value",
     "copy_arguments",
     "with_values",
@@ -22,6 +23,15 @@ __all__ = [
 
 NodeKind = Literal["op", "module", "input", "parameter", "buffer", "constant"]
 """What a node is: an operation, a leaf module drawn as one operation, or a source of values."""
+
+Role = Literal["view", "cast", "copy", "maker"]
+"""What an operation is that computes nothing.
+
+A "view" describes the one tensor that it reads anew, a "cast" gives it in another type or
+on another device, a "copy" gives it once more; a "maker" makes of nothing but numbers a
+tensor that is the same in every run (`arange`). Whoever saw the operation run says it; no
+pass asks for its name.
+"""
 
 Nest: TypeAlias = Any
 """A `Value`, a constant (bool, int, float, complex, str, None, or a `Constant` text),
@@ -103,6 +113,10 @@ class Node:
         duration_us: How long it ran, in microseconds, where that was measured.
         peak_bytes: The most bytes of results that were alive at one moment while it ran,
             where that was measured.
+        role: What it is if it computes nothing; None for any other node.
+        random: Whether it drew random numbers.
+        writes: Positions among `inputs` of the operands that it wrote into, also through a
+            view: an in-place operation its first, a normalisation its running statistics.
     """
 
     name: str
@@ -122,6 +136,9 @@ class Node:
     allocated_bytes: int = 0
     duration_us: float | None = None
     peak_bytes: int | None = None
+    role: Role | None = None
+    random: bool = False
+    writes: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return str(way_up("Node.__str__")(self))

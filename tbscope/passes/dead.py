@@ -90,24 +90,12 @@ def _with_effects(graph: Graph) -> set[Node]:
             found.add(node)
         if outer.isdisjoint(node.inputs):
             continue
-        writes = _writes(node)
-        if writes:
+        if node.writes:
             found.add(node)
-        if writes or (len(node.inputs) == 1 and node.outputs):
+        if node.writes or len(node.inputs) == 1 or node.role == "view":
             # It may give a view of what it reads, or what it wrote into.
             outer.update(node.outputs)
     return found
-
-
-def _writes(node: Node) -> bool:
-    """Tell whether an operation writes into what it reads: torch ends such kernels in `_`.
-
-    The normalisations do not, and yet count up the statistics that they are given.
-    """
-    return any(
-        kernel[-1] == "_" or ("batch_norm" in kernel and len(node.outputs) > 1)
-        for kernel in node.kernels
-    )
 
 
 def _drop(graph: Graph, unused: Set[Node]) -> None:

@@ -149,6 +149,9 @@ def _join(call: Call, nodes: list[Node], given: dict[Value, None], owned: dict[s
     whole.control_inputs = list(
         dict.fromkeys(other for node in nodes for other in node.control_inputs if other not in own)
     )
+    written = _written(nodes)
+    whole.writes = tuple([at for at, value in enumerate(whole.inputs) if value in written])
+    whole.random = any(node.random for node in nodes)
     whole.kernels = [kernel for node in nodes for kernel in node.kernels]
     counted = [node.flops for node in nodes if node.flops is not None]
     whole.flops = sum(counted) if counted else None
@@ -166,6 +169,26 @@ def _join(call: Call, nodes: list[Node], given: dict[Value, None], owned: dict[s
                 whole.attributes[name] = node.attributes[name]
     describe_leaf(whole, call, owned)
     return whole
+
+
+def _written(nodes: list[Node]) -> set[Value]:
+    """Return the values that operations write into, as they are or by what may be views of them."""
+    # Of each value that they give, those of which it may be a view.
+    origins: dict[Value, set[Value]] = {}
+    found: set[Value] = set()
+    for node in nodes:
+        inputs = node.inputs
+        may_be_view = len(inputs) == 1 or (node.role == "view" and inputs)
+        places = node.writes or ((0,) if may_be_view else ())
+        shown: set[Value] = set()
+        for place in places:
+            value = inputs[place]
+            shown |= origins.get(value, {value})
+        if node.writes:
+            found |= shown
+        if shown:
+            origins.update(dict.fromkeys(node.outputs, shown))
+    return found
 
 
 def _own_name(value: Value) -> str | None:

@@ -8,8 +8,8 @@ Any other is left out of the edges, and what reads it tells it by its attribute 
     then: view(1, 8, -1, 16) > transpose(1, 2)
     via:  query: transpose(1, 2); key: view(1, 8, -1) > to(torch.float16)
 
-Which operation is plumbing, its kernels say, not its name. What is made of nothing, and
-is the same in every run (`arange`, `zeros`), becomes a constant.
+Which operation is plumbing, its role says, not its name. What is made of nothing, and is
+the same in every run (`arange`, `zeros`), becomes a constant.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,47 +21,17 @@ from tbscope.passes.bypass import Bypass, step_text
 from tbscope.passes.hiding import Hidden, find_hidden
 from tbscope.passes.patterns import Patterns, check_found
 
-__all__ = ["PLUMBING", "check_patterns", "hide_plumbing", "is_plumbing"]
+__all__ = ["check_patterns", "hide_plumbing", "is_plumbing"]
 
-_VIEWS = (
-    *("view", "_unsafe_view", "reshape", "_reshape_alias", "view_as", "alias", "as_strided"),
-    *("t", "transpose", "permute", "movedim", "swapaxes", "swapdims", "numpy_T", "adjoint"),
-    *("squeeze", "unsqueeze", "flatten", "unflatten", "expand", "expand_as", "unfold"),
-    *("slice", "select", "narrow", "diagonal", "detach", "lift", "lift_fresh"),
-    *("detach_", "view_as_real", "view_as_complex", "_conj", "_neg_view", "conj", "real", "imag"),
-    *("resolve_conj", "resolve_neg"),
-)
-_COPIES = ("clone", "contiguous", "_to_copy", "to")
-
-PLUMBING = frozenset(f"aten::{name}" for name in (*_VIEWS, *_COPIES))
-"""The kernels that describe one tensor anew, cast it or copy it, and compute nothing of it.
-
-Source: aten/src/ATen/native/native_functions.yaml.
-"""
-
-MAKERS = frozenset(
-    f"aten::{name}"
-    for name in (
-        *("arange", "empty", "eye", "full", "linspace", "logspace", "ones", "range", "zeros"),
-        *("scalar_tensor", "tril_indices", "triu_indices", "empty_strided", "lift_fresh"),
-        *("hann_window", "hamming_window", "blackman_window", "kaiser_window", "lift"),
-        *("_to_copy", "detach", "alias"),
-    )
-)
-"""The kernels of what is made of nothing but numbers.
-
-Source: aten/src/ATen/native/native_functions.yaml, those without a `self`.
-"""
-
-_MAKES_ANEW = frozenset(f"aten::{name}" for name in _COPIES)
+_PLUMBING = frozenset({"view", "cast", "copy"})
+_MAKES_ANEW = frozenset({"cast", "copy"})
 # What these attributes tell, a reader of the drawing looks for at their node.
 _TOLD = frozenset({"error", "read_by_python"})
 
 
 def is_plumbing(node: Node) -> bool:
     """Tell whether an operation only describes one tensor anew, casts it or copies it."""
-    kernels = node.kernels
-    if not kernels or not PLUMBING.issuperset(kernels):
+    if node.role not in _PLUMBING:
         return False
     inputs = node.inputs
     return (
@@ -74,8 +44,7 @@ def is_plumbing(node: Node) -> bool:
 def is_maker(node: Node) -> bool:
     """Tell whether an operation makes of nothing what is the same in every run."""
     return (
-        bool(node.kernels)
-        and MAKERS.issuperset(node.kernels)
+        node.role == "maker"
         and not node.inputs
         and not node.control_inputs
         and len(node.outputs) == 1
@@ -160,7 +129,7 @@ def _candidates(graph: Graph, keep: Sequence[str], hidden: Hidden) -> set[Node]:
         ):
             if node not in hidden.nodes:
                 found.append(node)
-                if not _MAKES_ANEW.isdisjoint(node.kernels):
+                if node.role in _MAKES_ANEW:
                     copies.append(node)
         elif node not in hidden.nodes:
             if not node.inputs and kind == "op" and is_maker(node) and node not in kept:
@@ -207,12 +176,8 @@ def _written_copies(graph: Graph, copies: Iterable[Node]) -> set[Node]:
     """Give the copies that something is written into afterwards: of them, not of the first."""
     values: set[Value] = {node.outputs[0] for node in copies}
     return {
-        node.inputs[0].producer
+        node.inputs[place].producer
         for node in graph.nodes
-        if node.inputs and node.inputs[0] in values and writes(node)
+        for place in node.writes
+        if node.inputs[place] in values
     }
-
-
-def writes(node: Node) -> bool:
-    """Tell whether an operation writes into what it reads: torch ends such kernels in `_`."""
-    return any(kernel[-1] == "_" for kernel in node.kernels)

@@ -98,8 +98,9 @@ def _test(tree: Path, guards: list[str]) -> tuple[int, str]:
     os.chdir(tree)
     os.environ["PYTHONPATH"] = str(tree)
     sys.path[:] = [str(tree), *[path for path in sys.path if path and Path(path) != ROOT]]
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("tests", "tbscope")]:
-        del sys.modules[name]
+    for name, module in list(sys.modules.items()):
+        if (getattr(module, "__file__", None) or "").startswith(f"{ROOT}{os.sep}t"):
+            del sys.modules[name]
     failed = _Failed()
     code = pytest.main(
         [*_PYTEST, *guards],

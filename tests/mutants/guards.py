@@ -31,7 +31,8 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "tags": ("tags", "tag_kinds", "run_names", "writer"),
     },
     "tbscope/sources/eager/record": {
-        "bodies": ("levels", "kernels", "flops"),
+        "bodies": ("levels", "kernels", "roles", "flops"),
+        "operation": ("operation", "flops", "trace_dataflow"),
         "recorder": (*_RECORDED, "trace", "notes", "flops"),
         "scope_stack": ("trace_scopes", "by_hand", "late_scopes", "summary", "record"),
         "values": ("trace_dataflow", "storage", "nests", "record"),
@@ -48,6 +49,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     "tbscope/sources/torch": {
         "operations": ("flops", "operation_arguments", "trace_dataflow", "notes", "trace"),
         "registry": ("trace_scopes", "late_scopes", "summary", "trace_dataflow"),
+        "roles": ("roles", "notes", "plumbing", "dead"),
         "storage": ("storage", "trace_dataflow"),
     },
     "tbscope/passes": {

@@ -5,7 +5,7 @@ watches, so the answer must cost next to nothing.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Protocol
@@ -18,12 +18,12 @@ class Watcher(Protocol):
 
     Attributes:
         paused: Whether it looks away.
-        about_to_write: Told of each tensor that is about to be written into; None where
-            nobody asks.
     """
 
     paused: bool
-    about_to_write: Callable[[Any], None] | None
+
+    def about_to_write(self, tensor: Any) -> None:
+        """Take note of a tensor that is about to be written into."""
 
     def open_scope(self, name: str) -> None:
         """Take note of a scope by hand that opens."""

@@ -146,7 +146,7 @@ class _Run:
             check_measurable(self._modules, argument_names(model, args, kwargs))
         self._preserved = Preserved(self._modules, (args, kwargs), training=training)
         self._adopted: list[torch.nn.Module] = []
-        recorder.about_to_write = self._preserved.about_to_write
+        recorder.operations.about_to_write = self._preserved.about_to_write
         recorder.scopes.adopted = self._adopt
 
     def trace(self, *, grad: bool, fake: bool, partial: bool) -> Graph:

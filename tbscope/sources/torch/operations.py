@@ -4,12 +4,13 @@ Names as the user wrote them (`linear`, `add`, `setitem`), and from the schemas
 of the ATen kernels the arguments that each one mutates.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from tbscope.sources.torch.internals import is_higher_order
+from tbscope.sources.torch.literals import collect_tensors
 
 __all__ = [
     "CUTS_UNSEEN",
@@ -114,6 +115,16 @@ class KernelFacts:
         if silent and not self.writes:
             positions, self.flag = silent
             self.writes = tuple((position, arguments[position].name) for position in positions)
+
+    def written(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+        """Return the tensors into which the kernel writes when it is called with these."""
+        if self.flag is not None and not (len(args) > self.flag and args[self.flag]):
+            return []
+        found: list[torch.Tensor] = []
+        for position, name in self.writes:
+            given = args[position] if position < len(args) else kwargs.get(name)
+            collect_tensors(given, found)
+        return found
 
 
 def _makes_tensor(name: str, schema: Any) -> bool:

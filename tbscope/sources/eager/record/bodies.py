@@ -9,6 +9,7 @@ from tbscope.ir.graph import Argument, Body, Constant, Node, Value
 from tbscope.sources.eager.record.values import shape_of
 from tbscope.sources.torch.literals import Literals, collect_tensors
 from tbscope.sources.torch.operations import KernelFacts
+from tbscope.sources.torch.roles import is_random, role_of
 from tbscope.sources.torch.storage import same_storage
 
 __all__ = ["KernelRun", "KernelRuns"]
@@ -114,7 +115,12 @@ class KernelRuns:
                     node.arguments.append(Argument(key, nest(given, read, inputs)))
         node.control_inputs = self._earlier_writers(read, inputs)
         self._meet(node, read, inputs)
-        written = _written(run)
+        written = facts.written(run.args, run.kwargs)
+        node.role = role_of(node.kernels, reads=bool(inputs))
+        node.random = is_random(node.kernels, node.arguments, ())
+        node.writes = tuple(
+            [at for at, tensor in enumerate(read) if any(tensor is other for other in written)]
+        )
         given = {id(tensor) for tensor in read}
         made = [*written, *collect_tensors(run.result, [])]
         told: set[int] = set()
@@ -182,17 +188,6 @@ class KernelRuns:
             if other is not tensor and same_storage(other, tensor):
                 return _give(writer, tensor)
         return self._value_of(tensor)
-
-
-def _written(run: KernelRun) -> list[torch.Tensor]:
-    facts, args = run.facts, run.args
-    if facts.flag is not None and not (len(args) > facts.flag and args[facts.flag]):
-        return []
-    written: list[torch.Tensor] = []
-    for position, name in facts.writes:
-        given = args[position] if position < len(args) else run.kwargs.get(name)
-        collect_tensors(given, written)
-    return written
 
 
 def _argument_names(facts: KernelFacts) -> tuple[str, ...]:

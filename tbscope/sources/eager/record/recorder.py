@@ -4,10 +4,10 @@ The modes tell it of operations and kernels, the watched module calls of modules
 the scopes by hand of theirs. It changes none of what it sees.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.nn.modules.lazy import LazyModuleMixin
@@ -17,19 +17,17 @@ from tbscope.ir.graph import Argument, Call, Constant, Graph, Node, Note, Output
 from tbscope.sources.eager.record.bodies import KernelRun, KernelRuns
 from tbscope.sources.eager.record.discovery import Discovery
 from tbscope.sources.eager.record.node_names import NodeNames
+from tbscope.sources.eager.record.operation import Operation, Operations
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
 from tbscope.sources.eager.record.values import Values
 from tbscope.sources.eager.record.whereabouts import Whereabouts
-from tbscope.sources.torch.flops import Copies, Formulas
 from tbscope.sources.torch.internals import without_functions
 from tbscope.sources.torch.literals import Literals, collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import CUTS_UNSEEN, RANDOM, READS, KernelFacts
+from tbscope.sources.torch.roles import is_random, role_of
 from tbscope.sources.torch.signatures import argument_names
 from tbscope.sources.torch.storage import same_storage
-
-if TYPE_CHECKING:
-    from tbscope.sources.torch.formulas import Work
 
 __all__ = ["Recorder"]
 
@@ -52,17 +50,11 @@ class Recorder:
         scopes: The scopes that are open.
         registry: The places of the modules and their tensors.
         paused: Whether it looks away.
-        kernels: The kernels of the operation that runs; None between operations.
-        runs: What they were given and gave; None where that is not asked for.
-        formulas: The FLOPs formula of each kernel that was met.
-        work: The work of those of its kernels that have one.
-        copies: What was copied inside of it.
-        written: The tensors that they wrote into.
+        operations: The operation that runs, and those around it.
         value_of: Gives the value that a tensor holds now, made known if nobody knew it.
         add_input: Makes a tensor an input of the graph under a path.
         failed: The latest error that left a module call, with the innermost such call.
         modules_called: The module of each call of the graph.
-        about_to_write: Told of each tensor that a kernel is about to write into.
         ended: Whether an error ended the run.
     """
 
@@ -79,15 +71,9 @@ class Recorder:
         self.scopes = ScopeStack()
         self.registry = self.scopes.registry
         self.paused = False
-        self.kernels: list[str] | None = None
-        self.runs: list[KernelRun] | None = [] if bodies else None
-        self.formulas = Formulas(self.graph.uncounted)
-        self.work: list[Work] = []
-        self.copies = Copies()
-        self.written: list[torch.Tensor] = []
+        self.operations = Operations(self.graph.uncounted, keep_runs=bodies)
         self.failed: tuple[BaseException, Frame] | None = None
         self.modules_called: list[torch.nn.Module] = []
-        self.about_to_write: Callable[[torch.Tensor], None] | None = None
         self._failing: tuple[BaseException, Node] | None = None
         self.ended = False
         self._reads: list[Read] = []
@@ -107,8 +93,7 @@ class Recorder:
         self._number = names.number
         self._nest = Literals(self.value_of).nest
         self._output_names: set[str] = set()
-        self._operations = 0
-        self._body_results: list[torch.Tensor] = []
+        self._count = 0
 
     def begin_at(self, frame: FrameType) -> None:
         """Say in which Python frame the region begins; what is around it is not looked at."""
@@ -117,11 +102,10 @@ class Recorder:
     def close(self) -> Graph:
         """Let go of everything but the graph, once the run is over; give the graph."""
         graph = self.graph
-        graph.notes += find_notes(graph, reads=self._reads, random=RANDOM, whole=not self.ended)
+        graph.notes += find_notes(graph, reads=self._reads, whole=not self.ended)
         # At once, not when the garbage collector comes by: this refers to itself.
         self._values.forget()
         self._reads.clear()
-        self.runs = None
         self.modules_called.clear()
         self.registry.forget()
         self.scopes.adopted = None
@@ -177,7 +161,7 @@ class Recorder:
         )
         self.graph.calls.append(call)
         self.modules_called.append(module)
-        frame = Frame(scope, place, call, source, self._operations)
+        frame = Frame(scope, place, call, source, self._count)
         scopes.open_call(place, frame)
         return frame
 
@@ -205,7 +189,7 @@ class Recorder:
         """Close a module call that returned."""
         try:
             self.scopes.check_closed(frame)
-            if self._operations == frame.begun:
+            if self._count == frame.begun:
                 self._pass_through(frame, collect_tensors((args, kwargs), []), result)
         finally:
             self.scopes.close_call(frame)
@@ -229,31 +213,29 @@ class Recorder:
         node.inputs = list(dict.fromkeys(self.value_of(tensor) for tensor in read))
         node.arguments = [Argument(None, value) for value in node.inputs]
         self._append(node)
-        self._operations += 1
+        self._count += 1
         for tensor in {id(tensor): tensor for tensor in given_back}.values():
             self._values.give(node, tensor)
 
     @contextmanager
-    def body(self, name: str) -> Iterator[None]:
-        """Record what a function runs that an operation was given, in a scope of its own."""
-        kernels, self.kernels = self.kernels, None
-        runs = self.runs
-        written, self.written = self.written, []
-        work, self.work = self.work, []
-        self.copies.clear()
-        self.scopes.open_block(name)
-        failed = True
-        try:
-            yield
-            failed = False
-        finally:
-            self.scopes.close_block(name, failed=failed)
-            self.kernels = kernels
-            self.runs = runs
-            self.written = written
-            self.work = work
+    def function(self, name: str) -> Iterator[Callable[[Any], None]]:
+        """Record what a function runs that an operation was given, in a scope of its own.
 
-    def enter_body(self, operands: list[torch.Tensor], given: Any) -> None:
+        Args:
+            name: What the function is called.
+        Returns:
+            Takes what the function gave.
+        """
+        with self.operations.function() as gave:
+            self.scopes.open_block(name)
+            failed = True
+            try:
+                yield gave
+                failed = False
+            finally:
+                self.scopes.close_block(name, failed=failed)
+
+    def add_slices(self, operands: list[torch.Tensor], given: Any) -> None:
         """Make known the parts of its operands that an operation hands to a function.
 
         Args:
@@ -274,12 +256,8 @@ class Recorder:
                     arguments=[Argument(None, value) for value in values],
                 )
                 self._append(node)
-                self._operations += 1
+                self._count += 1
                 self._values.give(node, tensor)
-
-    def leave_body(self, result: Any) -> None:
-        """Take note of what a function gave that an operation ran."""
-        self._body_results += collect_tensors(result, [])
 
     # -- operations ---------------------------------------------------------------------
 
@@ -289,33 +267,31 @@ class Recorder:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         result: Any,
-        kernels: list[str],
+        operation: Operation,
         frame: FrameType,
     ) -> Node | None:
-        """Record one operation that has run; give its node, None where it has none.
+        """Record one operation that has run; return its node, None where it has none.
 
         Args:
             name: What it is called.
             args: Its positional arguments.
             kwargs: Its keyword arguments.
             result: What it gave.
-            kernels: The ATen kernels that ran inside, by name.
+            operation: What its kernels did.
             frame: The Python frame that called it.
         """
         results = collect_tensors(result, [])
-        written = self.written
-        if written:
-            self.written = []
-        elif not results and result is not None:
-            self.forget_work()
-            if args:
-                self.add_read(name, args[0], frame)
-            return None
-        elif not kernels and _all_given(results, args, kwargs):
-            # Nothing ran, and what came in came out: contiguous() of what is so already.
-            if name not in CUTS_UNSEEN or not any(map(self._values.get, results)):
+        written, kernels = operation.written, operation.kernels
+        if not written:
+            if not results and result is not None:
+                if args:
+                    self.add_read(name, args[0], frame)
                 return None
-            kernels = [f"aten::{name}"]
+            if not kernels and _all_given(results, args, kwargs):
+                # Nothing ran, and what came in came out: contiguous() of what is so already.
+                if name not in CUTS_UNSEEN or not any(map(self._values.get, results)):
+                    return None
+                kernels = [f"aten::{name}"]
         read: list[torch.Tensor] = []
         values: list[Value] = []
         arguments = []
@@ -337,8 +313,8 @@ class Recorder:
                 arguments.append(Argument(key, _OUT))
             else:
                 arguments.append(Argument(key, self._nest(given, read, values)))
-        if self._body_results:
-            self._read_bodies(read, values)
+        if operation.given:
+            self._read_given(operation.given, read, values)
         scope, source = self._where.of_operation(frame)
         held = self._values
         writers = held.earlier_writers(read, values) if held.written else []
@@ -346,12 +322,16 @@ class Recorder:
             self._number(), name, "op", scope, values, [], arguments, writers, source, kernels
         )
         self._append(node)
-        self._operations += 1
+        self._count += 1
+        node.role = role_of(kernels, reads=bool(values))
+        if not RANDOM.isdisjoint(kernels):
+            node.random = is_random(kernels, arguments, self.graph.signatures.get(name, ()))
+        if written:
+            node.writes = held.places_of(written, read, values)
         # Before the node has outputs: its kernels read what was there before.
-        inside = self._take_runs(node, read) if self.runs else None
+        inside = self._kernel_runs(node, operation.runs, read) if operation.runs else None
         if kernels:
-            self.formulas.describe(node, self.work, read, results)
-            self.forget_work()
+            self.operations.formulas.describe(node, operation.work, read, results)
         for tensor in results:
             held.give(node, tensor)
         candidates = read
@@ -365,27 +345,22 @@ class Recorder:
             held.forget_fresh(results, candidates)
         return node
 
-    def forget_work(self) -> None:
-        """Forget what the kernels of an operation have computed, once it is over."""
-        if self.work:
-            self.work = []
-        if self.copies:
-            self.copies.clear()
-
-    def _take_runs(self, node: Node, read: list[torch.Tensor]) -> KernelRuns | None:
-        """Give the kernels that ran in an operation; None where it was a single one."""
-        runs, self.runs = self.runs, []
-        if not runs or len(runs) != len(node.kernels) or len(runs) == 1:
+    def _kernel_runs(
+        self, node: Node, runs: list[KernelRun], read: list[torch.Tensor]
+    ) -> KernelRuns | None:
+        """Return the kernels that ran in an operation; None where it was a single one."""
+        if len(runs) != len(node.kernels) or len(runs) == 1:
             return None
         held = self._values
         writers = held.earlier_writers if node.control_inputs else None
         return KernelRuns(node, runs, outer=held.get, read=read, writers=writers)
 
-    def _read_bodies(self, read: list[torch.Tensor], values: list[Value]) -> None:
+    def _read_given(
+        self, given: Sequence[torch.Tensor], read: list[torch.Tensor], values: list[Value]
+    ) -> None:
         """Have an operation read what its functions gave and none of them took up again."""
-        results, self._body_results = self._body_results, []
         taken = {value for node in self.graph.nodes for value in node.inputs}
-        for tensor in results:
+        for tensor in given:
             value = self.value_of(tensor)
             if value not in taken:
                 taken.add(value)
@@ -398,6 +373,7 @@ class Recorder:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         result: Any,
+        operation: Operation,
         frame: FrameType,
     ) -> Node | None:
         """Record a kernel that ran outside of every operation (in a ScriptModule, in C++)."""
@@ -405,7 +381,7 @@ class Recorder:
             return None
         if facts.label not in self.graph.signatures:
             add_signature(self.graph.signatures, facts.label, facts.kernel)
-        return self.add_operation(facts.label, args, kwargs, result, [facts.name], frame)
+        return self.add_operation(facts.label, args, kwargs, result, operation, frame)
 
     def fail_operation(
         self,
@@ -416,8 +392,6 @@ class Recorder:
         frame: FrameType,
     ) -> None:
         """Keep in mind an operation that raised, should its error end the run."""
-        self.written = []
-        self.forget_work()
         if self._failing is not None and self._failing[0] is error:
             return
         values: list[Value] = []
@@ -449,7 +423,7 @@ class Recorder:
         """Note that Python read the content of a tensor (`item`, `bool`, `tolist`)."""
         if name not in READS or not isinstance(tensor, torch.Tensor):
             return
-        if name in _SHARES_MEMORY and self.about_to_write is not None:
+        if name in _SHARES_MEMORY:
             # Whatever is written through the array is no operation that anyone could see.
             self.about_to_write(tensor)
         source = self._where.source_at(frame)
@@ -458,22 +432,16 @@ class Recorder:
         node.attributes["read_by_python"] = f"{name} at {source}" if source else name
         self._reads.append(Read(value, name, source))
 
-    def will_write(self, facts: KernelFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Take note of the tensors that a kernel is about to write into."""
-        if facts.flag is not None and not (len(args) > facts.flag and args[facts.flag]):
-            return
-        for position, name in facts.writes:
-            given = args[position] if position < len(args) else kwargs.get(name)
-            for tensor in collect_tensors(given, []):
-                if self.about_to_write is not None:
-                    self.about_to_write(tensor)
-                self.written.append(tensor)
-
     def _know_places(self, written: list[torch.Tensor]) -> None:
         """Make known the parameters and buffers among tensors that were written into."""
         for tensor in written:
             if self.registry.tensor(tensor) is not None:
                 self.value_of(tensor)
+
+    def about_to_write(self, tensor: torch.Tensor) -> None:
+        """Take note of a tensor that something which is no operation is about to write into."""
+        if self.operations.about_to_write is not None:
+            self.operations.about_to_write(tensor)
 
     # -- values -------------------------------------------------------------------------
 

@@ -117,6 +117,26 @@ class Values:
             self._writes.add(node, self._order_of(node), value, tensor)
             self.written = self._writes.any
 
+    def places_of(
+        self, written: list[torch.Tensor], read: list[torch.Tensor], values: list[Value]
+    ) -> tuple[int, ...]:
+        """Return which of the tensors that an operation reads it wrote into, by position.
+
+        Args:
+            written: The tensors that its kernels wrote into, maybe views of those.
+            read: The tensors that it reads.
+            values: Their values, before the operation has outputs.
+        """
+        places: set[int] = set()
+        for tensor in written:
+            value = self.get(tensor)
+            places.update(
+                place
+                for place, other in enumerate(read)
+                if other is tensor or values[place] is value or same_storage(other, tensor)
+            )
+        return tuple(sorted(places))
+
     def tensors_of(
         self, node: Node, results: list[torch.Tensor], written: list[torch.Tensor]
     ) -> list[torch.Tensor]:

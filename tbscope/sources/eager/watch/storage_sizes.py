@@ -25,7 +25,7 @@ def watch_sizes() -> AbstractContextManager[None]:
 def _watched_resize(storage: torch.UntypedStorage, size: int) -> object:
     """Do what `UntypedStorage.resize_` does; what it may destroy is a write like any other."""
     for recorder in watching.recorders:
-        if recorder.about_to_write is not None and not recorder.paused:
+        if not recorder.paused:
             with outside_modes():
                 none = torch.empty(0, dtype=torch.uint8, device=storage.device)
                 recorder.about_to_write(none.set_(storage, 0, (0,), (1,)))

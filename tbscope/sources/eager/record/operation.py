@@ -1,0 +1,149 @@
+"""Operations in flight: what their kernels did, until each is over and becomes a node.
+
+An operation that fails is gone with all that was noted of it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from tbscope.sources.eager.record.bodies import KernelRun
+from tbscope.sources.torch.flops import Copies, Formulas
+from tbscope.sources.torch.formulas import Formula, Work
+from tbscope.sources.torch.literals import collect_tensors
+from tbscope.sources.torch.operations import KernelFacts
+
+__all__ = ["Operation", "Operations"]
+
+
+class Operation:
+    """One operation while it runs.
+
+    Args:
+        operations: All that run.
+
+    Attributes:
+        kernels: Its ATen kernels so far, by name.
+        work: The work of those kernels that have a FLOPs formula.
+        runs: What the kernels were given and gave; None where nobody asks for that.
+        copies: The copies that were made inside of it.
+        written: The tensors that its kernels wrote into.
+        given: The tensors that functions gave which it ran (`cond`, `scan`).
+    """
+
+    # Few operations have these; one is made for every question for a size, too.
+    runs: list[KernelRun] | None = None
+    copies: Copies | None = None
+    given: Sequence[torch.Tensor] = ()
+
+    def __init__(self, operations: "Operations") -> None:
+        self._operations = operations
+        self.kernels: list[str] = []
+        self.work: list[Work] = []
+        self.written: list[torch.Tensor] = []
+        if operations.keep_runs:
+            self.runs = []
+
+    def run(self, facts: KernelFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run one of its kernels, note what it did, and return its result."""
+        if facts.writes:
+            self._note_writes(facts, args, kwargs)
+        formula = self._operations.formulas[facts]
+        self.kernels.append(facts.name)
+        copies, runs = self.copies, self.runs
+        result = facts.kernel(*args, **kwargs)
+        if facts.copies:
+            if copies is None:
+                copies = self.copies = Copies()
+            copies.add(args[0], result)
+        elif copies and facts.makes_tensor:
+            copies.forget(result)
+        if formula is not None:
+            self._note_work(formula, facts, args, kwargs, result)
+        if runs is not None:
+            runs.append(KernelRun(facts, args, kwargs, result, self._flops(facts, formula)))
+        return result
+
+    def _note_writes(
+        self, facts: KernelFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Take note of the tensors that a kernel is about to write into."""
+        about_to_write = self._operations.about_to_write
+        for tensor in facts.written(args, kwargs):
+            if about_to_write is not None:
+                about_to_write(tensor)
+            self.written.append(tensor)
+
+    def _note_work(
+        self,
+        formula: Formula,
+        facts: KernelFacts,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
+    ) -> None:
+        try:
+            work = formula(args, kwargs, result)
+        except Exception as error:  # noqa: BLE001 (a formula may be the user's code)
+            self._operations.formulas.fail(facts, error)
+            return
+        self.work.append(self.copies.trace(work) if self.copies else work)
+
+    def _flops(self, facts: KernelFacts, formula: Formula | None) -> int | None:
+        """Return what the latest kernel has computed; None where no formula tells."""
+        if facts.name in self._operations.formulas.uncounted:
+            return None
+        return self.work[-1][0] if formula is not None else 0
+
+
+class Operations:
+    """The operations of a run: at most one runs, but inside of it may run functions with others.
+
+    Args:
+        uncounted: Where each kernel is told that computes and has no FLOPs formula.
+        keep_runs: Whether what kernels were given and gave is kept, to make nodes of them.
+
+    Attributes:
+        running: The innermost one that runs; None between operations, and in a function that
+            one of them runs, until that calls another.
+        formulas: The FLOPs formula of each kernel that was met.
+        about_to_write: Told of each tensor that a kernel is about to write into.
+    """
+
+    def __init__(self, uncounted: dict[str, str], *, keep_runs: bool) -> None:
+        self.running: Operation | None = None
+        self.formulas = Formulas(uncounted)
+        self.keep_runs = keep_runs
+        self.about_to_write: Callable[[torch.Tensor], None] | None = None
+
+    def begin(self) -> Operation:
+        """Return a new operation, which runs from now on."""
+        self.running = operation = Operation(self)
+        return operation
+
+    def end(self) -> None:
+        """Have no operation run: the one that did is over."""
+        self.running = None
+
+    @contextmanager
+    def function(self) -> Iterator[Callable[[Any], None]]:
+        """Watch a function that the running operation was given: its operations are their own.
+
+        Returns:
+            Takes what the function gave.
+        """
+        outer, self.running = self.running, None
+
+        def take(result: Any) -> None:
+            if outer is not None:
+                outer.given = [*outer.given, *collect_tensors(result, [])]
+
+        try:
+            yield take
+        finally:
+            if outer is not None:
+                # Storages that held copies may hold something else by now.
+                outer.copies = None
+            self.running = outer
