@@ -17,6 +17,8 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "nodes": ("graph", "text", "levels", "plumbing"),
         "graph": ("graph", "text", "golden"),
         "invariants": ("invariants",),
+        "builder": ("builder", "trace_scopes", "trace"),
+        "nests": ("nests_of_values", "graph"),
     },
     "tbscope/figures": {
         "costs": ("totals", "flops", "summary"),
