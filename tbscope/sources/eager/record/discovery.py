@@ -7,7 +7,7 @@ import torch
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Node, Value
 from tbscope.sources.eager.record.scope_stack import ScopeStack
-from tbscope.sources.eager.record.values import Values
+from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.torch.contents import content_of
 from tbscope.sources.torch.nests import tensor_leaves
 from tbscope.sources.torch.registry import TensorPlace
@@ -30,7 +30,7 @@ class Discovery:
         builder: GraphBuilder,
         scopes: ScopeStack,
         *,
-        values: Values,
+        values: TensorValues,
         open_ended: bool,
     ) -> None:
         self._builder = builder

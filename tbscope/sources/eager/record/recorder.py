@@ -22,7 +22,7 @@ from tbscope.sources.eager.record.lazy import look_away
 from tbscope.sources.eager.record.operation import Operation, Operations
 from tbscope.sources.eager.record.reads import Reads, shares_memory
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
-from tbscope.sources.eager.record.values import Values
+from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.eager.record.whereabouts import Whereabouts
 from tbscope.sources.torch.internals import without_functions
 from tbscope.sources.torch.literals import Literals, all_among, collect_tensors
@@ -83,7 +83,7 @@ class Recorder:
         self._reads = Reads()
         self._open_ended = open_ended
         self._where = Whereabouts(self.scopes, boundary.__code__)
-        self._values = Values(self.graph.nodes)
+        self._values = TensorValues(self.graph.nodes)
         self._discovery = Discovery(
             builder, self.scopes, values=self._values, open_ended=open_ended
         )
