@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from tbscope.pipeline import Drawing, to_graph_def
     from tbscope.rules.linter import Finding, lint
     from tbscope.sources.eager.by_hand import pop_scope, push_scope, scope
-    from tbscope.sources.eager.trace import Recording, record, trace
+    from tbscope.sources.eager.recording import Recording, record
+    from tbscope.sources.eager.trace import trace
     from tbscope.writer import SummaryWriter
 
 __version__ = "0.1.0"
@@ -107,7 +108,8 @@ _HOMES = {
     "tbscope.pipeline": "Drawing to_graph_def",
     "tbscope.ir.scopes": "Scope ScopePart parse_scope_path print_scope_path",
     "tbscope.sources.eager.by_hand": "pop_scope push_scope scope",
-    "tbscope.sources.eager.trace": "Recording record trace",
+    "tbscope.sources.eager.recording": "Recording record",
+    "tbscope.sources.eager.trace": "trace",
     "tbscope.figures.summary.table": "Summary",
     "tbscope.writer": "SummaryWriter",
 }

@@ -16,7 +16,7 @@ from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Note
 from tbscope.overlays.make import Values, make_overlay
 from tbscope.pipeline import Drawing, check_options, draw
-from tbscope.sources.eager.trace import trace
+from tbscope.sources.table import graph_of
 from tbscope.writing.sinks import check_writer
 from tbscope.writing.tags import Entry, write_entry
 
@@ -181,12 +181,8 @@ def _draw(
     check_options(**drawing)
     entry.check()
     with collecting_rarely():
-        if isinstance(model, Graph):
-            _refuse_inputs(model, input_to_model, run)
-            graph = model
-        else:
-            kernels = drawing.get("level") == "aten"
-            graph = trace(model, input_to_model, kernels=kernels, **run)
+        kernels = drawing.get("level") == "aten"
+        graph = graph_of(model, input_to_model, {**run, "kernels": kernels})
         drawn = draw(graph, profile_figures(graph), **drawing)
         if verbose:
             print(graph)  # noqa: T201  As torch's does.
@@ -251,18 +247,3 @@ def _script_level() -> int:
 def _package_of(frame: FrameType) -> str:
     name: str = frame.f_globals.get("__name__", "")
     return name.partition(".")[0]
-
-
-def _refuse_inputs(graph: Graph, input_to_model: Any, run: _TraceOptions) -> None:
-    if input_to_model is not None or run["kwargs"] is not None:
-        raise ArgumentError(
-            f"inputs are given with the graph of {graph.name}",
-            why="a graph has run already and takes no inputs",
-            fix="add_graph(writer, graph), or give the model in place of its graph",
-        )
-    if run["profile"] and graph.profile is None:
-        raise ArgumentError(
-            f"profile={run['profile']!r} is given with the graph of {graph.name}",
-            why="a graph has run already, and nothing was measured then",
-            fix="graph = tbscope.trace(model, input, profile=True)",
-        )

@@ -11,29 +11,23 @@ A linear layer and an activation:
     build.graph
 """
 
-from collections.abc import Iterator
 from typing import Any
 
-from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Output, Parameter, Shape, Value
+from tbscope.ir import builder
+from tbscope.ir.graph import Argument, Graph, Nest, Node, Parameter, Shape, Value
+from tbscope.ir.nests import values_in
 from tbscope.ir.scopes import Scope, ScopeKind, ScopePart, parse_scope_path
 
-
-def values_in(nest: Nest) -> Iterator[Value]:
-    """Give the values of a nest from left to right."""
-    if isinstance(nest, Value):
-        yield nest
-    elif isinstance(nest, list | tuple | dict):
-        for entry in nest.values() if isinstance(nest, dict) else nest:
-            yield from values_in(entry)
+__all__ = ["GraphBuilder", "chain", "values_in"]
 
 
 class GraphBuilder:
     """Adds to `graph` what each method names, in the order of the calls."""
 
     def __init__(self, name: str = "Net") -> None:
-        self.graph = Graph(name)
+        self.door = builder.GraphBuilder(name)
+        self.graph = self.door.graph
         self._scopes: dict[tuple[ScopePart, ...], Scope] = {}
-        self._numbers = 0
 
     def scope(self, path: str, kind: ScopeKind = "container") -> Scope:
         """Give the scope of a printed path; what is missing above it becomes a container."""
@@ -42,8 +36,11 @@ class GraphBuilder:
         for depth in range(1, len(parts) + 1):
             known = self._scopes.get(parts[:depth])
             if known is None:
-                known = Scope(
-                    parts[depth - 1],
+                part = parts[depth - 1]
+                known = self.door.new_scope(
+                    part.label,
+                    part.attribute,
+                    index=part.index,
                     parent=scope,
                     kind=kind if depth == len(parts) else "container",
                     qualified_name=".".join(part.attribute or "" for part in parts[1:depth]),
@@ -63,9 +60,10 @@ class GraphBuilder:
         """Record the call of a module, given these arguments; `facts` are fields of Call."""
         scope = self.scope(path, "module")
         facts.setdefault("class_name", f"models.{scope.part.label}")
-        facts.setdefault("arguments", [Argument(None, nest) for nest in given])
-        facts.setdefault("qualified_name", scope.qualified_name)
-        self.graph.calls.append(Call(scope, **facts))
+        # It may have stood as the container of what was called in it.
+        scope.kind = "module"
+        facts.setdefault("arguments", given)
+        self.door.add_call(scope, **facts)
         return scope
 
     def returns(self, scope: Scope, results: Nest) -> None:
@@ -78,8 +76,6 @@ class GraphBuilder:
         op: str,
         *given: Nest,
         outputs: tuple[Shape, ...] = (),
-        dtype: str = "float32",
-        device: str = "cpu",
         options: dict[str, Nest] | None = None,
         **fields: Any,
     ) -> Node:
@@ -87,18 +83,8 @@ class GraphBuilder:
 
         `options` are arguments by keyword, `fields` are further fields of Node.
         """
-        arguments = [Argument(None, nest) for nest in given]
-        arguments += [Argument(name, nest) for name, nest in (options or {}).items()]
-        if "name" not in fields:
-            self._numbers += 1
-            fields["name"] = str(self._numbers)
-        node = Node(op=op, arguments=arguments, **fields)
-        node.inputs = [value for argument in arguments for value in values_in(argument.nest)]
-        node.outputs = [
-            Value(node, index, shape, dtype, device) for index, shape in enumerate(outputs)
-        ]
-        self.graph.nodes.append(node)
-        return node
+        named = [Argument(name, nest) for name, nest in (options or {}).items()]
+        return self.door.add_node(op, [*given, *named], outputs, **fields)
 
     def op(self, op: str, *given: Nest, shape: Shape | None = None, **fields: Any) -> Value:
         """Add an operation with one output, of the first input's shape if none is given."""
@@ -108,9 +94,7 @@ class GraphBuilder:
 
     def input(self, name: str, shape: Shape, **fields: Any) -> Value:
         """Add an input of the model."""
-        node = self.node("input", name=name, kind="input", outputs=(shape,), **fields)
-        self.graph.inputs.append(node)
-        return node.outputs[0]
+        return self.door.add_input(name, shape, **fields)
 
     def parameter(
         self, name: str, shape: Shape, scope: Scope | None = None, **fields: Any
@@ -122,7 +106,7 @@ class GraphBuilder:
 
     def output(self, name: str, value: Value) -> None:
         """Add an output of the model."""
-        self.graph.outputs.append(Output(name, value))
+        self.door.add_output(name, value)
 
     def linear(self, path: str, x: Value, width: int) -> Value:
         """Add the call of a linear layer with its weight and bias."""

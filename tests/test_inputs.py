@@ -12,7 +12,7 @@ from transformers import BatchEncoding, BertConfig, BertModel
 
 from tbscope.errors import InputError
 from tbscope.sources.torch.inputs import bind_inputs, callee_name, require_model
-from tbscope.sources.torch.signatures import argument_names, layout_of
+from tbscope.sources.torch.signatures import argument_names, signature_of
 
 X, Y = torch.zeros(2, 3), torch.ones(2)
 Pair = namedtuple("Pair", ["x", "mask"])
@@ -463,7 +463,7 @@ class TestModels:
 class TestDecorators:
     def test_one_that_keeps_what_it_wraps_is_looked_through(self):
         assert message(_Decorated(), X).startswith("_Decorated.forward() is missing 'mask'")
-        assert str(layout_of(_Decorated().forward)) == "(x, mask)"
+        assert str(signature_of(_Decorated().forward)) == "(x, mask)"
 
     def test_one_that_fills_an_argument_is_no_misfit(self):
         assert bind_inputs(_Filled(), X) == ((X,), {})
@@ -530,7 +530,7 @@ def test_a_scripted_module_has_names_too():
     assert argument_names(scripted.forward, (X,), {}) == [("input", X)]
     function = torch.jit.script(_scripted)
     assert argument_names(function, (X, 2), {}) == [("x", X), ("factor", 2)]
-    assert str(layout_of(function)) == "(x, factor=1)"
+    assert str(signature_of(function)) == "(x, factor=1)"
 
 
 def _scripted(x: torch.Tensor, factor: int = 1):

@@ -76,7 +76,7 @@ def test_a_node_without_a_name():
 
 def test_a_name_that_two_outputs_have():
     build = net()
-    build.output("out", build.graph.nodes[3].outputs[0])
+    build.graph.outputs.append(Output("out", build.graph.nodes[3].outputs[0]))
     assert broken(build.graph) == ["output names: 2 outputs are named 'out'"]
 
 
@@ -260,7 +260,7 @@ def test_two_scopes_of_one_path():
 def test_names_are_kept_just_where_they_are_distinct_and_none_is_empty(names):
     build = GraphBuilder()
     for name in names:
-        build.node("relu", name=name)
+        build.node("relu").name = name
     if len(set(names)) == len(names) and "" not in names:
         verify(build.graph)
     else:

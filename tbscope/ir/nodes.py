@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple
 
 from tbscope.ir.facts import Gradient, Shape, Source, item_size_bytes
+from tbscope.ir.nests import Nest, map_values
 from tbscope.ir.scopes import Scope
 from tbscope.ir.ways_up import way_up
 
@@ -32,10 +33,6 @@ on another device, a "copy" gives it once more; a "maker" makes of nothing but n
 tensor that is the same in every run (`arange`). Whoever saw the operation run says it; no
 pass asks for its name.
 """
-
-Nest: TypeAlias = Any
-"""A `Value`, a constant (bool, int, float, complex, str, None, or a `Constant` text),
-or a list, tuple or dict of nests."""
 
 
 @dataclass(slots=True, eq=False)
@@ -182,17 +179,8 @@ def copy_arguments(arguments: list[Argument], values: Mapping[Value, Nest]) -> l
 
 
 def with_values(nest: Nest, values: Mapping[Value, Nest]) -> Nest:
-    """Give a nest with other values, or words, instead of some values."""
-    kind = type(nest)
-    if kind is Value:
-        return values.get(nest, nest)
-    if kind is list:
-        return [with_values(entry, values) for entry in nest]
-    if kind is tuple:
-        return tuple([with_values(entry, values) for entry in nest])
-    if kind is dict:
-        return {key: with_values(entry, values) for key, entry in nest.items()}
-    return nest
+    """Return a nest with other values, or words, instead of some values."""
+    return values.get(nest, nest) if type(nest) is Value else map_values(nest, values)
 
 
 # As `Argument(name, nest)`, in a third of the time.

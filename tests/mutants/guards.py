@@ -18,6 +18,8 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "nodes": ("graph", "text", "kernels", "levels"),
         "regions": ("regions", "totals", "notes"),
         "scopes": ("scopes", "text", "golden"),
+        "builder": ("builder", "trace_scopes", "trace"),
+        "nests": ("nests_of_values", "graph"),
     },
     "tbscope/figures": {
         "costs": ("costs", "totals", "summary"),

@@ -26,8 +26,8 @@ def trace_error(error: Exception, recorder: Recorder, *, grad: bool, fake: bool)
         fake: Whether it ran on stand-ins for tensors.
     """
     call = None
-    if recorder.failed is not None and recorder.failed[0] is error:
-        call = recorder.failed[1].call
+    if recorder.failures.call is not None and recorder.failures.call[0] is error:
+        call = recorder.failures.call[1].call
     where = f"in {call.scope}" if call else f"in {recorder.graph.name}"
     text = error_text(error)
     if _is_ours(error):

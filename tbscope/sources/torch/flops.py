@@ -13,7 +13,13 @@ from torch.utils import flop_counter
 
 from tbscope.ir.graph import Gradient, Node
 from tbscope.sources.torch.arithmetic import computes
-from tbscope.sources.torch.formulas import CLOSED_FORMS, FORMULAS, Formula, Work, attention_work
+from tbscope.sources.torch.formulas import (
+    CLOSED_FORMS,
+    FORMULAS,
+    Formula,
+    KernelWork,
+    attention_work,
+)
 from tbscope.sources.torch.internals import (
     flop_formula,
     storage_key,
@@ -59,7 +65,7 @@ class Formulas(dict[KernelFacts, Formula | None]):
     def describe(
         self,
         node: Node,
-        work: list[Work],
+        work: list[KernelWork],
         read: list[torch.Tensor],
         results: list[torch.Tensor],
     ) -> None:
@@ -100,7 +106,7 @@ class Formulas(dict[KernelFacts, Formula | None]):
 
 
 def _gradients(
-    work: list[Work], held: dict[int | None, tuple[int, ...]], every: tuple[int, ...]
+    work: list[KernelWork], held: dict[int | None, tuple[int, ...]], every: tuple[int, ...]
 ) -> tuple[Gradient, ...]:
     """Give the parts of the backward pass, with the inputs of the node that ask for them.
 
@@ -138,7 +144,7 @@ class Copies(dict[int | None, int | None]):
         for tensor in collect_tensors(result, []):
             self.pop(storage_key(tensor), None)
 
-    def trace(self, work: Work) -> Work:
+    def trace(self, work: KernelWork) -> KernelWork:
         """Give work with the originals in place of the copies that it read."""
         flops, parts = work
         return flops, [(cost, tuple([self.get(key, key) for key in keys])) for cost, keys in parts]
@@ -177,7 +183,7 @@ def _formula_of(facts: KernelFacts) -> Formula | None:
         return CLOSED_FORMS[facts.name]
     name = facts.name
 
-    def work(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Work:
+    def work(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> KernelWork:
         # It may look into tensors that hold lengths: that is no part of the model.
         with without_functions():
             flops = int(formula(*args, **kwargs, out_val=result))
@@ -186,7 +192,7 @@ def _formula_of(facts: KernelFacts) -> Formula | None:
     return work
 
 
-def _guessed(flops: int, name: str, operands: list[torch.Tensor]) -> Work:
+def _guessed(flops: int, name: str, operands: list[torch.Tensor]) -> KernelWork:
     """Give the work of a kernel of which only its forward pass is known.
 
     Attention is known to compute its scores anew. Of any other it is taken that it does

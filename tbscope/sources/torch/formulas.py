@@ -16,17 +16,17 @@ import torch
 
 from tbscope.sources.torch.internals import nested_lengths, storage_key
 
-__all__ = ["CLOSED_FORMS", "FORMULAS", "Formula", "Work", "attention_work"]
+__all__ = ["CLOSED_FORMS", "FORMULAS", "Formula", "KernelWork", "attention_work"]
 
-Work: TypeAlias = tuple[int, list[tuple[int, tuple[int | None, ...]]]]
+KernelWork: TypeAlias = tuple[int, list[tuple[int, tuple[int | None, ...]]]]
 """Operations of the forward pass; for each part of the backward pass its operations and the
 storages of the tensors of which one must need a gradient for it."""
 
-Formula: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any], Any], Work]
+Formula: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any], Any], KernelWork]
 """Gives the work of a kernel from its arguments, keyword arguments and result."""
 
 
-def _each(flops: int, operands: Iterable[torch.Tensor]) -> Work:
+def _each(flops: int, operands: Iterable[torch.Tensor]) -> KernelWork:
     """Give the work of a product: each operand has a gradient that is one of the same size."""
     return flops, [(flops, (storage_key(operand),)) for operand in operands]
 
@@ -35,7 +35,7 @@ def _keys(*operands: torch.Tensor) -> tuple[int | None, ...]:
     return tuple([storage_key(operand) for operand in operands])
 
 
-def attention_work(flops: int, operands: Iterable[torch.Tensor]) -> Work:
+def attention_work(flops: int, operands: Iterable[torch.Tensor]) -> KernelWork:
     """Give the work of fused attention: its backward pass makes the scores anew.
 
     That makes five products of the size of the two in the forward pass.
@@ -43,7 +43,7 @@ def attention_work(flops: int, operands: Iterable[torch.Tensor]) -> Work:
     return flops, [(flops * 5 // 2, _keys(*operands))]
 
 
-def _attention(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Work:
+def _attention(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> KernelWork:
     query, key, value = args[:3]
     *batch, rows, depth = query.shape
     flops = 2 * prod(batch) * rows * key.shape[-2] * (depth + value.shape[-1])
@@ -53,7 +53,7 @@ def _attention(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) ->
 def _product(first: int, second: int) -> Formula:
     """Give the formula of `first @ second`, where the arguments at these positions are."""
 
-    def work(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Work:
+    def work(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> KernelWork:
         one, other = args[first], args[second]
         flops = 2 * one.numel() * (other.size(-1) if other.dim() > 1 else 1)
         return flops, [(flops, (storage_key(one),)), (flops, (storage_key(other),))]
@@ -61,7 +61,7 @@ def _product(first: int, second: int) -> Formula:
     return work
 
 
-def _convolution(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Work:
+def _convolution(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> KernelWork:
     """Give the work of a convolution; of a transposed one, each input is what is spread."""
     given, weight = args[:2]
     transposed = len(args) > 6 and args[6]
@@ -69,19 +69,21 @@ def _convolution(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) 
     return _each(flops, args[:2])
 
 
-def _transposed_product(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Work:
+def _transposed_product(
+    args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
+) -> KernelWork:
     """Give the work of `x @ weight.T`, as `linear` has it."""
     return _each(2 * args[0].numel() * args[1].shape[0], args[:2])
 
 
-def _grouped(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Work:
+def _grouped(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> KernelWork:
     """Give the work of products in groups, which share the rows, columns or sums of one."""
     one, other = args[0].shape, args[1].shape
     groups = one[0] if len(one) == len(other) == 3 else 1
     return _each(2 * groups * one[-2] * one[-1] * other[-1], args[:2])
 
 
-def _trilinear(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Work:
+def _trilinear(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> KernelWork:
     """Give the work of `Bilinear`: a product with the weight, then one with the other input."""
     shapes = []
     for tensor, added in zip(args[:3], args[3:6], strict=True):
@@ -94,7 +96,7 @@ def _trilinear(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) ->
     return _each(flops, args[:3])
 
 
-def _layer_of_rnn(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Work:
+def _layer_of_rnn(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> KernelWork:
     """Give the work of one layer in one direction (`mkldnn_rnn_layer`)."""
     given, weight_ih, weight_hh = args[:3]
     rows = prod(given.shape[:-1])
@@ -105,7 +107,7 @@ def _layer_of_rnn(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any)
     return of_input + of_state, parts
 
 
-def _whole_rnn(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Work:
+def _whole_rnn(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> KernelWork:
     """Give the work of all layers and directions (`_cudnn_rnn`)."""
     rows = prod(args[0].shape[:-1])
     flops = sum(2 * rows * weight.numel() for weight in args[1] if weight.dim() == 2)
@@ -136,7 +138,7 @@ def _lengths(tensor: torch.Tensor) -> list[int]:
 # cost is told all the same, as the way that is taken then has it.
 
 
-def _fast_attention(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Work:
+def _fast_attention(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> KernelWork:
     """Give the work of `_native_multi_head_attention`."""
     given, packed, out = args[:3], args[5], args[7]
     inwards, attention, outwards = _self_attention(given, packed, out)
@@ -146,7 +148,7 @@ def _fast_attention(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: An
     return inwards + attention + outwards, parts
 
 
-def _fast_layer(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Work:
+def _fast_layer(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> KernelWork:
     """Give the work of `_transformer_encoder_layer_fwd`."""
     source, packed, out, first, second = (args[place] for place in (0, 3, 5, 14, 16))
     inwards, attention, outwards = _self_attention((source,) * 3, packed, out)
@@ -166,7 +168,9 @@ def _fast_layer(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -
     return inwards + attention + outwards + wide + narrow, parts
 
 
-def _attention_backward(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Work:
+def _attention_backward(
+    args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
+) -> KernelWork:
     flops, _ = _attention(args[1:4], {}, None)
     return flops * 5 // 2, []
 

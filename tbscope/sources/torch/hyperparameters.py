@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from tbscope.sources.torch.signatures import layout_of
+from tbscope.sources.torch.signatures import signature_of
 
 __all__ = ["class_source", "hyperparameters"]
 
@@ -131,10 +131,10 @@ def _names_of(module: torch.nn.Module, values: list[Any]) -> list[str]:
     """
     inits = [vars(base)["__init__"] for base in type(module).__mro__ if "__init__" in vars(base)]
     for init in inits:
-        layout = layout_of(init)
-        if layout is None or len(layout.positional) < 2:
+        signature = signature_of(init)
+        if signature is None or len(signature.positional) < 2:
             continue
-        names = list(layout.positional[1:])
+        names = list(signature.positional[1:])
         if init is inits[0]:
             return names
         fitting = []

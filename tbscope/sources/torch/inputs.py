@@ -9,11 +9,11 @@ from torch.nn.utils.rnn import PackedSequence
 from tbscope.errors import InputError
 from tbscope.sources.torch.misfits import Attempt, misfit_error, nothing_given_error, with_article
 from tbscope.sources.torch.signatures import (
-    Fault,
+    Mismatch,
     argument_names,
     entry_point,
-    layout_of,
-    real_layout_of,
+    real_signature_of,
+    signature_of,
 )
 
 __all__ = ["argument_names", "bind_inputs", "callee_name", "require_model"]
@@ -146,8 +146,8 @@ class _Binding:
         self.given = given
         self.keywords = keywords
         self.entry = entry_point(model)
-        self.layout = layout_of(self.entry)
-        self.real_layout = real_layout_of(self.entry)
+        self.signature = signature_of(self.entry)
+        self.real_signature = real_signature_of(self.entry)
         self.name = callee_name(model)
 
     def spread(self, value: Any) -> tuple[_Args, _Kwargs]:
@@ -163,7 +163,7 @@ class _Binding:
         return (value,), {}
 
     def _spread_record(self, record: Any) -> tuple[_Args, _Kwargs]:
-        if self.layout and self.layout.keywords.issuperset(record._fields):
+        if self.signature and self.signature.keywords.issuperset(record._fields):
             return (), dict(zip(record._fields, record, strict=True))
         if not self.fits((record,), {}) and self.fits(tuple(record), {}):
             return tuple(record), {}
@@ -171,15 +171,15 @@ class _Binding:
 
     def _names_parameters(self, mapping: Mapping[Any, Any]) -> bool:
         """Tell whether a mapping's keys are names of parameters."""
-        layout = self.layout
-        if layout is None or not all(isinstance(key, str) for key in mapping):
+        signature = self.signature
+        if signature is None or not all(isinstance(key, str) for key in mapping):
             return False
         if not mapping:
-            return not layout.required
-        known = [key in layout.keywords for key in mapping]
-        if layout.extra and not layout.positional:
+            return not signature.required
+        known = [key in signature.keywords for key in mapping]
+        if signature.extra and not signature.positional:
             return True
-        if layout.extra or _comes_from_transformers(mapping):
+        if signature.extra or _comes_from_transformers(mapping):
             return any(known)
         return all(known)
 
@@ -187,27 +187,27 @@ class _Binding:
         """Tell whether the model can be called so, as far as its parameters tell."""
         kwargs = {**named, **self.keywords}
         return any(
-            layout is None or not Fault.find(layout, args, kwargs)
-            for layout in (self.layout, self.real_layout)
+            signature is None or not Mismatch.find(signature, args, kwargs)
+            for signature in (self.signature, self.real_signature)
         )
 
     def checked(self, args: _Args, named: _Kwargs) -> tuple[_Args, _Kwargs]:
         """Give the arguments with the keywords among them; raise where they do not fit."""
         kwargs = {**named, **self.keywords}
         twice = [name for name in self.keywords if name in named]
-        fault = Fault("twice", twice) if twice else None
-        if self.layout and not fault and not self.fits(args, named):
-            fault = Fault.find(self.layout, args, kwargs)
-        if self.layout and fault:
-            attempt = Attempt(self.name, self.layout, self.given, self.keywords, args, kwargs)
+        fault = Mismatch("twice", twice) if twice else None
+        if self.signature and not fault and not self.fits(args, named):
+            fault = Mismatch.find(self.signature, args, kwargs)
+        if self.signature and fault:
+            attempt = Attempt(self.name, self.signature, self.given, self.keywords, args, kwargs)
             raise misfit_error(attempt, fault)
         return args, kwargs
 
     def offered(self) -> tuple[_Args, _Kwargs]:
         """Give the arguments where the caller gave none: the model's own example, or none."""
-        layout = self.layout
+        signature = self.signature
         unfit = None
-        takes_some = layout is None or bool(layout.names or layout.varargs)
+        takes_some = signature is None or bool(signature.names or signature.varargs)
         if takes_some and not (self.keywords and self.fits((), {})):
             for attribute in _EXAMPLES:
                 example = self._example(attribute)
@@ -219,9 +219,9 @@ class _Binding:
                 if not foreign and self.fits(args, named) and not named.keys() & self.keywords:
                     return args, {**named, **self.keywords}
                 unfit = unfit or attribute
-        if layout and not self.keywords and not self.fits((), {}):
+        if signature and not self.keywords and not self.fits((), {}):
             offers = f"its {unfit} does not fit" if unfit else f"the model has no {_EITHER}"
-            raise nothing_given_error(self.name, layout, why=offers)
+            raise nothing_given_error(self.name, signature, why=offers)
         return self.checked((), {})
 
     def _example(self, attribute: str) -> Any:

@@ -12,7 +12,7 @@ import torch
 
 from tbscope.ir.graph import Constant, Value
 
-__all__ = ["Literals"]
+__all__ = ["Literals", "all_among"]
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _PLAIN = frozenset({bool, int, float, complex, type(None)})
@@ -105,6 +105,14 @@ def collect_tensors(given: Any, found: list[torch.Tensor]) -> list[torch.Tensor]
         for entry in given.values():
             collect_tensors(entry, found)
     return found
+
+
+def all_among(results: list[torch.Tensor], given: Any) -> bool:
+    """Tell whether each result is one of the tensors in a nest."""
+    if not results:
+        return True
+    known = {id(tensor) for tensor in collect_tensors(given, [])}
+    return all(id(tensor) in known for tensor in results)
 
 
 def describe(given: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tbscope.errors import InputError
-from tbscope.sources.torch.signatures import Fault, Layout
+from tbscope.sources.torch.signatures import Mismatch, Signature
 
 __all__ = ["Attempt", "misfit_error", "nothing_given_error", "with_article"]
 
@@ -22,7 +22,7 @@ class Attempt:
 
     Attributes:
         name: What is called, as its author wrote it (`Net.forward`).
-        layout: Its parameters.
+        signature: Its parameters.
         given: The `input_to_model` that the arguments were made from.
         keywords: The `kwargs` that stand among the keyword arguments.
         args: All positional arguments.
@@ -30,27 +30,27 @@ class Attempt:
     """
 
     name: str
-    layout: Layout
+    signature: Signature
     given: Any
     keywords: Mapping[str, Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
 
 
-def nothing_given_error(name: str, layout: Layout, *, why: str) -> InputError:
+def nothing_given_error(name: str, signature: Signature, *, why: str) -> InputError:
     """Give the error for a model that needs inputs and was given none."""
     return InputError(
-        f"{name}() needs {_listed(layout.required)}, and no inputs were given",
+        f"{name}() needs {_listed(signature.required)}, and no inputs were given",
         why=f"input_to_model is None, and {why}",
-        fix=_how_to_give(layout),
+        fix=_how_to_give(signature),
     )
 
 
-def misfit_error(attempt: Attempt, fault: Fault) -> InputError:
+def misfit_error(attempt: Attempt, fault: Mismatch) -> InputError:
     """Give the error for one fault of an attempt."""
     what, fix = _TELLERS[fault.kind](attempt, fault.names)
     shown = _show_arguments(attempt.args, attempt.kwargs)
-    why = f"{attempt.name.rpartition('.')[2]}{attempt.layout} was given ({shown})"
+    why = f"{attempt.name.rpartition('.')[2]}{attempt.signature} was given ({shown})"
     if fault.kind == "missing":
         why += _why_one_argument(attempt)
     return InputError(f"{attempt.name}() {what}", why=why, fix=fix)
@@ -67,18 +67,18 @@ def with_article(value: Any) -> str:
 
 
 def _tell_missing(attempt: Attempt, names: Sequence[str]) -> tuple[str, str]:
-    return f"is missing {_listed(names)}", _how_to_give(attempt.layout)
+    return f"is missing {_listed(names)}", _how_to_give(attempt.signature)
 
 
 def _tell_unexpected(attempt: Attempt, names: Sequence[str]) -> tuple[str, str]:
     held = "kwargs" if set(names) <= attempt.keywords.keys() else "input_to_model"
     fix = f"leave {_listed(names)} out of {held}"
-    near = difflib.get_close_matches(names[0], sorted(attempt.layout.keywords), n=1)
+    near = difflib.get_close_matches(names[0], sorted(attempt.signature.keywords), n=1)
     return f"takes no {_listed(names)}", f"did you mean {near[0]!r}? Else {fix}" if near else fix
 
 
 def _tell_by_position(attempt: Attempt, names: Sequence[str]) -> tuple[str, str]:
-    return f"takes {_listed(names)} by position only", _how_to_give(attempt.layout)
+    return f"takes {_listed(names)} by position only", _how_to_give(attempt.signature)
 
 
 def _tell_twice(attempt: Attempt, names: Sequence[str]) -> tuple[str, str]:
@@ -87,7 +87,7 @@ def _tell_twice(attempt: Attempt, names: Sequence[str]) -> tuple[str, str]:
 
 
 def _tell_too_many(attempt: Attempt, names: Sequence[str]) -> tuple[str, str]:
-    taken, given = len(attempt.layout.positional), len(attempt.args)
+    taken, given = len(attempt.signature.positional), len(attempt.args)
     takes = f"{taken or 'no'} positional argument{'' if taken == 1 else 's'}"
     fix = "leave out what it does not take"
     if isinstance(attempt.given, tuple | list):
@@ -110,15 +110,15 @@ def _why_one_argument(attempt: Attempt) -> str:
     given = attempt.given
     if not isinstance(given, Mapping) or not any(arg is given for arg in attempt.args):
         return ""
-    others = [str(key) for key in given if key not in attempt.layout.keywords][:_SHOWN_ITEMS]
+    others = [str(key) for key in given if key not in attempt.signature.keywords][:_SHOWN_ITEMS]
     verb = "is no parameter" if len(others) == 1 else "are no parameters"
     return f"; the mapping is one argument, as {_listed(others)} {verb}" if others else ""
 
 
-def _how_to_give(layout: Layout) -> str:
+def _how_to_give(signature: Signature) -> str:
     """Say what to write for the parameters that have no default."""
-    positional = [name for name in layout.required if name in layout.positional]
-    keywords = [name for name in layout.required if name in layout.keyword_only]
+    positional = [name for name in signature.required if name in signature.positional]
+    keywords = [name for name in signature.required if name in signature.keyword_only]
     ways = []
     if len(positional) == 1:
         ways.append(f"input_to_model={positional[0]}")

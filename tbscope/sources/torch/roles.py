@@ -60,8 +60,8 @@ def role_of(kernels: Sequence[str], *, reads: bool) -> Role | None:
         return None
     if not reads:
         return "maker" if _MAKERS.issuperset(kernels) else None
-    role = _OF_A_TENSOR.get(kernels[0])
-    # Called for each operation of a trace, of which most compute something.
+    # The last kernel is the first to look at: most operations compute something, and by it.
+    role = _OF_A_TENSOR.get(kernels[-1])
     if role is None or len(kernels) == 1:
         return role
     roles = [_OF_A_TENSOR.get(kernel) for kernel in kernels]

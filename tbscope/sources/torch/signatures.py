@@ -10,14 +10,21 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-__all__ = ["Fault", "Layout", "argument_names", "entry_point", "layout_of", "real_layout_of"]
+__all__ = [
+    "Mismatch",
+    "Signature",
+    "argument_names",
+    "entry_point",
+    "signature_of",
+    "real_signature_of",
+]
 
 _Callable: TypeAlias = Callable[..., Any]
 _DEFAULT_LENGTH = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Signature:
     """The parameters of a callable, without `self` where it is bound.
 
     Attributes:
@@ -73,7 +80,7 @@ class Layout:
         return f"{name}={self.defaults[name]}" if name in self.defaults else name
 
 
-class Fault:
+class Mismatch:
     """What keeps arguments from filling parameters: a kind, and the names it is about."""
 
     __slots__ = ("kind", "names")
@@ -84,21 +91,23 @@ class Fault:
 
     @classmethod
     def find(
-        cls, layout: Layout, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> "Fault | None":
+        cls, signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> "Mismatch | None":
         """Give the first fault, those of wrong names first; None where the arguments fit."""
-        filled = layout.positional[: len(args)]
-        by_position = [name for name in kwargs if name in layout.by_position_only]
+        filled = signature.positional[: len(args)]
+        by_position = [name for name in kwargs if name in signature.by_position_only]
         faults = {
-            "by position": [] if layout.extra else by_position,
+            "by position": [] if signature.extra else by_position,
             "twice": [name for name in filled if name in kwargs and name not in by_position],
             "unexpected": []
-            if layout.extra
-            else [name for name in kwargs if name not in layout.names],
-            "too many": [""] if len(args) > len(layout.positional) and not layout.varargs else [],
+            if signature.extra
+            else [name for name in kwargs if name not in signature.names],
+            "too many": [""]
+            if len(args) > len(signature.positional) and not signature.varargs
+            else [],
             "missing": [
                 name
-                for name in layout.required
+                for name in signature.required
                 if name not in filled and (name not in kwargs or name in by_position)
             ],
         }
@@ -116,7 +125,7 @@ def entry_point(model: _Callable) -> _Callable:
     return model
 
 
-def layout_of(fn: _Callable) -> Layout | None:
+def signature_of(fn: _Callable) -> Signature | None:
     """Give the parameters of a callable as its author declares them; None where it tells none.
 
     A decorator that keeps what it wraps (`functools.wraps`) is looked through, and a
@@ -128,15 +137,15 @@ def layout_of(fn: _Callable) -> Layout | None:
     try:
         if key in table:
             return table[key]
-        table[key] = layout = _read_layout(fn, follow_wrapped=True)
+        table[key] = signature = _read_signature(fn, follow_wrapped=True)
     except TypeError:  # What can be no key of a weak table is read anew each time.
-        layout = _read_layout(fn, follow_wrapped=True)
-    return layout
+        signature = _read_signature(fn, follow_wrapped=True)
+    return signature
 
 
-def real_layout_of(fn: _Callable) -> Layout | None:
+def real_signature_of(fn: _Callable) -> Signature | None:
     """Give the parameters that the outermost function takes, decorators not looked through."""
-    return _read_layout(fn, follow_wrapped=False)
+    return _read_signature(fn, follow_wrapped=False)
 
 
 def argument_names(
@@ -155,20 +164,20 @@ def argument_names(
     """
     # Called for each module call of a trace, so the usual ones are looked up first.
     if isinstance(fn, MethodType):
-        layout = _BOUND.get(fn.__func__)
+        signature = _BOUND.get(fn.__func__)
     else:
-        layout = _FREE.get(fn) if type(fn) is FunctionType else None
-    if layout is None:
-        layout = layout_of(fn)
-    if layout is None:  # It tells no signature at all.
+        signature = _FREE.get(fn) if type(fn) is FunctionType else None
+    if signature is None:
+        signature = signature_of(fn)
+    if signature is None:  # It tells no signature at all.
         return [(f"args.{at}", arg) for at, arg in enumerate(args)] + list(kwargs.items())
-    names = layout.positional
+    names = signature.positional
     pairs = list(zip(names, args, strict=False))
     if len(args) > len(names):
-        rest = layout.varargs or "args"
+        rest = signature.varargs or "args"
         pairs += [(f"{rest}.{at}", arg) for at, arg in enumerate(args[len(names) :])]
     if kwargs:
-        order = layout.order
+        order = signature.order
         named = [pair for pair in kwargs.items() if pair[0] in order]
         if len(named) > 1:
             named.sort(key=lambda pair: order[pair[0]])
@@ -178,18 +187,18 @@ def argument_names(
     return pairs
 
 
-# Layouts by function: of methods whose first parameter is bound, and of all others.
-_BOUND: WeakKeyDictionary[Any, Layout | None] = WeakKeyDictionary()
-_FREE: WeakKeyDictionary[Any, Layout | None] = WeakKeyDictionary()
+# Signatures by function: of methods whose first parameter is bound, and of all others.
+_BOUND: WeakKeyDictionary[Any, Signature | None] = WeakKeyDictionary()
+_FREE: WeakKeyDictionary[Any, Signature | None] = WeakKeyDictionary()
 
 
-def _read_layout(fn: _Callable, *, follow_wrapped: bool) -> Layout | None:
+def _read_signature(fn: _Callable, *, follow_wrapped: bool) -> Signature | None:
     try:
         signature = inspect.signature(fn, follow_wrapped=follow_wrapped)
     except (ValueError, TypeError, NameError):
-        return _layout_of_schema(fn)
+        return _signature_of_schema(fn)
     parameters = signature.parameters.values()
-    return Layout(
+    return Signature(
         positional=_names_of(parameters, inspect.Parameter.POSITIONAL_ONLY)
         + _names_of(parameters, inspect.Parameter.POSITIONAL_OR_KEYWORD),
         by_position_only=frozenset(_names_of(parameters, inspect.Parameter.POSITIONAL_ONLY)),
@@ -215,13 +224,13 @@ def _default_text(default: Any) -> str:
     return text if len(text) <= _DEFAULT_LENGTH and " at 0x" not in text else "..."
 
 
-def _layout_of_schema(fn: _Callable) -> Layout | None:
+def _signature_of_schema(fn: _Callable) -> Signature | None:
     """Give the parameters of a TorchScript function or method, which Python cannot inspect."""
     arguments = getattr(getattr(fn, "schema", None), "arguments", None)
     if arguments is None:
         return None
     own = [argument for argument in arguments if argument.name != "self"]
-    return Layout(
+    return Signature(
         positional=tuple(argument.name for argument in own),
         by_position_only=frozenset(),
         varargs=None,

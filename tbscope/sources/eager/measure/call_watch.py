@@ -14,7 +14,7 @@ from tbscope.sources.eager.watch.call_log import NO_RESULT
 from tbscope.sources.torch.internals import DispatchMode
 from tbscope.sources.torch.operations import kernel_facts
 
-__all__ = ["CallWatch", "KernelWatch", "Meter", "Reading"]
+__all__ = ["CallWatch", "KernelWatch", "Meter", "CallReading"]
 
 _NO_KEYWORDS: dict[str, Any] = {}
 
@@ -26,7 +26,7 @@ class Meter(Protocol):
         """Give a reading."""
 
 
-class Reading(NamedTuple):
+class CallReading(NamedTuple):
     """What a meter showed before and after a call.
 
     Attributes:
@@ -41,7 +41,7 @@ class Reading(NamedTuple):
     meter: Meter
     before: Any
     after: Any
-    kernels: "list[Reading]"
+    kernels: "list[CallReading]"
 
 
 class CallWatch(TorchFunctionMode):
@@ -59,9 +59,9 @@ class CallWatch(TorchFunctionMode):
 
     def __init__(self, meters: Sequence[Meter], otherwise: Meter) -> None:
         super().__init__()
-        self.readings: list[Reading] = []
+        self.readings: list[CallReading] = []
         self.inside = False
-        self.kernels: list[Reading] = []
+        self.kernels: list[CallReading] = []
         self._meters = meters
         self._otherwise = otherwise
 
@@ -84,7 +84,7 @@ class CallWatch(TorchFunctionMode):
         meter = self.meter()
         read = meter.read
         self.inside = True
-        kernels: list[Reading] = []
+        kernels: list[CallReading] = []
         self.kernels = kernels
         try:
             before = read()
@@ -93,7 +93,7 @@ class CallWatch(TorchFunctionMode):
         finally:
             self.inside = False
         if type(result) not in NO_RESULT:
-            self.readings.append(Reading(func, meter, before, after, kernels))
+            self.readings.append(CallReading(func, meter, before, after, kernels))
         return result
 
 
@@ -142,6 +142,6 @@ class KernelWatch(DispatchMode):  # type: ignore[no-untyped-call]
             after = read()
         finally:
             calls.inside = within
-        reading = Reading(facts.name, calls.meter(), before, after, [])
+        reading = CallReading(facts.name, calls.meter(), before, after, [])
         (calls.kernels if within else calls.readings).append(reading)
         return result

@@ -16,7 +16,7 @@ from statistics import median, quantiles
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node, Note, Profile
 from tbscope.sources.eager.active import watching
-from tbscope.sources.eager.measure.call_watch import CallWatch, KernelWatch, Reading
+from tbscope.sources.eager.measure.call_watch import CallReading, CallWatch, KernelWatch
 from tbscope.sources.eager.measure.clocks import Clock, ProcessorClock, clock_of
 from tbscope.sources.eager.measure.live_bytes import LiveBytes
 from tbscope.sources.eager.measure.repeats import Repeats
@@ -137,7 +137,7 @@ class _Measurement:
                     self._times[kernel].append(self._passed_us(inner, node))
         return wall_us
 
-    def _passed_us(self, reading: Reading, node: Node) -> float:
+    def _passed_us(self, reading: CallReading, node: Node) -> float:
         return self._clocks[node].passed_us(reading.before, reading.after)
 
     def _wall_us(self) -> float:
@@ -232,12 +232,12 @@ class _Measurement:
         self._graph.notes.append(Note(text, node.source, node))
 
 
-def _matched(calls: Calls, readings: list[Reading]) -> list[tuple[Reading, Node]]:
+def _matched(calls: Calls, readings: list[CallReading]) -> list[tuple[CallReading, Node]]:
     pairs = calls.match([reading.call for reading in readings])
     return [(readings[at], node) for at, node in pairs]
 
 
-def _inside(reading: Reading, node: Node) -> Iterator[tuple[Reading, Node]]:
+def _inside(reading: CallReading, node: Node) -> Iterator[tuple[CallReading, Node]]:
     """Give the readings of the kernels of an operation, each with the kernel's node."""
     kernels = node.body.nodes if node.body is not None else []
     if [inner.call for inner in reading.kernels] == [kernel.kernels[0] for kernel in kernels]:

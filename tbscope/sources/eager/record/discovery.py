@@ -4,10 +4,10 @@ from typing import Any
 
 import torch
 
-from tbscope.ir.graph import Graph, Node, Value
-from tbscope.sources.eager.record.node_names import NodeNames
+from tbscope.ir.builder import GraphBuilder
+from tbscope.ir.graph import Node, Value
 from tbscope.sources.eager.record.scope_stack import ScopeStack
-from tbscope.sources.eager.record.values import Values
+from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.torch.contents import content_of
 from tbscope.sources.torch.nests import tensor_leaves
 from tbscope.sources.torch.registry import TensorPlace
@@ -19,27 +19,24 @@ class Discovery:
     """Gives the value of any tensor; adds the node for one that nobody knew.
 
     Args:
-        graph: The graph that is being recorded.
+        builder: The door to the graph.
         scopes: The scopes that are open.
         values: The values that tensors hold.
-        names: The names of the graph's nodes.
         open_ended: Whether a tensor that nobody knows is an input where no module runs.
     """
 
     def __init__(
         self,
-        graph: Graph,
+        builder: GraphBuilder,
         scopes: ScopeStack,
         *,
-        values: Values,
-        names: NodeNames,
+        values: TensorValues,
         open_ended: bool,
     ) -> None:
-        self._graph = graph
+        self._builder = builder
         self._scopes = scopes
         self._registry = scopes.registry
         self._values = values
-        self._names = names
         self._open_ended = open_ended
 
     def value_of(self, tensor: torch.Tensor) -> Value:
@@ -57,7 +54,7 @@ class Discovery:
             also = known.producer.attributes
             also["also"] = f"{also['also']}, {name}" if "also" in also else name
             return
-        self._values.give(self._append(self._input(name)), tensor)
+        self._values.give(self._builder.append_source("input", name), tensor)
 
     def add_unknown(self, given: list[tuple[str, Any]]) -> None:
         """Make inputs of the tensors that come from outside of a region."""
@@ -76,10 +73,10 @@ class Discovery:
         if place is not None:
             node = self._held(tensor, place)
         elif self._open_ended and self._scopes.at_top:
-            node = self._input("input")
+            node = self._builder.append_source("input", "input")
         else:
             node = self._constant(tensor)
-        return self._values.give(self._append(node), tensor)
+        return self._values.give(node, tensor)
 
     def _late_tensor(self, tensor: torch.Tensor) -> TensorPlace | None:
         """Look for a tensor that the running module holds only since it ran."""
@@ -98,34 +95,25 @@ class Discovery:
 
     # -- nodes --------------------------------------------------------------------------
 
-    def _append(self, node: Node) -> Node:
-        self._graph.nodes.append(node)
-        return node
-
-    def _input(self, name: str) -> Node:
-        node = Node(self._names.unique(name), "input", "input")
-        self._graph.inputs.append(node)
-        return node
-
     def _held(self, tensor: torch.Tensor, place: TensorPlace) -> Node:
-        """Make a node for a parameter or buffer, in the scope of the module that owns it."""
+        """Add a node for a parameter or buffer, in the scope of the module that owns it."""
         owner, kind = place.owner, place.kind
         scope = owner.first_scope or self._scopes.home(owner)
-        facts = {"requires_grad": tensor.requires_grad}
-        name = self._names.unique(place.qualified_name)
-        return Node(name, kind, kind, scope, [], [], [], [], None, [], facts)
+        node = self._builder.append_source(kind, place.qualified_name, scope)
+        node.attributes["requires_grad"] = tensor.requires_grad
+        return node
 
     def _constant(self, tensor: torch.Tensor) -> Node:
-        """Make a node for a tensor from outside, named by the attribute that holds it."""
+        """Add a node for a tensor from outside, named by the attribute that holds it."""
         running = self._scopes.running
         name = None
         if running.place is not None:
             for attribute, held in vars(running.place.module).items():
                 if held is tensor:
                     prefix = running.place.name
-                    name = self._names.unique(f"{prefix}.{attribute}" if prefix else attribute)
+                    name = f"{prefix}.{attribute}" if prefix else attribute
                     break
-        node = Node(name or self._names.number(), "constant", "constant", running.inner)
+        node = self._builder.append_source("constant", name, running.inner)
         node.source = running.source
         node.attributes.update(content_of(tensor))
         return node

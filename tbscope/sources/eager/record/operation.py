@@ -11,7 +11,7 @@ import torch
 
 from tbscope.sources.eager.record.bodies import KernelRun
 from tbscope.sources.torch.flops import Copies, Formulas
-from tbscope.sources.torch.formulas import Formula, Work
+from tbscope.sources.torch.formulas import Formula, KernelWork
 from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.operations import KernelFacts
 
@@ -41,7 +41,7 @@ class Operation:
     def __init__(self, operations: "Operations") -> None:
         self._operations = operations
         self.kernels: list[str] = []
-        self.work: list[Work] = []
+        self.work: list[KernelWork] = []
         self.written: list[torch.Tensor] = []
         if operations.keep_runs:
             self.runs = []

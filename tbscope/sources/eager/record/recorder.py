@@ -6,23 +6,26 @@ the scopes by hand of theirs. It changes none of what it sees.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any
 
 import torch
-from torch.nn.modules.lazy import LazyModuleMixin
 
-from tbscope.figures.notes import Read, find_notes
-from tbscope.ir.graph import Argument, Call, Constant, Graph, Node, Note, Output, Value
+from tbscope.figures.notes import find_notes
+from tbscope.ir.builder import GraphBuilder
+from tbscope.ir.graph import Argument, Call, Constant, Graph, Node, Note, Value
 from tbscope.sources.eager.record.bodies import KernelRun, KernelRuns
 from tbscope.sources.eager.record.discovery import Discovery
-from tbscope.sources.eager.record.node_names import NodeNames
+from tbscope.sources.eager.record.failures import Failures
+from tbscope.sources.eager.record.lazy import look_away
 from tbscope.sources.eager.record.operation import Operation, Operations
+from tbscope.sources.eager.record.reads import Reads, shares_memory
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
-from tbscope.sources.eager.record.values import Values
+from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.eager.record.whereabouts import Whereabouts
 from tbscope.sources.torch.internals import without_functions
-from tbscope.sources.torch.literals import Literals, collect_tensors
+from tbscope.sources.torch.literals import Literals, all_among, collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import CUTS_UNSEEN, RANDOM, READS, KernelFacts
 from tbscope.sources.torch.roles import is_random, role_of
@@ -32,7 +35,8 @@ from tbscope.sources.torch.storage import same_storage
 __all__ = ["Recorder"]
 
 _OUT = Constant("<out>")
-_SHARES_MEMORY = frozenset({"numpy", "array", "dlpack"})
+# As `Argument(name, nest)`, in a third of the time.
+_argument = partial(tuple.__new__, Argument)
 
 
 class Recorder:
@@ -46,6 +50,7 @@ class Recorder:
         bodies: Whether the kernels of each operation are recorded as nodes.
 
     Attributes:
+        builder: The door to the graph.
         graph: What has been recorded so far.
         scopes: The scopes that are open.
         registry: The places of the modules and their tensors.
@@ -53,7 +58,7 @@ class Recorder:
         operations: The operation that runs, and those around it.
         value_of: Gives the value that a tensor holds now, made known if nobody knew it.
         add_input: Makes a tensor an input of the graph under a path.
-        failed: The latest error that left a module call, with the innermost such call.
+        failures: The operation and the module call in which the latest error arose.
         modules_called: The module of each call of the graph.
         ended: Whether an error ended the run.
     """
@@ -66,34 +71,26 @@ class Recorder:
         open_ended: bool = False,
         bodies: bool = False,
     ) -> None:
-        names = NodeNames()
-        self.graph = Graph(name, rank=_rank())
-        self.scopes = ScopeStack()
+        self.builder = builder = GraphBuilder(name, rank=_rank())
+        self.graph = builder.graph
+        self.scopes = ScopeStack(builder)
         self.registry = self.scopes.registry
         self.paused = False
         self.operations = Operations(self.graph.uncounted, keep_runs=bodies)
-        self.failed: tuple[BaseException, Frame] | None = None
+        self.failures = Failures()
         self.modules_called: list[torch.nn.Module] = []
-        self._failing: tuple[BaseException, Node] | None = None
         self.ended = False
-        self._reads: list[Read] = []
+        self._reads = Reads()
         self._open_ended = open_ended
         self._where = Whereabouts(self.scopes, boundary.__code__)
-        self._values = Values(self.graph.nodes)
+        self._values = TensorValues(self.graph.nodes)
         self._discovery = Discovery(
-            self.graph,
-            self.scopes,
-            values=self._values,
-            names=names,
-            open_ended=open_ended,
+            builder, self.scopes, values=self._values, open_ended=open_ended
         )
         self.value_of = self._discovery.value_of
         self.add_input = self._discovery.add_input
-        self._append = self.graph.nodes.append
-        self._number = names.number
+        self._append_op = builder.append_op
         self._nest = Literals(self.value_of).nest
-        self._output_names: set[str] = set()
-        self._count = 0
 
     def begin_at(self, frame: FrameType) -> None:
         """Say in which Python frame the region begins; what is around it is not looked at."""
@@ -139,7 +136,7 @@ class Recorder:
         if place.wrapper is module:
             return None
         if place.lazy:
-            self._look_away_from_initialisation(module)
+            look_away(self, module)
         source = self._where.source_at(caller)
         given = argument_names(module.forward, args, kwargs)
         if self._open_ended and scopes.at_top:
@@ -148,40 +145,19 @@ class Recorder:
         scope = scopes.call_scope(place)
         arguments = [Argument(name, nest(value)) for name, value in given]
         call = Call(
-            scope,
-            place.label,
-            place.qualified_name,
-            arguments,
-            None,
-            {},
+            scope=scope,
+            class_name=place.label,
+            qualified_name=place.qualified_name,
+            arguments=arguments,
             # A scripted module that is frozen has no mode; it does what it does in evaluation.
-            getattr(module, "training", False),
-            (),
-            source,
+            training=getattr(module, "training", False),
+            source=source,
         )
         self.graph.calls.append(call)
         self.modules_called.append(module)
-        frame = Frame(scope, place, call, source, self._count)
+        frame = Frame(scope, place, call, source, self.builder.operations)
         scopes.open_call(place, frame)
         return frame
-
-    def _look_away_from_initialisation(self, module: torch.nn.Module) -> None:
-        """Have a lazy module make its parameters unseen: that is no part of what it computes."""
-        hooks = module._forward_pre_hooks
-        for key, hook in hooks.items():
-            if getattr(hook, "__func__", None) is LazyModuleMixin._infer_parameters:
-                # The hook removes itself once it has run, and this one with it.
-                hooks[key] = self._unseen(hook)
-
-    def _unseen(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def unseen(*args: Any, **kwargs: Any) -> Any:
-            paused, self.paused = self.paused, True
-            try:
-                return function(*args, **kwargs)
-            finally:
-                self.paused = paused
-
-        return unseen
 
     def leave_call(
         self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
@@ -189,7 +165,7 @@ class Recorder:
         """Close a module call that returned."""
         try:
             self.scopes.check_closed(frame)
-            if self._count == frame.begun:
+            if self.builder.operations == frame.begun:
                 self._pass_through(frame, collect_tensors((args, kwargs), []), result)
         finally:
             self.scopes.close_call(frame)
@@ -198,8 +174,7 @@ class Recorder:
 
     def fail_call(self, frame: Frame, error: BaseException) -> None:
         """Close a module call that raised; remember the innermost one of each error."""
-        if self.failed is None or self.failed[0] is not error:
-            self.failed = (error, frame)
+        self.failures.left_call(error, frame)
         self.scopes.close_call(frame)
 
     def _pass_through(self, frame: Frame, given: list[torch.Tensor], result: Any) -> None:
@@ -208,12 +183,12 @@ class Recorder:
         if not given and not given_back:
             return
         assert frame.place is not None
-        node = Node(self._number(), frame.place.label, "op", frame.scope, source=frame.source)
         read = given_back or given
-        node.inputs = list(dict.fromkeys(self.value_of(tensor) for tensor in read))
-        node.arguments = [Argument(None, value) for value in node.inputs]
-        self._append(node)
-        self._count += 1
+        inputs = list(dict.fromkeys(self.value_of(tensor) for tensor in read))
+        arguments = [Argument(None, value) for value in inputs]
+        node = self._append_op(
+            frame.place.label, frame.scope, inputs, arguments, [], frame.source, []
+        )
         for tensor in {id(tensor): tensor for tensor in given_back}.values():
             self._values.give(node, tensor)
 
@@ -247,16 +222,9 @@ class Recorder:
                 with without_functions():
                     whole = [one for one in operands if same_storage(one, tensor)] or operands
                 values = [self.value_of(one) for one in whole]
-                node = Node(
-                    self._number(),
-                    "slice",
-                    "op",
-                    self.scopes.running.inner,
-                    values,
-                    arguments=[Argument(None, value) for value in values],
-                )
-                self._append(node)
-                self._count += 1
+                arguments = [Argument(None, value) for value in values]
+                scope = self.scopes.running.inner
+                node = self._append_op("slice", scope, values, arguments, [], None, [])
                 self._values.give(node, tensor)
 
     # -- operations ---------------------------------------------------------------------
@@ -287,7 +255,7 @@ class Recorder:
                 if args:
                     self.add_read(name, args[0], frame)
                 return None
-            if not kernels and _all_given(results, args, kwargs):
+            if not kernels and all_among(results, (args, kwargs)):
                 # Nothing ran, and what came in came out: contiguous() of what is so already.
                 if name not in CUTS_UNSEEN or not any(map(self._values.get, results)):
                     return None
@@ -302,11 +270,11 @@ class Recorder:
                 value = self.value_of(given)
                 read.append(given)
                 values.append(value)
-                arguments.append(Argument(None, value))
+                arguments.append(_argument((None, value)))
             elif kind is int or kind is float or kind is bool:
-                arguments.append(Argument(None, given))
+                arguments.append(_argument((None, given)))
             else:
-                arguments.append(Argument(None, self._nest(given, read, values)))
+                arguments.append(_argument((None, self._nest(given, read, values))))
         for key, given in kwargs.items():
             if key == "out" and given is not None:
                 # What it names is filled, not read: an edge from it would be invented.
@@ -318,11 +286,7 @@ class Recorder:
         scope, source = self._where.of_operation(frame)
         held = self._values
         writers = held.earlier_writers(read, values) if held.written else []
-        node = Node(
-            self._number(), name, "op", scope, values, [], arguments, writers, source, kernels
-        )
-        self._append(node)
-        self._count += 1
+        node = self._append_op(name, scope, values, arguments, writers, source, kernels)
         node.role = role_of(kernels, reads=bool(values))
         if not RANDOM.isdisjoint(kernels):
             node.random = is_random(kernels, arguments, self.graph.signatures.get(name, ()))
@@ -392,7 +356,7 @@ class Recorder:
         frame: FrameType,
     ) -> None:
         """Keep in mind an operation that raised, should its error end the run."""
-        if self._failing is not None and self._failing[0] is error:
+        if self.failures.is_known(error):
             return
         values: list[Value] = []
         nest = self._nest
@@ -400,7 +364,7 @@ class Recorder:
         node = Node("", name, "op", scope, values, source=source)
         node.arguments = [Argument(None, nest(given, [], values)) for given in args]
         node.arguments += [Argument(key, nest(given, [], values)) for key, given in kwargs.items()]
-        self._failing = (error, node)
+        self.failures.left_operation(error, node)
 
     def end_with(self, error: BaseException, text: str) -> None:
         """Close the graph of a run that an error ended, with the operation that raised it.
@@ -409,12 +373,10 @@ class Recorder:
             error: What ended the run.
             text: What it says, on one line.
         """
-        node = None
-        if self._failing is not None and self._failing[0] is error:
-            node = self._failing[1]
-            node.name = self._number()
+        node = self.failures.operation(error)
+        if node is not None:
             node.attributes["error"] = text
-            self._append(node)
+            self.builder.append(node)
         source = node.source if node is not None else None
         self.graph.notes.insert(0, Note(f"the run ended here: {text}", source, node))
         self.ended = True
@@ -423,14 +385,10 @@ class Recorder:
         """Note that Python read the content of a tensor (`item`, `bool`, `tolist`)."""
         if name not in READS or not isinstance(tensor, torch.Tensor):
             return
-        if name in _SHARES_MEMORY:
+        if shares_memory(name):
             # Whatever is written through the array is no operation that anyone could see.
             self.about_to_write(tensor)
-        source = self._where.source_at(frame)
-        value = self.value_of(tensor)
-        node = value.producer
-        node.attributes["read_by_python"] = f"{name} at {source}" if source else name
-        self._reads.append(Read(value, name, source))
+        self._reads.note(self.value_of(tensor), name, self._where.source_at(frame))
 
     def _know_places(self, written: list[torch.Tensor]) -> None:
         """Make known the parameters and buffers among tensors that were written into."""
@@ -448,12 +406,8 @@ class Recorder:
     def add_output(self, name: str, tensor: torch.Tensor) -> None:
         """Make what a tensor holds now an output of the graph under this path."""
         value = self.value_of(tensor)
-        unique, number = name, 2
-        while unique in self._output_names:
-            unique, number = f"{name}~{number}", number + 1
-        self._output_names.add(unique)
         writers = self._values.earlier_writers([tensor], [value])
-        self.graph.outputs.append(Output(unique, value, tuple(writers)))
+        self.builder.add_output(name, value, control_inputs=writers)
 
     def live_results(self) -> list[torch.Tensor]:
         """Give what operations made, somebody still holds, and no other value is made of."""
@@ -463,14 +417,6 @@ class Recorder:
             for tensor, value in self._values.alive()
             if value.producer.kind == "op" and value not in read
         ]
-
-
-def _all_given(results: list[torch.Tensor], args: Any, kwargs: Any) -> bool:
-    """Tell whether each result is one of the tensors that came in."""
-    if not results:
-        return True
-    given = {id(tensor) for tensor in collect_tensors((args, kwargs), [])}
-    return all(id(tensor) in given for tensor in results)
 
 
 def _rank() -> int:

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 
 from tbscope.errors import ScopeError
+from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Call, Source
-from tbscope.ir.scopes import Scope, ScopeKind, ScopePart
+from tbscope.ir.scopes import Scope, ScopeKind
 from tbscope.sources.eager.by_hand import unbalanced
 from tbscope.sources.torch.internals import outside_modes
 from tbscope.sources.torch.registry import ModulePlace, Registry
@@ -71,6 +72,9 @@ class Frame:
 class ScopeStack:
     """Opens and closes the scopes of one run.
 
+    Args:
+        builder: The door to the graph, which numbers them.
+
     Attributes:
         registry: The places of the modules.
         top: The frame of the top level.
@@ -79,7 +83,8 @@ class ScopeStack:
             it runs; None where nobody wants to know.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, builder: GraphBuilder) -> None:
+        self._new_scope = builder.new_scope
         self.registry = Registry()
         self.top = Frame(None)
         self.running = self.top
@@ -87,8 +92,6 @@ class ScopeStack:
         self._stack = [self.top]
         # How often a place was opened, and its latest scope, by parent and place or name.
         self._opened: dict[tuple[Scope | None, Any], tuple[int, Scope]] = {}
-        # How many scopes print alike but for their number, by parent, label and attribute.
-        self._printed: dict[tuple[Scope | None, str, str | None], int] = {}
         self._adopted = 0
 
     @property
@@ -208,10 +211,7 @@ class ScopeStack:
         self, key: Any, parent: Scope | None, label: str, attribute: str | None, kind: ScopeKind
     ) -> Scope:
         """Open a place once more; its number tells it from all that print alike."""
-        printed = (parent, label, attribute)
-        index = self._printed.get(printed, 0)
-        self._printed[printed] = index + 1
-        scope = Scope(ScopePart(label, attribute, index), parent=parent, kind=kind)
+        scope = self._new_scope(label, attribute, parent=parent, kind=kind)
         times, _ = self._opened.get((parent, key), (0, None))
         self._opened[(parent, key)] = (times + 1, scope)
         return scope

@@ -13,12 +13,12 @@ from tbscope.ir.graph import Node, Shape, Value
 from tbscope.sources.torch.internals import flattened, functorch_inner, in_functorch
 from tbscope.sources.torch.storage import Writes, same_storage
 
-__all__ = ["Values", "shape_of"]
+__all__ = ["TensorValues", "shape_of"]
 
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
-class Values:
+class TensorValues:
     """Which value each tensor holds now.
 
     Args:

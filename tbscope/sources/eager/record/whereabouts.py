@@ -54,13 +54,16 @@ class Whereabouts:
         then it is the scope that stands for that one.
         """
         running = self._scopes.running
+        home, base, boundary, methods = running.home, self.base, self._boundary, self._is_method
         while frame is not None:
-            if id(frame) == running.home:
+            here = id(frame)
+            if here == home:
                 break
             code = frame.f_code
-            if code is self._boundary or id(frame) == self.base:
+            if code is boundary or here == base:
                 break
-            if self._takes_self(code):
+            known = methods.get(id(code))
+            if known[1] if known is not None else self._takes_self(code):
                 owner = frame.f_locals.get("self")
                 if isinstance(owner, torch.nn.Module):
                     place = self._registry.module(owner)
@@ -77,8 +80,6 @@ class Whereabouts:
         running.foreign = self._locator.is_foreign(frame.f_code.co_filename)
 
     def _takes_self(self, code: CodeType) -> bool:
-        known = self._is_method.get(id(code))
-        if known is None:
-            takes = code.co_argcount > 0 and code.co_varnames[0] == "self"
-            known = self._is_method[id(code)] = (code, takes)
-        return known[1]
+        takes = code.co_argcount > 0 and code.co_varnames[0] == "self"
+        self._is_method[id(code)] = (code, takes)
+        return takes

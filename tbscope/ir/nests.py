@@ -1,0 +1,71 @@
+"""Nests: a value, a constant, or a list, tuple or dict of nests, and the ways to walk them."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+__all__ = ["Nest", "map_nest", "map_values", "values_in", "walk"]
+
+Nest: TypeAlias = Any
+"""A `Value`, a constant (bool, int, float, complex, str, None, or a `Constant` text),
+or a list, tuple or dict of nests."""
+
+_PLAIN = frozenset({int, float, bool, complex, str, type(None)})
+
+
+def walk(nest: Nest, path: str = "") -> Iterator[tuple[str, Nest]]:
+    """Yield each value and constant of a nest with its path (`tensors.0`), from left to right.
+
+    Args:
+        nest: The nest.
+        path: The name of the whole.
+    """
+    kind = type(nest)
+    if kind is list or kind is tuple:
+        for index, entry in enumerate(nest):
+            yield from walk(entry, f"{path}.{index}" if path else str(index))
+    elif kind is dict:
+        for key, entry in nest.items():
+            yield from walk(entry, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, nest
+
+
+def values_in(nest: Nest) -> Iterator[Any]:
+    """Yield the values of a nest from left to right."""
+    kind = type(nest)
+    if kind is list or kind is tuple:
+        for entry in nest:
+            yield from values_in(entry)
+    elif kind is dict:
+        for entry in nest.values():
+            yield from values_in(entry)
+    # A value is known by its producer, for this file stands below nodes.py.
+    elif kind not in _PLAIN and hasattr(nest, "producer"):
+        yield nest
+
+
+def map_nest(nest: Nest, change: Callable[[Any], Nest]) -> Nest:
+    """Return a nest with something else for each value and constant of it."""
+    kind = type(nest)
+    if kind is list:
+        return [map_nest(entry, change) for entry in nest]
+    if kind is tuple:
+        return tuple([map_nest(entry, change) for entry in nest])
+    if kind is dict:
+        return {key: map_nest(entry, change) for key, entry in nest.items()}
+    return change(nest)
+
+
+def map_values(nest: Nest, values: Mapping[Any, Any]) -> Nest:
+    """Return a nest with other values in place of some."""
+    kind = type(nest)
+    # Not by `map_nest`: this is much of the time that a graph takes to be copied.
+    if kind is list:
+        return [map_values(entry, values) for entry in nest]
+    if kind is tuple:
+        return tuple([map_values(entry, values) for entry in nest])
+    if kind is dict:
+        return {key: map_values(entry, values) for key, entry in nest.items()}
+    if kind in _PLAIN or not hasattr(nest, "producer"):
+        return nest
+    return values.get(nest, nest)

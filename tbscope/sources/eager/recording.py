@@ -1,0 +1,131 @@
+"""Watches a region of the user's own code, which keeps its effects, and gives its graph."""
+
+import sys
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from tbscope.errors import ArgumentError, TraceError
+from tbscope.ir.graph import Graph
+from tbscope.sources.eager.record.describe_calls import describe_calls
+from tbscope.sources.eager.record.recorder import Recorder
+from tbscope.sources.eager.watch.module_calls import watched_call
+from tbscope.sources.eager.watch.watch import Watch
+from tbscope.sources.torch.nests import tensor_leaves
+
+__all__ = ["Recording", "record"]
+
+
+def record(*models: torch.nn.Module, **named_models: torch.nn.Module) -> "Recording":
+    """Watch a region of code and record it as one graph.
+
+        with tbscope.record(generator=G, discriminator=D) as recording:
+            loss = criterion(D(G(noise)), target)
+        writer.add_graph(recording.graph)
+
+    The code runs as it would without: nothing is put back after it, and training
+    flags, gradients and random generators are what they are. A tensor that comes from
+    outside is an input; one that is still held at the end and that no operation has
+    read is an output, unless `recording.output` names others.
+
+    Args:
+        models: Models that the region calls, so that a part of one that is called by
+            itself stands at its place in the whole. A model that is not given is
+            known from its first call.
+        named_models: The same, with the name that its scope shows in brackets.
+    Returns:
+        The recording, to be used as a context manager.
+    Raises:
+        ArgumentError: A model is no module.
+    """
+    return Recording(models, named_models)
+
+
+class Recording:
+    """A region of code that is watched; `graph` holds what it did once it has ended."""
+
+    def __init__(
+        self,
+        models: tuple[torch.nn.Module, ...] = (),
+        named_models: Mapping[str, torch.nn.Module] | None = None,
+    ) -> None:
+        self._recorder = Recorder("record", boundary=watched_call, open_ended=True)
+        self._watch: Watch | None = None
+        self._graph: Graph | None = None
+        self._named_outputs = False
+        for model in models:
+            self._recorder.registry.add_root(_module(model))
+        for name, model in (named_models or {}).items():
+            self._recorder.registry.add_root(_module(model), name=name, attribute=name)
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of the region.
+
+        Raises:
+            TraceError: The region has not ended.
+        """
+        if self._graph is None:
+            raise TraceError(
+                "the recording has no graph yet",
+                why="its region has not ended",
+                fix="read recording.graph after the block 'with tbscope.record() as recording:'",
+            )
+        return self._graph
+
+    def input(self, **tensors: Any) -> None:
+        """Name tensors, or nests of tensors, as inputs of the graph."""
+        for name, nest in tensors.items():
+            for path, tensor in tensor_leaves(nest, name):
+                self._recorder.add_input(path, tensor)
+
+    def output(self, **tensors: Any) -> None:
+        """Name tensors, or nests of tensors, as outputs of the graph, as they are now."""
+        self._named_outputs = True
+        for name, nest in tensors.items():
+            for path, tensor in tensor_leaves(nest, name):
+                self._recorder.add_output(path, tensor)
+
+    def __enter__(self) -> "Recording":
+        if self._watch is not None:
+            raise ArgumentError(
+                "this recording has been used already",
+                why="one recording watches one region",
+                fix="begin another one with tbscope.record()",
+            )
+        self._recorder.begin_at(sys._getframe(1))
+        self._watch = Watch(self._recorder)
+        self._watch.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._watch is not None
+        self._watch.__exit__(kind, error, trace)
+        recorder = self._recorder
+        if error is None:
+            recorder.scopes.check_closed(recorder.scopes.top)
+        else:
+            recorder.ended = True
+        if not self._named_outputs:
+            results = recorder.live_results()
+            for number, tensor in enumerate(results):
+                recorder.add_output("out" if len(results) == 1 else f"out.{number}", tensor)
+        describe_calls(recorder)
+        self._graph = recorder.close()
+
+
+def _module(model: object) -> torch.nn.Module:
+    if isinstance(model, torch.nn.Module):
+        return model
+    raise ArgumentError(
+        f"record() was given {type(model).__name__} as a model",
+        why="only a torch.nn.Module has parts with names",
+        fix="leave it out: what the region calls is recorded either way",
+    )

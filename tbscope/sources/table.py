@@ -1,0 +1,70 @@
+"""The sources of graphs: how what `add_graph` is given becomes a graph."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tbscope.errors import ArgumentError
+from tbscope.ir.graph import Graph
+from tbscope.sources.eager.trace import trace
+
+__all__ = ["SOURCES", "GraphSource", "graph_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSource:
+    """One kind of thing that can be drawn, and the way from it to a graph.
+
+    Attributes:
+        name: What it is, for a reader.
+        takes: Tells whether something is of this kind.
+        graph: Makes the graph, from the thing, its inputs, and the options of a run.
+    """
+
+    name: str
+    takes: Callable[[object], bool]
+    graph: Callable[[Any, Any, Mapping[str, Any]], Graph]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def graph_of(model: object, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+    """Return the graph of anything that can be drawn.
+
+    Args:
+        model: A graph, a module, or another callable.
+        input_to_model: Its inputs, as for `add_graph`.
+        run: Options of `trace`, and how it is run.
+    Raises:
+        ArgumentError: An option does not fit that kind of thing.
+    """
+    kind = next(kind for kind in SOURCES if kind.takes(model))
+    return kind.graph(model, input_to_model, run)
+
+
+def _as_it_is(graph: Graph, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+    if input_to_model is not None or run.get("kwargs") is not None:
+        raise ArgumentError(
+            f"inputs are given with the graph of {graph.name}",
+            why="a graph has run already and takes no inputs",
+            fix="add_graph(writer, graph), or give the model in place of its graph",
+        )
+    if run.get("profile") and graph.profile is None:
+        raise ArgumentError(
+            f"profile={run['profile']!r} is given with the graph of {graph.name}",
+            why="a graph has run already, and nothing was measured then",
+            fix="graph = tbscope.trace(model, input, profile=True)",
+        )
+    return graph
+
+
+def _run(model: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+    return trace(model, input_to_model, **run)
+
+
+SOURCES = (
+    GraphSource("a graph that is made already", lambda given: isinstance(given, Graph), _as_it_is),
+    GraphSource("a module or another callable, which is run", lambda given: True, _run),
+)
+"""The kinds that are tried, in this order; the last takes anything, and says what it cannot run."""

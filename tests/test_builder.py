@@ -1,0 +1,183 @@
+"""The door through which sources make graphs."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import tbscope
+from tbscope.errors import GraphError
+from tbscope.ir.builder import GraphBuilder
+from tbscope.ir.graph import Argument, Constant, Node, Value
+
+DOC = Path(__file__).parents[1] / "docs" / "how-to-add-a-source.md"
+
+
+def net():
+    """Give a builder, and its input."""
+    build = GraphBuilder("Net")
+    return build, build.add_input("x", (1, 2))
+
+
+def test_the_source_in_the_documentation_makes_what_it_says(capsys):
+    example, printed = re.findall(r"```(?:python)?\n(.*?)```", DOC.read_text(), re.S)[:2]
+    names = {}
+    exec(compile(example, "example", "exec"), names)
+    assert capsys.readouterr().out == printed
+    drawn = tbscope.to_graph_def(names["graph"])
+    assert {"x", "0", "1", "out"} <= {node.name.rpartition("/")[2] for node in drawn.node}
+    assert sum(node.op == "view" for node in drawn.node) == 0
+    assert tbscope.graph_costs(names["graph"]).flops == 2 * 4 * 3 + 2 * 3 * 2
+
+
+def test_scopes_that_print_alike_are_numbered():
+    build = GraphBuilder("Net")
+    paths = []
+    with build.block("Net"):
+        for label in ("block", "block", "other"):
+            with build.block(label) as scope:
+                paths.append(scope.path)
+    assert paths == ["Net/block", "Net/block.1", "Net/other"]
+
+
+def test_a_number_that_a_source_chose_is_left_out():
+    build = GraphBuilder("Net")
+    chosen = [build.new_scope("A", parent=None, index=index).path for index in (1, 3)]
+    free = [build.new_scope("A", parent=None).path for _ in range(3)]
+    assert (chosen, free) == (["A.1", "A.3"], ["A", "A.2", "A.4"])
+
+
+@pytest.mark.parametrize(("index", "first"), [(0, None), (2, 2)])
+def test_a_number_that_is_taken_is_refused(index, first):
+    build = GraphBuilder("Net")
+    build.new_scope("A", "a", parent=None, index=first)
+    build.new_scope("A", "b", parent=None, index=index)
+    with pytest.raises(GraphError) as caught:
+        build.new_scope("A", "a", parent=None, index=index)
+    shown = f"A[a].{index}" if index else "A[a]"
+    assert str(caught.value) == (
+        f"the scope {shown} is opened twice in the graph\n"
+        "  why: no two scopes have the same path\n"
+        "  fix: leave index out, and each has the next number that is free"
+    )
+
+
+def test_a_call_has_the_name_that_its_holders_give_it():
+    build = GraphBuilder("Net")
+    with (
+        build.call("Net", class_name="nets.Net") as root,
+        build.call("Block", "layer", class_name="nets.Block") as block,
+        build.call("Linear", "fc", class_name="nets.Linear") as linear,
+    ):
+        pass
+    names = [call.qualified_name for call in (root, block, linear)]
+    assert names == ["", "layer", "layer.fc"]
+    assert build.graph.calls == [root, block, linear]
+    assert build.scope is None
+
+
+def test_nodes_stand_in_the_scope_that_is_open_unless_it_is_given():
+    build, x = net()
+    with build.block("a") as a, build.block("b") as b:
+        inner = build.add_node("relu", [x])
+        outer = build.add_node("relu", [x], scope=a)
+        weight = build.add_parameter("w", (2,))
+    assert [node.scope for node in (inner, outer, weight.producer)] == [b, a, b]
+    assert build.add_node("relu", [x]).scope is None
+
+
+def test_a_node_reads_the_values_in_its_arguments_in_order():
+    build, x = net()
+    y = build.add_op("exp", [x], (1, 2))
+    node = build.add_node("cat", [[x, {"k": (y, 1)}], Argument("dim", Constant("d")), x])
+    assert node.inputs == [x, y, x]
+    assert [argument.name for argument in node.arguments] == [None, "dim", None]
+
+
+def test_nodes_have_names_of_their_own():
+    build, x = net()
+    weights = [build.add_parameter(name, (2,)) for name in ("w", "w", "2")]
+    ops = [build.add_op("relu", [x], (1, 2)) for _ in range(3)]
+    assert [value.name for value in weights] == ["w", "w~2", "2"]
+    assert [value.name for value in ops] == ["1", "3", "4"]
+    outputs = [build.add_output("out", value) for value in ops[:2]]
+    assert [output.name for output in outputs] == ["out", "out~2"]
+    assert build.operations == 3
+    assert build.finish() is build.graph
+
+
+def test_sources_of_values_are_what_they_say():
+    build, x = net()
+    values = [
+        build.add_parameter("w", (2,), requires_grad=True),
+        build.add_parameter("b", (2,), "int64", "cuda:0", buffer=True),
+        build.add_constant((), value=3),
+    ]
+    kinds = [value.producer.kind for value in (x, *values)]
+    assert kinds == ["input", "parameter", "buffer", "constant"]
+    assert build.graph.inputs == [x.producer]
+    assert [value.producer.attributes for value in values] == [
+        {"requires_grad": True},
+        {},
+        {"value": 3},
+    ]
+    assert (values[1].dtype, values[1].device) == ("int64", "cuda:0")
+
+
+def strange():
+    return Value(Node("9", "relu"), 0, (1,), "float32", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("slip", "says"),
+    [
+        (lambda b, x: b.add_node("relu", [[strange()]]), "relu reads %9, which is not in"),
+        (
+            lambda b, x: b.add_node("relu", [x], control_inputs=[strange().producer]),
+            "relu waits for %9, which is not in the graph of Net",
+        ),
+        (lambda b, x: b.add_node("add_", [x, x], writes=(2,)), "writes into its inputs (2,), of"),
+        (lambda b, x: b.add_node("add_", [x, 1], writes=(-1,)), "writes into its inputs (-1,), of"),
+        (lambda b, x: b.add_node("relu", [x], role="views"), "has the role 'views', which is none"),
+        (lambda b, x: b.add_op("relu", [x], (-1,)), "a value of the shape (-1,)"),
+        (lambda b, x: b.add_op("relu", [x], (1.5,)), "a value of the shape (1.5,)"),
+        (lambda b, x: b.add_op("relu", [x], (1,), dtype=""), "a value without an element type"),
+        (
+            lambda b, x: b.add_call(b.new_scope("a", parent=None, kind="hand"), class_name="A"),
+            "a call is added in a, a scope of the kind 'hand'",
+        ),
+    ],
+)
+def test_what_no_graph_may_hold_is_refused_at_once(slip, says):
+    build, x = net()
+    before = str(build.graph)
+    with pytest.raises(GraphError, match=re.escape(says)):
+        slip(build, x)
+    assert str(build.graph) == before
+
+
+def test_what_is_just_right_is_taken():
+    build, x = net()
+    first = build.add_node("add_", [x, x], [(), (None, 0)], writes=(0, 1), role=None)
+    build.add_node("relu", [[x]], control_inputs=[first], role="view")
+    assert len(build.finish().nodes) == 3
+
+
+def test_a_scope_has_one_call():
+    build = GraphBuilder("Net")
+    with build.call("A", class_name="A") as call:
+        pass
+    with pytest.raises(GraphError, match="a second call is added in A"):
+        build.add_call(call.scope, class_name="A")
+
+
+def test_a_graph_is_finished_outside_of_all_scopes_and_then_verified():
+    build, _ = net()
+    with (
+        build.block("a"),
+        pytest.raises(GraphError, match="the graph of Net is finished in a"),
+    ):
+        build.finish()
+    build.add_output("out", strange())
+    with pytest.raises(GraphError, match="breaks the invariants"):
+        build.finish()

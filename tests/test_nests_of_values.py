@@ -1,0 +1,56 @@
+"""Nests of values, and the ways to walk them."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tbscope.ir.graph import Constant, Node, Value
+from tbscope.ir.nests import map_nest, map_values, values_in, walk
+
+X, Y, Z = (Value(Node(name, "input", "input"), 0, (1,), "float32", "cpu") for name in "xyz")
+NESTS = st.recursive(
+    st.sampled_from([X, Y, Z, 1, True, "x", None, Constant("c")]),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.lists(inner, max_size=3).map(tuple),
+        st.dictionaries(st.text("ab", max_size=2), inner, max_size=3),
+    ),
+)
+NEST = [X, (1, {"k": Y}), X, Constant("d")]
+
+
+def test_each_leaf_has_its_path():
+    assert list(walk(NEST, "tensors")) == [
+        ("tensors.0", X),
+        ("tensors.1.0", 1),
+        ("tensors.1.1.k", Y),
+        ("tensors.2", X),
+        ("tensors.3", Constant("d")),
+    ]
+    assert list(walk((X, [Y]))) == [("0", X), ("1.0", Y)]
+    assert list(walk(X, "self")) == [("self", X)]
+
+
+def test_values_come_from_left_to_right_as_often_as_they_stand():
+    assert list(values_in(NEST)) == [X, Y, X]
+    assert list(values_in("x")) == []
+    assert list(values_in(X)) == [X]
+
+
+def test_values_are_replaced_where_they_stand():
+    assert map_values(NEST, {X: Z}) == [Z, (1, {"k": Y}), Z, Constant("d")]
+    assert NEST[0] is X
+
+
+def test_leaves_are_changed_where_they_stand():
+    changed = map_nest(NEST, lambda leaf: leaf if isinstance(leaf, Value) else str(leaf))
+    assert changed == [X, ("1", {"k": Y}), X, "d"]
+
+
+@given(NESTS)
+def test_all_ways_walk_alike(nest):
+    leaves = [leaf for _, leaf in walk(nest)]
+    assert list(values_in(nest)) == [leaf for leaf in leaves if type(leaf) is Value]
+    seen = []
+    assert map_nest(nest, lambda leaf: seen.append(leaf) or leaf) == nest
+    assert seen == leaves
+    assert map_values(nest, {X: Z}) == map_nest(nest, lambda leaf: Z if leaf is X else leaf)
