@@ -11,13 +11,13 @@ from tbscope.overlays.built_in import BUILT_IN
 from tbscope.overlays.numbers import plain_number
 from tbscope.overlays.targets import Targets
 
-__all__ = ["Values", "make_overlay"]
+__all__ = ["OverlayValues", "make_overlay"]
 
-Values: TypeAlias = str | Mapping[Any, Any] | Callable[[Node], Any]
+OverlayValues: TypeAlias = str | Mapping[Any, Any] | Callable[[Node], Any]
 """The name of a built-in overlay, numbers by `Key`, or a function that gives that of a node."""
 
 
-def make_overlay(graph: Graph, tag: str, values: Values | None = None) -> tuple[Figure, ...]:
+def make_overlay(graph: Graph, tag: str, values: OverlayValues | None = None) -> tuple[Figure, ...]:
     """Give the figures of an overlay: one that feeds both colourings, or one for each.
 
     Args:

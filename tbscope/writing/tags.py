@@ -3,9 +3,10 @@
 import os
 from typing import NamedTuple
 
+from tbscope.options import check_placing
 from tbscope.pipeline import Drawn
 from tbscope.writing.sinks import PROFILE_TAG, open_run, open_sink, write_graph_event
-from tbscope.writing.steps import Kind, check_place, holds, next_step, remember_step
+from tbscope.writing.steps import Kind, holds, next_step, remember_step
 
 __all__ = ["Entry", "write_entry"]
 
@@ -25,7 +26,7 @@ class Entry(NamedTuple):
 
     def check(self) -> None:
         """Raise ArgumentError unless this can be written, before anything is run for it."""
-        check_place(*self)
+        check_placing(*self)
 
 
 def write_entry(writer: object, drawn: Drawn, entry: Entry) -> None:

@@ -12,6 +12,15 @@ _FIGURES = ("totals", "flops", "summary", "overlays")
 _DRAWN = ("build", "golden")
 
 _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
+    "tbscope": {
+        "options": ("options", "run_names", "pipeline", "cli_errors"),
+    },
+    "tbscope/cli": {
+        "_options": ("options", "cli"),
+        "_words": ("cli_errors",),
+        "_export": ("cli", "cli_errors"),
+        "_log": ("cli", "cli_errors"),
+    },
     "tbscope/ir": {
         "scopes": ("scopes", "text", "golden"),
         "nodes": ("graph", "text", "levels", "plumbing"),
