@@ -99,7 +99,7 @@ def draw(graph: Graph, figures: Sequence[Figure], **drawing: Unpack[Drawing]) ->
                 if isinstance(target, Scope)
             ],
         )
-        labels = None if color_by is None else label_nodes(drawn, color_by)
+        labels = None if color_by is None else label_nodes(drawn, color_by, layout.facts)
         stats = None if origin is None else place_figures(figures, origin, drawn, layout)
         message = build_graph_def(drawn, layout, labels=labels)
         for node in drawn.nodes:

@@ -63,7 +63,7 @@ def place_figures(
         figures: Numbers of nodes and scopes of the graph.
         origin: What the copy of the graph held before passes changed it.
         drawn: The copy as it is drawn; its nodes get attributes.
-        layout: How it is drawn; its cards get facts.
+        layout: How it is drawn; its cards, and the nodes that stand for modules, get facts.
     Returns:
         The stats of each node that has a figure for a colouring.
     """
@@ -76,7 +76,8 @@ def place_figures(
         }
         for place, number in of_places.items():
             if isinstance(place, Node):
-                _tell(place.attributes, figure, number, flops=place.flops)
+                facts = layout.facts.get(place, place.attributes)
+                _tell(facts, figure, number, flops=place.flops)
             if figure.as_us:
                 times[place] += number * figure.as_us
             if figure.as_bytes:
