@@ -91,7 +91,7 @@ def draw(graph: Graph, figures: Sequence[Figure], **drawing: Unpack[Drawing]) ->
             circles=leaves == "node",
             templates=options["templates"],
             cards=cards,
-            work=scope_work(graph) if cards else None,
+            work=scope_work(graph),
             also=[
                 target
                 for figure in figures

@@ -58,7 +58,7 @@ def test_a_leaf_module_is_one_node_whatever_runs_inside():
     assert (node.kind, node.scope.path, node.kernels) == ("module", "Net/GELU[act]", ["aten::tanh"])
     assert [value.name for value in node.inputs] == ["1", "act.scale"]
     assert node.attributes == {"operations": "tanh, mul x2"}
-    assert leaf_facts(graph)[node] == {
+    assert leaf_facts(graph, {})[node] == {
         "operations": "tanh, mul x2",
         "class": "models.GELU",
         "module": "act",

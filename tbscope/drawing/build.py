@@ -8,7 +8,7 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tbscope.drawing.cards import Card, uncounted_text
 from tbscope.drawing.layout import Layout, NodeHead, lay_out
 from tbscope.drawing.naming import attribute_of
-from tbscope.figures.costs import uncounted_kernels
+from tbscope.figures.costs import scope_work, uncounted_kernels
 from tbscope.graphdef.entries import (
     FactEntries,
     Once,
@@ -55,7 +55,7 @@ def build_graph_def(
 
     Source: tensorboard/compat/proto/node_def.proto
     """
-    return _Builder(graph, layout or lay_out(graph), labels or {}).build()
+    return _Builder(graph, layout or lay_out(graph, work=scope_work(graph)), labels or {}).build()
 
 
 class _Builder:

@@ -11,11 +11,10 @@ page puts aside (tensorboard/plugins/graph/tf_graph_common/render.ts,
 the flow, and the card of the whole model under "Auxiliary Nodes".
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from tbscope.figures.costs import Work, uncounted_kernels
+from tbscope.figures.costs import Work
 from tbscope.figures.totals import Totals, parameter_totals
 from tbscope.graphdef.attributes import nest_to_text
 from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Value
@@ -147,11 +146,12 @@ _ON_NODE = [(name, tell) for name, tell, on in ATTRIBUTES if on != "box"]
 _ON_BOX = [(name, tell) for name, tell, on in ATTRIBUTES if on != "node"]
 
 
-def leaf_facts(graph: Graph) -> dict[Node, dict[str, Nest]]:
+def leaf_facts(graph: Graph, work: Mapping[Scope, Work]) -> dict[Node, dict[str, Nest]]:
     """Return what the card of each node tells that stands for a module.
 
     Args:
         graph: The graph as it is drawn, with leaf modules as nodes.
+        work: What ran in each scope, as far as that is known.
     Returns:
         By node the attributes of its own, then those of the call in its scope.
     """
@@ -166,9 +166,7 @@ def leaf_facts(graph: Graph) -> dict[Node, dict[str, Nest]]:
             owned = known.get(key)
             if owned is None:
                 owned = known[key] = _owned_by(call)
-            kernels = uncounted_kernels(node, graph.uncounted)
-            work = Work(node.flops or 0, Counter(kernels) if kernels else {})
-            told = _Told(call, 1, owned, work)
+            told = _Told(call, 1, owned, work.get(call.scope))
             found[node] = _add_facts(node.attributes.copy(), _ON_NODE, told)
     return found
 

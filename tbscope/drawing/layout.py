@@ -101,7 +101,7 @@ def lay_out(
     no_circles = parameters_to_draw(graph, names, constants_only=not circles)
     if no_circles:
         _move_out_of_leaves(graph, names, no_circles)
-    facts = leaf_facts(graph)
+    facts = leaf_facts(graph, work or {})
     ops = _op_types(graph, names, facts, circles=circles, no_circles=no_circles)
     layout = _joined(graph, names, ops, told)
     hierarchy = _hierarchy(layout)

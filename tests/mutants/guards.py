@@ -63,7 +63,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "dead": ("dead", "pipeline"),
         "hiding": ("plumbing", "pipeline"),
         "kernels": ("levels", "pipeline"),
-        "leaves": ("leaves", "golden"),
+        "leaves": ("leaves", "cards", "golden"),
         "levels": ("levels", "pipeline"),
         "modules": ("levels", "pipeline"),
         "patterns": ("plumbing",),
@@ -71,6 +71,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "tbscope/drawing": {
         "naming": ("naming", *_DRAWN),
+        "cards": ("cards", "leaves", "flops", "golden"),
         "layout": ("chunks", "templates", *_DRAWN),
         "chunks": ("chunks", *_DRAWN),
         "places": ("places", "chunks"),
