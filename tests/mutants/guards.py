@@ -33,7 +33,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "notes": ("notes", "trace", "record"),
     },
     "tbscope/writing": {
-        "steps": ("writer", "many_writers", "tags", "tag_kinds", "run_names"),
+        "steps": ("steps", "writer", "many_writers", "tags", "tag_kinds", "run_names"),
         "tags": ("tags", "tag_kinds", "run_names", "many_writers"),
         "sinks": ("sinks", "writer", "many_writers", "run_names"),
         "records": ("records", "sinks"),
@@ -72,7 +72,8 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     "tbscope/drawing": {
         "naming": ("naming", *_DRAWN),
         "cards": ("cards", "leaves", "flops", "golden"),
-        "layout": ("chunks", "templates", *_DRAWN),
+        "figures": ("figures", "overlays"),
+        "layout": ("layout", "chunks", "templates", *_DRAWN),
         "chunks": ("chunks", *_DRAWN),
         "places": ("places", "chunks"),
         "build": _DRAWN,
