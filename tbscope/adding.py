@@ -218,7 +218,7 @@ _warned: set[str] = set()
 
 
 def _nothing_drawn(model: object, error: Exception) -> Graph:
-    """Warn of an error, once, and give the graph that stands for what was not drawn."""
+    """Warn of an error, once, and return the graph that stands for what was not drawn."""
     text = f"tbscope drew no graph: {error}"
     _warn_once(text)
     name = model.name if isinstance(model, Graph) else type(model).__name__
@@ -232,7 +232,7 @@ def _warn_once(text: str) -> None:
 
 
 def _script_level() -> int:
-    """Give how many calls above `_warn_once` the script is that asked for a graph."""
+    """Return how many calls above `_warn_once` the script is that asked for a graph."""
     package = __name__.partition(".")[0]
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and _package_of(frame) == package:

@@ -41,7 +41,7 @@ class Drawn(NamedTuple):
 
 @shows_options
 def to_graph_def(graph: Graph, **drawing: Unpack[Drawing]) -> GraphDef:
-    """Give the GraphDef that TensorBoard draws as this graph.
+    """Return the GraphDef that TensorBoard draws as this graph.
 
     Args:
         graph: Any graph; it stays as it is.
@@ -56,7 +56,7 @@ def to_graph_def(graph: Graph, **drawing: Unpack[Drawing]) -> GraphDef:
 
 
 def draw(graph: Graph, figures: Sequence[Figure], **drawing: Unpack[Drawing]) -> Drawn:
-    """Give the GraphDef of a graph, with figures on its nodes and on the cards of its modules.
+    """Return the GraphDef of a graph, with figures on its nodes and on the cards of its modules.
 
     Args:
         graph: Any graph; it stays as it is.

@@ -34,7 +34,7 @@ def import_path(target: ModelSpec) -> Iterator[None]:
 
 
 def load_model(target: ModelSpec, arguments: Mapping[str, Any]) -> "torch.nn.Module":
-    """Give the model that a target names.
+    """Return the model that a target names.
 
     Args:
         target: A module or file, and in it a model, or a function or class that gives one.
@@ -156,7 +156,7 @@ def _call_text(target: ModelSpec, arguments: Mapping[str, Any]) -> str:
 
 
 def _cause_text(error: BaseException) -> str:
-    """Give an exception as one line, `TypeError: what it says`."""
+    """Return an exception as one line, `TypeError: what it says`."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
 
 

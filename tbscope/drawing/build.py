@@ -41,7 +41,7 @@ _PARAMETERS = ("parameter", "buffer")
 def build_graph_def(
     graph: Graph, layout: Layout | None = None, *, labels: Mapping[Node, str] | None = None
 ) -> GraphDef:
-    """Give the GraphDef of a graph that keeps the invariants.
+    """Return the GraphDef of a graph that keeps the invariants.
 
     Args:
         graph: The graph; where leaf modules are nodes of kind "module", they are drawn so.
@@ -166,7 +166,7 @@ class _Builder:
         return too_large
 
     def _facts_of(self, node: Node, head: NodeHead) -> dict[str, Nest]:
-        """Give what the info card tells of a node beyond its edges, by name."""
+        """Return what the info card tells of a node beyond its edges, by name."""
         told = self._layout.facts.get(node)
         facts = (node.attributes if told is None else told).copy()
         kind = node.kind
@@ -238,7 +238,7 @@ def _device_field(device: str) -> bytes:
 
 
 def _type_fields(typed: tuple[str, Shape | None, str]) -> bytes:
-    """Give all that a device, a shape and a dtype tell of a node with one output."""
+    """Return all that a device, a shape and a dtype tell of a node with one output."""
     device, shape, dtype = typed
     return _device_field(device) + outputs_entries(((shape, dtype),))
 

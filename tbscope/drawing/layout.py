@@ -141,7 +141,7 @@ def _op_types(
     circles: bool,
     no_circles: set[Node],
 ) -> dict[Node | Output, str]:
-    """Give the op type of each node and output."""
+    """Return the op type of each node and output."""
     types = _OP_TYPES | (_CIRCLES if circles else {"constant": "Const"})
     safe: dict[str, str] = {}
     ops: dict[Node | Output, str] = {}
@@ -182,7 +182,7 @@ def _joined(graph: Graph, names: Names, ops: dict[Node | Output, str], told: lis
 def _inputs(
     values: Iterable[Value], control_inputs: Iterable[Node], names: dict[Node, str]
 ) -> list[str]:
-    """Give the references of a node, data first.
+    """Return the references of a node, data first.
 
     TensorBoard drops a reference to the same node as the one before it, whatever its
     output (tf_graph_common/graph.ts, `normalizeInputs`); an empty one keeps them apart.
@@ -208,7 +208,7 @@ def _hierarchy(layout: Layout) -> Hierarchy:
 
 
 def _renamed(names: Names, mapping: dict[str, str]) -> Names:
-    """Give the names as they are with chunks."""
+    """Return the names as they are with chunks."""
     return Names(
         dict(zip(names.scopes, rename(names.scopes.values(), mapping), strict=True)),
         dict(zip(names.nodes, rename(names.nodes.values(), mapping), strict=True)),
@@ -218,7 +218,7 @@ def _renamed(names: Names, mapping: dict[str, str]) -> Names:
 
 
 def _classes(names: dict[Scope, str]) -> dict[str, str]:
-    """Give the class of the module that each box stands for."""
+    """Return the class of the module that each box stands for."""
     return {
         name: scope.part.label for scope, name in names.items() if name and scope.kind == "module"
     }

@@ -26,7 +26,7 @@ _latest: dict[tuple[str, str | None], tuple[int, Kind]] = {}
 
 
 def next_step(directory: str, tag: str | None, step: int | None, kind: Kind = Kind.GRAPH) -> int:
-    """Give the step of a graph that is about to be written.
+    """Return the step of a graph that is about to be written.
 
     Args:
         directory: The log directory; empty where it is not known.

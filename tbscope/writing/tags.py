@@ -63,14 +63,14 @@ def write_entry(writer: object, drawn: Drawn, entry: Entry) -> None:
 
 
 def _kinds(tag: str | None, *, figures: bool) -> dict[str | None, Kind]:
-    """Give what is written under which tags."""
+    """Return what is written under which tags."""
     if tag is not None:
         return {tag: Kind.GRAPH_WITH_FIGURES if figures else Kind.GRAPH}
     return {None: Kind.GRAPH, **({PROFILE_TAG: Kind.FIGURES} if figures else {})}
 
 
 def _normalised(directory: str) -> str:
-    """Give one text for one directory; a remote one has no path on this machine."""
+    """Return one text for one directory; a remote one has no path on this machine."""
     if not directory or "://" in directory:
         return directory
     return os.path.abspath(directory)
