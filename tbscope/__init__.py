@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     )
     from tbscope.ir.invariants import verify
     from tbscope.ir.scopes import Scope, ScopePart, parse_scope_path, print_scope_path
-    from tbscope.pipeline import Drawing, to_graph_def
+    from tbscope.options import Drawing
+    from tbscope.pipeline import to_graph_def
     from tbscope.rules.linter import Finding, lint
     from tbscope.sources.eager.by_hand import pop_scope, push_scope, scope
     from tbscope.sources.eager.recording import Recording, record
@@ -105,7 +106,8 @@ _HOMES = {
     "Profile Source Value",
     "tbscope.ir.invariants": "verify",
     "tbscope.rules.linter": "Finding lint",
-    "tbscope.pipeline": "Drawing to_graph_def",
+    "tbscope.options": "Drawing",
+    "tbscope.pipeline": "to_graph_def",
     "tbscope.ir.scopes": "Scope ScopePart parse_scope_path print_scope_path",
     "tbscope.sources.eager.by_hand": "pop_scope push_scope scope",
     "tbscope.sources.eager.recording": "Recording record",

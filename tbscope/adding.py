@@ -8,14 +8,15 @@ import sys
 import warnings
 from collections.abc import Mapping
 from types import FrameType
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack
+from typing import Any, Literal, TypeAlias, Unpack
 
 from tbscope.collector import collecting_rarely
 from tbscope.drawing.figures import profile_figures
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Note
-from tbscope.overlays.make import Values, make_overlay
-from tbscope.pipeline import Drawing, check_options, draw
+from tbscope.options import Drawing, Running, check_options, shows_options
+from tbscope.overlays.make import OverlayValues, make_overlay
+from tbscope.pipeline import draw
 from tbscope.sources.table import graph_of
 from tbscope.writing.sinks import check_writer
 from tbscope.writing.tags import Entry, write_entry
@@ -26,6 +27,7 @@ OnError: TypeAlias = Literal["raise", "warn"]
 """What becomes of an error: it is raised, or warned of once."""
 
 
+@shows_options
 def add_graph(
     writer: object,
     model: Any,
@@ -89,7 +91,7 @@ def add_graph(
         TraceError: The model raised.
     """
     _check_on_error(on_error)
-    run = _TraceOptions(
+    run = Running(
         kwargs=kwargs, training=training, grad=grad, fake=fake, partial=partial, profile=profile
     )
     try:
@@ -101,11 +103,12 @@ def add_graph(
         return _nothing_drawn(model, error)
 
 
+@shows_options
 def add_overlay(
     writer: object,
     tag: str,
     graph: Graph,
-    values: Values | None = None,
+    values: OverlayValues | None = None,
     *,
     step: int | None = None,
     run_name: str | None = None,
@@ -148,17 +151,6 @@ def add_overlay(
         _warn_once(f"tbscope drew no overlay: {error}")
 
 
-class _TraceOptions(TypedDict):
-    """The options of `add_graph` that `trace` takes."""
-
-    kwargs: Mapping[str, Any] | None
-    training: bool | None
-    grad: bool
-    fake: bool
-    partial: bool
-    profile: bool | int
-
-
 def _check_on_error(on_error: object) -> None:
     if on_error not in ("raise", "warn"):
         raise ArgumentError(
@@ -173,7 +165,7 @@ def _draw(
     model: Any,
     input_to_model: Any,
     verbose: bool,
-    run: _TraceOptions,
+    run: Running,
     drawing: Drawing,
     entry: Entry,
 ) -> Graph:
@@ -194,7 +186,7 @@ def _draw_overlay(
     writer: object,
     tag: object,
     graph: object,
-    values: Values | None,
+    values: OverlayValues | None,
     drawing: Drawing,
     entry: Entry,
 ) -> None:
@@ -222,7 +214,7 @@ _warned: set[str] = set()
 
 
 def _nothing_drawn(model: object, error: Exception) -> Graph:
-    """Warn of an error, once, and give the graph that stands for what was not drawn."""
+    """Warn of an error, once, and return the graph that stands for what was not drawn."""
     text = f"tbscope drew no graph: {error}"
     _warn_once(text)
     name = model.name if isinstance(model, Graph) else type(model).__name__
@@ -236,7 +228,7 @@ def _warn_once(text: str) -> None:
 
 
 def _script_level() -> int:
-    """Give how many calls above `_warn_once` the script is that asked for a graph."""
+    """Return how many calls above `_warn_once` the script is that asked for a graph."""
     package = __name__.partition(".")[0]
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and _package_of(frame) == package:

@@ -11,8 +11,8 @@ from torch.utils.tensorboard.writer import FileWriter
 
 from tbscope.adding import OnError, add_graph, add_overlay
 from tbscope.ir.graph import Graph
-from tbscope.overlays.make import Values
-from tbscope.pipeline import Drawing
+from tbscope.options import Drawing, shows_options
+from tbscope.overlays.make import OverlayValues
 from tbscope.writing.records import speed_up
 
 __all__ = ["SummaryWriter"]
@@ -31,6 +31,7 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
     _closer: "weakref.finalize[[FileWriter, int], SummaryWriter] | None" = None
     _process_id = -1
 
+    @shows_options
     def add_graph(  # type: ignore[override]  # torch's gives None.
         self,
         model: Any,
@@ -73,11 +74,12 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
             **drawing,
         )
 
+    @shows_options
     def add_overlay(
         self,
         tag: str,
         graph: Graph,
-        values: Values | None = None,
+        values: OverlayValues | None = None,
         *,
         step: int | None = None,
         run_name: str | None = None,

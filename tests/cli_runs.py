@@ -106,4 +106,5 @@ def tags_in(logdir):
 
 
 def events_in(logdir):
-    return [event for file in Path(logdir).iterdir() for event in EventFileLoader(str(file)).Load()]
+    files = [file for file in sorted(Path(logdir).iterdir()) if file.is_file()]
+    return [event for file in files for event in EventFileLoader(str(file)).Load()]

@@ -1,112 +1,217 @@
-"""Cards: what is told of a module that is drawn as a box, and which boxes have one."""
+"""Cards: what is told of a module, drawn as a node or as a box."""
 
 import pytest
-from build import GraphBuilder, chain
+import torch
+from build import GraphBuilder
+from google.protobuf.json_format import MessageToDict
+from torch import nn
 
-from tbscope.drawing.cards import blank_cards, module_cards, uncounted_text
-from tbscope.figures.costs import Work
-from tbscope.ir.graph import Argument, Source
+import tbscope
+from tbscope.drawing.cards import ATTRIBUTES, leaf_facts, uncounted_text
+from tbscope.ir.graph import Parameter, Source
+from tbscope.passes.leaves import collapse_leaves
 
-
-def cards(graph, work=()):
-    return {card.scope.path: card for card in module_cards(graph, dict(work))}
-
-
-def boxed(**facts):
-    """Give the card of a module whose call holds an operation."""
-    build = GraphBuilder()
-    x = build.input("x", (2, 3))
-    facts.setdefault("arguments", [Argument(None, x)])
-    scope = build.call("Net/Block[block]", **facts)
-    y = build.op("relu", x, scope=scope)
-    build.returns(scope, facts.get("results", y))
-    return scope, cards(build.graph)[scope.path]
-
-
-def test_only_boxes_have_cards():
-    build = GraphBuilder()
-    x = build.input("x", (2,))
-    build.call("Net")
-    leaf, empty = build.call("Net/Linear[fc]"), build.call("Net/Empty[empty]")
-    build.op("Linear", x, scope=leaf, kind="module")
-    assert list(cards(build.graph)) == ["Net"]
-    build.op("relu", x, scope=empty)
-    assert list(cards(build.graph)) == ["Net", "Net/Empty[empty]"]
+# A node has shapes and edges for what a box was given, and a name for each call; of a whole box,
+# the types of all parameters would be too much.
+ON_NODE_ALONE = {"parameters", "buffers"}
+ON_BOX_ALONE = {"call", "arguments", "results"}
+MODULES = {
+    "linear": (nn.Linear(2, 3), torch.ones(1, 2)),
+    "conv": (nn.Conv2d(1, 2, 3, padding="same"), torch.ones(1, 1, 4, 4)),
+    "norm": (nn.BatchNorm1d(3), torch.ones(2, 3)),
+    "table": (nn.Embedding(5, 2, padding_idx=0), torch.tensor([1])),
+    "gelu": (nn.GELU("tanh"), torch.ones(2)),
+    "uncounted": (nn.Softmax(dim=0), torch.ones(2)),
+}
 
 
-def test_a_card_tells_the_module_and_what_it_is_given():
-    _, card = boxed(training=True, hyperparameters={"width": 3, "class": "own"})
-    assert card.label == "Block"
-    assert card.facts == {
-        "class": "models.Block",
-        "module": "block",
+class Net(nn.Module):
+    """Calls one module, and something beside it, so that it is no leaf itself."""
+
+    def __init__(self, part):
+        super().__init__()
+        self.part = part
+
+    def forward(self, x):
+        return self.part(x), x + 1
+
+
+def told(message, ops):
+    """Give the attributes of the node of one of these op types, by name."""
+    (node,) = (node for node in message.node if node.op in ops and "part" in node.name)
+    return {name: MessageToDict(value) for name, value in node.attr.items()}
+
+
+def on_node_and_box(graph, label):
+    node = told(tbscope.to_graph_def(graph), {label})
+    return node, told(tbscope.to_graph_def(graph, leaves="box"), {"NoOp"})
+
+
+def module(flops=0, **facts):
+    """Give a graph with the call of one module that runs one relu; `facts` are fields of Call."""
+    build = GraphBuilder("Net")
+    root = build.call("Net")
+    x = build.op("neg", build.input("x", (1, 2)), scope=root)
+    scope = build.call("Net/ReLU[part]", x, **facts)
+    y = build.op("relu", x, scope=scope, kernels=["aten::relu"], flops=flops)
+    build.returns(scope, y)
+    build.output("out", y)
+    return build.graph
+
+
+def facts_of(graph):
+    """Give what the card of the one node tells that stands for a module."""
+    copy = graph.copy()
+    collapse_leaves(copy)
+    ((node, facts),) = leaf_facts(copy, {}).items()
+    assert (node.kind, node.scope.path) == ("module", "Net/ReLU[part]")
+    assert node.attributes == {"operation": "relu"}
+    return facts
+
+
+@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("training", [False, True])
+def test_a_module_tells_the_same_as_a_node_and_as_a_box(name, training):
+    part, data = MODULES[name]
+    graph = tbscope.trace(Net(part), data, training=training)
+    node, box = on_node_and_box(graph, type(part).__name__)
+    both = node.keys() & box.keys() - {"scope"}
+    assert {key: node[key] for key in both} == {key: box[key] for key in both}
+    assert {"class", "module", "training", "defined", *graph.calls[1].hyperparameters} <= both
+    assert box.keys() - node.keys() == ON_BOX_ALONE - {"call"}
+    for key in {one.name for one in ATTRIBUTES} - ON_NODE_ALONE - ON_BOX_ALONE:
+        assert (key in node) == (key in box), key
+    # What else a node tells, its operation tells too, where the module is a box.
+    drawn = tbscope.to_graph_def(graph, leaves="box").node
+    inside = {key for one in drawn if one.name.startswith("part/") for key in one.attr}
+    assert node.keys() - box.keys() <= ON_NODE_ALONE | inside | {"operation"}
+
+
+def test_a_node_tells_types_of_what_it_owns_and_a_box_what_it_was_given():
+    graph = tbscope.trace(Net(nn.Linear(2, 3)), torch.ones(1, 2))
+    node, box = on_node_and_box(graph, "Linear")
+    assert node["parameters"] == {"s": encoded("weight Float(3, 2), bias Float(3)")}
+    assert node["operation"] == {"s": encoded("linear")}
+    assert box["arguments"] == {"s": encoded("input: Float(1, 2)")}
+    assert box["results"] == {"s": encoded("Float(1, 3)")}
+    assert box["parameter_count"] == node["parameter_count"] == {"i": "9"}
+    assert box["flops"] == node["flops"] == {"i": "12"}
+
+
+def encoded(text):
+    from base64 import b64encode
+
+    return b64encode(text.encode()).decode()
+
+
+def test_the_card_of_a_leaf_tells_its_call():
+    assert facts_of(
+        module(
+            parameters=(Parameter("weight", "parameter", (2, 3), "float32", 24, True),),
+            hyperparameters={"slope": 0.5},
+            defined=Source("act.py", 2, "ReLU"),
+            training=True,
+        )
+    ) == {
+        "operation": "relu",
+        "class": "models.ReLU",
+        "module": "part",
         "training": True,
-        "arguments": "Float(2, 3)",
-        "results": "Float(2, 3)",
-        "width": 3,
-        "class_": "own",
+        "defined": "act.py:2 in ReLU",
+        "parameters": "weight Float(2, 3)",
+        "parameter_count": 6,
+        "trainable_parameter_count": 6,
+        "bytes": 24,
+        "slope": 0.5,
     }
 
 
-def test_parameters_are_those_of_all_that_is_inside():
-    graph = chain(2)
-    facts = cards(graph)["Chain"].facts
-    names = ("parameter_count", "trainable_parameter_count", "bytes")
-    assert [facts[name] for name in names] == [12, 12, 48]
+@pytest.mark.parametrize("leaves", ["node", "box"])
+def test_a_hyper_parameter_named_like_a_fact_is_set_apart(leaves):
+    hyperparameters = {"class_": 4, "training": "often", "class": 3, "flops": "many"}
+    graph = module(hyperparameters=hyperparameters, flops=8)
+    ops = {"ReLU"} if leaves == "node" else {"NoOp"}
+    found = told(tbscope.to_graph_def(graph, leaves=leaves), ops)
+    assert found["training_"] == {"s": encoded("often")}
+    assert found["class"] == {"s": encoded("models.ReLU")}
+    assert (found["class_"], found["class__"]) == ({"i": "4"}, {"i": "3"})
+    assert (found["flops"], found["flops_"]) == ({"i": "8"}, {"s": encoded("many")})
 
 
-def test_a_further_call_has_its_number():
-    build = GraphBuilder()
-    x = build.input("x", (2,))
-    for path in ("Net/Block[a]", "Net/Block[a].1", "Net/Block[b]"):
-        name = path.removesuffix(".1")[-2:-1]
-        build.op("relu", x, scope=build.call(path, qualified_name=name))
-    told = [card.facts.get("call") for card in module_cards(build.graph, {})]
-    assert told == [None, 2, None]
+def test_frozen_parameters_buffers_and_those_not_initialised_are_told_apart():
+    owned = (
+        Parameter("weight", "parameter", (2, 3), "float32", 24, False),
+        Parameter("bias", "parameter", (2,), "float16", 4, True),
+        Parameter("late", "parameter", None, "float32", 0, True),
+        Parameter("mean", "buffer", (5,), "float64", 40, False),
+    )
+    facts = facts_of(module(parameters=owned))
+    assert facts["parameters"] == "weight Float(2, 3), bias Half(2), late Float(*)"
+    assert facts["buffers"] == "mean Double(5)"
+    assert (facts["parameter_count"], facts["trainable_parameter_count"]) == (8, 2)
+    assert facts["bytes"] == 68
 
 
-def test_work_is_told_where_there_is_any():
-    graph = chain(1)
-    scope = graph.calls[0].scope
-    none = cards(graph, {scope: Work(0, {})})["Chain"].facts
-    assert not {"flops", "flops_not_counted"} & none.keys()
-    some = cards(graph, {scope: Work(5, {"aten::gelu": 1})})["Chain"].facts
-    assert (some["flops"], some["flops_not_counted"]) == (5, "aten::gelu")
+def test_layers_that_own_alike_but_for_one_that_is_frozen_are_told_apart():
+    layers = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    layers[1].weight.requires_grad_(False)
+    nodes = {n.name: n for n in tbscope.to_graph_def(tbscope.trace(layers, torch.ones(2))).node}
+    counts = [nodes[name].attr["trainable_parameter_count"].i for name in ("0", "1")]
+    assert counts == [6, 2]
 
 
-def test_kernels_are_told_by_how_often_they_ran_then_by_name():
-    text = uncounted_text({"aten::b": 1, "aten::c": 3, "aten::a": 1})
-    assert text == "aten::c x3, aten::a, aten::b"
+def test_a_module_of_buffers_alone_counts_no_parameters_as_a_node():
+    part = nn.BatchNorm1d(3, affine=False)
+    node, box = on_node_and_box(tbscope.trace(Net(part), torch.ones(2, 3)), "BatchNorm1d")
+    assert "parameter_count" not in node
+    assert box["parameter_count"] == {"i": "0"}
+    assert node["bytes"] == box["bytes"]
 
 
-@pytest.mark.parametrize(
-    ("shape", "text"),
-    [
-        (lambda x: (x, None), "(Float(1, 2), None)"),
-        (lambda x: (x,), "(Float(1, 2),)"),
-        (lambda x: [x], "[Float(1, 2)]"),
-        (lambda x: {"a": x, "b": (1, True)}, "{a: Float(1, 2), b: (1, True)}"),
-    ],
-)
-def test_nests_are_told_with_the_types_of_their_tensors(shape, text):
-    x = GraphBuilder().input("x", (1, 2))
-    _, card = boxed(arguments=[Argument("y", shape(x)), Argument(None, 1)], results=shape(x))
-    assert card.facts["arguments"] == f"y: {text}, 1"
-    assert card.facts["results"] == text
+def test_a_box_tells_which_call_of_its_module_it_is_from_the_second_on():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(2, 2)
+
+        def forward(self, x):
+            return self.fc(self.fc(x))
+
+    message = tbscope.to_graph_def(tbscope.trace(Twice(), torch.ones(1, 2)), leaves="box")
+    calls = {node.name: node.attr["call"].i for node in message.node if "call" in node.attr}
+    assert list(calls.values()) == [2]
 
 
-def test_where_a_class_is_defined_is_told_if_it_is_known():
-    assert "defined" not in boxed()[1].facts
-    assert boxed(defined=Source("net.py", 7, "Net"))[1].facts["defined"] == "net.py:7 in Net"
+def test_a_number_of_the_users_that_is_called_like_a_fact_is_set_apart():
+    from tbscope.overlays.make import make_overlay
+    from tbscope.pipeline import draw
+
+    graph = tbscope.trace(Net(nn.ReLU()), torch.ones(2))
+    figures = make_overlay(graph, "training", {"part": 7})
+    found = told(draw(graph, figures).graph_def, {"ReLU"})
+    assert found["training"] == {"b": False}
+    assert found["training_"] == {"i": "7"}
 
 
-def test_blank_cards_are_for_boxes_without_one():
-    build = GraphBuilder()
-    x = build.input("x", (2,))
-    net, block, idle = build.call("Net"), build.hand("Net/loss"), build.hand("Net/idle")
-    leaf = build.call("Net/Linear[fc]")
-    build.op("relu", x, scope=block)
-    build.op("Linear", x, scope=leaf, kind="module")
-    told = list(module_cards(build.graph, {}))
-    blank = list(blank_cards(build.graph, [block, net, idle, leaf, block], told))
-    assert [(card.scope, card.label, card.facts) for card in blank] == [(block, "loss", {})]
+def test_a_function_that_colours_nodes_reads_what_their_cards_tell():
+    graph = tbscope.trace(Net(nn.Linear(2, 3)), torch.ones(1, 2))
+    seen = {}
+
+    def label(node):
+        seen[node.op] = dict(node.attributes)
+
+    tbscope.to_graph_def(graph, color_by=label)
+    assert seen["Linear"].items() >= {"module": "part", "parameter_count": 9, "bias": True}.items()
+
+
+def test_the_nodes_of_the_graph_itself_tell_nothing_of_their_modules():
+    graph = tbscope.trace(Net(nn.Linear(2, 3)), torch.ones(1, 2), profile=1)
+    before = [dict(node.attributes) for node in graph.nodes]
+    tbscope.to_graph_def(graph)
+    assert [node.attributes for node in graph.nodes] == before
+    assert all("class" not in facts for facts in before)
+
+
+def test_what_flops_leave_out_is_told_with_the_most_frequent_first():
+    counts = {"aten::b": 1, "aten::c": 3, "aten::a": 1}
+    assert uncounted_text(counts) == "aten::c x3, aten::a, aten::b"

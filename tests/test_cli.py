@@ -3,15 +3,30 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
-from cli_runs import ROOT, enter, graphs_in, run_process, tags_in, tbscope
+from cli_runs import ROOT, enter, events_in, graphs_in, run_process, tags_in, tbscope
 from google.protobuf import text_format
+from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.cli._inputs import make_inputs
 from tbscope.cli._parameters import DTYPES, InputSpec
+
+TWINS = """
+from torch import nn
+
+def block():
+    return nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+
+model = nn.Sequential(block(), block())
+"""
+
+
+def names_in(text):
+    return {node.name for node in text_format.Parse(text, GraphDef()).node}
 
 
 @pytest.fixture(autouse=True)
@@ -205,6 +220,49 @@ def test_style_and_leaves_reach_the_names():
     assert 'name: "fc"\n' in tbscope(*words).stdout
     torch_style = tbscope(*words, "--style", "torch", "--leaves", "box").stdout
     assert 'name: "Net/Linear[fc]/linear"\n' in torch_style
+
+
+def test_cards_and_templates_may_be_left_out():
+    words = ["export", "nets.py:Net", "-i", "2x3", "-o", "-"]
+    names = names_in(tbscope(*words).stdout)
+    assert names - names_in(tbscope(*words, "--no-cards").stdout) == {"Net"}
+    assert tbscope(*words, "--cards", "--templates").stdout == tbscope(*words).stdout
+    words[1:2] = ["twins.py:model"]
+    Path("twins.py").write_text(TWINS)
+    seeded = names_in(tbscope(*words).stdout)
+    assert {name for name in seeded if name.startswith("__function_library__")}
+    plain = names_in(tbscope(*words, "--no-templates").stdout)
+    assert plain == {name for name in seeded if not name.startswith("__function_library__")}
+
+
+def test_a_tag_a_step_and_a_run_of_its_own_reach_the_log():
+    words = ["export", "nets.py:Net", "-i", "2x3", "--logdir", "runs"]
+    result = tbscope(*words, "--tag", "net", "--step", "7", "--run-name", "eval/large")
+    assert (result.exit_code, result.stdout) == (0, "tensorboard --logdir runs\n")
+    (event,) = (event for event in events_in("runs/eval/large") if event.HasField("summary"))
+    assert [value.tag for value in event.summary.value] == ["net"]
+    assert event.step == 7
+    assert tags_in("runs") == set()
+
+
+def test_overlays_are_drawn_as_the_graph_is_each_under_its_name():
+    words = ["export", "nets.py:Net", "-i", "2x3", "--logdir", "runs", "--style", "torch"]
+    overlays = ["--overlay", "flops", "--overlay", "calls", "--overlay", "flops"]
+    result = tbscope(*words, *overlays, "--tag", "net", "--run-name", "eval")
+    assert (result.exit_code, tags_in("runs/eval")) == (0, {"net", "flops", "calls"})
+    tagged = [value for event in events_in("runs/eval") for value in event.summary.value]
+    assert [value.tag for value in tagged] == ["net", "flops", "calls"]
+    for value in tagged:
+        stats = RunMetadata.FromString(value.tensor.string_val[0])
+        (graph,) = (one.pre_optimization_graph for one in stats.function_graphs)
+        assert any("Linear[fc]" in node.name for node in graph.node)
+        assert bool(stats.step_stats.dev_stats) == (value.tag != "net")
+
+
+def test_an_overlay_of_times_goes_with_what_is_measured():
+    words = ["export", "torch.nn:ReLU", "-i", "2x3", "--logdir", "runs", "--overlay", "time"]
+    assert tbscope(*words, "--profile").exit_code == 0
+    assert tags_in("runs") == {"__run_graph__", "profile", "time"}
 
 
 def test_a_file_finds_its_neighbours_and_may_be_called_like_a_module(folder):

@@ -3,6 +3,8 @@
 import pytest
 from cli_runs import enter, misused, refused, run_process, tbscope
 
+from tbscope.cli._words import command_text
+
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
@@ -210,3 +212,94 @@ def test_a_log_folder_that_is_a_file():
         "  why: FileExistsError: File exists\n"
         "  fix: check that the path may be written to and that the disk is not full\n"
     )
+
+
+@pytest.mark.parametrize(
+    "words", [("--tag", "net"), ("--step", "1"), ("--run-name", "eval"), ("--overlay", "flops")]
+)
+def test_what_is_for_the_log_needs_one(words):
+    assert misused("export", "nets.py:Net", "-o", "-", *words) == (
+        f"Error: {words[0]} is for TensorBoard: give --logdir FOLDER, too."
+    )
+
+
+def test_an_overlay_and_the_graph_under_one_tag():
+    words = ["--logdir", "runs", "--tag", "flops", "--overlay", "flops"]
+    assert misused("export", "nowhere:Net", *words) == (
+        "Error: --tag and --overlay are both 'flops': a tag holds one graph."
+    )
+
+
+def test_an_overlay_that_is_not_built_in():
+    message = misused("export", "nowhere:Net", "--logdir", "runs", "--overlay", "flop")
+    assert message.startswith("Error: Invalid value for '--overlay': 'flop' is not one of 'flops'")
+
+
+def test_a_step_below_zero():
+    message = misused("export", "nowhere:Net", "--logdir", "runs", "--step", "-1")
+    assert message == "Error: Invalid value for '--step': -1 is not in the range x>=0."
+
+
+def test_a_run_that_leads_out_of_the_log_folder_is_refused_before_the_model_is_imported(folder):
+    assert refused("export", "nowhere:Net", "--logdir", "runs", "--run-name", "../up") == (
+        "Error: a run below the writer's own cannot be called '../up'\n"
+        "  why: it is a directory below the log directory, so its name is one part or more "
+        "with / between them, none of them empty, '.' or '..'\n"
+        "  fix: --run-name eval, or 'eval/large'\n"
+    )
+    assert not (folder / "runs").exists()
+
+
+@pytest.mark.parametrize("mode", [(), ("--fake",)])
+def test_an_overlay_without_numbers_leaves_nothing_behind(folder, mode):
+    words = ["-i", "2", "--logdir", "runs", "-o", "graph.pb", *mode]
+    assert refused("export", "torch.nn:ReLU", *words, "--overlay", "time") == (
+        "Error: the graph of ReLU has no times\n"
+        "  why: nothing was measured when it ran\n"
+        "  fix: give --profile\n"
+    )
+    assert refused("export", "torch.nn:ReLU", *words, "--overlay", "parameters").endswith(
+        "  fix: tbscope show TARGET --summary tells what is known of the graph\n"
+    )
+    assert [path.name for path in folder.iterdir() if path.name != "__pycache__"] == ["nets.py"]
+
+
+def test_a_pattern_that_matches_nothing():
+    assert refused("export", "torch.nn:ReLU", "-i", "2", "-o", "-", "--hide", "a b") == (
+        "Error: --hide 'a b' matches nothing in the graph of ReLU\n"
+        "  why: no operation, no class of a module and no qualified name is like it\n"
+        "  fix: tbscope show TARGET prints the operations with their modules\n"
+    )
+
+
+def test_a_model_that_differentiates_is_told_the_flag(folder):
+    (folder / "slope.py").write_text(
+        "import torch\n"
+        "class Slope(torch.nn.Linear):\n"
+        "    def forward(self, x):\n"
+        "        return torch.autograd.grad(super().forward(x).sum(), self.weight)\n"
+    )
+    words = ["slope.py:Slope", "-a", "in_features=2", "-a", "out_features=1", "-i", "2"]
+    message = refused("show", *words)
+    assert message.endswith("  fix: the model differentiates in forward: pass --grad\n")
+    assert tbscope("show", *words, "--grad").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("pass fake=False", "pass --no-fake"),
+        ("step=None for one after the latest", "no --step for one after the latest"),
+        ("keep=['view', 'a b']", "--keep view --keep 'a b'"),
+        ("leave profile out, or", "leave --profile out, or"),
+        ("leave this pattern out", "leave this pattern out"),
+        ("color_by='source file'", "--color-by 'source file'"),
+        ("width=3, stage='a'", "width=3, stage='a'"),
+        (
+            "check input_to_model: Linear[fc] got x=Float(2), step=3",
+            "check --input: Linear[fc] got x=Float(2), step=3",
+        ),
+    ],
+)
+def test_a_text_about_options_names_those_of_the_command(text, words):
+    assert command_text(text) == words

@@ -8,6 +8,7 @@ from build import GraphBuilder
 from real_graphs import KINDS, operations, origins, real_graph
 
 import tbscope
+from tbscope.drawing.cards import leaf_facts
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Note
 from tbscope.ir.invariants import verify
@@ -56,7 +57,8 @@ def test_a_leaf_module_is_one_node_whatever_runs_inside():
     node = operations(graph)[1]
     assert (node.kind, node.scope.path, node.kernels) == ("module", "Net/GELU[act]", ["aten::tanh"])
     assert [value.name for value in node.inputs] == ["1", "act.scale"]
-    assert node.attributes == {
+    assert node.attributes == {"operations": "tanh, mul x2"}
+    assert leaf_facts(graph, {})[node] == {
         "operations": "tanh, mul x2",
         "class": "models.GELU",
         "module": "act",

@@ -1,5 +1,8 @@
-"""The `tbscope` command: a thin shell around the library, and all of it that prints or exits."""
+"""The `tbscope` command: a thin shell around the library, and all of it that prints or exits.
 
-from tbscope.cli._commands import main
+Each command is a file of its own, named in `_main.py`.
+"""
+
+from tbscope.cli._main import main
 
 __all__ = ["main"]

@@ -14,7 +14,7 @@ __all__ = ["make_inputs"]
 def make_inputs(
     specs: Sequence[InputSpec], *, seed: int
 ) -> "tuple[tuple[torch.Tensor, ...] | None, dict[str, torch.Tensor]]":
-    """Give random tensors, the same for the same seed.
+    """Return random tensors, the same for the same seed.
 
     Floating and complex ones are drawn from a normal distribution, whole ones and booleans
     are 0 or 1: few enough to be an index into any embedding, a label or a mask.

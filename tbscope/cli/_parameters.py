@@ -13,11 +13,11 @@ __all__ = [
     "FactoryArgument",
     "InputSpec",
     "OutputFile",
-    "Target",
+    "ModelSpec",
     "parse_factory_argument",
     "parse_input",
     "parse_output",
-    "parse_target",
+    "parse_model",
 ]
 
 DTYPES = {
@@ -35,7 +35,7 @@ _INPUT = re.compile(r"(?:([^\W\d]\w*)=)?(scalar|\d+(?:x\d+)*)(?::(\w+))?", re.AS
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ModelSpec:
     """Where the model is: `package.module:make_model` or `path/to/file.py:make_model`.
 
     Attributes:
@@ -88,11 +88,11 @@ class OutputFile:
     is_text: bool
 
 
-def parse_target(text: str) -> Target:
+def parse_model(text: str) -> ModelSpec:
     """Read `package.module:make_model` or `path/to/file.py:make_model`.
 
-    >>> parse_target("torch.nn:Linear")
-    Target(place='torch.nn', attribute='Linear')
+    >>> parse_model("torch.nn:Linear")
+    ModelSpec(place='torch.nn', attribute='Linear')
 
     Raises:
         click.BadParameter: The text has another form.
@@ -100,7 +100,7 @@ def parse_target(text: str) -> Target:
     place, _, attribute = text.rpartition(":")
     if not place or not all(part.isidentifier() for part in attribute.split(".")):
         raise _bad(text, "package.module:make_model or path/to/file.py:make_model")
-    return Target(place, attribute)
+    return ModelSpec(place, attribute)
 
 
 def parse_input(text: str) -> InputSpec:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tbscope.cli._parameters import Target
+from tbscope.cli._parameters import ModelSpec
 from tbscope.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _SEE_WHERE = "add --traceback to see where"
 
 
 @contextlib.contextmanager
-def import_path(target: Target) -> Iterator[None]:
+def import_path(target: ModelSpec) -> Iterator[None]:
     """Make a target's neighbours importable: its file's folder, or the working directory."""
     before = list(sys.path)
     folder = Path(target.place).parent if target.is_file else Path()
@@ -33,8 +33,8 @@ def import_path(target: Target) -> Iterator[None]:
         sys.path[:] = before
 
 
-def load_model(target: Target, arguments: Mapping[str, Any]) -> "torch.nn.Module":
-    """Give the model that a target names.
+def load_model(target: ModelSpec, arguments: Mapping[str, Any]) -> "torch.nn.Module":
+    """Return the model that a target names.
 
     Args:
         target: A module or file, and in it a model, or a function or class that gives one.
@@ -66,7 +66,7 @@ def load_model(target: Target, arguments: Mapping[str, Any]) -> "torch.nn.Module
     return model
 
 
-def _import_place(target: Target) -> ModuleType:
+def _import_place(target: ModelSpec) -> ModuleType:
     if target.is_file:
         return _import_file(Path(target.place))
     try:
@@ -115,7 +115,7 @@ def _import_file(path: Path) -> ModuleType:
     return module
 
 
-def _find_attribute(module: ModuleType, target: Target) -> Any:
+def _find_attribute(module: ModuleType, target: ModelSpec) -> Any:
     found: Any = module
     for name in target.attribute.split("."):
         if not hasattr(found, name):
@@ -132,7 +132,7 @@ def _find_attribute(module: ModuleType, target: Target) -> Any:
 
 
 def _call_factory(
-    factory: Callable[..., object], target: Target, arguments: Mapping[str, Any]
+    factory: Callable[..., object], target: ModelSpec, arguments: Mapping[str, Any]
 ) -> object:
     if not callable(factory):
         raise ArgumentError(
@@ -150,13 +150,13 @@ def _call_factory(
         ) from error
 
 
-def _call_text(target: Target, arguments: Mapping[str, Any]) -> str:
+def _call_text(target: ModelSpec, arguments: Mapping[str, Any]) -> str:
     given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
     return f"{target.attribute}({given}) in {target.place!r}"
 
 
 def _cause_text(error: BaseException) -> str:
-    """Give an exception as one line, `TypeError: what it says`."""
+    """Return an exception as one line, `TypeError: what it says`."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.drawing.cards import Card, uncounted_text
-from tbscope.drawing.layout import Entry, Layout, lay_out
+from tbscope.drawing.layout import Layout, NodeHead, lay_out
 from tbscope.drawing.naming import attribute_of
-from tbscope.figures.costs import uncounted_kernels
+from tbscope.figures.costs import scope_work, uncounted_kernels
 from tbscope.graphdef.entries import (
     FactEntries,
     Once,
@@ -41,7 +41,7 @@ _PARAMETERS = ("parameter", "buffer")
 def build_graph_def(
     graph: Graph, layout: Layout | None = None, *, labels: Mapping[Node, str] | None = None
 ) -> GraphDef:
-    """Give the GraphDef of a graph that keeps the invariants.
+    """Return the GraphDef of a graph that keeps the invariants.
 
     Args:
         graph: The graph; where leaf modules are nodes of kind "module", they are drawn so.
@@ -55,7 +55,7 @@ def build_graph_def(
 
     Source: tensorboard/compat/proto/node_def.proto
     """
-    return _Builder(graph, layout or lay_out(graph), labels or {}).build()
+    return _Builder(graph, layout or lay_out(graph, work=scope_work(graph)), labels or {}).build()
 
 
 class _Builder:
@@ -83,27 +83,27 @@ class _Builder:
             fields = [_NAME, delimited(seed.name.encode()), self._ops[seed.op]]
             fields += [self._inputs[text] for text in seed.inputs]
             self._nodes.append(field(_NODE, b"".join(fields)))
-        for node, entry in zip(self._graph.nodes, layout.nodes, strict=True):
-            self._add_node(node, entry)
-        for output, entry in zip(self._graph.outputs, layout.outputs, strict=True):
-            self._add_output(output, entry)
-        for card, entry in zip(layout.told, layout.cards, strict=True):
-            self._add_card(card, entry)
+        for node, head in zip(self._graph.nodes, layout.nodes, strict=True):
+            self._add_node(node, head)
+        for output, head in zip(self._graph.outputs, layout.outputs, strict=True):
+            self._add_output(output, head)
+        for card, head in zip(layout.told, layout.cards, strict=True):
+            self._add_card(card, head)
         message = GraphDef.FromString(b"".join(self._nodes))
         message.versions.producer = _PRODUCER
         return message
 
-    def _start(self, entry: Entry) -> list[bytes]:
-        """Give the fields that an entry tells."""
-        name, op, inputs = entry
+    def _start(self, head: NodeHead) -> list[bytes]:
+        """Return the fields before the attributes."""
+        name, op, inputs = head
         fields = [_NAME, delimited(name.encode()), self._ops[op]]
         if inputs:
             made = self._inputs
             fields += [made[text] for text in inputs]
         return fields
 
-    def _add_node(self, node: Node, entry: Entry) -> None:
-        fields = self._start(entry)
+    def _add_node(self, node: Node, head: NodeHead) -> None:
+        fields = self._start(head)
         outputs = node.outputs
         if len(outputs) == 1:
             value = outputs[0]
@@ -126,25 +126,25 @@ class _Builder:
             fields.append(self._kernels[tuple(node.kernels)])
             if not fields[-1]:
                 too_large.append("kernels")
-        facts = self._facts_of(node, entry)
+        facts = self._facts_of(node, head)
         if facts:
             too_large += self._add_facts(fields, facts)
         self._add(fields, too_large)
 
-    def _add_output(self, output: Output, entry: Entry) -> None:
+    def _add_output(self, output: Output, head: NodeHead) -> None:
         value = output.given or output.value
-        fields = self._start(entry)
+        fields = self._start(head)
         fields.append(self._types[value.device, value.shape, value.dtype])
         fields.append(self._scopes[None])
         facts: dict[str, Nest] = {}
-        if output.name != entry.name:
+        if output.name != head.name:
             facts["name"] = output.name
         if output.via:
             facts["via"] = output.via
         self._add(fields, self._add_facts(fields, facts) if facts else [])
 
-    def _add_card(self, card: Card, entry: Entry) -> None:
-        fields = self._start(entry)
+    def _add_card(self, card: Card, head: NodeHead) -> None:
+        fields = self._start(head)
         # No `_output_shapes`: of an empty list of them the page makes an attribute.
         fields.append(self._scopes[card.scope])
         self._add(fields, self._add_facts(fields, card.facts))
@@ -165,18 +165,19 @@ class _Builder:
         fields.append(entries)
         return too_large
 
-    def _facts_of(self, node: Node, entry: Entry) -> dict[str, Nest]:
-        """Give what the info card tells of a node beyond its edges, by name."""
-        facts = node.attributes.copy()
+    def _facts_of(self, node: Node, head: NodeHead) -> dict[str, Nest]:
+        """Return what the info card tells of a node beyond its edges, by name."""
+        told = self._layout.facts.get(node)
+        facts = (node.attributes if told is None else told).copy()
         kind = node.kind
         if kind in _OPERATIONS:
-            if node.op != entry.op:
+            if node.op != head.op:
                 facts["op"] = node.op
-            if node.flops != 0:
+            if told is None and node.flops != 0:
                 self._add_flops(node, facts)
         elif kind in _PARAMETERS:
             self._add_parameter_facts(node, facts)
-        elif node.name != entry.name and not node.name.isdigit():
+        elif node.name != head.name and not node.name.isdigit():
             facts["name"] = node.name
         if node.arguments:
             self._add_arguments(node, facts)
@@ -237,7 +238,7 @@ def _device_field(device: str) -> bytes:
 
 
 def _type_fields(typed: tuple[str, Shape | None, str]) -> bytes:
-    """Give all that a device, a shape and a dtype tell of a node with one output."""
+    """Return all that a device, a shape and a dtype tell of a node with one output."""
     device, shape, dtype = typed
     return _device_field(device) + outputs_entries(((shape, dtype),))
 

@@ -1,27 +1,39 @@
-"""Cards: what a user wants to know of a module that is drawn as a box.
+"""Cards: what the page tells of the call of a module, drawn as a box or as a node.
 
-TensorBoard shows no attributes for a box. So each box of a module holds one more node,
-named like the module's class, without edges. Its op type is `NoOp`, which the page puts
-aside (tensorboard/plugins/graph/tf_graph_common/render.ts, `extractPredefinedSource`): it
-stands in the upper right corner of the opened box, out of the flow, and the card of the
-whole model under "Auxiliary Nodes".
+Every attribute of a call stands in `ATTRIBUTES`, for both; after them come the module's
+hyper-parameters, each by its own name.
+
+The card of a node that stands for a module (`passes/leaves.py`) shows them beside the node's
+own attributes. TensorBoard shows no attributes for a box. So each box of a module holds one
+more node, named like the module's class, without edges. Its op type is `NoOp`, which the
+page puts aside (tensorboard/plugins/graph/tf_graph_common/render.ts,
+`extractPredefinedSource`): it stands in the upper right corner of the opened box, out of
+the flow, and the card of the whole model under "Auxiliary Nodes".
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
 
 from tbscope.figures.costs import Work
 from tbscope.figures.totals import Totals, parameter_totals
 from tbscope.graphdef.attributes import nest_to_text
-from tbscope.ir.graph import Argument, Call, Graph, Nest, Value
+from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Value
 from tbscope.ir.scopes import Scope
 from tbscope.ir.text import type_to_text
 
-__all__ = ["Card", "blank_cards", "module_cards", "uncounted_text"]
+__all__ = [
+    "ATTRIBUTES",
+    "Attribute",
+    "Card",
+    "blank_cards",
+    "leaf_facts",
+    "module_cards",
+    "uncounted_text",
+]
 
 
 class Card(NamedTuple):
-    """What is told of one call of a module.
+    """What is told of one call of a module that is drawn as a box.
 
     Attributes:
         scope: Its scope.
@@ -34,13 +46,149 @@ class Card(NamedTuple):
     facts: dict[str, Nest]
 
 
-def module_cards(graph: Graph, work: Mapping[Scope, Work]) -> Iterator[Card]:
-    """Give a card for each module call that is drawn as a box.
+class _Owned(NamedTuple):
+    """What is told of parameters and buffers.
+
+    Attributes:
+        totals: How much they are: of a node, those of its module; of a box, those of all
+            modules in it. None for nothing.
+        counted: Whether it is told how many numbers there are to learn. A node of buffers
+            alone leaves that out; a box says 0.
+        types: Those of a node, by kind, with their types.
+    """
+
+    totals: Totals | None
+    counted: bool
+    types: Mapping[str, str]
+
+
+class _Told(NamedTuple):
+    """What the attributes of a call are made of.
+
+    Attributes:
+        call: The call.
+        number: Which call of its module it is, counted from 1.
+        owned: Its parameters and buffers.
+        work: What ran, as far as that is known.
+    """
+
+    call: Call
+    number: int
+    owned: _Owned
+    work: Work | None
+
+
+class Attribute(NamedTuple):
+    """One attribute of the card of a call.
+
+    Attributes:
+        name: Its name.
+        tell: Makes it; None where there is nothing to tell.
+        on: Whether it stands on the card of a box, of a node, or on both. On a node alone:
+            what is too much to tell of a whole box. On a box alone: what a node has as
+            shapes and edges, or in its name.
+    """
+
+    name: str
+    tell: Callable[[_Told], Nest]
+    on: Literal["both", "box", "node"] = "both"
+
+
+def _defined(told: _Told) -> str | None:
+    return None if told.call.defined is None else str(told.call.defined)
+
+
+def _parameter_count(told: _Told) -> int | None:
+    owned = told.owned
+    return owned.totals.parameters if owned.totals and owned.counted else None
+
+
+def _trainable_count(told: _Told) -> int | None:
+    owned = told.owned
+    return owned.totals.trainable if owned.totals and owned.counted else None
+
+
+def _bytes(told: _Told) -> int | None:
+    return told.owned.totals.size_bytes if told.owned.totals else None
+
+
+def _flops(told: _Told) -> int | None:
+    return (told.work.flops or None) if told.work else None
+
+
+def _flops_not_counted(told: _Told) -> str | None:
+    return uncounted_text(told.work.uncounted) if told.work and told.work.uncounted else None
+
+
+def _arguments(told: _Told) -> str | None:
+    return ", ".join(map(_argument_text, told.call.arguments)) or None
+
+
+ATTRIBUTES = (
+    Attribute("class", lambda told: told.call.class_name),
+    Attribute("module", lambda told: told.call.qualified_name or None),
+    Attribute("call", lambda told: told.number if told.number > 1 else None, "box"),
+    Attribute("training", lambda told: told.call.training),
+    Attribute("defined", _defined),
+    Attribute("parameters", lambda told: told.owned.types.get("parameter"), "node"),
+    Attribute("buffers", lambda told: told.owned.types.get("buffer"), "node"),
+    Attribute("parameter_count", _parameter_count),
+    Attribute("trainable_parameter_count", _trainable_count),
+    Attribute("bytes", _bytes),
+    Attribute("flops", _flops),
+    Attribute("flops_not_counted", _flops_not_counted),
+    Attribute("arguments", _arguments, "box"),
+    Attribute("results", lambda told: _type_text(told.call.results), "box"),
+)
+"""What the card of a call tells, in this order. A new attribute is a new line here."""
+
+_ON_NODE = [(name, tell) for name, tell, on in ATTRIBUTES if on != "box"]
+_ON_BOX = [(name, tell) for name, tell, on in ATTRIBUTES if on != "node"]
+
+
+def leaf_facts(graph: Graph, work: Mapping[Scope, Work]) -> dict[Node, dict[str, Nest]]:
+    """Return what the card of each node tells that stands for a module.
 
     Args:
         graph: The graph as it is drawn, with leaf modules as nodes.
         work: What ran in each scope, as far as that is known.
     Returns:
+        By node the attributes of its own, then those of the call in its scope.
+    """
+    calls = {call.scope: call for call in graph.calls}
+    found: dict[Node, dict[str, Nest]] = {}
+    # Layers of one kind own alike, but for the number of each parameter: that is told once.
+    known: dict[tuple[Any, ...], _Owned] = {}
+    for node in graph.nodes:
+        call = calls.get(node.scope) if node.kind == "module" and node.scope else None
+        if call is not None:
+            key = tuple([held[:-1] for held in call.parameters])
+            owned = known.get(key)
+            if owned is None:
+                owned = known[key] = _owned_by(call)
+            told = _Told(call, 1, owned, work.get(call.scope))
+            found[node] = _add_facts(node.attributes.copy(), _ON_NODE, told)
+    return found
+
+
+def _owned_by(call: Call) -> _Owned:
+    """Return what the module of a call owns itself."""
+    totals = Totals()
+    types: dict[str, list[str]] = {}
+    for held in call.parameters:
+        totals.add(held)
+        types.setdefault(held.kind, []).append(f"{held.name} {type_to_text(held)}")
+    texts = {kind: ", ".join(entries) for kind, entries in types.items()}
+    return _Owned(totals if call.parameters else None, "parameter" in types, texts)
+
+
+def module_cards(graph: Graph, work: Mapping[Scope, Work]) -> Iterator[Card]:
+    """Yield a card for each module call that is drawn as a box.
+
+    Args:
+        graph: The graph as it is drawn, with leaf modules as nodes.
+        work: What ran in each scope, as far as that is known.
+    Yields:
         Cards in the order of the calls. A module whose call holds no node has no box.
     """
     boxes = _scopes_with_nodes(graph)
@@ -50,13 +198,15 @@ def module_cards(graph: Graph, work: Mapping[Scope, Work]) -> Iterator[Card]:
     for call in graph.calls:
         name = call.qualified_name or call.scope.path
         times[name] = times.get(name, 0) + 1
-        if call.scope in boxes and call.scope not in drawn:
-            facts = _facts(call, totals, times[name], work.get(call.scope))
-            yield Card(call.scope, call.scope.part.label, facts)
+        scope = call.scope
+        if scope in boxes and scope not in drawn:
+            owned = _Owned(totals.get(scope), counted=True, types={})
+            told = _Told(call, times[name], owned, work.get(scope))
+            yield Card(scope, scope.part.label, _add_facts({}, _ON_BOX, told))
 
 
 def blank_cards(graph: Graph, scopes: Iterable[Scope], told: Iterable[Card]) -> Iterator[Card]:
-    """Give a card without facts for each of some scopes that is a box without a card.
+    """Return a card without facts for each of some scopes that is a box without a card.
 
     Args:
         graph: The graph as it is drawn.
@@ -81,37 +231,33 @@ def _scopes_with_nodes(graph: Graph) -> set[Scope]:
     return found
 
 
-def _facts(
-    call: Call, totals: dict[Scope, Totals], number: int, work: Work | None
+def _add_facts(
+    facts: dict[str, Nest],
+    attributes: Iterable[tuple[str, Callable[[_Told], Nest]]],
+    told: _Told,
 ) -> dict[str, Nest]:
-    facts: dict[str, Nest] = {"class": call.class_name}
-    if call.qualified_name:
-        facts["module"] = call.qualified_name
-    if number > 1:
-        facts["call"] = number
-    facts["training"] = call.training
-    total = totals.get(call.scope)
-    if total is not None:
-        facts["parameter_count"] = total.parameters
-        facts["trainable_parameter_count"] = total.trainable
-        facts["bytes"] = total.size_bytes
-    if work is not None and work.flops:
-        facts["flops"] = work.flops
-    if work is not None and work.uncounted:
-        facts["flops_not_counted"] = uncounted_text(work.uncounted)
-    if call.defined is not None:
-        facts["defined"] = str(call.defined)
-    given = [_argument_text(argument) for argument in call.arguments]
-    if given:
-        facts["arguments"] = ", ".join(given)
-    facts["results"] = _type_text(call.results)
-    for name, value in call.hyperparameters.items():
-        facts[name if name not in facts else f"{name}_"] = value
+    """Add attributes and hyper-parameters, these with `_` after a name that is taken."""
+    for name, tell in attributes:
+        fact = tell(told)
+        if fact is not None:
+            facts[name] = fact
+    hyperparameters = told.call.hyperparameters
+    if facts.keys().isdisjoint(hyperparameters):
+        facts.update(hyperparameters)
+        return facts
+    for name, value in hyperparameters.items():
+        facts[_free(name, facts)] = value
     return facts
 
 
+def _free(name: str, facts: Mapping[str, Nest]) -> str:
+    while name in facts:
+        name += "_"
+    return name
+
+
 def uncounted_text(uncounted: Mapping[str, int]) -> str:
-    """Give the kernels without formula, the most frequent first: `aten::add x24, aten::gelu`."""
+    """Return the kernels without formula, the most frequent first: `aten::add x24, aten::gelu`."""
     ordered = sorted(uncounted.items(), key=lambda counted: (-counted[1], counted[0]))
     return ", ".join(f"{name} x{times}" if times > 1 else name for name, times in ordered)
 
@@ -122,7 +268,7 @@ def _argument_text(argument: Argument) -> str:
 
 
 def _type_text(nest: Any) -> str:
-    """Give a nest with the types of its tensors: `(Float(1, 2), None)`."""
+    """Return a nest with the types of its tensors: `(Float(1, 2), None)`."""
     if isinstance(nest, Value):
         return type_to_text(nest)
     if isinstance(nest, dict):

@@ -6,10 +6,11 @@ each label in it (tensorboard/plugins/graph/tf_graph_common/graph.ts, `_XlaClust
 
 import difflib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from tbscope.errors import ArgumentError
-from tbscope.ir.graph import Graph, Node
+from tbscope.ir.graph import Graph, Nest, Node
 
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope
@@ -38,12 +39,16 @@ def check_color_by(color_by: ColorBy | None) -> None:
         )
 
 
-def label_nodes(graph: Graph, color_by: ColorBy) -> dict[Node, str]:
-    """Give the label of each node that has one.
+def label_nodes(
+    graph: Graph, color_by: ColorBy, facts: Mapping[Node, dict[str, Nest]] | None = None
+) -> dict[Node, str]:
+    """Return the label of each node that has one.
 
     Args:
         graph: The graph as it is drawn.
         color_by: The category, the mapping or the function.
+        facts: What is told of each node that stands for a module. A function of the user's
+            finds it in the node's `attributes`.
     Returns:
         Labels by node. Nodes without one keep the page's neutral colour.
     Raises:
@@ -57,9 +62,11 @@ def label_nodes(graph: Graph, color_by: ColorBy) -> dict[Node, str]:
         # Until graphs of several ranks are joined, one graph is of one.
         return dict.fromkeys(graph.nodes, f"rank {graph.rank}")
     give = _CATEGORIES[color_by] if isinstance(color_by, str) else color_by
+    asks_user = not isinstance(color_by, str)
     labels: dict[Node, str] = {}
     for node in graph.nodes:
-        label = give(node)
+        told = facts.get(node) if facts and asks_user else None
+        label = give(node if told is None else replace(node, attributes=told))
         if label is None:
             continue
         if not isinstance(label, str):

@@ -19,7 +19,7 @@ _OPERATIONS = frozenset({"op", "module"})
 
 
 def parameters_to_draw(graph: Graph, names: Names, *, constants_only: bool = False) -> set[Node]:
-    """Give the parameters, buffers and constants that must be nodes, for an operation's sake.
+    """Return the parameters, buffers and constants that must be nodes, for an operation's sake.
 
     Such an operation may be a leaf module drawn as one node: one of a list whose members are
     called one by one, with other operations in between.
@@ -42,7 +42,7 @@ def parameters_to_draw(graph: Graph, names: Names, *, constants_only: bool = Fal
 
 
 def _without_neighbour(graph: Graph, names: Names, circles: Set[str]) -> dict[Node, str]:
-    """Give each operation that has circles and no neighbour in its box, with that box."""
+    """Return each operation that has circles and no neighbour in its box, with that box."""
     alone: dict[Node, str] = {}
     for node in graph.nodes:
         if node.kind in circles:

@@ -55,12 +55,12 @@ class Figure:
     most: bool = False
 
     def join(self, numbers: Iterable[Number]) -> Number:
-        """Give the figure of several nodes together."""
+        """Return the figure of several nodes together."""
         return max(numbers, default=0) if self.most else sum_of(numbers)
 
 
 def sum_of(numbers: Iterable[Number]) -> Number:
-    """Give the sum of numbers: whole ones exactly, others without the noise of binary."""
+    """Return the sum of numbers: whole ones exactly, others without the noise of binary."""
     found = list(numbers)
     if len(found) == 1:
         return found[0]
@@ -70,7 +70,7 @@ def sum_of(numbers: Iterable[Number]) -> Number:
 
 
 def to_figure(name: str, numbers: Mapping[Target, Number]) -> Figure:
-    """Give a figure that feeds both colourings.
+    """Return a figure that feeds both colourings.
 
     If it fed one alone, the page would colour all black under the other. Whole numbers are
     as many bytes, so that the page's sums are exact; others so many that they differ. The
@@ -92,7 +92,7 @@ def to_figure(name: str, numbers: Mapping[Target, Number]) -> Figure:
 
 
 def _power(step: int, number: Number, limit: int) -> int:
-    """Give the power of a step by which a number grows to just below a limit, or shrinks."""
+    """Return the power of a step by which a number grows to just below a limit, or shrinks."""
     if not number:
         return 0
     power = floor((log(limit) - log(number)) / log(step))
@@ -105,7 +105,7 @@ def _scale(step: int, power: int) -> Number:
 
 
 def _bytes_unit(power: int) -> str:
-    """Give what a unit of the page's memory stands for."""
+    """Return what a unit of the page's memory stands for."""
     if 0 <= power < len(_BYTES):
         return f"1 {_BYTES[power]} is 1"
     return f"1 {_BYTES[0]} is {_scale(_BYTE_STEP, -power):g}"
@@ -114,14 +114,14 @@ def _bytes_unit(power: int) -> str:
 def by_kernel(
     node: Node, number: Number, of_kernel: Callable[[Node], Number | None]
 ) -> dict[Target, Number]:
-    """Give a number of an operation, or those of the kernels inside that add up to it."""
+    """Return a number of an operation, or those of the kernels inside that add up to it."""
     kernels = node.body.nodes if node.body is not None else None
     numbers: dict[Target, Number] = {kernel: of_kernel(kernel) or 0 for kernel in kernels or ()}
     return numbers if numbers and isclose(fsum(numbers.values()), number) else {node: number}
 
 
 def profile_figures(graph: Graph) -> tuple[Figure, ...]:
-    """Give the figures of a graph that were measured; none where nothing was."""
+    """Return the figures of a graph that were measured; none where nothing was."""
     if graph.profile is None:
         return ()
     times: dict[Target, Number] = {}

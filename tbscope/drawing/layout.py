@@ -10,20 +10,20 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
-from tbscope.drawing.cards import Card, blank_cards, module_cards
+from tbscope.drawing.cards import Card, blank_cards, leaf_facts, module_cards
 from tbscope.drawing.chunks import find_chunks, rename
 from tbscope.drawing.circles import parameters_to_draw
 from tbscope.drawing.naming import Names, Style, name_graph
 from tbscope.drawing.series import op_types_apart
 from tbscope.drawing.templates import Seed, seeds
 from tbscope.figures.costs import Work
-from tbscope.ir.graph import Graph, Node, Output, Value
+from tbscope.ir.graph import Graph, Nest, Node, Output, Value
 from tbscope.ir.scopes import Scope
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.ops import op_type
 from tbscope.page.siblings import bears_seeds
 
-__all__ = ["Entry", "Layout", "lay_out"]
+__all__ = ["NodeHead", "Layout", "lay_out"]
 
 _OP_TYPES = {"input": "Input", "parameter": "Parameter", "buffer": "Buffer", "constant": "Tensor"}
 # TensorBoard draws what has `Const` in its op type as a small circle.
@@ -32,7 +32,7 @@ _CIRCLES = {"parameter": "ParameterConst", "buffer": "BufferConst", "constant": 
 _CARD = "NoOp"
 
 
-class Entry(NamedTuple):
+class NodeHead(NamedTuple):
     """What the page reads of one NodeDef before its attributes.
 
     Attributes:
@@ -52,17 +52,19 @@ class Layout:
 
     Attributes:
         seeds: What makes equal boxes equal in colour; no part of the graph.
-        nodes: One entry for each node of the graph.
+        nodes: One head for each node of the graph.
         outputs: One for each of its outputs.
         cards: One for each card.
         told: The cards.
+        facts: What is told of each node that stands for a module.
     """
 
     seeds: list[Seed] = field(default_factory=list)
-    nodes: list[Entry] = field(default_factory=list)
-    outputs: list[Entry] = field(default_factory=list)
-    cards: list[Entry] = field(default_factory=list)
+    nodes: list[NodeHead] = field(default_factory=list)
+    outputs: list[NodeHead] = field(default_factory=list)
+    cards: list[NodeHead] = field(default_factory=list)
     told: list[Card] = field(default_factory=list)
+    facts: dict[Node, dict[str, Nest]] = field(default_factory=dict)
 
 
 def lay_out(
@@ -99,7 +101,8 @@ def lay_out(
     no_circles = parameters_to_draw(graph, names, constants_only=not circles)
     if no_circles:
         _move_out_of_leaves(graph, names, no_circles)
-    ops = _op_types(graph, names, circles=circles, no_circles=no_circles)
+    facts = leaf_facts(graph, work or {})
+    ops = _op_types(graph, names, facts, circles=circles, no_circles=no_circles)
     layout = _joined(graph, names, ops, told)
     hierarchy = _hierarchy(layout)
     mapping = find_chunks(hierarchy)
@@ -107,6 +110,7 @@ def lay_out(
         names = _renamed(names, mapping)
         layout = _joined(graph, names, ops, told)
         hierarchy = _hierarchy(layout)
+    layout.facts = facts
     if templates:
         found = seeds(hierarchy, _classes(names.scopes))
         boxes = {seed.name.partition("/")[0] for seed in found}
@@ -130,9 +134,14 @@ def _move_out_of_leaves(graph: Graph, names: Names, parameters: set[Node]) -> No
 
 
 def _op_types(
-    graph: Graph, names: Names, *, circles: bool, no_circles: set[Node]
+    graph: Graph,
+    names: Names,
+    facts: dict[Node, dict[str, Nest]],
+    *,
+    circles: bool,
+    no_circles: set[Node],
 ) -> dict[Node | Output, str]:
-    """Give the op type of each node and output."""
+    """Return the op type of each node and output."""
     types = _OP_TYPES | (_CIRCLES if circles else {"constant": "Const"})
     safe: dict[str, str] = {}
     ops: dict[Node | Output, str] = {}
@@ -145,7 +154,7 @@ def _op_types(
             ops[node] = op
         else:
             ops[node] = types[kind] if node not in no_circles else _OP_TYPES[kind]
-    ops.update({thing: op_type(op) for thing, op in op_types_apart(graph, names).items()})
+    ops.update({thing: op_type(op) for thing, op in op_types_apart(graph, names, facts).items()})
     return ops
 
 
@@ -153,7 +162,7 @@ def _joined(graph: Graph, names: Names, ops: dict[Node | Output, str], told: lis
     of_nodes = names.nodes
     layout = Layout(told=told)
     layout.nodes = [
-        Entry(
+        NodeHead(
             of_nodes[node],
             ops[node],
             _inputs(node.inputs, node.control_inputs, of_nodes)
@@ -163,17 +172,17 @@ def _joined(graph: Graph, names: Names, ops: dict[Node | Output, str], told: lis
         for node in graph.nodes
     ]
     layout.outputs = [
-        Entry(name, ops.get(out, "Output"), _inputs([out.value], out.control_inputs, of_nodes))
+        NodeHead(name, ops.get(out, "Output"), _inputs([out.value], out.control_inputs, of_nodes))
         for name, out in zip(names.outputs, graph.outputs, strict=True)
     ]
-    layout.cards = [Entry(name, _CARD, ()) for name in names.cards]
+    layout.cards = [NodeHead(name, _CARD, ()) for name in names.cards]
     return layout
 
 
 def _inputs(
     values: Iterable[Value], control_inputs: Iterable[Node], names: dict[Node, str]
 ) -> list[str]:
-    """Give the references of a node, data first.
+    """Return the references of a node, data first.
 
     TensorBoard drops a reference to the same node as the one before it, whatever its
     output (tf_graph_common/graph.ts, `normalizeInputs`); an empty one keeps them apart.
@@ -199,7 +208,7 @@ def _hierarchy(layout: Layout) -> Hierarchy:
 
 
 def _renamed(names: Names, mapping: dict[str, str]) -> Names:
-    """Give the names as they are with chunks."""
+    """Return the names as they are with chunks."""
     return Names(
         dict(zip(names.scopes, rename(names.scopes.values(), mapping), strict=True)),
         dict(zip(names.nodes, rename(names.nodes.values(), mapping), strict=True)),
@@ -209,7 +218,7 @@ def _renamed(names: Names, mapping: dict[str, str]) -> Names:
 
 
 def _classes(names: dict[Scope, str]) -> dict[str, str]:
-    """Give the class of the module that each box stands for."""
+    """Return the class of the module that each box stands for."""
     return {
         name: scope.part.label for scope, name in names.items() if name and scope.kind == "module"
     }

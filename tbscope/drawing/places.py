@@ -63,7 +63,7 @@ def place_figures(
         figures: Numbers of nodes and scopes of the graph.
         origin: What the copy of the graph held before passes changed it.
         drawn: The copy as it is drawn; its nodes get attributes.
-        layout: How it is drawn; its cards get facts.
+        layout: How it is drawn; its cards, and the nodes that stand for modules, get facts.
     Returns:
         The stats of each node that has a figure for a colouring.
     """
@@ -76,7 +76,8 @@ def place_figures(
         }
         for place, number in of_places.items():
             if isinstance(place, Node):
-                _tell(place.attributes, figure, number, flops=place.flops)
+                facts = layout.facts.get(place, place.attributes)
+                _tell(facts, figure, number, flops=place.flops)
             if figure.as_us:
                 times[place] += number * figure.as_us
             if figure.as_bytes:
@@ -94,7 +95,7 @@ def place_figures(
 
 
 def _held(figure: Figure, places: "_Places") -> dict[Place, list[Number]]:
-    """Give for each place the numbers that stand there."""
+    """Return for each place the numbers that stand there."""
     held: dict[Place, list[Number]] = defaultdict(list)
     for target, number in figure.numbers.items():
         place = places.of_node(target) if isinstance(target, Node) else places.of_scope(target)
@@ -131,7 +132,7 @@ def _tell(
 
 
 def _drawn_places(drawn: Graph, layout: Layout) -> Iterator[tuple[Place, str, str]]:
-    """Give each place with its name in the GraphDef and its device, in the order of that."""
+    """Return each place with its name in the GraphDef and its device, in the order of that."""
     devices: dict[Scope | None, str] = {}
     for node, entry in zip(drawn.nodes, layout.nodes, strict=True):
         device = _device_of(node)
@@ -145,7 +146,7 @@ def _drawn_places(drawn: Graph, layout: Layout) -> Iterator[tuple[Place, str, st
 
 
 def _device_of(node: Node) -> str:
-    """Give the device of what a node gives, else of what it reads."""
+    """Return the device of what a node gives, else of what it reads."""
     return next((value.device for value in chain(node.outputs, node.inputs)), "")
 
 
@@ -175,7 +176,7 @@ class _Places:
         self._readers: dict[Node, list[Node]] | None = None
 
     def of_node(self, node: Node) -> Place | None:
-        """Give where the figure of a node of the graph stands; None where nothing is drawn."""
+        """Return where the figure of a node of the graph stands; None where nothing is drawn."""
         if node in self._origin.kernels:
             kernel, operation = self._origin.kernels[node]
             return kernel if kernel in self._shown else self.of_node(operation)
@@ -188,12 +189,12 @@ class _Places:
         return self._known[node]
 
     def circle_of(self, target: Target) -> Node | None:
-        """Give what a parameter is drawn as, if its figure stands at what reads it."""
+        """Return what a parameter is drawn as, if its figure stands at what reads it."""
         twin = self._origin.twins.get(target) if isinstance(target, Node) else None
         return twin if twin in self._embedded else None
 
     def of_scope(self, scope: Scope) -> Place | None:
-        """Give where the figure of a scope itself stands: its node, its card, or near it."""
+        """Return where the figure of a scope itself stands: its node, its card, or near it."""
         around: Scope | None = scope
         while around is not None:
             if around in self._cards:
@@ -204,7 +205,7 @@ class _Places:
         return self._near(scope, -1)
 
     def _direct(self, twin: Node) -> Node | None:
-        """Give the drawn node that an operation is, or has become part of."""
+        """Return the drawn node that an operation is, or has become part of."""
         if twin in self._shown:
             return twin
         place = self._module_around(twin.scope)
@@ -218,7 +219,7 @@ class _Places:
         return next((kernel for kernel in reversed(kernels) if kernel in self._shown), None)
 
     def _module_around(self, scope: Scope | None) -> Node | None:
-        """Give the node that stands for a module, if this is inside of one."""
+        """Return the node that stands for a module, if this is inside of one."""
         while scope is not None:
             if scope in self._modules:
                 return self._modules[scope]
@@ -226,7 +227,7 @@ class _Places:
         return None
 
     def _reader(self, node: Node) -> Place | None:
-        """Give where the first node stands that reads a parameter, in its own scope if it can."""
+        """Return where the first node stands that reads a parameter, in its own scope if it can."""
         if self._readers is None:
             self._readers = defaultdict(list)
             for reader in self._origin.twins:
@@ -239,7 +240,7 @@ class _Places:
         return self.of_node(next(inside, readers[0]))
 
     def _near(self, scope: Scope | None, at: int) -> Place | None:
-        """Give the place of what has none, as near as can be, and not outside of its box.
+        """Return the place of what has none, as near as can be, and not outside of its box.
 
         That is an operation of the same scope, the card of the scope, or anything in it;
         where nothing of it is drawn, the same for the scope around it.
@@ -257,7 +258,7 @@ class _Places:
             scope = scope.parent
 
     def _rows(self) -> tuple[dict[Scope | None, "_Row"], dict[Scope | None, "_Row"]]:
-        """Give the drawn operations of each scope, and those in and below it, in order."""
+        """Return the drawn operations of each scope, and those in and below it, in order."""
         if self._known_rows is None:
             own: dict[Scope | None, _Row] = defaultdict(_Row)
             inside: dict[Scope | None, _Row] = defaultdict(_Row)
@@ -287,6 +288,6 @@ class _Row:
         self._places.append(place)
 
     def near(self, at: int) -> Node:
-        """Give the next place after a position, or the last one before it."""
+        """Return the next place after a position, or the last one before it."""
         found = bisect_left(self._order, at)
         return self._places[min(found, len(self._places) - 1)]

@@ -7,19 +7,19 @@ right for equal layers of one list, and for the calls of one module in a loop. `
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import NamedTuple
 
 from tbscope.drawing.naming import Names
-from tbscope.ir.graph import Graph, Node, Output
+from tbscope.ir.graph import Graph, Nest, Node, Output
 
 __all__ = ["op_types_apart"]
 
 _FEWEST = 5
 _DIGITS = "0123456789"
 # Facts that tell one layer of a list from the next, and no difference between them.
-_OWN = ("module",)
+_OWN = ("module", "flops", "flops_not_counted")
 
 
 class _Member(NamedTuple):
@@ -38,12 +38,15 @@ class _Member(NamedTuple):
     op: str
 
 
-def op_types_apart(graph: Graph, names: Names) -> dict[Node | Output, str]:
+def op_types_apart(
+    graph: Graph, names: Names, facts: Mapping[Node, Mapping[str, Nest]]
+) -> dict[Node | Output, str]:
     """Give op types for what would be folded and must not be.
 
     Args:
         graph: The graph as it is drawn, with leaf modules as nodes.
         names: The names of its nodes.
+        facts: What is told of each node that stands for a module.
     Returns:
         For each such node or output its op type, as `Conv2d[conv1]`; the others keep theirs.
     """
@@ -58,7 +61,7 @@ def op_types_apart(graph: Graph, names: Names) -> dict[Node | Output, str]:
     apart: dict[Node | Output, str] = {}
     for members in found.values():
         if len(members) >= _FEWEST:
-            for member in _told_apart([_described(member) for member in members]):
+            for member in _told_apart([_described(member, facts) for member in members]):
                 apart[member.thing] = member.op
     return apart
 
@@ -76,7 +79,7 @@ def _numbered(graph: Graph, names: Names) -> Iterator[tuple[str, str, Node | Out
             yield name, "Output", output
 
 
-def _described(member: _Member) -> _Member:
+def _described(member: _Member, facts: Mapping[Node, Mapping[str, Nest]]) -> _Member:
     """Tell what a member is alike with."""
     thing = member.thing
     kind: Hashable
@@ -95,8 +98,8 @@ def _described(member: _Member) -> _Member:
         # One module called again and again.
         kind = part.attribute
     elif part.attribute is not None and part.attribute.isdigit():
-        facts = {name: fact for name, fact in thing.attributes.items() if name not in _OWN}
-        kind = (types, repr(facts))
+        told = facts.get(thing, thing.attributes)
+        kind = (types, repr({name: fact for name, fact in told.items() if name not in _OWN}))
     else:
         kind = thing.name
     return member._replace(kind=kind, op=str(part))

@@ -11,14 +11,14 @@ from tbscope.overlays.built_in import BUILT_IN
 from tbscope.overlays.numbers import plain_number
 from tbscope.overlays.targets import Targets
 
-__all__ = ["Values", "make_overlay"]
+__all__ = ["OverlayValues", "make_overlay"]
 
-Values: TypeAlias = str | Mapping[Any, Any] | Callable[[Node], Any]
+OverlayValues: TypeAlias = str | Mapping[Any, Any] | Callable[[Node], Any]
 """The name of a built-in overlay, numbers by `Key`, or a function that gives that of a node."""
 
 
-def make_overlay(graph: Graph, tag: str, values: Values | None = None) -> tuple[Figure, ...]:
-    """Give the figures of an overlay: one that feeds both colourings, or one for each.
+def make_overlay(graph: Graph, tag: str, values: OverlayValues | None = None) -> tuple[Figure, ...]:
+    """Return the figures of an overlay: one that feeds both colourings, or one for each.
 
     Args:
         graph: A graph as it was recorded.
@@ -66,7 +66,7 @@ def _built_in(graph: Graph, name: str, *, asked: bool) -> tuple[Figure, ...]:
 def _given(
     graph: Graph, tag: str, values: Mapping[Any, Any] | Callable[[Node], Any]
 ) -> Iterator[tuple[Target, Number]]:
-    """Give each number with what it is the number of."""
+    """Return each number with what it is the number of."""
     if callable(values):
         for node in graph.nodes:
             number = plain_number(values(node), tag, f"%{node.name}")

@@ -1,21 +1,16 @@
 """Draws a leaf module as one node: `Linear`, with its hyper-parameters, not a box with a `linear`.
 
-Such a node's attributes are what its card tells: `class`, `module` (the qualified
-name), `operation`, `training`, `defined` (where the class is), `parameters` and
-`buffers` with their types, `parameter_count`, `trainable_parameter_count`, `bytes` of both,
-and each hyper-parameter by its own name.
+A node of the kind "module" stands for the call in its scope; what its card tells of that
+call is decided where cards are made (`drawing/cards.py`).
 """
 
-import math
 from collections.abc import Iterator
-from typing import Any
 
 from tbscope.ir.editing import Editor
-from tbscope.ir.graph import Call, Graph, Nest, Node, Parameter, Value
+from tbscope.ir.graph import Call, Graph, Nest, Node, Value
 from tbscope.ir.scopes import Scope
-from tbscope.ir.text import type_to_text
 
-__all__ = ["collapse_leaves", "describe_leaf", "owned_facts"]
+__all__ = ["collapse_leaves", "stand_for"]
 
 
 def collapse_leaves(graph: Graph) -> None:
@@ -25,8 +20,8 @@ def collapse_leaves(graph: Graph) -> None:
     stands; its own parameters and buffers do not count, and keep their scope. Neither
     do operations on its buffers alone that the other one does not read (BatchNorm
     counts its batches): what they read and give, the node reads and gives too. The
-    node gets the kind "module", the label of the scope as its op, the place of the
-    call as its source, and what the call tells as attributes. Its edges stay.
+    node gets the kind "module", the label of the scope as its op, and the place of the
+    call as its source. Its edges stay.
 
     A module that gives back a tensor which its operation did not give (an argument
     passed through beside it) stays a box: as one node it would seem to give nothing
@@ -36,8 +31,6 @@ def collapse_leaves(graph: Graph) -> None:
         graph: Changed in place.
     """
     calls = {call.scope: call for call in graph.calls}
-    # What modules own is told once for all that own alike, as the layers of a model do.
-    owned: dict[tuple[Parameter, ...], dict[str, Any]] = {}
     alone = [
         (calls[scope], node, counters)
         for scope, node, counters in _alone(graph)
@@ -49,10 +42,7 @@ def collapse_leaves(graph: Graph) -> None:
     for call, node, counters in alone:
         if node in open_ones:
             continue
-        facts = owned.get(call.parameters)
-        if facts is None:
-            facts = owned[call.parameters] = owned_facts(call.parameters)
-        describe_leaf(node, call, facts)
+        stand_for(node, call)
         for counter in counters:
             editor.fold(counter, node)
     if into:
@@ -60,7 +50,7 @@ def collapse_leaves(graph: Graph) -> None:
 
 
 def _needed_before(graph: Graph, into: dict[Node, Node]) -> set[Node]:
-    """Give the operations whose counters something else reads, or waits for, before they run."""
+    """The operations whose counters something else reads, or waits for, before they run."""
     ran: set[Node] = set()
     needed: set[Node] = set()
     for node in graph.nodes:
@@ -138,53 +128,15 @@ def _gives(node: Node, results: Nest) -> bool:
     return True
 
 
-def describe_leaf(node: Node, call: Call, owned: dict[str, Any]) -> None:
-    """Make a node one that stands for the call of a module, with what its card tells."""
+def stand_for(node: Node, call: Call) -> None:
+    """Make a node one that stands for the call in its scope.
+
+    The operation that it was is its attribute `operation`, unless it is called like the
+    module: one that ran no operation has a node named after itself.
+    """
     label = call.scope.part.label
-    attributes = node.attributes
-    attributes["class"] = call.class_name
-    if call.qualified_name:
-        attributes["module"] = call.qualified_name
-    # A module that ran no operation has a node named after itself.
     if node.op != label:
-        attributes["operation"] = node.op
-    attributes["training"] = call.training
-    if call.defined is not None:
-        attributes["defined"] = str(call.defined)
-    attributes.update(owned)
-    if attributes.keys().isdisjoint(call.hyperparameters):
-        attributes.update(call.hyperparameters)
-    else:
-        for name, value in call.hyperparameters.items():
-            attributes[_free(name, attributes)] = value
+        node.attributes["operation"] = node.op
     node.kind = "module"
     node.op = label
     node.source = call.source or node.source
-
-
-def _free(name: str, attributes: dict[str, Any]) -> str:
-    """Give the name of a hyper-parameter that is named like a fact: with `_` after it."""
-    while name in attributes:
-        name += "_"
-    return name
-
-
-def owned_facts(parameters: tuple[Parameter, ...]) -> dict[str, Any]:
-    """Tell what a module owns: types, and how many numbers there are to learn."""
-    count = trainable = size_bytes = 0
-    types: dict[str, list[str]] = {"parameters": [], "buffers": []}
-    for held in parameters:
-        types[f"{held.kind}s"].append(f"{held.name} {type_to_text(held)}")
-        size_bytes += held.size_bytes
-        # One that is not initialised yet has no size to count.
-        if held.kind == "parameter" and held.shape is not None:
-            size = math.prod(n for n in held.shape if n is not None)
-            count += size
-            trainable += size if held.requires_grad else 0
-    facts: dict[str, Any] = {name: ", ".join(texts) for name, texts in types.items() if texts}
-    if types["parameters"]:
-        facts["parameter_count"] = count
-        facts["trainable_parameter_count"] = trainable
-    if parameters:
-        facts["bytes"] = size_bytes
-    return facts

@@ -1,13 +1,12 @@
 """Draws each module that calls no other one as one node, whatever runs inside it."""
 
 from collections import Counter
-from typing import Any
 
 from tbscope.ir.editing import Editor
-from tbscope.ir.graph import Argument, Call, Graph, Node, Parameter, Value
+from tbscope.ir.graph import Argument, Call, Graph, Node, Value
 from tbscope.ir.scopes import Scope
 from tbscope.passes.bypass import values_in
-from tbscope.passes.leaves import describe_leaf, owned_facts
+from tbscope.passes.leaves import stand_for
 
 __all__ = ["collapse_modules"]
 
@@ -37,13 +36,9 @@ def collapse_modules(graph: Graph) -> None:
     if not groups:
         return
     outer = _read_outside(graph, inside)
-    owned: dict[tuple[Parameter, ...], dict[str, Any]] = {}
     made: dict[Node, Node] = {}
     for call, nodes in groups.items():
-        facts = owned.get(call.parameters)
-        if facts is None:
-            facts = owned[call.parameters] = owned_facts(call.parameters)
-        whole = _join(call, nodes, outer.get(call, {}), facts)
+        whole = _join(call, nodes, outer.get(call, {}))
         made.update(dict.fromkeys(nodes, whole))
     _replace(graph, made)
 
@@ -132,7 +127,7 @@ def _read_outside(graph: Graph, inside: dict[Node, Call]) -> dict[Call, dict[Val
     return found
 
 
-def _join(call: Call, nodes: list[Node], given: dict[Value, None], owned: dict[str, Any]) -> Node:
+def _join(call: Call, nodes: list[Node], given: dict[Value, None]) -> Node:
     first = nodes[0]
     if len(nodes) == 1 and first.kind == "module":
         return first
@@ -167,7 +162,7 @@ def _join(call: Call, nodes: list[Node], given: dict[Value, None], owned: dict[s
         for name in _KEPT:
             if name in node.attributes:
                 whole.attributes[name] = node.attributes[name]
-    describe_leaf(whole, call, owned)
+    stand_for(whole, call)
     return whole
 
 

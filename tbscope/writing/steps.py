@@ -6,14 +6,13 @@ a tag holds it settles by the tag's first event
 (tensorboard/plugins/graph/graphs_plugin.py, `info_impl`): later ones must be of that kind.
 """
 
-import re
 from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple
 
 from tbscope.errors import ArgumentError
 
-__all__ = ["Kind", "Written", "check_place", "holds", "latest_file", "next_step", "remember_step"]
+__all__ = ["Kind", "Written", "holds", "latest_file", "next_step", "remember_step"]
 
 
 class Kind(Enum):
@@ -41,41 +40,9 @@ class Written(NamedTuple):
 # By log directory and tag.
 _latest: dict[tuple[str, str | None], Written] = {}
 
-# Parts and drives of another system's paths, and what no name of a file should hold.
-_NO_NAME = re.compile(r"[\\:\x00-\x1f]")
-
-
-def check_place(tag: object, step: object, run_name: object = None) -> None:
-    """Raise ArgumentError unless these can be a tag, a step and the name of a run."""
-    if tag is not None and (not isinstance(tag, str) or not tag):
-        raise ArgumentError(
-            f"a graph cannot have the tag {tag!r}",
-            why="a tag is a text that is not empty",
-            fix="tag='generator', or None for the graph of the run",
-        )
-    if step is not None and (type(step) is not int or step < 0):
-        raise ArgumentError(
-            f"a graph cannot be of step {step!r}",
-            why="a step is a whole number from 0 on",
-            fix="step=None for one after the latest",
-        )
-    if run_name is not None and not _is_run_name(run_name):
-        raise ArgumentError(
-            f"a run below the writer's own cannot be called {run_name!r}",
-            why="it is a directory below the log directory, so its name is one part or more "
-            "with / between them, none of them empty, '.' or '..'",
-            fix="run_name='eval', or 'eval/large'",
-        )
-
-
-def _is_run_name(name: object) -> bool:
-    if not isinstance(name, str) or _NO_NAME.search(name):
-        return False
-    return all(part.strip() not in ("", ".", "..") for part in name.split("/"))
-
 
 def next_step(directory: str, tag: str | None, step: int | None, kind: Kind = Kind.GRAPH) -> int:
-    """Give the step of a graph that is about to be written.
+    """Return the step of a graph that is about to be written.
 
     Args:
         directory: The log directory; empty where it is not known.

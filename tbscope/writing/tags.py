@@ -3,13 +3,13 @@
 import os
 from typing import NamedTuple
 
+from tbscope.options import check_placing
 from tbscope.pipeline import Drawn
 from tbscope.writing.records import file_name
 from tbscope.writing.sinks import PROFILE_TAG, open_run, open_sink, write_graph_event
 from tbscope.writing.steps import (
     Kind,
     Written,
-    check_place,
     holds,
     latest_file,
     next_step,
@@ -34,7 +34,7 @@ class Entry(NamedTuple):
 
     def check(self) -> None:
         """Raise ArgumentError unless this can be written, before anything is run for it."""
-        check_place(*self)
+        check_placing(*self)
 
 
 def write_entry(writer: object, drawn: Drawn, entry: Entry) -> None:
@@ -72,14 +72,14 @@ def write_entry(writer: object, drawn: Drawn, entry: Entry) -> None:
 
 
 def _kinds(tag: str | None, *, figures: bool) -> dict[str | None, Kind]:
-    """Give what is written under which tags."""
+    """Return what is written under which tags."""
     if tag is not None:
         return {tag: Kind.GRAPH_WITH_FIGURES if figures else Kind.GRAPH}
     return {None: Kind.GRAPH, **({PROFILE_TAG: Kind.FIGURES} if figures else {})}
 
 
 def _normalised(directory: str) -> str:
-    """Give one text for one directory; a remote one has no path on this machine."""
+    """Return one text for one directory; a remote one has no path on this machine."""
     if not directory or "://" in directory:
         return directory
     return os.path.abspath(directory)

@@ -11,6 +11,15 @@ _RECORDED = ("trace_dataflow", "late_scopes", "put_back", "by_hand", "trace_erro
 _FOLDED = ("readers", "plumbing", "golden")
 
 _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
+    "tbscope": {
+        "options": ("options", "run_names", "pipeline", "cli_errors"),
+    },
+    "tbscope/cli": {
+        "_options": ("options", "cli"),
+        "_words": ("cli_errors",),
+        "_export": ("cli", "cli_errors"),
+        "_log": ("cli", "cli_errors"),
+    },
     "tbscope/ir": {
         "editing": ("leaves", "readers", "kernels", "dead", "plumbing"),
         "graph": ("graph", "text", "kernels", "golden"),
@@ -29,7 +38,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     "tbscope/writing": {
         "records": ("records", "sinks", "reading_order"),
         "sinks": ("sinks", "writer", "many_writers", "run_names", "reading_order"),
-        "steps": ("tags", "tag_kinds", "run_names", "reading_order", "writer"),
+        "steps": ("steps", "tags", "tag_kinds", "run_names", "reading_order", "writer"),
         "tags": ("tags", "tag_kinds", "run_names", "writer"),
     },
     "tbscope/sources/eager/record": {
@@ -59,7 +68,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "dead": ("readers", "dead", "pipeline"),
         "hiding": _FOLDED,
         "kernels": ("kernels", "levels"),
-        "leaves": ("leaves", "golden"),
+        "leaves": ("leaves", "cards", "golden"),
         "levels": ("levels", "pipeline"),
         "modules": ("readers", "levels"),
         "patterns": ("plumbing",),
@@ -67,7 +76,9 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "tbscope/drawing": {
         "build": ("build", "golden", "cards"),
+        "cards": ("cards", "leaves", "flops", "golden"),
         "chunks": ("chunks", "golden"),
+        "figures": ("figures", "overlays"),
         "layout": ("layout", "chunks", "templates", "golden"),
         "naming": ("naming", "golden", "build"),
         "places": ("places", "overlays"),

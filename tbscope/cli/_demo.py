@@ -1,0 +1,30 @@
+"""`tbscope demo`: writes the graph of a small model, to be looked at."""
+
+import click
+
+from tbscope.cli._log import opening_line, write_log
+from tbscope.cli._words import errors_as_messages
+
+__all__ = ["demo"]
+
+
+@click.command()
+@click.option(
+    "--logdir",
+    default="runs/demo",
+    show_default=True,
+    metavar="FOLDER",
+    help="Folder for the event file.",
+)
+def demo(*, logdir: str) -> None:
+    """Write the graph of a small captioning model, and print the line that opens it.
+
+    Under further tags the page colours it by times, memory, FLOPs and parameters.
+    """
+    with errors_as_messages(traceback=False):
+        from tbscope.cli._demo_model import make_inputs, make_model
+        from tbscope.sources.eager.trace import trace
+
+        graph = trace(make_model(), make_inputs(), profile=True)
+        write_log(graph, logdir, {}, overlays=("flops", "parameters"))
+        click.echo(opening_line(logdir))

@@ -1,0 +1,136 @@
+"""`tbscope export`: writes the graph of a model, for TensorBoard or as a GraphDef."""
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tbscope.cli._files import check_folder, write_whole
+from tbscope.cli._log import opening_line, write_log
+from tbscope.cli._options import Command, decorate, flag_of, library_options
+from tbscope.cli._parameters import OutputFile, parse_output
+from tbscope.cli._running import run_model, takes_a_model
+from tbscope.cli._words import errors_as_messages, in_command_words
+from tbscope.options import DRAWING, PLACING, check_options, check_placing
+from tbscope.overlays.built_in import BUILT_IN
+
+if TYPE_CHECKING:
+    from tensorboard.compat.proto.graph_pb2 import GraphDef
+
+__all__ = ["export"]
+
+
+def _takes_a_drawing(command: Command) -> Command:
+    """Add where a graph is written, and how it is drawn there."""
+    return decorate(
+        command,
+        [
+            click.option(
+                "--logdir",
+                metavar="FOLDER",
+                help="Write an event file for TensorBoard into this folder.",
+            ),
+            click.option(
+                "-o",
+                "--output",
+                "outputs",
+                type=parse_output,
+                multiple=True,
+                metavar="FILE",
+                help="Write the GraphDef: .pbtxt as text, .pb in binary form, - as text on "
+                "standard output.  [repeatable]",
+            ),
+            click.option(
+                "--overlay",
+                "overlays",
+                type=click.Choice(list(BUILT_IN)),
+                multiple=True,
+                metavar="NAME",
+                help=f"Draw numbers on the graph, too, under a tag of their name: "
+                f"{', '.join(BUILT_IN)}.  [repeatable]",
+            ),
+            *library_options(PLACING),
+            *library_options(DRAWING),
+        ],
+    )
+
+
+@click.command()
+@takes_a_model
+@_takes_a_drawing
+def export(
+    *,
+    logdir: str | None,
+    outputs: tuple[OutputFile, ...],
+    overlays: tuple[str, ...],
+    traceback: bool,
+    **options: Any,
+) -> None:
+    """Write the graph of a model: for TensorBoard (--logdir), or as a GraphDef (-o).
+
+    TARGET is package.module:NAME or path/to/file.py:NAME, where NAME is a model, or a function
+    or class that makes one.
+
+    \b
+    tbscope export torch.nn:Linear -a in_features=3 -a out_features=5 -i 1x3 --logdir runs/linear
+    tbscope export nets.py:make_model -i ids=2x128:int64 -o graph.pbtxt
+    tbscope export nets.py:make_model -i 1x3 --logdir runs/net --tag large --overlay flops
+    """  # noqa: D301
+    drawing: Any = {name: options.pop(name) for name in DRAWING}
+    place = {name: options.pop(name) for name in PLACING}
+    _check_use(logdir, outputs, overlays, place)
+    with errors_as_messages(traceback=traceback):
+        with in_command_words():
+            check_options(**drawing)
+            check_placing(**place)
+        for output in outputs:
+            if output.path is not None:
+                check_folder(output.path)
+        from tbscope.overlays.make import make_overlay
+        from tbscope.pipeline import to_graph_def
+
+        graph = run_model(**options, kernels=drawing["level"] == "aten")
+        with in_command_words():
+            # All that may fail, before the first byte is written.
+            for name in overlays:
+                make_overlay(graph, name)
+            graph_def = to_graph_def(graph, **drawing)
+        _write_outputs(graph_def, outputs)
+        if logdir is not None:
+            write_log(graph, logdir, drawing, place=place, overlays=dict.fromkeys(overlays))
+            # Where the graph itself goes to standard output, nothing else does.
+            to_stderr = any(output.path is None for output in outputs)
+            click.echo(opening_line(logdir), err=to_stderr)
+
+
+def _check_use(
+    logdir: str | None,
+    outputs: tuple[OutputFile, ...],
+    overlays: tuple[str, ...],
+    place: dict[str, Any],
+) -> None:
+    """Refuse options that do not go together, before anything is imported."""
+    if logdir is None and not outputs:
+        raise click.UsageError("Nothing to write: give --logdir FOLDER, -o FILE, or both.")
+    if logdir is None:
+        given = [flag_of(name) for name, value in place.items() if value is not None]
+        given += ["--overlay"] if overlays else []
+        if given:
+            raise click.UsageError(f"{given[0]} is for TensorBoard: give --logdir FOLDER, too.")
+    if place["tag"] in overlays:
+        raise click.UsageError(
+            f"--tag and --overlay are both {place['tag']!r}: a tag holds one graph."
+        )
+
+
+def _write_outputs(graph_def: "GraphDef", outputs: tuple[OutputFile, ...]) -> None:
+    from google.protobuf import text_format
+
+    as_text = functools.cache(lambda: text_format.MessageToString(graph_def))
+    for output in outputs:
+        if output.path is None:
+            click.echo(as_text(), nl=False)
+        elif output.is_text:
+            write_whole(output.path, as_text().encode())
+        else:
+            write_whole(output.path, graph_def.SerializeToString(deterministic=True))

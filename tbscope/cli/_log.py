@@ -1,0 +1,47 @@
+"""Writes a graph into a folder for TensorBoard, with overlays, and tells how to open it."""
+
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tbscope.cli._files import explained
+
+if TYPE_CHECKING:
+    from tbscope.ir.graph import Graph
+
+__all__ = ["opening_line", "write_log"]
+
+
+def write_log(
+    graph: "Graph",
+    logdir: str,
+    drawing: Any,
+    *,
+    place: Mapping[str, Any] | None = None,
+    overlays: Iterable[str] = (),
+) -> None:
+    """Write an event file with a graph, and one more tag for each built-in overlay.
+
+    Args:
+        graph: The graph.
+        logdir: The folder; it is made where it is missing.
+        drawing: How all of them are drawn, as for `to_graph_def`.
+        place: The tag of the graph, and the step and the run of all; None for none.
+        overlays: The names of overlays.
+    Raises:
+        TbscopeError: The folder cannot be written to.
+    """
+    from tbscope.writer import SummaryWriter
+
+    given = dict(place or {})
+    with explained(Path(logdir)), SummaryWriter(logdir) as writer:
+        writer.add_graph(graph, **given, **drawing)
+        given.pop("tag", None)
+        for name in overlays:
+            writer.add_overlay(name, graph, **given, **drawing)
+
+
+def opening_line(logdir: str) -> str:
+    """Return the command that opens a folder in TensorBoard."""
+    return f"tensorboard --logdir {shlex.quote(logdir)}"

@@ -1,0 +1,137 @@
+"""Runs the model that a command is given: what every such command takes, and the run."""
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from tbscope.cli._options import Command, decorate, library_options
+from tbscope.cli._parameters import (
+    FactoryArgument,
+    InputSpec,
+    ModelSpec,
+    parse_factory_argument,
+    parse_input,
+    parse_model,
+)
+from tbscope.cli._words import in_command_words
+from tbscope.options import RUNNING
+
+if TYPE_CHECKING:
+    from tbscope.ir.graph import Graph
+
+__all__ = ["IN_OTHER_WORDS", "run_model", "takes_a_model"]
+
+IN_OTHER_WORDS = {"kwargs": ("--input",), "training": ("--eval", "--training", "--as-is")}
+"""The options of a run that the command offers in a form of its own."""
+
+_MODES = {None: False, "eval": False, "training": True, "as-is": None}
+_MOST_NOTES = 10
+
+
+def takes_a_model(command: Command) -> Command:
+    """Add what every command takes that runs a model: target, inputs, mode, --traceback."""
+    return decorate(
+        command,
+        [
+            click.argument("target", type=parse_model),
+            click.option(
+                "-i",
+                "--input",
+                "inputs",
+                type=parse_input,
+                multiple=True,
+                metavar="[NAME=]SHAPE[:DTYPE]",
+                help="A tensor for the model: 1x3x224x224, ids=2x128:int64 for a keyword "
+                "argument, scalar for no dimension. Floats are normal, whole numbers 0 or 1. "
+                "Without any, the model's own example inputs are taken, where it has some.  "
+                "[repeatable]",
+            ),
+            click.option(
+                "-a",
+                "--arg",
+                "arguments",
+                type=parse_factory_argument,
+                multiple=True,
+                metavar="NAME=VALUE",
+                help="Argument of the function or class that makes the model: a Python literal, "
+                "or else a text.  [repeatable]",
+            ),
+            click.option(
+                "--seed",
+                default=0,
+                show_default=True,
+                help="Seed of the inputs and of the model's random weights.",
+            ),
+            click.option(
+                "--eval", "mode", flag_value="eval", help="Run in evaluation mode, the default."
+            ),
+            click.option("--training", "mode", flag_value="training", help="Run in training mode."),
+            click.option(
+                "--as-is",
+                "mode",
+                flag_value="as-is",
+                help="Run in the mode that the model is in when it is made.",
+            ),
+            *library_options(RUNNING, without=tuple(IN_OTHER_WORDS)),
+            click.option(
+                "--traceback", is_flag=True, help="On an error, show where it was raised."
+            ),
+        ],
+    )
+
+
+def run_model(
+    *,
+    target: ModelSpec,
+    inputs: tuple[InputSpec, ...],
+    arguments: tuple[FactoryArgument, ...],
+    seed: int,
+    mode: str | None,
+    **how: bool,
+) -> "Graph":
+    """Make the model and its inputs, run it once, and tell on standard error what to note.
+
+    Args:
+        target: Where the model is.
+        inputs: The tensors to make up.
+        arguments: What its factory is given.
+        seed: Of the weights and the inputs.
+        mode: "eval", "training" or "as-is"; None for "eval".
+        how: Further options of `trace`.
+    Raises:
+        TbscopeError: There is no such model, or it raised.
+    """
+    named_twice = _first_repeated([spec.name for spec in inputs if spec.name])
+    if named_twice:
+        raise click.UsageError(f"--input gives {named_twice!r} twice.")
+    import torch
+
+    from tbscope.cli._inputs import make_inputs
+    from tbscope.cli._target import import_path, load_model
+    from tbscope.sources.eager.trace import trace
+
+    torch.manual_seed(seed)
+    # What the model prints is no part of what the command gives.
+    with import_path(target), contextlib.redirect_stdout(sys.stderr):
+        model = load_model(target, {argument.name: argument.value for argument in arguments})
+        positional, named = make_inputs(inputs, seed=seed)
+        with in_command_words():
+            graph = trace(model, positional, kwargs=named or None, training=_MODES[mode], **how)
+    _tell_notes(graph)
+    return graph
+
+
+def _tell_notes(graph: "Graph") -> None:
+    # What FLOPs leave out stands below the table of them, and concerns nobody else.
+    told = [note for note in graph.notes if note.topic != "flops"]
+    notes = list(dict.fromkeys(map(str, told)))
+    for note in notes[:_MOST_NOTES]:
+        click.echo(f"note: {note}", err=True)
+    if len(notes) > _MOST_NOTES:
+        click.echo(f"note: and {len(notes) - _MOST_NOTES} more, in graph.notes", err=True)
+
+
+def _first_repeated(names: list[str]) -> str | None:
+    return next((name for index, name in enumerate(names) if name in names[:index]), None)

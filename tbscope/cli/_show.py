@@ -1,0 +1,57 @@
+"""`tbscope show`: prints the graph of a model, or the table of its modules."""
+
+from typing import Any
+
+import click
+
+from tbscope.cli._running import run_model, takes_a_model
+from tbscope.cli._words import errors_as_messages
+
+__all__ = ["show"]
+
+
+@click.command()
+@takes_a_model
+@click.option("--sources", is_flag=True, help="End each line in its place in the model's code.")
+@click.option("--parameters", is_flag=True, help="Give parameters and buffers lines of their own.")
+@click.option(
+    "--summary",
+    is_flag=True,
+    help="Print the table of its modules instead: shapes, parameters, FLOPs, bytes.",
+)
+@click.option(
+    "--depth",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="With --summary: the levels of modules that have lines of their own.  [default: all]",
+)
+def show(
+    *,
+    sources: bool,
+    parameters: bool,
+    summary: bool,
+    depth: int | None,
+    traceback: bool,
+    **run: Any,
+) -> None:
+    """Print the graph of a model, one operation a line, or the table of its modules.
+
+    TARGET is package.module:NAME or path/to/file.py:NAME, where NAME is a model, or a function
+    or class that makes one.
+
+    \b
+    tbscope show torch.nn:Linear -a in_features=3 -a out_features=5 -i 1x3
+    tbscope show nets.py:make_model -i 2x3 --summary --depth 2
+    """  # noqa: D301
+    if depth is not None and not summary:
+        raise click.UsageError("--depth is for the table: give --summary, too.")
+    if summary and (sources or parameters):
+        raise click.UsageError("--sources and --parameters are for lines, not for --summary.")
+    with errors_as_messages(traceback=traceback):
+        graph = run_model(**run)
+        if summary:
+            graph.summary(depth=depth).show()
+            return
+        from tbscope.ir.text import graph_to_text
+
+        click.echo(graph_to_text(graph, sources=sources, parameters=parameters))

@@ -1,0 +1,91 @@
+"""Errors as the command tells them: one message, with its own options in place of Python's."""
+
+import ast
+import contextlib
+import re
+import shlex
+from collections.abc import Iterator
+
+import click
+
+from tbscope.cli._options import flag_of
+from tbscope.errors import ArgumentError, InputError, TbscopeError
+from tbscope.options import DRAWING, PLACING, RUNNING
+
+__all__ = ["command_text", "errors_as_messages", "in_command_words"]
+
+_OPTION = "|".join([*RUNNING, *DRAWING, *PLACING])
+_SETTING = re.compile(rf"""\b({_OPTION})=('[^']*'|"[^"]*"|\[[^\]]*\]|\w+)""")
+_LEFT_OUT = re.compile(rf"\bleave ({_OPTION}) out\b")
+_TRACED = re.compile(r"(?:(?:graph = |trace it with )tbscope\.)?trace\(model, input, ([^()]*)\)")
+# What Python tells of a graph, and which command does.
+_PHRASES = {
+    "input_to_model and kwargs": "--input",
+    "input_to_model": "--input",
+    "print(graph) shows the operations, graph.calls the modules": (
+        "tbscope show TARGET prints the operations with their modules"
+    ),
+    "graph.summary() tells": "tbscope show TARGET --summary tells",
+}
+
+
+@contextlib.contextmanager
+def errors_as_messages(*, traceback: bool) -> Iterator[None]:
+    """End with exit code 1 and one message; Python's traceback only where it is asked for."""
+    try:
+        yield
+    except TbscopeError as error:
+        if traceback:
+            raise
+        raise click.ClickException(str(error)) from error
+
+
+@contextlib.contextmanager
+def in_command_words() -> Iterator[None]:
+    """Have the library's errors name what one types: `--run-name eval`, not `run_name='eval'`."""
+    try:
+        yield
+    except TbscopeError as error:
+        fix, what = command_text(error.fix), error.what
+        if isinstance(error, ArgumentError):
+            what = command_text(what)
+        if isinstance(error, InputError) and re.search("input_to_model|kwargs", error.fix):
+            fix = "give each tensor as --input [NAME=]SHAPE[:DTYPE]"
+        if (what, fix) == (error.what, error.fix):
+            raise
+        raise type(error)(what, why=error.why, fix=fix) from error
+
+
+def command_text(text: str) -> str:
+    """Return a text about Python's options as one about those of the command.
+
+    >>> command_text("run_name='eval', or 'eval/large'")
+    "--run-name eval, or 'eval/large'"
+    >>> command_text("graph = tbscope.trace(model, input, profile=True)")
+    'give --profile'
+
+    What a module got stays: its parameters may be called like options.
+    """
+    told, got, rest = text.partition(" got ")
+    for phrase, words in _PHRASES.items():
+        told = told.replace(phrase, words)
+    told = _TRACED.sub(r"give \1", told)
+    told = _SETTING.sub(_flag_text, told)
+    told = _LEFT_OUT.sub(lambda found: f"leave {flag_of(found[1])} out", told)
+    return told + got + rest
+
+
+def _flag_text(found: re.Match[str]) -> str:
+    name, text = found.groups()
+    flag = flag_of(name)
+    try:
+        value = ast.literal_eval(text)
+    except ValueError:
+        # A word that stands for something else than itself.
+        return f"{flag} {text}"
+    if value is None:
+        return f"no {flag}"
+    if isinstance(value, bool):
+        return flag if value else flag_of(f"no_{name}")
+    values = value if isinstance(value, list) else [value]
+    return " ".join(f"{flag} {shlex.quote(str(each))}" for each in values)

@@ -1,0 +1,368 @@
+"""Options: every choice that a user has about a graph, declared once.
+
+The signatures of the library, the options of the command and the table in docs/options.md
+tell what stands here: names, types and defaults, and a line on each. Tests hold them to it.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, get_args
+from typing import get_type_hints as hints_of
+
+from tbscope.drawing.categories import ColorBy, check_color_by
+from tbscope.drawing.naming import Style, check_style
+from tbscope.errors import ArgumentError
+from tbscope.passes.dead import Dead, check_dead
+from tbscope.passes.levels import Level, check_level
+from tbscope.passes.plumbing import check_patterns
+
+__all__ = [
+    "DRAWING",
+    "PLACING",
+    "RUNNING",
+    "TAKERS",
+    "Drawing",
+    "Leaves",
+    "Option",
+    "Running",
+    "check_options",
+    "check_placing",
+    "shows_options",
+    "with_defaults",
+]
+
+Leaves: TypeAlias = Literal["node", "box"]
+"""How a module of one operation is drawn: as that node, or as a box around it."""
+
+# Parts and drives of another system's paths, and what no name of a file should hold.
+_NO_NAME = re.compile(r"[\\:\x00-\x1f]")
+
+_Taker = TypeVar("_Taker", bound=Callable[..., object])
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option.
+
+    Attributes:
+        default: What it is where nothing is asked for.
+        help: One line, as the command and the documentation print it.
+        unset: What None stands for, where that is the default and is not plain.
+        check: Raises ArgumentError unless it is given a value of the option; None where what
+            takes the option finds out by itself, or can use any value.
+        name: Its name in Python; the command writes it with `-` for `_`.
+        type: Its type.
+    """
+
+    default: Any
+    help: str
+    unset: str = ""
+    check: Callable[[Any], None] | None = None
+    name: str = ""
+    type: Any = None
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The texts that it may be, where these are a closed set or a part of its type."""
+        return tuple(_literals(self.type))
+
+
+def _literals(kind: Any) -> Iterator[str]:
+    for part in get_args(kind):
+        if isinstance(part, str):
+            yield part
+        elif not isinstance(part, list):
+            yield from _literals(part)
+
+
+# -- checks ---------------------------------------------------------------------------------
+
+
+def _check_leaves(leaves: object) -> None:
+    if leaves not in get_args(Leaves):
+        raise ArgumentError(
+            f"leaf modules cannot be drawn as {leaves!r}",
+            why="leaves is 'node' or 'box'",
+            fix="leaves='box' to give every module a box",
+        )
+
+
+def _check_tag(tag: object) -> None:
+    if tag is not None and (not isinstance(tag, str) or not tag):
+        raise ArgumentError(
+            f"a graph cannot have the tag {tag!r}",
+            why="a tag is a text that is not empty",
+            fix="tag='generator', or None for the graph of the run",
+        )
+
+
+def _check_step(step: object) -> None:
+    if step is not None and (type(step) is not int or step < 0):
+        raise ArgumentError(
+            f"a graph cannot be of step {step!r}",
+            why="a step is a whole number from 0 on",
+            fix="step=None for one after the latest",
+        )
+
+
+def _check_run_name(run_name: object) -> None:
+    if run_name is not None and not _is_run_name(run_name):
+        raise ArgumentError(
+            f"a run below the writer's own cannot be called {run_name!r}",
+            why="it is a directory below the log directory, so its name is one part or more "
+            "with / between them, none of them empty, '.' or '..'",
+            fix="run_name='eval', or 'eval/large'",
+        )
+
+
+def _is_run_name(name: object) -> bool:
+    if not isinstance(name, str) or _NO_NAME.search(name):
+        return False
+    return all(part.strip() not in ("", ".", "..") for part in name.split("/"))
+
+
+# -- declarations ---------------------------------------------------------------------------
+
+
+class Running(TypedDict, total=False):
+    """How a model runs while it is watched."""
+
+    kwargs: Annotated[
+        Mapping[str, Any] | None, Option(None, "Further keyword arguments of forward.", "no others")
+    ]
+    training: Annotated[
+        bool | None,
+        Option(False, "Run in training mode, or (None) in the mode that each module is in."),
+    ]
+    grad: Annotated[bool, Option(False, "Keep gradients while it runs.")]
+    fake: Annotated[
+        bool, Option(False, "Compute nothing but shapes: no memory is taken for activations.")
+    ]
+    partial: Annotated[
+        bool,
+        Option(False, "If the model raises, take the graph up to there, with a note, and go on."),
+    ]
+    profile: Annotated[
+        bool | int,
+        Option(False, "Measure the time and the memory of each operation, in further runs."),
+    ]
+
+
+class Drawing(TypedDict, total=False):
+    """How a graph is drawn: the options of `to_graph_def`, of which none is needed.
+
+    Attributes:
+        style: How names are made of scopes: "tf" (`layer1/0`), "torch"
+            (`Net/Sequential[layer1]/Linear[0]`), or a function that gives the whole name
+            of a `Scope`.
+        root: Whether the one scope that holds all others is a box around everything. None:
+            in style "torch", and where boxes below it are called by a number alone; but not
+            where times, memory or an overlay are drawn, whose colours it would make pale.
+        level: How far the drawing goes into detail: "module" for the modules that call no
+            others and the operations between them, "op" for operations as the user wrote
+            them, "aten" for the kernels inside of each (`trace(..., kernels=True)`).
+        leaves: "node" draws a module of one operation as one node, with its parameters as
+            small circles beside it; "box" draws every module as a box.
+        keep: Patterns of plumbing (views, casts, copies) that is drawn all the same.
+        hide: Patterns of further operations and modules that are left out.
+        dead: Whether operations that no output depends on are drawn: "keep" or "drop".
+        color_by: What the page colours nodes by under "XLA cluster": "class", "dtype",
+            "trainable", "device", "source file", "rank", a mapping from names to labels, or
+            a function of a node.
+        templates: Whether equal boxes are made to have equal colours, as Chrome, Edge and
+            Safari need it. False for Firefox, which needs nothing.
+        cards: Whether the box of each module holds a node that tells of it.
+    """
+
+    style: Annotated[
+        Style,
+        Option(
+            "tf",
+            "Names like layer1/0 (tf) or Net/Sequential[layer1]/Linear[0] (torch).",
+            check=check_style,
+        ),
+    ]
+    root: Annotated[
+        bool | None,
+        Option(
+            None,
+            "Draw a box around everything, or none.",
+            "in style torch, and around boxes called by a number",
+        ),
+    ]
+    level: Annotated[
+        Level,
+        Option(
+            "op",
+            "Draw modules, operations as they are written, or the kernels inside of them.",
+            check=check_level,
+        ),
+    ]
+    leaves: Annotated[
+        Leaves,
+        Option(
+            "node",
+            "Draw a module that runs one operation as a node or as a box.",
+            check=_check_leaves,
+        ),
+    ]
+    keep: Annotated[
+        Sequence[str],
+        Option(
+            (),
+            "Draw views, casts and copies of this name or in this module.",
+            check=lambda keep: check_patterns(keep, ()),
+        ),
+    ]
+    hide: Annotated[
+        Sequence[str],
+        Option(
+            (),
+            "Leave out operations of this name, or this module.",
+            check=lambda hide: check_patterns((), hide),
+        ),
+    ]
+    dead: Annotated[
+        Dead,
+        Option("keep", "Draw or drop operations that no output depends on.", check=check_dead),
+    ]
+    color_by: Annotated[
+        ColorBy | None,
+        Option(
+            None,
+            "What the page colours nodes by under 'XLA cluster'.",
+            "nothing",
+            check=check_color_by,
+        ),
+    ]
+    templates: Annotated[
+        bool,
+        Option(True, "Have equal boxes in equal colours; Firefox does so by itself."),
+    ]
+    cards: Annotated[
+        bool, Option(True, "Put a node that tells of the module into the box of each module.")
+    ]
+
+
+class _Placing(TypedDict, total=False):
+    """Where in the page's lists a graph stands."""
+
+    tag: Annotated[
+        str | None,
+        Option(
+            None,
+            "Entry of the graph in the page's list of tags.",
+            "the graph of the run, 'Default'",
+            check=_check_tag,
+        ),
+    ]
+    step: Annotated[
+        int | None,
+        Option(
+            None,
+            "Which of several graphs of one tag it is: the page shows the highest.",
+            "after the latest",
+            check=_check_step,
+        ),
+    ]
+    run_name: Annotated[
+        str | None,
+        Option(
+            None,
+            "A run of its own, as a path below the log folder.",
+            "the log folder itself",
+            check=_check_run_name,
+        ),
+    ]
+
+
+def _declared_in(group: Any) -> dict[str, Option]:
+    found = {}
+    for name, hint in hints_of(group, include_extras=True).items():
+        kind, option = get_args(hint)
+        found[name] = replace(option, name=name, type=kind)
+    return found
+
+
+RUNNING: Mapping[str, Option] = _declared_in(Running)
+"""How a model runs while it is watched, by name."""
+
+DRAWING: Mapping[str, Option] = _declared_in(Drawing)
+"""How a graph is drawn, by name."""
+
+PLACING: Mapping[str, Option] = _declared_in(_Placing)
+"""Where in the page's lists a graph stands, by name."""
+
+TAKERS: Mapping[str, tuple[Mapping[str, Option], ...]] = {
+    "trace": (RUNNING,),
+    "add_graph": (RUNNING, PLACING, DRAWING),
+    "add_overlay": (PLACING, DRAWING),
+    "to_graph_def": (DRAWING,),
+    "tbscope export": (RUNNING, DRAWING, PLACING),
+    "tbscope show": (RUNNING,),
+}
+"""Who takes which options. The tag of an overlay has no default."""
+
+
+# -- use ------------------------------------------------------------------------------------
+
+
+def check_options(**drawing: Unpack[Drawing]) -> None:
+    """Check how a graph is to be drawn, before anything has been run for it.
+
+    Raises:
+        ArgumentError: There is no such option, or one has a value that is none of its own.
+    """
+    unknown = sorted(drawing.keys() - DRAWING.keys())
+    if unknown:
+        raise ArgumentError(
+            f"a graph cannot be drawn with {unknown[0]}=",
+            why=f"the options are {', '.join(DRAWING)}",
+            fix=f"leave {unknown[0]} out",
+        )
+    _check(DRAWING, drawing)
+
+
+def with_defaults(drawing: Drawing) -> Drawing:
+    """Return how a graph is drawn, with every option."""
+    defaults: Any = {name: option.default for name, option in DRAWING.items()}
+    options: Drawing = {**defaults, **drawing}
+    return options
+
+
+def check_placing(tag: object, step: object, run_name: object = None) -> None:
+    """Raise ArgumentError unless these can be a tag, a step and the name of a run."""
+    _check(PLACING, {"tag": tag, "step": step, "run_name": run_name})
+
+
+def _check(options: Mapping[str, Option], given: Mapping[str, object]) -> None:
+    for name, option in options.items():
+        if name in given and option.check is not None:
+            option.check(given[name])
+
+
+def shows_options(function: _Taker) -> _Taker:
+    """Have `help()`, and whoever asks for the signature, see each option with its default.
+
+    Type checkers and editors read names and types of the options from `Unpack[Drawing]`,
+    where a default has no place; this puts them into the signature that Python tells.
+
+    >>> @shows_options
+    ... def draw(graph: str, **drawing: Unpack[Drawing]) -> None: ...
+    >>> str(inspect.signature(draw).parameters["templates"])
+    'templates: bool = True'
+    """
+    signature = inspect.signature(function)
+    *others, options = signature.parameters.values()
+    if options.kind is not inspect.Parameter.VAR_KEYWORD:
+        raise TypeError(f"{function.__qualname__} does not end in **drawing")
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    shown = [
+        inspect.Parameter(name, keyword, default=option.default, annotation=option.type)
+        for name, option in DRAWING.items()
+    ]
+    told: Any = function
+    told.__signature__ = signature.replace(parameters=[*others, *shown])
+    return function

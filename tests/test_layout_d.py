@@ -1,0 +1,180 @@
+"""Layout: names, op types and inputs, as the page will read them."""
+
+import pytest
+from build import GraphBuilder, chain
+
+from tbscope.drawing.layout import lay_out
+from tbscope.figures.costs import Work
+from tbscope.ir.graph import Output
+
+
+def inputs_of(layout, name):
+    (entry,) = (entry for entry in (*layout.nodes, *layout.outputs) if entry.name == name)
+    return list(entry.inputs)
+
+
+def types(layout):
+    return {entry.name: entry.op for entry in layout.nodes}
+
+
+def test_an_empty_input_stands_between_two_of_one_node():
+    build = GraphBuilder()
+    x = build.input("x", (2,))
+    parts = build.node("chunk", x, outputs=((1,), (1,), (1,)))
+    first, second, third = parts.outputs
+    build.op("add", first, second, name="a")
+    build.op("add", first, x, third, name="b")
+    layout = lay_out(build.graph)
+    assert inputs_of(layout, "add") == ["chunk", "", "chunk:1"]
+    assert inputs_of(layout, "add.2nd") == ["chunk", "x", "chunk:2"]
+
+
+def test_what_is_waited_for_comes_after_the_data():
+    build = GraphBuilder()
+    x = build.input("x", (2,))
+    writer = build.node("copy_", x, outputs=((2,),))
+    build.op("relu", x, control_inputs=[writer])
+    y = build.op("tanh", writer.outputs[0], control_inputs=[writer])
+    build.output("y", y)
+    layout = lay_out(build.graph)
+    assert inputs_of(layout, "relu") == ["x", "^copy_"]
+    assert inputs_of(layout, "tanh") == ["copy_", "", "^copy_"]
+    assert inputs_of(layout, "y") == ["tanh"]
+
+
+def held(*, neighbour=True):
+    """Give an operation that reads one of each thing that is held."""
+    build = GraphBuilder()
+    scope = build.call("Net")
+    x = build.input("x", (2,))
+    weight = build.parameter("weight", (2,), scope)
+    count = build.parameter("count", (2,), scope, kind="buffer")
+    one = build.parameter("one", (2,), scope, kind="constant")
+    inner = build.call("Net/Norm[norm]")
+    y = build.op("norm", x, weight, count, one, scope=inner)
+    if neighbour:
+        y = build.op("relu", y, scope=inner)
+    build.output("out", y)
+    return build.graph
+
+
+@pytest.mark.parametrize(
+    ("circles", "neighbour", "expected"),
+    [
+        (True, True, ["ParameterConst", "BufferConst", "Const"]),
+        (False, True, ["Parameter", "Buffer", "Const"]),
+        (True, False, ["Parameter", "Buffer", "Tensor"]),
+        (False, False, ["Parameter", "Buffer", "Tensor"]),
+    ],
+)
+def test_parameters_are_circles_where_they_may_be_and_can_be(circles, neighbour, expected):
+    drawn = types(lay_out(held(neighbour=neighbour), circles=circles))
+    assert [drawn[name] for name in ("weight", "count", "one")] == expected
+    assert drawn["x"] == "Input"
+
+
+def leaves(taken=()):
+    """Give leaf modules, the first of which has no neighbour, and outputs of these names."""
+    build = GraphBuilder()
+    x = build.input("x", (2,))
+    for path in ("Net/ModuleList[list]/Linear[0]", "Net/Linear[last]"):
+        scope = build.call(path)
+        weight = build.parameter(f"{scope.qualified_name}.weight", (2,), scope)
+        x = build.op("Linear", x, weight, scope=scope, kind="module")
+        x = build.op("relu", x, scope=build.scope("Net"))
+    for name in taken:
+        build.output(name, x)
+    return build.graph
+
+
+def test_a_parameter_that_is_a_node_stands_beside_its_leaf():
+    drawn = types(lay_out(leaves()))
+    assert (drawn["list/0.weight"], drawn["list/0"]) == ("Parameter", "Linear")
+    assert drawn["last/weight"] == "ParameterConst"
+
+
+def test_a_parameter_that_moves_takes_no_name_of_another():
+    graph = leaves()
+    scope = next(node.scope for node in graph.nodes if node.kind == "module").parent
+    graph.nodes[-1].scope = scope
+    graph.nodes[-1].op = "0.weight"
+    drawn = types(lay_out(graph))
+    assert (drawn["list/0.weight_"], drawn["list/0.weight"]) == ("Parameter", "0.weight")
+
+
+def test_cards_stand_in_their_boxes_and_tell_what_ran():
+    graph = chain(2)
+    scope = graph.calls[0].scope
+    layout = lay_out(graph, root=True, work={scope: Work(7, {})})
+    assert [(entry.name, entry.op, entry.inputs) for entry in layout.cards][:1] == [
+        ("Chain/Chain", "NoOp", ())
+    ]
+    assert layout.told[0].facts["flops"] == 7
+    assert "flops" not in lay_out(graph).told[0].facts
+    assert lay_out(graph, cards=False).cards == []
+
+
+def test_further_scopes_have_blank_cards_once():
+    build = GraphBuilder()
+    build.call("Net")
+    block = build.hand("Net/loss")
+    build.op("relu", build.input("x", (2,)), scope=block)
+    layout = lay_out(build.graph, root=True, also=[block, block, block.parent])
+    assert [entry.name for entry in layout.cards] == ["Net/Net", "Net/loss/loss"]
+    assert layout.told[1].facts == {}
+    assert lay_out(build.graph, cards=False, also=[block]).told == layout.told[1:]
+
+
+def test_a_wide_graph_is_chunked_with_outputs_and_inputs():
+    graph = chain(150)
+    layout = lay_out(graph, root=False)
+    names = [entry.name for entry in layout.nodes]
+    assert {name.partition("/")[0] for name in names} == {"x", "0-49", "50-99", "100-149"}
+    assert inputs_of(layout, "out") == ["100-149/149/linear"]
+    assert inputs_of(layout, "50-99/50/linear")[0] == "0-49/49/linear"
+    assert [entry.name.partition("/")[0] for entry in layout.cards[1:]].count("50-99") == 50
+    assert len({*names, *(entry.name for entry in layout.cards)}) == len(names) + 151
+
+
+def test_outputs_of_one_name_stand_in_a_chunk_of_a_crowded_level():
+    graph = chain(150)
+    value = graph.outputs.pop().value
+    graph.outputs += [Output(f"past{at}", value) for at in range(5)]
+    names = [entry.name for entry in lay_out(graph, root=False).outputs]
+    assert names == [f"past/past{at}" for at in range(5)]
+
+
+def equal_boxes(open_scope, attributes=("first", "second")):
+    """Give boxes of equal inside, one after the other."""
+    build = GraphBuilder()
+    x = build.input("x", (2,))
+    for attribute in attributes:
+        scope = getattr(build, open_scope)(f"Net/Block[{attribute}]")
+        x = build.op("tanh", build.op("relu", x, scope=scope), scope=scope)
+    build.output("out", x)
+    return build.graph
+
+
+def test_seeds_complete_the_legend_of_modules_and_of_nothing_else():
+    seeds = {seed.name for seed in lay_out(equal_boxes("call")).seeds}
+    assert seeds == {f"__function_library__Block_template/{op}" for op in ("relu", "tanh")} | {
+        "__function_library__Block_template/Block"
+    }
+    assert lay_out(equal_boxes("hand")).seeds == []
+
+
+def test_boxes_in_chunks_are_still_called_by_their_class():
+    layout = lay_out(equal_boxes("call", range(150)), root=False)
+    assert layout.nodes[-1].name == "100-149/149/tanh"
+    assert {seed.name.partition("/")[0] for seed in layout.seeds} == {
+        "__function_library__Block_template"
+    }
+
+
+def test_equal_boxes_have_seeds_unless_nobody_asks_for_them():
+    graph = chain(3)
+    layout = lay_out(graph, root=True)
+    assert {seed.name.partition("/")[0] for seed in layout.seeds} == {
+        "__function_library__Linear_template"
+    }
+    assert lay_out(graph, templates=False).seeds == []
