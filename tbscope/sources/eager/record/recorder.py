@@ -28,6 +28,7 @@ from tbscope.sources.torch.internals import without_functions
 from tbscope.sources.torch.literals import Literals, all_among, collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import RANDOM, READS, KernelFacts
+from tbscope.sources.torch.ranks import process_rank
 from tbscope.sources.torch.roles import is_random, role_of
 from tbscope.sources.torch.signatures import argument_names
 from tbscope.sources.torch.storage import same_storage
@@ -71,7 +72,7 @@ class Recorder:
         open_ended: bool = False,
         bodies: bool = False,
     ) -> None:
-        self.builder = builder = GraphBuilder(name, rank=_rank())
+        self.builder = builder = GraphBuilder(name, rank=process_rank())
         self.graph = builder.graph
         self.scopes = ScopeStack(builder)
         self.registry = self.scopes.registry
@@ -400,17 +401,4 @@ class Recorder:
 
     def live_results(self) -> list[torch.Tensor]:
         """Give what operations made, somebody still holds, and no other value is made of."""
-        read = {value for node in self.graph.nodes if node.outputs for value in node.inputs}
-        return [
-            tensor
-            for tensor, value in self._values.alive()
-            if value.producer.kind == "op" and value not in read
-        ]
-
-
-def _rank() -> int:
-    """Give which process of a distributed run this is; 0 in any other run."""
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return int(distributed.get_rank())
-    return 0
+        return self._values.unread()

@@ -189,6 +189,15 @@ class TensorValues:
         ]
         return sorted(found, key=lambda pair: (self._order_of(pair[1].producer), pair[1].index))
 
+    def unread(self) -> list[torch.Tensor]:
+        """Return the tensors that operations made, somebody still holds, and nothing has read."""
+        read = {value for node in self._nodes if node.outputs for value in node.inputs}
+        return [
+            tensor
+            for tensor, value in self.alive()
+            if value.producer.kind == "op" and value not in read
+        ]
+
     def forget(self) -> None:
         """Let go of all tensors and values, once the run is over."""
         self._held.clear()
