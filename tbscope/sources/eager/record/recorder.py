@@ -59,6 +59,7 @@ class Recorder:
         operations: The operation that runs, and those around it.
         value_of: Gives the value that a tensor holds now, made known if nobody knew it.
         add_input: Makes a tensor an input of the graph under a path.
+        live_results: Returns what operations made, somebody holds, and nothing has read.
         failures: The operation and the module call in which the latest error arose.
         modules_called: The module of each call of the graph.
         ended: Whether an error ended the run.
@@ -90,6 +91,7 @@ class Recorder:
         )
         self.value_of = self._discovery.value_of
         self.add_input = self._discovery.add_input
+        self.live_results = self._values.unread
         self._append_op = builder.append_op
         self._nest = Literals(self.value_of).nest
 
@@ -247,7 +249,7 @@ class Recorder:
             operation: What its kernels did.
             frame: The Python frame that called it.
         """
-        results = collect_tensors(result, [])
+        results = [result] if type(result) is torch.Tensor else collect_tensors(result, [])
         written, kernels = operation.written, operation.kernels
         if not written:
             if not results and result is not None:
@@ -398,7 +400,3 @@ class Recorder:
         value = self.value_of(tensor)
         writers = self._values.earlier_writers([tensor], [value])
         self.builder.add_output(name, value, control_inputs=writers)
-
-    def live_results(self) -> list[torch.Tensor]:
-        """Give what operations made, somebody still holds, and no other value is made of."""
-        return self._values.unread()

@@ -57,6 +57,7 @@ class TensorValues:
         outputs = node.outputs
         plain = type(tensor) in _PLAIN and not in_functorch()
         shape = tuple(tensor.shape) if plain and not tensor.is_nested else shape_of(tensor)
+        # By position, as this runs for each tensor of a trace.
         value = Value(node, len(outputs), shape, dtype, device)
         outputs.append(value)
         self._held[id(tensor)] = (ref(tensor), value)
