@@ -228,8 +228,6 @@ class Recorder:
                 node = self._append_op("slice", scope, values, arguments, [], None, [])
                 self._values.give(node, tensor)
 
-    # -- operations ---------------------------------------------------------------------
-
     def add_operation(
         self,
         name: str,
@@ -392,8 +390,6 @@ class Recorder:
         for tensor in written:
             if self.registry.tensor(tensor) is not None:
                 self.value_of(tensor)
-
-    # -- values -------------------------------------------------------------------------
 
     def add_output(self, name: str, tensor: torch.Tensor) -> None:
         """Make what a tensor holds now an output of the graph under this path."""
