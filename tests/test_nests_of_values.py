@@ -27,6 +27,7 @@ def test_each_leaf_has_its_path():
         ("tensors.3", Constant("d")),
     ]
     assert list(walk((X, [Y]))) == [("0", X), ("1.0", Y)]
+    assert list(walk({"k": X})) == [("k", X)]
     assert list(walk(X, "self")) == [("self", X)]
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tbscope.errors import ArgumentError
-from tbscope.writing.steps import Kind, holds, next_step, remember_step
+from tbscope.writing.steps import Kind, Written, holds, next_step, remember_step
 
 
 @pytest.fixture
@@ -14,12 +14,12 @@ def directory(tmp_path):
 
 def test_steps_begin_at_0_and_go_on_after_the_latest(directory):
     assert next_step(directory, "a", None) == 0
-    remember_step(directory, "a", 7)
+    remember_step(directory, "a", Written(7))
     assert next_step(directory, "a", None) == 8
 
 
 def test_a_step_that_is_asked_for_must_be_later(directory):
-    remember_step(directory, "a", 7)
+    remember_step(directory, "a", Written(7))
     assert next_step(directory, "a", 8) == 8
     for late in (7, 0):
         with pytest.raises(ArgumentError, match="comes too late"):
@@ -28,26 +28,26 @@ def test_a_step_that_is_asked_for_must_be_later(directory):
 
 @pytest.mark.parametrize("other", ["b", None])
 def test_tags_and_directories_have_steps_of_their_own(directory, other):
-    remember_step(directory, "a", 7)
+    remember_step(directory, "a", Written(7))
     assert next_step(directory, other, 0) == 0
     assert next_step(f"{directory}/b", "a", 0) == 0
 
 
 def test_a_tag_holds_one_kind(directory):
-    remember_step(directory, "a", 0, Kind.GRAPH_WITH_FIGURES)
+    remember_step(directory, "a", Written(0, Kind.GRAPH_WITH_FIGURES))
     assert next_step(directory, "a", None, Kind.GRAPH_WITH_FIGURES) == 1
     with pytest.raises(ArgumentError, match="it holds a graph with figures already"):
         next_step(directory, "a", None, Kind.GRAPH)
 
 
 def test_what_a_tag_holds_is_known_only_where_it_was_written(directory):
-    remember_step(directory, "profile", 0, Kind.FIGURES)
+    remember_step(directory, "profile", Written(0, Kind.FIGURES))
     assert holds(directory, "profile", Kind.FIGURES)
     assert not holds(directory, "profile", Kind.GRAPH)
     assert not holds(directory, "other", Kind.FIGURES)
 
 
 def test_of_a_directory_that_is_not_known_nothing_is_remembered():
-    remember_step("", "a", 7)
+    remember_step("", "a", Written(7))
     assert next_step("", "a", 0) == 0
     assert not holds("", "a", Kind.GRAPH)

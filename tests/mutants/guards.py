@@ -76,10 +76,10 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "tbscope/drawing": {
         "build": ("build", "golden", "cards"),
-        "cards": ("cards", "leaves", "flops", "golden"),
+        "cards": ("module_cards", "cards", "leaves", "flops", "golden"),
         "chunks": ("chunks", "golden"),
-        "figures": ("figures", "overlays"),
-        "layout": ("layout", "chunks", "templates", "golden"),
+        "figures": ("figure_sums", "figures", "overlays"),
+        "layout": ("layout_heads", "layout", "chunks", "templates", "golden"),
         "naming": ("naming", "golden", "build"),
         "places": ("places", "overlays"),
         "templates": ("templates", "golden"),

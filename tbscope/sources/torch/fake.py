@@ -5,9 +5,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils import _pytree
 
-from tbscope.sources.torch.internals import UNINITIALIZED, fake_mode, quiet_fake_mode
+from tbscope.sources.torch.internals import UNINITIALIZED, fake_mode, map_tensors, quiet_fake_mode
 
 __all__ = ["faked", "faked_inputs"]
 
@@ -43,4 +42,4 @@ def faked_inputs(mode: Any, inputs: Any) -> Any:
 
     Tensors deeper inside of objects become stand-ins when an operation meets them.
     """
-    return _pytree.tree_map_only(torch.Tensor, mode.from_tensor, inputs)
+    return map_tensors(mode.from_tensor, inputs)

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 from torch.nn import parameter as _parameter
-from torch.utils import _python_dispatch, flop_counter
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.utils import _python_dispatch, _pytree, flop_counter
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tbscope.errors import TraceError
@@ -34,9 +35,14 @@ __all__ = [
     "outside_modes",
     "parts_of",
     "quiet_fake_mode",
+    "map_tensors",
+    "operator_name",
+    "prepares_lazily",
+    "schema_of",
     "set_version",
     "storage_key",
     "uncompiled",
+    "version_of",
     "without_functions",
 ]
 
@@ -229,3 +235,29 @@ def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
     while wrapper is not None and isinstance(module, wrapper):
         module = module._modules["_orig_mod"]
     return module
+
+
+def schema_of(function: Any) -> Any:
+    """Return the schema of an ATen operator; None for a function that has none."""
+    return getattr(function, "_schema", None)
+
+
+def operator_name(function: Any) -> str | None:
+    """Return the name of an operator without a schema, with its namespace and overload."""
+    named = getattr(function, "_qualified_op_name", None) or getattr(function, "_name", None)
+    return named if isinstance(named, str) else None
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """Return the counter by which autograd notices writes."""
+    return tensor._version
+
+
+def prepares_lazily(hook: Any) -> bool:
+    """Tell whether a hook is the one by which a lazy module makes its parameters."""
+    return getattr(hook, "__func__", None) is LazyModuleMixin._infer_parameters
+
+
+def map_tensors(change: Callable[[torch.Tensor], Any], nest: Any) -> Any:
+    """Return a nest with something else for each tensor in its plain containers."""
+    return _pytree.tree_map_only(torch.Tensor, change, nest)

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.overrides import get_testing_overrides
 
+from tbscope.sources.torch.internals import schema_of
+
 __all__ = ["add_signature", "positional_names"]
 
 _KINDS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -23,7 +25,7 @@ def positional_names(function: Callable[..., Any]) -> tuple[str | None, ...]:
         The names; None at a place where overloads of the function differ, as `Tensor.to`
         takes a dtype, a device or a tensor. Nothing for a function that nobody describes.
     """
-    schema = getattr(function, "_schema", None)
+    schema = schema_of(function)
     if schema is not None:
         return tuple(argument.name for argument in schema.arguments if not argument.kwarg_only)
     try:
@@ -87,7 +89,7 @@ def _on_tensors(packet: Any) -> list[Any]:
     Those on named dimensions only repeat others, and those that fill what they are given
     (`out`) are called by keyword.
     """
-    schemas = [getattr(packet, overload)._schema for overload in packet.overloads()]
+    schemas = [schema_of(getattr(packet, overload)) for overload in packet.overloads()]
     return [
         schema
         for schema in schemas

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tbscope.sources.torch.internals import is_higher_order
+from tbscope.sources.torch.internals import is_higher_order, operator_name, schema_of
 from tbscope.sources.torch.literals import collect_tensors
 
 __all__ = [
@@ -92,7 +92,7 @@ class KernelFacts:
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
         self.higher_order = is_higher_order(kernel)
-        schema = getattr(kernel, "_schema", None)
+        schema = schema_of(kernel)
         name = schema.name if schema is not None else _higher_order_name(kernel)
         self.name: str = name
         self.label = name.rpartition("::")[2]
@@ -203,11 +203,11 @@ def body_name(function: Callable[..., Any]) -> str:
 
 def _overload_name(function: Any) -> str:
     """Give the name of an operator handed over as such (`torch.ops.aten.relu.default`)."""
-    schema = getattr(function, "_schema", None)
+    schema = schema_of(function)
     if schema is not None:
         return str(schema.name).rpartition("::")[2]
-    named = getattr(function, "_qualified_op_name", None) or getattr(function, "_name", None)
-    if isinstance(named, str):
+    named = operator_name(function)
+    if named is not None:
         return named.rpartition("::")[2].partition(".")[0]
     name = getattr(function, "__name__", None) or type(function).__name__
     return name.partition(".")[0]

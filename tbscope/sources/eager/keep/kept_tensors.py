@@ -17,6 +17,7 @@ from tbscope.sources.torch.internals import (
     outside_modes,
     set_version,
     storage_key,
+    version_of,
     without_functions,
 )
 
@@ -155,7 +156,7 @@ class KeptTensors:
 
     def _note_version(self, tensor: torch.Tensor) -> None:
         if not tensor.is_inference():
-            self._versions.append((tensor, tensor._version))
+            self._versions.append((tensor, version_of(tensor)))
 
     def restore(self, report: Report) -> None:
         """Put everything back: content, place, history, gradients, and last the versions."""
@@ -172,7 +173,7 @@ class KeptTensors:
             self._restore_histories(report)
             self._restore_gradients(report)
             for tensor, version in self._versions:
-                if tensor._version != version:
+                if version_of(tensor) != version:
                     _attempt(report, tensor, set_version, tensor, version)
 
     def _displaced(self) -> list[tuple[torch.Tensor, torch.Tensor]]:

@@ -14,7 +14,7 @@ import torch
 from tbscope.errors import ArgumentError, TraceError
 from tbscope.sources.eager.failure import error_text
 from tbscope.sources.eager.keep.preserve import Preserved
-from tbscope.sources.torch.internals import UNINITIALIZED, without_functions
+from tbscope.sources.torch.internals import UNINITIALIZED, version_of, without_functions
 from tbscope.sources.torch.nests import tensor_leaves
 
 __all__ = ["Repeats", "check_measurable"]
@@ -150,4 +150,4 @@ class Repeats:
 def _versions(tensors: list[torch.Tensor]) -> list[int]:
     """Give how often each was written into; -1 where torch does not count that."""
     with without_functions():
-        return [-1 if tensor.is_inference() else tensor._version for tensor in tensors]
+        return [-1 if tensor.is_inference() else version_of(tensor) for tensor in tensors]

@@ -7,6 +7,7 @@ import torch
 
 from tbscope.ir.graph import Argument, Body, Constant, Node, Value
 from tbscope.sources.eager.record.values import shape_of
+from tbscope.sources.torch.internals import schema_of
 from tbscope.sources.torch.literals import Literals, collect_tensors
 from tbscope.sources.torch.operations import KernelFacts
 from tbscope.sources.torch.roles import is_random, role_of
@@ -191,7 +192,7 @@ class KernelRuns:
 
 
 def _argument_names(facts: KernelFacts) -> tuple[str, ...]:
-    schema = getattr(facts.kernel, "_schema", None)
+    schema = schema_of(facts.kernel)
     return () if schema is None else tuple(argument.name for argument in schema.arguments)
 
 

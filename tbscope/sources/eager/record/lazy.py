@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
-from torch.nn.modules.lazy import LazyModuleMixin
+
+from tbscope.sources.torch.internals import prepares_lazily
 
 __all__ = ["look_away"]
 
@@ -17,7 +18,7 @@ def look_away(watcher: _Watcher, module: torch.nn.Module) -> None:
     """Have a watcher look away while a lazy module makes its parameters."""
     hooks = module._forward_pre_hooks
     for key, hook in hooks.items():
-        if getattr(hook, "__func__", None) is LazyModuleMixin._infer_parameters:
+        if prepares_lazily(hook):
             # The hook removes itself once it has run, and this one with it.
             hooks[key] = _unseen(watcher, hook)
 

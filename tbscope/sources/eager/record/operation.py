@@ -17,6 +17,9 @@ from tbscope.sources.torch.operations import KernelFacts
 
 __all__ = ["Operation", "Operations"]
 
+# Nobody adds to this one.
+_NOTHING: list[Any] = []
+
 
 class Operation:
     """One operation while it runs.
@@ -41,8 +44,9 @@ class Operation:
     def __init__(self, operations: "Operations") -> None:
         self._operations = operations
         self.kernels: list[str] = []
-        self.work: list[KernelWork] = []
-        self.written: list[torch.Tensor] = []
+        # Lists of its own only once they hold something.
+        self.work: list[KernelWork] = _NOTHING
+        self.written: list[torch.Tensor] = _NOTHING
         if operations.keep_runs:
             self.runs = []
 
@@ -74,7 +78,10 @@ class Operation:
         for tensor in facts.written(args, kwargs):
             if about_to_write is not None:
                 about_to_write(tensor)
-            self.written.append(tensor)
+            if self.written:
+                self.written.append(tensor)
+            else:
+                self.written = [tensor]
 
     def _note_work(
         self,
@@ -89,7 +96,12 @@ class Operation:
         except Exception as error:  # noqa: BLE001 (a formula may be the user's code)
             self._operations.formulas.fail(facts, error)
             return
-        self.work.append(self.copies.trace(work) if self.copies else work)
+        if self.copies:
+            work = self.copies.trace(work)
+        if self.work:
+            self.work.append(work)
+        else:
+            self.work = [work]
 
     def _flops(self, facts: KernelFacts, formula: Formula | None) -> int | None:
         """Return what the latest kernel has computed; None where no formula tells."""
@@ -108,12 +120,14 @@ class Operations:
     Attributes:
         running: The innermost one that runs; None between operations, and in a function that
             one of them runs, until that calls another.
+        idle: One that is over and in which no kernel ran, to be used again; None for none.
         formulas: The FLOPs formula of each kernel that was met.
         about_to_write: Told of each tensor that a kernel is about to write into.
     """
 
     def __init__(self, uncounted: dict[str, str], *, keep_runs: bool) -> None:
         self.running: Operation | None = None
+        self.idle: Operation | None = None
         self.formulas = Formulas(uncounted)
         self.keep_runs = keep_runs
         self.about_to_write: Callable[[torch.Tensor], None] | None = None

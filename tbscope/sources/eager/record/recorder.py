@@ -28,6 +28,7 @@ from tbscope.sources.torch.internals import without_functions
 from tbscope.sources.torch.literals import Literals, all_among, collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import CUTS_UNSEEN, RANDOM, READS, KernelFacts
+from tbscope.sources.torch.ranks import process_rank
 from tbscope.sources.torch.roles import is_random, role_of
 from tbscope.sources.torch.signatures import argument_names
 from tbscope.sources.torch.storage import same_storage
@@ -58,6 +59,7 @@ class Recorder:
         operations: The operation that runs, and those around it.
         value_of: Gives the value that a tensor holds now, made known if nobody knew it.
         add_input: Makes a tensor an input of the graph under a path.
+        live_results: Returns what operations made, somebody holds, and nothing has read.
         failures: The operation and the module call in which the latest error arose.
         modules_called: The module of each call of the graph.
         ended: Whether an error ended the run.
@@ -71,7 +73,7 @@ class Recorder:
         open_ended: bool = False,
         bodies: bool = False,
     ) -> None:
-        self.builder = builder = GraphBuilder(name, rank=_rank())
+        self.builder = builder = GraphBuilder(name, rank=process_rank())
         self.graph = builder.graph
         self.scopes = ScopeStack(builder)
         self.registry = self.scopes.registry
@@ -89,6 +91,7 @@ class Recorder:
         )
         self.value_of = self._discovery.value_of
         self.add_input = self._discovery.add_input
+        self.live_results = self._values.unread
         self._append_op = builder.append_op
         self._nest = Literals(self.value_of).nest
 
@@ -227,8 +230,6 @@ class Recorder:
                 node = self._append_op("slice", scope, values, arguments, [], None, [])
                 self._values.give(node, tensor)
 
-    # -- operations ---------------------------------------------------------------------
-
     def add_operation(
         self,
         name: str,
@@ -248,7 +249,7 @@ class Recorder:
             operation: What its kernels did.
             frame: The Python frame that called it.
         """
-        results = collect_tensors(result, [])
+        results = [result] if type(result) is torch.Tensor else collect_tensors(result, [])
         written, kernels = operation.written, operation.kernels
         if not written:
             if not results and result is not None:
@@ -401,27 +402,8 @@ class Recorder:
         if self.operations.about_to_write is not None:
             self.operations.about_to_write(tensor)
 
-    # -- values -------------------------------------------------------------------------
-
     def add_output(self, name: str, tensor: torch.Tensor) -> None:
         """Make what a tensor holds now an output of the graph under this path."""
         value = self.value_of(tensor)
         writers = self._values.earlier_writers([tensor], [value])
         self.builder.add_output(name, value, control_inputs=writers)
-
-    def live_results(self) -> list[torch.Tensor]:
-        """Give what operations made, somebody still holds, and no other value is made of."""
-        read = {value for node in self.graph.nodes if node.outputs for value in node.inputs}
-        return [
-            tensor
-            for tensor, value in self._values.alive()
-            if value.producer.kind == "op" and value not in read
-        ]
-
-
-def _rank() -> int:
-    """Give which process of a distributed run this is; 0 in any other run."""
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return int(distributed.get_rank())
-    return 0

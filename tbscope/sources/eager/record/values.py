@@ -57,6 +57,7 @@ class TensorValues:
         outputs = node.outputs
         plain = type(tensor) in _PLAIN and not in_functorch()
         shape = tuple(tensor.shape) if plain and not tensor.is_nested else shape_of(tensor)
+        # By position, as this runs for each tensor of a trace.
         value = Value(node, len(outputs), shape, dtype, device)
         outputs.append(value)
         self._held[id(tensor)] = (ref(tensor), value)
@@ -188,6 +189,15 @@ class TensorValues:
             (tensor, value) for held, value in self._held.values() if (tensor := held()) is not None
         ]
         return sorted(found, key=lambda pair: (self._order_of(pair[1].producer), pair[1].index))
+
+    def unread(self) -> list[torch.Tensor]:
+        """Return the tensors that operations made, somebody still holds, and nothing has read."""
+        read = {value for node in self._nodes if node.outputs for value in node.inputs}
+        return [
+            tensor
+            for tensor, value in self.alive()
+            if value.producer.kind == "op" and value not in read
+        ]
 
     def forget(self) -> None:
         """Let go of all tensors and values, once the run is over."""

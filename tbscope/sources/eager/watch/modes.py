@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from tbscope.sources.eager.record.operation import Operation
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch.call_log import NO_RESULT, CallLog
 from tbscope.sources.torch.internals import DispatchMode, is_being_traced
@@ -56,7 +57,11 @@ class OperationMode(TorchFunctionMode):
             kwargs = _NO_KEYWORDS
         if recorder.paused or operations.running is not None:
             return func(*args, **kwargs)
-        operation = operations.begin()
+        # Not `operations.begin()`: sizes, dtypes and flags are asked for at every turn, and
+        # this is most of what such a question costs. One without kernels serves again.
+        operation = operations.idle or Operation(operations)
+        operations.idle = None
+        operations.running = operation
         self.inside = True
         try:
             result = func(*args, **kwargs)
@@ -64,12 +69,14 @@ class OperationMode(TorchFunctionMode):
             recorder.fail_operation(self._name(func), args, kwargs, error, sys._getframe(1))
             raise
         finally:
-            operations.end()
+            operations.running = None
             self.inside = False
         kind = type(result)
         if kind in NO_RESULT and not operation.written:
-            # Sizes, dtypes and flags are asked for at every turn; few of these are contents.
-            if operation.kernels and args:
+            if not operation.kernels:
+                operations.idle = operation
+            elif args:
+                # Few of these questions are for contents.
                 recorder.add_read(self._name(func), args[0], sys._getframe(1))
             return result
         node = None

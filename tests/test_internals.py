@@ -1,0 +1,71 @@
+"""The private parts of torch are named in one file and nowhere else."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "tbscope"
+HOME = PACKAGE / "sources" / "torch" / "internals.py"
+FILES = [path for path in sorted(PACKAGE.rglob("*.py")) if path != HOME]
+
+# Private attributes of torch's objects. The tables of a module (`_parameters`, `_modules`) are
+# not among them: what it holds is told nowhere else as it is, with what is None.
+OF_OBJECTS = {
+    *("_base", "_device", "_infer_parameters", "_indices", "_name", "_nested_tensor_size"),
+    *("_overloadpacket", "_qualified_op_name", "_schema", "_values", "_version"),
+}
+OURS = {"_name", "_values", "_device"}
+
+
+def is_private(name):
+    return name.startswith("_") and not (name.startswith("__") and name.endswith("__"))
+
+
+def named(text):
+    """Give the private parts of torch that a piece of code names."""
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "torch":
+            parts = [*node.module.split("."), *(alias.name for alias in node.names)]
+            found.update(filter(is_private, parts))
+        elif isinstance(node, ast.Import):
+            parts = [part for alias in node.names for part in alias.name.split(".")]
+            found.update(filter(is_private, parts if parts[0] == "torch" else ()))
+        elif isinstance(node, ast.Attribute) and is_private(node.attr):
+            root = node
+            while isinstance(root, ast.Attribute):
+                root = root.value
+            of_torch = isinstance(root, ast.Name) and root.id == "torch"
+            if of_torch or node.attr in OF_OBJECTS - OURS:
+                found.add(node.attr)
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "hasattr"):
+            names = [each.value for each in node.args[1:2] if isinstance(each, ast.Constant)]
+            found.update(name for name in names if name in OF_OBJECTS)
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_other_file_names_a_private_part_of_torch(path):
+    assert named(path.read_text()) == set()
+
+
+def test_the_file_that_may_names_them():
+    assert {"_C", "_schema", "_version", "_pytree"} <= named(HOME.read_text())
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("torch._C.f()", {"_C"}),
+        ("from torch.utils import _pytree, flop_counter", {"_pytree"}),
+        ("import torch._dynamo", {"_dynamo"}),
+        ("tensor._version", {"_version"}),
+        ('getattr(kernel, "_schema", None)', {"_schema"}),
+        ("torch.__version__", set()),
+        ("self._name, torch.exp, numpy._core", set()),
+        ("from os import _exit", set()),
+    ],
+)
+def test_what_is_private_is_found(text, found):
+    assert named(text) == found
