@@ -13,15 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from tbscope.drawing.naming import ordinal
-from tbscope.page.hierarchy import Box, Hierarchy
+from tbscope.page.constants import ASIDE_OP, BOX_ROOM, CROWD_SIZE, LEVEL_LIMIT, LIBRARY
+from tbscope.page.glyphs import Box
+from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.ops import RESERVED
-from tbscope.page.preparation import LIBRARY
-from tbscope.page.siblings import FEWEST, Siblings, find_siblings
+from tbscope.page.siblings import Siblings, find_siblings
 
-__all__ = ["MOST", "MOST_FOLDED", "find_chunks", "rename"]
-
-MOST = 100
-"""How many shapes one level holds at most; a series is one."""
+__all__ = ["MOST_FOLDED", "find_chunks", "rename"]
 
 MOST_FOLDED = 250
 """How many equal siblings a series holds at most: all of them are drawn when it is opened."""
@@ -30,8 +28,6 @@ _Groups = list[list[int]]
 # What most of a chunk are called, and their first and last number.
 _Span = tuple[str, int, int]
 
-# What a box shows of its name.
-_MOST_CHARACTERS = 13
 # How many children a chunk holds, the least with which there are few enough chunks.
 _SIZES: list[int] = [10, 20, *(digit * 10**power for power in range(1, 9) for digit in (5, 10))]
 _MOST_CHUNKS = 50
@@ -108,7 +104,7 @@ def _pinned(box: Box, level: Siblings) -> set[int]:
         place
         for place, label in enumerate(level.labels)
         if label == named
-        or level.ops[place] == "NoOp"
+        or level.ops[place] == ASIDE_OP
         or (not box.name and label.startswith(LIBRARY))
     }
 
@@ -137,13 +133,13 @@ def _all_names(hierarchy: Hierarchy) -> set[str]:
 
 def _is_crowded(level: Siblings) -> bool:
     """Tell whether the page cannot draw a level well."""
-    if len(level) < FEWEST:
+    if len(level) < CROWD_SIZE:
         return False
     series = level.series()
     if any(len(members) > MOST_FOLDED for members in series):
         return True
     drawn = level.grouped(series) if series else level
-    return len(drawn) > MOST or not drawn.keeps_flow()
+    return len(drawn) > LEVEL_LIMIT or not drawn.keeps_flow()
 
 
 class _Cutter:
@@ -197,7 +193,7 @@ class _Cutter:
         if None in ends or len(ends) > 1:
             return None
         stems = {_stem_of_end(self._level.labels[place]) for place in group}
-        label = _short(min(stems), _MOST_CHARACTERS)
+        label = _short(min(stems), BOX_ROOM)
         if len(stems) > 1 or not label or label in RESERVED:
             return "inputs" if "Input" in ends else "outputs"
         # What comes in and what goes out often have one name.
@@ -230,7 +226,7 @@ class _Cutter:
             return "ends"
         word = "ops." if all(self._level.ops[place] for place in group) else "parts."
         span = f"{min(numbers)}-{max(numbers)}"
-        return _short(word, _MOST_CHARACTERS - len(span)) + span
+        return _short(word, BOX_ROOM - len(span)) + span
 
     def _claim(self, wish: str, path: str) -> str:
         above = self._above + (f"{path}/" if path else "")
@@ -266,7 +262,7 @@ def _proposals(level: Siblings, pinned: set[int], modules: set[int]) -> Iterator
     apart = [at for at in inner if at not in tangled]
     core = _without_rare(level, apart)
     # Where the level is not too wide, operations alone: the names of modules stay keys.
-    few = 0 < len(modules) <= _MOST_BESIDE and len(level) <= MOST
+    few = 0 < len(modules) <= _MOST_BESIDE and len(level) <= LEVEL_LIMIT
     plain = [at for at in inner if at not in modules] if few else []
     for members in (plain, core, apart, inner):
         for most in (_MOST_CHUNKS, _FEW_CHUNKS):
@@ -379,7 +375,7 @@ def _short_stems(spans: Sequence[_Span | None]) -> dict[str, str]:
     for span in spans:
         if span is not None:
             stem, first, last = span
-            rest = _MOST_CHARACTERS - len(f"{first}-{last}")
+            rest = BOX_ROOM - len(f"{first}-{last}")
             room[stem] = max(min(rest, room.get(stem, rest)), 0)
     return {stem: _short(stem, rest) for stem, rest in room.items()}
 

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.scopes import Scope
+from tbscope.page.constants import LIBRARY
 from tbscope.page.ops import RESERVED
 
 __all__ = ["Names", "Style", "attribute_of", "check_style", "name_graph", "ordinal"]
@@ -29,7 +30,6 @@ _LEGAL_PATH = re.compile(r"[A-Za-z0-9_.\\>,()\[\]-]+(/[A-Za-z0-9_.\\>,()\[\]-]+)
 # As many tensors of one argument or result as stand side by side without a box.
 _MOST_ENDS = 4
 _REPEATED = re.compile(r"~[0-9]+\Z")
-_LIBRARY = "__function_library__"
 
 
 @dataclass(slots=True)
@@ -318,7 +318,7 @@ def _check_path(name: object, scope: Scope) -> None:
         why = f"it gave {type(name).__name__}, and a name is a str"
     elif name and not _LEGAL_PATH.fullmatch(name):
         why = "a name is made of A-Z a-z 0-9 _ . - \\ > ( ) [ ] , in parts with / between them"
-    elif name.partition("/")[0] in RESERVED or name.startswith(_LIBRARY):
+    elif name.partition("/")[0] in RESERVED or name.startswith(LIBRARY):
         why = f"TensorBoard's page breaks on {name.partition('/')[0]!r} as the first part of a name"
     else:
         return

@@ -15,34 +15,26 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from tbscope.page.hierarchy import Box, Hierarchy, Item
-from tbscope.page.preparation import LIBRARY, read_level
+from tbscope.page.constants import COLOURED_LIMIT, CROWD_SIZE, HUES, LIBRARY, LIBRARY_ENDING
+from tbscope.page.edges import read_through
+from tbscope.page.glyphs import Box, Item
+from tbscope.page.hierarchy import Hierarchy
+from tbscope.page.scenes import read_scene
 from tbscope.page.structures import Structure, Structures
 
 __all__ = ["Seed", "seeds"]
 
-# The page cuts `_` and eight characters off at the end of a function's name (render.ts,
-# `nodeDisplayNameRegex`).
-_ENDING = "_template"
 _BUNDLE = "Classes"
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_]")
 _ORDINAL = re.compile(r"\.[0-9]+(st|nd|rd|th)?\Z")
 _LETTER = re.compile("[A-Za-z]")
 
-# A graph with more nodes and edges than this has no colours until one asks for them
-# (tf_graph_board.ts, `maxGraphSizeToComputeTemplates`): seeds must not make it one.
-_COLOURED = 10_000
 # What only completes the legend may take so many nodes, or this part of the graph's.
 _LEGEND = 300
 _LEGEND_PART = 20
 _ENDS = ("Input", "Output")
-# How many hues there are (render.ts, `MetanodeColors.HUES`): every tenth template has the
-# same one.
-_HUES = 10
 # How many of the most frequent structures are tried for one place among the hues.
 _TRIED = 32
-# On a level with fewer shapes, the page puts none aside for its many lines (render.ts, `PARAMS`).
-_CROWD = 15
 
 
 class Seed(NamedTuple):
@@ -99,7 +91,8 @@ def _chosen(
         if structure.count > 1:
             needed |= {child: None for child in structure.children if not _is_nest(child.box)}
     size = sum(not item.embedded for item in hierarchy.items.values())
-    room = min(size, _COLOURED - size) if size <= _COLOURED else size
+    # Seeds must not make a graph with colours one that has none.
+    room = min(size, COLOURED_LIMIT - size) if size <= COLOURED_LIMIT else size
     taken: list[Structure] = []
     used = 0
     for structure in sorted(needed, key=_depth):
@@ -137,11 +130,11 @@ def _by_hue(chosen: list[Structure], structures: Structures) -> list[Structure]:
     The page gives hues in the order of templates. The most frequent structures take the
     hues that are least used, and parents, children and neighbours take different ones.
     """
-    if len(chosen) <= _HUES:
+    if len(chosen) <= HUES:
         return chosen
     families = _families(structures)
     seen: dict[Structure, Counter[int]] = defaultdict(Counter)
-    load = [0] * _HUES
+    load = [0] * HUES
     ordered: list[Structure] = []
     levels: dict[int, list[Structure]] = defaultdict(list)
     for structure in chosen:
@@ -149,10 +142,10 @@ def _by_hue(chosen: list[Structure], structures: Structures) -> list[Structure]:
     for level in levels.values():
         left = sorted(level, key=lambda structure: -structure.count)
         first = len(ordered)
-        places = sorted(range(first, first + len(left)), key=lambda at: load[at % _HUES])
+        places = sorted(range(first, first + len(left)), key=lambda at: load[at % HUES])
         placed: dict[int, Structure] = {}
         for place in places:
-            hue = place % _HUES
+            hue = place % HUES
             clashes = [
                 sum(seen[family][hue] for family in families[structure])
                 for structure in left[:_TRIED]
@@ -187,7 +180,7 @@ def _titles(
     plain: dict[str, Structure] = {}
     titles: dict[Structure, str] = {}
     # The page takes each node for a call whose op type is the name of a function.
-    taken = {op.removesuffix(_ENDING) for op in ops if op.endswith(_ENDING)}
+    taken = {op.removesuffix(LIBRARY_ENDING) for op in ops if op.endswith(LIBRARY_ENDING)}
     for structure in sorted(chosen, key=lambda structure: -structure.count):
         title = base = _class_of(structure.box, classes)
         if base in plain:
@@ -200,7 +193,7 @@ def _titles(
             number += 1
             title = f"{base}_{number}"
         taken.add(title)
-        titles[structure] = f"{LIBRARY}{title}{_ENDING}"
+        titles[structure] = f"{LIBRARY}{title}{LIBRARY_ENDING}"
     return titles
 
 
@@ -245,16 +238,13 @@ def _copy(box: Box, scope: str, structures: Structures) -> Iterator[Seed]:
 
 
 def _read_by(item: Item) -> Iterator[tuple[Item, bool]]:
-    """Give each node that one reads, through embedded ones too, and whether it only waits."""
-    for given, waits in ((item.sources, False), (item.controls, True)):
-        for source in given:
+    """Find the nodes that one reads, through embedded ones too, and whether it only waits."""
+    for sources, control in ((item.sources, False), (item.controls, True)):
+        for source in sources:
             if source.embedded:
-                for further in source.sources:
-                    yield further, waits
-                for further in source.controls:
-                    yield further, True
+                yield from read_through(source, control)
             else:
-                yield source, waits
+                yield source, control
 
 
 def _scope_for(hierarchy: Hierarchy, count: int) -> str | None:
@@ -266,13 +256,13 @@ def _scope_for(hierarchy: Hierarchy, count: int) -> str | None:
     """
     if not count:
         return None
-    if len(hierarchy.root.children) + count < _CROWD:
+    if len(hierarchy.root.children) + count < CROWD_SIZE:
         return ""
     alone = _put_aside(hierarchy, 0)
     if _put_aside(hierarchy, count) == alone:
         return ""
     if _put_aside(hierarchy, 1) == alone:
-        return f"{LIBRARY}{_BUNDLE}{_ENDING}/"
+        return f"{LIBRARY}{_BUNDLE}{LIBRARY_ENDING}/"
     return None
 
 
@@ -282,7 +272,7 @@ def _put_aside(hierarchy: Hierarchy, functions: int) -> set[str]:
     added = [f"{LIBRARY}{number}" for number in range(functions)]
     root.children.update((name, Box(name, name, root)) for name in added)
     try:
-        return {shape.name for shape in read_level(hierarchy, root).aside}
+        return {shape.name for shape in read_scene(hierarchy, root).aside}
     finally:
         for name in added:
             del root.children[name]

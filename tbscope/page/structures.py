@@ -11,8 +11,9 @@ Source: tensorboard/plugins/graph/tf_graph_common/template.ts
 from collections.abc import Hashable
 from typing import NamedTuple, TypeAlias
 
-from tbscope.page.hierarchy import Box, Hierarchy, Item
-from tbscope.page.preparation import find_series
+from tbscope.page.glyphs import Box, Glyph, Item
+from tbscope.page.hierarchy import Hierarchy
+from tbscope.page.series import find_series
 
 __all__ = ["Structure", "Structures"]
 
@@ -123,7 +124,7 @@ class Structures:
                         firsts[op] = at
         self._firsts[box] = firsts
         ops = tuple(sorted(firsts, key=firsts.__getitem__) if inner else firsts)
-        places = {child: at for at, child in enumerate(box.children.values())}
+        places: dict[Glyph, int] = {child: at for at, child in enumerate(box.children.values())}
         links = [(places[a], places[b]) for a, b in self._hierarchy.links(box)]
         # Most boxes are equal by the letter to one that is known.
         exact = (tuple(box.children), tuple(kinds), tuple(links), ops)
