@@ -137,24 +137,6 @@ def test_what_is_read_through_a_circle_or_an_icon_is_data_or_not(circle, edge, d
     assert found[a].fed == ({0} if data else set())
 
 
-@pytest.mark.parametrize(
-    ("nodes", "entered", "left"),
-    [
-        ([("x", "Op", []), ("a/y", "Op", ["x"])], {"a/y"}, set()),
-        ([("a/y", "Op", []), ("x", "Op", ["a/y"])], set(), {"a/y"}),
-        ([("a/y", "Op", []), ("b/x", "Op", ["a/y"])], {"b/x"}, {"a/y"}),
-        ([("a/b/y", "Op", []), ("a/x", "Op", ["a/b/y"])], set(), {"a/b/y"}),
-        ([("a/b/y", "Op", []), ("c/x", "Op", ["a/b/y"])], {"c/x"}, {"a/b/y", "a/b"}),
-        ([("a/y", "Op", []), ("a/x", "Op", ["a/y"])], set(), set()),
-        ([("x", "Op", []), ("a/y", "Op", ["^x"])], set(), set()),
-    ],
-)
-def test_data_crosses_the_sides_of_the_boxes_that_are_not_around_both(nodes, entered, left):
-    doors = Hierarchy(nodes).doors
-    assert {glyph.name for glyph in doors.entered} == entered
-    assert {glyph.name for glyph in doors.left} == left
-
-
 def test_what_was_never_reached_is_not_lost_beside_a_card():
     nodes = [("a/x", "Op", ["b/y"]), ("b/y", "Op", ["a/x"]), ("out", "Out", ["a/x"])]
     card = ("net", "NoOp", [])

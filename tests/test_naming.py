@@ -7,7 +7,7 @@ from build import GraphBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbscope.drawing.naming import name_graph, ordinal
+from tbscope.drawing.naming import name_graph
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Node
 from tbscope.ir.scopes import Scope, ScopePart
@@ -182,17 +182,6 @@ def test_no_name_starts_with_a_key_of_every_javascript_object(reserved, style):
     build.op(reserved, x)
     for name in every_name(name_graph(build.graph, style, root=True)):
         assert name.partition("/")[0] not in RESERVED
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [
-        *((1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (13, "13th")),
-        *((21, "21st"), (22, "22nd"), (101, "101st"), (111, "111th"), (1000, "1000th")),
-    ],
-)
-def test_ordinals(number, text):
-    assert ordinal(number) == text
 
 
 def test_a_style_that_is_none_is_named():

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
-from tbscope.drawing.naming import ordinal
+from tbscope.drawing.unique import UniqueNames
 from tbscope.page.constants import ASIDE_OP, BOX_ROOM, CROWD_SIZE, LEVEL_LIMIT, LIBRARY
 from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy
@@ -52,19 +52,19 @@ def find_chunks(hierarchy: Hierarchy) -> dict[str, str]:
     """
     levels = find_siblings(hierarchy)
     mapping: dict[str, str] = {}
-    taken: set[str] = set()
+    unique: UniqueNames | None = None
     owners: set[str] = set()
     for box, level in levels.items():
         if not _is_crowded(level):
             continue
-        if not taken:
-            taken = _all_names(hierarchy)
+        if unique is None:
+            unique = UniqueNames(_all_names(hierarchy))
             circles = (item.name for item in hierarchy.items.values() if item.embedded)
             owners = {name.rpartition("/")[0] for name in circles}
         pinned, modules = _pinned(box, level), _modules(box, level, owners)
         prefix = rename([box.name], mapping)[0]
         above = f"{box.name}/" if box.name else ""
-        for place, path in _Cutter(level, taken, above).cut(pinned, modules):
+        for place, path in _Cutter(level, unique, above).cut(pinned, modules):
             label = level.labels[place]
             new = f"{path}/{label}"
             mapping[above + label] = f"{prefix}/{new}" if prefix else new
@@ -145,9 +145,9 @@ def _is_crowded(level: Siblings) -> bool:
 class _Cutter:
     """Cuts one level, and the chunks of it that are still too large."""
 
-    def __init__(self, level: Siblings, taken: set[str], above: str) -> None:
+    def __init__(self, level: Siblings, unique: UniqueNames, above: str) -> None:
         self._level = level
-        self._taken = taken
+        self._unique = unique
         self._above = above
         # Operations and boxes are counted in the order of execution.
         inner = [at for at in range(len(level)) if at not in level.ends]
@@ -197,7 +197,7 @@ class _Cutter:
         if len(stems) > 1 or not label or label in RESERVED:
             return "inputs" if "Input" in ends else "outputs"
         # What comes in and what goes out often have one name.
-        taken = self._above + label in self._taken
+        taken = self._above + label in self._unique
         return f"out.{label}" if "Output" in ends and taken else label
 
     def _span(self, group: list[int]) -> _Span | None:
@@ -230,13 +230,7 @@ class _Cutter:
 
     def _claim(self, wish: str, path: str) -> str:
         above = self._above + (f"{path}/" if path else "")
-        label, number = wish, 1
-        while above + label in self._taken:
-            number += 1
-            # What the page never folds, and no number of a call.
-            label = f"{wish}.{ordinal(number)}"
-        self._taken.add(above + label)
-        return label
+        return self._unique.claim(above + wish)[len(above) :]
 
 
 def _divided(level: Siblings, pinned: set[int], modules: set[int]) -> _Groups:

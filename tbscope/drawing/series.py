@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from tbscope.drawing.naming import Names
 from tbscope.ir.graph import Graph, Node, Output
+from tbscope.page.constants import SERIES_SIZE
 
 __all__ = ["op_types_apart"]
 
-_FEWEST = 5
 _DIGITS = "0123456789"
 # Facts that tell one layer of a list from the next, and no difference between them.
 _OWN = ("module",)
@@ -57,7 +57,7 @@ def op_types_apart(graph: Graph, names: Names) -> dict[Node | Output, str]:
             found[stem, op].append(_Member(number, thing, None, op))
     apart: dict[Node | Output, str] = {}
     for members in found.values():
-        if len(members) >= _FEWEST:
+        if len(members) >= SERIES_SIZE:
             for member in _told_apart([_described(member) for member in members]):
                 apart[member.thing] = member.op
     return apart
@@ -114,13 +114,13 @@ def _told_apart(members: Iterable[_Member]) -> Iterator[_Member]:
 
 
 def _of_one_run(run: list[_Member]) -> Iterator[_Member]:
-    if len(run) < _FEWEST:
+    if len(run) < SERIES_SIZE:
         return
     before_folds = False
     for _, alike in groupby(run, key=lambda member: member.kind):
         group = list(alike)
         # Two series side by side would become one.
-        folds = len(group) >= _FEWEST and not before_folds
+        folds = len(group) >= SERIES_SIZE and not before_folds
         if not folds:
             yield from group
         before_folds = folds

@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from tbscope.drawing.unique import UniqueNames
 from tbscope.page.constants import COLOURED_LIMIT, CROWD_SIZE, HUES, LIBRARY, LIBRARY_ENDING
 from tbscope.page.edges import read_through
 from tbscope.page.glyphs import Box, Item
@@ -180,20 +181,16 @@ def _titles(
     plain: dict[str, Structure] = {}
     titles: dict[Structure, str] = {}
     # The page takes each node for a call whose op type is the name of a function.
-    taken = {op.removesuffix(LIBRARY_ENDING) for op in ops if op.endswith(LIBRARY_ENDING)}
+    taken = (op.removesuffix(LIBRARY_ENDING) for op in ops if op.endswith(LIBRARY_ENDING))
+    unique = UniqueNames(taken, numbered=lambda title, number: f"{title}_{number}")
     for structure in sorted(chosen, key=lambda structure: -structure.count):
-        title = base = _class_of(structure.box, classes)
-        if base in plain:
-            word = _difference(structure.box, plain[base].box)
-            title = base = f"{base}_{word}" if word else base
+        title = _class_of(structure.box, classes)
+        if title in plain:
+            word = _difference(structure.box, plain[title].box)
+            title = f"{title}_{word}" if word else title
         else:
-            plain[base] = structure
-        number = 1
-        while title in taken:
-            number += 1
-            title = f"{base}_{number}"
-        taken.add(title)
-        titles[structure] = f"{LIBRARY}{title}{LIBRARY_ENDING}"
+            plain[title] = structure
+        titles[structure] = f"{LIBRARY}{unique.claim(title)}{LIBRARY_ENDING}"
     return titles
 
 

@@ -13,11 +13,9 @@ from typing import TypeAlias
 from tbscope.page.constants import SERIES_SIZE
 from tbscope.page.glyphs import Box, Item, Series
 
-__all__ = ["find_series", "fold", "read_number"]
+__all__ = ["find_series", "fold"]
 
 _NUMBERED = re.compile(r"([^0-9]*)([0-9]+)")
-# Before and behind the number in the names of a series.
-_Stem: TypeAlias = tuple[str, str]
 _Numbered: TypeAlias = tuple[float, int]
 
 
@@ -52,28 +50,27 @@ def fold(labels: Sequence[str], ops: Sequence[str]) -> dict[str, list[int]]:
     for places in by_op.values():
         if len(places) < SERIES_SIZE:
             continue
-        stems: dict[_Stem, list[_Numbered]] = defaultdict(list)
+        stems: dict[str, list[_Numbered]] = defaultdict(list)
         for place in places:
-            stem, number = read_number(labels[place])
+            stem, number = _read_number(labels[place])
             stems[stem].append((number, place))
-        for (before, behind), numbered in stems.items():
+        for stem, numbered in stems.items():
             if len(numbered) >= SERIES_SIZE:
                 for run in _consecutive(numbered):
-                    span = f"[{_digits(run[0][0])}-{_digits(run[-1][0])}]"
-                    stacks[f"{before}{span}{behind}"] = [place for _, place in run]
+                    label = f"{stem}[{_digits(run[0][0])}-{_digits(run[-1][0])}]"
+                    stacks[label] = [place for _, place in run]
     return stacks
 
 
-def read_number(label: str) -> tuple[_Stem, float]:
-    """Read the number at the end of a label, and the texts before and behind it.
+def _read_number(label: str) -> tuple[str, float]:
+    """Part a label in its stem and the number at its end.
 
     A label without a number, or with another digit before it, counts as the first of a
     series: TensorFlow calls `relu` what comes before `relu_1`.
     """
     found = _NUMBERED.fullmatch(label)
-    if found:
-        return (found[1], ""), float(found[2])
-    return ((label[:-1], "*") if label.endswith("*") else (label, "")), 0.0
+    # JavaScript knows no other numbers than these.
+    return (found[1], float(found[2])) if found else (label, 0.0)
 
 
 def _consecutive(numbered: list[_Numbered]) -> Iterator[list[_Numbered]]:
