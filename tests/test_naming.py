@@ -319,6 +319,15 @@ def test_a_model_keeps_its_box_where_operations_stand_beside_it():
     assert list(name_graph(build.graph).scopes.values()) == ["Net"]
 
 
+def test_a_model_that_is_drawn_as_a_node_keeps_its_name():
+    build = GraphBuilder()
+    build.op("Linear", build.input("x", ()), scope=build.call("Net"), kind="module")
+    names = name_graph(build.graph)
+    assert [names.nodes[node] for node in build.graph.nodes] == ["x", "Net"]
+    build.op("relu", build.input("y", ()), scope=build.scope("Net"))
+    assert name_graph(build.graph).scopes[build.scope("Net")] == "Net"
+
+
 def test_a_model_that_a_recording_named_keeps_its_name():
     build = GraphBuilder()
     build.op("relu", build.input("x", ()), scope=build.call("Net[critic]"))

@@ -99,6 +99,8 @@ def test_what_only_lost_its_lines_is_isolated():
     nodes = [("card", "NoOp", []), ("x", "X", ["card"]), ("y", "Y", [])]
     assert aside(nodes) == {"card": "NoOp", "x": "isolated"}
     assert aside([*nodes, ("z", "Z", ["x"])]) == {"card": "NoOp"}
+    read = [("card", "NoOp", ["x"]), ("x", "X", []), ("y", "Y", [])]
+    assert aside(read) == {"card": "NoOp", "x": "isolated"}
 
 
 def test_every_box_has_a_scene_but_those_in_the_panel_of_functions():

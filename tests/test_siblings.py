@@ -107,6 +107,14 @@ def test_cards_do_not_count_among_the_children():
     assert siblings.put_aside() == set()
 
 
+def test_the_line_of_a_card_is_cut_before_others_are_counted():
+    siblings = star(CROWD_SIZE + 1, 4)
+    siblings.links[0, CROWD_SIZE] = True
+    assert siblings.put_aside() == {0}
+    siblings.ops[-1] = "NoOp"
+    assert siblings.put_aside() == set()
+
+
 def test_what_reads_many_is_put_aside():
     siblings = chain(20)
     siblings.links.update(dict.fromkeys([(at, 19) for at in range(5)], True))

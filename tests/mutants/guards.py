@@ -70,7 +70,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "templates": ("templates", "golden"),
     },
     "tbscope/page": {
-        "crowds": ("siblings", "both_models", "scenes"),
+        "crowds": ("crowds", "siblings", "both_models"),
         "edges": ("edges", "both_models", "hierarchy"),
         "flow": ("flow", "both_models", "chunks"),
         "library": ("library", "templates"),
