@@ -37,7 +37,7 @@ def test_names_are_listed_once_each_in_order():
 def test_functions_are_those_of_the_library_and_the_boxes_of_the_panel():
     graph_def = GraphDef()
     graph_def.library.function.add().signature.name = "F"
-    for name in (f"{LIBRARY}G/x", f"{LIBRARY}H", f"a/{LIBRARY}I/x"):
+    for name in (f"{LIBRARY}G/in/x", f"{LIBRARY}H", f"a/{LIBRARY}I/x"):
         graph_def.node.add(name=name, op="Op")
     assert Reading(graph_def).library == {"F", "G"}
 

@@ -72,7 +72,7 @@ def find_chunks(hierarchy: Hierarchy) -> dict[str, str]:
 
 
 def rename(names: Iterable[str], mapping: Mapping[str, str]) -> list[str]:
-    """Give names as they are where boxes and nodes have the new names of `find_chunks`."""
+    """Rename what stands in the boxes and nodes to which `find_chunks` gave new names."""
     known: dict[str, str] = {"": "", **mapping}
     renamed = []
     for name in names:
@@ -94,9 +94,9 @@ def rename(names: Iterable[str], mapping: Mapping[str, str]) -> list[str]:
 
 
 def _pinned(box: Box, level: Siblings) -> set[int]:
-    """Give what cannot stand in a part of its level.
+    """Find the children that cannot stand in a chunk.
 
-    That is the node that is named like its box, the card that tells of the box, and the
+    Those are the node that is named like its box, the card that tells of the box, and the
     boxes of the function panel.
     """
     named = f"({box.label})"
@@ -110,7 +110,7 @@ def _pinned(box: Box, level: Siblings) -> set[int]:
 
 
 def _modules(box: Box, level: Siblings, owners: set[str]) -> set[int]:
-    """Give the boxes of a level, and its nodes that have parameters: their names are keys."""
+    """Find the boxes of a level and its nodes with parameters: users look for their names."""
     above = f"{box.name}/" if box.name else ""
     return {
         place
@@ -120,7 +120,7 @@ def _modules(box: Box, level: Siblings, owners: set[str]) -> set[int]:
 
 
 def _all_names(hierarchy: Hierarchy) -> set[str]:
-    """Give every name, and every prefix of what is drawn as a circle."""
+    """All names, and all prefixes of the names of circles."""
     names = {*hierarchy.boxes, *hierarchy.items}
     for item in hierarchy.items.values():
         if item.embedded:
@@ -154,7 +154,7 @@ class _Cutter:
         self._counted = {place: number for number, place in enumerate(inner, 1)}
 
     def cut(self, pinned: set[int], modules: set[int]) -> Iterator[tuple[int, str]]:
-        """Give each child that stands in a chunk, and the path of the chunks around it."""
+        """Yield each child that stands in a chunk, and the path of the chunks around it."""
         pending = [(self._level, list(range(len(self._level))), "")]
         while pending:
             level, places, path = pending.pop()
@@ -175,7 +175,7 @@ class _Cutter:
             ]
 
     def _labels(self, groups: _Groups, path: str) -> list[str]:
-        """Give a name for each chunk."""
+        """A name for each chunk."""
         spans = [self._span(group) for group in groups]
         unclear = _overlapping(spans)
         stems = _short_stems(spans)
@@ -188,7 +188,7 @@ class _Cutter:
         return labels
 
     def _ends_label(self, group: list[int]) -> str | None:
-        """Give the name that inputs or outputs share: `past`, for `past.0.key` and others."""
+        """The name that inputs or outputs share: `past`, for `past.0.key` and others."""
         ends = {self._level.ends.get(place) for place in group}
         if None in ends or len(ends) > 1:
             return None
@@ -201,7 +201,7 @@ class _Cutter:
         return f"out.{label}" if "Output" in ends and taken else label
 
     def _span(self, group: list[int]) -> _Span | None:
-        """Give what most members are called, and from which number to which."""
+        """The stem of most members' names, and their first and last number."""
         found: dict[str, list[int]] = {}
         for place in group:
             numbered = _numbered(self._level.labels[place])
@@ -220,7 +220,7 @@ class _Cutter:
         return stem, min(numbers), max(numbers)
 
     def _counted_label(self, group: list[int]) -> str:
-        """Give a name by the order of execution: `ops.1-50`."""
+        """A name by the order of execution: `ops.1-50`."""
         numbers = [self._counted[place] for place in group if place in self._counted]
         if not numbers:
             return "ends"
@@ -234,7 +234,7 @@ class _Cutter:
 
 
 def _divided(level: Siblings, pinned: set[int], modules: set[int]) -> _Groups:
-    """Give the groups of children that become chunks, in order; none if all is well."""
+    """The groups of children that become chunks, in order; none if all is well."""
     if not _is_crowded(level):
         return []
     groups: _Groups = []
@@ -247,7 +247,7 @@ def _divided(level: Siblings, pinned: set[int], modules: set[int]) -> _Groups:
 
 
 def _proposals(level: Siblings, pinned: set[int], modules: set[int]) -> Iterator[_Groups]:
-    """Give ways to cut a level, the mildest first; the last one always serves."""
+    """Yield ways to cut a level, the mildest first; the last one always serves."""
     inner = [at for at in range(len(level)) if at not in level.ends and at not in pinned]
     groups = _alike_ends(level)
     if groups:
@@ -275,7 +275,7 @@ def _proposals(level: Siblings, pinned: set[int], modules: set[int]) -> Iterator
 
 
 def _alike_ends(level: Siblings) -> _Groups:
-    """Give the inputs, and the outputs, that share the start of their names."""
+    """The inputs, and the outputs, that share the start of their names."""
     found: dict[tuple[str, str], list[int]] = {}
     for place, word in level.ends.items():
         stem = _stem_of_end(level.labels[place])
@@ -285,7 +285,7 @@ def _alike_ends(level: Siblings) -> _Groups:
 
 
 def _numbered(label: str) -> tuple[str, int] | None:
-    """Give the stem and the number of a name: of `fc.3`, `fc.` and 3; of `Linear[3]`, 3."""
+    """Part a name in stem and number: `fc.3` in `fc.` and 3, `Linear[3]` in nothing and 3."""
     stem = label.rstrip(_DIGITS)
     if stem != label:
         return stem, int(label[len(stem) :])
@@ -294,12 +294,12 @@ def _numbered(label: str) -> tuple[str, int] | None:
 
 
 def _stem_of_end(label: str) -> str:
-    """Give what comes before the first dot or number: `past` of `past.0.key`."""
+    """The text before the first dot or number: `past` of `past.0.key`."""
     return label.partition(".")[0].rstrip(_DIGITS).rstrip("_-")
 
 
 def _tangled(level: Siblings) -> set[int]:
-    """Give the few boxes that ran by turns with others: a list whose layers a loop calls."""
+    """The few boxes that ran by turns with others: a list whose layers a loop calls."""
     tangled = {end for start, end in level.links if start > end and not level.ops[end]}
     return tangled if len(tangled) <= _MOST_BESIDE // 2 else set()
 
@@ -322,7 +322,7 @@ def _without_rare(level: Siblings, places: list[int]) -> list[int]:
 
 
 def _size(count: int, most: int, *, smallest: int) -> int:
-    """Give how many of so many a chunk holds, where there shall be at most so many chunks."""
+    """The size of chunks that makes at most so many of them."""
     return next(size for size in _SIZES if size >= smallest and count <= size * most)
 
 
@@ -349,7 +349,7 @@ def _sections(level: Siblings, places: list[int], size: int) -> _Groups:
 
 
 def _crossings(level: Siblings, places: Sequence[int]) -> list[int]:
-    """Give for each place of a cut how many children before it are read behind it."""
+    """For each place of a cut, how many children before it are read behind it."""
     order = {place: at for at, place in enumerate(places)}
     last: dict[int, int] = {}
     for start, end in level.links:
@@ -364,7 +364,7 @@ def _crossings(level: Siblings, places: Sequence[int]) -> list[int]:
 
 
 def _short_stems(spans: Sequence[_Span | None]) -> dict[str, str]:
-    """Give how the stems of chunks are written, so that the longest of each fits."""
+    """Shorten the stems of chunks so that the longest name with each fits."""
     room: dict[str, int] = {}
     for span in spans:
         if span is not None:
@@ -375,7 +375,7 @@ def _short_stems(spans: Sequence[_Span | None]) -> dict[str, str]:
 
 
 def _overlapping(spans: Sequence[_Span | None]) -> set[str]:
-    """Give the stems whose numbers do not rise from chunk to chunk."""
+    """The stems whose numbers do not rise from chunk to chunk."""
     last: dict[str, int] = {}
     unclear = set()
     for span in spans:
@@ -388,7 +388,7 @@ def _overlapping(spans: Sequence[_Span | None]) -> set[str]:
 
 
 def _short(stem: str, room: int) -> str:
-    """Give of a stem what fits in so much room, and still tells as much as can be."""
+    """Shorten a stem to so many characters, by whole words where that is possible."""
     if len(stem) <= room:
         return stem
     bare = stem.rstrip("_.-")

@@ -59,7 +59,7 @@ def name_graph(
     root: bool | None = None,
     cards: Iterable[tuple[Scope, str]] = (),
 ) -> Names:
-    r"""Give every scope, node and output of a graph a name of its own.
+    r"""Name every scope, node and output of a graph, each differently.
 
     Scopes choose first, then inputs and outputs, parameters and buffers, and at last
     operations, so that the names which a user knows stay as they are.
@@ -95,7 +95,7 @@ def name_graph(
 
 
 def _root(graph: Graph, scopes: list[Scope]) -> Scope | None:
-    """Give the one scope in which all stands that ran; None where there is none.
+    """The one scope around everything that ran; None where there is none.
 
     A root to which a recording gave a name, and one that is itself drawn as a node, are
     more than a box around everything.
@@ -127,7 +127,7 @@ def check_style(style: Style) -> None:
 
 
 def attribute_of(node: Node) -> str:
-    """Give the attribute that holds a parameter, buffer or constant: `weight`.
+    """The attribute that holds a parameter, buffer or constant: `weight`.
 
     It is the last part of a qualified name, without the number that a second model's
     gets in a recording (`fc.weight~2`). What no module holds keeps its whole name.
@@ -206,7 +206,7 @@ class _Namer:
         return names
 
     def _claim_nests(self, paths: list[str], word: str) -> dict[str, str]:
-        """Give each nest of many tensors (a cache, all hidden states) a box of its own."""
+        """Name a box for each nest of many tensors (a cache, all hidden states)."""
         counts = Counter(head for head, rest in map(_head_and_rest, paths) if rest)
         boxes: dict[str, str] = {}
         for head, count in counts.items():
@@ -272,7 +272,7 @@ def _harmless(part: str) -> str:
 
 
 def _tf_part(scope: Scope) -> tuple[str, bool]:
-    """Give `layer1` for a module or `loss` for a block by hand, and whether it was changed."""
+    """Return `layer1` for a module or `loss` for a block by hand, and whether it was changed."""
     part = scope.part
     # A module that none registers has a number for an attribute, which tells nothing.
     unnamed = part.attribute is None or part.attribute.startswith("?")
@@ -281,7 +281,7 @@ def _tf_part(scope: Scope) -> tuple[str, bool]:
 
 
 def _torch_part(scope: Scope) -> tuple[str, bool]:
-    """Give `Sequential[layer1]`, and whether it was changed."""
+    """Return `Sequential[layer1]`, and whether it was changed."""
     part = scope.part
     wish, text = part.label, _ILLEGAL.sub("_", part.label) or "unnamed"
     if part.attribute is not None:

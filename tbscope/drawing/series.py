@@ -39,7 +39,7 @@ class _Member(NamedTuple):
 
 
 def op_types_apart(graph: Graph, names: Names) -> dict[Node | Output, str]:
-    """Give op types for what would be folded and must not be.
+    """Find op types for the nodes that would be folded and must not be.
 
     Args:
         graph: The graph as it is drawn, with leaf modules as nodes.
@@ -64,7 +64,7 @@ def op_types_apart(graph: Graph, names: Names) -> dict[Node | Output, str]:
 
 
 def _numbered(graph: Graph, names: Names) -> Iterator[tuple[str, str, Node | Output]]:
-    """Give what is named by its user, with a number at the end: name, op type, thing."""
+    """Yield the things whose names, of the user's choice, end in a number: name, op type, thing."""
     for node in graph.nodes:
         kind = node.kind
         if kind == "module" or kind == "input":
@@ -103,7 +103,7 @@ def _described(member: _Member) -> _Member:
 
 
 def _told_apart(members: Iterable[_Member]) -> Iterator[_Member]:
-    """Give the members that must not be folded with those beside them."""
+    """Yield the members that must not be folded with the ones beside them."""
     run: list[_Member] = []
     for member in sorted(members, key=lambda one: one.number):
         if run and member.number != run[-1].number + 1:

@@ -53,7 +53,7 @@ class Seed(NamedTuple):
 
 
 def seeds(hierarchy: Hierarchy, classes: Mapping[str, str]) -> list[Seed]:
-    """Give the nodes that have the page colour equal boxes equally.
+    """Make the nodes that have the page colour equal boxes equally.
 
     Args:
         hierarchy: The nodes of a GraphDef that has no seeds.
@@ -82,7 +82,7 @@ def seeds(hierarchy: Hierarchy, classes: Mapping[str, str]) -> list[Seed]:
 def _chosen(
     hierarchy: Hierarchy, structures: Structures, classes: Mapping[str, str]
 ) -> list[Structure]:
-    """Give the structures to seed, flat ones first.
+    """Choose the structures to seed, flat ones first.
 
     Those in repeated boxes must be: else the boxes around them do not match. Other modules
     that occur several times complete the legend.
@@ -161,7 +161,7 @@ def _by_hue(chosen: list[Structure], structures: Structures) -> list[Structure]:
 
 
 def _families(structures: Structures) -> dict[Structure, list[Structure]]:
-    """Give what each structure is seen in: itself, and the structures right around it."""
+    """For each structure, itself and the structures right around it."""
     families = {structure: [structure] for structure in structures.all}
     for structure in structures.all:
         for child in structure.children:
@@ -172,7 +172,7 @@ def _families(structures: Structures) -> dict[Structure, list[Structure]]:
 def _titles(
     chosen: list[Structure], classes: Mapping[str, str], ops: set[str]
 ) -> dict[Structure, str]:
-    """Give each structure a scope of its own, named as its class is.
+    """Name a scope for each structure after its class.
 
     The most frequent structure of a class has its plain name. Another is told apart by its
     label (`T5Attention_EncDecAttention`), by a box that it has and the first has not
@@ -195,7 +195,7 @@ def _titles(
 
 
 def _class_of(box: Box, classes: Mapping[str, str]) -> str:
-    """Give the class of a box in letters that the page shows whole."""
+    """The class of a box in letters that the page shows whole."""
     around: Box | None = box
     parts = ""
     while around is not None and around.name:
@@ -210,7 +210,7 @@ def _class_of(box: Box, classes: Mapping[str, str]) -> str:
 
 
 def _difference(box: Box, other: Box) -> str:
-    """Give a word that tells a box from another of its class; empty where there is none."""
+    """A word that tells a box from another of its class; empty where there is none."""
     for word in (box.label, *_boxes_in(box)):
         if word != other.label and word not in other.children and _LETTER.search(word):
             return _ILLEGAL.sub("_", _ORDINAL.sub("", word))
@@ -222,7 +222,7 @@ def _boxes_in(box: Box) -> list[str]:
 
 
 def _copy(box: Box, scope: str, structures: Structures) -> Iterator[Seed]:
-    """Give a copy of what the page compares in a box."""
+    """Yield copies of the nodes that the page compares in a box."""
     inside = f"{box.name}/"
     cut = len(box.name)
     for item in structures.items_below(box):
@@ -245,7 +245,7 @@ def _read_by(item: Item) -> Iterator[tuple[Item, bool]]:
 
 
 def _scope_for(hierarchy: Hierarchy, count: int) -> str | None:
-    """Give the scope around the scopes of seeds, with `/`; empty for none, None for no seeds.
+    """The scope around the scopes of seeds, with `/`; empty for none, None for no seeds.
 
     Functions count as shapes of the first level when the page looks there for shapes with
     many lines, to put them aside. Where that would hit what else stayed in the flow, all
@@ -264,7 +264,7 @@ def _scope_for(hierarchy: Hierarchy, count: int) -> str | None:
 
 
 def _put_aside(hierarchy: Hierarchy, functions: int) -> set[str]:
-    """Give what the page puts aside on the first level with so many functions in it."""
+    """The glyphs that the page puts aside at the root with so many functions in it."""
     root = hierarchy.root
     added = [f"{LIBRARY}{number}" for number in range(functions)]
     root.children.update((name, Box(name, name, root)) for name in added)

@@ -22,7 +22,7 @@ _OUTPUT = re.compile(r"([^:]+):(?:(?:[A-Za-z0-9_]+:|)[0-9]+)")
 
 
 def parse_input(text: str) -> tuple[str, bool]:
-    """Give the name of the node that an input names, and whether it is a control input.
+    """Return the name of the node that an input names, and whether it is a control input.
 
     Args:
         text: An entry of `NodeDef.input`: `a`, `a:1`, `a:out:1`, `^a`.
@@ -155,7 +155,7 @@ class Hierarchy:
         return box
 
     def _move(self, item: Item, box: Box) -> None:
-        """Give a node that is named like a box the name that it has in there."""
+        """Rename a node that is named like a box, and put it in there."""
         label = f"({item.name.rpartition('/')[2]})"
         strict = self.strict[item.name] = f"{item.name}/{label}"
         item.name, item.box = strict, box

@@ -60,7 +60,7 @@ def is_embedded(op: str) -> bool:
 
 
 def op_type(text: str) -> str:
-    """Give the op type under which an operation is drawn as an operation.
+    """Return the op type under which an operation is drawn as an operation.
 
     Args:
         text: The operation as the user wrote it, or the class of a leaf module.

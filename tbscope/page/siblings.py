@@ -54,7 +54,7 @@ class Siblings:
         return list(fold(self.labels, self.ops).values())
 
     def grouped(self, groups: Iterable[Sequence[int]]) -> "Siblings":
-        """Give the level where each of these groups is one box without a name.
+        """Return the level where each of these groups is one box without a name.
 
         The groups come first, then the others in their order.
         """
@@ -77,7 +77,7 @@ class Siblings:
         return Siblings(labels, ops, links, fed, {whereto[place] for place in self.giving})
 
     def parts(self, groups: Sequence[Sequence[int]]) -> list["Siblings"]:
-        """Give the level that is in the box of each of these groups."""
+        """Return the levels in the boxes of these groups."""
         whereto: dict[int, tuple[int, int]] = {}
         parts = []
         for number, members in enumerate(groups):
@@ -136,7 +136,7 @@ class Siblings:
         return ends <= fed
 
     def _stranded(self, aside: set[int]) -> set[int]:
-        """Give the children that stand alone without these, and are put aside in their turn.
+        """The children that stand alone without these, and are put aside in their turn.
 
         Source: render.ts, `extractHighDegrees`
         """
@@ -151,13 +151,13 @@ class Siblings:
         return (sides[0] ^ sides[1]) - joined - aside
 
     def _through(self, aside: set[int]) -> set[int]:
-        """Give the children on a way of data from outside to outside, without these."""
+        """The children on a way of data from outside to outside, without these."""
         onwards, backwards = self._steps(aside)
         fed, read = reached(self.fed - aside, onwards), reached(self.giving - aside, backwards)
         return fed & read
 
     def _steps(self, aside: set[int]) -> tuple[_Steps, _Steps]:
-        """Give who reads the data of each, and whose data each reads, without these."""
+        """The readers of each child's data, and the children whose data it reads, without these."""
         onwards: _Steps = defaultdict(list)
         backwards: _Steps = defaultdict(list)
         for (start, end), data in self.links.items():
@@ -168,7 +168,7 @@ class Siblings:
 
 
 def find_siblings(hierarchy: Hierarchy, fewest: int = CROWD_SIZE) -> dict[Box, Siblings]:
-    """Give the level of each box that has so many children, outer boxes first."""
+    """Read the level of each box that has so many children, outer boxes first."""
     boxes = (hierarchy.root, *hierarchy.boxes.values())
     return _levels(hierarchy, [box for box in boxes if len(box.children) >= fewest])
 

@@ -88,7 +88,7 @@ class Structures:
             structure.count += 1
 
     def items_below(self, box: Box) -> list[Item]:
-        """Give the nodes in a box and in those inside of it, in the order of the GraphDef."""
+        """The nodes in a box and in the boxes inside of it, in the order of the GraphDef."""
         below: list[Item] = []
         pending = [box]
         while pending:
@@ -138,7 +138,7 @@ class Structures:
         return found
 
     def _like(self, new: Structure, inside: _Inside) -> Structure:
-        """Give the known structure that is like a new one, or the new one."""
+        """The known structure that is like a new one, or the new one."""
         signature = (new.depth, new.size, len(inside.kinds), len(inside.links), inside.ops)
         known = self._signatures.get(signature)
         if known is None:

@@ -13,7 +13,7 @@ from tbscope.rules.reading import Fault, Reading, quote, shown_place
 
 __all__ = ["false_series", "lone_node", "long_chain", "lost_output", "wide_level"]
 
-# What tells a node from its equals, and no difference between them.
+# Attributes that tell a node from its equals, and make no difference between them.
 _OWN = frozenset({"kernels", "module", "name", "scope", "source"})
 _SHAPES = "_output_shapes"
 
@@ -51,7 +51,7 @@ def long_chain(reading: Reading) -> Iterator[Fault]:
 
 
 def _drawings(reading: Reading) -> Iterator[tuple[str, list[Glyph], Links]]:
-    """Give what is laid out at once: the insides of boxes, and of stacks."""
+    """Yield all that is laid out at once: name, glyphs and lines of each box, and of each stack."""
     for scene in reading.scenes:
         yield (
             scene.box.name,
@@ -94,7 +94,7 @@ def _text(node: Any, key: str) -> bytes | None:
 
 
 def _difference(nodes: list[Any]) -> str:
-    """Give the first attribute in which nodes differ; empty where they are alike."""
+    """The first attribute in which nodes differ; empty where they are alike."""
     first = _facts(nodes[0])
     for node in nodes[1:]:
         facts = _facts(node)
@@ -104,7 +104,7 @@ def _difference(nodes: list[Any]) -> str:
 
 
 def _facts(node: Any) -> dict[str, bytes]:
-    """Give what must be equal, as bytes."""
+    """The attributes that must be equal, as bytes."""
     return {
         key: node.attr[key].SerializeToString(deterministic=True)
         for key in sorted(node.attr)

@@ -93,7 +93,7 @@ class Reading:
         return last
 
     def series(self) -> Iterator[Series]:
-        """Give every stack of folded siblings."""
+        """Yield every stack of folded siblings."""
         for scene in self.scenes:
             for glyph in scene.glyphs:
                 if isinstance(glyph, Series):
@@ -101,12 +101,12 @@ class Reading:
 
 
 def quote(text: str) -> str:
-    """Give a text in quotes, ASCII, on one line, shortened where it is long."""
+    """Put a text in quotes, in ASCII, on one line, shortened where it is long."""
     return ascii(shorten(text))
 
 
 def shorten(text: str) -> str:
-    """Give a text, its middle left out where it is long."""
+    """Leave out the middle of a text where it is long."""
     if len(text) <= _SHOWN:
         return text
     half = _SHOWN // 2 - 2
@@ -114,5 +114,5 @@ def shorten(text: str) -> str:
 
 
 def shown_place(name: str) -> str:
-    """Give the name of a box as a sentence names it."""
+    """Name a box as a sentence names it."""
     return f"the box {quote(name)}" if name else "the top level"
