@@ -4,10 +4,12 @@ from chunked import rename_input
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tbscope.drawing.chunks import MOST, MOST_FOLDED, find_chunks, rename
-from tbscope.page.flow import CHAIN_LIMIT, find_doors, longest_chain, lost_exits
+from tbscope.drawing.chunks import MOST_FOLDED, find_chunks, rename
+from tbscope.page.constants import CHAIN_LIMIT, LEVEL_LIMIT
+from tbscope.page.flow import longest_chain, lost_exits
+from tbscope.page.glyphs import Series
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.preparation import Series, read_levels
+from tbscope.page.scenes import read_scene, read_scenes
 from tbscope.page.siblings import bears_seeds
 
 
@@ -41,14 +43,17 @@ def boxes_of(nodes, above=""):
     return [child.label for child in box.children.values() if child in hierarchy.boxes.values()]
 
 
+def lost_at_root(hierarchy):
+    return lost_exits(hierarchy, read_scene(hierarchy, hierarchy.root))
+
+
 def assert_drawn_well(nodes):
     hierarchy = Hierarchy(nodes)
-    doors = find_doors(hierarchy)
-    for level in read_levels(hierarchy):
-        assert len(level.shapes) <= MOST
-        assert longest_chain(level.shapes, level.lines) <= CHAIN_LIMIT
-        assert lost_exits(level, doors) == []
-        for shape in level.shapes:
+    for scene in read_scenes(hierarchy):
+        assert len(scene.glyphs) <= LEVEL_LIMIT
+        assert longest_chain(scene.glyphs, scene.lines) <= CHAIN_LIMIT
+        assert lost_exits(hierarchy, scene) == []
+        for shape in scene.glyphs:
             assert not isinstance(shape, Series) or len(shape.members) <= MOST_FOLDED
 
 
@@ -116,7 +121,7 @@ def test_heads_that_are_joined_stay_in_the_flow():
     heads = [(f"head{at}", f"Head{at}", ["stem"]) for at in range(40)]
     joined = ("cat", "cat", [name for name, _, _ in heads])
     nodes = around([("stem", "Linear", []), *heads, joined], "stem", "cat")
-    assert lost_exits(next(read_levels(Hierarchy(nodes))), find_doors(Hierarchy(nodes)))
+    assert lost_at_root(Hierarchy(nodes))
     nodes = cut(nodes)
     assert boxes_of(nodes) == ["head0-9", "head10-19", "head20-29", "head30-39"]
     assert_drawn_well(nodes)
@@ -131,7 +136,7 @@ def test_a_mask_that_every_layer_reads_needs_no_chunks():
 def test_many_outputs_of_one_name_stand_in_one_box():
     nodes = chain([f"h/{at}" for at in range(24)])
     nodes += [(f"past.{at}.key", "Output", [f"h/{at}"]) for at in range(24)]
-    assert lost_exits(next(read_levels(Hierarchy(nodes))), find_doors(Hierarchy(nodes)))
+    assert lost_at_root(Hierarchy(nodes))
     nodes = cut(nodes)
     assert boxes_of(nodes) == ["h", "past"]
     assert {"x", "out", "past/past.0.key"} <= {name for name, _, _ in nodes}
@@ -220,7 +225,7 @@ def test_seeds_take_no_flow_that_bears_them():
     assert bears_seeds(few, 100)
     seeds = [(f"__function_library__{at}_template/a", "a", []) for at in range(7)]
     seeded = Hierarchy([*seeds, *nodes])
-    assert lost_exits(next(read_levels(seeded)), find_doors(seeded))
+    assert lost_at_root(seeded)
 
 
 def test_renaming_without_chunks_gives_the_same_names():

@@ -10,7 +10,8 @@ from chunked import chunked
 from wide_models import MODELS, synthetic
 
 import tbscope
-from tbscope.drawing.chunks import MOST, MOST_FOLDED
+from tbscope.drawing.chunks import MOST_FOLDED
+from tbscope.page.constants import LEVEL_LIMIT
 
 HUGE = "100000 nodes"
 
@@ -153,6 +154,6 @@ def test_no_level_is_too_wide_and_no_flow_is_cut(page, name):
     page.show(name)
     for level in all_levels(page):
         folded = level["name"].endswith("]")
-        assert len(level["shapes"]) <= (MOST_FOLDED if folded else MOST)
+        assert len(level["shapes"]) <= (MOST_FOLDED if folded else LEVEL_LIMIT)
         assert lost(level) == set(), level["name"]
     assert page.errors == []

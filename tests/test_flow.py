@@ -1,10 +1,11 @@
-"""Flow: the longest chain of a level, the doors of boxes, and exits that lost their way."""
+"""Flow: the longest chain of a scene, and exits that lost their way."""
 
 import pytest
 
-from tbscope.page.flow import find_doors, longest_chain, lost_exits
-from tbscope.page.hierarchy import Hierarchy, Link
-from tbscope.page.preparation import read_level
+from tbscope.page.edges import Link
+from tbscope.page.flow import longest_chain, lost_exits
+from tbscope.page.hierarchy import Hierarchy
+from tbscope.page.scenes import read_scene
 
 
 def length(names, *lines):
@@ -33,35 +34,6 @@ def test_the_longest_chain_counts_its_shapes(names, lines, expected):
     assert length(names, *lines) == expected
 
 
-def doors_of(*nodes):
-    doors = find_doors(Hierarchy(nodes))
-    return {shape.name for shape in doors.left}, {shape.name for shape in doors.entered}
-
-
-def test_data_leaves_and_enters_every_box_on_its_way():
-    left, entered = doors_of(("a/b/x", "X", []), ("c/y", "Y", ["a/b/x"]))
-    assert (left, entered) == ({"a/b/x", "a/b"}, {"c/y"})
-    left, entered = doors_of(("x", "X", []), ("c/d/y", "Y", ["x"]))
-    assert (left, entered) == (set(), {"c/d", "c/d/y"})
-
-
-def test_data_of_one_box_crosses_no_side_of_it():
-    assert doors_of(("a/x", "X", []), ("a/y", "Y", ["a/x"])) == (set(), set())
-    left, entered = doors_of(("a/b/x", "X", []), ("a/y", "Y", ["a/b/x"]))
-    assert (left, entered) == ({"a/b/x"}, set())
-
-
-def test_what_only_waits_goes_through_no_door():
-    assert doors_of(("a/x", "X", []), ("y", "Y", ["^a/x"])) == (set(), set())
-
-
-def test_data_goes_through_embedded_nodes():
-    left, entered = doors_of(
-        ("a/x", "X", []), ("b/w", "Const", ["a/x"]), ("b/y", "Y", ["b/w"]), ("v", "Const", [])
-    )
-    assert (left, entered) == ({"a/x"}, {"b/y"})
-
-
 def crowded(readers, *, above="", more=()):
     """Give a chain of twenty nodes, of which the tenth is read by so many others, too."""
     names = [f"{above}n{at}_" for at in range(20)]
@@ -74,8 +46,8 @@ def crowded(readers, *, above="", more=()):
 
 
 def exits(hierarchy, box=""):
-    level = read_level(hierarchy, hierarchy.boxes[box] if box else hierarchy.root)
-    return [shape.name for shape in lost_exits(level, find_doors(hierarchy))]
+    scene = read_scene(hierarchy, hierarchy.boxes[box] if box else hierarchy.root)
+    return [glyph.name for glyph in lost_exits(hierarchy, scene)]
 
 
 def test_an_exit_is_lost_with_what_leads_to_it():
@@ -94,18 +66,18 @@ def test_what_only_waits_for_what_is_put_aside_lost_nothing():
 
 
 def test_what_is_put_aside_is_an_exit_if_it_has_a_way_in_and_out():
-    hierarchy = crowded(7, above="a/", more=[("seen", "Seen", ["a/n10_"])])
-    assert exits(hierarchy, "a") == ["a/n10_", "a/n19_"]
-    hierarchy.items["a/n10_"].sources.append(hierarchy.items["x"])
-    assert exits(hierarchy, "a") == ["a/n10_", "a/n19_"]
+    for read in ([], ["x"]):
+        hierarchy = crowded(7, above="a/", more=[("seen", "Seen", ["a/n10_"])])
+        hierarchy.items["a/n10_"].sources += [hierarchy.items[name] for name in read]
+        assert exits(hierarchy, "a") == ["a/n10_", "a/n19_"]
 
 
 def test_what_reads_nothing_is_no_exit():
     hierarchy = crowded(1, above="a/", more=[("a/hub", "Hub", []), ("seen", "Seen", ["a/hub"])])
     for at in range(12, 19):
         hierarchy.items[f"a/n{at}_"].sources.append(hierarchy.items["a/hub"])
-    level = read_level(hierarchy, hierarchy.boxes["a"])
-    assert [shape.name for shape in level.aside] == ["a/hub"]
+    scene = read_scene(hierarchy, hierarchy.boxes["a"])
+    assert [glyph.name for glyph in scene.aside] == ["a/hub"]
     assert exits(hierarchy, "a") == []
 
 
@@ -114,3 +86,25 @@ def test_what_reads_from_outside_is_no_lost_exit():
     items = hierarchy.items
     items["a/n14_"].sources.append(items["x"])
     assert exits(hierarchy, "a") == []
+
+
+def begun(first):
+    """Give a cycle of a stack and what it reads, and a chain from it past a crowd.
+
+    The third of the stack reads what stands in the cycle, and so does the first of it if so asked.
+    """
+    stack = [("n0", "N", first)]
+    stack += [(f"n{at}", "N", [f"n{at - 1}"] + ["back"] * (at == 2)) for at in range(1, 5)]
+    names = [f"m{at}_" for at in range(20)]
+    nodes = [
+        (name, f"Op{at}", names[at - 1 : at] if at else ["n4"]) for at, name in enumerate(names)
+    ]
+    for at in range(12, 19):
+        nodes[at][2].append(names[10])
+    return Hierarchy([*stack, ("back", "Back", ["n4"]), *nodes])
+
+
+def test_a_stack_begins_the_flow_where_one_of_its_members_reads_nothing():
+    assert exits(begun([])) == ["m19_"]
+    # What goes in a circle begins nowhere, and so loses nothing.
+    assert exits(begun(["back"])) == []

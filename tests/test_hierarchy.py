@@ -3,7 +3,9 @@
 import pytest
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
-from tbscope.page.hierarchy import Hierarchy, Link, is_circle, is_embedded, parse_input
+from tbscope.page.edges import Link
+from tbscope.page.hierarchy import Hierarchy, parse_input
+from tbscope.page.ops import is_circle, is_embedded
 
 
 def tree(*nodes):

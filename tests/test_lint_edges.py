@@ -25,6 +25,20 @@ def long_shapes(key):
     return graph_def
 
 
+def merged(graph_def, other):
+    """Give one message of the nodes of two."""
+    graph_def.MergeFrom(other)
+    return graph_def
+
+
+def detour(length, name):
+    """Make a chain that folds into a stack, and goes through another node on its way."""
+    graph_def = merged(chain(length, "n{}"), message("beside Other n500"))
+    if name:
+        graph_def.node[501].input[:] = [name]
+    return graph_def
+
+
 def on(device):
     return message("x In", x=device)
 
@@ -117,6 +131,9 @@ PAIRS = [
     ("wide-level", message(*SEEDS, *(f"n{at}x In" for at in range(101))),
      message(*SEEDS, *(f"n{at}x In" for at in range(100)))),
     ("long-chain", chain(1002, "n{}"), chain(1001, "n{}")),
+    ("long-chain", chain(1001, "n{}x"), merged(chain(1000, "n{}x"), message("beside In"))),
+    # In a stack that is opened, what its members read beside it is not drawn.
+    ("long-chain", detour(1002, ""), detour(1002, "beside")),
     ("false-series", stack(1, 1, 1, 1, 2), stack(1, 1, 1, 2)),
     *(
         (
@@ -213,6 +230,14 @@ def test_a_function_without_inputs_may_be_called_without_any():
     del graph_def.library.function[0].signature.input_arg[:]
     (finding,) = (one for one in lint(graph_def) if one.rule == "function-call")
     assert "without inputs" not in finding.message
+
+
+def test_a_call_of_a_function_is_told_once_and_not_as_one_of_a_box_too():
+    # The panel shows the function's definition as a box of its name, too.
+    graph_def = with_library(f"{LIBRARY}f/x In", "x In", "y f x")
+    assert [one.rule for one in lint(graph_def) if "function" in one.rule] == ["function-call"]
+    del graph_def.library.function[:]
+    assert [one.rule for one in lint(graph_def) if "function" in one.rule] == ["function-op"]
 
 
 @pytest.mark.parametrize(

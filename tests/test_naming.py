@@ -7,7 +7,7 @@ from build import GraphBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbscope.drawing.naming import name_graph, ordinal
+from tbscope.drawing.naming import name_graph
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Node
 from tbscope.ir.scopes import Scope, ScopePart
@@ -184,17 +184,6 @@ def test_no_name_starts_with_a_key_of_every_javascript_object(reserved, style):
         assert name.partition("/")[0] not in RESERVED
 
 
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [
-        *((1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (13, "13th")),
-        *((21, "21st"), (22, "22nd"), (101, "101st"), (111, "111th"), (1000, "1000th")),
-    ],
-)
-def test_ordinals(number, text):
-    assert ordinal(number) == text
-
-
 def test_a_style_that_is_none_is_named():
     with pytest.raises(ArgumentError) as caught:
         name_graph(small_net().graph, "tensorflow")
@@ -328,6 +317,15 @@ def test_a_model_keeps_its_box_where_operations_stand_beside_it():
     y = build.op("relu", build.input("x", ()), scope=build.call("Net"))
     build.op("mean", y)
     assert list(name_graph(build.graph).scopes.values()) == ["Net"]
+
+
+def test_a_model_that_is_drawn_as_a_node_keeps_its_name():
+    build = GraphBuilder()
+    build.op("Linear", build.input("x", ()), scope=build.call("Net"), kind="module")
+    names = name_graph(build.graph)
+    assert [names.nodes[node] for node in build.graph.nodes] == ["x", "Net"]
+    build.op("relu", build.input("y", ()), scope=build.scope("Net"))
+    assert name_graph(build.graph).scopes[build.scope("Net")] == "Net"
 
 
 def test_a_model_that_a_recording_named_keeps_its_name():

@@ -1,4 +1,4 @@
-"""What `graphdef/page.py` foretells is what TensorBoard's page does."""
+"""What `page/scenes.py` foretells is what TensorBoard's page does."""
 
 import random
 
@@ -9,9 +9,10 @@ from gallery import GALLERY
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 from test_page_models import gpt2, t5, whisper
 
-from tbscope.page.hierarchy import Box, Hierarchy, Item
-from tbscope.page.preparation import is_library
-from tbscope.page.preparation import read_levels as foretell
+from tbscope.page.glyphs import Box, Item
+from tbscope.page.hierarchy import Hierarchy
+from tbscope.page.library import is_library
+from tbscope.page.scenes import read_scenes as foretell
 from tbscope.pipeline import to_graph_def
 from tbscope.sources.eager.trace import trace
 
@@ -149,8 +150,8 @@ def page(tmp_path_factory):
         yield browser.open(server.url)
 
 
-def kind(shape):
-    return "box" if isinstance(shape, Box) else "op" if isinstance(shape, Item) else "series"
+def kind(glyph):
+    return "box" if isinstance(glyph, Box) else "op" if isinstance(glyph, Item) else "series"
 
 
 def ends(links):
@@ -160,21 +161,21 @@ def ends(links):
 @pytest.mark.parametrize("name", GRAPHS)
 def test_the_page_does_what_is_foretold(page, name):
     seen = read_levels(page.show(name))
-    foretold = {level.box.name: level for level in foretell(Hierarchy.of(GRAPHS[name]))}
+    foretold = {scene.box.name: scene for scene in foretell(Hierarchy.of(GRAPHS[name]))}
     in_graph = {
         name for name, data in seen.items() if data.kind == "box" and not name.startswith("__f")
     }
     assert foretold.keys() == in_graph
-    for box, level in foretold.items():
+    for box, scene in foretold.items():
         data = seen[box]
-        assert {shape.name: kind(shape) for shape in level.shapes} == data.shapes
-        assert ends(level.links) == data.links
-        assert {shape.name for shape in level.aside} == set(data.aside)
-        assert set(ends(level.lines)) == set(data.lines)
-        assert {shape.name for shape in level.shapes if is_library(shape)} == set(data.library)
+        assert {glyph.name: kind(glyph) for glyph in scene.glyphs} == data.shapes
+        assert ends(scene.links) == data.links
+        assert {glyph.name for glyph in scene.aside} == set(data.aside)
+        assert set(ends(scene.lines)) == set(data.lines)
+        assert {glyph.name for glyph in scene.glyphs if is_library(glyph)} == set(data.library)
     for series, data in seen.items():
         if data.kind == "series":
             above = foretold[series.rpartition("/")[0]]
-            (stack,) = (shape for shape in above.shapes if shape.name == series)
+            (stack,) = (glyph for glyph in above.glyphs if glyph.name == series)
             assert {member.name for member in stack.members} == data.shapes.keys()
     assert page.errors == []

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 import tbscope
-from tbscope.page.preparation import LIBRARY
+from tbscope.page.constants import LIBRARY
 
 IDS = torch.ones(1, 8, dtype=torch.long)
 IMAGE = torch.ones(1, 3, 32, 32)

@@ -2,8 +2,9 @@
 
 import pytest
 
+from tbscope.page.constants import CROWD_SIZE
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.siblings import FEWEST, Siblings, bears_seeds, find_siblings
+from tbscope.page.siblings import Siblings, bears_seeds, find_siblings
 
 
 def level(count, edges=(), waits=()):
@@ -91,8 +92,8 @@ def star(count, readers):
 
 
 def test_what_many_read_is_put_aside_from_fifteen_children_on():
-    assert star(FEWEST, 9).put_aside() == {0}
-    assert star(FEWEST - 1, 9).put_aside() == set()
+    assert star(CROWD_SIZE, 9).put_aside() == {0}
+    assert star(CROWD_SIZE - 1, 9).put_aside() == set()
 
 
 def test_four_readers_are_few_and_five_are_many():
@@ -101,7 +102,15 @@ def test_four_readers_are_few_and_five_are_many():
 
 
 def test_cards_do_not_count_among_the_children():
-    siblings = star(FEWEST, 9)
+    siblings = star(CROWD_SIZE, 9)
+    siblings.ops[-1] = "NoOp"
+    assert siblings.put_aside() == set()
+
+
+def test_the_line_of_a_card_is_cut_before_others_are_counted():
+    siblings = star(CROWD_SIZE + 1, 4)
+    siblings.links[0, CROWD_SIZE] = True
+    assert siblings.put_aside() == {0}
     siblings.ops[-1] = "NoOp"
     assert siblings.put_aside() == set()
 
@@ -202,7 +211,7 @@ def listed(count, above=""):
 
 
 def test_only_boxes_of_many_children_are_looked_at():
-    few = Hierarchy([*listed(FEWEST - 1, "few/"), *listed(FEWEST, "many/")])
+    few = Hierarchy([*listed(CROWD_SIZE - 1, "few/"), *listed(CROWD_SIZE, "many/")])
     assert [box.name for box in find_siblings(few)] == ["many"]
     assert [box.name for box in find_siblings(few, fewest=2)] == ["", "few", "many"]
 
@@ -223,8 +232,8 @@ def test_the_level_of_the_root_knows_its_inputs_and_outputs():
 
 
 def test_without_inputs_what_reads_nothing_begins_the_flow():
-    (found,) = find_siblings(Hierarchy(listed(FEWEST))).values()
-    assert (found.ends, found.fed, found.giving) == ({}, {0}, {FEWEST - 1})
+    (found,) = find_siblings(Hierarchy(listed(CROWD_SIZE))).values()
+    assert (found.ends, found.fed, found.giving) == ({}, {0}, {CROWD_SIZE - 1})
 
 
 def test_lines_between_boxes_stand_in_the_innermost_one_around_both():

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbscope.drawing.templates import seeds
+from tbscope.page.constants import LIBRARY
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.preparation import LIBRARY, shown_label
+from tbscope.page.library import shown_label
 from tbscope.page.structures import Structures
 
 

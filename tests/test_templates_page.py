@@ -10,7 +10,7 @@ from browser import Browser, TensorBoard, write_runs
 from torch import nn
 
 import tbscope
-from tbscope.page.preparation import LIBRARY
+from tbscope.page.constants import LIBRARY
 
 IDS = torch.ones(1, 8, dtype=torch.long)
 IMAGE = torch.ones(1, 3, 32, 32)

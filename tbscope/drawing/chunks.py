@@ -12,16 +12,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
-from tbscope.drawing.naming import ordinal
-from tbscope.page.hierarchy import Box, Hierarchy
+from tbscope.drawing.unique import UniqueNames
+from tbscope.page.constants import ASIDE_OP, BOX_ROOM, CROWD_SIZE, LEVEL_LIMIT, LIBRARY
+from tbscope.page.glyphs import Box
+from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.ops import RESERVED
-from tbscope.page.preparation import LIBRARY
-from tbscope.page.siblings import FEWEST, Siblings, find_siblings
+from tbscope.page.siblings import Siblings, find_siblings
 
-__all__ = ["MOST", "MOST_FOLDED", "find_chunks", "rename"]
-
-MOST = 100
-"""How many shapes one level holds at most; a series is one."""
+__all__ = ["MOST_FOLDED", "find_chunks", "rename"]
 
 MOST_FOLDED = 250
 """How many equal siblings a series holds at most: all of them are drawn when it is opened."""
@@ -30,8 +28,6 @@ _Groups = list[list[int]]
 # What most of a chunk are called, and their first and last number.
 _Span = tuple[str, int, int]
 
-# What a box shows of its name.
-_MOST_CHARACTERS = 13
 # How many children a chunk holds, the least with which there are few enough chunks.
 _SIZES: list[int] = [10, 20, *(digit * 10**power for power in range(1, 9) for digit in (5, 10))]
 _MOST_CHUNKS = 50
@@ -56,19 +52,19 @@ def find_chunks(hierarchy: Hierarchy) -> dict[str, str]:
     """
     levels = find_siblings(hierarchy)
     mapping: dict[str, str] = {}
-    taken: set[str] = set()
+    unique: UniqueNames | None = None
     owners: set[str] = set()
     for box, level in levels.items():
         if not _is_crowded(level):
             continue
-        if not taken:
-            taken = _all_names(hierarchy)
+        if unique is None:
+            unique = UniqueNames(_all_names(hierarchy))
             circles = (item.name for item in hierarchy.items.values() if item.embedded)
             owners = {name.rpartition("/")[0] for name in circles}
         pinned, modules = _pinned(box, level), _modules(box, level, owners)
         prefix = rename([box.name], mapping)[0]
         above = f"{box.name}/" if box.name else ""
-        for place, path in _Cutter(level, taken, above).cut(pinned, modules):
+        for place, path in _Cutter(level, unique, above).cut(pinned, modules):
             label = level.labels[place]
             new = f"{path}/{label}"
             mapping[above + label] = f"{prefix}/{new}" if prefix else new
@@ -76,7 +72,7 @@ def find_chunks(hierarchy: Hierarchy) -> dict[str, str]:
 
 
 def rename(names: Iterable[str], mapping: Mapping[str, str]) -> list[str]:
-    """Give names as they are where boxes and nodes have the new names of `find_chunks`."""
+    """Rename what stands in the boxes and nodes to which `find_chunks` gave new names."""
     known: dict[str, str] = {"": "", **mapping}
     renamed = []
     for name in names:
@@ -98,9 +94,9 @@ def rename(names: Iterable[str], mapping: Mapping[str, str]) -> list[str]:
 
 
 def _pinned(box: Box, level: Siblings) -> set[int]:
-    """Give what cannot stand in a part of its level.
+    """Find the children that cannot stand in a chunk.
 
-    That is the node that is named like its box, the card that tells of the box, and the
+    Those are the node that is named like its box, the card that tells of the box, and the
     boxes of the function panel.
     """
     named = f"({box.label})"
@@ -108,13 +104,13 @@ def _pinned(box: Box, level: Siblings) -> set[int]:
         place
         for place, label in enumerate(level.labels)
         if label == named
-        or level.ops[place] == "NoOp"
+        or level.ops[place] == ASIDE_OP
         or (not box.name and label.startswith(LIBRARY))
     }
 
 
 def _modules(box: Box, level: Siblings, owners: set[str]) -> set[int]:
-    """Give the boxes of a level, and its nodes that have parameters: their names are keys."""
+    """Find the boxes of a level and its nodes with parameters: users look for their names."""
     above = f"{box.name}/" if box.name else ""
     return {
         place
@@ -124,7 +120,7 @@ def _modules(box: Box, level: Siblings, owners: set[str]) -> set[int]:
 
 
 def _all_names(hierarchy: Hierarchy) -> set[str]:
-    """Give every name, and every prefix of what is drawn as a circle."""
+    """All names, and all prefixes of the names of circles."""
     names = {*hierarchy.boxes, *hierarchy.items}
     for item in hierarchy.items.values():
         if item.embedded:
@@ -137,28 +133,28 @@ def _all_names(hierarchy: Hierarchy) -> set[str]:
 
 def _is_crowded(level: Siblings) -> bool:
     """Tell whether the page cannot draw a level well."""
-    if len(level) < FEWEST:
+    if len(level) < CROWD_SIZE:
         return False
     series = level.series()
     if any(len(members) > MOST_FOLDED for members in series):
         return True
     drawn = level.grouped(series) if series else level
-    return len(drawn) > MOST or not drawn.keeps_flow()
+    return len(drawn) > LEVEL_LIMIT or not drawn.keeps_flow()
 
 
 class _Cutter:
     """Cuts one level, and the chunks of it that are still too large."""
 
-    def __init__(self, level: Siblings, taken: set[str], above: str) -> None:
+    def __init__(self, level: Siblings, unique: UniqueNames, above: str) -> None:
         self._level = level
-        self._taken = taken
+        self._unique = unique
         self._above = above
         # Operations and boxes are counted in the order of execution.
         inner = [at for at in range(len(level)) if at not in level.ends]
         self._counted = {place: number for number, place in enumerate(inner, 1)}
 
     def cut(self, pinned: set[int], modules: set[int]) -> Iterator[tuple[int, str]]:
-        """Give each child that stands in a chunk, and the path of the chunks around it."""
+        """Yield each child that stands in a chunk, and the path of the chunks around it."""
         pending = [(self._level, list(range(len(self._level))), "")]
         while pending:
             level, places, path = pending.pop()
@@ -179,7 +175,7 @@ class _Cutter:
             ]
 
     def _labels(self, groups: _Groups, path: str) -> list[str]:
-        """Give a name for each chunk."""
+        """A name for each chunk."""
         spans = [self._span(group) for group in groups]
         unclear = _overlapping(spans)
         stems = _short_stems(spans)
@@ -192,20 +188,20 @@ class _Cutter:
         return labels
 
     def _ends_label(self, group: list[int]) -> str | None:
-        """Give the name that inputs or outputs share: `past`, for `past.0.key` and others."""
+        """The name that inputs or outputs share: `past`, for `past.0.key` and others."""
         ends = {self._level.ends.get(place) for place in group}
         if None in ends or len(ends) > 1:
             return None
         stems = {_stem_of_end(self._level.labels[place]) for place in group}
-        label = _short(min(stems), _MOST_CHARACTERS)
+        label = _short(min(stems), BOX_ROOM)
         if len(stems) > 1 or not label or label in RESERVED:
             return "inputs" if "Input" in ends else "outputs"
         # What comes in and what goes out often have one name.
-        taken = self._above + label in self._taken
+        taken = self._above + label in self._unique
         return f"out.{label}" if "Output" in ends and taken else label
 
     def _span(self, group: list[int]) -> _Span | None:
-        """Give what most members are called, and from which number to which."""
+        """The stem of most members' names, and their first and last number."""
         found: dict[str, list[int]] = {}
         for place in group:
             numbered = _numbered(self._level.labels[place])
@@ -224,27 +220,21 @@ class _Cutter:
         return stem, min(numbers), max(numbers)
 
     def _counted_label(self, group: list[int]) -> str:
-        """Give a name by the order of execution: `ops.1-50`."""
+        """A name by the order of execution: `ops.1-50`."""
         numbers = [self._counted[place] for place in group if place in self._counted]
         if not numbers:
             return "ends"
         word = "ops." if all(self._level.ops[place] for place in group) else "parts."
         span = f"{min(numbers)}-{max(numbers)}"
-        return _short(word, _MOST_CHARACTERS - len(span)) + span
+        return _short(word, BOX_ROOM - len(span)) + span
 
     def _claim(self, wish: str, path: str) -> str:
         above = self._above + (f"{path}/" if path else "")
-        label, number = wish, 1
-        while above + label in self._taken:
-            number += 1
-            # What the page never folds, and no number of a call.
-            label = f"{wish}.{ordinal(number)}"
-        self._taken.add(above + label)
-        return label
+        return self._unique.claim(above + wish)[len(above) :]
 
 
 def _divided(level: Siblings, pinned: set[int], modules: set[int]) -> _Groups:
-    """Give the groups of children that become chunks, in order; none if all is well."""
+    """The groups of children that become chunks, in order; none if all is well."""
     if not _is_crowded(level):
         return []
     groups: _Groups = []
@@ -257,7 +247,7 @@ def _divided(level: Siblings, pinned: set[int], modules: set[int]) -> _Groups:
 
 
 def _proposals(level: Siblings, pinned: set[int], modules: set[int]) -> Iterator[_Groups]:
-    """Give ways to cut a level, the mildest first; the last one always serves."""
+    """Yield ways to cut a level, the mildest first; the last one always serves."""
     inner = [at for at in range(len(level)) if at not in level.ends and at not in pinned]
     groups = _alike_ends(level)
     if groups:
@@ -266,7 +256,7 @@ def _proposals(level: Siblings, pinned: set[int], modules: set[int]) -> Iterator
     apart = [at for at in inner if at not in tangled]
     core = _without_rare(level, apart)
     # Where the level is not too wide, operations alone: the names of modules stay keys.
-    few = 0 < len(modules) <= _MOST_BESIDE and len(level) <= MOST
+    few = 0 < len(modules) <= _MOST_BESIDE and len(level) <= LEVEL_LIMIT
     plain = [at for at in inner if at not in modules] if few else []
     for members in (plain, core, apart, inner):
         for most in (_MOST_CHUNKS, _FEW_CHUNKS):
@@ -285,7 +275,7 @@ def _proposals(level: Siblings, pinned: set[int], modules: set[int]) -> Iterator
 
 
 def _alike_ends(level: Siblings) -> _Groups:
-    """Give the inputs, and the outputs, that share the start of their names."""
+    """The inputs, and the outputs, that share the start of their names."""
     found: dict[tuple[str, str], list[int]] = {}
     for place, word in level.ends.items():
         stem = _stem_of_end(level.labels[place])
@@ -295,7 +285,7 @@ def _alike_ends(level: Siblings) -> _Groups:
 
 
 def _numbered(label: str) -> tuple[str, int] | None:
-    """Give the stem and the number of a name: of `fc.3`, `fc.` and 3; of `Linear[3]`, 3."""
+    """Part a name in stem and number: `fc.3` in `fc.` and 3, `Linear[3]` in nothing and 3."""
     stem = label.rstrip(_DIGITS)
     if stem != label:
         return stem, int(label[len(stem) :])
@@ -304,12 +294,12 @@ def _numbered(label: str) -> tuple[str, int] | None:
 
 
 def _stem_of_end(label: str) -> str:
-    """Give what comes before the first dot or number: `past` of `past.0.key`."""
+    """The text before the first dot or number: `past` of `past.0.key`."""
     return label.partition(".")[0].rstrip(_DIGITS).rstrip("_-")
 
 
 def _tangled(level: Siblings) -> set[int]:
-    """Give the few boxes that ran by turns with others: a list whose layers a loop calls."""
+    """The few boxes that ran by turns with others: a list whose layers a loop calls."""
     tangled = {end for start, end in level.links if start > end and not level.ops[end]}
     return tangled if len(tangled) <= _MOST_BESIDE // 2 else set()
 
@@ -332,7 +322,7 @@ def _without_rare(level: Siblings, places: list[int]) -> list[int]:
 
 
 def _size(count: int, most: int, *, smallest: int) -> int:
-    """Give how many of so many a chunk holds, where there shall be at most so many chunks."""
+    """The size of chunks that makes at most so many of them."""
     return next(size for size in _SIZES if size >= smallest and count <= size * most)
 
 
@@ -359,7 +349,7 @@ def _sections(level: Siblings, places: list[int], size: int) -> _Groups:
 
 
 def _crossings(level: Siblings, places: Sequence[int]) -> list[int]:
-    """Give for each place of a cut how many children before it are read behind it."""
+    """For each place of a cut, how many children before it are read behind it."""
     order = {place: at for at, place in enumerate(places)}
     last: dict[int, int] = {}
     for start, end in level.links:
@@ -374,18 +364,18 @@ def _crossings(level: Siblings, places: Sequence[int]) -> list[int]:
 
 
 def _short_stems(spans: Sequence[_Span | None]) -> dict[str, str]:
-    """Give how the stems of chunks are written, so that the longest of each fits."""
+    """Shorten the stems of chunks so that the longest name with each fits."""
     room: dict[str, int] = {}
     for span in spans:
         if span is not None:
             stem, first, last = span
-            rest = _MOST_CHARACTERS - len(f"{first}-{last}")
+            rest = BOX_ROOM - len(f"{first}-{last}")
             room[stem] = max(min(rest, room.get(stem, rest)), 0)
     return {stem: _short(stem, rest) for stem, rest in room.items()}
 
 
 def _overlapping(spans: Sequence[_Span | None]) -> set[str]:
-    """Give the stems whose numbers do not rise from chunk to chunk."""
+    """The stems whose numbers do not rise from chunk to chunk."""
     last: dict[str, int] = {}
     unclear = set()
     for span in spans:
@@ -398,7 +388,7 @@ def _overlapping(spans: Sequence[_Span | None]) -> set[str]:
 
 
 def _short(stem: str, room: int) -> str:
-    """Give of a stem what fits in so much room, and still tells as much as can be."""
+    """Shorten a stem to so many characters, by whole words where that is possible."""
     if len(stem) <= room:
         return stem
     bare = stem.rstrip("_.-")

@@ -1,7 +1,8 @@
 """Names: the strings under which TensorBoard shows scopes, nodes and outputs.
 
-A name is a path, its parts parted by `/`, and every proper prefix of it is a box. One
-file decides all of them, so that no two are ever equal. It knows nothing of protobuf.
+A name is a path, its parts parted by `/`, and every proper prefix of it is a box. This
+file decides who is called how; `unique.py` sees to it that no two names are equal. It
+knows nothing of protobuf.
 """
 
 import re
@@ -10,12 +11,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from tbscope.drawing.unique import UniqueNames
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.scopes import Scope
+from tbscope.page.constants import LIBRARY
 from tbscope.page.ops import RESERVED
 
-__all__ = ["Names", "Style", "attribute_of", "check_style", "name_graph", "ordinal"]
+__all__ = ["Names", "Style", "attribute_of", "check_style", "name_graph"]
 
 Style: TypeAlias = Literal["tf", "torch"] | Callable[[Scope], str]
 """How a scope gets its name: "tf" by attributes (`Net/layer1/0`), "torch" as it prints
@@ -29,7 +32,6 @@ _LEGAL_PATH = re.compile(r"[A-Za-z0-9_.\\>,()\[\]-]+(/[A-Za-z0-9_.\\>,()\[\]-]+)
 # As many tensors of one argument or result as stand side by side without a box.
 _MOST_ENDS = 4
 _REPEATED = re.compile(r"~[0-9]+\Z")
-_LIBRARY = "__function_library__"
 
 
 @dataclass(slots=True)
@@ -57,7 +59,7 @@ def name_graph(
     root: bool | None = None,
     cards: Iterable[tuple[Scope, str]] = (),
 ) -> Names:
-    r"""Give every scope, node and output of a graph a name of its own.
+    r"""Name every scope, node and output of a graph, each differently.
 
     Scopes choose first, then inputs and outputs, parameters and buffers, and at last
     operations, so that the names which a user knows stay as they are.
@@ -93,7 +95,7 @@ def name_graph(
 
 
 def _root(graph: Graph, scopes: list[Scope]) -> Scope | None:
-    """Give the one scope in which all stands that ran; None where there is none.
+    """The one scope around everything that ran; None where there is none.
 
     A root to which a recording gave a name, and one that is itself drawn as a node, are
     more than a box around everything.
@@ -125,7 +127,7 @@ def check_style(style: Style) -> None:
 
 
 def attribute_of(node: Node) -> str:
-    """Give the attribute that holds a parameter, buffer or constant: `weight`.
+    """The attribute that holds a parameter, buffer or constant: `weight`.
 
     It is the last part of a qualified name, without the number that a second model's
     gets in a recording (`fc.weight~2`). What no module holds keeps its whole name.
@@ -136,35 +138,15 @@ def attribute_of(node: Node) -> str:
     return name.rpartition(".")[2] if node.scope else name
 
 
-def ordinal(number: int) -> str:
-    """Give `1st`, `2nd`, `3rd`, `4th`, `11th`, ... for 1, 2, 3, 4, 11, ..."""
-    ends = {1: "st", 2: "nd", 3: "rd"}
-    return f"{number}{'th' if number % 100 in (11, 12, 13) else ends.get(number % 10, 'th')}"
-
-
 class _Namer:
-    """Gives out names, none of them twice."""
+    """Names the things of one graph."""
 
     def __init__(self, style: Style) -> None:
         self.names = Names()
         self._style = style
-        self._taken: set[str] = set()
-        self._counts: dict[str, int] = {}
+        self._unique = UniqueNames()
+        self._claim = self._unique.claim
         self._parts: dict[str, str] = {}
-
-    def _claim(self, name: str) -> str:
-        """Give a name, with an ordinal after it where others have it: `relu.2nd`."""
-        taken = self._taken
-        if name in taken:
-            # TensorBoard folds siblings that end in consecutive numbers; these do not.
-            number = self._counts.get(name, 1)
-            base = name
-            while name in taken:
-                number += 1
-                name = f"{base}.{ordinal(number)}"
-            self._counts[base] = number
-        taken.add(name)
-        return name
 
     def name_scopes(self, scopes: Iterable[Scope], left_out: Scope | None = None) -> None:
         """Name scopes that come parents first; what stands in one left out is at the top."""
@@ -198,8 +180,8 @@ class _Namer:
         # A box that is no scope itself is a name that no operation may take.
         for name in tuple(self.names.scopes.values()):
             above = name.rpartition("/")[0]
-            while above and above not in self._taken:
-                self._taken.add(above)
+            while above and above not in self._unique:
+                self._unique.reserve(above)
                 above = above.rpartition("/")[0]
 
     def name_ends(self, graph: Graph) -> None:
@@ -218,19 +200,19 @@ class _Namer:
             head, rest = _head_and_rest(paths[index])
             if head in boxes:
                 wish = "/".join([boxes[head], *(self._part(part) for part in rest.split("."))])
-            elif wish in self._taken:
+            elif wish in self._unique:
                 wish = f"{word}.{wish}"
             names[index] = self._claim(wish)
         return names
 
     def _claim_nests(self, paths: list[str], word: str) -> dict[str, str]:
-        """Give each nest of many tensors (a cache, all hidden states) a box of its own."""
+        """Name a box for each nest of many tensors (a cache, all hidden states)."""
         counts = Counter(head for head, rest in map(_head_and_rest, paths) if rest)
         boxes: dict[str, str] = {}
         for head, count in counts.items():
             if count > _MOST_ENDS:
                 name = self._first(self._part(head, word))
-                boxes[head] = self._claim(f"{word}.{name}" if name in self._taken else name)
+                boxes[head] = self._claim(f"{word}.{name}" if name in self._unique else name)
         return boxes
 
     def name_nodes(self, nodes: list[Node]) -> None:
@@ -290,7 +272,7 @@ def _harmless(part: str) -> str:
 
 
 def _tf_part(scope: Scope) -> tuple[str, bool]:
-    """Give `layer1` for a module or `loss` for a block by hand, and whether it was changed."""
+    """Return `layer1` for a module or `loss` for a block by hand, and whether it was changed."""
     part = scope.part
     # A module that none registers has a number for an attribute, which tells nothing.
     unnamed = part.attribute is None or part.attribute.startswith("?")
@@ -299,7 +281,7 @@ def _tf_part(scope: Scope) -> tuple[str, bool]:
 
 
 def _torch_part(scope: Scope) -> tuple[str, bool]:
-    """Give `Sequential[layer1]`, and whether it was changed."""
+    """Return `Sequential[layer1]`, and whether it was changed."""
     part = scope.part
     wish, text = part.label, _ILLEGAL.sub("_", part.label) or "unnamed"
     if part.attribute is not None:
@@ -318,7 +300,7 @@ def _check_path(name: object, scope: Scope) -> None:
         why = f"it gave {type(name).__name__}, and a name is a str"
     elif name and not _LEGAL_PATH.fullmatch(name):
         why = "a name is made of A-Z a-z 0-9 _ . - \\ > ( ) [ ] , in parts with / between them"
-    elif name.partition("/")[0] in RESERVED or name.startswith(_LIBRARY):
+    elif name.partition("/")[0] in RESERVED or name.startswith(LIBRARY):
         why = f"TensorBoard's page breaks on {name.partition('/')[0]!r} as the first part of a name"
     else:
         return

@@ -16,7 +16,7 @@ from tbscope.drawing.layout import Layout
 from tbscope.graphdef.stats import Stat
 from tbscope.ir.graph import Graph, Node, Value
 from tbscope.ir.scopes import Scope
-from tbscope.page.hierarchy import is_embedded
+from tbscope.page.ops import is_embedded
 
 __all__ = ["Origin", "Place", "place_figures"]
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from tbscope.drawing.naming import Names
 from tbscope.ir.graph import Graph, Nest, Node, Output
+from tbscope.page.constants import SERIES_SIZE
 
 __all__ = ["op_types_apart"]
 
-_FEWEST = 5
 _DIGITS = "0123456789"
 # Facts that tell one layer of a list from the next, and no difference between them.
 _OWN = ("module", "flops", "flops_not_counted")
@@ -41,7 +41,7 @@ class _Member(NamedTuple):
 def op_types_apart(
     graph: Graph, names: Names, facts: Mapping[Node, Mapping[str, Nest]]
 ) -> dict[Node | Output, str]:
-    """Give op types for what would be folded and must not be.
+    """Find op types for the nodes that would be folded and must not be.
 
     Args:
         graph: The graph as it is drawn, with leaf modules as nodes.
@@ -60,14 +60,14 @@ def op_types_apart(
             found[stem, op].append(_Member(number, thing, None, op))
     apart: dict[Node | Output, str] = {}
     for members in found.values():
-        if len(members) >= _FEWEST:
+        if len(members) >= SERIES_SIZE:
             for member in _told_apart([_described(member, facts) for member in members]):
                 apart[member.thing] = member.op
     return apart
 
 
 def _numbered(graph: Graph, names: Names) -> Iterator[tuple[str, str, Node | Output]]:
-    """Give what is named by its user, with a number at the end: name, op type, thing."""
+    """Yield the things whose names, of the user's choice, end in a number: name, op type, thing."""
     for node in graph.nodes:
         kind = node.kind
         if kind == "module" or kind == "input":
@@ -106,7 +106,7 @@ def _described(member: _Member, facts: Mapping[Node, Mapping[str, Nest]]) -> _Me
 
 
 def _told_apart(members: Iterable[_Member]) -> Iterator[_Member]:
-    """Give the members that must not be folded with those beside them."""
+    """Yield the members that must not be folded with the ones beside them."""
     run: list[_Member] = []
     for member in sorted(members, key=lambda one: one.number):
         if run and member.number != run[-1].number + 1:
@@ -117,13 +117,13 @@ def _told_apart(members: Iterable[_Member]) -> Iterator[_Member]:
 
 
 def _of_one_run(run: list[_Member]) -> Iterator[_Member]:
-    if len(run) < _FEWEST:
+    if len(run) < SERIES_SIZE:
         return
     before_folds = False
     for _, alike in groupby(run, key=lambda member: member.kind):
         group = list(alike)
         # Two series side by side would become one.
-        folds = len(group) >= _FEWEST and not before_folds
+        folds = len(group) >= SERIES_SIZE and not before_folds
         if not folds:
             yield from group
         before_folds = folds

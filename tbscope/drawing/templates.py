@@ -15,34 +15,27 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from tbscope.page.hierarchy import Box, Hierarchy, Item
-from tbscope.page.preparation import LIBRARY, read_level
+from tbscope.drawing.unique import UniqueNames
+from tbscope.page.constants import COLOURED_LIMIT, CROWD_SIZE, HUES, LIBRARY, LIBRARY_ENDING
+from tbscope.page.edges import read_through
+from tbscope.page.glyphs import Box, Item
+from tbscope.page.hierarchy import Hierarchy
+from tbscope.page.scenes import read_scene
 from tbscope.page.structures import Structure, Structures
 
 __all__ = ["Seed", "seeds"]
 
-# The page cuts `_` and eight characters off at the end of a function's name (render.ts,
-# `nodeDisplayNameRegex`).
-_ENDING = "_template"
 _BUNDLE = "Classes"
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_]")
 _ORDINAL = re.compile(r"\.[0-9]+(st|nd|rd|th)?\Z")
 _LETTER = re.compile("[A-Za-z]")
 
-# A graph with more nodes and edges than this has no colours until one asks for them
-# (tf_graph_board.ts, `maxGraphSizeToComputeTemplates`): seeds must not make it one.
-_COLOURED = 10_000
 # What only completes the legend may take so many nodes, or this part of the graph's.
 _LEGEND = 300
 _LEGEND_PART = 20
 _ENDS = ("Input", "Output")
-# How many hues there are (render.ts, `MetanodeColors.HUES`): every tenth template has the
-# same one.
-_HUES = 10
 # How many of the most frequent structures are tried for one place among the hues.
 _TRIED = 32
-# On a level with fewer shapes, the page puts none aside for its many lines (render.ts, `PARAMS`).
-_CROWD = 15
 
 
 class Seed(NamedTuple):
@@ -60,7 +53,7 @@ class Seed(NamedTuple):
 
 
 def seeds(hierarchy: Hierarchy, classes: Mapping[str, str]) -> list[Seed]:
-    """Give the nodes that have the page colour equal boxes equally.
+    """Make the nodes that have the page colour equal boxes equally.
 
     Args:
         hierarchy: The nodes of a GraphDef that has no seeds.
@@ -89,7 +82,7 @@ def seeds(hierarchy: Hierarchy, classes: Mapping[str, str]) -> list[Seed]:
 def _chosen(
     hierarchy: Hierarchy, structures: Structures, classes: Mapping[str, str]
 ) -> list[Structure]:
-    """Give the structures to seed, flat ones first.
+    """Choose the structures to seed, flat ones first.
 
     Those in repeated boxes must be: else the boxes around them do not match. Other modules
     that occur several times complete the legend.
@@ -99,7 +92,8 @@ def _chosen(
         if structure.count > 1:
             needed |= {child: None for child in structure.children if not _is_nest(child.box)}
     size = sum(not item.embedded for item in hierarchy.items.values())
-    room = min(size, _COLOURED - size) if size <= _COLOURED else size
+    # Seeds must not make a graph with colours one that has none.
+    room = min(size, COLOURED_LIMIT - size) if size <= COLOURED_LIMIT else size
     taken: list[Structure] = []
     used = 0
     for structure in sorted(needed, key=_depth):
@@ -137,11 +131,11 @@ def _by_hue(chosen: list[Structure], structures: Structures) -> list[Structure]:
     The page gives hues in the order of templates. The most frequent structures take the
     hues that are least used, and parents, children and neighbours take different ones.
     """
-    if len(chosen) <= _HUES:
+    if len(chosen) <= HUES:
         return chosen
     families = _families(structures)
     seen: dict[Structure, Counter[int]] = defaultdict(Counter)
-    load = [0] * _HUES
+    load = [0] * HUES
     ordered: list[Structure] = []
     levels: dict[int, list[Structure]] = defaultdict(list)
     for structure in chosen:
@@ -149,10 +143,10 @@ def _by_hue(chosen: list[Structure], structures: Structures) -> list[Structure]:
     for level in levels.values():
         left = sorted(level, key=lambda structure: -structure.count)
         first = len(ordered)
-        places = sorted(range(first, first + len(left)), key=lambda at: load[at % _HUES])
+        places = sorted(range(first, first + len(left)), key=lambda at: load[at % HUES])
         placed: dict[int, Structure] = {}
         for place in places:
-            hue = place % _HUES
+            hue = place % HUES
             clashes = [
                 sum(seen[family][hue] for family in families[structure])
                 for structure in left[:_TRIED]
@@ -167,7 +161,7 @@ def _by_hue(chosen: list[Structure], structures: Structures) -> list[Structure]:
 
 
 def _families(structures: Structures) -> dict[Structure, list[Structure]]:
-    """Give what each structure is seen in: itself, and the structures right around it."""
+    """For each structure, itself and the structures right around it."""
     families = {structure: [structure] for structure in structures.all}
     for structure in structures.all:
         for child in structure.children:
@@ -178,7 +172,7 @@ def _families(structures: Structures) -> dict[Structure, list[Structure]]:
 def _titles(
     chosen: list[Structure], classes: Mapping[str, str], ops: set[str]
 ) -> dict[Structure, str]:
-    """Give each structure a scope of its own, named as its class is.
+    """Name a scope for each structure after its class.
 
     The most frequent structure of a class has its plain name. Another is told apart by its
     label (`T5Attention_EncDecAttention`), by a box that it has and the first has not
@@ -187,25 +181,21 @@ def _titles(
     plain: dict[str, Structure] = {}
     titles: dict[Structure, str] = {}
     # The page takes each node for a call whose op type is the name of a function.
-    taken = {op.removesuffix(_ENDING) for op in ops if op.endswith(_ENDING)}
+    taken = (op.removesuffix(LIBRARY_ENDING) for op in ops if op.endswith(LIBRARY_ENDING))
+    unique = UniqueNames(taken, numbered=lambda title, number: f"{title}_{number}")
     for structure in sorted(chosen, key=lambda structure: -structure.count):
-        title = base = _class_of(structure.box, classes)
-        if base in plain:
-            word = _difference(structure.box, plain[base].box)
-            title = base = f"{base}_{word}" if word else base
+        title = _class_of(structure.box, classes)
+        if title in plain:
+            word = _difference(structure.box, plain[title].box)
+            title = f"{title}_{word}" if word else title
         else:
-            plain[base] = structure
-        number = 1
-        while title in taken:
-            number += 1
-            title = f"{base}_{number}"
-        taken.add(title)
-        titles[structure] = f"{LIBRARY}{title}{_ENDING}"
+            plain[title] = structure
+        titles[structure] = f"{LIBRARY}{unique.claim(title)}{LIBRARY_ENDING}"
     return titles
 
 
 def _class_of(box: Box, classes: Mapping[str, str]) -> str:
-    """Give the class of a box in letters that the page shows whole."""
+    """The class of a box in letters that the page shows whole."""
     around: Box | None = box
     parts = ""
     while around is not None and around.name:
@@ -220,7 +210,7 @@ def _class_of(box: Box, classes: Mapping[str, str]) -> str:
 
 
 def _difference(box: Box, other: Box) -> str:
-    """Give a word that tells a box from another of its class; empty where there is none."""
+    """A word that tells a box from another of its class; empty where there is none."""
     for word in (box.label, *_boxes_in(box)):
         if word != other.label and word not in other.children and _LETTER.search(word):
             return _ILLEGAL.sub("_", _ORDINAL.sub("", word))
@@ -232,7 +222,7 @@ def _boxes_in(box: Box) -> list[str]:
 
 
 def _copy(box: Box, scope: str, structures: Structures) -> Iterator[Seed]:
-    """Give a copy of what the page compares in a box."""
+    """Yield copies of the nodes that the page compares in a box."""
     inside = f"{box.name}/"
     cut = len(box.name)
     for item in structures.items_below(box):
@@ -245,20 +235,17 @@ def _copy(box: Box, scope: str, structures: Structures) -> Iterator[Seed]:
 
 
 def _read_by(item: Item) -> Iterator[tuple[Item, bool]]:
-    """Give each node that one reads, through embedded ones too, and whether it only waits."""
-    for given, waits in ((item.sources, False), (item.controls, True)):
-        for source in given:
+    """Find the nodes that one reads, through embedded ones too, and whether it only waits."""
+    for sources, control in ((item.sources, False), (item.controls, True)):
+        for source in sources:
             if source.embedded:
-                for further in source.sources:
-                    yield further, waits
-                for further in source.controls:
-                    yield further, True
+                yield from read_through(source, control)
             else:
-                yield source, waits
+                yield source, control
 
 
 def _scope_for(hierarchy: Hierarchy, count: int) -> str | None:
-    """Give the scope around the scopes of seeds, with `/`; empty for none, None for no seeds.
+    """The scope around the scopes of seeds, with `/`; empty for none, None for no seeds.
 
     Functions count as shapes of the first level when the page looks there for shapes with
     many lines, to put them aside. Where that would hit what else stayed in the flow, all
@@ -266,23 +253,23 @@ def _scope_for(hierarchy: Hierarchy, count: int) -> str | None:
     """
     if not count:
         return None
-    if len(hierarchy.root.children) + count < _CROWD:
+    if len(hierarchy.root.children) + count < CROWD_SIZE:
         return ""
     alone = _put_aside(hierarchy, 0)
     if _put_aside(hierarchy, count) == alone:
         return ""
     if _put_aside(hierarchy, 1) == alone:
-        return f"{LIBRARY}{_BUNDLE}{_ENDING}/"
+        return f"{LIBRARY}{_BUNDLE}{LIBRARY_ENDING}/"
     return None
 
 
 def _put_aside(hierarchy: Hierarchy, functions: int) -> set[str]:
-    """Give what the page puts aside on the first level with so many functions in it."""
+    """The glyphs that the page puts aside at the root with so many functions in it."""
     root = hierarchy.root
     added = [f"{LIBRARY}{number}" for number in range(functions)]
     root.children.update((name, Box(name, name, root)) for name in added)
     try:
-        return {shape.name for shape in read_level(hierarchy, root).aside}
+        return {shape.name for shape in read_scene(hierarchy, root).aside}
     finally:
         for name in added:
             del root.children[name]

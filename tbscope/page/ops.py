@@ -1,13 +1,14 @@
-"""Op types that TensorBoard draws as what they are.
+"""Op types to which TensorBoard's page gives a meaning of their own.
 
-Its page gives some op types a meaning of their own. An operation or a class of the
-user's that has such a name by accident would vanish from the drawing, or take the
-whole page down, so it gets one with another case.
+An operation or a class of the user's that has such a name by accident would vanish from
+the drawing, or take the whole page down, so it gets one with another case.
 """
 
 import re
 
-__all__ = ["RESERVED", "op_type"]
+from tbscope.page.constants import ASIDE_OP
+
+__all__ = ["REFERENCE", "RESERVED", "is_circle", "is_embedded", "op_type"]
 
 RESERVED = frozenset(
     {
@@ -30,9 +31,8 @@ RESERVED = frozenset(
 """Keys that every JavaScript object has: as an op type, or as the first part of a name,
 they break the page (tensorboard/plugins/graph/tf_graph_common/hierarchy.ts)."""
 
-_CONSTANT = re.compile("Const")
-_SUMMARY = re.compile(r"^([a-zA-Z]+)Summary$")
-# Edges into the first input of these are drawn as references, against the flow.
+_CONSTANT = "Const"
+_SUMMARY = re.compile(r"([a-zA-Z]+)Summary")
 REFERENCE = frozenset(
     {
         *("Assign", "AssignAdd", "AssignSub", "ScatterAdd", "ScatterSub", "ScatterUpdate"),
@@ -40,10 +40,27 @@ REFERENCE = frozenset(
         *("scatter_add", "scatter_sub", "scatter_update"),
     }
 )
+"""Edges into the first input of these are drawn as references, against the flow (graph.ts:1000)."""
+
+
+def is_circle(op: str) -> bool:
+    """Tell whether nodes of an op type are drawn as small circles beside what reads them.
+
+    Source: graph.ts, `DefaultBuildParams.inEmbeddingTypes`
+    """
+    return _CONSTANT in op
+
+
+def is_embedded(op: str) -> bool:
+    """Tell whether nodes of an op type are no glyphs of their own: circles and summary icons.
+
+    Source: graph.ts, `DefaultBuildParams`
+    """
+    return _CONSTANT in op or _SUMMARY.fullmatch(op) is not None
 
 
 def op_type(text: str) -> str:
-    """Give the op type under which an operation is drawn as an operation.
+    """Return the op type under which an operation is drawn as an operation.
 
     Args:
         text: The operation as the user wrote it, or the class of a leaf module.
@@ -55,12 +72,13 @@ def op_type(text: str) -> str:
     and render.ts (`PARAMS.outExtractTypes`).
     """
     text = text.encode("ascii", "backslashreplace").decode() or "op"
-    text = _CONSTANT.sub("const", text)
-    text = _SUMMARY.sub(r"\1summary", text)
+    text = text.replace(_CONSTANT, _CONSTANT.lower())
+    if found := _SUMMARY.fullmatch(text):
+        text = f"{found[1]}summary"
     if text in RESERVED:
         # In capitals, since `Constructor` would be a constant.
         return text.strip("_").upper()
-    if text in REFERENCE or text == "NoOp":
+    if text in REFERENCE or text == ASIDE_OP:
         other = text[0].swapcase() + text[1:]
         # `assign` means to the page what `Assign` means.
         return text.upper() if other in REFERENCE else other

@@ -1,30 +1,28 @@
-"""Siblings: what the page draws of the children of one box, and what it puts aside.
+"""Siblings: the children of one box as numbers, for levels that do not exist yet.
+
+A layout asks how the page would draw a level if some of its children stood in a box, and
+asks it often. So a child is known by its place among the children here, and glyphs are
+not made: levels of 20,000 operations are cut in half a second. `scenes.py` reads the levels
+that exist. The rules of the page (`series.py`, `crowds.py`) are the same ones for both, and
+tests/test_both_models.py compares the two.
 
 Only boxes of many children are looked at: the page puts nothing aside where there are few.
-A child is known by its place among the children.
-
-Source: tensorboard/plugins/graph/tf_graph_common/hierarchy.ts (`groupSeries`) and
-render.ts (`extractHighInOrOutDegree`)
 """
 
-import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tbscope.page.flow import find_doors
-from tbscope.page.hierarchy import Box, Hierarchy, Item
+from tbscope.page.constants import ASIDE_OP, CROWD_SIZE
+from tbscope.page.crowds import find_crowded
+from tbscope.page.flow import reached
+from tbscope.page.glyphs import Box, Glyph, Item
+from tbscope.page.hierarchy import Hierarchy
+from tbscope.page.series import fold
 
-__all__ = ["FEWEST", "Siblings", "bears_seeds", "find_siblings"]
+__all__ = ["Siblings", "bears_seeds", "find_siblings"]
 
-FEWEST = 15
-"""From how many children on the page puts some of them aside."""
-
-_FEWEST_FOLDED = 5
-# From this many neighbours on, one may be put aside.
-_MOST_NEIGHBOURS = 4
 _Steps = dict[int, list[int]]
-_NUMBERED = re.compile(r"([^0-9]*)([0-9]+)")
 
 
 @dataclass(slots=True, eq=False)
@@ -52,26 +50,11 @@ class Siblings:
         return len(self.labels)
 
     def series(self) -> list[list[int]]:
-        """Give the children that the page folds into one stack each.
-
-        Source: hierarchy.ts, `detectSeriesUsingNumericSuffixes`
-        """
-        stems: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
-        for place, (label, op) in enumerate(zip(self.labels, self.ops, strict=True)):
-            if op:
-                found = _NUMBERED.fullmatch(label)
-                stem, number = found.groups() if found else (label, "0")
-                stems[op, stem].append((int(number), place))
-        return [
-            [place for _, place in run]
-            for members in stems.values()
-            if len(members) >= _FEWEST_FOLDED
-            for run in _runs(members)
-            if len(run) >= _FEWEST_FOLDED
-        ]
+        """The children that the page folds into one stack each."""
+        return list(fold(self.labels, self.ops).values())
 
     def grouped(self, groups: Iterable[Sequence[int]]) -> "Siblings":
-        """Give the level where each of these groups is one box without a name.
+        """Return the level where each of these groups is one box without a name.
 
         The groups come first, then the others in their order.
         """
@@ -94,7 +77,7 @@ class Siblings:
         return Siblings(labels, ops, links, fed, {whereto[place] for place in self.giving})
 
     def parts(self, groups: Sequence[Sequence[int]]) -> list["Siblings"]:
-        """Give the level that is in the box of each of these groups."""
+        """Return the levels in the boxes of these groups."""
         whereto: dict[int, tuple[int, int]] = {}
         parts = []
         for number, members in enumerate(groups):
@@ -118,23 +101,22 @@ class Siblings:
         return parts
 
     def put_aside(self) -> set[int]:
-        """Give the children whose edges the page cuts to stubs, for they are too many.
-
-        Source: render.ts, `extractHighInOrOutDegree`
-        """
-        places = [place for place, op in enumerate(self.ops) if op != "NoOp"]
-        if len(places) < FEWEST:
-            return set()
-        sources, readers = self._degrees()
-        crowded = _outliers([sources[place] for place in places], 1)
-        crowded += _outliers([readers[place] for place in places], 4)
-        return {places[at] for at in crowded}
+        """The children whose edges the page cuts to stubs, for they are too many."""
+        cards = {place for place, op in enumerate(self.ops) if op == ASIDE_OP}
+        places: Sequence[int] = range(len(self))
+        links = self.links
+        if cards:
+            places = [place for place in places if place not in cards]
+            links = {ends: data for ends, data in links.items() if cards.isdisjoint(ends)}
+        return set(find_crowded(places, links))
 
     def keeps_flow(self) -> bool:
         """Tell whether what comes in still reaches what goes out, as the page draws it.
 
         What the page puts aside may take a few others with it that lead nowhere else (what
-        makes a mask for every layer), but nothing that leads outside.
+        makes a mask for every layer), but nothing that leads outside. What has no data line
+        on its level is not missed: where one node has many wait for it, the page cuts their
+        lines, and no box around some of them would mend that.
         """
         crowded = self.put_aside()
         if not crowded:
@@ -150,10 +132,11 @@ class Siblings:
         places = set(range(len(self)))
         starts = places - reads | self.fed
         ends = (places - read | self.giving) & (reads | self.fed)
-        return ends <= _reached(starts - aside, onwards)
+        fed = reached(starts - aside, onwards)
+        return ends <= fed
 
     def _stranded(self, aside: set[int]) -> set[int]:
-        """Give the children that stand alone without these, and are put aside in their turn.
+        """The children that stand alone without these, and are put aside in their turn.
 
         Source: render.ts, `extractHighDegrees`
         """
@@ -167,27 +150,14 @@ class Siblings:
                 joined.update((start, end))
         return (sides[0] ^ sides[1]) - joined - aside
 
-    def _degrees(self) -> tuple[list[int], list[int]]:
-        """Give how many siblings each reads, and how many read it.
-
-        Siblings that one only waits for count where there are no others.
-        """
-        degrees = []
-        for side in (1, 0):
-            data, waits = [0] * len(self), [0] * len(self)
-            for ends, carries in self.links.items():
-                waits[ends[side]] += 1
-                data[ends[side]] += carries
-            degrees.append([most or least for most, least in zip(data, waits, strict=True)])
-        return degrees[0], degrees[1]
-
     def _through(self, aside: set[int]) -> set[int]:
-        """Give the children on a way of data from outside to outside, without these."""
+        """The children on a way of data from outside to outside, without these."""
         onwards, backwards = self._steps(aside)
-        return _reached(self.fed - aside, onwards) & _reached(self.giving - aside, backwards)
+        fed, read = reached(self.fed - aside, onwards), reached(self.giving - aside, backwards)
+        return fed & read
 
     def _steps(self, aside: set[int]) -> tuple[_Steps, _Steps]:
-        """Give who reads the data of each, and whose data each reads, without these."""
+        """The readers of each child's data, and the children whose data it reads, without these."""
         onwards: _Steps = defaultdict(list)
         backwards: _Steps = defaultdict(list)
         for (start, end), data in self.links.items():
@@ -197,8 +167,8 @@ class Siblings:
         return onwards, backwards
 
 
-def find_siblings(hierarchy: Hierarchy, fewest: int = FEWEST) -> dict[Box, Siblings]:
-    """Give the level of each box that has so many children, outer boxes first."""
+def find_siblings(hierarchy: Hierarchy, fewest: int = CROWD_SIZE) -> dict[Box, Siblings]:
+    """Read the level of each box that has so many children, outer boxes first."""
     boxes = (hierarchy.root, *hierarchy.boxes.values())
     return _levels(hierarchy, [box for box in boxes if len(box.children) >= fewest])
 
@@ -216,7 +186,7 @@ def bears_seeds(hierarchy: Hierarchy, count: int) -> bool:
     Source: render.ts, `buildSubhierarchy`
     """
     root = hierarchy.root
-    if len(root.children) + count < FEWEST:
+    if len(root.children) + count < CROWD_SIZE:
         return True
     level = _levels(hierarchy, [root])[root]
     level.labels += [f"{number}_template" for number in range(count)]
@@ -226,7 +196,7 @@ def bears_seeds(hierarchy: Hierarchy, count: int) -> bool:
 
 def _levels(hierarchy: Hierarchy, boxes: list[Box]) -> dict[Box, Siblings]:
     levels: dict[Box, Siblings] = {}
-    places: dict[Box | Item, int] = {}
+    places: dict[Glyph, int] = {}
     for box in boxes:
         children = box.children
         ops = [child.op if isinstance(child, Item) else "" for child in children.values()]
@@ -239,16 +209,20 @@ def _levels(hierarchy: Hierarchy, boxes: list[Box]) -> dict[Box, Siblings]:
     return levels
 
 
-def _link(hierarchy: Hierarchy, levels: dict[Box, Siblings], places: dict[Box | Item, int]) -> None:
-    doors = find_doors(hierarchy)
+def _link(
+    hierarchy: Hierarchy, levels: Mapping[Box, Siblings], places: Mapping[Glyph, int]
+) -> None:
+    entered, left = hierarchy.doors.entered, hierarchy.doors.left
     for box, level in levels.items():
-        for (start, end), link in hierarchy.links(box).items():
-            level.links[places[start], places[end]] = link.data > 0
-        for child in box.children.values():
-            if child in doors.entered:
-                level.fed.add(places[child])
-            if child in doors.left:
-                level.giving.add(places[child])
+        level.links = {
+            (places[start], places[end]): link.data > 0
+            for (start, end), link in hierarchy.links(box).items()
+        }
+        for place, child in enumerate(box.children.values()):
+            if child in entered:
+                level.fed.add(place)
+            if child in left:
+                level.giving.add(place)
 
 
 def _find_ends(level: Siblings) -> None:
@@ -262,33 +236,3 @@ def _find_ends(level: Siblings) -> None:
         ends.update(place for place, found in level.ends.items() if found == word)
         if not ends:
             ends.update(set(range(len(level))) - {link[side] for link in level.links})
-
-
-def _runs(members: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
-    """Give members by number, parted where one is left out."""
-    members.sort()
-    start = 0
-    for at in range(1, len(members) + 1):
-        if at == len(members) or members[at][0] != members[at - 1][0] + 1:
-            yield members[start:at]
-            start = at
-
-
-def _outliers(degrees: list[int], factor: int) -> list[int]:
-    """Give where the degrees are that stand out from the others."""
-    ordered = sorted(degrees)
-    # JavaScript rounds halves up.
-    first, third = (ordered[(len(ordered) * quarters + 2) // 4] for quarters in (1, 3))
-    most = max(third + (third - first) * factor, _MOST_NEIGHBOURS)
-    return [at for at, degree in enumerate(degrees) if degree > most]
-
-
-def _reached(starts: set[int], steps: _Steps) -> set[int]:
-    reached = set(starts)
-    pending = sorted(starts)
-    while pending:
-        for step in steps.get(pending.pop(), ()):
-            if step not in reached:
-                reached.add(step)
-                pending.append(step)
-    return reached

@@ -11,8 +11,9 @@ Source: tensorboard/plugins/graph/tf_graph_common/template.ts
 from collections.abc import Hashable
 from typing import NamedTuple, TypeAlias
 
-from tbscope.page.hierarchy import Box, Hierarchy, Item
-from tbscope.page.preparation import find_series
+from tbscope.page.glyphs import Box, Glyph, Item
+from tbscope.page.hierarchy import Hierarchy
+from tbscope.page.series import find_series
 
 __all__ = ["Structure", "Structures"]
 
@@ -87,7 +88,7 @@ class Structures:
             structure.count += 1
 
     def items_below(self, box: Box) -> list[Item]:
-        """Give the nodes in a box and in those inside of it, in the order of the GraphDef."""
+        """The nodes in a box and in the boxes inside of it, in the order of the GraphDef."""
         below: list[Item] = []
         pending = [box]
         while pending:
@@ -123,7 +124,7 @@ class Structures:
                         firsts[op] = at
         self._firsts[box] = firsts
         ops = tuple(sorted(firsts, key=firsts.__getitem__) if inner else firsts)
-        places = {child: at for at, child in enumerate(box.children.values())}
+        places: dict[Glyph, int] = {child: at for at, child in enumerate(box.children.values())}
         links = [(places[a], places[b]) for a, b in self._hierarchy.links(box)]
         # Most boxes are equal by the letter to one that is known.
         exact = (tuple(box.children), tuple(kinds), tuple(links), ops)
@@ -137,7 +138,7 @@ class Structures:
         return found
 
     def _like(self, new: Structure, inside: _Inside) -> Structure:
-        """Give the known structure that is like a new one, or the new one."""
+        """The known structure that is like a new one, or the new one."""
         signature = (new.depth, new.size, len(inside.kinds), len(inside.links), inside.ops)
         known = self._signatures.get(signature)
         if known is None:

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from tbscope.page.constants import ATTRIBUTE_BYTES, EXACT_INTEGER
 from tbscope.rules.reading import Fault, Reading, quote
 
 __all__ = [
-    "MOST_BYTES",
     "attribute_number",
     "attribute_text",
     "device_legend",
@@ -15,10 +15,6 @@ __all__ = [
     "large_attribute",
 ]
 
-MOST_BYTES = 1024
-"""What an attribute may have at most: the page has every byte of each sent to it."""
-
-_SAFE_INTEGER = 2**53
 _DEVICE = re.compile(r"/device:[^:]+:[0-9]+\Z")
 # How special attributes must be given, and what they are for.
 _KINDS = {"_output_shapes": ("list", "a list of shapes"), "_XlaCluster": ("s", "a text")}
@@ -33,11 +29,11 @@ def large_attribute(reading: Reading) -> Iterator[Fault]:
     for node in reading.nodes:
         for key, value in node.attr.items():
             size = value.ByteSize()
-            if size > MOST_BYTES and key != "_output_shapes":
+            if size > ATTRIBUTE_BYTES and key != "_output_shapes":
                 yield Fault(
                     node.name,
                     f"the attribute {quote(key)} has {size} bytes, and the page loads them all",
-                    f"cut it to {MOST_BYTES} bytes, and name it in '_too_large_attrs'",
+                    f"cut it to {ATTRIBUTE_BYTES} bytes, and name it in '_too_large_attrs'",
                 )
 
 
@@ -74,7 +70,7 @@ def attribute_number(reading: Reading) -> Iterator[Fault]:
         for key, value in node.attr.items():
             numbers = (value.i, *value.list.i) if value.HasField("list") else (value.i,)
             for number in numbers:
-                if abs(number) > _SAFE_INTEGER:
+                if abs(number) > EXACT_INTEGER:
                     yield Fault(
                         node.name,
                         f"the attribute {quote(key)} has the integer {number}, "

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from tbscope.page.hierarchy import is_embedded, parse_input
-from tbscope.page.preparation import LIBRARY
+from tbscope.page.constants import LIBRARY
+from tbscope.page.hierarchy import parse_input
+from tbscope.page.ops import is_embedded
 from tbscope.rules.reading import Fault, Reading, quote
 
 __all__ = ["collapsed_edges", "dangling_input", "missing_shape", "scope_input", "self_input"]

@@ -3,13 +3,17 @@
 from collections.abc import Iterator
 from typing import Any
 
-from tbscope.page.flow import CHAIN_LIMIT, longest_chain, lost_exits
-from tbscope.page.preparation import LEVEL_LIMIT, Level, Links, Series, Shape, is_library
+from tbscope.page.constants import CHAIN_LIMIT, LEVEL_LIMIT
+from tbscope.page.edges import Links
+from tbscope.page.flow import longest_chain, lost_exits
+from tbscope.page.glyphs import Glyph, Series
+from tbscope.page.library import is_library
+from tbscope.page.scenes import Scene
 from tbscope.rules.reading import Fault, Reading, quote, shown_place
 
 __all__ = ["false_series", "lone_node", "long_chain", "lost_output", "wide_level"]
 
-# What tells a node from its equals, and no difference between them.
+# Attributes that tell a node from its equals, and make no difference between them.
 _OWN = frozenset({"kernels", "module", "name", "scope", "source"})
 _SHAPES = "_output_shapes"
 
@@ -46,16 +50,20 @@ def long_chain(reading: Reading) -> Iterator[Fault]:
                 )
 
 
-def _drawings(reading: Reading) -> Iterator[tuple[str, list[Shape], Links]]:
-    """Give what is laid out at once: the insides of boxes, and of stacks."""
-    for level in reading.levels:
-        yield level.box.name, [s for s in level.shapes if not is_library(s)], level.lines
-        for shape in level.shapes:
-            if isinstance(shape, Series):
-                members: set[Shape] = set(shape.members)
-                within = reading.hierarchy.links(level.box).items()
+def _drawings(reading: Reading) -> Iterator[tuple[str, list[Glyph], Links]]:
+    """Yield all that is laid out at once: name, glyphs and lines of each box, and of each stack."""
+    for scene in reading.scenes:
+        yield (
+            scene.box.name,
+            [glyph for glyph in scene.glyphs if not is_library(glyph)],
+            scene.lines,
+        )
+        for glyph in scene.glyphs:
+            if isinstance(glyph, Series):
+                members: set[Glyph] = set(glyph.members)
+                within = reading.hierarchy.links(scene.box).items()
                 links: Links = {ends: link for ends, link in within if members.issuperset(ends)}
-                yield shape.name, list(shape.members), links
+                yield glyph.name, list(glyph.members), links
 
 
 def false_series(reading: Reading) -> Iterator[Fault]:
@@ -86,7 +94,7 @@ def _text(node: Any, key: str) -> bytes | None:
 
 
 def _difference(nodes: list[Any]) -> str:
-    """Give the first attribute in which nodes differ; empty where they are alike."""
+    """The first attribute in which nodes differ; empty where they are alike."""
     first = _facts(nodes[0])
     for node in nodes[1:]:
         facts = _facts(node)
@@ -96,7 +104,7 @@ def _difference(nodes: list[Any]) -> str:
 
 
 def _facts(node: Any) -> dict[str, bytes]:
-    """Give what must be equal, as bytes."""
+    """The attributes that must be equal, as bytes."""
     return {
         key: node.attr[key].SerializeToString(deterministic=True)
         for key in sorted(node.attr)
@@ -109,14 +117,14 @@ def lost_output(reading: Reading) -> Iterator[Fault]:
 
     Source: tf_graph_common/render.ts:1989-2255, `extractHighDegrees`
     """
-    for level in reading.levels:
-        if level.aside or len(level.lines) < len(level.links):
-            joined = {shape for ends in level.links for shape in ends}
-            for shape in lost_exits(level, reading.doors):
-                if shape in joined:
+    for scene in reading.scenes:
+        if scene.aside or len(scene.lines) < len(scene.links):
+            joined = {glyph for ends in scene.links for glyph in ends}
+            for glyph in lost_exits(reading.hierarchy, scene):
+                if glyph in joined:
                     yield Fault(
-                        shape.name,
-                        f"in {shown_place(level.box.name)}, it {_loss(level, shape)}, "
+                        glyph.name,
+                        f"in {shown_place(scene.box.name)}, it {_loss(scene, glyph)}, "
                         "and no drawn line leads to it from where data comes in",
                         "put what has many readers or inputs in a box with less around it",
                     )
@@ -127,26 +135,26 @@ def lone_node(reading: Reading) -> Iterator[Fault]:
 
     Source: tf_graph_common/render.ts:2221-2255, `extractHighDegrees`
     """
-    doors = reading.doors
-    for level in reading.levels:
-        if level.aside:
-            joined = {shape for ends in level.links for shape in ends}
-            for shape, reason in level.aside.items():
-                crosses = shape in doors.entered or shape in doors.left
-                if reason == "isolated" and shape not in joined and crosses:
+    doors = reading.hierarchy.doors
+    for scene in reading.scenes:
+        if scene.aside:
+            joined = {glyph for ends in scene.links for glyph in ends}
+            for glyph, reason in scene.aside.items():
+                crosses = glyph in doors.entered or glyph in doors.left
+                if reason == "isolated" and glyph not in joined and crosses:
                     yield Fault(
-                        shape.name,
-                        f"in {shown_place(level.box.name)}, it has circles and no line to others, "
+                        glyph.name,
+                        f"in {shown_place(scene.box.name)}, it has circles and no line to others, "
                         "and is put aside, without lines to the outside",
                         "draw its constants as nodes, or it in the box around",
                     )
 
 
-def _loss(level: Level, shape: Shape) -> str:
-    reason = level.aside.get(shape)
+def _loss(scene: Scene, glyph: Glyph) -> str:
+    reason = scene.aside.get(glyph)
     if reason and reason != "isolated":
         return f"is put aside for {reason}"
-    names = [quote(other.name) for other, why in level.aside.items() if why != "isolated"]
+    names = [quote(other.name) for other, why in scene.aside.items() if why != "isolated"]
     if not names:
         return "is not connected any more"
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""

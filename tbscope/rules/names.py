@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from tbscope.page.hierarchy import is_embedded, parse_input
-from tbscope.page.ops import RESERVED
+from tbscope.page.hierarchy import parse_input
+from tbscope.page.ops import RESERVED, is_embedded
 from tbscope.rules.reading import Fault, Reading, quote
 
 __all__ = [

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-from tbscope.page.hierarchy import Item, is_circle, is_embedded, parse_input
-from tbscope.page.ops import REFERENCE, RESERVED
-from tbscope.page.preparation import LIBRARY
+from tbscope.page.constants import ASIDE_OP, LIBRARY, LIBRARY_ENDING
+from tbscope.page.glyphs import Item
+from tbscope.page.hierarchy import parse_input
+from tbscope.page.ops import REFERENCE, RESERVED, is_circle, is_embedded
 from tbscope.rules.reading import Fault, Reading, quote
 
 __all__ = [
@@ -104,7 +105,7 @@ def function_op(reading: Reading) -> Iterator[Fault]:
                 node.name,
                 f"the op {quote(op)} is also the name of the box {quote(LIBRARY + op)}, "
                 "and the page draws the node as a call of it",
-                f"name the box {quote(LIBRARY + op + '_template')}",
+                f"name the box {quote(LIBRARY + op + LIBRARY_ENDING)}",
             )
 
 
@@ -162,18 +163,22 @@ def no_op(reading: Reading) -> Iterator[Fault]:
 
     Source: tf_graph_common/render.ts:172, `outExtractTypes`
     """
-    for level in reading.levels:
-        aside = {shape for shape, reason in level.aside.items() if reason == "NoOp"}
+    for scene in reading.scenes:
+        aside = {glyph for glyph, reason in scene.aside.items() if reason == ASIDE_OP}
         if not aside:
             continue
         told: set[object] = set()
-        for ends, link in level.links.items():
-            for shape in ends:
-                if link.data and shape in aside and shape not in told:
-                    told.add(shape)
-                    what = "the op 'NoOp'" if isinstance(shape, Item) else "a box of op 'NoOp'"
+        for ends, link in scene.links.items():
+            for glyph in ends:
+                if link.data and glyph in aside and glyph not in told:
+                    told.add(glyph)
+                    what = (
+                        f"the op {ASIDE_OP!r}"
+                        if isinstance(glyph, Item)
+                        else f"a box of op {ASIDE_OP!r}"
+                    )
                     yield Fault(
-                        shape.name,
+                        glyph.name,
                         f"{what} is put aside, and data flows through it",
                         "use another op, as 'Pass'",
                     )

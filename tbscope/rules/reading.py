@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from tbscope.page.flow import Doors, find_doors
+from tbscope.page.constants import LIBRARY
+from tbscope.page.glyphs import Series
 from tbscope.page.hierarchy import Hierarchy, parse_input
-from tbscope.page.preparation import LIBRARY, Level, Series, read_levels
+from tbscope.page.scenes import Scene, read_scenes
 
 __all__ = ["Fault", "Reading", "quote", "shorten", "shown_place"]
 
@@ -61,14 +62,9 @@ class Reading:
         return Hierarchy((node.name, node.op, node.input) for node in self.nodes)
 
     @cached_property
-    def levels(self) -> list[Level]:
-        """What is drawn in each box; the root first."""
-        return list(read_levels(self.hierarchy))
-
-    @cached_property
-    def doors(self) -> Doors:
-        """Where data crosses the sides of boxes."""
-        return find_doors(self.hierarchy)
+    def scenes(self) -> list[Scene]:
+        """All that is drawn in each box; the root first."""
+        return list(read_scenes(self.hierarchy))
 
     @cached_property
     def library(self) -> set[str]:
@@ -97,20 +93,20 @@ class Reading:
         return last
 
     def series(self) -> Iterator[Series]:
-        """Give every stack of folded siblings."""
-        for level in self.levels:
-            for shape in level.shapes:
-                if isinstance(shape, Series):
-                    yield shape
+        """Yield every stack of folded siblings."""
+        for scene in self.scenes:
+            for glyph in scene.glyphs:
+                if isinstance(glyph, Series):
+                    yield glyph
 
 
 def quote(text: str) -> str:
-    """Give a text in quotes, ASCII, on one line, shortened where it is long."""
+    """Put a text in quotes, in ASCII, on one line, shortened where it is long."""
     return ascii(shorten(text))
 
 
 def shorten(text: str) -> str:
-    """Give a text, its middle left out where it is long."""
+    """Leave out the middle of a text where it is long."""
     if len(text) <= _SHOWN:
         return text
     half = _SHOWN // 2 - 2
@@ -118,5 +114,5 @@ def shorten(text: str) -> str:
 
 
 def shown_place(name: str) -> str:
-    """Give the name of a box as a sentence names it."""
+    """Name a box as a sentence names it."""
     return f"the box {quote(name)}" if name else "the top level"

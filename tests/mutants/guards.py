@@ -85,7 +85,13 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "templates": ("templates", "golden"),
     },
     "tbscope/page": {
+        "crowds": ("crowds", "siblings", "both_models"),
+        "edges": ("edges", "both_models", "hierarchy"),
         "flow": ("flow", "both_models", "chunks"),
+        "library": ("library", "templates"),
+        "ops": ("ops", "hierarchy"),
+        "scenes": ("scenes", "both_models", "lint_edges"),
+        "series": ("folding", "siblings", "both_models"),
         "siblings": ("siblings", "both_models", "chunks"),
         "structures": ("structures", "templates"),
     },

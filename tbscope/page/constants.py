@@ -1,0 +1,68 @@
+"""The numbers and words that decide how TensorBoard's page draws a GraphDef.
+
+They stand here and nowhere else. Lines are those of tensorboard/plugins/graph of TensorBoard
+2.21; numbers without a line were measured in its page.
+"""
+
+__all__ = [
+    "ASIDE_OP",
+    "ATTRIBUTE_BYTES",
+    "BOX_ROOM",
+    "CHAIN_LIMIT",
+    "COLOURED_LIMIT",
+    "CONTROL_LIMIT",
+    "CROWD_SIZE",
+    "DEGREE_LIMIT",
+    "EXACT_INTEGER",
+    "HUES",
+    "LEVEL_LIMIT",
+    "LIBRARY",
+    "LIBRARY_ENDING",
+    "SERIES_SIZE",
+]
+
+LEVEL_LIMIT = 100
+"""Up to so many glyphs on one level are laid out at once; 1,000 take four seconds."""
+
+CHAIN_LIMIT = 1000
+"""A chain twice as long on one level leaves the page blank: dagre's longest path recurses."""
+
+SERIES_SIZE = 5
+"""From so many members on, a series is folded (hierarchy.ts:474, `DefaultHierarchyParams`)."""
+
+CROWD_SIZE = 15
+"""From so many glyphs on a level, those with far more lines than the others are put aside
+(render.ts:129-191, `PARAMS`)."""
+
+DEGREE_LIMIT = 4
+"""Up to so many lines on one side never put a glyph aside (render.ts:129-191, `PARAMS`)."""
+
+CONTROL_LIMIT = 4
+"""With more control lines than this, a glyph has all of them cut (render.ts:129-191, `PARAMS`)."""
+
+ASIDE_OP = "NoOp"
+"""The op type of nodes that are always put aside (render.ts:172, `outExtractTypes`)."""
+
+LIBRARY = "__function_library__"
+"""How the name of a box begins that stands in the panel of functions (graph.ts:25)."""
+
+LIBRARY_ENDING = "_template"
+"""An ending that the panel cuts off: `_` and eight characters (render.ts:200,
+`nodeDisplayNameRegex`)."""
+
+HUES = 10
+"""How many colours structures have: every tenth has the same (render.ts, `MetanodeColors.HUES`)."""
+
+COLOURED_LIMIT = 10_000
+"""A graph with more nodes and more edges than this has no colours until one asks for them
+(tf_graph_board.ts:33, `maxGraphSizeToComputeTemplates`)."""
+
+BOX_ROOM = 13
+"""About how many characters of the label of a closed box are seen (node.ts:440-514,
+`enforceLabelWidth`)."""
+
+ATTRIBUTE_BYTES = 1024
+"""So many bytes an attribute should have at most: the page has every byte of each sent to it."""
+
+EXACT_INTEGER = 2**53
+"""The largest number up to which JavaScript holds every integer."""

@@ -1,0 +1,160 @@
+"""Scenes: all that the page draws in one box when it is opened.
+
+The page folds siblings into stacks, puts glyphs aside, and lays out the rest. A scene tells
+of each glyph whether it was put aside, and why, so that a rule can say so. How the page
+would draw a level that does not exist is asked of `siblings.py`, which knows no glyphs.
+
+Lines are those of tensorboard/plugins/graph/tf_graph_common of TensorBoard 2.21.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from tbscope.page.constants import ASIDE_OP, CONTROL_LIMIT, LIBRARY
+from tbscope.page.crowds import Crowding, find_crowded
+from tbscope.page.edges import Link, Links
+from tbscope.page.glyphs import Box, Glyph, Item
+from tbscope.page.hierarchy import Hierarchy
+from tbscope.page.ops import is_circle
+from tbscope.page.series import find_series
+
+__all__ = ["Reason", "Scene", "read_scene", "read_scenes"]
+
+Reason: TypeAlias = Literal["NoOp", "isolated"] | Crowding
+"""Why the page puts a glyph aside."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scene:
+    """All that is drawn in one box when it is opened.
+
+    Attributes:
+        box: The box; the root for the first look.
+        glyphs: The glyphs in it, stacks after all others.
+        links: The lines among them as the data tells.
+        aside: The glyphs that are taken out of the flow, and why.
+        lines: The links that are drawn as lines; others are only hinted at.
+    """
+
+    box: Box
+    glyphs: list[Glyph]
+    links: Links
+    aside: dict[Glyph, Reason] = field(default_factory=dict)
+    lines: dict[tuple[Glyph, Glyph], Link] = field(default_factory=dict)
+
+
+def read_scene(hierarchy: Hierarchy, box: Box) -> Scene:
+    """Read the scene of one box."""
+    return _read(hierarchy, box, _with_icons(hierarchy))
+
+
+def read_scenes(hierarchy: Hierarchy) -> Iterator[Scene]:
+    """Read the scenes of all boxes but those in the panel of functions, the root first."""
+    icons = _with_icons(hierarchy)
+    yield _read(hierarchy, hierarchy.root, icons)
+    for box in hierarchy.boxes.values():
+        if not box.name.startswith(LIBRARY):
+            yield _read(hierarchy, box, icons)
+
+
+def _with_icons(hierarchy: Hierarchy) -> set[Item]:
+    """The nodes beside which a summary is drawn as an icon."""
+    return {
+        source
+        for item in hierarchy.items.values()
+        if item.embedded and not is_circle(item.op)
+        for source in (*item.sources, *item.controls)
+    }
+
+
+def _read(hierarchy: Hierarchy, box: Box, icons: set[Item]) -> Scene:
+    stacks = find_series(box)
+    links = hierarchy.links(box)
+    glyphs: list[Glyph] = list(box.children.values())
+    if stacks:
+        within: dict[Glyph, Glyph] = {member: stack for stack in stacks for member in stack.members}
+        glyphs = [glyph for glyph in glyphs if glyph not in within]
+        glyphs += stacks
+        links = _folded(links, within)
+    scene = Scene(box, glyphs, links)
+    _put_aside(scene, icons)
+    return scene
+
+
+def _folded(links: Links, within: Mapping[Glyph, Glyph]) -> Links:
+    """The lines that are left where nodes are in stacks; those inside one are not."""
+    folded: dict[tuple[Glyph, Glyph], Link] = {}
+    for (start, end), link in links.items():
+        ends = within.get(start, start), within.get(end, end)
+        if ends[0] is not ends[1]:
+            known = folded.get(ends, Link(0, 0))
+            folded[ends] = Link(known.data + link.data, known.control + link.control)
+    return folded
+
+
+def _put_aside(scene: Scene, icons: set[Item]) -> None:
+    """Put aside all that the page takes out of the flow, in its order.
+
+    Source: render.ts:1989-2255, `extractHighDegrees`
+    """
+    lines, aside = dict(scene.links), scene.aside
+    # Whoever loses a line gets a hint of it at that side, as a circle is one.
+    reads: set[Glyph] = set()
+    gives: set[Glyph] = set()
+    for glyph in scene.glyphs:
+        if isinstance(glyph, Item):
+            if any(s.embedded and is_circle(s.op) for s in (*glyph.sources, *glyph.controls)):
+                reads.add(glyph)
+            if glyph in icons:
+                gives.add(glyph)
+
+    def cut(ends: Iterable[tuple[Glyph, Glyph]]) -> None:
+        for start, end in ends:
+            gives.add(start)
+            reads.add(end)
+            lines.pop((start, end), None)
+
+    for glyph in scene.glyphs:
+        if _is_aside_by_op(glyph):
+            aside[glyph] = "NoOp"
+    cut([ends for ends in lines if ends[0] in aside or ends[1] in aside])
+    crowded = find_crowded(
+        [glyph for glyph in scene.glyphs if glyph not in aside],
+        {ends: link.data > 0 for ends, link in lines.items()},
+    )
+    aside.update(crowded)
+    cut([ends for ends in lines if ends[0] in crowded or ends[1] in crowded])
+    cut(_crowded_controls(lines))
+    if lines or reads or gives:
+        joined = {glyph for ends in lines for glyph in ends}
+        for glyph in scene.glyphs:
+            if glyph not in joined and glyph not in aside and (glyph in reads) != (glyph in gives):
+                aside[glyph] = "isolated"
+    scene.lines.update(lines)
+
+
+def _is_aside_by_op(glyph: Glyph) -> bool:
+    """Tell whether a node is a `NoOp`, or a box has one that is named like it.
+
+    Source: render.ts:1969-2023, `hasTypeIn`; graph.ts:605, `getRootOp`
+    """
+    if isinstance(glyph, Box):
+        named = glyph.children.get(f"({glyph.name.rpartition('/')[2]})")
+        return isinstance(named, Item) and named.op == ASIDE_OP
+    return isinstance(glyph, Item) and glyph.op == ASIDE_OP
+
+
+def _crowded_controls(lines: Links) -> list[tuple[Glyph, Glyph]]:
+    """The control lines of glyphs that have too many of them.
+
+    Source: render.ts:2136-2152, `removeControlEdges`
+    """
+    controls = [ends for ends, link in lines.items() if not link.data]
+    if len(controls) <= CONTROL_LIMIT:
+        return []
+    counts: dict[Glyph, int] = {}
+    for ends in controls:
+        for glyph in ends:
+            counts[glyph] = counts.get(glyph, 0) + 1
+    return [ends for ends in controls if max(counts[ends[0]], counts[ends[1]]) > CONTROL_LIMIT]
