@@ -14,6 +14,7 @@ from tbscope.figures.costs import Work
 from tbscope.figures.totals import Totals, parameter_totals
 from tbscope.graphdef.attributes import nest_to_text
 from tbscope.ir.graph import Argument, Call, Graph, Nest, Value
+from tbscope.ir.regions import with_above
 from tbscope.ir.scopes import Scope
 from tbscope.ir.text import type_to_text
 
@@ -72,13 +73,7 @@ def blank_cards(graph: Graph, scopes: Iterable[Scope], told: Iterable[Card]) -> 
 
 
 def _scopes_with_nodes(graph: Graph) -> set[Scope]:
-    found: set[Scope] = set()
-    for node in graph.nodes:
-        scope = node.scope
-        while scope is not None and scope not in found:
-            found.add(scope)
-            scope = scope.parent
-    return found
+    return with_above(node.scope for node in graph.nodes)
 
 
 def _facts(

@@ -18,6 +18,7 @@ from tbscope.drawing.series import op_types_apart
 from tbscope.drawing.templates import Seed, seeds
 from tbscope.figures.costs import Work
 from tbscope.ir.graph import Graph, Node, Output, Value
+from tbscope.ir.regions import OPERATIONS
 from tbscope.ir.scopes import Scope
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.ops import op_type
@@ -138,7 +139,7 @@ def _op_types(
     ops: dict[Node | Output, str] = {}
     for node in graph.nodes:
         kind = node.kind
-        if kind == "op" or kind == "module":
+        if kind in OPERATIONS:
             op = safe.get(node.op)
             if op is None:
                 op = safe[node.op] = op_type(node.op)

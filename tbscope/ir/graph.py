@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from tbscope.errors import NotFoundError
+from tbscope.ir.climbs import add_with_above
 from tbscope.ir.facts import (
     Constant,
     Gradient,
@@ -179,14 +180,8 @@ class Graph:
         seen: set[Scope] = set()
         stands = [call.scope for call in self.calls]
         for scope in dict.fromkeys([*stands, *[node.scope for node in self.nodes]]):
-            # Whatever was given already came after all that is above it.
-            chain = []
-            above = scope
-            while above is not None and above not in seen:
-                seen.add(above)
-                chain.append(above)
-                above = above.parent
-            yield from reversed(chain)
+            # What came already came after all that is around it.
+            yield from reversed(add_with_above(scope, seen))
 
     def find(self, name: str) -> Call | Node:
         """Find one call or node by the name that its user knows.

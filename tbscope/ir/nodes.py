@@ -10,6 +10,9 @@ from tbscope.ir.scopes import Scope
 from tbscope.ir.ways_up import way_up
 
 __all__ = [
+    "OPERATIONS",
+    "OWNED",
+    "STATE",
     "Argument",
     "Body",
     "Nest",
@@ -22,6 +25,15 @@ __all__ = [
 
 NodeKind = Literal["op", "module", "input", "parameter", "buffer", "constant"]
 """What a node is: an operation, a leaf module drawn as one operation, or a source of values."""
+
+OPERATIONS: frozenset[NodeKind] = frozenset({"op", "module"})
+"""The kinds of nodes that run something: operations, and leaf modules drawn as one."""
+
+STATE: frozenset[NodeKind] = frozenset({"parameter", "buffer"})
+"""The kinds of nodes that hold what a module registers: the state of a model."""
+
+OWNED: frozenset[NodeKind] = STATE | {"constant"}
+"""The kinds of nodes that hold a tensor which was there before: sources, but for inputs."""
 
 Nest: TypeAlias = Any
 """A `Value`, a constant (bool, int, float, complex, str, None, or a `Constant` text),

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from tbscope.ir.graph import Graph, Nest, Node, Output, Parameter, Value
+from tbscope.ir.nodes import OPERATIONS, STATE
 
 __all__ = ["graph_to_text", "node_to_text", "type_to_text"]
 
@@ -65,7 +66,7 @@ def node_to_text(node: Node, *, source: bool = False) -> str:
         `%1 : Float(1, 2) = linear(%x, %fc.weight), scope: Net/Linear[fc]`. An operation
         that gives nothing has no ` = `; one that waits for others names them (`after: %3`).
     """
-    is_source = node.kind not in ("op", "module")
+    is_source = node.kind not in OPERATIONS
     text = f"{node.kind if is_source else _one_line(node.op)}({', '.join(_operands(node))})"
     if node.outputs:
         text = f"{', '.join(map(_typed_name, node.outputs))} = {text}"
@@ -89,7 +90,7 @@ def graph_to_text(graph: Graph, *, sources: bool = False, parameters: bool = Fal
     Returns:
         Lines without a line end after the last.
     """
-    hidden = {"input"} if parameters else {"input", "parameter", "buffer"}
+    hidden = {"input"} if parameters else {"input", *STATE}
     inputs = [_typed_name(value) for node in graph.inputs for value in node.outputs]
     lines = [_listed("graph(", inputs, "):")]
     lines += [

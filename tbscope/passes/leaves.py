@@ -12,6 +12,7 @@ from typing import Any
 
 from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Call, Graph, Nest, Node, Parameter, Value
+from tbscope.ir.regions import add_with_above
 from tbscope.ir.scopes import Scope
 from tbscope.ir.text import type_to_text
 
@@ -89,11 +90,7 @@ def _alone(graph: Graph) -> Iterator[tuple[Scope, Node, list[Node]]]:
             continue
         if scope not in occupied:
             occupied.add(scope)
-            # Above one that is known to be crowded, all are.
-            above = scope.parent
-            while above is not None and above not in crowded:
-                crowded.add(above)
-                above = above.parent
+            add_with_above(scope.parent, crowded)
         kind = node.kind
         if kind == "op":
             if node.inputs and _counts(node, counters):

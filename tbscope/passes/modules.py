@@ -5,13 +5,12 @@ from typing import Any
 
 from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Argument, Call, Graph, Node, Parameter, Value
-from tbscope.ir.scopes import Scope
+from tbscope.ir.regions import OPERATIONS, STATE, Regions, with_above
 from tbscope.passes.bypass import values_in
 from tbscope.passes.leaves import describe_leaf, owned_facts
 
 __all__ = ["collapse_modules"]
 
-_OPERATIONS = ("op", "module")
 _KEPT = ("error", "read_by_python")
 _MOST_OPERATIONS = 200
 
@@ -28,8 +27,7 @@ def collapse_modules(graph: Graph) -> None:
     Args:
         graph: Changed in place.
     """
-    calls = {call.scope: call for call in graph.calls}
-    inside = _leaf_calls(graph, calls)
+    inside = _leaf_calls(graph)
     _leave_interleaved(graph, inside)
     groups: dict[Call, list[Node]] = {}
     for node, call in inside.items():
@@ -48,45 +46,22 @@ def collapse_modules(graph: Graph) -> None:
     _replace(graph, made)
 
 
-def _leaf_calls(graph: Graph, calls: dict[Scope, Call]) -> dict[Node, Call]:
+def _leaf_calls(graph: Graph) -> dict[Node, Call]:
     """Give for each operation that ran in a leaf the call of that leaf."""
-    around: dict[Scope | None, Scope | None] = {None: None}
-    holds_others: set[Scope] = set()
+    regions = Regions(graph)
     found: dict[Node, Call] = {}
     shown = 0
     for node in graph.nodes:
-        if node.kind not in _OPERATIONS:
+        if node.kind not in OPERATIONS:
             continue
         shown += 1
-        scope = _called(node.scope, calls, around)
-        if scope is None:
-            continue
-        found[node] = calls[scope]
-        above = scope.parent
-        while above is not None and above not in holds_others:
-            holds_others.add(above)
-            above = above.parent
+        call = regions.call_around(node.scope)
+        if call is not None:
+            found[node] = call
+    holds_others = with_above(call.scope.parent for call in dict.fromkeys(found.values()))
     found = {node: call for node, call in found.items() if call.scope not in holds_others}
     whole = len(found) == shown and len(set(map(id, found.values()))) == 1
     return {} if whole else found
-
-
-def _called(
-    scope: Scope | None, calls: dict[Scope, Call], known: dict[Scope | None, Scope | None]
-) -> Scope | None:
-    """Give the innermost scope of a call that is this one or around it."""
-    pending: list[Scope] = []
-    while scope not in known:
-        assert scope is not None
-        if scope in calls:
-            known[scope] = scope
-            break
-        pending.append(scope)
-        scope = scope.parent
-    found = known[scope]
-    for below in pending:
-        known[below] = found
-    return found
 
 
 def _leave_interleaved(graph: Graph, inside: dict[Node, Call]) -> None:
@@ -171,7 +146,7 @@ def _join(call: Call, nodes: list[Node], given: dict[Value, None], owned: dict[s
 def _own_name(value: Value) -> str | None:
     """Give `weight` for a parameter or buffer, None for what has no name of its own."""
     node = value.producer
-    return node.name.rpartition(".")[2] if node.kind in ("parameter", "buffer") else None
+    return node.name.rpartition(".")[2] if node.kind in STATE else None
 
 
 def _replace(graph: Graph, made: dict[Node, Node]) -> None:

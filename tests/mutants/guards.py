@@ -16,7 +16,8 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "graph": ("graph", "text", "kernels", "golden"),
         "invariants": ("invariants",),
         "nodes": ("graph", "text", "kernels", "levels"),
-        "regions": ("regions", "totals", "notes"),
+        "climbs": ("climbs", "regions", "totals", "notes"),
+        "regions": ("regions", "levels"),
         "scopes": ("scopes", "text", "golden"),
     },
     "tbscope/figures": {

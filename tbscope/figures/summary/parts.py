@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 from tbscope.figures.costs import Costs, node_costs
 from tbscope.figures.summary.holdings import Holdings, count_parameters
 from tbscope.ir.graph import Call, Graph, Module, Parameter
+from tbscope.ir.regions import Inherited, upward
 from tbscope.ir.scopes import Scope
 
 __all__ = ["Part", "PartKind", "model_parts", "walk"]
@@ -164,7 +165,8 @@ class _Tree:
         self._part_of: dict[Scope, Part] = {}
         # Models without a name, by number; which one a scope belongs to.
         self._roots: list[Module] = []
-        self._root_of: dict[Scope, object] = {}
+        self._told: dict[Scope, object] = {}
+        self._root = Inherited[object](self._root_of, top=None)
 
     def add_modules(self) -> None:
         """Add every module at its place, called or not."""
@@ -185,7 +187,7 @@ class _Tree:
                 held=module.parameters,
             )
         if len(self._roots) > 1:
-            self._root_of.update(self._told_by_parameters())
+            self._told.update(self._told_by_parameters())
 
     def _told_by_parameters(self) -> Iterator[tuple[Scope, object]]:
         """Tell which of several models without a name was called, by what is read in it."""
@@ -198,7 +200,7 @@ class _Tree:
         for call in self._graph.calls:
             known = next((one.number for one in call.parameters if one.number in holders), None)
             if known is not None:
-                for scope in (call.scope, *call.scope.ancestors()):
+                for scope in upward(call.scope):
                     if scope.qualified_name == "":
                         yield scope, holders[known]
 
@@ -228,21 +230,17 @@ class _Tree:
             return (above, scope.part.label, scope.part.attribute)
         return (root, scope.qualified_name)
 
-    def _root(self, scope: Scope) -> object:
-        """Tell to which model a scope belongs; None where it is in none."""
-        root = self._root_of.get(scope)
-        if root is None:
-            name = scope.qualified_name
-            if name == "":
-                root = self._root_like(scope.part.label)
-            elif scope.parent in self._root_of:
-                root = self._root_of[scope.parent]
-            elif name is not None:
-                # A model that was given a name.
-                root = next((place[0] for place in self._parts if place[1] == name), 0)
-            if root is not None:
-                self._root_of[scope] = root
-        return root
+    def _root_of(self, scope: Scope, above: object) -> object:
+        """Tell to which model a scope belongs, as the one around it; None where it is in none."""
+        name = scope.qualified_name
+        if scope in self._told:
+            return self._told[scope]
+        if name == "":
+            return self._root_like(scope.part.label)
+        if above is None and name is not None:
+            # A model that was given a name.
+            return next((place[0] for place in self._parts if place[1] == name), 0)
+        return above
 
     def _root_like(self, label: str) -> object:
         if len(self._roots) == 1:
