@@ -281,6 +281,7 @@ class Graph:
             for old in node.outputs:
                 values[old] = new = Value(twin, old.index, old.shape, old.dtype, old.device)
                 twin.outputs.append(new)
+        in_calls = _Twins(nodes, values)
         return Graph(
             self.name,
             list(nodes.values()),
@@ -295,7 +296,7 @@ class Graph:
                 )
                 for output in self.outputs
             ],
-            [_copy_call(call, values) for call in self.calls],
+            [_copy_call(call, in_calls) for call in self.calls],
             [
                 replace(note, node=nodes.get(note.node)) if note.node else note
                 for note in self.notes
@@ -329,7 +330,27 @@ def _copy_body(body: Body, nodes: dict[Node, Node], values: dict[Value, Value]) 
     )
 
 
-def _copy_call(call: Call, values: dict[Value, Value]) -> Call:
+class _Twins:
+    """What calls of a copy name: the copied values, with the types that the calls saw.
+
+    A pass that leaves views out has calls name a value that no node lists: it stands where
+    its index says, and tells another type than the one there.
+    """
+
+    def __init__(self, nodes: dict[Node, Node], values: dict[Value, Value]) -> None:
+        self._nodes = nodes
+        self._values = values
+
+    def get(self, value: Value, _: Nest = None) -> Nest:
+        """Return the twin of a value; the value itself where another graph gives it."""
+        twin = self._values.get(value)
+        if twin is None and value.producer in self._nodes:
+            node = self._nodes[value.producer]
+            return Value(node, value.index, value.shape, value.dtype, value.device)
+        return value if twin is None else twin
+
+
+def _copy_call(call: Call, values: _Twins) -> Call:
     return Call(
         call.scope,
         call.class_name,

@@ -1,9 +1,8 @@
 """Nodes: the operations of a graph with their arguments, and the values that flow between them."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from tbscope.ir.facts import Gradient, Shape, Source, item_size_bytes
 from tbscope.ir.scopes import Scope
@@ -18,6 +17,7 @@ __all__ = [
     "Nest",
     "Node",
     "NodeKind",
+    "Replacement",
     "Value",
     "copy_arguments",
     "with_values",
@@ -161,8 +161,15 @@ class Body:
     writers: list[Node] = field(default_factory=list)
 
 
-def copy_arguments(arguments: list[Argument], values: Mapping[Value, Nest]) -> list[Argument]:
-    """Give a list of arguments with other values, or words, instead of some values."""
+class Replacement(Protocol):
+    """What stands instead of values, as a mapping from values to nests has it."""
+
+    def get(self, value: Value, default: Nest, /) -> Nest:
+        """Return what stands instead of a value; the default where it stays."""
+
+
+def copy_arguments(arguments: list[Argument], values: Replacement) -> list[Argument]:
+    """Return a list of arguments with other values, or words, instead of some values."""
     copies = []
     for argument in arguments:
         name, nest = argument
@@ -176,8 +183,8 @@ def copy_arguments(arguments: list[Argument], values: Mapping[Value, Nest]) -> l
     return copies
 
 
-def with_values(nest: Nest, values: Mapping[Value, Nest]) -> Nest:
-    """Give a nest with other values, or words, instead of some values."""
+def with_values(nest: Nest, values: Replacement) -> Nest:
+    """Return a nest with other values, or words, instead of some values."""
     kind = type(nest)
     if kind is Value:
         return values.get(nest, nest)

@@ -1,6 +1,7 @@
 """Draws each module that calls no other one as one node, whatever runs inside it."""
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from tbscope.ir.editing import Editor
@@ -36,14 +37,13 @@ def collapse_modules(graph: Graph) -> None:
         return
     outer = _read_outside(graph, inside)
     owned: dict[tuple[Parameter, ...], dict[str, Any]] = {}
-    made: dict[Node, Node] = {}
+    editor = Editor(graph)
     for call, nodes in groups.items():
         facts = owned.get(call.parameters)
         if facts is None:
             facts = owned[call.parameters] = owned_facts(call.parameters)
-        whole = _join(call, nodes, outer.get(call, {}), facts)
-        made.update(dict.fromkeys(nodes, whole))
-    _replace(graph, made)
+        _join(call, nodes, facts, outer.get(call, {}), editor)
+    editor.apply()
 
 
 def _leaf_calls(graph: Graph) -> dict[Node, Call]:
@@ -107,30 +107,39 @@ def _read_outside(graph: Graph, inside: dict[Node, Call]) -> dict[Call, dict[Val
     return found
 
 
-def _join(call: Call, nodes: list[Node], given: dict[Value, None], owned: dict[str, Any]) -> Node:
+def _join(
+    call: Call, nodes: list[Node], owned: dict[str, Any], given: Iterable[Value], editor: Editor
+) -> None:
+    """Have one node stand for what ran in a call, and give what is read outside of it."""
     first = nodes[0]
     if len(nodes) == 1 and first.kind == "module":
-        return first
+        return
     own = set(nodes)
-    whole = Node(first.name, call.scope.part.label, "op", call.scope, source=first.source)
-    whole.inputs = list(
+    entering = list(
         dict.fromkeys(value for node in nodes for value in node.inputs if value.producer not in own)
     )
     named = {value for _, nest in call.arguments for value in values_in(nest)}
-    whole.arguments = [
-        *(argument for argument in call.arguments),
-        *(Argument(_own_name(value), value) for value in whole.inputs if value not in named),
-    ]
-    whole.control_inputs = list(
-        dict.fromkeys(other for node in nodes for other in node.control_inputs if other not in own)
-    )
-    whole.kernels = [kernel for node in nodes for kernel in node.kernels]
     counted = [node.flops for node in nodes if node.flops is not None]
-    whole.flops = sum(counted) if counted else None
+    whole = Node(
+        name=first.name,
+        op=call.scope.part.label,
+        scope=call.scope,
+        source=first.source,
+        inputs=entering,
+        arguments=[
+            *call.arguments,
+            *(Argument(_own_name(value), value) for value in entering if value not in named),
+        ],
+        control_inputs=list(
+            dict.fromkeys(
+                other for node in nodes for other in node.control_inputs if other not in own
+            )
+        ),
+        kernels=[kernel for node in nodes for kernel in node.kernels],
+        flops=sum(counted) if counted else None,
+    )
     for value in given:
-        value.producer = whole
-        value.index = len(whole.outputs)
-        whole.outputs.append(value)
+        editor.give(value, whole)
     counts = Counter(node.op for node in nodes)
     text = ", ".join(f"{op} x{count}" if count > 1 else op for op, count in counts.items())
     if text != whole.op:
@@ -140,28 +149,14 @@ def _join(call: Call, nodes: list[Node], given: dict[Value, None], owned: dict[s
             if name in node.attributes:
                 whole.attributes[name] = node.attributes[name]
     describe_leaf(whole, call, owned)
-    return whole
+    # It stands where the last of its operations stood.
+    editor.put_instead(nodes[-1], [whole])
+    editor.drop(nodes)
+    for node in nodes:
+        editor.stand_for(node, (whole,), noted=whole)
 
 
 def _own_name(value: Value) -> str | None:
-    """Give `weight` for a parameter or buffer, None for what has no name of its own."""
+    """Return `weight` for a parameter or buffer, None for what has no name of its own."""
     node = value.producer
     return node.name.rpartition(".")[2] if node.kind in STATE else None
-
-
-def _replace(graph: Graph, made: dict[Node, Node]) -> None:
-    """Have the nodes that stand for modules stand where the last of their operations stood."""
-    last = {whole: node for node, whole in made.items()}
-    nodes: list[Node] = []
-    for node in graph.nodes:
-        whole = made.get(node)
-        if whole is not None and last[whole] is not node:
-            continue
-        nodes.append(whole or node)
-    graph.nodes = nodes
-    editor = Editor(graph)
-    for node, whole in made.items():
-        if node is not whole:
-            editor.stand_for(node, (whole,), noted=whole)
-            editor.drop([node])
-    editor.apply()

@@ -105,8 +105,8 @@ def hide_plumbing(graph: Graph, *, keep: Sequence[str] = (), hide: Sequence[str]
     An operation stays that waits for another one, whose value Python read, which a note
     is about, which copies what is written into then, or without which nothing would be
     left of a scope, or but one module in it. What a call was given and gave is afterwards
-    what stands before the plumbing; an output keeps its own shape and dtype
-    (`Output.given`).
+    what stands before the plumbing, with the shape and the dtype that the call saw; an output
+    keeps its own, too (`Output.given`).
 
     Args:
         graph: Changed in place.
@@ -136,7 +136,7 @@ def hide_plumbing(graph: Graph, *, keep: Sequence[str] = (), hide: Sequence[str]
             left = hidden.left_out_at(node)
             if left is not None:
                 bypass.skip(left.value, left.instead, left.text)
-    bypass.apply(graph, hidden.sources)
+    bypass.apply(hidden.sources)
 
 
 def _candidates(graph: Graph, keep: Sequence[str], hidden: Hidden) -> set[Node]:
