@@ -51,7 +51,8 @@ def module_cards(graph: Graph, work: Mapping[Scope, Work]) -> Iterator[Card]:
     for call in graph.calls:
         name = call.qualified_name or call.scope.path
         times[name] = times.get(name, 0) + 1
-        if call.scope in boxes and call.scope not in drawn:
+        # One that runs again in its scope has the card of the first call there.
+        if call.scope in boxes and call.scope not in drawn and not call.number:
             facts = _facts(call, totals, times[name], work.get(call.scope))
             yield Card(call.scope, call.scope.part.label, facts)
 

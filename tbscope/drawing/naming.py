@@ -30,6 +30,8 @@ _LEGAL_PATH = re.compile(r"[A-Za-z0-9_.\\>,()\[\]-]+(/[A-Za-z0-9_.\\>,()\[\]-]+)
 _MOST_ENDS = 4
 _REPEATED = re.compile(r"~[0-9]+\Z")
 _LIBRARY = "__function_library__"
+# Scopes that leave a name to a module that has it, too.
+_NO_MODULES = frozenset({"hand", "function", "rank"})
 
 
 @dataclass(slots=True)
@@ -183,7 +185,7 @@ class _Namer:
             above = f"{above}/" if above else ""
             wishes = [(scope, print_part(scope)) for scope in children]
             # What a module is really called goes before what had to be changed.
-            wishes.sort(key=lambda wish: (wish[1][1], wish[0].kind == "hand"))
+            wishes.sort(key=lambda wish: (wish[1][1], wish[0].kind in _NO_MODULES))
             for scope, (part, _) in wishes:
                 text = part if above else self._first(part)
                 self.names.scopes[scope] = self._claim(above + text)

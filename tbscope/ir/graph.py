@@ -74,6 +74,8 @@ class Call:
         parameters: Its own parameters and buffers, not those of its children.
         source: Where it was called; None where that is not known.
         defined: Where its class is defined; None where that is not known.
+        number: Which of the calls in its scope it is: above 0 for one that runs again where
+            an earlier call ran, as in the backward pass of a checkpoint.
     """
 
     scope: Scope
@@ -86,6 +88,7 @@ class Call:
     parameters: tuple[Parameter, ...] = ()
     source: Source | None = None
     defined: Source | None = None
+    number: int = 0
 
     def __repr__(self) -> str:
         return f"Call({self.scope.path!r})"
@@ -277,6 +280,7 @@ class Graph:
                 node.allocated_bytes,
                 node.duration_us,
                 node.peak_bytes,
+                phase=node.phase,
             )
             for old in node.outputs:
                 values[old] = new = Value(twin, old.index, old.shape, old.dtype, old.device)
@@ -362,4 +366,5 @@ def _copy_call(call: Call, values: _Twins) -> Call:
         call.parameters,
         call.source,
         call.defined,
+        call.number,
     )

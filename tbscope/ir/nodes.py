@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from tbscope.ir.facts import Gradient, Shape, Source, item_size_bytes
-from tbscope.ir.scopes import Scope
+from tbscope.ir.scopes import Phase, Scope
 from tbscope.ir.ways_up import way_up
 
 __all__ = [
@@ -115,6 +115,7 @@ class Node:
         duration_us: How long it ran, in microseconds, where that was measured.
         peak_bytes: The most bytes of results that were alive at one moment while it ran,
             where that was measured.
+        phase: The part of a training step in which it ran.
     """
 
     name: str
@@ -134,6 +135,7 @@ class Node:
     allocated_bytes: int = 0
     duration_us: float | None = None
     peak_bytes: int | None = None
+    phase: Phase = "forward"
 
     def __str__(self) -> str:
         return str(way_up("Node.__str__")(self))

@@ -42,6 +42,7 @@ class Regions:
         self._graph = graph
         self._own: dict[Scope | None, list[Node]] | None = None
         self._children: dict[Scope | None, list[Scope]] | None = None
+        self._calls: dict[Scope, Call] | None = None
         self._called: Nearest[Call] | None = None
         self._readers: dict[Value, list[Node]] | None = None
 
@@ -71,11 +72,16 @@ class Regions:
             pending += reversed(self.children(inner))
         return found
 
+    def call_of(self, scope: Scope) -> Call | None:
+        """The first call that ran in a scope; None where none did."""
+        if self._calls is None:
+            self._calls = {call.scope: call for call in reversed(self._graph.calls)}
+        return self._calls.get(scope)
+
     def call_around(self, scope: Scope | None) -> Call | None:
         """The call whose scope this one is, else that of the innermost call around it."""
         if self._called is None:
-            calls = {call.scope: call for call in self._graph.calls}
-            self._called = Nearest(calls.get)
+            self._called = Nearest(self.call_of)
         return self._called(scope)
 
     def readers(self, value: Value) -> list[Node]:

@@ -64,7 +64,8 @@ def node_to_text(node: Node, *, source: bool = False) -> str:
         source: Whether to end in the place in the user's code (`# net.py:12 in forward`).
     Returns:
         `%1 : Float(1, 2) = linear(%x, %fc.weight), scope: Net/Linear[fc]`. An operation
-        that gives nothing has no ` = `; one that waits for others names them (`after: %3`).
+        that gives nothing has no ` = `; one that waits for others names them (`after: %3`),
+        and one outside of the forward pass its phase (`phase: backward`).
     """
     is_source = node.kind not in OPERATIONS
     text = f"{node.kind if is_source else _one_line(node.op)}({', '.join(_operands(node))})"
@@ -74,6 +75,8 @@ def node_to_text(node: Node, *, source: bool = False) -> str:
         text += f", after: {_node_names(node.control_inputs)}"
     if node.scope is not None:
         text += f", scope: {_one_line(node.scope.path)}"
+    if node.phase != "forward":
+        text += f", phase: {node.phase}"
     if source and node.source is not None:
         text += f"  # {_one_line(str(node.source))}"
     return text

@@ -12,7 +12,7 @@ from typing import Any
 
 from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Call, Graph, Nest, Node, Parameter, Value
-from tbscope.ir.regions import add_with_above
+from tbscope.ir.regions import Regions, add_with_above
 from tbscope.ir.scopes import Scope
 from tbscope.ir.text import type_to_text
 
@@ -36,13 +36,13 @@ def collapse_leaves(graph: Graph) -> None:
     Args:
         graph: Changed in place.
     """
-    calls = {call.scope: call for call in graph.calls}
+    regions = Regions(graph)
     # What modules own is told once for all that own alike, as the layers of a model do.
     owned: dict[tuple[Parameter, ...], dict[str, Any]] = {}
     alone = [
-        (calls[scope], node, counters)
+        (call, node, counters)
         for scope, node, counters in _alone(graph)
-        if scope.kind == "module" and scope in calls and _gives(node, calls[scope].results)
+        if (call := regions.call_of(scope)) is not None and _gives(node, call.results)
     ]
     into = {counter: node for _, node, counters in alone for counter in counters}
     open_ones = _needed_before(graph, into) if into else set()

@@ -137,6 +137,7 @@ def _join(
         ),
         kernels=[kernel for node in nodes for kernel in node.kernels],
         flops=sum(counted) if counted else None,
+        phase=first.phase,
     )
     for value in given:
         editor.give(value, whole)

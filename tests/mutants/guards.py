@@ -14,7 +14,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     "tbscope/ir": {
         "editing": ("editing", "leaves", "readers", "kernels", "plumbing"),
         "graph": ("graph", "text", "kernels", "golden"),
-        "invariants": ("invariants",),
+        "invariants": ("invariants", "phases"),
         "nodes": ("graph", "text", "kernels", "levels"),
         "climbs": ("climbs", "regions", "totals", "notes"),
         "regions": ("regions", "levels"),
