@@ -9,7 +9,7 @@ from tbscope.figures.summary.columns import (
     duration_text,
     flops_text,
 )
-from tbscope.figures.summary.parts import Part
+from tbscope.figures.summary.part import Part
 from tbscope.figures.summary.rows import part_row
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tbscope.figures.summary.fold import folded, unfolded
-from tbscope.figures.summary.parts import Part, walk
+from tbscope.figures.summary.part import Part, walk
 from tbscope.figures.summary.rows import part_row
 from tbscope.ir.graph import Parameter
 

@@ -1,4 +1,4 @@
-"""The invariants: one break for each rule, beside the graph that keeps it."""
+"""The invariants: one break for each, beside the graph that keeps it."""
 
 import pytest
 from build import GraphBuilder, chain
@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from tbscope.errors import GraphError
 from tbscope.ir.graph import Call, Node, Output, Value
-from tbscope.ir.invariants import RULES, verify
+from tbscope.ir.invariants import INVARIANTS, verify
 from tbscope.ir.scopes import Scope, ScopePart
 
 
 def net():
-    """Give the builder of a small graph that keeps every rule.
+    """Give the builder of a small graph that keeps them all.
 
     Nodes 0 to 4: the input, weight, bias, `%1` (linear) and `%2` (relu by hand).
     """
@@ -30,15 +30,15 @@ def broken(graph):
     return caught.value.why.split("\n       ")
 
 
-def test_a_graph_as_sources_make_it_keeps_every_rule():
+def test_a_graph_as_sources_make_it_keeps_every_invariant():
     verify(net().graph)
     verify(chain(3))
     verify(GraphBuilder().graph)
 
 
-def test_every_rule_has_a_name_of_its_own_and_is_described_in_a_sentence():
-    assert len({rule.name for rule in RULES}) == len(RULES)
-    assert all(rule.description.endswith(".") for rule in RULES)
+def test_every_invariant_has_a_name_of_its_own_and_is_described_in_a_sentence():
+    assert len({one.name for one in INVARIANTS}) == len(INVARIANTS)
+    assert all(one.description.endswith(".") for one in INVARIANTS)
 
 
 def test_the_message_tells_the_first_few_and_counts_them_all():
@@ -231,10 +231,14 @@ def test_a_module_that_no_call_called():
 def test_two_calls_of_one_scope():
     graph = net().graph
     graph.calls.append(Call(graph.calls[1].scope, "torch.nn.Linear", "layers.0"))
-    assert broken(graph) == ["calls: 2 calls have the scope Net/Sequential[layers]/Linear[0]"]
+    assert broken(graph) == [
+        "calls: 2 calls have the scope Net/Sequential[layers]/Linear[0] and the number 0"
+    ]
+    graph.calls[-1].number = 1
+    verify(graph)
 
 
-@pytest.mark.parametrize("kind", ["container", "hand"])
+@pytest.mark.parametrize("kind", ["container", "hand", "op", "function", "rank"])
 def test_a_call_of_what_is_no_module(kind):
     graph = net().graph
     graph.calls[0].scope.kind = kind
@@ -245,6 +249,26 @@ def test_a_scope_of_a_kind_that_is_none():
     graph = net().graph
     graph.nodes[4].scope.kind = "block"
     assert broken(graph) == ["calls: the scope Net/post is of the kind 'block', which is none"]
+
+
+@pytest.mark.parametrize("kind", ["container", "hand", "op", "function", "rank"])
+def test_scopes_of_every_kind_but_a_module_stand_without_a_call(kind):
+    graph = net().graph
+    graph.nodes[4].scope.kind = kind
+    verify(graph)
+
+
+@pytest.mark.parametrize("phase", ["forward", "backward", "optimizer"])
+def test_nodes_and_scopes_are_of_a_known_phase(phase):
+    graph = net().graph
+    node, scope = graph.nodes[4], graph.nodes[3].scope
+    node.phase = scope.phase = phase
+    verify(graph)
+    node.phase, scope.phase = "sideways", "backwards"
+    assert broken(graph) == [
+        "phases: %2 (relu, in Net/post) is of the phase 'sideways', which is none",
+        f"phases: the scope {scope} is of the phase 'backwards', which is none",
+    ]
 
 
 def test_two_scopes_of_one_path():

@@ -277,3 +277,40 @@ def test_the_figures_of_a_graph_without_operations_stand_on_what_is_drawn():
     build.output("out", x)
     figure = weigh(build.graph)
     assert figures_of(draw(build.graph, (figure,), dead="drop")) == {"x": 1}
+
+
+@pytest.mark.parametrize(("around", "place"), [(True, "add"), (False, "Net")])
+def test_what_was_dropped_at_the_top_level_adds_to_the_next_there_or_to_the_next_anywhere(
+    around, place
+):
+    build = GraphBuilder("Net")
+    x = build.input("x", (2, 4))
+    dead = build.op("tanh", x).producer
+    y = build.op("relu", x, scope=build.call("Net", x))
+    build.output("out", build.op("add", y, x) if around else y)
+    drawn = draw(build.graph, (Figure("weight", {dead: 5}, as_bytes=1),), dead="drop", root=True)
+    assert figures_of(drawn) == {place: 5}
+
+
+def test_a_card_is_on_the_first_device_of_its_scope_and_what_is_on_none_on_the_first_of_all():
+    build = GraphBuilder("Net")
+    net, block = build.call("Net"), build.call("Net/Block[block]")
+    head = build.call("Net/Head[head]")
+    x = build.input("x", (2,), device="cuda:0")
+    y = build.op("relu", x, scope=build.hand("Net/Block[block]/part"), device="cuda:1")
+    y = build.op("tanh", y, scope=block, device="cuda:2")
+    seed = build.node("seed", scope=net)
+    y = build.op("exp", build.op("log", y, scope=head), scope=head)
+    build.output("out", y)
+    figure = Figure("weight", {net: 1, block: 2, head: 3, seed: 4}, as_bytes=1)
+    drawn = draw(build.graph, (figure,), root=True)
+    assert {
+        entry.node_name: device.device
+        for device in drawn.stats.step_stats.dev_stats
+        for entry in device.node_stats
+    } == {
+        "Net/Net": "/device:GPU:1",
+        "Net/block/Block": "/device:GPU:1",
+        "Net/head/Head": "/device:CPU:0",
+        "Net/seed": "/device:GPU:0",
+    }

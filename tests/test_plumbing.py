@@ -9,6 +9,7 @@ from tbscope.ir.graph import Constant, Note
 from tbscope.ir.invariants import verify
 from tbscope.passes.leaves import collapse_leaves
 from tbscope.passes.plumbing import check_patterns, hide_plumbing
+from tbscope.pipeline import to_graph_def
 
 
 def net():
@@ -116,10 +117,42 @@ def test_calls_were_given_what_stands_before_the_plumbing():
     build.returns(inner, (z, y))
     build.output("out", z)
     graph = hidden(build)
-    call = graph.find("b")
-    given = graph.inputs[0].outputs[0]
-    assert [argument.nest for argument in call.arguments] == [{"a": [given]}, given]
-    assert call.results == (node_of(graph, "exp").outputs[0], given)
+    for seen in (graph, graph.copy()):
+        call = seen.find("b")
+        first, second = (argument.nest for argument in call.arguments)
+        result, handed_on = call.results
+        assert result is node_of(graph, "exp").outputs[0]
+        for value in (first["a"][0], second, handed_on):
+            # Its type is the one that the call saw.
+            assert (value.producer, value.index, value.shape) == (graph.inputs[0], 0, (16,))
+
+
+def test_a_call_names_the_very_value_before_a_view_that_tells_the_same_type():
+    build, net_scope, x = net()
+    y = build.op("contiguous", x, scope=net_scope, kernels=["aten::clone"])
+    inner = build.call("Net/Block[b]", y)
+    z = build.op("relu", y, scope=inner)
+    build.returns(inner, z)
+    build.output("out", build.op("exp", z, scope=inner))
+    graph = hidden(build)
+    assert graph.find("b").arguments[0].nest is graph.inputs[0].outputs[0]
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_the_card_of_a_call_tells_the_shape_that_came_out_whether_a_view_is_folded_or_skipped(
+    beside,
+):
+    build, _, x = net()
+    scope = build.call("Net/Block[block]", x)
+    y = build.op("exp", build.op("relu", x, scope=scope), scope=scope)
+    flat = build.op("view", y, -1, scope=scope, shape=(16,), role="view")
+    # What is read by another one, too, cannot give the view instead.
+    other = build.op("neg", y, scope=scope) if beside else flat
+    build.returns(scope, flat)
+    build.output("out", flat)
+    build.output("other", other)
+    (card,) = (node for node in to_graph_def(build.graph).node if node.name.endswith("block/Block"))
+    assert card.attr["results"].s.decode() == "Float(16)"
 
 
 @pytest.mark.parametrize(
@@ -277,7 +310,7 @@ def test_what_matches_hide_is_left_out_with_its_parameters(hide, left, via):
     assert ops(graph) == left
     assert node_of(graph, "relu").attributes == {"via": via}
     assert [node.kind for node in graph.nodes] == ["input", *["op" for _ in left]]
-    assert graph.find("block").results is graph.nodes[-2].outputs[0]
+    assert graph.find("block").results.producer is graph.nodes[-2]
 
 
 def test_what_joins_two_tensors_cannot_be_hidden():

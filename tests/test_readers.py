@@ -104,7 +104,8 @@ def test_the_last_operation_of_a_model_can_be_hidden():
     (output,) = graph.outputs
     assert ops(graph) == ["relu"]
     assert (output.value.producer.op, output.given.shape, output.via) == ("relu", (16,), "cast()")
-    assert graph.calls[0].results is output.value
+    result = graph.calls[0].results
+    assert (result.producer, result.shape) == (output.value.producer, (16,))
 
 
 def test_what_gives_one_value_to_a_reader_and_another_to_an_output_cannot_be_hidden():
@@ -256,3 +257,12 @@ def test_a_module_that_gives_what_it_made_before_it_read_cannot_be_hidden(made_o
     else:
         with pytest.raises(ArgumentError, match="can be left out"):
             hidden(build, hide=["n"])
+
+
+def test_what_is_hidden_by_several_patterns_is_told_by_the_outermost_module_that_matches():
+    build, scope, x = net()
+    build.call("Net/Body[body]", x)
+    y = build.op("exp", x, scope=build.call("Net/Body[body]/Leaf[leaf]", x))
+    build.output("out", build.op("relu", y, scope=scope))
+    graph = hidden(build, hide=["Leaf", "Body"])
+    assert [node.attributes["via"] for node in operations(graph)] == ["Body[body]"]

@@ -1,8 +1,8 @@
-"""Regions: nodes of scopes and below them, what enters and what leaves, and climbs."""
+"""Regions: nodes of scopes and below them, what enters and what leaves."""
 
 import pytest
 
-from tbscope.ir.regions import Nearest, Regions, add_with_above, inside_out
+from tbscope.ir.regions import Regions
 from tests.build import GraphBuilder
 
 
@@ -77,35 +77,3 @@ def test_the_call_around_a_scope_is_its_own_or_the_innermost_one(build):
     assert regions.call_around(by_hand).scope is scopes["Net"]
     assert regions.call_around(scopes["Net/Linear[head]"]).scope is scopes["Net/Linear[head]"]
     assert regions.call_around(None) is None
-
-
-def test_the_nearest_scope_that_tells_something_is_asked_once(build):
-    scopes = scopes_of(build)
-    asked = []
-
-    def tell(scope):
-        asked.append(scope)
-        return {"Net": 1, "Net/Linear[head]": 2}.get(scope.path)
-
-    nearest = Nearest(tell, top=0)
-    leaf = scopes["Net/Sequential[body]/Linear[0]"]
-    assert [nearest(leaf), nearest(leaf), nearest(scopes["Net/Linear[head]"])] == [1, 1, 2]
-    assert nearest(scopes["Net/Sequential[body]"]) == 1
-    assert nearest(None) == 0
-    assert len(asked) == len(set(asked)) == 4
-
-
-def test_a_scope_is_added_with_all_above_it_that_are_not_there(build):
-    scopes = scopes_of(build)
-    found = {scopes["Net"]}
-    add_with_above(scopes["Net/Sequential[body]/Linear[0]"], found)
-    add_with_above(None, found)
-    assert found == set(scopes.values()) - {scopes["Net/Linear[head]"]}
-
-
-def test_inside_out_has_each_scope_before_the_one_around_it(build):
-    pairs = [
-        (str(inner.part), str(outer.part)) for inner, outer in inside_out(build.graph.scopes())
-    ]
-    assert pairs.index(("Linear[0]", "Sequential[body]")) < pairs.index(("Sequential[body]", "Net"))
-    assert len(pairs) == 3

@@ -4,7 +4,7 @@ import pytest
 from build import GraphBuilder
 
 from tbscope.figures.costs import Costs
-from tbscope.figures.summary.parts import Part
+from tbscope.figures.summary.part import Part
 from tbscope.figures.summary.rows import add_rows, costs_row, part_row
 from tbscope.ir.graph import Argument, Call
 

@@ -22,6 +22,7 @@ from tbscope.graphdef.entries import (
 from tbscope.graphdef.shapes import device_to_text
 from tbscope.graphdef.wire import delimited, field
 from tbscope.ir.graph import Graph, Nest, Node, Output, Parameter, Shape, Value
+from tbscope.ir.regions import OPERATIONS, STATE
 from tbscope.ir.scopes import Scope
 
 __all__ = ["build_graph_def"]
@@ -34,8 +35,6 @@ _OWN = ("module", "name")
 _NAME = b"\x0a"
 # The number of the field `node` (tensorboard/compat/proto/graph.proto).
 _NODE = 1
-_OPERATIONS = ("op", "module")
-_PARAMETERS = ("parameter", "buffer")
 
 
 def build_graph_def(
@@ -170,12 +169,12 @@ class _Builder:
         told = self._layout.facts.get(node)
         facts = (node.attributes if told is None else told).copy()
         kind = node.kind
-        if kind in _OPERATIONS:
+        if kind in OPERATIONS:
             if node.op != head.op:
                 facts["op"] = node.op
             if told is None and node.flops != 0:
                 self._add_flops(node, facts)
-        elif kind in _PARAMETERS:
+        elif kind in STATE:
             self._add_parameter_facts(node, facts)
         elif node.name != head.name and not node.name.isdigit():
             facts["name"] = node.name

@@ -18,6 +18,7 @@ from tbscope.figures.costs import Work
 from tbscope.figures.totals import Totals, parameter_totals
 from tbscope.graphdef.attributes import nest_to_text
 from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Value
+from tbscope.ir.regions import with_above
 from tbscope.ir.scopes import Scope
 from tbscope.ir.text import type_to_text
 
@@ -199,7 +200,8 @@ def module_cards(graph: Graph, work: Mapping[Scope, Work]) -> Iterator[Card]:
         name = call.qualified_name or call.scope.path
         times[name] = times.get(name, 0) + 1
         scope = call.scope
-        if scope in boxes and scope not in drawn:
+        # One that runs again in its scope has the card of the first call there.
+        if scope in boxes and scope not in drawn and not call.number:
             owned = _Owned(totals.get(scope), counted=True, types={})
             told = _Told(call, times[name], owned, work.get(scope))
             yield Card(scope, scope.part.label, _add_facts({}, _ON_BOX, told))
@@ -222,13 +224,7 @@ def blank_cards(graph: Graph, scopes: Iterable[Scope], told: Iterable[Card]) -> 
 
 
 def _scopes_with_nodes(graph: Graph) -> set[Scope]:
-    found: set[Scope] = set()
-    for node in graph.nodes:
-        scope = node.scope
-        while scope is not None and scope not in found:
-            found.add(scope)
-            scope = scope.parent
-    return found
+    return with_above(node.scope for node in graph.nodes)
 
 
 def _add_facts(

@@ -7,13 +7,11 @@ each label in it (tensorboard/plugins/graph/tf_graph_common/graph.ts, `_XlaClust
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Nest, Node
-
-if TYPE_CHECKING:
-    from tbscope.ir.scopes import Scope
+from tbscope.ir.regions import Nearest
 
 __all__ = ["Category", "ColorBy", "check_color_by", "label_nodes"]
 
@@ -83,13 +81,12 @@ def label_nodes(
 
 
 def _by_mapping(graph: Graph, labels: Mapping[str, str]) -> dict[Node, str]:
-    of_scopes: dict[Scope | None, str | None] = {None: None}
-    for scope in graph.scopes():
-        own = labels.get(scope.qualified_name or "", labels.get(scope.path))
-        of_scopes[scope] = of_scopes[scope.parent] if own is None else own
+    of_scope = Nearest[str](
+        lambda scope: labels.get(scope.qualified_name or "", labels.get(scope.path))
+    )
     found: dict[Node, str] = {}
     for node in graph.nodes:
-        label = labels.get(node.name, of_scopes[node.scope])
+        label = labels.get(node.name, of_scope(node.scope))
         if label is not None:
             found[node] = str(label)
     if labels and not found:

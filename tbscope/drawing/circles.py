@@ -10,12 +10,11 @@ from collections.abc import Iterator, Set
 
 from tbscope.drawing.naming import Names
 from tbscope.ir.graph import Graph, Node
+from tbscope.ir.regions import OPERATIONS, OWNED
 
 __all__ = ["parameters_to_draw"]
 
-_CIRCLES = frozenset({"parameter", "buffer", "constant"})
 _CONSTANTS = frozenset({"constant"})
-_OPERATIONS = frozenset({"op", "module"})
 
 
 def parameters_to_draw(graph: Graph, names: Names, *, constants_only: bool = False) -> set[Node]:
@@ -32,7 +31,7 @@ def parameters_to_draw(graph: Graph, names: Names, *, constants_only: bool = Fal
         Those that an operation reads which has no neighbour in its own box, wherever they
         stand.
     """
-    circles = _CONSTANTS if constants_only else _CIRCLES
+    circles = _CONSTANTS if constants_only else OWNED
     alone = _without_neighbour(graph, names, circles)
     if not alone:
         return set()
@@ -49,9 +48,7 @@ def _without_neighbour(graph: Graph, names: Names, circles: Set[str]) -> dict[No
             continue
         name = names.nodes[node]
         box = ""
-        if node.kind in _OPERATIONS and any(
-            value.producer.kind in circles for value in node.inputs
-        ):
+        if node.kind in OPERATIONS and any(value.producer.kind in circles for value in node.inputs):
             box = name[: name.rfind("/") + 1]
         for source in _sources(node):
             if source in alone and name.startswith(alone[source]):

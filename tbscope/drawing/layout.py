@@ -18,6 +18,7 @@ from tbscope.drawing.series import op_types_apart
 from tbscope.drawing.templates import Seed, seeds
 from tbscope.figures.costs import Work
 from tbscope.ir.graph import Graph, Nest, Node, Output, Value
+from tbscope.ir.regions import OPERATIONS
 from tbscope.ir.scopes import Scope
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.ops import op_type
@@ -147,7 +148,7 @@ def _op_types(
     ops: dict[Node | Output, str] = {}
     for node in graph.nodes:
         kind = node.kind
-        if kind == "op" or kind == "module":
+        if kind in OPERATIONS:
             op = safe.get(node.op)
             if op is None:
                 op = safe[node.op] = op_type(node.op)

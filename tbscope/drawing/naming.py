@@ -32,6 +32,8 @@ _LEGAL_PATH = re.compile(r"[A-Za-z0-9_.\\>,()\[\]-]+(/[A-Za-z0-9_.\\>,()\[\]-]+)
 # As many tensors of one argument or result as stand side by side without a box.
 _MOST_ENDS = 4
 _REPEATED = re.compile(r"~[0-9]+\Z")
+# Scopes that leave a name to a module that has it, too.
+_NO_MODULES = frozenset({"hand", "function", "rank"})
 
 
 @dataclass(slots=True)
@@ -165,7 +167,7 @@ class _Namer:
             above = f"{above}/" if above else ""
             wishes = [(scope, print_part(scope)) for scope in children]
             # What a module is really called goes before what had to be changed.
-            wishes.sort(key=lambda wish: (wish[1][1], wish[0].kind == "hand"))
+            wishes.sort(key=lambda wish: (wish[1][1], wish[0].kind in _NO_MODULES))
             for scope, (part, _) in wishes:
                 text = part if above else self._first(part)
                 self.names.scopes[scope] = self._claim(above + text)

@@ -15,6 +15,7 @@ from tbscope.drawing.figures import Figure, Number, Target
 from tbscope.drawing.layout import Layout
 from tbscope.graphdef.stats import Stat
 from tbscope.ir.graph import Graph, Node, Value
+from tbscope.ir.regions import OPERATIONS, Nearest, add_with_above, upward
 from tbscope.ir.scopes import Scope
 from tbscope.page.ops import is_embedded
 
@@ -23,7 +24,6 @@ __all__ = ["Origin", "Place", "place_figures"]
 Place: TypeAlias = Node | Scope
 """A drawn node, or the scope whose card it is."""
 
-_OPERATIONS = frozenset({"op", "module"})
 # The page takes no figures of what is on no device.
 _DEVICE = "cpu"
 
@@ -109,10 +109,8 @@ def _tell_cards(layout: Layout, figure: Figure, of_places: Mapping[Place, Number
     """Tell each card what stands in its scope and below it, together."""
     inside: dict[Scope, list[Number]] = defaultdict(list)
     for place, number in of_places.items():
-        scope = place.scope if isinstance(place, Node) else place
-        while scope is not None:
+        for scope in upward(place.scope if isinstance(place, Node) else place):
             inside[scope].append(number)
-            scope = scope.parent
     for card in layout.told:
         if card.scope in inside:
             _tell(card.facts, figure, figure.join(inside[card.scope]))
@@ -132,15 +130,16 @@ def _tell(
 
 
 def _drawn_places(drawn: Graph, layout: Layout) -> Iterator[tuple[Place, str, str]]:
-    """Return each place with its name in the GraphDef and its device, in the order of that."""
-    devices: dict[Scope | None, str] = {}
+    """Give each place with its name in the GraphDef and its device, in the order of that."""
+    first = ""
+    on_device: set[Scope] = set()
+    devices: dict[Scope, str] = {}
     for node, entry in zip(drawn.nodes, layout.nodes, strict=True):
         device = _device_of(node)
-        scope = node.scope
-        while device and scope not in devices:
-            devices[scope] = device
-            scope = scope.parent if scope else None
-        yield node, entry.name, device or devices.get(None, _DEVICE)
+        if device:
+            first = first or device
+            devices.update(dict.fromkeys(add_with_above(node.scope, on_device), device))
+        yield node, entry.name, device or first or _DEVICE
     for card, entry in zip(layout.told, layout.cards, strict=True):
         yield card.scope, entry.name, devices.get(card.scope, _DEVICE)
 
@@ -167,12 +166,15 @@ class _Places:
         shown = {node: not is_embedded(entry.op) for node, entry in entries}
         self._shown = {node: None for node, has_colour in shown.items() if has_colour}
         self._embedded = shown.keys() - self._shown.keys()
-        self._modules = {
-            node.scope: node for node in drawn.nodes if node.kind == "module" and node.scope
-        }
-        self._cards = {card.scope for card in layout.told}
+        modules = {node.scope: node for node in drawn.nodes if node.kind == "module" and node.scope}
+        cards = {card.scope for card in layout.told}
+        self._module_around = Nearest[Node](modules.get)
+        self._told_around = Nearest[Place](
+            lambda scope: scope if scope in cards else modules.get(scope)
+        )
+        self._cards = cards
         self._known: dict[Node, Place | None] = {}
-        self._known_rows: tuple[dict[Scope | None, _Row], dict[Scope | None, _Row]] | None = None
+        self._known_rows: Nearest[_Row | Scope] | None = None
         self._readers: dict[Node, list[Node]] | None = None
 
     def of_node(self, node: Node) -> Place | None:
@@ -183,7 +185,7 @@ class _Places:
         if node not in self._known:
             twin = self._origin.twins[node]
             place: Place | None = self._direct(twin)
-            if place is None and node.kind not in _OPERATIONS:
+            if place is None and node.kind not in OPERATIONS:
                 place = self._reader(node)
             self._known[node] = place or self._near(node.scope, self._order[twin])
         return self._known[node]
@@ -194,22 +196,15 @@ class _Places:
         return twin if twin in self._embedded else None
 
     def of_scope(self, scope: Scope) -> Place | None:
-        """Return where the figure of a scope itself stands: its node, its card, or near it."""
-        around: Scope | None = scope
-        while around is not None:
-            if around in self._cards:
-                return around
-            if around in self._modules:
-                return self._modules[around]
-            around = around.parent
-        return self._near(scope, -1)
+        """Give where the figure of a scope itself stands: its node, its card, or near it."""
+        return self._told_around(scope) or self._near(scope, -1)
 
     def _direct(self, twin: Node) -> Node | None:
         """Return the drawn node that an operation is, or has become part of."""
         if twin in self._shown:
             return twin
         place = self._module_around(twin.scope)
-        if place is not None and twin.kind in _OPERATIONS:
+        if place is not None and twin.kind in OPERATIONS:
             return place
         for value in self._origin.outputs[twin]:
             if value.producer in self._shown:
@@ -217,14 +212,6 @@ class _Places:
         # All that it gave was handed on: the last of its kernels stands for it.
         kernels = twin.body.nodes if twin.body is not None else []
         return next((kernel for kernel in reversed(kernels) if kernel in self._shown), None)
-
-    def _module_around(self, scope: Scope | None) -> Node | None:
-        """Return the node that stands for a module, if this is inside of one."""
-        while scope is not None:
-            if scope in self._modules:
-                return self._modules[scope]
-            scope = scope.parent
-        return None
 
     def _reader(self, node: Node) -> Place | None:
         """Return where the first node stands that reads a parameter, in its own scope if it can."""
@@ -245,34 +232,28 @@ class _Places:
         That is an operation of the same scope, the card of the scope, or anything in it;
         where nothing of it is drawn, the same for the scope around it.
         """
-        own, inside = self._rows()
-        while True:
-            if scope in own:
-                return own[scope].near(at)
-            if scope in self._cards:
-                return scope
-            if scope in inside:
-                return inside[scope].near(at)
-            if scope is None:
-                return next(iter(self._shown), None)
-            scope = scope.parent
-
-    def _rows(self) -> tuple[dict[Scope | None, "_Row"], dict[Scope | None, "_Row"]]:
-        """Return the drawn operations of each scope, and those in and below it, in order."""
         if self._known_rows is None:
-            own: dict[Scope | None, _Row] = defaultdict(_Row)
-            inside: dict[Scope | None, _Row] = defaultdict(_Row)
-            for twin, at in self._order.items():
-                place = self._direct(twin) if twin.kind in _OPERATIONS else None
-                if place is not None:
-                    own[twin.scope].add(at, place)
-                    above = twin.scope
-                    while above is not None:
-                        inside[above].add(at, place)
-                        above = above.parent
-                    inside[None].add(at, place)
-            self._known_rows = dict(own), dict(inside)
-        return self._known_rows
+            self._known_rows = self._rows()
+        row = self._known_rows(scope)
+        if row is None:
+            return next(iter(self._shown), None)
+        return row.near(at) if isinstance(row, _Row) else row
+
+    def _rows(self) -> "Nearest[_Row | Scope]":
+        """Return what is next to a scope: the drawn operations in it, its card, or those below."""
+        own: defaultdict[Scope | None, _Row] = defaultdict(_Row)
+        inside: defaultdict[Scope | None, _Row] = defaultdict(_Row)
+        for twin, at in self._order.items():
+            place = self._direct(twin) if twin.kind in OPERATIONS else None
+            if place is not None:
+                own[twin.scope].add(at, place)
+                for scope in (*upward(twin.scope), None):
+                    inside[scope].add(at, place)
+
+        def near(scope: Scope) -> _Row | Scope | None:
+            return own.get(scope) or (scope if scope in self._cards else inside.get(scope))
+
+        return Nearest(near, top=own.get(None) or inside.get(None))
 
 
 class _Row:

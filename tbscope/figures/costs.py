@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tbscope.ir.graph import Graph, Node, Value
-from tbscope.ir.regions import OPERATIONS, inside_out
+from tbscope.ir.regions import OPERATIONS, STATE, inside_out
 from tbscope.ir.scopes import Scope
 
 __all__ = [
@@ -234,7 +234,7 @@ def _written(writers: Iterable[Node]) -> list[Value]:
 
 
 def _is_held(value: Value) -> bool:
-    return value.producer.kind in ("parameter", "buffer")
+    return value.producer.kind in STATE
 
 
 def _is_float(value: Value) -> bool:

@@ -9,13 +9,10 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tbscope.ir.graph import Graph, Module, Node, Note, Parameter, Source, Value
-from tbscope.ir.regions import add_with_above
-
-if TYPE_CHECKING:
-    from tbscope.ir.scopes import Scope
+from tbscope.ir.regions import STATE, with_above
 
 __all__ = ["Read", "find_notes"]
 
@@ -135,14 +132,12 @@ def _unused_notes(graph: Graph) -> list[Note]:
 
 def _names_run(graph: Graph) -> set[str | None]:
     """Give the qualified names of the scopes in which something stands, or below which."""
-    seen: set[Scope] = set()
-    for scope in (*{node.scope for node in graph.nodes}, *[call.scope for call in graph.calls]):
-        add_with_above(scope, seen)
-    return {scope.qualified_name for scope in seen}
+    ran = (*{node.scope for node in graph.nodes}, *[call.scope for call in graph.calls])
+    return {scope.qualified_name for scope in with_above(ran)}
 
 
 def _names_read(graph: Graph) -> set[str]:
-    names = {node.name for node in graph.nodes if node.kind in ("parameter", "buffer")}
+    names = {node.name for node in graph.nodes if node.kind in STATE}
     # One that is named like an input has a number to its name.
     names.update([name.partition("~")[0] for name in names if "~" in name])
     return names

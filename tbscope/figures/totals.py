@@ -5,7 +5,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from tbscope.ir.graph import Graph, Parameter
-from tbscope.ir.regions import add_with_above, inside_out
+from tbscope.ir.regions import inside_out, with_above
 from tbscope.ir.scopes import Scope
 
 __all__ = ["Totals", "parameter_totals"]
@@ -66,9 +66,6 @@ def parameter_totals(graph: Graph) -> dict[Scope, Totals]:
             totals[above].add_all(totals[scope])
     for held in holders.values():
         if len(held) > 1:
-            around: set[Scope] = set()
-            for scope, _ in held:
-                add_with_above(scope, around)
-            for scope in around:
+            for scope in with_above(scope for scope, _ in held):
                 totals[scope].add(held[0][1])
     return dict(totals)

@@ -1,11 +1,12 @@
 """Editing of a graph: the one place that knows where its nodes and values are named.
 
 A value is named by what reads it (inputs and arguments of nodes), by outputs, by the arguments
-and results of calls, and by bodies; a node by what waits for it (nodes, outputs, bodies) and by
-notes. A pass says what becomes of them, and `apply` sees to all of these in one sweep.
+and results of calls, and by bodies; a node by its place among the nodes, by what waits for it
+(nodes, outputs, bodies) and by notes. A pass says what becomes of them, and `apply` sees to all
+of these in one sweep; which node gives a value is changed at once, as passes ask for it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tbscope.ir.graph import Graph, Nest, Node, Note, Output, Value
@@ -20,7 +21,7 @@ class Editor:
     Args:
         graph: Changed in place, once `apply` is called.
         reading: Told of each node before it reads something else.
-        giving: Gives an output that holds another value from now on.
+        giving: Returns what an output is that holds another value from now on.
     """
 
     def __init__(
@@ -38,14 +39,36 @@ class Editor:
         self._waited: dict[Node, Sequence[Node]] = {}
         self._noted: dict[Node, Node] = {}
         self._gone: set[Node] = set()
+        self._instead: dict[Node, Sequence[Node]] = {}
 
     def now(self, value: Value) -> Value:
-        """Give what is read instead of a value; the value itself where it stays."""
+        """Return what is read instead of a value; the value itself where it stays."""
         return self._values.get(value, value)
 
     def read_instead(self, value: Value, other: Value) -> None:
-        """Have whatever names a value name another one."""
+        """Have whatever names a value name another one; calls still tell its type."""
         self._values[value] = self.now(other)
+
+    def give(self, value: Value, node: Node, index: int | None = None) -> None:
+        """Have a node give a value, at once.
+
+        Args:
+            value: What another node has given so far.
+            node: What gives it from now on.
+            index: The output whose place it takes; None to be one more, the last.
+        """
+        value.producer = node
+        if index is None:
+            value.index = len(node.outputs)
+            node.outputs.append(value)
+        else:
+            value.index = index
+            node.outputs[index] = value
+
+    def put_instead(self, node: Node, others: Sequence[Node]) -> None:
+        """Have new nodes stand in the place of a node, which is left out."""
+        self._instead[node] = others
+        self._gone.add(node)
 
     def stand_for(self, node: Node, others: Sequence[Node], *, noted: Node) -> None:
         """Have what waits for a node wait for others, and notes be about one of them."""
@@ -67,9 +90,7 @@ class Editor:
         # Its kernels would no longer be all.
         into.body = None
         for value in node.outputs:
-            value.producer = into
-            value.index = len(into.outputs)
-            into.outputs.append(value)
+            self.give(value, into)
         self.stand_for(node, (into,), noted=into)
         self._gone.add(node)
 
@@ -83,13 +104,15 @@ class Editor:
         nodes = set(nodes)
         self._gone |= nodes
         if word is not None:
-            self._words.update({value: word for node in nodes for value in node.outputs})
+            self._words.update(
+                {value: word for node in nodes for value in node.outputs if value.producer is node}
+            )
 
     def apply(self) -> None:
         """Make the changes."""
         graph, values, gone = self._graph, self._values, self._gone
         if gone:
-            graph.nodes = [node for node in graph.nodes if node not in gone]
+            graph.nodes = self._standing()
             if not gone.isdisjoint(graph.inputs):
                 graph.inputs = [node for node in graph.inputs if node not in gone]
             graph.notes = [self._note(note) for note in graph.notes]
@@ -99,14 +122,26 @@ class Editor:
             for node in graph.nodes:
                 self._edit(node)
             graph.outputs = [self._output(output) for output in graph.outputs]
-        named = {**values, **self._words} if self._words else values
-        if named:
+        if values or self._words:
+            named = _InCalls(values, self._words)
             for call in graph.calls:
                 call.arguments = copy_arguments(call.arguments, named)
                 call.results = with_values(call.results, named)
         for node in gone:
             # A node and its values refer to each other: garbage that only the collector finds.
             node.outputs.clear()
+
+    def _standing(self) -> list[Node]:
+        gone, instead = self._gone, self._instead
+        if not instead:
+            return [node for node in self._graph.nodes if node not in gone]
+        nodes: list[Node] = []
+        for node in self._graph.nodes:
+            if node not in gone:
+                nodes.append(node)
+            elif node in instead:
+                nodes += instead[node]
+        return nodes
 
     def _edit(self, node: Node) -> None:
         values = self._values
@@ -130,7 +165,7 @@ class Editor:
         body.results = [self.now(value) for value in body.results]
 
     def _waits(self, others: Iterable[Node], node: Node | None) -> list[Node]:
-        """Give what is waited for now; a node never waits for itself."""
+        """Return what is waited for now; a node never waits for itself."""
         found: dict[Node, None] = {}
         for other in others:
             stands = self._waited.get(other)
@@ -160,3 +195,34 @@ class Editor:
         if stands is not None:
             return replace(note, node=stands)
         return replace(note, node=None) if node in self._gone else note
+
+
+class _InCalls:
+    """What calls name instead of values: of each call, the types are told that it saw.
+
+    Where views between a value and the one that is read instead are left out, a call names a
+    value of its own, which stands at the place of the latter and has the type of the former.
+
+    Args:
+        values: The values that are read instead.
+        words: What is told of values that nothing gives any more.
+    """
+
+    def __init__(self, values: Mapping[Value, Value], words: Mapping[Value, Nest]) -> None:
+        self._values = values
+        self._words = words
+
+    def get(self, value: Value, _: Nest = None) -> Nest:
+        """Return what is named instead of a value; the value itself where it stays."""
+        stands = value
+        if value.index < len(value.producer.outputs):
+            # It may itself be one that an earlier change left to a call.
+            stands = value.producer.outputs[value.index]
+        if stands in self._words:
+            return self._words[stands]
+        other = self._values.get(stands)
+        if other is None:
+            return value
+        if (value.shape, value.dtype, value.device) == (other.shape, other.dtype, other.device):
+            return other
+        return Value(other.producer, other.index, value.shape, value.dtype, value.device)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from tbscope.errors import NotFoundError
+from tbscope.ir.climbs import add_with_above
 from tbscope.ir.facts import (
     Constant,
     Gradient,
@@ -75,6 +76,8 @@ class Call:
         parameters: Its own parameters and buffers, not those of its children.
         source: Where it was called; None where that is not known.
         defined: Where its class is defined; None where that is not known.
+        number: Which of the calls in its scope it is: above 0 for one that runs again where
+            an earlier call ran, as in the backward pass of a checkpoint.
     """
 
     scope: Scope
@@ -87,6 +90,7 @@ class Call:
     parameters: tuple[Parameter, ...] = ()
     source: Source | None = None
     defined: Source | None = None
+    number: int = 0
 
     def __repr__(self) -> str:
         return f"Call({self.scope.path!r})"
@@ -181,14 +185,8 @@ class Graph:
         seen: set[Scope] = set()
         stands = [call.scope for call in self.calls]
         for scope in dict.fromkeys([*stands, *[node.scope for node in self.nodes]]):
-            # Whatever was given already came after all that is above it.
-            chain = []
-            above = scope
-            while above is not None and above not in seen:
-                seen.add(above)
-                chain.append(above)
-                above = above.parent
-            yield from reversed(chain)
+            # What came already came after all that is around it.
+            yield from reversed(add_with_above(scope, seen))
 
     def find(self, name: str) -> Call | Node:
         """Find one call or node by the name that its user knows.
@@ -287,10 +285,12 @@ class Graph:
                 node.role,
                 node.random,
                 node.writes,
+                node.phase,
             )
             for old in node.outputs:
                 values[old] = new = Value(twin, old.index, old.shape, old.dtype, old.device)
                 twin.outputs.append(new)
+        in_calls = _Twins(nodes, values)
         return Graph(
             self.name,
             list(nodes.values()),
@@ -305,7 +305,7 @@ class Graph:
                 )
                 for output in self.outputs
             ],
-            [_copy_call(call, values) for call in self.calls],
+            [_copy_call(call, in_calls) for call in self.calls],
             [
                 replace(note, node=nodes.get(note.node)) if note.node else note
                 for note in self.notes
@@ -339,7 +339,27 @@ def _copy_body(body: Body, nodes: dict[Node, Node], values: dict[Value, Value]) 
     )
 
 
-def _copy_call(call: Call, values: dict[Value, Value]) -> Call:
+class _Twins:
+    """What calls of a copy name: the copied values, with the types that the calls saw.
+
+    A pass that leaves views out has calls name a value that no node lists: it stands where
+    its index says, and tells another type than the one there.
+    """
+
+    def __init__(self, nodes: dict[Node, Node], values: dict[Value, Value]) -> None:
+        self._nodes = nodes
+        self._values = values
+
+    def get(self, value: Value, _: Nest = None) -> Nest:
+        """Return the twin of a value; the value itself where another graph gives it."""
+        twin = self._values.get(value)
+        if twin is None and value.producer in self._nodes:
+            node = self._nodes[value.producer]
+            return Value(node, value.index, value.shape, value.dtype, value.device)
+        return value if twin is None else twin
+
+
+def _copy_call(call: Call, values: _Twins) -> Call:
     return Call(
         call.scope,
         call.class_name,
@@ -351,4 +371,5 @@ def _copy_call(call: Call, values: dict[Value, Value]) -> Call:
         call.parameters,
         call.source,
         call.defined,
+        call.number,
     )

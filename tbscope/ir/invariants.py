@@ -1,27 +1,28 @@
-"""What every graph keeps: a table of rules, and `verify`, which holds a graph against it.
+"""What every graph keeps: the invariants, and `verify`, which holds a graph against them.
 
-A converter may rely on all of them, so it checks none. Each rule first asks in the
+A converter may rely on all of them, so it checks none. Each check first asks in the
 cheapest way whether all is well, and looks for the culprits only where it is not.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, get_args
 
 from tbscope.errors import GraphError
-from tbscope.ir.graph import Graph, Node, Value
-from tbscope.ir.scopes import Scope
+from tbscope.ir.graph import Graph, Node, NodeKind, Value
+from tbscope.ir.scopes import Phase, Scope, ScopeKind
 
-__all__ = ["RULES", "Rule", "verify"]
+__all__ = ["INVARIANTS", "Invariant", "verify"]
 
 _SHOWN = 5
 
-_KINDS = frozenset({"op", "module", "input", "parameter", "buffer", "constant"})
-_SCOPE_KINDS = frozenset({"module", "container", "hand", "op"})
+_KINDS = frozenset(get_args(NodeKind))
+_SCOPE_KINDS = frozenset(get_args(ScopeKind))
+_PHASES = frozenset(get_args(Phase))
 
-_Item = TypeVar("_Item", str, Scope)
+_Item = TypeVar("_Item", str, tuple[Scope, int])
 
 
-class Rule(NamedTuple):
+class Invariant(NamedTuple):
     """One invariant.
 
     Attributes:
@@ -36,7 +37,7 @@ class Rule(NamedTuple):
 
 
 def verify(graph: Graph) -> None:
-    """Check that a graph keeps every invariant of `RULES`.
+    """Check that a graph keeps every invariant of `INVARIANTS`.
 
     Args:
         graph: The graph; nothing in it changes.
@@ -44,7 +45,7 @@ def verify(graph: Graph) -> None:
         GraphError: It breaks at least one; the message tells the first few, and how
             many there are.
     """
-    broken = [f"{rule.name}: {text}" for rule in RULES for text in rule.check(graph)]
+    broken = [f"{one.name}: {text}" for one in INVARIANTS for text in one.check(graph)]
     if not broken:
         return
     shown = broken[:_SHOWN]
@@ -119,7 +120,7 @@ def _order(graph: Graph) -> Iterator[str]:
     places: dict[Node, int] | None = None
     given: set[Value] = set()
     for place, node in enumerate(graph.nodes):
-        # What is not in the graph at all is the matter of another rule.
+        # What is not in the graph at all is the matter of another invariant.
         if not given.issuperset(node.inputs):
             values = _values(graph) if values is None else values
             for value in node.inputs:
@@ -189,8 +190,9 @@ def _types(graph: Graph) -> Iterator[str]:
 def _calls(graph: Graph) -> Iterator[str]:
     called = {call.scope for call in graph.calls}
     if len(called) < len(graph.calls):
-        for scope, count in _repeated(call.scope for call in graph.calls):
-            yield f"{count} calls have the scope {scope}"
+        # A call may run again in its scope; a number tells which one it is.
+        for (scope, number), count in _repeated((call.scope, call.number) for call in graph.calls):
+            yield f"{count} calls have the scope {scope} and the number {number}"
     for scope in graph.scopes():
         if scope.kind not in _SCOPE_KINDS:
             yield f"the scope {scope} is of the kind {scope.kind!r}, which is none"
@@ -200,6 +202,16 @@ def _calls(graph: Graph) -> Iterator[str]:
             yield f"the scope {scope} is of the kind {scope.kind!r}, and a call has it"
 
 
+def _phases(graph: Graph) -> Iterator[str]:
+    if not _PHASES.issuperset([node.phase for node in graph.nodes]):
+        for node in graph.nodes:
+            if node.phase not in _PHASES:
+                yield f"{_say(node)} is of the phase {node.phase!r}, which is none"
+    for scope in graph.scopes():
+        if scope.phase not in _PHASES:
+            yield f"the scope {scope} is of the phase {scope.phase!r}, which is none"
+
+
 def _paths(graph: Graph) -> Iterator[str]:
     paths = [scope.path for scope in graph.scopes()]
     if len(set(paths)) < len(paths):
@@ -207,21 +219,26 @@ def _paths(graph: Graph) -> Iterator[str]:
             yield f"{count} scopes have the path {path}"
 
 
-RULES = (
-    Rule("names", "Every node has a name, and no two have the same.", _names),
-    Rule("output names", "No two outputs have the same name.", _output_names),
-    Rule("ownership", "Every value knows the node that gives it, and its place there.", _ownership),
-    Rule("edges", "Every edge, also to an output, begins at a node of the graph.", _edges),
-    Rule("order", "Every node comes after all that it reads and waits for: no cycles.", _order),
-    Rule("kinds", "Every node is of a known kind, and only operations read values.", _kinds),
-    Rule("inputs", "The inputs are the nodes of that kind, at the top level.", _inputs),
-    Rule("types", "Every value has a shape, a dtype and a device.", _types),
-    Rule(
+INVARIANTS = (
+    Invariant("names", "Every node has a name, and no two have the same.", _names),
+    Invariant("output names", "No two outputs have the same name.", _output_names),
+    Invariant(
+        "ownership", "Every value knows the node that gives it, and its place there.", _ownership
+    ),
+    Invariant("edges", "Every edge, also to an output, begins at a node of the graph.", _edges),
+    Invariant(
+        "order", "Every node comes after all that it reads and waits for: no cycles.", _order
+    ),
+    Invariant("kinds", "Every node is of a known kind, and only operations read values.", _kinds),
+    Invariant("inputs", "The inputs are the nodes of that kind, at the top level.", _inputs),
+    Invariant("types", "Every value has a shape, a dtype and a device.", _types),
+    Invariant(
         "calls",
-        "Every scope is one call of a module, a container, an operation, or by hand.",
+        "The scopes of modules, and no others, have calls, each with a number of its own.",
         _calls,
     ),
-    Rule("paths", "No two scopes have the same path.", _paths),
+    Invariant("phases", "Every node and every scope is of a known phase.", _phases),
+    Invariant("paths", "No two scopes have the same path.", _paths),
 )
 """The invariants of a graph, in the order in which they are checked."""
 

@@ -1,9 +1,9 @@
 """Nests: a value, a constant, or a list, tuple or dict of nests, and the ways to walk them."""
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, TypeAlias
 
-__all__ = ["Nest", "map_nest", "map_values", "values_in", "walk"]
+__all__ = ["Nest", "Replacement", "map_nest", "map_values", "values_in", "walk"]
 
 Nest: TypeAlias = Any
 """A `Value`, a constant (bool, int, float, complex, str, None, or a `Constant` text),
@@ -56,7 +56,14 @@ def map_nest(nest: Nest, change: Callable[[Any], Nest]) -> Nest:
     return change(nest)
 
 
-def map_values(nest: Nest, values: Mapping[Any, Any]) -> Nest:
+class Replacement(Protocol):
+    """What stands instead of values, as a mapping from values to nests has it."""
+
+    def get(self, value: Any, default: Nest, /) -> Nest:
+        """Return what stands instead of a value; the default where it stays."""
+
+
+def map_values(nest: Nest, values: Replacement) -> Nest:
     """Return a nest with other values in place of some."""
     kind = type(nest)
     # Not by `map_nest`: this is much of the time that a graph takes to be copied.

@@ -1,16 +1,18 @@
 """Nodes: the operations of a graph with their arguments, and the values that flow between them."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from tbscope.ir.facts import Gradient, Shape, Source, item_size_bytes
-from tbscope.ir.nests import Nest, map_values
-from tbscope.ir.scopes import Scope
+from tbscope.ir.nests import Nest, Replacement, map_values
+from tbscope.ir.scopes import Phase, Scope
 from tbscope.ir.ways_up import way_up
 
 __all__ = [
+    "OPERATIONS",
+    "OWNED",
+    "STATE",
     "Argument",
     "Body",
     "Nest",
@@ -33,6 +35,14 @@ on another device, a "copy" gives it once more; a "maker" makes of nothing but n
 tensor that is the same in every run (`arange`). Whoever saw the operation run says it; no
 pass asks for its name.
 """
+OPERATIONS: frozenset[NodeKind] = frozenset({"op", "module"})
+"""The kinds of nodes that run something: operations, and leaf modules drawn as one."""
+
+STATE: frozenset[NodeKind] = frozenset({"parameter", "buffer"})
+"""The kinds of nodes that hold what a module registers: the state of a model."""
+
+OWNED: frozenset[NodeKind] = STATE | {"constant"}
+"""The kinds of nodes that hold a tensor which was there before: sources, but for inputs."""
 
 
 @dataclass(slots=True, eq=False)
@@ -114,6 +124,7 @@ class Node:
         random: Whether it drew random numbers.
         writes: Positions among `inputs` of the operands that it wrote into, also through a
             view: an in-place operation its first, a normalisation its running statistics.
+        phase: The part of a training step in which it ran.
     """
 
     name: str
@@ -136,6 +147,7 @@ class Node:
     role: Role | None = None
     random: bool = False
     writes: tuple[int, ...] = ()
+    phase: Phase = "forward"
 
     def __str__(self) -> str:
         return str(way_up("Node.__str__")(self))
@@ -163,8 +175,8 @@ class Body:
     writers: list[Node] = field(default_factory=list)
 
 
-def copy_arguments(arguments: list[Argument], values: Mapping[Value, Nest]) -> list[Argument]:
-    """Give a list of arguments with other values, or words, instead of some values."""
+def copy_arguments(arguments: list[Argument], values: Replacement) -> list[Argument]:
+    """Return a list of arguments with other values, or words, instead of some values."""
     copies = []
     for argument in arguments:
         name, nest = argument
@@ -178,7 +190,7 @@ def copy_arguments(arguments: list[Argument], values: Mapping[Value, Nest]) -> l
     return copies
 
 
-def with_values(nest: Nest, values: Mapping[Value, Nest]) -> Nest:
+def with_values(nest: Nest, values: Replacement) -> Nest:
     """Return a nest with other values, or words, instead of some values."""
     return values.get(nest, nest) if type(nest) is Value else map_values(nest, values)
 

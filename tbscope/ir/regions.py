@@ -1,79 +1,34 @@
 """Regions: the nodes of a scope and below it, what enters it and what leaves it.
 
-Here alone scopes are climbed and kinds of nodes told apart. Whoever asks the same graph
-more than once keeps a `Regions`, which remembers its answers until the graph is changed.
+Whoever asks the same graph more than once keeps a `Regions`, which remembers its answers
+until the graph is changed. The kinds of nodes and the climbs along scopes, on which the
+regions stand, are handed on from here.
 """
 
-from collections.abc import Callable, Iterable, Iterator, MutableSet
-from typing import Generic, TypeVar
-
+from tbscope.ir.climbs import (
+    Inherited,
+    Nearest,
+    add_with_above,
+    inside_out,
+    upward,
+    with_above,
+)
 from tbscope.ir.graph import Call, Graph, Node, Value
+from tbscope.ir.nodes import OPERATIONS, OWNED, STATE
 from tbscope.ir.scopes import Scope
 
-__all__ = ["OPERATIONS", "OWNED", "Nearest", "Regions", "add_with_above", "inside_out"]
-
-OPERATIONS = frozenset({"op", "module"})
-"""The kinds of nodes that run something: operations, and leaf modules drawn as one."""
-
-OWNED = frozenset({"parameter", "buffer", "constant"})
-"""The kinds of nodes that hold a tensor which was there before: sources, but for inputs."""
-
-_Found = TypeVar("_Found")
-
-
-class Nearest(Generic[_Found]):
-    """What is known of the innermost scope, of one and those around it, that tells something.
-
-    Each scope is asked once, so a graph costs as many questions as it has scopes, however
-    deep they stand in each other.
-
-    Args:
-        tell: What a scope tells; None where it tells nothing, and the scope around it is asked.
-        top: What is told where no scope tells anything.
-    """
-
-    def __init__(
-        self, tell: Callable[[Scope], _Found | None], *, top: _Found | None = None
-    ) -> None:
-        self._tell = tell
-        self._known: dict[Scope | None, _Found | None] = {None: top}
-
-    def __call__(self, scope: Scope | None) -> _Found | None:
-        """What the innermost scope tells of this one and those around it."""
-        known = self._known
-        if scope in known:
-            return known[scope]
-        pending: list[Scope] = []
-        found: _Found | None = None
-        while scope is not None and scope not in known:
-            pending.append(scope)
-            found = self._tell(scope)
-            if found is not None:
-                break
-            scope = scope.parent
-        else:
-            found = known[scope]
-        for below in pending:
-            known[below] = found
-        return found
-
-
-def add_with_above(scope: Scope | None, found: MutableSet[Scope]) -> None:
-    """Add a scope and all around it to a set that already holds, with any, all around it."""
-    while scope is not None and scope not in found:
-        found.add(scope)
-        scope = scope.parent
-
-
-def inside_out(scopes: Iterable[Scope]) -> Iterator[tuple[Scope, Scope]]:
-    """Each scope that stands in another one, with that one, the innermost first.
-
-    Args:
-        scopes: Parents first, as `Graph.scopes` has them.
-    """
-    for scope in reversed(list(scopes)):
-        if scope.parent is not None:
-            yield scope, scope.parent
+__all__ = [
+    "OPERATIONS",
+    "OWNED",
+    "STATE",
+    "Inherited",
+    "Nearest",
+    "Regions",
+    "add_with_above",
+    "inside_out",
+    "upward",
+    "with_above",
+]
 
 
 class Regions:
@@ -87,6 +42,7 @@ class Regions:
         self._graph = graph
         self._own: dict[Scope | None, list[Node]] | None = None
         self._children: dict[Scope | None, list[Scope]] | None = None
+        self._calls: dict[Scope, Call] | None = None
         self._called: Nearest[Call] | None = None
         self._readers: dict[Value, list[Node]] | None = None
 
@@ -116,11 +72,16 @@ class Regions:
             pending += reversed(self.children(inner))
         return found
 
+    def call_of(self, scope: Scope) -> Call | None:
+        """The first call that ran in a scope; None where none did."""
+        if self._calls is None:
+            self._calls = {call.scope: call for call in reversed(self._graph.calls)}
+        return self._calls.get(scope)
+
     def call_around(self, scope: Scope | None) -> Call | None:
         """The call whose scope this one is, else that of the innermost call around it."""
         if self._called is None:
-            calls = {call.scope: call for call in self._graph.calls}
-            self._called = Nearest(calls.get)
+            self._called = Nearest(self.call_of)
         return self._called(scope)
 
     def readers(self, value: Value) -> list[Node]:

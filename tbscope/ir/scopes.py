@@ -1,7 +1,8 @@
 """Scopes: the places in the module tree where operations run.
 
 A scope is one call of a module, a container that is never called itself
-(ModuleList), or a block named by hand. Its printed path reads
+(ModuleList), a block named by hand, an operation whose kernels are drawn, a
+function, or a process of a distributed run. Its printed path reads
 `Net/Sequential[layer1]/Linear[0]`: class, and in brackets the attribute that
 holds the module in its parent; a later call of the same module ends in its
 number, `Linear[0].1`. This file knows nothing of torch.
@@ -14,9 +15,12 @@ from typing import Literal
 
 from tbscope.errors import ArgumentError
 
-__all__ = ["Scope", "ScopeKind", "ScopePart", "parse_scope_path", "print_scope_path"]
+__all__ = ["Phase", "Scope", "ScopeKind", "ScopePart", "parse_scope_path", "print_scope_path"]
 
-ScopeKind = Literal["module", "container", "hand", "op"]
+ScopeKind = Literal["module", "container", "hand", "op", "function", "rank"]
+
+Phase = Literal["forward", "backward", "optimizer"]
+"""The part of a training step in which something runs."""
 
 # The characters that structure a printed path, and so are escaped inside its words.
 _RESERVED = re.compile(r"[%/\[\].\x00-\x1f]")
@@ -32,9 +36,9 @@ class ScopePart:
     """One step of a scope path.
 
     Attributes:
-        label: The class of the module (`Linear`), or the name given by hand (`loss`).
+        label: The class of the module (`Linear`), or the name of what is no module (`loss`).
         attribute: The name under which the parent holds the module (`0`); None for
-            a root and for a scope by hand.
+            a root and for what is no module.
         index: How many scopes of the same place were opened before this one.
     """
 
@@ -103,12 +107,15 @@ class Scope:
         part: The last step of the path.
         kind: "module" for a call of a module, "container" for a module that holds
             others and is not called itself, "hand" for a block named by hand, "op" for an
-            operation whose kernels are drawn.
+            operation whose kernels are drawn, "function" for a call of a function, "rank"
+            for a process of a distributed run.
         qualified_name: The name in `named_modules()` (`layer1.0`; empty for a root);
-            None for a scope by hand and for a module that no module registers.
+            None for what is no module and for a module that no module registers.
+        phase: The part of a training step in which it was opened. What runs in it may
+            belong to another: the backward pass of a module stands in the module's scope.
     """
 
-    __slots__ = ("_path", "kind", "parent", "part", "qualified_name")
+    __slots__ = ("_path", "kind", "parent", "part", "phase", "qualified_name")
 
     def __init__(
         self,
@@ -117,11 +124,13 @@ class Scope:
         parent: "Scope | None" = None,
         kind: ScopeKind = "module",
         qualified_name: str | None = None,
+        phase: Phase = "forward",
     ) -> None:
         self.part = part
         self.parent = parent
         self.kind: ScopeKind = kind
         self.qualified_name = qualified_name
+        self.phase: Phase = phase
         self._path: str | None = None
 
     @property
@@ -144,7 +153,7 @@ class Scope:
         return (*(scope.part for scope in reversed(list(self.ancestors()))), self.part)
 
     def ancestors(self) -> Iterator["Scope"]:
-        """Give the scopes around this one, innermost first."""
+        """Return the scopes around this one, innermost first."""
         scope = self.parent
         while scope is not None:
             yield scope

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from tbscope.ir.graph import Graph, Nest, Node, Output, Parameter, Value
+from tbscope.ir.nodes import OPERATIONS, STATE
 
 __all__ = ["graph_to_text", "node_to_text", "type_to_text"]
 
@@ -63,9 +64,10 @@ def node_to_text(node: Node, *, source: bool = False) -> str:
         source: Whether to end in the place in the user's code (`# net.py:12 in forward`).
     Returns:
         `%1 : Float(1, 2) = linear(%x, %fc.weight), scope: Net/Linear[fc]`. An operation
-        that gives nothing has no ` = `; one that waits for others names them (`after: %3`).
+        that gives nothing has no ` = `; one that waits for others names them (`after: %3`),
+        and one outside of the forward pass its phase (`phase: backward`).
     """
-    is_source = node.kind not in ("op", "module")
+    is_source = node.kind not in OPERATIONS
     text = f"{node.kind if is_source else _one_line(node.op)}({', '.join(_operands(node))})"
     if node.outputs:
         text = f"{', '.join(map(_typed_name, node.outputs))} = {text}"
@@ -73,6 +75,8 @@ def node_to_text(node: Node, *, source: bool = False) -> str:
         text += f", after: {_node_names(node.control_inputs)}"
     if node.scope is not None:
         text += f", scope: {_one_line(node.scope.path)}"
+    if node.phase != "forward":
+        text += f", phase: {node.phase}"
     if source and node.source is not None:
         text += f"  # {_one_line(str(node.source))}"
     return text
@@ -89,7 +93,7 @@ def graph_to_text(graph: Graph, *, sources: bool = False, parameters: bool = Fal
     Returns:
         Lines without a line end after the last.
     """
-    hidden = {"input"} if parameters else {"input", "parameter", "buffer"}
+    hidden = {"input"} if parameters else {"input", *STATE}
     inputs = [_typed_name(value) for node in graph.inputs for value in node.outputs]
     lines = [_listed("graph(", inputs, "):")]
     lines += [

@@ -9,6 +9,7 @@ from tbscope.errors import ArgumentError
 from tbscope.figures.costs import Costs, node_costs
 from tbscope.figures.totals import Totals
 from tbscope.ir.graph import Graph, Node
+from tbscope.ir.regions import OPERATIONS
 from tbscope.overlays.parameters import held_parameters
 
 __all__ = ["BUILT_IN"]
@@ -72,7 +73,7 @@ def _calls(graph: Graph) -> tuple[Figure, ...]:
 
 
 def _kernels(graph: Graph) -> tuple[Figure, ...]:
-    operations = (node for node in graph.nodes if node.kind in ("op", "module"))
+    operations = (node for node in graph.nodes if node.kind in OPERATIONS)
     return (to_figure("kernels", {node: len(node.kernels) for node in operations}),)
 
 

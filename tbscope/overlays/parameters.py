@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from tbscope.drawing.naming import attribute_of
 from tbscope.ir.graph import Graph, Node, Parameter
+from tbscope.ir.regions import STATE
 from tbscope.ir.scopes import Scope
 
 __all__ = ["Held", "held_parameters"]
@@ -29,7 +30,7 @@ class Held(NamedTuple):
 
 def held_parameters(graph: Graph) -> Iterator[Held]:
     """Give each parameter and buffer of the model by each of its names."""
-    known = [node for node in graph.nodes if node.kind in ("parameter", "buffer")]
+    known = [node for node in graph.nodes if node.kind in STATE]
     named = {node.name: node for node in known}
     nodes = {(node.scope, attribute_of(node)): node for node in known}
     called: dict[str, Scope] = {}

@@ -62,6 +62,8 @@ class Bypass:
         self._dropped |= removed
         self._reads = _count_reads(graph, {node.inputs[0] for node in plumbing})
         self._thens: dict[Node, tuple[_Way, int]] = {}
+        self._signatures = graph.signatures
+        self._editor = Editor(graph, reading=self._tell, giving=self._given)
 
     def fold(self, node: Node, value: Value) -> bool:
         """Make an operation part of the one that gives what it reads, if it alone reads that.
@@ -78,15 +80,12 @@ class Bypass:
             or not _may_take(giver)
             or giver.scope is not node.scope
             or len(giver.outputs) != 1
-            or giver in self._dropped
             or value in self._ways
         ):
             return False
         way, steps = self._thens.get(giver) or (_Way(value, ""), 0)
         self._thens[giver] = way.step(step_text(node), steps), steps + 1
-        given = node.outputs.pop()
-        given.producer = giver
-        giver.outputs[0] = given
+        self._editor.give(node.outputs[0], giver, 0)
         return True
 
     def skip(self, value: Value, source: Value, text: str) -> None:
@@ -96,26 +95,24 @@ class Bypass:
         self._ways[value] = way.step(text, steps)
         self._lengths[value] = steps + 1
 
-    def apply(self, graph: Graph, sources: Set[Node] = frozenset()) -> None:
+    def apply(self, sources: Set[Node] = frozenset()) -> None:
         """Change the graph.
 
         Args:
-            graph: That with which this was made.
             sources: Parameters and the like that only what goes has read.
         """
         for giver, (way, _) in self._thens.items():
             giver.attributes["then"] = _cut(way.text)
-        signatures = graph.signatures
-
-        def tell(node: Node) -> None:
-            node.attributes["via"] = _cut(self._told(node, signatures.get(node.op, ())))
-
-        editor = Editor(graph, reading=tell, giving=self._given)
+        editor = self._editor
         for value, way in self._ways.items():
             editor.read_instead(value, way.value)
         editor.drop(self._dropped)
         editor.drop(sources)
         editor.apply()
+
+    def _tell(self, node: Node) -> None:
+        """Have an operation tell what lies between it and what it reads from now on."""
+        node.attributes["via"] = _cut(self._told(node, self._signatures.get(node.op, ())))
 
     def _told(self, node: Node, names: tuple[str | None, ...]) -> str:
         ways = self._ways

@@ -6,14 +6,13 @@ from typing import Literal, TypeAlias, get_args
 from tbscope.errors import ArgumentError
 from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Constant, Graph, Node, Value
+from tbscope.ir.regions import OPERATIONS, OWNED
 
 __all__ = ["Dead", "check_dead", "mark_dead"]
 
 Dead: TypeAlias = Literal["keep", "drop"]
 """Whether operations that nothing depends on are drawn."""
 
-_OPERATIONS = ("op", "module")
-_SOURCES = frozenset({"parameter", "buffer", "constant"})
 _UNUSED = Constant("<unused>")
 # What raised, and what Python read: the run depended on it.
 _TOLD = frozenset({"error", "read_by_python"})
@@ -72,7 +71,7 @@ def _unused(graph: Graph) -> set[Node]:
                 alive.add(value.producer)
             if node.control_inputs:
                 alive.update(node.control_inputs)
-        elif node.kind in _OPERATIONS:
+        elif node.kind in OPERATIONS:
             unused.add(node)
     return unused
 
@@ -83,7 +82,7 @@ def _with_effects(graph: Graph) -> set[Node]:
     # What may share its storage with something that was there before the run.
     outer: set[Value] = set()
     for node in graph.nodes:
-        if node.kind not in _OPERATIONS:
+        if node.kind not in OPERATIONS:
             outer.update(node.outputs)
             continue
         if not node.outputs or not _TOLD.isdisjoint(node.attributes):
@@ -107,7 +106,7 @@ def _drop(graph: Graph, unused: Set[Node]) -> None:
                 lost.discard(value.producer)
     for output in graph.outputs:
         lost.discard(output.value.producer)
-    gone = {node for node in lost if node.kind in _SOURCES} | unused
+    gone = {node for node in lost if node.kind in OWNED} | unused
     editor = Editor(graph)
     editor.drop(gone, word=_UNUSED)
     editor.apply()

@@ -5,13 +5,12 @@ from typing import NamedTuple
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node, Value
+from tbscope.ir.regions import OPERATIONS, OWNED
 from tbscope.ir.scopes import Scope
 from tbscope.passes.bypass import step_text
 from tbscope.passes.patterns import Patterns, check_found
 
 __all__ = ["Hidden", "LeftOut", "find_hidden"]
-
-_SOURCES = frozenset({"parameter", "buffer", "constant"})
 
 
 class LeftOut(NamedTuple):
@@ -59,7 +58,7 @@ def find_hidden(graph: Graph, hide: Sequence[str]) -> Hidden:
     groups: dict[Scope | Node, list[Node]] = {}
     place: dict[Node, Scope | Node] = {}
     for node in graph.nodes:
-        if node.kind == "op" or node.kind == "module":
+        if node.kind in OPERATIONS:
             key = patterns.outermost(node.scope) or (node if patterns.matches_op(node.op) else None)
             if key is not None:
                 groups.setdefault(key, []).append(node)
@@ -73,7 +72,7 @@ def find_hidden(graph: Graph, hide: Sequence[str]) -> Hidden:
             value
             for node in nodes
             for value in node.inputs
-            if place.get(value.producer) is not key and value.producer.kind not in _SOURCES
+            if place.get(value.producer) is not key and value.producer.kind not in OWNED
         )
         gives = leaving.get(key, {})
         if len(entering) == 1 and len(gives) == 1 and bound.isdisjoint(nodes):
@@ -122,7 +121,7 @@ def _bound(graph: Graph) -> set[Node]:
 def _read_by_none(graph: Graph, gone: Set[Node]) -> set[Node]:
     """Give the parameters and the like that only what goes has read."""
     lost = {
-        value.producer for node in gone for value in node.inputs if value.producer.kind in _SOURCES
+        value.producer for node in gone for value in node.inputs if value.producer.kind in OWNED
     }
     for node in graph.nodes:
         if node not in gone:

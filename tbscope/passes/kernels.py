@@ -49,17 +49,12 @@ class _Expansion:
         self._editor = Editor(graph)
 
     def run(self) -> None:
-        graph = self._graph
-        nodes: list[Node] = []
-        for node in graph.nodes:
-            if node.body is None or not node.body.nodes:
-                nodes.append(node)
-            else:
-                nodes += self._expand(node, node.body)
-        graph.nodes = nodes
+        for node in self._graph.nodes:
+            if node.body is not None and node.body.nodes:
+                self._expand(node, node.body)
         self._editor.apply()
 
-    def _expand(self, node: Node, body: Body) -> list[Node]:
+    def _expand(self, node: Node, body: Body) -> None:
         scope = self._open(node)
         kernels = body.nodes
         for kernel in kernels:
@@ -77,8 +72,7 @@ class _Expansion:
                 editor.read_instead(value, renamed[result])
             else:
                 renamed[result] = value
-                value.producer, value.index = result.producer, result.index
-                result.producer.outputs[result.index] = value
+                editor.give(value, result.producer, result.index)
         for result, value in renamed.items():
             editor.read_instead(result, value)
         writers = _latest(body.writers, inside)
@@ -86,8 +80,8 @@ class _Expansion:
         stands = given if given in inside else (writers or kernels)[-1]
         assert stands is not None
         stands.attributes.update(node.attributes)
+        editor.put_instead(node, kernels)
         editor.stand_for(node, writers or kernels[-1:], noted=stands)
-        return kernels
 
     def _open(self, node: Node) -> Scope:
         key = node.scope, node.op

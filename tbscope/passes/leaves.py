@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Call, Graph, Nest, Node, Value
+from tbscope.ir.regions import Regions, add_with_above
 from tbscope.ir.scopes import Scope
 
 __all__ = ["collapse_leaves", "stand_for"]
@@ -30,11 +31,11 @@ def collapse_leaves(graph: Graph) -> None:
     Args:
         graph: Changed in place.
     """
-    calls = {call.scope: call for call in graph.calls}
+    regions = Regions(graph)
     alone = [
-        (calls[scope], node, counters)
+        (call, node, counters)
         for scope, node, counters in _alone(graph)
-        if scope.kind == "module" and scope in calls and _gives(node, calls[scope].results)
+        if (call := regions.call_of(scope)) is not None and _gives(node, call.results)
     ]
     into = {counter: node for _, node, counters in alone for counter in counters}
     open_ones = _needed_before(graph, into) if into else set()
@@ -79,11 +80,7 @@ def _alone(graph: Graph) -> Iterator[tuple[Scope, Node, list[Node]]]:
             continue
         if scope not in occupied:
             occupied.add(scope)
-            # Above one that is known to be crowded, all are.
-            above = scope.parent
-            while above is not None and above not in crowded:
-                crowded.add(above)
-                above = above.parent
+            add_with_above(scope.parent, crowded)
         kind = node.kind
         if kind == "op":
             if node.inputs and _counts(node, counters):

@@ -1,16 +1,16 @@
 """Draws each module that calls no other one as one node, whatever runs inside it."""
 
 from collections import Counter
+from collections.abc import Iterable
 
 from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Argument, Call, Graph, Node, Value
-from tbscope.ir.scopes import Scope
+from tbscope.ir.regions import OPERATIONS, STATE, Regions, with_above
 from tbscope.passes.bypass import values_in
 from tbscope.passes.leaves import stand_for
 
 __all__ = ["collapse_modules"]
 
-_OPERATIONS = ("op", "module")
 _KEPT = ("error", "read_by_python")
 _MOST_OPERATIONS = 200
 
@@ -27,8 +27,7 @@ def collapse_modules(graph: Graph) -> None:
     Args:
         graph: Changed in place.
     """
-    calls = {call.scope: call for call in graph.calls}
-    inside = _leaf_calls(graph, calls)
+    inside = _leaf_calls(graph)
     _leave_interleaved(graph, inside)
     groups: dict[Call, list[Node]] = {}
     for node, call in inside.items():
@@ -36,52 +35,28 @@ def collapse_modules(graph: Graph) -> None:
     if not groups:
         return
     outer = _read_outside(graph, inside)
-    made: dict[Node, Node] = {}
+    editor = Editor(graph)
     for call, nodes in groups.items():
-        whole = _join(call, nodes, outer.get(call, {}))
-        made.update(dict.fromkeys(nodes, whole))
-    _replace(graph, made)
+        _join(call, nodes, outer.get(call, {}), editor)
+    editor.apply()
 
 
-def _leaf_calls(graph: Graph, calls: dict[Scope, Call]) -> dict[Node, Call]:
+def _leaf_calls(graph: Graph) -> dict[Node, Call]:
     """Give for each operation that ran in a leaf the call of that leaf."""
-    around: dict[Scope | None, Scope | None] = {None: None}
-    holds_others: set[Scope] = set()
+    regions = Regions(graph)
     found: dict[Node, Call] = {}
     shown = 0
     for node in graph.nodes:
-        if node.kind not in _OPERATIONS:
+        if node.kind not in OPERATIONS:
             continue
         shown += 1
-        scope = _called(node.scope, calls, around)
-        if scope is None:
-            continue
-        found[node] = calls[scope]
-        above = scope.parent
-        while above is not None and above not in holds_others:
-            holds_others.add(above)
-            above = above.parent
+        call = regions.call_around(node.scope)
+        if call is not None:
+            found[node] = call
+    holds_others = with_above(call.scope.parent for call in dict.fromkeys(found.values()))
     found = {node: call for node, call in found.items() if call.scope not in holds_others}
     whole = len(found) == shown and len(set(map(id, found.values()))) == 1
     return {} if whole else found
-
-
-def _called(
-    scope: Scope | None, calls: dict[Scope, Call], known: dict[Scope | None, Scope | None]
-) -> Scope | None:
-    """Give the innermost scope of a call that is this one or around it."""
-    pending: list[Scope] = []
-    while scope not in known:
-        assert scope is not None
-        if scope in calls:
-            known[scope] = scope
-            break
-        pending.append(scope)
-        scope = scope.parent
-    found = known[scope]
-    for below in pending:
-        known[below] = found
-    return found
 
 
 def _leave_interleaved(graph: Graph, inside: dict[Node, Call]) -> None:
@@ -127,33 +102,41 @@ def _read_outside(graph: Graph, inside: dict[Node, Call]) -> dict[Call, dict[Val
     return found
 
 
-def _join(call: Call, nodes: list[Node], given: dict[Value, None]) -> Node:
+def _join(call: Call, nodes: list[Node], given: Iterable[Value], editor: Editor) -> None:
+    """Have one node stand for what ran in a call, and give what is read outside of it."""
     first = nodes[0]
     if len(nodes) == 1 and first.kind == "module":
-        return first
+        return
     own = set(nodes)
-    whole = Node(first.name, call.scope.part.label, "op", call.scope, source=first.source)
-    whole.inputs = list(
+    entering = list(
         dict.fromkeys(value for node in nodes for value in node.inputs if value.producer not in own)
     )
     named = {value for _, nest in call.arguments for value in values_in(nest)}
-    whole.arguments = [
-        *(argument for argument in call.arguments),
-        *(Argument(_own_name(value), value) for value in whole.inputs if value not in named),
-    ]
-    whole.control_inputs = list(
-        dict.fromkeys(other for node in nodes for other in node.control_inputs if other not in own)
-    )
     written = _written(nodes)
-    whole.writes = tuple([at for at, value in enumerate(whole.inputs) if value in written])
-    whole.random = any(node.random for node in nodes)
-    whole.kernels = [kernel for node in nodes for kernel in node.kernels]
     counted = [node.flops for node in nodes if node.flops is not None]
-    whole.flops = sum(counted) if counted else None
+    whole = Node(
+        name=first.name,
+        op=call.scope.part.label,
+        scope=call.scope,
+        source=first.source,
+        inputs=entering,
+        arguments=[
+            *call.arguments,
+            *(Argument(_own_name(value), value) for value in entering if value not in named),
+        ],
+        control_inputs=list(
+            dict.fromkeys(
+                other for node in nodes for other in node.control_inputs if other not in own
+            )
+        ),
+        kernels=[kernel for node in nodes for kernel in node.kernels],
+        flops=sum(counted) if counted else None,
+        random=any(node.random for node in nodes),
+        writes=tuple([at for at, value in enumerate(entering) if value in written]),
+        phase=first.phase,
+    )
     for value in given:
-        value.producer = whole
-        value.index = len(whole.outputs)
-        whole.outputs.append(value)
+        editor.give(value, whole)
     counts = Counter(node.op for node in nodes)
     text = ", ".join(f"{op} x{count}" if count > 1 else op for op, count in counts.items())
     if text != whole.op:
@@ -163,7 +146,11 @@ def _join(call: Call, nodes: list[Node], given: dict[Value, None]) -> Node:
             if name in node.attributes:
                 whole.attributes[name] = node.attributes[name]
     stand_for(whole, call)
-    return whole
+    # It stands where the last of its operations stood.
+    editor.put_instead(nodes[-1], [whole])
+    editor.drop(nodes)
+    for node in nodes:
+        editor.stand_for(node, (whole,), noted=whole)
 
 
 def _written(nodes: list[Node]) -> set[Value]:
@@ -187,24 +174,6 @@ def _written(nodes: list[Node]) -> set[Value]:
 
 
 def _own_name(value: Value) -> str | None:
-    """Give `weight` for a parameter or buffer, None for what has no name of its own."""
+    """Return `weight` for a parameter or buffer, None for what has no name of its own."""
     node = value.producer
-    return node.name.rpartition(".")[2] if node.kind in ("parameter", "buffer") else None
-
-
-def _replace(graph: Graph, made: dict[Node, Node]) -> None:
-    """Have the nodes that stand for modules stand where the last of their operations stood."""
-    last = {whole: node for node, whole in made.items()}
-    nodes: list[Node] = []
-    for node in graph.nodes:
-        whole = made.get(node)
-        if whole is not None and last[whole] is not node:
-            continue
-        nodes.append(whole or node)
-    graph.nodes = nodes
-    editor = Editor(graph)
-    for node, whole in made.items():
-        if node is not whole:
-            editor.stand_for(node, (whole,), noted=whole)
-            editor.drop([node])
-    editor.apply()
+    return node.name.rpartition(".")[2] if node.kind in STATE else None

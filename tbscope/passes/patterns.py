@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase, translate
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node
+from tbscope.ir.regions import OPERATIONS, Inherited
 from tbscope.ir.scopes import Scope
 
 __all__ = ["Patterns", "check_found"]
@@ -26,7 +27,7 @@ class Patterns:
             "|".join(f"(?:{translate(pattern)})" for pattern in patterns)
         ).match
         self._ops: dict[str, bool] = {}
-        self._scopes: dict[Scope | None, Scope | None] = {None: None}
+        self._outermost = Inherited[Scope | None](self._told, top=None)
 
     def match(self, node: Node) -> bool:
         """Tell whether a node, or a module that it stands in, matches."""
@@ -41,17 +42,12 @@ class Patterns:
 
     def outermost(self, scope: Scope | None) -> Scope | None:
         """Give the outermost module that matches, of this scope and those around it."""
-        pending: list[Scope] = []
-        while scope not in self._scopes:
-            assert scope is not None
-            pending.append(scope)
-            scope = scope.parent
-        found = self._scopes[scope]
-        for below in reversed(pending):
-            if found is None and any(self._matches(name) for name in _names(below)):
-                found = below
-            self._scopes[below] = found
-        return found
+        return self._outermost(scope)
+
+    def _told(self, scope: Scope, above: Scope | None) -> Scope | None:
+        if above is None and any(self._matches(name) for name in _names(scope)):
+            return scope
+        return above
 
 
 def _names(scope: Scope) -> list[str]:
@@ -66,7 +62,7 @@ def check_found(graph: Graph, option: str, patterns: Patterns) -> None:
     Raises:
         ArgumentError: One matches no operation and no module of the graph.
     """
-    known = dict.fromkeys(node.op for node in graph.nodes if node.kind in ("op", "module"))
+    known = dict.fromkeys(node.op for node in graph.nodes if node.kind in OPERATIONS)
     for call in graph.calls:
         known.update(dict.fromkeys(_names(call.scope)))
     for pattern in patterns.patterns:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node, Value
+from tbscope.ir.regions import OPERATIONS, add_with_above
 from tbscope.ir.scopes import Scope
 from tbscope.passes.bypass import Bypass, step_text
 from tbscope.passes.hiding import Hidden, find_hidden
@@ -73,8 +74,8 @@ def hide_plumbing(graph: Graph, *, keep: Sequence[str] = (), hide: Sequence[str]
     An operation stays that waits for another one, whose value Python read, which a note
     is about, which copies what is written into then, or without which nothing would be
     left of a scope, or but one module in it. What a call was given and gave is afterwards
-    what stands before the plumbing; an output keeps its own shape and dtype
-    (`Output.given`).
+    what stands before the plumbing, with the shape and the dtype that the call saw; an output
+    keeps its own, too (`Output.given`).
 
     Args:
         graph: Changed in place.
@@ -104,7 +105,7 @@ def hide_plumbing(graph: Graph, *, keep: Sequence[str] = (), hide: Sequence[str]
             left = hidden.left_out_at(node)
             if left is not None:
                 bypass.skip(left.value, left.instead, left.text)
-    bypass.apply(graph, hidden.sources)
+    bypass.apply(hidden.sources)
 
 
 def _candidates(graph: Graph, keep: Sequence[str], hidden: Hidden) -> set[Node]:
@@ -117,7 +118,7 @@ def _candidates(graph: Graph, keep: Sequence[str], hidden: Hidden) -> set[Node]:
     shown: set[Scope] = set()
     for node in graph.nodes:
         kind = node.kind
-        if kind != "op" and kind != "module":
+        if kind not in OPERATIONS:
             continue
         if patterns is not None and patterns.match(node):
             kept.add(node)
@@ -135,7 +136,7 @@ def _candidates(graph: Graph, keep: Sequence[str], hidden: Hidden) -> set[Node]:
             if not node.inputs and kind == "op" and is_maker(node) and node not in kept:
                 makers.append(node)
             else:
-                _show(node.scope, shown)
+                add_with_above(node.scope, shown)
     if patterns is not None:
         check_found(graph, "keep", patterns)
     written = _written_copies(graph, copies) if copies else set()
@@ -144,7 +145,7 @@ def _candidates(graph: Graph, keep: Sequence[str], hidden: Hidden) -> set[Node]:
     for node in reversed(found):
         scope = node.scope
         if node in written or (scope is not None and scope not in shown):
-            _show(scope, shown)
+            add_with_above(scope, shown)
         else:
             plumbing.add(node)
     if makers:
@@ -163,13 +164,6 @@ def _make_constants(graph: Graph, makers: list[Node], shown: set[Scope]) -> None
         if node.outputs[0] in read and (node.scope is None or node.scope in shown):
             node.kind = "constant"
             node.attributes["operation"] = node.op
-
-
-def _show(scope: Scope | None, shown: set[Scope]) -> None:
-    """Add a scope, and all above it."""
-    while scope is not None and scope not in shown:
-        shown.add(scope)
-        scope = scope.parent
 
 
 def _written_copies(graph: Graph, copies: Iterable[Node]) -> set[Node]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tbscope.figures.summary.parts import Part, walk
+from tbscope.figures.summary.part import Part, walk
 from tbscope.figures.summary.rows import Row
 
 __all__ = ["Line", "folded", "unfolded"]

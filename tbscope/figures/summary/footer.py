@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tbscope.figures.summary.columns import bytes_text, count_text, duration_text, flops_text
-from tbscope.figures.summary.holdings import parameter_key
-from tbscope.figures.summary.parts import Part, walk
+from tbscope.figures.summary.counting import parameter_key
+from tbscope.figures.summary.part import Part, walk
 from tbscope.figures.summary.rows import Row, costs_row
 from tbscope.ir.graph import Graph
 

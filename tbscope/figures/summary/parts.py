@@ -1,121 +1,25 @@
 """The parts of a model as a tree: its modules as the author wrote them, with their figures.
 
-A part is a module with all of its calls, whether it was called or not, or a block named by
-hand. A part's figures are the sums of what stands in it and below it, and each parameter
+A part's figures are the sums of what stands in it and below it, and each parameter
 counts once.
 """
 
 from collections.abc import Iterator
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
-from tbscope.figures.costs import Costs, node_costs
-from tbscope.figures.summary.holdings import Holdings, count_parameters
-from tbscope.ir.graph import Call, Graph, Module, Parameter
+from tbscope.figures.costs import node_costs
+from tbscope.figures.summary.counting import count_parameters
+from tbscope.figures.summary.part import Part, PartKind, walk
+from tbscope.ir.graph import Graph, Module
+from tbscope.ir.regions import Inherited, upward
 from tbscope.ir.scopes import Scope
 
-__all__ = ["Part", "PartKind", "model_parts", "walk"]
-
-PartKind: TypeAlias = Literal["graph", "module", "container", "scope", "unused"]
-"""What a part is: the whole graph, a module that was called, one that was not though something
-in it ran or may have run, a block by hand, or a module in which nothing ran."""
+__all__ = ["model_parts"]
 
 _Place: TypeAlias = tuple[object, ...]
 
 # What runs inside of a scripted module is seen, but not in which part of it.
 _SCRIPTED = "torch.jit."
-
-
-class Part:
-    """A module with its calls, or a block by hand.
-
-    Attributes:
-        kind: What it is.
-        label: The name of its class, or of the block.
-        class_name: The full name of its class; empty for what is no module.
-        attribute: The name under which its holder has it; None for a root and for a block.
-        index: Which of the calls of a module it is, where each is a part of its own.
-        name: Its qualified name; None for what no module registers.
-        parent: The part around it; None for the outermost.
-        children: The parts in it, as the author wrote them.
-        held: Its own parameters and buffers, those of its children not among them.
-        scopes: The scopes of its calls.
-        calls: Its calls.
-        costs: What all that ran in it and below it costs.
-        holds: What is held in it and below it.
-        own_parameters: Numbers in its own parameters.
-    """
-
-    __slots__ = (
-        "attribute",
-        "calls",
-        "children",
-        "class_name",
-        "costs",
-        "held",
-        "holds",
-        "index",
-        "kind",
-        "label",
-        "name",
-        "own_parameters",
-        "parent",
-        "scopes",
-    )
-
-    def __init__(
-        self,
-        label: str,
-        *,
-        parent: "Part | None" = None,
-        kind: PartKind = "unused",
-        class_name: str = "",
-        attribute: str | None = None,
-        name: str | None = None,
-        held: tuple[Parameter, ...] = (),
-    ) -> None:
-        self.label = label
-        self.kind: PartKind = kind
-        self.class_name = class_name
-        self.attribute = attribute
-        self.index = 0
-        self.name = name
-        self.parent = parent
-        self.children: list[Part] = []
-        self.held = held
-        self.scopes: list[Scope] = []
-        self.calls: list[Call] = []
-        self.costs = Costs()
-        self.holds = Holdings()
-        self.own_parameters = 0
-        if parent is not None:
-            parent.children.append(self)
-
-    @property
-    def title(self) -> str:
-        """What it is called in the table: its attribute, a root by its class, a block by name."""
-        title = self.label if self.attribute is None else self.attribute
-        return f"{title}.{self.index}" if self.index else title
-
-    @property
-    def unregistered(self) -> bool:
-        """Whether it is a module that no module registers, so that no model counts it."""
-        return self.kind in ("module", "container") and self.name is None
-
-    def move(self, parent: "Part") -> None:
-        """Have it stand in another part, last."""
-        if self.parent is not None:
-            self.parent.children.remove(self)
-        self.parent = parent
-        parent.children.append(self)
-
-
-def walk(root: Part) -> Iterator[Part]:
-    """Give a part and all below it, parents first, in the order of the author."""
-    pending = [root]
-    while pending:
-        part = pending.pop()
-        yield part
-        pending.extend(reversed(part.children))
 
 
 def model_parts(graph: Graph, *, per_call: bool = False) -> Part:
@@ -164,7 +68,8 @@ class _Tree:
         self._part_of: dict[Scope, Part] = {}
         # Models without a name, by number; which one a scope belongs to.
         self._roots: list[Module] = []
-        self._root_of: dict[Scope, object] = {}
+        self._told: dict[Scope, object] = {}
+        self._root = Inherited[object](self._root_of, top=None)
 
     def add_modules(self) -> None:
         """Add every module at its place, called or not."""
@@ -185,7 +90,7 @@ class _Tree:
                 held=module.parameters,
             )
         if len(self._roots) > 1:
-            self._root_of.update(self._told_by_parameters())
+            self._told.update(self._told_by_parameters())
 
     def _told_by_parameters(self) -> Iterator[tuple[Scope, object]]:
         """Tell which of several models without a name was called, by what is read in it."""
@@ -198,7 +103,7 @@ class _Tree:
         for call in self._graph.calls:
             known = next((one.number for one in call.parameters if one.number in holders), None)
             if known is not None:
-                for scope in (call.scope, *call.scope.ancestors()):
+                for scope in upward(call.scope):
                     if scope.qualified_name == "":
                         yield scope, holders[known]
 
@@ -228,21 +133,17 @@ class _Tree:
             return (above, scope.part.label, scope.part.attribute)
         return (root, scope.qualified_name)
 
-    def _root(self, scope: Scope) -> object:
-        """Tell to which model a scope belongs; None where it is in none."""
-        root = self._root_of.get(scope)
-        if root is None:
-            name = scope.qualified_name
-            if name == "":
-                root = self._root_like(scope.part.label)
-            elif scope.parent in self._root_of:
-                root = self._root_of[scope.parent]
-            elif name is not None:
-                # A model that was given a name.
-                root = next((place[0] for place in self._parts if place[1] == name), 0)
-            if root is not None:
-                self._root_of[scope] = root
-        return root
+    def _root_of(self, scope: Scope, above: object) -> object:
+        """Tell to which model a scope belongs, as the one around it; None where it is in none."""
+        name = scope.qualified_name
+        if scope in self._told:
+            return self._told[scope]
+        if name == "":
+            return self._root_like(scope.part.label)
+        if above is None and name is not None:
+            # A model that was given a name.
+            return next((place[0] for place in self._parts if place[1] == name), 0)
+        return above
 
     def _root_like(self, label: str) -> object:
         if len(self._roots) == 1:

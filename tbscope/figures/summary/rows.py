@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from tbscope.figures.costs import Costs
-from tbscope.figures.summary.parts import Part
+from tbscope.figures.summary.part import Part
 from tbscope.ir.graph import Call, Nest, Shape, Value
 
 __all__ = ["Row", "add_rows", "costs_row", "part_row"]

@@ -9,7 +9,8 @@ from tbscope.errors import ArgumentError
 from tbscope.figures.summary.columns import Column, chosen_columns
 from tbscope.figures.summary.fold import Line, folded, unfolded
 from tbscope.figures.summary.footer import footer_lines, model_totals
-from tbscope.figures.summary.parts import Part, model_parts
+from tbscope.figures.summary.part import Part
+from tbscope.figures.summary.parts import model_parts
 from tbscope.figures.summary.rows import Row, add_rows, part_row
 from tbscope.ir.graph import Graph
 

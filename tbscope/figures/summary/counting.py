@@ -1,0 +1,70 @@
+"""Counting of what parts hold: parameters and buffers, each once in all that hold it."""
+
+from tbscope.figures.summary.holdings import numbers_in
+from tbscope.figures.summary.part import Part
+from tbscope.ir.graph import Parameter
+
+__all__ = ["count_parameters", "parameter_key"]
+
+
+def parameter_key(part: Part, parameter: Parameter) -> int | str:
+    """Give what tells a parameter from all others: tied ones have one key."""
+    if parameter.number >= 0:
+        return parameter.number
+    return f"{part.label if part.name is None else part.name}.{parameter.name}"
+
+
+def count_parameters(parts: list[Part]) -> None:
+    """Count what each part holds, and what stands below it, each parameter once.
+
+    What no module registers is counted in its own part and not above: neither does a model.
+    """
+    holders: dict[int | str, list[tuple[Part, Parameter]]] = {}
+    for part in parts:
+        own = {parameter_key(part, parameter): parameter for parameter in part.held}
+        for key, parameter in own.items():
+            holders.setdefault(key, []).append((part, parameter))
+        part.own_parameters = sum(
+            numbers_in(parameter) for parameter in own.values() if parameter.kind == "parameter"
+        )
+    several = []
+    for held in holders.values():
+        if len(held) == 1:
+            held[0][0].holds.add(held[0][1])
+        else:
+            several.append(held)
+    for part in reversed(parts):
+        if _hands_up(part):
+            assert part.parent is not None
+            part.parent.holds.add_all(part.holds)
+    for held in several:
+        _add_shared(held)
+
+
+def _hands_up(part: Part) -> bool:
+    """Tell whether what a part holds counts in the one around it."""
+    above = part.parent
+    return above is not None and (not part.unregistered or above.unregistered)
+
+
+def _add_shared(held: list[tuple[Part, Parameter]]) -> None:
+    """Count a parameter that several parts hold, once in all that hold one of them."""
+    parameter = held[0][1]
+    modules: dict[Part, set[int]] = {}
+    for part, _ in held:
+        above: Part | None = part
+        while above is not None:
+            modules.setdefault(above, set()).add(_module_of(part))
+            above = above.parent if _hands_up(above) else None
+    # What a module holds that no module registers is not of the model.
+    registered = {_module_of(part) for part, _ in held if part.name is not None}
+    everyone = registered or {_module_of(part) for part, _ in held}
+    for part, inside in modules.items():
+        part.holds.add(parameter)
+        if parameter.kind == "parameter" and not inside >= everyone:
+            part.holds.shared += numbers_in(parameter)
+
+
+def _module_of(part: Part) -> int:
+    """Give what parts for calls of one module have in common."""
+    return id(part.held)
