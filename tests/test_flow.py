@@ -62,6 +62,14 @@ def test_data_goes_through_embedded_nodes():
     assert (left, entered) == ({"a/x"}, {"b/y"})
 
 
+def test_what_is_drawn_beside_others_is_at_no_door():
+    # Data that comes through two of them is not drawn as an edge.
+    w = ("w", "Const", [])
+    assert doors_of(w, ("a/v", "Const", ["w"]), ("a/y", "Y", ["a/v"])) == (set(), set())
+    plain = ("w", "W", [])
+    assert doors_of(plain, ("a/v", "Const", ["w"]), ("a/y", "Y", ["a/v"])) == (set(), {"a/y"})
+
+
 def crowded(readers, *, above="", more=()):
     """Give a chain of twenty nodes, of which the tenth is read by so many others, too."""
     names = [f"{above}n{at}_" for at in range(20)]

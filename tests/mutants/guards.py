@@ -12,7 +12,7 @@ _FOLDED = ("readers", "plumbing", "golden")
 
 _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     "tbscope/ir": {
-        "editing": ("leaves", "readers", "kernels", "dead", "plumbing"),
+        "editing": ("editing", "leaves", "readers", "kernels", "dead", "plumbing"),
         "graph": ("graph", "text", "kernels", "golden"),
         "invariants": ("invariants",),
         "nodes": ("graph", "text", "kernels", "levels"),
