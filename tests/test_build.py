@@ -154,6 +154,22 @@ def test_constant_arguments_are_told_by_name_or_by_place():
     assert texts(nodes["getitem"])["arg1"] == "(:, %x)"
 
 
+def test_a_nest_is_told_where_it_holds_a_constant_or_nothing():
+    build = GraphBuilder()
+    x = build.input("x", (4,))
+    plain = {"sizes": {"a": 1}, "none": {}, "more": {"x": x, "a": 1}, "at": [x, [1]]}
+    edges = {"x": x, "named": {"x": x}, "listed": [x, [x]]}
+    build.op("f", x, options={**plain, **edges})
+    found = texts(defs(build)["f"])
+    assert {name: found[name] for name in plain} == {
+        "sizes": "{'a': 1}",
+        "none": "{}",
+        "more": "{'x': %x, 'a': 1}",
+        "at": "[%x, [1]]",
+    }
+    assert not edges.keys() & found.keys()
+
+
 def test_a_hyper_parameter_goes_before_an_argument_of_the_same_name():
     build = GraphBuilder()
     x = build.input("x", (4,))
@@ -210,10 +226,21 @@ def test_what_kept_its_name_has_no_such_attribute():
 
 def test_an_attribute_that_is_too_large_is_left_out_and_named():
     build = GraphBuilder()
-    build.node("op", attributes={"table": list(range(2000)), "text": "a" * 2000, "n": 1})
+    large = {"table": list(range(2000)), "dtype": "a" * 2000, "größe": "a" * 2000}
+    build.node("op", attributes={**large, "n": 1})
     node = defs(build)["op"]
-    assert list(node.attr["_too_large_attrs"].list.s) == [b"table", b"text"]
+    assert list(node.attr["_too_large_attrs"].list.s) == [b"table", b"dtype_", b"gr\\xf6\\xdfe"]
     assert set(node.attr) == {"n", "scope", "_output_shapes", "_too_large_attrs"}
+
+
+def test_kernels_that_are_too_many_to_be_told_are_named_among_the_rest():
+    build = GraphBuilder()
+    build.node("few", kernels=["aten::add"])
+    build.node("many", kernels=[f"aten::kernel_{at}" for at in range(200)])
+    nodes = defs(build)
+    assert "_too_large_attrs" not in nodes["few"].attr
+    assert list(nodes["many"].attr["_too_large_attrs"].list.s) == [b"kernels"]
+    assert "kernels" not in nodes["many"].attr
 
 
 def test_the_message_says_which_form_of_graph_it_has():

@@ -78,10 +78,17 @@ def test_the_members_of_a_long_list_stand_in_chunks_of_fifty():
 
 
 def test_what_stands_beside_a_long_list_stays_where_it_is():
-    names = ["embed", *(f"block_{at}" for at in range(1, 201)), "norm", "head"]
+    names = ["ids", "embed", *(f"block_{at}" for at in range(1, 201)), "norm", "head"]
     nodes = cut(chain(names))
     assert boxes_of(nodes) == ["block_1-50", "block_51-100", "block_101-150", "block_151-200"]
-    assert {"embed", "norm", "head"} <= {name for name, _, _ in nodes}
+    assert {"ids", "embed", "norm", "head"} <= {name for name, _, _ in nodes}
+
+
+def test_what_comes_after_a_long_list_is_cut_like_it_if_it_is_much():
+    nodes = cut(
+        chain([*(f"block_{at}" for at in range(81)), *(f"after.{at}th" for at in range(60))])
+    )
+    assert {name for name, _, _ in nodes if "/" not in name} == {"x", "out"}
 
 
 def test_the_calls_of_one_module_stand_in_chunks_of_a_hundred():
@@ -117,10 +124,39 @@ def test_operations_without_numbers_are_counted_and_cut_where_few_edges_cross():
     assert_drawn_well(cut_nodes)
 
 
-def test_heads_that_are_joined_stay_in_the_flow():
-    heads = [(f"head{at}", f"Head{at}", ["stem"]) for at in range(40)]
+def test_a_level_is_cut_behind_what_nothing_on_it_reads():
+    # In three rows of 52 the last one is read outside of the box.
+    names = [f"h/op.{at}th" for at in range(156)]
+    nodes = [(name, "op", [names[at - 1]] if at % 52 else ["x"]) for at, name in enumerate(names)]
+    nodes = [("x", "Input", []), *nodes, ("out", "Output", names[51::52])]
+    assert boxes_of(cut(nodes), "h") == ["ops.1-52", "ops.53-104", "ops.105-156"]
+
+
+def joined_heads(names):
+    """Give heads of one trunk that are read together."""
+    heads = [(name, f"Head{at}", ["stem"]) for at, name in enumerate(names)]
     joined = ("cat", "cat", [name for name, _, _ in heads])
-    nodes = around([("stem", "Linear", []), *heads, joined], "stem", "cat")
+    return around([("stem", "Linear", []), *heads, joined], "stem", "cat")
+
+
+def test_a_chunk_is_called_by_two_numbers_and_not_by_one():
+    two, one = (
+        cut(joined_heads([f"head{at}" if at % step == 0 else f"head{at}." for at in range(40)]))
+        for step in (5, 10)
+    )
+    assert boxes_of(two) == ["head0-5", "head10-15", "head20-25", "head30-35"]
+    assert {label[:4] for label in boxes_of(one)} == {"ops."}
+
+
+def test_a_module_between_operations_that_are_cut_keeps_its_name():
+    nodes = [*joined_heads([f"head{at}" for at in range(40)]), ("head20/weight", "Const", [])]
+    mapping = find_chunks(Hierarchy(nodes))
+    assert "head20" not in mapping
+    assert {"head19", "head21"} <= mapping.keys()
+
+
+def test_heads_that_are_joined_stay_in_the_flow():
+    nodes = joined_heads([f"head{at}" for at in range(40)])
     assert lost_at_root(Hierarchy(nodes))
     nodes = cut(nodes)
     assert boxes_of(nodes) == ["head0-9", "head10-19", "head20-29", "head30-39"]
@@ -189,6 +225,18 @@ def test_long_stems_are_cut_alike_in_all_chunks_of_a_level():
     assert boxes_of(nodes) == ["layer0-49", "layer50-99", "layer100-149", "layer150-199"]
 
 
+def test_numbers_that_fill_the_label_leave_no_room_for_a_stem():
+    nodes = cut(chain([f"step_{at}" for at in range(10**6, 10**6 + 102)]))
+    assert boxes_of(nodes) == ["1000000-1000049", "1000050-1000101"]
+
+
+def test_a_list_whose_numbers_do_not_rise_is_counted_in_the_order_of_execution():
+    names = [f"fc{at}" for at in (*range(0, 200, 2), *range(1, 200, 2))]
+    nodes = cut(chain(names))
+    assert boxes_of(nodes) == ["ops.1-50", "ops.51-100", "ops.101-150", "ops.151-200"]
+    assert boxes_of(cut(chain(sorted(names, key=lambda name: int(name[2:])))))[0] == "fc0-49"
+
+
 def test_classes_with_numbers_in_brackets_are_a_list_too():
     names = [f"Net/{('Linear', 'ReLU')[at % 2]}[{at}]" for at in range(120)]
     assert boxes_of(cut(chain(names)), "Net") == ["0-49", "50-119"]
@@ -208,6 +256,21 @@ def test_many_inputs_of_different_names_stand_in_one_box_of_boxes():
     nodes = ends + around([("fc", "Linear", [name for name, _, _ in ends])], "fc", "fc")
     nodes = cut(nodes)
     assert boxes_of(nodes)[0] == "inputs"
+    assert_drawn_well(nodes)
+
+
+def test_many_inputs_of_different_names_stand_apart_from_the_layers_that_read_them():
+    ends = [(f"{chr(97 + at % 26)}{chr(97 + at // 26)}", "Input", []) for at in range(120)]
+    layers = chain([f"fc.{at}th" for at in range(24)])
+    layers = [
+        (name, op, [*inputs, *(end[0] for end in ends[5 * int(name[3:-2]) :][:5])])
+        if name[:2] == "fc"
+        else (name, op, inputs)
+        for name, op, inputs in layers
+    ]
+    nodes = cut(ends + layers)
+    assert boxes_of(nodes)[0] == "inputs"
+    assert {name.split("/")[0] for name, op, _ in nodes if op == "Input"} <= {"inputs"}
     assert_drawn_well(nodes)
 
 

@@ -222,6 +222,12 @@ def test_a_size_that_is_none(size):
     assert broken(graph) == [f"types: %2 has the shape {(1, size)!r}, where {size!r} is no size"]
 
 
+def test_a_shape_of_which_no_size_is_one_is_told_once():
+    graph = net().graph
+    graph.nodes[4].outputs[0].shape = (-1, -2)
+    assert broken(graph) == ["types: %2 has the shape (-1, -2), where -1 is no size"]
+
+
 def test_a_module_that_no_call_called():
     graph = net().graph
     del graph.calls[0]

@@ -179,6 +179,20 @@ def test_of_the_kernels_that_wrote_those_are_waited_for_that_no_other_one_hides(
     assert graph.notes[0].node.name == noted
 
 
+def test_two_results_of_one_kernel_are_one_where_kernels_are_drawn():
+    build = GraphBuilder()
+    twice = build.node("twice", build.input("x", (2,)), outputs=((2,), (2,)), kernels=["aten::a"])
+    kernel = inner(twice, 0, *twice.inputs)
+    twice.body = Body([kernel], kernel.outputs * 2, [])
+    build.output("sum", build.op("add", *twice.outputs))
+    graph = build.graph.copy()
+    set_level(graph, "aten")
+    verify(graph)
+    made, add = graph.nodes[1:]
+    assert [made.op, add.op] == ["kernel0", "add"]
+    assert add.inputs == made.outputs * 2
+
+
 def test_facts_of_an_operation_stand_at_the_kernel_that_gave_its_result():
     def function(x):
         y = normalize_into(x.clone())

@@ -198,6 +198,12 @@ def test_a_finding_reads_as_one_line():
          "reads 'y', and is drawn as a small circle, as a constant is"),
         (message("x In", "y OneSummary x", "z Op y"), "swallowed-op: y: the op 'OneSummary' is "
          "read by others, and is drawn as a small icon, as a summary is"),
+        (message("c ListConst", "y Op c:2", shapes=3), "swallowed-op: c: the op 'ListConst' "
+         "gives 3 outputs, and is drawn as a small circle, as a constant is"),
+        (message("c Const", "x In"), "unread-constant: c: the op 'Const' is drawn beside others, "
+         "and nothing reads it: it is not drawn"),
+        (message("s OneSummary", "x In"), "unread-constant: s: the op 'OneSummary' is drawn beside "
+         "others, and it reads nothing: it is not drawn"),
         (message("x In", "y Op x x:1 ^x", shapes=2), "collapsed-edges: y: 2 inputs come after one "
          "of the same node, as 'x:1', and the page draws no edge for it"),
         (message("x In", "y Op x:2"), "missing-shape: x: output 2 is read and has no shape among "

@@ -110,10 +110,11 @@ def test_an_operation_never_takes_the_name_of_a_module():
     assert names_of(build) == ["x", "Net/relu.2nd", "Net/relu/gelu"]
 
 
-def test_a_module_keeps_its_name_beside_a_scope_by_hand():
+@pytest.mark.parametrize("kind", ["module", "container"])
+def test_a_module_keeps_its_name_beside_a_scope_by_hand(kind):
     build = GraphBuilder()
     x = build.op("add", build.input("x", (1,)), scope=build.hand("Net/fc"))
-    build.op("linear", x, scope=build.call("Net/Linear[fc]"))
+    build.op("linear", x, scope=build.scope("Net/Linear[fc]", kind))
     assert names_of(build) == ["x", "Net/fc.2nd/add", "Net/fc/linear"]
 
 

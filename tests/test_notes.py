@@ -71,7 +71,7 @@ def test_a_line_that_reads_often_has_one_note_with_a_count():
 def test_two_lines_that_read_have_two_notes():
     def run(x):
         one = x.sum().item()
-        return x * one * x.max().item()
+        return x * one * x.neg().sum().item()
 
     assert len(notes(run, X, topic="python")) == 2
 
@@ -159,6 +159,14 @@ def linears(count, size=3):
             ["nothing ran in a module without parameters: loss (CrossEntropyLoss)"],
         ),
         ({"extra": nn.Parameter(X)}, ["no operation reads the parameter extra (6 numbers)"]),
+        (
+            {"extra": (shared := nn.Parameter(X)), "same": shared},
+            ["no operation reads the parameter extra (6 numbers)"],
+        ),
+        (
+            {"lazy": nn.LazyLinear(3)},
+            ["nothing ran in a module without parameters: lazy (LazyLinear)"],
+        ),
         (
             {"table": nn.ParameterList([X, X * 2])},
             ["nothing ran in table (ParameterList), which has 12 parameters"],

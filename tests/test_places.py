@@ -239,6 +239,18 @@ def test_the_figure_of_a_scope_stands_on_its_card_or_its_node(path, name):
         assert figures_of(drawn) == {name: 5}
 
 
+@pytest.mark.parametrize("unit", ["ms", ""])
+def test_a_figure_tells_its_unit_where_it_has_one(unit):
+    graph = net()
+    drawn = draw(graph, (replace(weigh(graph), unit=unit),))
+    (tanh,) = (node for node in drawn.graph_def.node if node.name == "block/tanh")
+    assert {name for name in tanh.attr if name.startswith("weight")} == {
+        "weight",
+        *(["weight.unit"] if unit else []),
+    }
+    assert tanh.attr["weight.unit"].s.decode() == unit
+
+
 def test_a_name_that_means_something_else_gets_an_underscore():
     graph = net()
     numbers = {graph.find("block.fc.weight"): 5}

@@ -253,16 +253,18 @@ def test_what_is_made_of_nothing_becomes_a_constant():
     assert arange.attributes == {"operation": "arange", "then": "unsqueeze(0)"}
 
 
-def test_a_long_chain_of_views_is_told_by_its_ends_and_its_length():
-    build, net_scope, x = net()
-    y = x
+@pytest.mark.parametrize(("first", "told"), [((), "via"), (("exp",), "then")])
+def test_a_long_chain_of_views_is_told_by_its_ends_and_its_length(first, told):
+    build, net_scope, y = net()
+    for op in first:
+        y = build.op(op, y, scope=net_scope)
     for index in range(10_000):
         y = build.op("view", y, index, scope=net_scope, role="view")
     build.output("out", build.op("relu", y, scope=net_scope))
-    (relu,) = operations(hidden(build))
-    assert relu.attributes["via"] == (
-        "view(0) > view(1) > view(2) > view(3) > (9995 more) > view(9999)"
-    )
+    teller = operations(hidden(build))[0]
+    assert teller.attributes == {
+        told: "view(0) > view(1) > view(2) > view(3) > (9995 more) > view(9999)"
+    }
 
 
 # -- patterns ---------------------------------------------------------------------------------
@@ -311,6 +313,16 @@ def test_what_matches_hide_is_left_out_with_its_parameters(hide, left, via):
     assert node_of(graph, "relu").attributes == {"via": via}
     assert [node.kind for node in graph.nodes] == ["input", *["op" for _ in left]]
     assert graph.find("block").results.producer is graph.nodes[-2]
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_parameter_of_what_is_left_out_stays_where_something_else_reads_it(reads):
+    build, net_scope, x = net()
+    mask = build.parameter("mask", (2, 8), net_scope, kind="buffer")
+    y = build.op("dropout", x, mask, scope=net_scope)
+    build.output("out", build.op("mul", y, mask if reads else 2, scope=net_scope))
+    kinds = [node.kind for node in hidden(build, hide=["dropout"]).nodes]
+    assert kinds == ["input", *(["buffer"] if reads else []), "op"]
 
 
 def test_what_joins_two_tensors_cannot_be_hidden():

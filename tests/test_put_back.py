@@ -121,6 +121,14 @@ def test_the_layout_of_a_square_buffer_comes_back_though_its_shape_never_changed
     assert model.square.tolist() == torch.arange(16.0).reshape(4, 4).tolist()
 
 
+@pytest.mark.parametrize("shape", [(2, 4), (8, 4), (16,)], ids=str)
+def test_the_shape_of_a_buffer_comes_back_whether_it_shrank_or_grew(shape):
+    model = Model(lambda model: model.square.resize_(shape))
+    before = model.square.clone()
+    tbscope.trace(model, torch.ones(4, 4))
+    assert torch.equal(model.square, before)
+
+
 def add_again(table, key):
     table[key] = table.pop(key)
 
@@ -273,9 +281,10 @@ def test_what_slots_and_attributes_of_a_mapping_hold_is_kept_inside_too():
     assert (named.steps, list(vars(named))) == ([], ["tensor", "steps"])
 
 
-def test_the_gradient_of_a_leaf_is_kept_beside_a_tensor_that_has_a_history():
-    leaf = torch.ones(2, requires_grad=True)
-    leaf.grad = gradient = torch.ones(2)
+@pytest.mark.parametrize("values", [torch.ones(2), torch.ones(2).to_sparse()])
+def test_the_gradient_of_a_leaf_is_kept_beside_a_tensor_that_has_a_history(values):
+    leaf = values.clone().requires_grad_()
+    leaf.grad = gradient = values.clone()
     made = leaf * 2
     tbscope.trace(lambda pair: setattr(pair[0], "grad", None), ([leaf, made],))
     assert leaf.grad is gradient

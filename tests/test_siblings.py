@@ -152,6 +152,17 @@ def test_a_mask_that_every_layer_reads_is_not_missed():
     assert siblings.keeps_flow()
 
 
+@pytest.mark.parametrize("between", [True, False])
+def test_what_stands_between_two_that_are_put_aside_stays(between):
+    siblings = level(23, [(at, at + 1) for at in range(19)])
+    many = [*((20, at) for at in range(6)), *((at, 21) for at in range(7)), (20, 22), (21, 18)]
+    siblings.links.update(dict.fromkeys([*many, *([(22, 21)] if between else [])], True))
+    siblings.fed, siblings.giving = {0, 22}, {19, 22}
+    assert siblings.put_aside() == {20, 21}
+    # What has lines of one kind alone is put aside with those that it leads from or to.
+    assert siblings.keeps_flow() == between
+
+
 def test_what_leads_outside_is_missed():
     siblings = star(20, 9)
     siblings.giving.add(0)

@@ -184,14 +184,27 @@ def test_deep_nests_cost_no_more_nodes_than_the_graph_has():
     assert 1900 < len(found) <= 2002
 
 
-def test_more_structures_than_hues_differ_where_they_are_seen_together():
-    parts = [(kind, part) for kind in range(7) for part in range(3)]
-    nodes = [f"h/{at}/k{i}/p{j}/x op{i}.{j}" for at in range(3) for i, j in parts]
-    found = seeds(tree(*nodes), {f"h/{at}": "Block" for at in range(3)})
+def hues_of(found):
+    """Give which of the ten hues each function has, by the op types in it."""
     held = {}
     for name, op, _ in found:
         held.setdefault(name.partition("/")[0], set()).add(op)
-    hues = {frozenset(ops): place % 10 for place, ops in enumerate(held.values())}
+    return {frozenset(ops): place % 10 for place, ops in enumerate(held.values())}
+
+
+def test_the_eleventh_structure_has_another_hue_than_the_one_beside_it():
+    # Each in a box of its own, and the fourth also in that of the eleventh.
+    parts = [*((part, part) for part in range(12)), (10, 4)]
+    nodes = [f"h/{at}/k{kind}/p{part}/x op{part}" for at in range(2) for kind, part in parts]
+    nodes += [f"h/{at}/k{kind}/y kind{kind}" for at in range(2) for kind in range(12)]
+    hues = hues_of(seeds(tree(*nodes), {}))
+    assert hues[frozenset(["op10"])] != hues[frozenset(["op4"])]
+
+
+def test_more_structures_than_hues_differ_where_they_are_seen_together():
+    parts = [(kind, part) for kind in range(7) for part in range(3)]
+    nodes = [f"h/{at}/k{i}/p{j}/x op{i}.{j}" for at in range(3) for i, j in parts]
+    hues = hues_of(seeds(tree(*nodes), {f"h/{at}": "Block" for at in range(3)}))
     assert len(hues) == 7 + 21 + 1
     families = [[{f"op{i}.{j}"} for j in range(3)] for i in range(7)]
     kinds = [set.union(*family) for family in families]
@@ -231,10 +244,11 @@ def test_every_seed_is_like_the_boxes_that_it_stands_for(leaves, data):
         assert set(structure.children) <= set(numbers[:place])
 
 
-def test_the_nests_of_inputs_and_outputs_have_no_seeds():
+@pytest.mark.parametrize(("op", "count"), [("Output", 0), ("relu", 2)])
+def test_the_nests_of_inputs_and_outputs_have_no_seeds(op, count):
     nodes = [
-        (f"cache/layers/{layer}/{part}", "Output", ["x"])
+        (f"cache/layers/{layer}/own/{part}", op, ["x"])
         for layer in range(3)
         for part in ("key", "value")
     ]
-    assert seeds(Hierarchy([("x", "Input", []), *nodes]), {}) == []
+    assert len(seeds(Hierarchy([("x", "Input", []), *nodes]), {})) == count

@@ -383,7 +383,7 @@ def _overlapping(spans: Sequence[_Span | None]) -> set[str]:
             stem, first, to = span
             if first <= last.get(stem, -1):
                 unclear.add(stem)
-            last[stem] = max(to, last.get(stem, -1))
+            last[stem] = to
     return unclear
 
 

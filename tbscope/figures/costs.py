@@ -144,7 +144,7 @@ def scope_work(graph: Graph) -> dict[Scope, Work]:
     uncounted = graph.uncounted
     for node in graph.nodes:
         scope = node.scope
-        if scope is None or not node.kernels:
+        if scope is None:
             continue
         if node.flops:
             flops[scope] += node.flops

@@ -93,7 +93,7 @@ class FactEntries:
         return b"" if value is None else wire.attribute(head, value)
 
     def join(self, facts: dict[str, Nest]) -> tuple[bytes, list[str]]:
-        """Give the entries of all facts of a node, and the names of those that are too large.
+        """Give the entries of all facts of a node, and the keys of those that are too large.
 
         Layers of one kind have the same facts: these are joined once.
         """
@@ -110,7 +110,9 @@ class FactEntries:
 
     def _join(self, facts: dict[str, Nest]) -> tuple[bytes, list[str]]:
         entries = {name: self.get(name, constant) for name, constant in facts.items()}
-        return b"".join(entries.values()), [name for name, entry in entries.items() if not entry]
+        return b"".join(entries.values()), [
+            fact_key(name) for name, entry in entries.items() if not entry
+        ]
 
 
 def fact_key(name: str) -> str:
@@ -169,10 +171,10 @@ def outputs_entries(outputs: tuple[tuple[Shape | None, str], ...]) -> bytes:
     return entries + _entry("dtype", dtype)
 
 
-def too_large_entry(names: list[str]) -> bytes:
-    """Give the entry that names the facts which were left out for their size."""
+def too_large_entry(keys: list[str]) -> bytes:
+    """Give the entry that names the attributes which were left out for their size."""
     value = AttrValue()
-    value.list.s.extend(fact_key(name).encode("ascii") for name in names)
+    value.list.s.extend(key.encode("ascii") for key in keys)
     return _entry(TOO_LARGE, value)
 
 

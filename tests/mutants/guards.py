@@ -21,7 +21,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "_log": ("cli", "cli_errors"),
     },
     "tbscope/ir": {
-        "editing": ("editing", "leaves", "readers", "kernels", "plumbing"),
+        "editing": ("editing", "leaves", "readers", "kernels", "dead", "plumbing"),
         "graph": ("graph", "text", "kernels", "golden"),
         "invariants": ("invariants", "phases"),
         "nodes": ("graph", "text", "kernels", "levels"),
