@@ -64,10 +64,12 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     "tbscope/drawing": {
         "build": ("build", "golden", "cards"),
         "chunks": ("chunks", "golden"),
+        "cuts": ("chunks", "golden"),
         "layout": ("layout", "chunks", "templates", "golden"),
         "naming": ("naming", "golden", "build"),
         "places": ("places", "overlays"),
         "templates": ("templates", "golden"),
+        "unique": ("unique", "naming", "chunks"),
     },
     "tbscope/page": {
         "crowds": ("crowds", "siblings", "both_models"),
