@@ -4,7 +4,8 @@ from chunked import rename_input
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tbscope.drawing.chunks import MOST_FOLDED, find_chunks, rename
+from tbscope.drawing.chunks import find_chunks, rename
+from tbscope.drawing.cuts import MOST_FOLDED
 from tbscope.page.constants import CHAIN_LIMIT, LEVEL_LIMIT
 from tbscope.page.flow import longest_chain, lost_exits
 from tbscope.page.glyphs import Series

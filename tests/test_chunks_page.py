@@ -10,7 +10,7 @@ from chunked import chunked
 from wide_models import MODELS, synthetic
 
 import tbscope
-from tbscope.drawing.chunks import MOST_FOLDED
+from tbscope.drawing.cuts import MOST_FOLDED
 from tbscope.page.constants import LEVEL_LIMIT
 
 HUGE = "100000 nodes"

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.scopes import Scope
+from tbscope.page.constants import EXACT_INTEGER
 
 __all__ = ["Figure", "Number", "Target", "by_kernel", "profile_figures", "sum_of", "to_figure"]
 
@@ -25,8 +26,6 @@ _BYTES = ("B", "KB", "MB", "GB", "TB", "PB")
 _BYTE_STEP, _TIME_STEP = 1024, 1000
 # The largest number with a fraction takes so many bytes, so that others differ from it.
 _LARGEST = _BYTE_STEP**4
-# What JavaScript counts exactly.
-_MOST_BYTES = 2**53
 # Above it, the page tells minutes, and 60 is no step of a thousand.
 _MOST_US = 60 * _TIME_STEP**2
 # More of them are no float.
@@ -79,7 +78,7 @@ def to_figure(name: str, numbers: Mapping[Target, Number]) -> Figure:
     given = numbers.values()
     total = sum(given)
     bytes_power = 0
-    if total > _MOST_BYTES or any(type(number) is float for number in given):
+    if total > EXACT_INTEGER or any(type(number) is float for number in given):
         bytes_power = _power(_BYTE_STEP, max(given), _LARGEST)
     time_power = _power(_TIME_STEP, total, _MOST_US)
     return Figure(

@@ -12,6 +12,7 @@ from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 
 from tbscope.graphdef import wire
 from tbscope.ir.graph import Nest, Value
+from tbscope.page.constants import ATTRIBUTE_BYTES, EXACT_INTEGER
 
 __all__ = [
     "MOST_BYTES",
@@ -22,14 +23,12 @@ __all__ = [
     "to_attr_value",
 ]
 
-MOST_BYTES = 1024
+MOST_BYTES = ATTRIBUTE_BYTES
 """The size that no attribute exceeds, in bytes."""
 
 MOST_CHARACTERS = MOST_BYTES - 3
 """The length of the longest ASCII text that is no larger: before it come a tag and its length."""
 
-# The page reads numbers into JavaScript's doubles.
-_EXACT = 2**53
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LIST_FIELDS: dict[type, str] = {bool: "b", int: "i", float: "f", str: "s"}
 
@@ -116,7 +115,7 @@ def _typed_list(items: Sequence[Any]) -> AttrValue | None:
 
 
 def _is_exact(number: int) -> bool:
-    return -_EXACT <= number <= _EXACT
+    return -EXACT_INTEGER <= number <= EXACT_INTEGER
 
 
 def _is_short(number: float) -> bool:

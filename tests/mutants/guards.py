@@ -79,11 +79,13 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "build": ("build", "golden", "cards"),
         "cards": ("module_cards", "cards", "leaves", "flops", "golden"),
         "chunks": ("chunks", "golden"),
+        "cuts": ("chunks", "golden"),
         "figures": ("figure_sums", "figures", "overlays"),
         "layout": ("layout_heads", "layout", "chunks", "templates", "golden"),
         "naming": ("naming", "golden", "build"),
         "places": ("places", "overlays"),
         "templates": ("templates", "golden"),
+        "unique": ("unique", "naming", "chunks"),
     },
     "tbscope/page": {
         "crowds": ("crowds", "siblings", "both_models"),

@@ -1,0 +1,174 @@
+"""Cuts: where a level that the page could not draw, or not draw whole, is cut into chunks.
+
+It knows children by their places, and looks for groups of them so that the level of these
+groups is drawn well. How the chunks are called is decided in `chunks.py`.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import TypeAlias
+
+from tbscope.page.constants import CROWD_SIZE, LEVEL_LIMIT
+from tbscope.page.siblings import Siblings
+
+__all__ = ["MOST_FOLDED", "Groups", "divided", "is_crowded", "read_number", "stem_of_end"]
+
+MOST_FOLDED = 250
+"""How many equal siblings a series holds at most: all of them are drawn when it is opened."""
+
+Groups: TypeAlias = list[list[int]]
+"""The places of the children in each chunk."""
+
+# How many children a chunk holds, the least with which there are few enough chunks.
+_SIZES: list[int] = [10, 20, *(digit * 10**power for power in range(1, 9) for digit in (5, 10))]
+_MOST_CHUNKS = 50
+_FEW_CHUNKS = 10
+# How many children may stay beside the chunks.
+_MOST_BESIDE = 20
+# How many inputs of one name become a box.
+_FEWEST_ENDS = 5
+_DIGITS = "0123456789"
+_NUMBER = re.compile("[0-9]+")
+
+
+def divided(level: Siblings, pinned: set[int], modules: set[int]) -> Groups:
+    """The groups of children that become chunks, in order; none if all is well."""
+    if not is_crowded(level):
+        return []
+    groups: Groups = []
+    for groups in _proposals(level, pinned, modules):
+        # One chunk of all would be the same level again.
+        is_cut = len(groups) > 1 or (groups and len(groups[0]) < len(level) - 1)
+        if is_cut and not is_crowded(level.grouped(groups)):
+            return groups
+    return groups
+
+
+def is_crowded(level: Siblings) -> bool:
+    """Tell whether the page cannot draw a level well."""
+    if len(level) < CROWD_SIZE:
+        return False
+    series = level.series()
+    if any(len(members) > MOST_FOLDED for members in series):
+        return True
+    drawn = level.grouped(series) if series else level
+    return len(drawn) > LEVEL_LIMIT or not drawn.keeps_flow()
+
+
+def _proposals(level: Siblings, pinned: set[int], modules: set[int]) -> Iterator[Groups]:
+    """Yield ways to cut a level, the mildest first; the last one always serves."""
+    inner = [at for at in range(len(level)) if at not in level.ends and at not in pinned]
+    groups = _alike_ends(level)
+    if groups:
+        yield groups
+    tangled = _tangled(level)
+    apart = [at for at in inner if at not in tangled]
+    core = _without_rare(level, apart)
+    # Where the level is not too wide, operations alone: the names of modules stay keys.
+    few = 0 < len(modules) <= _MOST_BESIDE and len(level) <= LEVEL_LIMIT
+    plain = [at for at in inner if at not in modules] if few else []
+    for members in (plain, core, apart, inner):
+        for most in (_MOST_CHUNKS, _FEW_CHUNKS):
+            size = _size(len(members), most, smallest=50 if most == _MOST_CHUNKS else 10)
+            if size < len(members):
+                yield groups + _sections(level, members, size)
+    known = {at for group in groups for at in group}
+    for word in ("Input", "Output"):
+        ends = [at for at, found in level.ends.items() if found == word and at not in known]
+        if len(ends) > 2:
+            groups = [*groups, ends]
+    if len(inner) > _FEW_CHUNKS:
+        yield groups + _sections(level, inner, _size(len(inner), _FEW_CHUNKS, smallest=10))
+    whole = [at for at in range(len(level)) if at not in pinned]
+    yield _sections(level, whole, _size(len(whole), _FEW_CHUNKS, smallest=10))
+
+
+def _alike_ends(level: Siblings) -> Groups:
+    """The inputs, and the outputs, that share the start of their names."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for place, word in level.ends.items():
+        stem = stem_of_end(level.labels[place])
+        if stem:
+            found.setdefault((word, stem), []).append(place)
+    return [places for places in found.values() if len(places) >= _FEWEST_ENDS]
+
+
+def _tangled(level: Siblings) -> set[int]:
+    """The few boxes that ran by turns with others: a list whose layers a loop calls."""
+    tangled = {end for start, end in level.links if start > end and not level.ops[end]}
+    return tangled if len(tangled) <= _MOST_BESIDE // 2 else set()
+
+
+def _without_rare(level: Siblings, places: list[int]) -> list[int]:
+    """Leave out what comes before and after the long list of a level, if that is little."""
+    numbered = [read_number(level.labels[at]) for at in places]
+    stems = [found[0] if found else None for found in numbered]
+    counts = Counter(stem for stem in stems if stem is not None)
+    if not counts:
+        return places
+    stem, count = counts.most_common(1)[0]
+    first = stems.index(stem)
+    last = len(stems) - stems[::-1].index(stem)
+    if first and level.labels[places[first - 1]] + "." == stem:
+        # The first call of the module whose later ones have numbers.
+        first -= 1
+    little = first + len(stems) - last <= _MOST_BESIDE
+    return places[first:last] if little and count * 10 >= len(places) else places
+
+
+def _size(count: int, most: int, *, smallest: int) -> int:
+    """The size of chunks that makes at most so many of them."""
+    return next(size for size in _SIZES if size >= smallest and count <= size * most)
+
+
+def _sections(level: Siblings, places: list[int], size: int) -> Groups:
+    """Cut children into sections of about this size, where few edges cross.
+
+    A section holds at least four fifths of it, and the last one at most seven fifths.
+    """
+    crossing = _crossings(level, places)
+    slack = size // 5
+    sections = []
+    start, count = 0, len(places)
+    while count - start > size + 2 * slack:
+        ideal = start + size
+        # A bit more than needed, where there is no better place for the cut.
+        end = min(
+            range(ideal - slack, ideal + slack + 1),
+            key=lambda at: (crossing[at], abs(at - ideal)),
+        )
+        sections.append(places[start:end])
+        start = end
+    sections.append(places[start:])
+    return sections
+
+
+def _crossings(level: Siblings, places: Sequence[int]) -> list[int]:
+    """For each place of a cut, how many children before it are read behind it."""
+    order = {place: at for at, place in enumerate(places)}
+    last: dict[int, int] = {}
+    for start, end in level.links:
+        if start in order and end in order:
+            first, to = sorted((order[start], order[end]))
+            last[first] = max(last.get(first, 0), to)
+    steps = [0] * (len(places) + 1)
+    for first, to in last.items():
+        steps[first + 1] += 1
+        steps[min(to + 1, len(places))] -= 1
+    return list(accumulate(steps))
+
+
+def read_number(label: str) -> tuple[str, int] | None:
+    """Part a name in stem and number: `fc.3` in `fc.` and 3, `Linear[3]` in nothing and 3."""
+    stem = label.rstrip(_DIGITS)
+    if stem != label:
+        return stem, int(label[len(stem) :])
+    number = label.rpartition("[")[2].removesuffix("]")
+    return ("", int(number)) if label.endswith("]") and _NUMBER.fullmatch(number) else None
+
+
+def stem_of_end(label: str) -> str:
+    """The text before the first dot or number: `past` of `past.0.key`."""
+    return label.partition(".")[0].rstrip(_DIGITS).rstrip("_-")
