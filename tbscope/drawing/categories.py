@@ -37,7 +37,7 @@ def check_color_by(color_by: ColorBy | None) -> None:
 
 
 def label_nodes(graph: Graph, color_by: ColorBy) -> dict[Node, str]:
-    """Give the label of each node that has one.
+    """Return the label of each node that has one.
 
     Args:
         graph: The graph as it is drawn.

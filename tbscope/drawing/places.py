@@ -94,7 +94,7 @@ def place_figures(
 
 
 def _held(figure: Figure, places: "_Places") -> dict[Place, list[Number]]:
-    """Give for each place the numbers that stand there."""
+    """Return for each place the numbers that stand there."""
     held: dict[Place, list[Number]] = defaultdict(list)
     for target, number in figure.numbers.items():
         place = places.of_node(target) if isinstance(target, Node) else places.of_scope(target)
@@ -129,7 +129,7 @@ def _tell(
 
 
 def _drawn_places(drawn: Graph, layout: Layout) -> Iterator[tuple[Place, str, str]]:
-    """Give each place with its name in the GraphDef and its device, in the order of that."""
+    """Return each place with its name in the GraphDef and its device, in the GraphDef's order."""
     first = ""
     on_device: set[Scope] = set()
     devices: dict[Scope, str] = {}
@@ -144,7 +144,7 @@ def _drawn_places(drawn: Graph, layout: Layout) -> Iterator[tuple[Place, str, st
 
 
 def _device_of(node: Node) -> str:
-    """Give the device of what a node gives, else of what it reads."""
+    """Return the device of a node's first output, else of its first input."""
     return next((value.device for value in chain(node.outputs, node.inputs)), "")
 
 
@@ -177,7 +177,7 @@ class _Places:
         self._readers: dict[Node, list[Node]] | None = None
 
     def of_node(self, node: Node) -> Place | None:
-        """Give where the figure of a node of the graph stands; None where nothing is drawn."""
+        """Return the place of a node's figure; None where nothing is drawn."""
         if node in self._origin.kernels:
             kernel, operation = self._origin.kernels[node]
             return kernel if kernel in self._shown else self.of_node(operation)
@@ -190,16 +190,16 @@ class _Places:
         return self._known[node]
 
     def circle_of(self, target: Target) -> Node | None:
-        """Give what a parameter is drawn as, if its figure stands at what reads it."""
+        """Return the circle of a parameter, if its figure stands at the node that reads it."""
         twin = self._origin.twins.get(target) if isinstance(target, Node) else None
         return twin if twin in self._embedded else None
 
     def of_scope(self, scope: Scope) -> Place | None:
-        """Give where the figure of a scope itself stands: its node, its card, or near it."""
+        """Return the place of a scope's own figure: its node, its card, or near it."""
         return self._told_around(scope) or self._near(scope, -1)
 
     def _direct(self, twin: Node) -> Node | None:
-        """Give the drawn node that an operation is, or has become part of."""
+        """Return the drawn node that an operation is, or has become part of."""
         if twin in self._shown:
             return twin
         place = self._module_around(twin.scope)
@@ -213,7 +213,7 @@ class _Places:
         return next((kernel for kernel in reversed(kernels) if kernel in self._shown), None)
 
     def _reader(self, node: Node) -> Place | None:
-        """Give where the first node stands that reads a parameter, in its own scope if it can."""
+        """Return the place of a parameter's first reader, in its own scope if there is one."""
         if self._readers is None:
             self._readers = defaultdict(list)
             for reader in self._origin.twins:
@@ -226,7 +226,7 @@ class _Places:
         return self.of_node(next(inside, readers[0]))
 
     def _near(self, scope: Scope | None, at: int) -> Place | None:
-        """Give the place of what has none, as near as can be, and not outside of its box.
+        """Return a place for a node that is not drawn, near to it and not outside of its box.
 
         That is an operation of the same scope, the card of the scope, or anything in it;
         where nothing of it is drawn, the same for the scope around it.
@@ -268,6 +268,6 @@ class _Row:
         self._places.append(place)
 
     def near(self, at: int) -> Node:
-        """Give the next place after a position, or the last one before it."""
+        """Return the next place after a position, or the last one before it."""
         found = bisect_left(self._order, at)
         return self._places[min(found, len(self._places) - 1)]

@@ -61,7 +61,7 @@ def collapse_leaves(graph: Graph) -> None:
 
 
 def _needed_before(graph: Graph, into: dict[Node, Node]) -> set[Node]:
-    """Give the operations whose counters something else reads, or waits for, before they run."""
+    """Return the operations whose counters are read, or waited for, before they run."""
     ran: set[Node] = set()
     needed: set[Node] = set()
     for node in graph.nodes:
@@ -75,7 +75,7 @@ def _needed_before(graph: Graph, into: dict[Node, Node]) -> set[Node]:
 
 
 def _alone(graph: Graph) -> Iterator[tuple[Scope, Node, list[Node]]]:
-    """Give each scope in which, and below which, one operation and no constant stands.
+    """Return each scope in which, and below which, one operation and no constant stands.
 
     With it come the operations on buffers alone that stand beside it.
     """
@@ -160,7 +160,7 @@ def describe_leaf(node: Node, call: Call, owned: dict[str, Any]) -> None:
 
 
 def _free(name: str, attributes: dict[str, Any]) -> str:
-    """Give the name of a hyper-parameter that is named like a fact: with `_` after it."""
+    """Return the name of a hyper-parameter that is named like a fact: with `_` after it."""
     while name in attributes:
         name += "_"
     return name
