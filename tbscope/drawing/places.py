@@ -130,7 +130,7 @@ def _tell(
 
 
 def _drawn_places(drawn: Graph, layout: Layout) -> Iterator[tuple[Place, str, str]]:
-    """Give each place with its name in the GraphDef and its device, in the order of that."""
+    """Return each place with its name in the GraphDef and its device, in the GraphDef's order."""
     first = ""
     on_device: set[Scope] = set()
     devices: dict[Scope, str] = {}
@@ -145,7 +145,7 @@ def _drawn_places(drawn: Graph, layout: Layout) -> Iterator[tuple[Place, str, st
 
 
 def _device_of(node: Node) -> str:
-    """Return the device of what a node gives, else of what it reads."""
+    """Return the device of a node's first output, else of its first input."""
     return next((value.device for value in chain(node.outputs, node.inputs)), "")
 
 
@@ -178,7 +178,7 @@ class _Places:
         self._readers: dict[Node, list[Node]] | None = None
 
     def of_node(self, node: Node) -> Place | None:
-        """Return where the figure of a node of the graph stands; None where nothing is drawn."""
+        """Return the place of a node's figure; None where nothing is drawn."""
         if node in self._origin.kernels:
             kernel, operation = self._origin.kernels[node]
             return kernel if kernel in self._shown else self.of_node(operation)
@@ -191,12 +191,12 @@ class _Places:
         return self._known[node]
 
     def circle_of(self, target: Target) -> Node | None:
-        """Return what a parameter is drawn as, if its figure stands at what reads it."""
+        """Return the circle of a parameter, if its figure stands at the node that reads it."""
         twin = self._origin.twins.get(target) if isinstance(target, Node) else None
         return twin if twin in self._embedded else None
 
     def of_scope(self, scope: Scope) -> Place | None:
-        """Give where the figure of a scope itself stands: its node, its card, or near it."""
+        """Return the place of a scope's own figure: its node, its card, or near it."""
         return self._told_around(scope) or self._near(scope, -1)
 
     def _direct(self, twin: Node) -> Node | None:
@@ -214,7 +214,7 @@ class _Places:
         return next((kernel for kernel in reversed(kernels) if kernel in self._shown), None)
 
     def _reader(self, node: Node) -> Place | None:
-        """Return where the first node stands that reads a parameter, in its own scope if it can."""
+        """Return the place of a parameter's first reader, in its own scope if there is one."""
         if self._readers is None:
             self._readers = defaultdict(list)
             for reader in self._origin.twins:
@@ -227,7 +227,7 @@ class _Places:
         return self.of_node(next(inside, readers[0]))
 
     def _near(self, scope: Scope | None, at: int) -> Place | None:
-        """Return the place of what has none, as near as can be, and not outside of its box.
+        """Return a place for a node that is not drawn, near to it and not outside of its box.
 
         That is an operation of the same scope, the card of the scope, or anything in it;
         where nothing of it is drawn, the same for the scope around it.

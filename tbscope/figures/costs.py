@@ -80,7 +80,7 @@ class Costs:
 
 
 def node_costs(graph: Graph, *, backward: bool = True) -> dict[Node, Costs]:
-    """Give the costs of each operation.
+    """Return the costs of each operation.
 
     Args:
         graph: A graph as it was recorded.
@@ -114,7 +114,7 @@ def node_costs(graph: Graph, *, backward: bool = True) -> dict[Node, Costs]:
 
 
 def uncounted_kernels(node: Node, uncounted: Mapping[str, str]) -> list[str]:
-    """Give the kernels of a node that compute and that its FLOPs leave out, as often as they ran.
+    """Return the kernels that a node's FLOPs leave out, as often as they ran.
 
     Args:
         node: An operation.
@@ -138,7 +138,7 @@ class Work(NamedTuple):
 
 
 def scope_work(graph: Graph) -> dict[Scope, Work]:
-    """Give of the costs of each scope what its operations compute: a small part of the time."""
+    """Return the computing part of each scope's costs, in a small part of the time of all costs."""
     flops: defaultdict[Scope, int] = defaultdict(int)
     kernels: defaultdict[Scope, Counter[str]] = defaultdict(Counter)
     uncounted = graph.uncounted
@@ -161,7 +161,7 @@ def scope_work(graph: Graph) -> dict[Scope, Work]:
 
 
 def scope_costs(graph: Graph, costs: dict[Node, Costs] | None = None) -> dict[Scope, Costs]:
-    """Give the costs of all that ran in each scope and below it.
+    """Return the costs of all that ran in each scope and below it.
 
     Args:
         graph: A graph as it was recorded.
@@ -180,7 +180,7 @@ def scope_costs(graph: Graph, costs: dict[Node, Costs] | None = None) -> dict[Sc
 
 
 def graph_costs(graph: Graph, costs: dict[Node, Costs] | None = None) -> Costs:
-    """Give the costs of everything that ran.
+    """Return the costs of everything that ran.
 
     Args:
         graph: A graph as it was recorded.
@@ -193,7 +193,7 @@ def graph_costs(graph: Graph, costs: dict[Node, Costs] | None = None) -> Costs:
 
 
 def needs_gradient(graph: Graph) -> frozenset[Value]:
-    """Give the values through which gradients flow back in training.
+    """Return the values through which gradients flow back in training.
 
     These are on a way from a parameter that requires one to an output of the graph, along
     floats only and through nothing that cuts it. It is taken that a loss reads every

@@ -43,7 +43,7 @@ class Read(NamedTuple):
 
 
 def find_notes(graph: Graph, *, reads: Iterable[Read], whole: bool) -> list[Note]:
-    """Give what is to be noted of a run that is over, the most important first.
+    """Return the notes of a run that is over, the most important first.
 
     Args:
         graph: Its graph.
@@ -64,7 +64,7 @@ def find_notes(graph: Graph, *, reads: Iterable[Read], whole: bool) -> list[Note
 
 
 def _read_notes(reads: Iterable[Read]) -> Iterator[Note]:
-    """Give one note for each line of code that reads tensors, however often it does."""
+    """Return one note for each line of code that reads tensors, however often it does."""
     lines: dict[tuple[str, object], list[Read]] = {}
     for read in reads:
         # Of what has no line it is told by the operation that gave it.
@@ -131,7 +131,7 @@ def _unused_notes(graph: Graph) -> list[Note]:
 
 
 def _names_run(graph: Graph) -> set[str | None]:
-    """Give the qualified names of the scopes in which something stands, or below which."""
+    """Return the qualified names of the scopes in which, or below which, something stands."""
     ran = (*{node.scope for node in graph.nodes}, *[call.scope for call in graph.calls])
     return {scope.qualified_name for scope in with_above(ran)}
 
@@ -249,7 +249,7 @@ def _numbers_in(parameter: Parameter) -> int:
 
 
 def _pattern(name: str) -> str:
-    """Give a dotted path with `*` for each number: `layers.*.bias`, `expert_*`."""
+    """Return a dotted path with `*` for each number: `layers.*.bias`, `expert_*`."""
     return _NUMBER.sub("*", name)
 
 

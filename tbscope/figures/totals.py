@@ -41,7 +41,7 @@ class Totals:
 
 
 def parameter_totals(graph: Graph) -> dict[Scope, Totals]:
-    """Give the totals of each scope in which, or below which, a module was called.
+    """Return the totals of each scope in which, or below which, a module was called.
 
     Args:
         graph: Any graph whose calls tell their modules' parameters.

@@ -129,7 +129,7 @@ class Profile:
 
 
 def item_size_bytes(dtype: str) -> int | None:
-    """Give the bytes of one element (`float32` has 4); None where the name does not tell."""
+    """Return the bytes of one element (`float32` has 4); None where the name does not tell."""
     if dtype == "bool":
         return 1
     bits = _BITS.search(dtype)

@@ -177,11 +177,11 @@ class Graph:
         return f"<Graph {self.name}: {len(self.nodes)} nodes, {len(self.calls)} calls>"
 
     def scope_path(self, node: Node) -> str:
-        """Give the printed path of a node's scope; empty at the top level."""
+        """Return the printed path of a node's scope; empty at the top level."""
         return node.scope.path if node.scope else ""
 
     def scopes(self) -> Iterator[Scope]:
-        """Give every scope that a node or a call stands in, parents first, each once."""
+        """Return every scope in which a node or a call stands, parents first, each once."""
         seen: set[Scope] = set()
         stands = [call.scope for call in self.calls]
         for scope in dict.fromkeys([*stands, *[node.scope for node in self.nodes]]):
@@ -209,7 +209,7 @@ class Graph:
         raise self._not_found(name)
 
     def find_calls(self, name: str) -> list[Call]:
-        """Give every call of the module with this qualified name, in order."""
+        """Return every call of the module with this qualified name, in order."""
         return [call for call in self.calls if call.qualified_name == name]
 
     def summary(
@@ -254,7 +254,7 @@ class Graph:
         )
 
     def copy(self) -> "Graph":
-        """Give a graph of new nodes, values and calls that passes may change.
+        """Return a graph of new nodes, values and calls, which passes may change.
 
         Scopes are shared, and so is what holds no value (constants, hyper-parameters).
         """

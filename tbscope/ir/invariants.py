@@ -248,7 +248,7 @@ def _values(graph: Graph) -> set[Value]:
 
 
 def _places(graph: Graph) -> dict[Node, int]:
-    """Give the first place of each node."""
+    """Return the first place of each node in the list."""
     places: dict[Node, int] = {}
     for place, node in enumerate(graph.nodes):
         places.setdefault(node, place)
@@ -256,7 +256,7 @@ def _places(graph: Graph) -> dict[Node, int]:
 
 
 def _repeated(items: Iterable[_Item]) -> Iterator[tuple[_Item, int]]:
-    """Give each item that comes more than once, in order of its first coming, and how often."""
+    """Return each item that comes more than once, in order of its first coming, with its count."""
     counts: dict[_Item, int] = {}
     for item in items:
         counts[item] = counts.get(item, 0) + 1

@@ -41,7 +41,7 @@ _NAME_THAT_IS_A_PLACE = re.compile(r"out(\.[0-9]+)*")
 
 
 def type_to_text(typed: "Value | Parameter") -> str:
-    """Give the type of a value or parameter as TorchScript writes it.
+    """Return the type of a value or parameter as TorchScript writes it.
 
     Args:
         typed: What has a shape and a dtype, and maybe a device.
@@ -57,7 +57,7 @@ def type_to_text(typed: "Value | Parameter") -> str:
 
 
 def node_to_text(node: Node, *, source: bool = False) -> str:
-    """Give one node as one line.
+    """Return one node as one line.
 
     Args:
         node: An operation, or a source of values (`%x : Float(1, 2) = input()`).
@@ -83,7 +83,7 @@ def node_to_text(node: Node, *, source: bool = False) -> str:
 
 
 def graph_to_text(graph: Graph, *, sources: bool = False, parameters: bool = False) -> str:
-    """Give a graph as text: inputs in the head, one node a line, outputs at the end.
+    """Return a graph as text: inputs in the head, one node a line, outputs at the end.
 
     Args:
         graph: The graph.

@@ -40,7 +40,7 @@ class _Way(NamedTuple):
         return f"{self.head}{between} > {self.last}"
 
     def step(self, text: str, steps: int) -> "_Way":
-        """Give the way that goes one step further than this one, which has `steps`."""
+        """Return the way that goes one step further than this one, which has `steps`."""
         if steps < _MOST_STEPS:
             return _Way(self.value, f"{self.head} > {text}" if self.head else text)
         return _Way(self.value, self.head, text, steps - _MOST_STEPS)
@@ -140,7 +140,7 @@ _PLAIN = frozenset({int, float, bool, str, type(None)})
 
 
 def values_in(nest: Nest) -> Iterator[Value]:
-    """Give the values of a nest from left to right."""
+    """Return the values of a nest from left to right."""
     if type(nest) is Value:
         yield nest
     elif type(nest) not in _PLAIN:
@@ -149,7 +149,7 @@ def values_in(nest: Nest) -> Iterator[Value]:
 
 
 def _paths(nest: Nest, path: str) -> Iterator[tuple[str, Value]]:
-    """Give each value of a nest with its path: `tensors.0`."""
+    """Return each value of a nest with its path: `tensors.0`."""
     kind = type(nest)
     if kind is Value:
         yield path, nest
@@ -189,7 +189,7 @@ def _ends(graph: Graph) -> Iterable[Value]:
 
 
 def step_text(node: Node) -> str:
-    """Give an operation and its constants on one line: `transpose(1, 2)`, `[:, 0]`."""
+    """Return an operation and its constants on one line: `transpose(1, 2)`, `[:, 0]`."""
     constants = []
     for name, nest in node.arguments:
         kind = type(nest)

@@ -77,7 +77,7 @@ def _unused(graph: Graph) -> set[Node]:
 
 
 def _with_effects(graph: Graph) -> set[Node]:
-    """Give the operations that are run for more than what they give."""
+    """Return the operations that are run for more than their results."""
     found: set[Node] = set()
     # What may share its storage with something that was there before the run.
     outer: set[Value] = set()

@@ -43,7 +43,7 @@ class Hidden:
         self._at[left.value.producer] = left
 
     def left_out_at(self, node: Node) -> LeftOut | None:
-        """Give what is left out once this node has run."""
+        """Return the value that is left out at this node; None at one that ends no group."""
         return self._at.get(node)
 
 
@@ -89,7 +89,7 @@ def find_hidden(graph: Graph, hide: Sequence[str]) -> Hidden:
 def _leaving(
     graph: Graph, place: dict[Node, Scope | Node]
 ) -> dict[Scope | Node, dict[Value, None]]:
-    """Give for each group the values that something outside of it reads."""
+    """Return for each group the values that something outside of it reads."""
     found: dict[Scope | Node, dict[Value, None]] = {}
     for node in graph.nodes:
         here = place.get(node)
@@ -105,7 +105,7 @@ def _leaving(
 
 
 def _bound(graph: Graph) -> set[Node]:
-    """Give what is more than its one result: Python or a note knows it, or others wait for it."""
+    """Return the nodes that are more than their result: read by Python, noted, or waited for."""
     bound = {note.node for note in graph.notes if note.node is not None}
     for node in graph.nodes:
         if node.control_inputs:
@@ -119,7 +119,7 @@ def _bound(graph: Graph) -> set[Node]:
 
 
 def _read_by_none(graph: Graph, gone: Set[Node]) -> set[Node]:
-    """Give the parameters and the like that only what goes has read."""
+    """Return the parameters, buffers and constants that only the nodes which go have read."""
     lost = {
         value.producer for node in gone for value in node.inputs if value.producer.kind in OWNED
     }

@@ -91,7 +91,7 @@ class _Expansion:
 
 
 def _latest(writers: list[Node], inside: set[Node]) -> list[Node]:
-    """Give those of the kernels of one operation that no later one of them depends on."""
+    """Return the kernels of one operation on which no later one of them depends."""
     if len(writers) < 2:
         return writers
     reached: set[Node] = set()

@@ -51,7 +51,7 @@ def collapse_leaves(graph: Graph) -> None:
 
 
 def _needed_before(graph: Graph, into: dict[Node, Node]) -> set[Node]:
-    """The operations whose counters something else reads, or waits for, before they run."""
+    """Return the operations whose counters are read, or waited for, before they run."""
     ran: set[Node] = set()
     needed: set[Node] = set()
     for node in graph.nodes:
@@ -65,7 +65,7 @@ def _needed_before(graph: Graph, into: dict[Node, Node]) -> set[Node]:
 
 
 def _alone(graph: Graph) -> Iterator[tuple[Scope, Node, list[Node]]]:
-    """Give each scope in which, and below which, one operation and no constant stands.
+    """Return each scope in which, and below which, one operation and no constant stands.
 
     With it come the operations on buffers alone that stand beside it.
     """

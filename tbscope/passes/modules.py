@@ -42,7 +42,7 @@ def collapse_modules(graph: Graph) -> None:
 
 
 def _leaf_calls(graph: Graph) -> dict[Node, Call]:
-    """Give for each operation that ran in a leaf the call of that leaf."""
+    """Return for each operation that ran in a leaf the call of that leaf."""
     regions = Regions(graph)
     found: dict[Node, Call] = {}
     shown = 0
@@ -78,7 +78,7 @@ def _leave_interleaved(graph: Graph, inside: dict[Node, Call]) -> None:
 
 
 def _read_outside(graph: Graph, inside: dict[Node, Call]) -> dict[Call, dict[Value, None]]:
-    """Give for each leaf call the values that are read outside of it, its results first."""
+    """Return for each leaf call the values that are read outside of it, its results first."""
     found: dict[Call, dict[Value, None]] = {}
     for call in graph.calls:
         for value in values_in(call.results):

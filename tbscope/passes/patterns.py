@@ -41,7 +41,7 @@ class Patterns:
         return known
 
     def outermost(self, scope: Scope | None) -> Scope | None:
-        """Give the outermost module that matches, of this scope and those around it."""
+        """Return the outermost module that matches, of this scope and those around it."""
         return self._outermost(scope)
 
     def _told(self, scope: Scope, above: Scope | None) -> Scope | None:

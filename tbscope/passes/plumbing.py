@@ -109,7 +109,7 @@ def hide_plumbing(graph: Graph, *, keep: Sequence[str] = (), hide: Sequence[str]
 
 
 def _candidates(graph: Graph, keep: Sequence[str], hidden: Hidden) -> set[Node]:
-    """Give the plumbing that can be left out."""
+    """Return the plumbing that can be left out."""
     kept = {note.node for note in graph.notes if note.node is not None}
     patterns = Patterns(keep) if keep else None
     found: list[Node] = []
@@ -167,7 +167,7 @@ def _make_constants(graph: Graph, makers: list[Node], shown: set[Scope]) -> None
 
 
 def _written_copies(graph: Graph, copies: Iterable[Node]) -> set[Node]:
-    """Give the copies that something is written into afterwards: of them, not of the first."""
+    """Return the copies that something is written into afterwards, and not into the original."""
     values: set[Value] = {node.outputs[0] for node in copies}
     return {
         node.inputs[place].producer

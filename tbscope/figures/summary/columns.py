@@ -36,24 +36,24 @@ class Column(NamedTuple):
 
 
 def count_text(number: int) -> str:
-    """Give a count in up to five characters: `9,408`, `25.6M`, `405B`."""
+    """Return a count in up to five characters: `9,408`, `25.6M`, `405B`."""
     return f"{number:,}" if abs(number) < 10_000 else _scaled(number, 1000, _COUNTS)
 
 
 def flops_text(number: int) -> str:
-    """Give FLOPs in up to five characters: `960`, `4.09G`, `1.69P`."""
+    """Return FLOPs in up to five characters: `960`, `4.09G`, `1.69P`."""
     return f"{number:,}" if abs(number) < 10_000 else _scaled(number, 1000, _FLOPS)
 
 
 def bytes_text(size_bytes: int) -> str:
-    """Give a size: `512 B`, `97.5 MiB`."""
+    """Return a size: `512 B`, `97.5 MiB`."""
     if size_bytes < 1024:
         return f"{size_bytes} B"
     return _scaled(size_bytes, 1024, _BYTES)
 
 
 def duration_text(duration_us: float) -> str:
-    """Give a time: `84.2 us`, `1.23 ms`, `2.10 s`."""
+    """Return a time: `84.2 us`, `1.23 ms`, `2.10 s`."""
     return _scaled(duration_us, 1000, (" us", " ms", " s"))
 
 
@@ -74,7 +74,7 @@ def _three_digits(number: float) -> str:
 
 
 def _shapes_text(shapes: Mapping[str, Shape | None] | None) -> str:
-    """Give as many shapes as have room, and how many more there are."""
+    """Return as many shapes as have room, and how many more there are."""
     if not shapes:
         return "" if shapes is None else "-"
     texts: list[str] = []
@@ -196,7 +196,7 @@ _COLUMNS = {
 
 
 def chosen_columns(names: Sequence[str] | None, rows: Sequence[Row]) -> list[Column]:
-    """Give the columns that are shown beside the tree.
+    """Return the columns that are shown beside the tree.
 
     Args:
         names: Keys of the rows; None for those that have something to tell.

@@ -8,7 +8,7 @@ __all__ = ["count_parameters", "parameter_key"]
 
 
 def parameter_key(part: Part, parameter: Parameter) -> int | str:
-    """Give what tells a parameter from all others: tied ones have one key."""
+    """Return the key of a parameter among all others; tied ones have the same."""
     if parameter.number >= 0:
         return parameter.number
     return f"{part.label if part.name is None else part.name}.{parameter.name}"
@@ -66,5 +66,5 @@ def _add_shared(held: list[tuple[Part, Parameter]]) -> None:
 
 
 def _module_of(part: Part) -> int:
-    """Give what parts for calls of one module have in common."""
+    """Return a number that the parts of all calls of one module share."""
     return id(part.held)

@@ -26,7 +26,7 @@ class Line(NamedTuple):
 
 
 def unfolded(root: Part, depth: int | None) -> Iterator[Line]:
-    """Give a line for each part that has no more than `depth` parts around it."""
+    """Return a line for each part that has no more than `depth` parts around it."""
     pending = [(root, 0)]
     while pending:
         part, level = pending.pop()
@@ -36,7 +36,7 @@ def unfolded(root: Part, depth: int | None) -> Iterator[Line]:
 
 
 def folded(root: Part, depth: int | None, rows: Mapping[Part, Row]) -> Iterator[Line]:
-    """Give the lines with one for equal parts that are numbered on: `0`, `1`, `2` as `0-2`.
+    """Return the lines, one for equal parts that are numbered on: `0`, `1`, `2` as `0-2`.
 
     Equal is what has the same classes, parameters, shapes and figures, down to the last part.
     Each line below one of several parts stands for as many.
@@ -56,7 +56,7 @@ def folded(root: Part, depth: int | None, rows: Mapping[Part, Row]) -> Iterator[
 
 
 def _below(line: Line, alike: dict[Part, int]) -> Iterator[Line]:
-    """Give the lines of the children; where a line stands for several parts, of all together."""
+    """Return the lines of the children; of a line for several parts, of all together."""
     children = [
         list(column) for column in zip(*(part.children for part in line.parts), strict=True)
     ]
@@ -90,7 +90,7 @@ def _is_number(attribute: str) -> bool:
 
 
 def _alike(root: Part, rows: Mapping[Part, Row]) -> dict[Part, int]:
-    """Give each part a number; equal parts have one number."""
+    """Return a number for each part; equal parts have the same."""
     numbers: dict[tuple[Any, ...], int] = {}
     found: dict[Part, int] = {}
     for part in reversed(list(walk(root))):

@@ -16,7 +16,7 @@ _MOST_TOLD = 6
 
 
 def model_totals(graph: Graph, root: Part) -> Row:
-    """Give the totals of a graph.
+    """Return the totals of a graph.
 
     Args:
         graph: The graph.
@@ -47,7 +47,7 @@ def model_totals(graph: Graph, root: Part) -> Row:
 
 
 def _tied(parts: list[Part]) -> list[tuple[str, ...]]:
-    """Give the names of each parameter that has several."""
+    """Return the names of each parameter that has several."""
     names: dict[int | str, dict[str, None]] = {}
     for part in parts:
         if part.name is not None:
@@ -59,7 +59,7 @@ def _tied(parts: list[Part]) -> list[tuple[str, ...]]:
 
 
 def footer_lines(totals: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Give the totals as lines: what it is, and what there is to say of it."""
+    """Return the totals as lines, each with a title and a text."""
     return list(_lines(totals))
 
 

@@ -102,7 +102,7 @@ class Part:
 
 
 def walk(root: Part) -> Iterator[Part]:
-    """Give a part and all below it, parents first, in the order of the author."""
+    """Return a part and all below it, parents first, in the order of the author."""
     pending = [root]
     while pending:
         part = pending.pop()

@@ -23,7 +23,7 @@ _SCRIPTED = "torch.jit."
 
 
 def model_parts(graph: Graph, *, per_call: bool = False) -> Part:
-    """Give the parts of a graph.
+    """Return the parts of a graph.
 
     Args:
         graph: The graph as it was recorded.

@@ -32,7 +32,7 @@ _SUMMED = (
 
 
 def part_row(part: Part, *, depth: int, all_parameters: int) -> Row:
-    """Give the row of one part.
+    """Return the row of one part.
 
     Args:
         part: The part.
@@ -66,7 +66,7 @@ def part_row(part: Part, *, depth: int, all_parameters: int) -> Row:
 
 
 def costs_row(costs: Costs) -> Row:
-    """Give what ran as entries of a row; None for FLOPs of which none could be counted."""
+    """Return costs as entries of a row; None for FLOPs of which none could be counted."""
     known = costs.flops or not costs.uncounted
     return {
         "flops": costs.flops if known else None,
@@ -80,7 +80,7 @@ def costs_row(costs: Costs) -> Row:
 
 
 def add_rows(rows: list[Row]) -> Row:
-    """Give the row of several equal parts: sums of numbers, and else what the first one tells."""
+    """Return the row of several equal parts: sums of numbers, else the entries of the first."""
     whole = dict(rows[0])
     for name in _SUMMED:
         told = [row[name] for row in rows if row[name] is not None]
@@ -98,7 +98,7 @@ def _shapes_given(call: Call) -> dict[str, Shape | None]:
 
 
 def _shapes(nest: Nest, path: str) -> dict[str, Shape | None]:
-    """Give the shape of each tensor in a nest by its path: `logits`, `out.0`, `past.0.key`.
+    """Return the shape of each tensor in a nest by its path: `logits`, `out.0`, `past.0.key`.
 
     The keys of a mapping that is not within anything stand by themselves, as in the names of a
     graph's outputs.

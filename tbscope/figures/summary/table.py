@@ -85,7 +85,7 @@ class Summary:
         self._footer = footer_lines(totals)
 
     def __str__(self) -> str:
-        """Give the table as plain text."""
+        """Return the table as plain text."""
         cells = _Cells(self._lines, self._columns)
         rule = "-" * cells.width
         numeric = [False, *(column.numeric for column in self._columns)]
@@ -116,7 +116,7 @@ class Summary:
         print(self)  # noqa: T201 (that is what it is asked for)
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
-        """Give the table as rich draws it, with as many columns as have room."""
+        """Return the table as rich draws it, with as many columns as have room."""
         from rich import box
         from rich.table import Table
         from rich.text import Text
@@ -148,7 +148,7 @@ class Summary:
         yield footer
 
     def _repr_html_(self) -> str:
-        """Give the table for a notebook."""
+        """Return the table for a notebook."""
         heads = "".join(
             f"<th{_html_class(column)}>{html.escape(column.title)}</th>" for column in self._columns
         )
@@ -231,7 +231,7 @@ def _html_class(column: Column) -> str:
 
 
 def _html_exact(column: Column, row: Row) -> str:
-    """Give the whole number, to be seen where the pointer rests."""
+    """Return the exact number as a title, which is shown where the pointer rests."""
     told: Any = row[column.name]
     return f' title="{told:,}"' if column.numeric and told else ""
 
