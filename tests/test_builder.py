@@ -169,6 +169,7 @@ def test_a_scope_has_one_call():
         pass
     with pytest.raises(GraphError, match="a second call is added in A"):
         build.add_call(call.scope, class_name="A")
+    assert build.add_call(call.scope, class_name="A", number=1).number == 1
 
 
 def test_a_graph_is_finished_outside_of_all_scopes_and_then_verified():

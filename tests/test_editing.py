@@ -8,7 +8,7 @@ from build import GraphBuilder
 
 import tbscope.passes
 from tbscope.ir.editing import Editor
-from tbscope.ir.graph import Body, Constant, Note, Output
+from tbscope.ir.graph import Argument, Body, Constant, Node, Note, Output, Value
 from tbscope.ir.invariants import verify
 
 # What tells where a node or a value is named, or which node gives a value.
@@ -144,10 +144,16 @@ def test_a_call_keeps_naming_what_a_dropped_node_gave_if_it_tells_no_word(build)
 # -- bodies -------------------------------------------------------------------------------------
 
 
+def kernel_of(op, value, **fields):
+    """Return a node that reads a value and stands in no graph yet."""
+    kernel = Node(name=op, op=op, inputs=[value], arguments=[Argument(None, value)], **fields)
+    kernel.outputs = [Value(kernel, 0, (16,), "float32", "cpu")]
+    return kernel
+
+
 def test_a_body_reads_waits_and_hands_on_what_stands_now(build):
-    inner = GraphBuilder("inside")
     gone = build.op("fill_", build.a, 1).producer
-    kernel = inner.op("aten::neg", build.b, shape=(16,), control_inputs=[gone]).producer
+    kernel = kernel_of("neg", build.b, control_inputs=[gone])
     whole = build.node("neg", build.b, build.c, outputs=((16,), (16,)))
     whole.body = Body([kernel], [kernel.outputs[0], build.b])
     edited(
@@ -178,9 +184,9 @@ def test_others_stand_in_the_place_of_a_node_and_are_waited_for(build):
     old = build.b.producer
     late = build.op("neg", build.c, control_inputs=[old]).producer
     build.graph.notes.append(Note("old", node=old))
-    inner = GraphBuilder("inside")
-    first = inner.op("clone", build.a, name="first", shape=(16,)).producer
-    second = inner.node("alias", first.outputs[0], name="second")
+    first = kernel_of("clone", build.a)
+    second = kernel_of("alias", first.outputs[0])
+    second.outputs.clear()
     editor = Editor(build.graph)
     editor.give(build.b, second)
     editor.put_instead(old, [first, second])

@@ -121,15 +121,15 @@ def test_calls_were_given_what_stands_before_the_plumbing():
         call = seen.find("b")
         first, second = (argument.nest for argument in call.arguments)
         result, handed_on = call.results
-        assert result is node_of(graph, "exp").outputs[0]
+        assert result is node_of(seen, "exp").outputs[0]
         for value in (first["a"][0], second, handed_on):
             # Its type is the one that the call saw.
-            assert (value.producer, value.index, value.shape) == (graph.inputs[0], 0, (16,))
+            assert (value.producer, value.index, value.shape) == (seen.inputs[0], 0, (16,))
 
 
 def test_a_call_names_the_very_value_before_a_view_that_tells_the_same_type():
     build, net_scope, x = net()
-    y = build.op("contiguous", x, scope=net_scope, kernels=["aten::clone"])
+    y = build.op("contiguous", x, scope=net_scope, role="copy")
     inner = build.call("Net/Block[b]", y)
     z = build.op("relu", y, scope=inner)
     build.returns(inner, z)

@@ -66,7 +66,7 @@ class GraphBuilder:
         # Those numbers that a source chose itself.
         self._chosen: set[tuple[tuple[Scope | None, str, str | None], int]] = set()
         self._output_names: set[str] = set()
-        self._called: set[Scope] = set()
+        self._called: set[tuple[Scope, int]] = set()
         self._known: set[Node] = set()
         self._append = self.graph.nodes.append
         self._number = self.names.number
@@ -169,7 +169,7 @@ class GraphBuilder:
         """Add the call of a module whose scope is there already.
 
         Raises:
-            GraphError: The scope is no module's, or another call has it.
+            GraphError: The scope is no module's, or another call has it with the same number.
         """
         if scope.kind != "module":
             raise GraphError(
@@ -177,13 +177,15 @@ class GraphBuilder:
                 why="only a scope of the kind 'module' is that of a call",
                 fix="open it with build.call(...), or with kind='module'",
             )
-        if scope in self._called:
+        numbered = scope, facts.get("number", 0)
+        if numbered in self._called:
             raise GraphError(
                 f"a second call is added in {scope}",
                 why="each call of a module has a scope of its own",
-                fix="open a new scope: it has the next number",
+                fix="open a new scope, which has the next number; where the same call runs again, "
+                "give number=1",
             )
-        self._called.add(scope)
+        self._called.add(numbered)
         facts.setdefault("qualified_name", scope.qualified_name)
         call = Call(
             scope=scope, class_name=class_name, arguments=list(map(_argument, arguments)), **facts

@@ -3,14 +3,15 @@
 What is left out is told: by the attribute `then` of what gives it, or `via` of what reads it.
 """
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Set
 from dataclasses import replace
 from typing import NamedTuple
 
 from tbscope.ir.editing import Editor
-from tbscope.ir.graph import Graph, Nest, Node, Output, Value
+from tbscope.ir.graph import Graph, Node, Output, Value
+from tbscope.ir.nests import values_in, walk
 
-__all__ = ["Bypass", "step_text", "values_in"]
+__all__ = ["Bypass", "step_text"]
 
 _MOST_STEP = 60
 _MOST_STEPS = 4
@@ -123,8 +124,8 @@ class Bypass:
             if type(nest) in _PLAIN:
                 continue
             known = names[place] if place < len(names) else None
-            for path, value in _paths(nest, name or known or f"arg{place}"):
-                if value in ways:
+            for path, value in walk(nest, name or known or f"arg{place}"):
+                if type(value) is Value and value in ways:
                     texts.append(f"{path}: {ways[value].text}")
         if not texts:
             texts = [ways[value].text for value in dict.fromkeys(node.inputs) if value in ways]
@@ -137,28 +138,6 @@ class Bypass:
 
 
 _PLAIN = frozenset({int, float, bool, str, type(None)})
-
-
-def values_in(nest: Nest) -> Iterator[Value]:
-    """Return the values of a nest from left to right."""
-    if type(nest) is Value:
-        yield nest
-    elif type(nest) not in _PLAIN:
-        for _, value in _paths(nest, ""):
-            yield value
-
-
-def _paths(nest: Nest, path: str) -> Iterator[tuple[str, Value]]:
-    """Return each value of a nest with its path: `tensors.0`."""
-    kind = type(nest)
-    if kind is Value:
-        yield path, nest
-    elif kind is list or kind is tuple:
-        for index, entry in enumerate(nest):
-            yield from _paths(entry, f"{path}.{index}")
-    elif kind is dict:
-        for key, entry in nest.items():
-            yield from _paths(entry, f"{path}.{key}")
 
 
 def _count_reads(graph: Graph, values: Set[Value]) -> dict[Value, int]:

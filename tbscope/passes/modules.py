@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Argument, Call, Graph, Node, Value
+from tbscope.ir.nests import values_in
 from tbscope.ir.regions import OPERATIONS, STATE, Regions, with_above
-from tbscope.passes.bypass import values_in
 from tbscope.passes.leaves import stand_for
 
 __all__ = ["collapse_modules"]
