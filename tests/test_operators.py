@@ -1,5 +1,7 @@
 """What no Python function is around: kernels of scripts, and functions that an operator runs."""
 
+import contextlib
+
 import pytest
 import torch
 from torch import nn
@@ -58,10 +60,11 @@ def log(x: torch.Tensor) -> None:
     """Give nothing, as a function that writes a log."""
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_kernel_that_gives_nothing_is_drawn():
+@pytest.mark.parametrize("seen", [True, False], ids=["a function", "no function around it"])
+def test_a_kernel_that_gives_nothing_is_drawn(seen):
     def run(x):
-        torch.ops.tbscope_tests.log(x)
+        with contextlib.nullcontext() if seen else torch._C.DisableTorchFunction():
+            torch.ops.tbscope_tests.log(x)
         return x + 1
 
     assert ops(traced(run, torch.ones(2))) == ["log", "add"]
