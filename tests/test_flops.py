@@ -224,6 +224,17 @@ def test_a_formula_of_the_users_own_counts(twice):
     assert (graph_costs(graph).flops, graph.uncounted) == (30, {})
 
 
+def test_what_gives_no_tensor_leaves_its_work_to_nobody():
+    with torch.library._scoped_library("tbscope_tests", "DEF") as library:
+        library.define("counts(Tensor x) -> int[]")
+        library.impl("counts", lambda x: [1, 2], "CompositeExplicitAutograd")
+        packet = torch.ops.tbscope_tests.counts
+        register_flop_formula(packet)(lambda *args, **kwargs: 1000)
+        linear = torch.nn.Linear(5, 4)
+        assert flops_of(Apply(lambda x: (packet(x), linear(x))[1]), torch.rand(2, 5)) == 80
+        flop_registry.pop(packet, None)
+
+
 def test_a_formula_that_raises_is_told(twice):
     @register_flop_formula(twice)
     def formula(*args, **kwargs):

@@ -65,6 +65,24 @@ def test_a_reader_waits_for_the_kernel_that_wrote(write, writer):
     assert waits(kernels_of(function, torch.rand(2, 3)))["tanh"] == [writer]
 
 
+def test_a_kernel_waits_for_what_an_operation_before_wrote_through_another_tensor():
+    def function(x):
+        y = x.clone()
+        view = y.view(-1)
+        y.add_(1)
+        return functional.normalize(view, dim=0)
+
+    assert waits(kernels_of(function, torch.rand(2, 3)))["linalg_vector_norm"] == ["add_"]
+
+
+def test_a_kernel_that_writes_into_what_it_gives_has_one_value_and_holds_up_no_other():
+    graph = kernels_of(functional.dropout2d, torch.rand(2, 3, 4, 4))
+    assert [node.op for node in graph.nodes[1:]] == ["new_empty", "bernoulli_", "div_", "mul"]
+    assert {len(node.outputs) for node in graph.nodes} == {1}
+    # The last one reads the input, which shares no memory with what they wrote.
+    assert waits(graph) == {}
+
+
 @pytest.mark.parametrize("write", [normalize_into, renorm])
 def test_an_output_waits_for_the_kernel_that_wrote(write):
     def function(x):

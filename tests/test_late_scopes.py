@@ -46,6 +46,22 @@ def test_a_block_by_hand_in_a_call_holds_the_call_that_it_makes_of_itself_again(
     assert paths(graph) == ["Wrap/step/Linear[lin]", "Wrap.1/step/Linear[lin]"]
 
 
+def test_what_a_module_calls_after_a_call_of_itself_stands_in_its_own_call():
+    def run(self, x, times=1):
+        return self.lin(self(x, times - 1) if times else x)
+
+    graph = tbscope.trace(Wrap(run, lin=nn.Linear(2, 2)), torch.ones(1, 2))
+    assert paths(graph) == ["Wrap.1/Linear[lin]", "Wrap/Linear[lin]"]
+
+
+def test_a_module_whose_child_ran_before_it_is_one_box():
+    block = nn.Sequential(nn.Tanh())
+    net = Wrap(lambda self, x: self.block(self.block(self.block[0](x))), block=block)
+    graph = tbscope.trace(net, torch.ones(1, 2))
+    first, *calls = (f"Wrap/Sequential[block]{text}/Tanh[0]" for text in ("", ".1"))
+    assert paths(graph) == [first, f"{first}.1", *calls]
+
+
 def grown(self, x):
     if not hasattr(self, "head"):
         self.head = nn.Sequential(nn.Linear(2, 2, bias=False))

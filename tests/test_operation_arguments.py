@@ -1,4 +1,4 @@
-"""The names of arguments, as the page tells them of an operation."""
+"""The names of operations and arguments, as the page tells them of an operation."""
 
 import pytest
 import torch
@@ -6,6 +6,7 @@ import torch.nn.functional as F  # noqa: N812
 
 import tbscope
 from tbscope.sources.torch.operation_arguments import positional_names
+from tbscope.sources.torch.operations import kernel_facts, operation_name
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,44 @@ from tbscope.sources.torch.operation_arguments import positional_names
 )
 def test_an_argument_has_the_name_that_every_overload_gives_it(function, names):
     assert positional_names(function)[: len(names) or None] == names
+
+
+T = torch.Tensor
+
+
+@pytest.mark.parametrize(
+    ("functions", "name"),
+    [
+        ([F.linear], "linear"),
+        ([T.add, T.__add__, T.__radd__], "add"),
+        ([T.add_, T.__iadd__], "add_"),
+        ([T.__rsub__], "sub"),
+        ([T.__invert__], "invert"),
+        ([T.__setitem__], "setitem"),
+        ([T.T.__get__], "T"),
+        ([torch.ops.aten.add.Tensor], "add"),
+    ],
+)
+def test_an_operation_is_called_as_its_user_writes_it(functions, name):
+    assert {operation_name(function) for function in functions} == {name}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "flag"),
+    [
+        ("native_batch_norm", "training"),
+        ("cudnn_batch_norm", "training"),
+        ("miopen_batch_norm", "training"),
+        ("batch_norm_update_stats", None),
+        ("batch_norm_gather_stats", None),
+        ("batch_norm_gather_stats_with_counts", None),
+    ],
+)
+def test_the_running_statistics_are_written_though_no_schema_says_so(kernel, flag):
+    facts = kernel_facts(getattr(torch.ops.aten, kernel).default)
+    names = [argument.name for argument in facts.kernel._schema.arguments]
+    assert facts.writes == tuple((names.index(n), n) for n in ("running_mean", "running_var"))
+    assert (None if facts.flag is None else names[facts.flag]) == flag
 
 
 def shown(model, *inputs):

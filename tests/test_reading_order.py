@@ -1,6 +1,7 @@
 """The latest graph of a tag is shown, in whatever order TensorBoard reads the event files."""
 
 import os
+import threading
 import time
 
 import pytest
@@ -113,6 +114,17 @@ def test_graphs_of_a_run_below_are_read_in_their_order(tmp_path):
         for model in MODELS:
             writer.add_graph(model, X, tag="model", run_name="eval")
     assert steps_by_file(tmp_path / "eval") == [[0], [1], [2], [3]]
+
+
+@pytest.mark.usefixtures("_counter")
+def test_no_thread_is_left_behind_by_files_that_were_opened_for_their_names(tmp_path):
+    wait_for_a_second()
+    counted_from(9)
+    with OURS(tmp_path) as first, OURS(tmp_path) as second:
+        threads = threading.active_count()
+        for writer in (first, second, first):
+            writer.add_graph(nn.ReLU(), X)
+        assert threading.active_count() == threads
 
 
 @pytest.mark.usefixtures("_counter")

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from build import GraphBuilder
 
 import tbscope
-from tbscope.sources.torch.storage import Region, same_storage
+from tbscope.sources.torch.storage import Region, Writes, same_storage
 
 BASE = torch.zeros(24)
 VIEWS = {
@@ -109,3 +110,13 @@ def test_only_writes_after_a_view_was_taken_are_waited_for():
         return early + late
 
     assert [line.partition(" ")[0] for line in writers_before(run)] == ["mul_"]
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_writes_into_memory_that_is_new_again_are_forgotten(read):
+    build, writes, tensor = GraphBuilder(), Writes(), torch.zeros(2)
+    value = build.op("fill_", build.input("x", (2,)))
+    writes.add(value.producer, 1, value, tensor)
+    # What an operation gives is new unless it read the same memory.
+    writes.forget_fresh([tensor], [tensor.view(1, 2)] if read else [torch.ones(2)])
+    assert [write.value for write in writes.touching(tensor, 0)] == ([value] if read else [])

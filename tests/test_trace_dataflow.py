@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 import tbscope
 
@@ -312,6 +313,25 @@ def test_outputs_depend_on_inputs_and_parameters_through(run):
         assert reached >= {"x", "lin.weight", "lin.bias"}
 
 
+def set_one(y):
+    y[:, 0] = 1
+
+
+@pytest.mark.parametrize(
+    "write", [set_one, lambda y: functional.normalize(y, out=y)], ids=["setitem", "out"]
+)
+def test_a_write_gives_one_value_and_that_is_the_whole_tensor(write):
+    def run(x):
+        y = x.clone()
+        write(y)
+        return y * 2
+
+    graph = traced(run, torch.ones(2, 4))
+    _, writer, mul = graph.nodes[1:]
+    assert [value.shape for value in writer.outputs] == [(2, 4)]
+    assert (mul.inputs, mul.control_inputs) == (writer.outputs, [])
+
+
 def test_functions_given_to_an_operator_are_drawn_with_what_they_run():
     def run(self, x):
         return torch.cond(x.sum() > 0, lambda y: self.lin(y) + 1, lambda y: y * 2, (x,))
@@ -343,6 +363,30 @@ def test_sparse_half_and_subclassed_tensors_are_drawn():
     graph = traced(lambda x: torch.sparse.mm(x.to_sparse(), x).half(), torch.eye(3))
     assert graph.outputs[0].value.dtype == "float16"
     graph = traced(lambda x: (x * 2).sum(), torch.eye(3).as_subclass(Marked))
+    assert sources_of(graph)["out"] == {"x"}
+
+
+class Wrapped(torch.Tensor):
+    """A tensor that holds another one, and computes with that."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __tensor_flatten__(self):
+        return ["inner"], None
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return func(*(given.inner if type(given) is cls else given for given in args))
+
+
+def test_what_is_wrapped_in_the_run_is_what_was_wrapped():
+    graph = traced(lambda x: Wrapped(x * 2) + 1, torch.ones(3))
+    assert [node.op for node in graph.nodes] == ["input", "mul", "add"]
     assert sources_of(graph)["out"] == {"x"}
 
 

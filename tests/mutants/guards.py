@@ -45,7 +45,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     "tbscope/sources/eager/record": {
         "bodies": ("levels", "kernels", "roles", "flops"),
         "operation": ("operation", "flops", "trace_dataflow"),
-        "recorder": (*_RECORDED, "trace", "notes", "flops"),
+        "recorder": (*_RECORDED, "operators", "trace", "notes", "flops"),
         "scope_stack": ("trace_scopes", "by_hand", "late_scopes", "summary", "record"),
         "values": ("trace_dataflow", "storage", "nests", "record"),
     },

@@ -1,0 +1,89 @@
+"""What no Python function is around: kernels of scripts, and functions that an operator runs."""
+
+import contextlib
+
+import pytest
+import torch
+from torch import nn
+from torch._higher_order_ops.map import map as map_rows
+
+import tbscope
+from tests.real_graphs import origins
+
+
+def ops(graph):
+    return [node.op for node in graph.nodes if node.kind == "op"]
+
+
+def traced(run, *given, **options):
+    graph = tbscope.trace(run, given, **options)
+    tbscope.verify(graph)
+    return graph
+
+
+def test_a_function_that_runs_on_a_part_of_a_tensor_reads_a_slice_of_it():
+    graph = traced(lambda x: map_rows(torch.tanh, x), torch.ones(1, 3))
+    assert ops(graph)[:2] == ["slice", "tanh"]
+    x, part, tanh, mapped = graph.nodes
+    assert (part.inputs, tanh.inputs) == (x.outputs, part.outputs)
+    # What the function gave is read by the operator that ran it.
+    assert mapped.inputs == [*x.outputs, *tanh.outputs]
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_scope_that_a_function_of_an_operator_opens_has_to_be_closed(closed):
+    def body(row):
+        tbscope.push_scope("left")
+        row = row.tanh()
+        if closed:
+            tbscope.pop_scope("left")
+        return row
+
+    if closed:
+        graph = traced(lambda x: map_rows(body, x), torch.ones(1, 3))
+        assert any(graph.scope_path(node).endswith("/left") for node in graph.nodes)
+    else:
+        with pytest.raises(tbscope.TbscopeError, match="left"):
+            tbscope.trace(lambda x: map_rows(body, x), torch.ones(1, 3))
+
+
+def test_of_operations_inside_of_each_other_the_innermost_is_told_to_have_raised():
+    def body(row):
+        return row @ torch.ones(7)
+
+    graph = tbscope.trace(lambda x: map_rows(body, x), torch.ones(2, 3), partial=True)
+    assert [node.op for node in graph.nodes if "error" in node.attributes] == ["matmul"]
+
+
+@torch.library.custom_op("tbscope_tests::log", mutates_args=())
+def log(x: torch.Tensor) -> None:
+    """Give nothing, as a function that writes a log."""
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["a function", "no function around it"])
+def test_a_kernel_that_gives_nothing_is_drawn(seen):
+    def run(x):
+        with contextlib.nullcontext() if seen else torch._C.DisableTorchFunction():
+            torch.ops.tbscope_tests.log(x)
+        return x + 1
+
+    assert ops(traced(run, torch.ones(2))) == ["log", "add"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_a_script_detaches_still_comes_from_where_it_came():
+    class Detaching(nn.Module):
+        def forward(self, x):
+            return x.detach() * 2
+
+    graph = traced(nn.Sequential(torch.jit.script(Detaching())), torch.ones(2))
+    assert ops(graph) == ["detach", "mul"]
+    assert origins(graph) == {"out": {graph.inputs[0].name}}
+
+
+def test_what_a_function_fills_is_told_and_not_read():
+    y = torch.zeros(2)
+    graph = traced(lambda x: torch.exp(x, out=y) * 2, torch.ones(2))
+    exp = next(node for node in graph.nodes if node.op == "exp")
+    assert str(exp.arguments[1].nest) == "<out>"
+    assert exp.inputs == graph.inputs[0].outputs
