@@ -18,7 +18,7 @@ from tbscope.figures.costs import (
     scope_work,
     uncounted_kernels,
 )
-from tbscope.ir.graph import Gradient
+from tbscope.ir.graph import Gradient, Measured
 
 
 class Between(nn.Module):
@@ -286,8 +286,8 @@ def nested(**facts):
     build.graph.uncounted["aten::gelu"] = "no formula"
     outer, inner = build.call("Net"), build.call("Net/GELU[act]")
     x = build.input("x", (2,))
-    y = build.op("mm", x, scope=outer, kernels=["aten::mm"], flops=8, duration_us=2.0)
-    build.op("gelu", y, scope=inner, kernels=["aten::gelu"], duration_us=3.0, **facts)
+    y = build.op("mm", x, scope=outer, kernels=["aten::mm"], flops=8, measured=Measured(2.0))
+    build.op("gelu", y, scope=inner, kernels=["aten::gelu"], measured=Measured(3.0), **facts)
     return build.graph, outer, inner
 
 

@@ -6,7 +6,7 @@ import pytest
 from build import GraphBuilder
 
 from tbscope.drawing.figures import Figure, by_kernel, profile_figures, sum_of, to_figure
-from tbscope.ir.graph import Body, Profile
+from tbscope.ir.graph import Body, Measured, Profile
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,9 @@ def test_nothing_has_a_scale_of_one():
 
 def with_kernels(*flops):
     build = GraphBuilder()
-    kernels = [build.node(f"k{at}", flops=one, duration_us=one) for at, one in enumerate(flops)]
+    kernels = [
+        build.node(f"k{at}", flops=one, measured=Measured(one)) for at, one in enumerate(flops)
+    ]
     return build.node("op", body=Body(kernels, [])), kernels
 
 
@@ -88,7 +90,7 @@ def test_kernels_have_the_number_of_their_operation_if_they_add_up_to_it():
 
 def test_what_was_measured_has_figures_and_nothing_else():
     build = GraphBuilder()
-    timed = build.node("a", duration_us=2.0, allocated_bytes=8, peak_bytes=9)
+    timed = build.node("a", measured=Measured(2.0, 9), allocated_bytes=8)
     build.node("b", allocated_bytes=16)
     assert profile_figures(build.graph) == ()
     build.graph.profile = Profile(1, 0, 1.0, 1.0, 1.0, "perf_counter", 0)

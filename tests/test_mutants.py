@@ -73,7 +73,9 @@ def test_each_guarded_file_and_each_guard_exists():
 def test_what_the_tests_notice_and_what_they_do_not_is_told_apart(monkeypatch, capsys, tmp_path):
     path = "tbscope/ir/invariants.py"
     slips = [slip for each in find_slips(ROOT, path).values() for slip in each]
-    noticed = next(slip for slip in slips if slip.operator == "core/ReplaceComparisonOperator_NotEq_Eq")
+    noticed = next(
+        slip for slip in slips if slip.operator == "core/ReplaceComparisonOperator_NotEq_Eq"
+    )
     monkeypatch.chdir(tmp_path)
     words = ["mutants", "--only", path, "--slip", noticed.name, "--jobs", "1"]
     monkeypatch.setattr("sys.argv", words)

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, TypeAlias
 __all__ = [
     "Constant",
     "Gradient",
+    "Measured",
     "Module",
     "Parameter",
     "Profile",
@@ -97,6 +98,20 @@ class Module(NamedTuple):
     name: str
     class_name: str
     parameters: tuple[Parameter, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The facts of one operation that were measured.
+
+    Attributes:
+        duration_us: How long it ran, in microseconds; None where that was not measured.
+        peak_bytes: The most bytes of results that were alive at one moment while it ran;
+            None where that was not measured.
+    """
+
+    duration_us: float | None = None
+    peak_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
 """Nodes: the operations of a graph with their arguments, and the values that flow between them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from tbscope.ir.facts import Gradient, Shape, Source, item_size_bytes
+from tbscope.ir.facts import Gradient, Measured, Shape, Source, item_size_bytes
 from tbscope.ir.nests import Nest, Replacement, map_values
 from tbscope.ir.scopes import Phase, Scope
 from tbscope.ir.ways_up import way_up
@@ -117,9 +117,7 @@ class Node:
         gradients: What the backward pass computes for it.
         allocated_bytes: Bytes of the storages that its results take and that did not exist
             before: none for a view or for what it wrote into.
-        duration_us: How long it ran, in microseconds, where that was measured.
-        peak_bytes: The most bytes of results that were alive at one moment while it ran,
-            where that was measured.
+        measured: Its time and its memory, where they were measured.
         role: What it is if it computes nothing; None for any other node.
         random: Whether it drew random numbers.
         writes: Positions among `inputs` of the operands that it wrote into, also through a
@@ -142,12 +140,29 @@ class Node:
     flops: int | None = None
     gradients: tuple[Gradient, ...] = ()
     allocated_bytes: int = 0
-    duration_us: float | None = None
-    peak_bytes: int | None = None
+    measured: Measured | None = None
     role: Role | None = None
     random: bool = False
     writes: tuple[int, ...] = ()
     phase: Phase = "forward"
+
+    @property
+    def duration_us(self) -> float | None:
+        """How long it ran, in microseconds; None where that was not measured."""
+        return None if self.measured is None else self.measured.duration_us
+
+    @duration_us.setter
+    def duration_us(self, duration_us: float) -> None:
+        self.measured = replace(self.measured or Measured(), duration_us=duration_us)
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The most bytes of results that were alive while it ran; None where not measured."""
+        return None if self.measured is None else self.measured.peak_bytes
+
+    @peak_bytes.setter
+    def peak_bytes(self, peak_bytes: int) -> None:
+        self.measured = replace(self.measured or Measured(), peak_bytes=peak_bytes)
 
     def __str__(self) -> str:
         return str(way_up("Node.__str__")(self))

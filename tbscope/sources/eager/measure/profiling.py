@@ -191,8 +191,9 @@ class _Measurement:
         operations_us = 0.0
         for node in self._graph.nodes:
             if node in self._times:
-                node.duration_us = median(self._times[node])
-                operations_us += node.duration_us
+                duration_us = median(self._times[node])
+                operations_us += duration_us
+                node.duration_us = duration_us
                 self._share(node)
             elif node in self._clocks:
                 missed.append(node)
