@@ -154,7 +154,7 @@ class _Builder:
         self._nodes.append(field(_NODE, b"".join(fields)))
 
     def _add_facts(self, fields: list[bytes], facts: dict[str, Nest]) -> list[str]:
-        """Add the entries of facts, and give the keys of those that are too large."""
+        """Add the entries of facts, and return the keys of those that are too large."""
         for name in _OWN:
             # What is too large stays among the others, to be named in its place.
             if name in facts and (entry := self._facts.make(name, facts[name])):
