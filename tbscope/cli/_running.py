@@ -113,7 +113,7 @@ def run_model(
     from tbscope.sources.eager.trace import trace
 
     torch.manual_seed(seed)
-    # What the model prints is no part of what the command gives.
+    # What the model prints is no part of the command's own output.
     with import_path(target), contextlib.redirect_stdout(sys.stderr):
         model = load_model(target, {argument.name: argument.value for argument in arguments})
         positional, named = make_inputs(inputs, seed=seed)
