@@ -38,7 +38,7 @@ class Targets:
         self._scopes = set(scopes)
 
     def find(self, key: object, tag: str) -> Node | Scope:
-        """Give the node or scope that a key means."""
+        """Return the node or scope that a key refers to."""
         if isinstance(key, str):
             found = self._named.get(key)
             if found is None:
