@@ -37,8 +37,8 @@ class Preserved(AbstractContextManager["Preserved"]):
 
     Attributes:
         about_to_write: To be told of each tensor that something is about to write into.
-        kept: Gives the tensors whose content is kept.
-        written: Gives those of which it was told.
+        kept: Returns the tensors whose content is kept.
+        written: Returns the tensors that `about_to_write` was told of.
 
     Raises:
         TraceError: Something could not be put back. Where the block itself raised, that

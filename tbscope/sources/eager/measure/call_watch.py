@@ -23,7 +23,7 @@ class Meter(Protocol):
     """What is read: a clock, or the memory in use."""
 
     def read(self) -> Any:
-        """Give a reading."""
+        """Take a reading."""
 
 
 class CallReading(NamedTuple):
@@ -66,7 +66,7 @@ class CallWatch(TorchFunctionMode):
         self._otherwise = otherwise
 
     def meter(self) -> Meter:
-        """Give what the next call is measured by."""
+        """Return the meter that measures the next call."""
         at = len(self.readings)
         return self._meters[at] if at < len(self._meters) else self._otherwise
 

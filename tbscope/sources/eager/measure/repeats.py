@@ -148,6 +148,6 @@ class Repeats:
 
 
 def _versions(tensors: list[torch.Tensor]) -> list[int]:
-    """Give how often each was written into; -1 where torch does not count that."""
+    """Return how often each tensor was written into; -1 where torch does not count that."""
     with without_functions():
         return [-1 if tensor.is_inference() else version_of(tensor) for tensor in tensors]

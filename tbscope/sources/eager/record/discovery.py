@@ -16,7 +16,7 @@ __all__ = ["Discovery"]
 
 
 class Discovery:
-    """Gives the value of any tensor; adds the node for one that nobody knew.
+    """Finds the value of any tensor; adds the node for a tensor not seen before.
 
     Args:
         builder: The door to the graph.
@@ -40,7 +40,7 @@ class Discovery:
         self._open_ended = open_ended
 
     def value_of(self, tensor: torch.Tensor) -> Value:
-        """Give the value that a tensor holds now, made known if nobody knew it."""
+        """Return the value that a tensor holds now; a new one for a tensor not seen before."""
         return self._values.get(tensor) or self._discover(tensor)
 
     def is_known(self, tensor: torch.Tensor) -> bool:

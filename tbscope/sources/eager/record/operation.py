@@ -104,7 +104,7 @@ class Operation:
             self.work = [work]
 
     def _flops(self, facts: KernelFacts, formula: Formula | None) -> int | None:
-        """Return what the latest kernel has computed; None where no formula tells."""
+        """Return the FLOPs of the latest kernel; None where no formula counts them."""
         if facts.name in self._operations.formulas.uncounted:
             return None
         return self.work[-1][0] if formula is not None else 0
