@@ -111,6 +111,7 @@ def _whole_rnn(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) ->
     """Return the work of all layers and directions (`_cudnn_rnn`)."""
     rows = prod(args[0].shape[:-1])
     flops = sum(2 * rows * weight.numel() for weight in args[1] if weight.dim() == 2)
+    # Every gradient runs back through all steps; those of the weights are products on top.
     return flops, [(flops, _keys(args[0], *args[1])), (flops, _keys(*args[1]))]
 
 
