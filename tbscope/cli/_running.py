@@ -1,4 +1,4 @@
-"""Runs the model that a command is given: what every such command takes, and the run."""
+"""Runs the model of a command: the options that all such commands share, and the run itself."""
 
 import contextlib
 import sys
@@ -31,7 +31,7 @@ _MOST_NOTES = 10
 
 
 def takes_a_model(command: Command) -> Command:
-    """Add what every command takes that runs a model: target, inputs, mode, --traceback."""
+    """Add the options of every command that runs a model: target, inputs, mode, --traceback."""
     return decorate(
         command,
         [

@@ -156,7 +156,7 @@ def _call_text(target: ModelSpec, arguments: Mapping[str, Any]) -> str:
 
 
 def _cause_text(error: BaseException) -> str:
-    """Return an exception as one line, `TypeError: what it says`."""
+    """Return an exception as one line: `TypeError: the message`."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
 
 

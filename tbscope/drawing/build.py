@@ -165,7 +165,7 @@ class _Builder:
         return too_large
 
     def _facts_of(self, node: Node, head: NodeHead) -> dict[str, Nest]:
-        """Return what the info card tells of a node beyond its edges, by name."""
+        """Return the facts of a node that its info card shows beside its edges, by name."""
         told = self._layout.facts.get(node)
         facts = (node.attributes if told is None else told).copy()
         kind = node.kind
@@ -183,7 +183,7 @@ class _Builder:
         return facts
 
     def _add_flops(self, node: Node, facts: dict[str, Nest]) -> None:
-        """Tell what a node computes, and of which kernels that is not known."""
+        """Add the FLOPs of a node, and the kernels whose FLOPs are not known."""
         if node.flops is not None:
             facts["flops"] = node.flops
         kernels = uncounted_kernels(node, self._graph.uncounted)

@@ -66,7 +66,7 @@ def _built_in(graph: Graph, name: str, *, asked: bool) -> tuple[Figure, ...]:
 def _given(
     graph: Graph, tag: str, values: Mapping[Any, Any] | Callable[[Node], Any]
 ) -> Iterator[tuple[Target, Number]]:
-    """Return each number with what it is the number of."""
+    """Yield each number with the node or scope that it belongs to."""
     if callable(values):
         for node in graph.nodes:
             number = plain_number(values(node), tag, f"%{node.name}")

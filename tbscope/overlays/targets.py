@@ -1,4 +1,4 @@
-"""Targets: what the names mean for which numbers are given."""
+"""Targets: finds the node or scope that each key of an overlay's numbers refers to."""
 
 from typing import TypeAlias
 
@@ -14,7 +14,7 @@ Key: TypeAlias = str | Node | Call | Scope
 
 
 class Targets:
-    """Finds what names mean in a graph, each as fast as the next."""
+    """Finds the nodes and scopes that keys refer to in a graph, each as fast as the next."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph

@@ -47,10 +47,10 @@ def speed_up(file_writer: object) -> bool:
 
 
 def has_lost_its_thread(file_writer: object) -> bool:
-    """Tell whether nothing takes what is given to an event file writer to its file.
+    """Tell whether events added to an event file writer never reach its file.
 
     That is so in a forked process: TensorBoard writes in a thread, and a thread does
-    not live on in a fork. What is added there is lost, and a flush never returns.
+    not live on in a fork. Events added there are lost, and a flush never returns.
 
     Args:
         file_writer: As in `speed_up`; the answer for any other is False.

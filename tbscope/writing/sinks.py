@@ -277,7 +277,7 @@ def _find_route(holder: object) -> Route | None:
 
 
 def _offers(holder: object, route: Route) -> bool:
-    """Tell whether an object has what a route takes; a property counts without being read."""
+    """Tell whether an object has the attribute of a route; a property counts without being read."""
     try:
         found = inspect.getattr_static(holder, route.name)
     except AttributeError:

@@ -73,7 +73,7 @@ class Formulas(dict[KernelFacts, Formula | None]):
 
         Args:
             node: The node, of which the kernels are known.
-            work: The work of those that have a formula.
+            work: The work of the kernels that have a formula.
             read: The tensors that the operation was given.
             results: Those that it gave.
         """

@@ -116,7 +116,7 @@ class KeptTensors:
     def about_to_write(self, tensor: torch.Tensor) -> None:
         """Copy the content that a write into a tensor would destroy, if a kept tensor owns it.
 
-        To be called right before an operation that writes into the tensor, or that returns
+        To be called right before an operation that writes into the tensor, or that gives
         it another shape or place.
         """
         with without_functions():

@@ -31,7 +31,7 @@ class Preserved(AbstractContextManager["Preserved"]):
 
     Args:
         modules: The modules, each by itself: children count only where they are listed.
-        inputs: A nest of what the modules are given.
+        inputs: A nest of the modules' arguments.
         training: The mode in which the modules run in the block; None for the one in
             which each stands.
 

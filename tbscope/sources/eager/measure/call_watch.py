@@ -103,7 +103,7 @@ class KernelWatch(DispatchMode):  # type: ignore[no-untyped-call]
     Args:
         calls: The mode for functions, which runs beside this one.
         inside: Whether it reads the meter around kernels inside of functions, too.
-        alive: Who is told of all kernels; None for nobody.
+        alive: The counter that is told of all kernels; None for none.
     """
 
     def __init__(

@@ -61,7 +61,7 @@ class KernelRuns:
         self._outer_writers = writers
         # What was there before the operation.
         self._before: list[torch.Tensor] = []
-        # By identity: the runs keep what they name.
+        # By identity: the runs keep these tensors alive.
         self._held: dict[int, Value] = {}
         self._known = [(tensor, node.inputs[place]) for place, tensor in enumerate(read)]
         self._writers: list[tuple[torch.Tensor, Node]] = []

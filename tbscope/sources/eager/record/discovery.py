@@ -22,7 +22,7 @@ class Discovery:
         builder: The door to the graph.
         scopes: The scopes that are open.
         values: The values that tensors hold.
-        open_ended: Whether a tensor that nobody knows is an input where no module runs.
+        open_ended: Whether an unknown tensor is an input where no module runs.
     """
 
     def __init__(

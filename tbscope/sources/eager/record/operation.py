@@ -30,7 +30,7 @@ class Operation:
     Attributes:
         kernels: Its ATen kernels so far, by name.
         work: The work of those kernels that have a FLOPs formula.
-        runs: What the kernels were given and gave; None where nobody asks for that.
+        runs: The arguments and results of the kernels; None where they are not recorded.
         copies: The copies that were made inside of it.
         written: The tensors that its kernels wrote into.
         given: The tensors that functions gave which it ran (`cond`, `scan`).
