@@ -69,13 +69,13 @@ class Formulas(dict[KernelFacts, Formula | None]):
         read: list[torch.Tensor],
         results: list[torch.Tensor],
     ) -> None:
-        """Tell a node what its kernels have computed, and what memory its results take.
+        """Set the FLOPs of a node from its kernels, and the size of the memory of its results.
 
         Args:
             node: The node, of which the kernels are known.
             work: The work of the kernels that have a formula.
-            read: The tensors that the operation was given.
-            results: Those that it gave.
+            read: The tensors among the operation's arguments.
+            results: The tensors that it returned.
         """
         kernels = node.kernels
         if not work:

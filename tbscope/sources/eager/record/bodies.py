@@ -41,9 +41,9 @@ class KernelRuns:
         node: The operation, before it has outputs.
         runs: Its kernels, in order.
         outer: Returns the value that a tensor holds outside; None for an unknown tensor.
-        read: The tensors that the operation was given.
-        writers: Returns the operations that have written into the memory of tensors that
-            these values, through other tensors; None if no operation has written.
+        read: The tensors among the operation's arguments.
+        writers: Returns the operations that have written into the memory of the tensors that
+            hold these values; None if no operation has written.
     """
 
     def __init__(

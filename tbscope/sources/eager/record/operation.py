@@ -33,7 +33,7 @@ class Operation:
         runs: The arguments and results of the kernels; None where they are not recorded.
         copies: The copies that were made inside of it.
         written: The tensors that its kernels wrote into.
-        given: The tensors that functions gave which it ran (`cond`, `scan`).
+        given: The tensors returned by the functions that it ran (`cond`, `scan`).
     """
 
     # Few operations have these; one is made for every question for a size, too.

@@ -146,7 +146,7 @@ class TensorValues:
         Args:
             node: The node.
             results: The tensors that are its first outputs.
-            written: The tensors among which those are that it wrote into.
+            written: Tensors, among them all that the node wrote into.
         """
         found = list(results)
         for value in node.outputs[len(results) :]:
