@@ -68,7 +68,7 @@ class WriterError(ArgumentError):
 
 
 class TraceError(TbscopeError, RuntimeError):
-    """The model raised while it was watched; `__cause__` is what it raised."""
+    """The model raised while it was watched; `__cause__` is the error that it raised."""
 
 
 class ScopeError(TbscopeError, RuntimeError):

@@ -28,7 +28,7 @@ class ResidualBlock(nn.Module):
             )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Give (batch, channels, height / stride, width / stride)."""
+        """Return features of shape (batch, channels, height / stride, width / stride)."""
         y = functional.relu(self.norm1(self.conv1(x)))
         y = self.norm2(self.conv2(y))
         return functional.relu(y + self.shortcut(x))
@@ -130,16 +130,16 @@ class Captioner(nn.Module):
         self.head = nn.Linear(width, words)
 
     def forward(self, picture: Tensor, words: Tensor) -> dict[str, Tensor]:
-        """Give `scores`, (batch, length, words), and `features`, (batch, patches, width)."""
+        """Return `scores` (batch, length, words) and `features` (batch, patches, width)."""
         features = self.encoder(picture)
         return {"scores": self.head(self.decoder(words, features)), "features": features}
 
 
 def make_model() -> Captioner:
-    """Give the model with random weights."""
+    """Build the model with random weights."""
     return Captioner()
 
 
 def make_inputs() -> tuple[Tensor, Tensor]:
-    """Give a picture and a caption of eight words."""
+    """Return an example picture and a caption of eight words."""
     return torch.zeros(1, 3, 64, 64), torch.zeros(1, 8, dtype=torch.int64)

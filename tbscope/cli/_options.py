@@ -22,14 +22,14 @@ def decorate(command: Command, parameters: Iterable[Callable[[Command], Command]
 def library_options(
     options: Mapping[str, Option], *, without: Sequence[str] = ()
 ) -> list[Callable[[Command], Command]]:
-    """Return what adds these options to a command, under the names that they have in Python.
+    """Return decorators that add these options to a command, under their names in Python.
 
     A choice becomes a word, a truth a flag and its opposite (`--cards/--no-cards`), a list
     an option that may be given again.
 
     Args:
         options: Their declarations.
-        without: The names of those that the command offers in another form.
+        without: The names of the options that the command offers in another form.
     """
     return [_click_option(option) for name, option in options.items() if name not in without]
 

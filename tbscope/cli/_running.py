@@ -1,4 +1,4 @@
-"""Runs the model that a command is given: what every such command takes, and the run."""
+"""Runs the model of a command: the options that all such commands share, and the run itself."""
 
 import contextlib
 import sys
@@ -31,7 +31,7 @@ _MOST_NOTES = 10
 
 
 def takes_a_model(command: Command) -> Command:
-    """Add what every command takes that runs a model: target, inputs, mode, --traceback."""
+    """Add the options of every command that runs a model: target, inputs, mode, --traceback."""
     return decorate(
         command,
         [
@@ -113,7 +113,7 @@ def run_model(
     from tbscope.sources.eager.trace import trace
 
     torch.manual_seed(seed)
-    # What the model prints is no part of what the command gives.
+    # What the model prints is no part of the command's own output.
     with import_path(target), contextlib.redirect_stdout(sys.stderr):
         model = load_model(target, {argument.name: argument.value for argument in arguments})
         positional, named = make_inputs(inputs, seed=seed)

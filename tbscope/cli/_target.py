@@ -37,13 +37,13 @@ def load_model(target: ModelSpec, arguments: Mapping[str, Any]) -> "torch.nn.Mod
     """Return the model that a target names.
 
     Args:
-        target: A module or file, and in it a model, or a function or class that gives one.
+        target: A module or file, and in it a model, or a function or class that makes one.
         arguments: Keyword arguments of that function or class.
     Returns:
         The model.
     Raises:
         ArgumentError: The place cannot be imported, holds no such name, the factory raises,
-            or what it gives is no `torch.nn.Module`.
+            or the object made is no `torch.nn.Module`.
     """
     import torch
 
@@ -156,7 +156,7 @@ def _call_text(target: ModelSpec, arguments: Mapping[str, Any]) -> str:
 
 
 def _cause_text(error: BaseException) -> str:
-    """Return an exception as one line, `TypeError: what it says`."""
+    """Return an exception as one line: `TypeError: the message`."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
 
 

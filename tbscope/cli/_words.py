@@ -42,7 +42,7 @@ def errors_as_messages(*, traceback: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def in_command_words() -> Iterator[None]:
-    """Have the library's errors name what one types: `--run-name eval`, not `run_name='eval'`."""
+    """Make the library's errors name the options: `--run-name eval`, not `run_name='eval'`."""
     try:
         yield
     except TbscopeError as error:
@@ -57,7 +57,7 @@ def in_command_words() -> Iterator[None]:
 
 
 def command_text(text: str) -> str:
-    """Return a text about Python's options as one about those of the command.
+    """Turn a text about Python's options into one about those of the command.
 
     >>> command_text("run_name='eval', or 'eval/large'")
     "--run-name eval, or 'eval/large'"

@@ -154,7 +154,7 @@ class _Builder:
         self._nodes.append(field(_NODE, b"".join(fields)))
 
     def _add_facts(self, fields: list[bytes], facts: dict[str, Nest]) -> list[str]:
-        """Add the entries of facts, and give the keys of those that are too large."""
+        """Add the entries of facts, and return the keys of those that are too large."""
         for name in _OWN:
             # What is too large stays among the others, to be named in its place.
             if name in facts and (entry := self._facts.make(name, facts[name])):
@@ -165,7 +165,7 @@ class _Builder:
         return too_large
 
     def _facts_of(self, node: Node, head: NodeHead) -> dict[str, Nest]:
-        """Return what the info card tells of a node beyond its edges, by name."""
+        """Return the facts of a node that its info card shows beside its edges, by name."""
         told = self._layout.facts.get(node)
         facts = (node.attributes if told is None else told).copy()
         kind = node.kind
@@ -183,7 +183,7 @@ class _Builder:
         return facts
 
     def _add_flops(self, node: Node, facts: dict[str, Nest]) -> None:
-        """Tell what a node computes, and of which kernels that is not known."""
+        """Add the FLOPs of a node, and the kernels whose FLOPs are not known."""
         if node.flops is not None:
             facts["flops"] = node.flops
         kernels = uncounted_kernels(node, self._graph.uncounted)

@@ -148,7 +148,7 @@ _ON_BOX = [(name, tell) for name, tell, on in ATTRIBUTES if on != "node"]
 
 
 def leaf_facts(graph: Graph, work: Mapping[Scope, Work]) -> dict[Node, dict[str, Nest]]:
-    """Return what the card of each node tells that stands for a module.
+    """Return the facts on the card of each node that stands for a module.
 
     Args:
         graph: The graph as it is drawn, with leaf modules as nodes.
@@ -173,7 +173,7 @@ def leaf_facts(graph: Graph, work: Mapping[Scope, Work]) -> dict[Node, dict[str,
 
 
 def _owned_by(call: Call) -> _Owned:
-    """Return what the module of a call owns itself."""
+    """Return the facts about the parameters and buffers that a call's module owns itself."""
     totals = Totals()
     types: dict[str, list[str]] = {}
     for held in call.parameters:

@@ -27,7 +27,7 @@ _WORDS = re.compile(r"[_.-]+")
 
 
 def find_chunks(hierarchy: Hierarchy) -> dict[str, str]:
-    """Find what has to stand in chunks.
+    """Find the boxes and nodes that must be grouped in chunks.
 
     Args:
         hierarchy: All nodes, by their names.
@@ -57,7 +57,7 @@ def find_chunks(hierarchy: Hierarchy) -> dict[str, str]:
 
 
 def rename(names: Iterable[str], mapping: Mapping[str, str]) -> list[str]:
-    """Rename what stands in the boxes and nodes to which `find_chunks` gave new names."""
+    """Rename the boxes and nodes that have a new name from `find_chunks`, and all inside them."""
     known: dict[str, str] = {"": "", **mapping}
     renamed = []
     for name in names:

@@ -102,7 +102,7 @@ def _tangled(level: Siblings) -> set[int]:
 
 
 def _without_rare(level: Siblings, places: list[int]) -> list[int]:
-    """Leave out what comes before and after the long list of a level, if that is little."""
+    """Leave out the items before and after the long numbered list of a level, if they are few."""
     numbered = [read_number(level.labels[at]) for at in places]
     stems = [found[0] if found else None for found in numbered]
     counts = Counter(stem for stem in stems if stem is not None)

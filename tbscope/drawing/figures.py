@@ -104,7 +104,7 @@ def _scale(step: int, power: int) -> Number:
 
 
 def _bytes_unit(power: int) -> str:
-    """Return what a unit of the page's memory stands for."""
+    """Return a text that says how much one unit of the page's memory stands for."""
     if 0 <= power < len(_BYTES):
         return f"1 {_BYTES[power]} is 1"
     return f"1 {_BYTES[0]} is {_scale(_BYTE_STEP, -power):g}"
@@ -113,7 +113,7 @@ def _bytes_unit(power: int) -> str:
 def by_kernel(
     node: Node, number: Number, of_kernel: Callable[[Node], Number | None]
 ) -> dict[Target, Number]:
-    """Return a number of an operation, or those of the kernels inside that add up to it."""
+    """Return an operation's number, or the numbers of its kernels where they add up to it."""
     kernels = node.body.nodes if node.body is not None else None
     numbers: dict[Target, Number] = {kernel: of_kernel(kernel) or 0 for kernel in kernels or ()}
     return numbers if numbers and isclose(fsum(numbers.values()), number) else {node: number}

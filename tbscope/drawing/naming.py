@@ -22,12 +22,12 @@ __all__ = ["Names", "Style", "attribute_of", "check_style", "name_graph"]
 
 Style: TypeAlias = Literal["tf", "torch"] | Callable[[Scope], str]
 """How a scope gets its name: "tf" by attributes (`Net/layer1/0`), "torch" as it prints
-(`Net/Sequential[layer1]/Linear[0]`), or a function that gives the whole name."""
+(`Net/Sequential[layer1]/Linear[0]`), or a function that returns the whole name."""
 
 # One part of a name under TensorFlow's rule for node names, without `\` and `>`, which
 # the page's colourings cannot address.
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.-]")
-# What a user's function may give: TensorFlow's rule and the brackets of PyTorch's paths.
+# What a user's function may return: TensorFlow's rule and the brackets of PyTorch's paths.
 _LEGAL_PATH = re.compile(r"[A-Za-z0-9_.\\>,()\[\]-]+(/[A-Za-z0-9_.\\>,()\[\]-]+)*")
 # As many tensors of one argument or result as stand side by side without a box.
 _MOST_ENDS = 4

@@ -57,7 +57,7 @@ class Origin(NamedTuple):
 def place_figures(
     figures: Sequence[Figure], origin: Origin, drawn: Graph, layout: Layout
 ) -> list[Stat]:
-    """Put figures on what is drawn: as attributes, and as what the page colours by.
+    """Put figures on the drawn graph: as attributes, and as the stats that the page colours by.
 
     Args:
         figures: Numbers of nodes and scopes of the graph.
@@ -106,7 +106,7 @@ def _held(figure: Figure, places: "_Places") -> dict[Place, list[Number]]:
 
 
 def _tell_cards(layout: Layout, figure: Figure, of_places: Mapping[Place, Number]) -> None:
-    """Tell each card what stands in its scope and below it, together."""
+    """Add to each card the joined figure of everything in its scope and below it."""
     inside: dict[Scope, list[Number]] = defaultdict(list)
     for place, number in of_places.items():
         for scope in upward(place.scope if isinstance(place, Node) else place):
@@ -119,7 +119,7 @@ def _tell_cards(layout: Layout, figure: Figure, of_places: Mapping[Place, Number
 def _tell(
     facts: dict[str, Any], figure: Figure, number: Number, *, flops: Number | None = None
 ) -> None:
-    """Add a figure to what a card tells, under a name that is free or tells the same."""
+    """Add a figure to the facts of a card, under a name that is free or has the same number."""
     told = facts | {"flops": flops} if flops else facts
     name = figure.name
     while told.get(name, number) != number:
@@ -240,7 +240,7 @@ class _Places:
         return row.near(at) if isinstance(row, _Row) else row
 
     def _rows(self) -> "Nearest[_Row | Scope]":
-        """Return what is next to a scope: the drawn operations in it, its card, or those below."""
+        """Return the nearest to a scope: the drawn operations in it, its card, or those below."""
         own: defaultdict[Scope | None, _Row] = defaultdict(_Row)
         inside: defaultdict[Scope | None, _Row] = defaultdict(_Row)
         for twin, at in self._order.items():

@@ -28,7 +28,7 @@ class _Member(NamedTuple):
     Attributes:
         number: The number that its name ends in.
         thing: The node or the output.
-        kind: What is equal for those that are alike.
+        kind: A key that is equal for members that are alike.
         op: The op type that it gets where it must not be folded.
     """
 
@@ -80,7 +80,7 @@ def _numbered(graph: Graph, names: Names) -> Iterator[tuple[str, str, Node | Out
 
 
 def _described(member: _Member, facts: Mapping[Node, Mapping[str, Nest]]) -> _Member:
-    """Tell what a member is alike with."""
+    """Return a member with its kind, which is equal for members that are alike."""
     thing = member.thing
     kind: Hashable
     if isinstance(thing, Output):

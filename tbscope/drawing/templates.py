@@ -126,7 +126,7 @@ def _depth(structure: Structure) -> int:
 
 
 def _by_hue(chosen: list[Structure], structures: Structures) -> list[Structure]:
-    """Order structures of one depth so that what is seen together has different hues.
+    """Order structures of one depth so that those seen together have different hues.
 
     The page gives hues in the order of templates. The most frequent structures take the
     hues that are least used, and parents, children and neighbours take different ones.

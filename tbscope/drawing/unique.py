@@ -1,7 +1,7 @@
 """Where a drawn name is made unique: whoever names a thing that is drawn claims its name here.
 
 The names of nodes and scopes, of the chunks around them and of the seeds in the panel of
-functions are claimed from one `UniqueNames` each, which gives none of them twice.
+functions are claimed from one `UniqueNames` each, which hands out none of them twice.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,7 +25,7 @@ def with_ordinal(name: str, number: int) -> str:
 
 
 class UniqueNames:
-    """Gives out names, none of them twice."""
+    """Hands out names and never the same one twice."""
 
     def __init__(
         self,

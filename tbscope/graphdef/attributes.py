@@ -34,7 +34,7 @@ _LIST_FIELDS: dict[type, str] = {bool: "b", int: "i", float: "f", str: "s"}
 
 
 def to_attr_value(constant: Nest) -> AttrValue | None:
-    """Give the form of a constant as an attribute.
+    """Convert a constant to an attribute value.
 
     Args:
         constant: bool, int, float, str, a list or tuple of one of them, or any other
@@ -52,7 +52,7 @@ def to_attr_value(constant: Nest) -> AttrValue | None:
 
 
 def attr_value_bytes(constant: Nest) -> bytes | None:
-    """Give what `to_attr_value` gives, serialised."""
+    """Return the message that `to_attr_value` makes, serialised."""
     kind = type(constant)
     # Most are of these types, and need no message in between.
     if kind is bool:
@@ -64,7 +64,7 @@ def attr_value_bytes(constant: Nest) -> bytes | None:
 
 
 def ascii_line(text: str) -> str:
-    """Give a text in ASCII on one line; other characters as Python escapes them."""
+    """Return a text in ASCII on one line; other characters are escaped as in Python."""
     if text.isascii() and text.isprintable():
         return text
     line = " ".join(text.split()).encode("ascii", "backslashreplace").decode("ascii")
@@ -72,7 +72,7 @@ def ascii_line(text: str) -> str:
 
 
 def nest_to_text(nest: Nest) -> str:
-    """Give a nest as compact text, its tensors by their printed names: `(1, %3, None)`."""
+    """Return a nest as compact text, its tensors by their printed names: `(1, %3, None)`."""
     if isinstance(nest, Value):
         return f"%{nest.name}"
     if isinstance(nest, list):
@@ -90,7 +90,7 @@ def _text_value(text: str) -> AttrValue:
 
 
 def _typed(constant: Nest) -> AttrValue | None:
-    """Give a constant that has a form of its own; None for one that has none."""
+    """Convert a constant of a type that AttrValue has a field for; None for any other type."""
     kind = type(constant)
     if kind is str:
         return _text_value(constant)

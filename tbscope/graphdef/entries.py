@@ -53,7 +53,7 @@ class Once(dict[_Key, _Made]):
     """A mapping that makes what it lacks from the key.
 
     Args:
-        make: Gives the entry of a key.
+        make: Makes the entry of a key that is missing.
     """
 
     def __init__(self, make: Callable[[_Key], _Made]) -> None:
@@ -66,7 +66,7 @@ class Once(dict[_Key, _Made]):
 
 
 class FactEntries:
-    """Gives the entries of facts about nodes: hyper-parameters, constant arguments, sizes."""
+    """Makes and caches the entries of node facts: hyper-parameters, constant arguments, sizes."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, type, Hashable], bytes] = {}
@@ -74,7 +74,7 @@ class FactEntries:
         self._heads = Once(_fact_head)
 
     def get(self, name: str, constant: Nest) -> bytes:
-        """Give the entry of one fact; empty where it would be too large."""
+        """Return the entry of one fact; empty if it would be too large."""
         kind = type(constant)
         # Equal constants of two types (1 and True) are two, inside of a tuple, too.
         plain = kind is bool or kind is int or kind is str or kind is float
@@ -85,7 +85,7 @@ class FactEntries:
         return entry
 
     def make(self, name: str, constant: Nest) -> bytes:
-        """Give what `get` gives, and keep nothing of it: for a fact that is one node's own."""
+        """Return the same entry as `get` without caching it: for a fact that only one node has."""
         head = self._heads[name]
         if type(constant) is str:
             return _text_entry(head, constant)
@@ -93,7 +93,7 @@ class FactEntries:
         return b"" if value is None else wire.attribute(head, value)
 
     def join(self, facts: dict[str, Nest]) -> tuple[bytes, list[str]]:
-        """Give the entries of all facts of a node, and the keys of those that are too large.
+        """Return the entries of all facts of a node, joined, and the keys of those too large.
 
         Layers of one kind have the same facts: these are joined once.
         """
@@ -116,7 +116,7 @@ class FactEntries:
 
 
 def fact_key(name: str) -> str:
-    """Give the attribute name of a fact: ASCII, and none that has another meaning."""
+    """Return the attribute name of a fact: ASCII, and not a name that has a meaning already."""
     key = ascii_line(name)[:_MOST_OF_NAME]
     return f"{key}_" if key in _OURS else key
 
@@ -126,26 +126,26 @@ def _fact_head(name: str) -> bytes:
 
 
 def scope_entry(path: str) -> bytes:
-    """Give the entry of a printed scope path, whole, so that it can be read back.
+    """Return the entry of a printed scope path, whole, so that it can be read back.
 
-    What is no ASCII stands in it as Python escapes it.
+    Characters outside of ASCII are escaped as in Python.
     """
     return wire.text_attribute(_SCOPE, ascii_line(path).encode())
 
 
 def source_entry(text: str) -> bytes:
-    """Give the entry of a place in the user's code."""
+    """Return the entry of a place in the user's code."""
     return wire.text_attribute(_SOURCE, ascii_line(text).encode("ascii"))
 
 
 def label_entry(label: str) -> bytes:
-    """Give the entry of the label by which a node is coloured under "XLA cluster"."""
+    """Return the entry of the label that sets a node's colour under "XLA cluster"."""
     line = ascii_line(label)[:_MOST_OF_NAME]
     return wire.text_attribute(_LABEL, line.encode("ascii"))
 
 
 def kernels_entry(names: tuple[str, ...]) -> bytes:
-    """Give the entry of kernels, in the order of their first: `aten::mm x2, aten::add`.
+    """Return the entry of the kernels, in order of first appearance: `aten::mm x2, aten::add`.
 
     It is empty where it would be too large.
     """
@@ -155,7 +155,7 @@ def kernels_entry(names: tuple[str, ...]) -> bytes:
 
 
 def outputs_entries(outputs: tuple[tuple[Shape | None, str], ...]) -> bytes:
-    """Give the entries `_output_shapes` and `dtype` for the shape and dtype of each output.
+    """Return the entries `_output_shapes` and `dtype` for the shape and dtype of each output.
 
     Without outputs, there is an empty list of shapes, and no dtype.
     """
@@ -172,14 +172,14 @@ def outputs_entries(outputs: tuple[tuple[Shape | None, str], ...]) -> bytes:
 
 
 def too_large_entry(keys: list[str]) -> bytes:
-    """Give the entry that names the attributes which were left out for their size."""
+    """Return the entry that names the attributes left out because they are too large."""
     value = AttrValue()
     value.list.s.extend(key.encode("ascii") for key in keys)
     return _entry(TOO_LARGE, value)
 
 
 def _text_entry(head: bytes, text: str) -> bytes:
-    """Give the entry of a text; empty where it would be too large."""
+    """Return the entry of a text; empty if it would be too large."""
     line = ascii_line(text)
     if len(line) > MOST_CHARACTERS:
         return b""

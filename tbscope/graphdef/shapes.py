@@ -17,7 +17,7 @@ _UNKNOWN_RANK = b"\x18\x01"
 
 
 def shape_bytes(shape: Shape | None) -> bytes:
-    """Give the protobuf form of a tensor shape, serialised.
+    """Return the protobuf form of a tensor shape, serialised.
 
     Args:
         shape: Sizes per dimension; None where unknown. None for an unknown rank.
@@ -50,7 +50,7 @@ def shape_bytes(shape: Shape | None) -> bytes:
 
 
 def device_to_text(device: str) -> str:
-    """Give a device as TensorFlow names it.
+    """Return the name that TensorFlow has for a device.
 
     Args:
         device: As torch prints it: `cpu`, `cuda:0`, `meta`; empty for none.

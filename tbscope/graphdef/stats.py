@@ -36,7 +36,7 @@ class Stat(NamedTuple):
 
 
 def run_metadata(stats: Iterable[Stat]) -> RunMetadata:
-    """Give the RunMetadata of a graph's figures, without the graph.
+    """Return the RunMetadata with a graph's figures, without the graph itself.
 
     Args:
         stats: One for each node that has a figure; names are as in the GraphDef.
@@ -65,7 +65,7 @@ def run_metadata(stats: Iterable[Stat]) -> RunMetadata:
 
 
 def _by_boxes(stats: list[Stat]) -> Iterator[Stat]:
-    """Give the stats of each box one after the other, on every level."""
+    """Order the stats so that those of each box follow one another, on every level."""
     boxes = {box for stat in stats for box in _boxes_around(stat.name)}
     places: dict[str, int] = {}
     keys: list[tuple[list[int], Stat]] = []
@@ -79,7 +79,7 @@ def _by_boxes(stats: list[Stat]) -> Iterator[Stat]:
 
 
 def _boxes_around(name: str) -> Iterator[str]:
-    """Give the names of the boxes around a node, outermost first, each with `/` after it."""
+    """Yield the names of the boxes around a node, outermost first, each with `/` after it."""
     end = name.find("/")
     while end >= 0:
         yield name[: end + 1]

@@ -35,7 +35,7 @@ _TRUTH = _SHORT[5 << 3]
 
 
 def varint(number: int) -> bytes:
-    """Give a number from 0 to 2**64 - 1, seven bits a byte, the lowest first."""
+    """Encode a number from 0 to 2**64 - 1: seven bits a byte, the lowest bits first."""
     if number < 0x80:
         return _SHORT[number]
     digits = bytearray()
@@ -47,7 +47,7 @@ def varint(number: int) -> bytes:
 
 
 def delimited(data: bytes) -> bytes:
-    """Give bytes with their length before them."""
+    """Return the bytes with their length before them."""
     length = len(data)
     if length < 0x80:
         return _SHORT[length] + data
@@ -57,32 +57,32 @@ def delimited(data: bytes) -> bytes:
 
 
 def field(number: int, data: bytes) -> bytes:
-    """Give one field (a string, bytes, or a message) by its number, which is below 16."""
+    """Encode one field (a string, bytes, or a message) with its number, which is below 16."""
     return _SHORT[number << 3 | 2] + delimited(data)
 
 
 def list_value(items: bytes) -> bytes:
-    """Give the bytes of an AttrValue that is a list, from those of its items, joined."""
+    """Encode an AttrValue that is a list, from the joined bytes of its items."""
     return _LIST + delimited(items)
 
 
 def text_value(text: bytes) -> bytes:
-    """Give the bytes of an AttrValue that is a text."""
+    """Encode an AttrValue that is a text."""
     return _TEXT + delimited(text)
 
 
 def integer_value(number: int) -> bytes:
-    """Give the bytes of an AttrValue that is an integer of 64 bits."""
+    """Encode an AttrValue that is an integer of 64 bits."""
     return _INTEGER + varint(number & _WORD)
 
 
 def truth_value(truth: bool) -> bytes:
-    """Give the bytes of an AttrValue that is true or false."""
+    """Encode an AttrValue that is true or false."""
     return _TRUTH + _SHORT[truth]
 
 
 def attribute_head(key: str) -> bytes:
-    """Give how the entry of an attribute with this name begins, for `attribute`.
+    """Return the first bytes of the entry of an attribute with this name, for `attribute`.
 
     Args:
         key: The name, ASCII.
@@ -91,10 +91,10 @@ def attribute_head(key: str) -> bytes:
 
 
 def attribute(head: bytes, value: bytes) -> bytes:
-    """Give the bytes that a NodeDef holds of one attribute.
+    """Encode one attribute of a NodeDef.
 
     Args:
-        head: What `attribute_head` gives for its name.
+        head: The bytes that `attribute_head` returns for the name.
         value: An AttrValue, serialised.
     Returns:
         One entry of the map `attr`. Entries joined are a NodeDef that has just these.
@@ -103,7 +103,7 @@ def attribute(head: bytes, value: bytes) -> bytes:
 
 
 def text_attribute(head: bytes, text: bytes) -> bytes:
-    """Give the bytes that a NodeDef holds of one attribute that is a text: see `attribute`."""
+    """Encode one attribute of a NodeDef that is a text: see `attribute`."""
     size = len(text)
     whole = len(head) + size + 3
     if whole >= 0x80:

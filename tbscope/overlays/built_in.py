@@ -26,9 +26,9 @@ def _from_costs(name: str, number: Callable[[Costs], Number]) -> _Maker:
 
 
 def _flops(graph: Graph) -> tuple[Figure, ...]:
-    """Give the FLOPs of each operation, or of its kernels where they were recorded.
+    """Return the FLOPs of each operation, or of its kernels where they were recorded.
 
-    What computes and has no formula has no number: a 0 would be wrong.
+    An operation that computes and has no formula has no number: a 0 would be wrong.
     """
     numbers: dict[Target, Number] = {}
     for node, cost in node_costs(graph, backward=False).items():
@@ -53,7 +53,7 @@ def _backward_flops(graph: Graph) -> tuple[Figure, ...]:
 
 
 def _from_totals(name: str, number: Callable[[Totals], int]) -> _Maker:
-    """Give what makes a figure of what parameters hold, each of them counted once."""
+    """Return a maker of a figure that sums a number over parameters, each counted once."""
 
     def make(graph: Graph) -> tuple[Figure, ...]:
         numbers: dict[Target, Number] = defaultdict(int)
@@ -100,4 +100,4 @@ BUILT_IN: Mapping[str, _Maker] = {
     "operations": _from_costs("operations", lambda costs: costs.operations),
     "kernels": _kernels,
 }
-"""What gives the figures of each."""
+"""The functions that make the figures of each built-in overlay."""

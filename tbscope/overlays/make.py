@@ -1,4 +1,4 @@
-"""Makes the figures of an overlay, from what the user gives or from what is built in."""
+"""Makes the figures of an overlay, from the user's own values or from a built-in one."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +14,7 @@ from tbscope.overlays.targets import Targets
 __all__ = ["OverlayValues", "make_overlay"]
 
 OverlayValues: TypeAlias = str | Mapping[Any, Any] | Callable[[Node], Any]
-"""The name of a built-in overlay, numbers by `Key`, or a function that gives that of a node."""
+"""The name of a built-in overlay, numbers by `Key`, or a function from a node to its number."""
 
 
 def make_overlay(graph: Graph, tag: str, values: OverlayValues | None = None) -> tuple[Figure, ...]:
@@ -66,7 +66,7 @@ def _built_in(graph: Graph, name: str, *, asked: bool) -> tuple[Figure, ...]:
 def _given(
     graph: Graph, tag: str, values: Mapping[Any, Any] | Callable[[Node], Any]
 ) -> Iterator[tuple[Target, Number]]:
-    """Return each number with what it is the number of."""
+    """Yield each number with the node or scope that it belongs to."""
     if callable(values):
         for node in graph.nodes:
             number = plain_number(values(node), tag, f"%{node.name}")

@@ -1,4 +1,4 @@
-"""Numbers as users give them: checked, and made plain."""
+"""Numbers as users pass them: checked, and turned into an int or a float."""
 
 import math
 import re
@@ -15,7 +15,7 @@ _LARGEST = 1e300
 
 
 def plain_number(value: object, tag: str, name: str) -> Number | None:
-    """Give a number as a plain one; None for none."""
+    """Convert any kind of number to an int or a float; None stays None."""
     if value is None:
         return None
     given = value

@@ -29,7 +29,7 @@ class Held(NamedTuple):
 
 
 def held_parameters(graph: Graph) -> Iterator[Held]:
-    """Give each parameter and buffer of the model by each of its names."""
+    """Yield each parameter and buffer of the model, once for each of its names."""
     known = [node for node in graph.nodes if node.kind in STATE]
     named = {node.name: node for node in known}
     nodes = {(node.scope, attribute_of(node)): node for node in known}

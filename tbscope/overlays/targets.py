@@ -1,4 +1,4 @@
-"""Targets: what the names mean for which numbers are given."""
+"""Targets: finds the node or scope that each key of an overlay's numbers refers to."""
 
 from typing import TypeAlias
 
@@ -14,7 +14,7 @@ Key: TypeAlias = str | Node | Call | Scope
 
 
 class Targets:
-    """Finds what names mean in a graph, each as fast as the next."""
+    """Finds the nodes and scopes that keys refer to in a graph, each as fast as the next."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -38,7 +38,7 @@ class Targets:
         self._scopes = set(scopes)
 
     def find(self, key: object, tag: str) -> Node | Scope:
-        """Give the node or scope that a key means."""
+        """Return the node or scope that a key refers to."""
         if isinstance(key, str):
             found = self._named.get(key)
             if found is None:

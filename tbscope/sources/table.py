@@ -1,4 +1,4 @@
-"""The sources of graphs: how what `add_graph` is given becomes a graph."""
+"""The sources of graphs: how the argument of `add_graph` becomes a graph."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -21,7 +21,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 __all__ = ["file_name", "has_lost_its_thread", "speed_up"]
 
 Checksum: TypeAlias = Callable[[bytes], int]
-"""Gives the CRC-32C of some bytes, not masked."""
+"""A function that computes the CRC-32C of some bytes, not masked."""
 
 
 def speed_up(file_writer: object) -> bool:
@@ -47,10 +47,10 @@ def speed_up(file_writer: object) -> bool:
 
 
 def has_lost_its_thread(file_writer: object) -> bool:
-    """Tell whether nothing takes what is given to an event file writer to its file.
+    """Tell whether events added to an event file writer never reach its file.
 
     That is so in a forked process: TensorBoard writes in a thread, and a thread does
-    not live on in a fork. What is added there is lost, and a flush never returns.
+    not live on in a fork. Events added there are lost, and a flush never returns.
 
     Args:
         file_writer: As in `speed_up`; the answer for any other is False.
@@ -63,13 +63,13 @@ def has_lost_its_thread(file_writer: object) -> bool:
 
 
 def file_name(file_writer: object) -> str:
-    """Give the name, without directories, of the file that an event file writer writes.
+    """Return the name, without directories, of the file to which an event file writer writes.
 
     Args:
         file_writer: As in `speed_up`, or one of tensorboardX; for any other the name is empty.
     """
     held: Any = getattr(file_writer, "event_writer", file_writer)
-    # tensorboardX keeps it one step further in.
+    # tensorboardX keeps the name one step further in.
     for holder in (held, getattr(held, "_ev_writer", None)):
         name = getattr(holder, "_file_name", None)
         if isinstance(name, str):
@@ -78,14 +78,14 @@ def file_name(file_writer: object) -> str:
 
 
 def _async_writer(file_writer: object) -> Any:
-    """Give the queue and thread inside an event file writer; None where there is none."""
+    """Return the queue and thread inside an event file writer; None where there is none."""
     held = getattr(file_writer, "event_writer", file_writer)
     return getattr(held, "_async_writer", None) if isinstance(held, EventFileWriter) else None
 
 
 @functools.cache
 def checksum_in_c() -> Checksum | None:
-    """Give google-crc32c's function, if it is in C and gives TensorBoard's very bytes."""
+    """Return google-crc32c's function if it is in C and writes the same bytes as TensorBoard."""
     if importlib.util.find_spec("google_crc32c") is None:
         return None
     with warnings.catch_warnings():
@@ -112,7 +112,7 @@ def _make_write(file: Any, checksum: Checksum) -> Callable[[bytes], None]:
 
 
 def _mask(checksum: int) -> bytes:
-    """Give a checksum as records hold it: rotated, moved and in four bytes.
+    """Mask a checksum as records store it: rotated by 15 bits, a constant added, in four bytes.
 
     Source: tensorflow/core/lib/hash/crc32c.h, `Mask`.
     """

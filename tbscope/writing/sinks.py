@@ -94,7 +94,7 @@ def check_writer(writer: object) -> None:
 
 
 def open_sink(writer: object) -> Any:
-    """Give the object behind a writer that takes events; a closed writer opens a new file.
+    """Return the object behind a writer that takes events; a closed writer opens a new file.
 
     Args:
         writer: Any object that offers one of `ROUTES`.
@@ -122,19 +122,19 @@ def open_sink(writer: object) -> Any:
 
 
 def log_directory(sink: Any) -> str:
-    """Give the log directory of what takes events, as it tells it; empty where it does not."""
+    """Return the log directory that a sink reports; empty where it reports none."""
     directory = sink.get_logdir() if hasattr(sink, "get_logdir") else ""
     return os.fspath(directory) if isinstance(directory, str | os.PathLike) else ""
 
 
 @contextmanager
 def open_run(sink: Any, run_name: str | None) -> Iterator[tuple[str, Callable[[str], Any]]]:
-    """Give the directory of a run, and a function that opens what takes its events.
+    """Yield the directory of a run, and a function that opens the sink of its events.
 
     Args:
-        sink: An object with `add_event`, as `open_sink` gives it.
+        sink: An object with `add_event`, as `open_sink` returns it.
         run_name: The run, as a path below the sink's own; None for the sink's own, where the
-            function gives the sink itself. Any other has an event file of its own, opened
+            function returns the sink itself. Any other has an event file of its own, opened
             by the function and closed in the end. The function takes the name of a file
             that TensorBoard must read before, empty for none; where the sink's own file
             would be read first, there is a new one for this run, too.
@@ -198,7 +198,7 @@ def write_graph_event(
     """Write one event with a graph, one more with the figures of a run's graph, and flush.
 
     Args:
-        sink: An object with `add_event`, as `open_sink` gives it.
+        sink: An object with `add_event`, as `open_sink` returns it.
         graph_def: A serialised GraphDef.
         tag: Its entry in the page's list of tags; None for the graph of the run, "Default".
         step: Of two graphs of one tag, the page shows that of the higher step.
@@ -247,7 +247,7 @@ def _add(sink: Any, event: Event) -> None:
 
 
 def _run_metadata(graph_def: bytes, stats: bytes) -> bytes:
-    """Give a RunMetadata with a graph, serialised; one that holds two graphs mixes them up."""
+    """Return a RunMetadata with a graph, serialised; one with two graphs would mix them up."""
     message = RunMetadata.FromString(stats)
     message.function_graphs.add(pre_optimization_graph=GraphDef.FromString(graph_def))
     data: bytes = message.SerializeToString(deterministic=True)
@@ -255,7 +255,7 @@ def _run_metadata(graph_def: bytes, stats: bytes) -> bytes:
 
 
 def _event_class(sink: object) -> type[Message]:
-    """Give the class of events that a sink takes: the one that its own module uses.
+    """Return the class of events that a sink takes: the one that its own module uses.
 
     tensorboardX takes no events but its own, and drops its thread at any other.
     """
@@ -277,7 +277,7 @@ def _find_route(holder: object) -> Route | None:
 
 
 def _offers(holder: object, route: Route) -> bool:
-    """Tell whether an object has what a route takes; a property counts without being read."""
+    """Tell whether an object has the attribute of a route; a property counts without being read."""
     try:
         found = inspect.getattr_static(holder, route.name)
     except AttributeError:
@@ -306,7 +306,7 @@ def _not_a_writer(writer: object, end: object, trail: list[Route]) -> WriterErro
 
 
 def _describe(value: object) -> str:
-    """Give a short text of what an object is; paths and small constants show their value."""
+    """Describe an object in a short text; paths and small constants show their value."""
     if value is None or isinstance(value, str | int | float | os.PathLike):
         return repr(value)
     if isinstance(value, type):

@@ -85,9 +85,9 @@ def holds(directory: str, tag: str, kind: Kind) -> bool:
 
 
 def latest_file(directory: str, tags: Iterable[str | None]) -> str:
-    """Give the name of the file that holds the latest graph of these tags and is read last.
+    """Return the last-read one of the files that hold the latest graphs of these tags.
 
-    A graph that shall be shown in its place must not be in a file that is read before. The
+    A graph that must be shown in its place may not be in a file that is read before it. The
     name is empty where there is none, or it is not known.
     """
     found = (_latest.get((directory, tag)) for tag in tags)

@@ -72,7 +72,7 @@ def write_entry(writer: object, drawn: Drawn, entry: Entry) -> None:
 
 
 def _kinds(tag: str | None, *, figures: bool) -> dict[str | None, Kind]:
-    """Return what is written under which tags."""
+    """Return for each tag the kind of data that is written under it."""
     if tag is not None:
         return {tag: Kind.GRAPH_WITH_FIGURES if figures else Kind.GRAPH}
     return {None: Kind.GRAPH, **({PROFILE_TAG: Kind.FIGURES} if figures else {})}

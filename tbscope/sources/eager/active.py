@@ -34,7 +34,7 @@ class Watcher(Protocol):
     def enter_call(
         self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], caller: FrameType
     ) -> Any:
-        """Take note of a module call; give what to hand back when it ends, None for nothing."""
+        """Note a module call; return the frame to hand back when it ends, None for nothing."""
 
     def leave_call(
         self, frame: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any

@@ -55,7 +55,7 @@ class scope:  # noqa: N801 (used as a statement, like contextlib.suppress)
             recorder.close_scope(self.name, failed=error is not None)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Give the function with each of its calls in this scope."""
+        """Wrap a function so that each of its calls stands in this scope."""
 
         @functools.wraps(function)
         def scoped(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -103,7 +103,7 @@ def _bad_name(name: object) -> ArgumentError:
 
 
 def unbalanced(name: str | None, innermost: str | None) -> ScopeError:
-    """Give the error for a scope closed out of order.
+    """Return the error for a scope closed out of order.
 
     Args:
         name: The name that was to be closed; None for the innermost one.

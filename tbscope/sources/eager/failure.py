@@ -1,4 +1,4 @@
-"""Says what went wrong in a traced model: where, why, and what to try."""
+"""Explains the error of a traced model: where it arose, why, and what to try."""
 
 from typing import Any
 
@@ -17,11 +17,11 @@ _PASSAGES = (modes.__file__, module_calls.__file__)
 
 
 def trace_error(error: Exception, recorder: Recorder, *, grad: bool, fake: bool) -> TraceError:
-    """Give the error for a model that raised while it was traced.
+    """Return the error for a model that raised while it was traced.
 
     Args:
-        error: What the model raised.
-        recorder: Who watched; it knows the innermost call that failed.
+        error: The error that the model raised.
+        recorder: The recorder of the run; it knows the innermost call that failed.
         grad: Whether gradients were recorded.
         fake: Whether it ran on stand-ins for tensors.
     """
@@ -44,7 +44,7 @@ def trace_error(error: Exception, recorder: Recorder, *, grad: bool, fake: bool)
 
 
 def error_text(error: BaseException) -> str:
-    """Give an error on one line, as `RuntimeError: what it says`."""
+    """Return an error on one line: `RuntimeError: the message`."""
     text = " ".join(str(error).split())
     if len(text) > _MOST_TEXT:
         text = f"{text[:_MOST_TEXT]}..."
@@ -52,7 +52,7 @@ def error_text(error: BaseException) -> str:
 
 
 def _is_ours(error: Exception) -> bool:
-    """Tell whether an error comes from the watching, not from what is watched."""
+    """Tell whether an error comes from tbscope, not from the model that it watches."""
     trace = error.__traceback__
     file = ""
     while trace is not None:

@@ -1,4 +1,4 @@
-"""Watches a region of the user's own code, which keeps its effects, and gives its graph."""
+"""Watches a region of the user's own code, which keeps its effects, and makes its graph."""
 
 import sys
 from collections.abc import Mapping

@@ -42,7 +42,7 @@ def trace(
     kernels: bool = False,
     profile: bool | int = False,
 ) -> Graph:
-    """Run a model once and give the graph of what it did.
+    """Run a model once and return the graph of what it did.
 
     Everything the run changes is put back: training flags, parameters, buffers and
     gradients, attributes and hooks, the state of the random generators, and the
@@ -61,7 +61,7 @@ def trace(
         grad: Whether gradients are recorded, for models that differentiate in forward.
         fake: Whether the run computes nothing but shapes, on stand-ins for parameters and
             inputs: no weights are read and no memory is taken for activations.
-        partial: Whether a model that raises gives the graph up to there, with a note, and
+        partial: Whether to return, for a model that raises, the graph up to there, with a note, and
             the attribute `error` on the operation that raised.
         kernels: Whether the kernels inside each operation are recorded as nodes, for
             `level="aten"`; it takes up to half as long again.
@@ -143,7 +143,7 @@ class _Run:
         recorder.scopes.adopted = self._adopt
 
     def trace(self, *, grad: bool, fake: bool, partial: bool) -> Graph:
-        """Run the model and give its graph; all is as before then."""
+        """Run the model and return its graph; everything is then as it was before."""
         recorder = self._recorder
         with ExitStack() as stack:
             stack.enter_context(self._preserved)
@@ -193,7 +193,7 @@ class _Run:
             self._adopted.append(module)
 
     def _add_inputs(self) -> None:
-        """Name the tensors among the arguments; those of a generator as it gives them."""
+        """Name the tensors among the arguments; those of a generator as it yields them."""
         watched: dict[int, Any] = {}
         for name, given in argument_names(self._model, self._args, self._kwargs):
             if isinstance(given, GeneratorType):
@@ -213,7 +213,7 @@ class _Run:
             yield given
 
     def _call(self) -> Any:
-        """Call the model; what is no module's own call gets a scope that tells what it is."""
+        """Call the model; a callable other than a module gets a scope that says what it is."""
         model, recorder = self._model, self._recorder
         if isinstance(model, torch.nn.Module):
             result = model(*self._args, **self._kwargs)
@@ -233,9 +233,9 @@ class _Run:
 
 
 def _unwrapped(model: Any) -> Any:
-    """Give the model inside of one that is spread over devices or processes.
+    """Return the model inside of a wrapper that spreads it over devices or processes.
 
-    To draw it on one of them must not wait for the others.
+    Drawing it on one of them must not wait for the others.
     """
     spread = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
     while isinstance(model, spread):
@@ -244,7 +244,7 @@ def _unwrapped(model: Any) -> Any:
 
 
 def owner_of(model: Any) -> torch.nn.Module | None:
-    """Give the module that a callable belongs to; None where it belongs to none."""
+    """Return the module that a callable belongs to; None where it belongs to none."""
     while isinstance(model, functools.partial):
         model = model.func
     if isinstance(model, torch.nn.Module):
@@ -264,5 +264,5 @@ def _name_of(model: Any) -> str:
 
 
 def _computed(result: Any) -> Any:
-    """Give a result as it is, and what a generator gives, which it computes only when asked."""
+    """Return a result as it is, but a generator as a list: it computes only when it is asked."""
     return list(result) if isinstance(result, GeneratorType) else result

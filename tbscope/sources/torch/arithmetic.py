@@ -6,7 +6,7 @@ from tbscope.sources.torch.operations import KernelFacts
 
 __all__ = ["computes"]
 
-# Named without namespace and overload; views, and what gives no tensor, need no entry.
+# Named without namespace and overload; views, and kernels that return no tensor, need no entry.
 _COMPUTES_NOTHING = frozenset(
     {
         *("abs", "adaptive_max_pool2d", "adaptive_max_pool3d", "alias_copy", "arange"),

@@ -16,7 +16,7 @@ _MEASURED = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float
 
 
 def content_of(tensor: torch.Tensor) -> dict[str, Any]:
-    """Give what a constant holds, as attributes of its node.
+    """Return the content of a constant, as attributes of its node.
 
     Args:
         tensor: Any tensor; read where it is a plain one with content.

@@ -38,7 +38,7 @@ def faked(modules: Iterable[torch.nn.Module]) -> Iterator[Any]:
 
 
 def faked_inputs(mode: Any, inputs: Any) -> Any:
-    """Give a nest with stand-ins for the tensors in its plain containers.
+    """Return a nest with fake tensors in place of the tensors in its plain containers.
 
     Tensors deeper inside of objects become stand-ins when an operation meets them.
     """

@@ -69,13 +69,13 @@ class Formulas(dict[KernelFacts, Formula | None]):
         read: list[torch.Tensor],
         results: list[torch.Tensor],
     ) -> None:
-        """Tell a node what its kernels have computed, and what memory its results take.
+        """Set the FLOPs of a node from its kernels, and the size of the memory of its results.
 
         Args:
             node: The node, of which the kernels are known.
-            work: The work of those that have a formula.
-            read: The tensors that the operation was given.
-            results: Those that it gave.
+            work: The work of the kernels that have a formula.
+            read: The tensors among the operation's arguments.
+            results: The tensors that it returned.
         """
         kernels = node.kernels
         if not work:
@@ -108,7 +108,7 @@ class Formulas(dict[KernelFacts, Formula | None]):
 def _gradients(
     work: list[KernelWork], held: dict[int | None, tuple[int, ...]], every: tuple[int, ...]
 ) -> tuple[Gradient, ...]:
-    """Give the parts of the backward pass, with the inputs of the node that ask for them.
+    """Return the parts of the backward pass, each with the node's inputs that ask for it.
 
     Args:
         work: The work of the node's kernels.
@@ -145,7 +145,7 @@ class Copies(dict[int | None, int | None]):
             self.pop(storage_key(tensor), None)
 
     def trace(self, work: KernelWork) -> KernelWork:
-        """Give work with the originals in place of the copies that it read."""
+        """Return the work with the originals in place of the copies that it read."""
         flops, parts = work
         return flops, [(cost, tuple([self.get(key, key) for key in keys])) for cost, keys in parts]
 
@@ -155,7 +155,7 @@ _new_gradient = partial(tuple.__new__, Gradient)
 
 
 def _size_bytes(tensors: list[torch.Tensor]) -> int:
-    """Give the bytes of the storages that tensors take; nothing for one that has none."""
+    """Return the bytes of the storages of tensors; a tensor without storage counts as 0."""
     if len(tensors) > 1:
         storages = {storage_key(tensor): tensor for tensor in tensors}
         storages.pop(None, None)
@@ -193,7 +193,7 @@ def _formula_of(facts: KernelFacts) -> Formula | None:
 
 
 def _guessed(flops: int, name: str, operands: list[torch.Tensor]) -> KernelWork:
-    """Give the work of a kernel of which only its forward pass is known.
+    """Guess the work of a kernel of which only the forward pass is known.
 
     Attention is known to compute its scores anew. Of any other it is taken that it does
     products, which have two gradients of their own size.

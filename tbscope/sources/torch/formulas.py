@@ -23,11 +23,11 @@ KernelWork: TypeAlias = tuple[int, list[tuple[int, tuple[int | None, ...]]]]
 storages of the tensors of which one must need a gradient for it."""
 
 Formula: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any], Any], KernelWork]
-"""Gives the work of a kernel from its arguments, keyword arguments and result."""
+"""A function that computes a kernel's work from its arguments, keyword arguments and result."""
 
 
 def _each(flops: int, operands: Iterable[torch.Tensor]) -> KernelWork:
-    """Give the work of a product: each operand has a gradient that is one of the same size."""
+    """Return the work of a product: the gradient of each operand is a product of the same size."""
     return flops, [(flops, (storage_key(operand),)) for operand in operands]
 
 
@@ -36,7 +36,7 @@ def _keys(*operands: torch.Tensor) -> tuple[int | None, ...]:
 
 
 def attention_work(flops: int, operands: Iterable[torch.Tensor]) -> KernelWork:
-    """Give the work of fused attention: its backward pass makes the scores anew.
+    """Return the work of fused attention: its backward pass recomputes the scores.
 
     That makes five products of the size of the two in the forward pass.
     """
@@ -51,7 +51,7 @@ def _attention(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) ->
 
 
 def _product(first: int, second: int) -> Formula:
-    """Give the formula of `first @ second`, where the arguments at these positions are."""
+    """Return the formula of `first @ second`; the operands are the arguments at these positions."""
 
     def work(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> KernelWork:
         one, other = args[first], args[second]
@@ -62,7 +62,7 @@ def _product(first: int, second: int) -> Formula:
 
 
 def _convolution(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> KernelWork:
-    """Give the work of a convolution; of a transposed one, each input is what is spread."""
+    """Return the work of a convolution; a transposed one spreads each element of its input."""
     given, weight = args[:2]
     transposed = len(args) > 6 and args[6]
     flops = 2 * (given if transposed else result).numel() * prod(weight.shape[1:])
@@ -72,19 +72,19 @@ def _convolution(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) 
 def _transposed_product(
     args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
 ) -> KernelWork:
-    """Give the work of `x @ weight.T`, as `linear` has it."""
+    """Return the work of `x @ weight.T`, as in `linear`."""
     return _each(2 * args[0].numel() * args[1].shape[0], args[:2])
 
 
 def _grouped(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> KernelWork:
-    """Give the work of products in groups, which share the rows, columns or sums of one."""
+    """Return the work of a product in groups, which share the rows, columns or sums of one."""
     one, other = args[0].shape, args[1].shape
     groups = one[0] if len(one) == len(other) == 3 else 1
     return _each(2 * groups * one[-2] * one[-1] * other[-1], args[:2])
 
 
 def _trilinear(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> KernelWork:
-    """Give the work of `Bilinear`: a product with the weight, then one with the other input."""
+    """Return the work of `Bilinear`: a product with the weight, then one with the other input."""
     shapes = []
     for tensor, added in zip(args[:3], args[3:6], strict=True):
         shape = list(tensor.shape)
@@ -97,7 +97,7 @@ def _trilinear(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) ->
 
 
 def _layer_of_rnn(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> KernelWork:
-    """Give the work of one layer in one direction (`mkldnn_rnn_layer`)."""
+    """Return the work of one layer in one direction (`mkldnn_rnn_layer`)."""
     given, weight_ih, weight_hh = args[:3]
     rows = prod(given.shape[:-1])
     of_input, of_state = 2 * rows * weight_ih.numel(), 2 * rows * weight_hh.numel()
@@ -108,14 +108,15 @@ def _layer_of_rnn(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any)
 
 
 def _whole_rnn(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> KernelWork:
-    """Give the work of all layers and directions (`_cudnn_rnn`)."""
+    """Return the work of all layers and directions (`_cudnn_rnn`)."""
     rows = prod(args[0].shape[:-1])
     flops = sum(2 * rows * weight.numel() for weight in args[1] if weight.dim() == 2)
+    # Every gradient runs back through all steps; those of the weights are products on top.
     return flops, [(flops, _keys(args[0], *args[1])), (flops, _keys(*args[1]))]
 
 
 def _self_attention(given: tuple[Any, Any, Any], packed: Any, out: Any) -> tuple[int, int, int]:
-    """Give the work of the projections inwards, of the attention, and of that outwards."""
+    """Return the FLOPs of the input projections, of the attention, and of the output projection."""
     third, width = packed.numel() // 3, given[0].size(-1)
     inwards = attention = outwards = 0
     for queries, keys, values in zip(*map(_lengths, given), strict=True):
@@ -126,7 +127,7 @@ def _self_attention(given: tuple[Any, Any, Any], packed: Any, out: Any) -> tuple
 
 
 def _lengths(tensor: torch.Tensor) -> list[int]:
-    """Give the length of each sequence in a batch; the true ones of a nested tensor."""
+    """Return the length of each sequence in a batch; the true lengths for a nested tensor."""
     lengths = nested_lengths(tensor)
     if lengths is not None:
         return lengths
@@ -139,7 +140,7 @@ def _lengths(tensor: torch.Tensor) -> list[int]:
 
 
 def _fast_attention(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> KernelWork:
-    """Give the work of `_native_multi_head_attention`."""
+    """Return the work of `_native_multi_head_attention`."""
     given, packed, out = args[:3], args[5], args[7]
     inwards, attention, outwards = _self_attention(given, packed, out)
     before = _keys(*given, packed, args[6])
@@ -149,7 +150,7 @@ def _fast_attention(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: An
 
 
 def _fast_layer(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> KernelWork:
-    """Give the work of `_transformer_encoder_layer_fwd`."""
+    """Return the work of `_transformer_encoder_layer_fwd`."""
     source, packed, out, first, second = (args[place] for place in (0, 3, 5, 14, 16))
     inwards, attention, outwards = _self_attention((source,) * 3, packed, out)
     rows = sum(_lengths(source))
@@ -183,7 +184,7 @@ CLOSED_FORMS: dict[str, Formula] = {
     "aten::_scaled_mm": _product(0, 1),
     "aten::convolution": _convolution,
 }
-"""What torch's formulas for these give, in a hundredth of their time."""
+"""The same numbers as torch's formulas for these kernels, in a hundredth of their time."""
 
 FORMULAS: dict[str, Formula] = {
     "aten::_scaled_dot_product_flash_attention_for_cpu": _attention,

@@ -33,16 +33,16 @@ _SOURCES: WeakKeyDictionary[type, tuple[str, int] | None] = WeakKeyDictionary()
 
 
 def hyperparameters(module: torch.nn.Module) -> dict[str, Any]:
-    """Give what a module was set to, by name, as its `extra_repr` tells.
+    """Return the hyper-parameters of a module by name, as its `extra_repr` tells them.
 
     Args:
-        module: Any module; its `extra_repr` is called, and what that raises is raised.
+        module: Any module; its `extra_repr` is called, and an error in it is passed on.
     Returns:
         A new dict of plain constants: `{"in_features": 3, "out_features": 8, "bias":
         True}`. A value that is no literal stands as its text. Free text stands under
         `extra_repr`.
     Raises:
-        TypeError: `extra_repr` gave no text.
+        TypeError: `extra_repr` returned no text.
     """
     text = module.extra_repr()
     if not isinstance(text, str):
@@ -58,7 +58,7 @@ def hyperparameters(module: torch.nn.Module) -> dict[str, Any]:
 
 
 def _parse(module: torch.nn.Module, text: str) -> dict[str, Any]:
-    """Read the text of an `extra_repr`; give it whole where it is not of the usual form."""
+    """Parse the text of an `extra_repr`; return it whole if it is not of the usual form."""
     positional: list[Any] = []
     named: dict[str, Any] = {}
     for piece in _pieces(text):
@@ -102,7 +102,7 @@ def _is_literal(text: str) -> bool:
 
 
 def _constant(text: str) -> Any:
-    """Give the plain constant that a text writes out; the text itself where it writes none."""
+    """Parse a text as a plain constant; return the text itself where it is not one."""
     if len(text) > _MOST_TEXT:
         return text
     try:
@@ -152,7 +152,7 @@ def _contradicts(held: Any, value: Any) -> bool:
 
 
 def class_source(cls: type) -> tuple[str, int] | None:
-    """Give the file and the line `class Name` where a class is defined; None if not known.
+    """Return the file and the line `class Name` where a class is defined; None if not known.
 
     Each file is searched once for all its classes, in well under a millisecond;
     `inspect.getsourcelines` parses the whole file for each of them.
@@ -177,7 +177,7 @@ def _find_source(cls: type) -> tuple[str, int] | None:
 
 
 def _codes(cls: type) -> Iterator[CodeType]:
-    """Give the code of each function that a class defines itself."""
+    """Yield the code of each function that a class defines itself."""
     for held in vars(cls).values():
         function = held
         while hasattr(function, "__wrapped__"):
@@ -190,7 +190,7 @@ def _codes(cls: type) -> Iterator[CodeType]:
 
 @functools.lru_cache(maxsize=64)
 def _lines_of_classes(file: str) -> dict[str, list[int]]:
-    """Give for each name the lines of a file at which a class of that name begins."""
+    """Return for each class name the lines of a file at which a class of that name begins."""
     try:
         data = Path(file).read_bytes()
     except OSError:  # A file that is not there any more, or a name that is no path.

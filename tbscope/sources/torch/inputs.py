@@ -1,4 +1,4 @@
-"""Inputs: what a caller gives as `input_to_model`, as the arguments of one call of the model."""
+"""Inputs: turns the `input_to_model` of a caller into the arguments of one call of the model."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
@@ -31,13 +31,13 @@ def bind_inputs(
     input_to_model: Any = None,
     kwargs: Mapping[str, Any] | None = None,
 ) -> tuple[_Args, _Kwargs]:
-    """Give the positional and keyword arguments with which the model is called.
+    """Return the positional and keyword arguments with which to call the model.
 
     - A tensor is one argument; so is a `PackedSequence`, and anything not named here.
     - A tuple or list: the positional arguments.
     - A mapping whose keys are parameters of forward (or are taken by its `**kwargs`):
       keyword arguments. Any other mapping: one argument. A mapping made by
-      transformers (`BatchEncoding`) gives keyword arguments if one of its keys is a
+      transformers (`BatchEncoding`) becomes keyword arguments if one of its keys is a
       parameter.
     - A named tuple whose fields are parameters of forward: keyword arguments. Any
       other: one argument, or where forward cannot be called with one but with all
@@ -88,7 +88,7 @@ def require_model(model: Any) -> None:
 
 
 def callee_name(model: Callable[..., Any]) -> str:
-    """Give the name of what is called, as its author wrote it (`Net.forward`, `encode`)."""
+    """Return the name of the function that is called, as its author wrote it (`Net.forward`)."""
     fn = entry_point(model)
     fn = getattr(fn, "func", fn)
     name = getattr(fn, "__name__", None) or getattr(fn, "name", None)
@@ -151,7 +151,7 @@ class _Binding:
         self.name = callee_name(model)
 
     def spread(self, value: Any) -> tuple[_Args, _Kwargs]:
-        """Give the arguments for one `input_to_model`, as `bind_inputs` tells."""
+        """Return the arguments for one `input_to_model`, as `bind_inputs` tells."""
         if isinstance(value, torch.Tensor | PackedSequence | torch.Size):
             return (value,), {}
         if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -192,7 +192,7 @@ class _Binding:
         )
 
     def checked(self, args: _Args, named: _Kwargs) -> tuple[_Args, _Kwargs]:
-        """Give the arguments with the keywords among them; raise where they do not fit."""
+        """Return the arguments with the keywords among them; raise if they do not fit."""
         kwargs = {**named, **self.keywords}
         twice = [name for name in self.keywords if name in named]
         fault = Mismatch("twice", twice) if twice else None
@@ -204,7 +204,7 @@ class _Binding:
         return args, kwargs
 
     def offered(self) -> tuple[_Args, _Kwargs]:
-        """Give the arguments where the caller gave none: the model's own example, or none."""
+        """Return the arguments for a caller who passed none: the model's own example, or none."""
         signature = self.signature
         unfit = None
         takes_some = signature is None or bool(signature.names or signature.varargs)

@@ -79,7 +79,7 @@ _set_versions: Any = getattr(torch._C._autograd, "_unsafe_set_version_counter", 
 
 
 def call_method_name() -> str:
-    """Give the method of `torch.nn.Module` through which every call of a module goes.
+    """Return the method of `torch.nn.Module` through which every call of a module goes.
 
     `_call_impl` is private but cheap to replace; the public `__call__` is a slot, so
     replacing it makes Python update every subclass. Where the compiler is loaded, a
@@ -92,7 +92,7 @@ def call_method_name() -> str:
 
 
 def storage_key(tensor: torch.Tensor) -> int | None:
-    """Give what identifies the storage of a tensor while it lives; None where it has none."""
+    """Return the identity of a tensor's storage while it lives; None for one without storage."""
     try:
         key: int = tensor.untyped_storage()._cdata
     except (RuntimeError, NotImplementedError):
@@ -118,9 +118,9 @@ def set_version(tensor: torch.Tensor, version: int) -> None:
 
 
 def flop_formula(kernel: Any) -> Callable[..., Any] | None:
-    """Give the FLOPs formula that torch, or a user of torch, has registered for a kernel.
+    """Return the FLOPs formula that torch, or a user of torch, has registered for a kernel.
 
-    It takes the arguments of the kernel, and its result as `out_val`. None where there is
+    The formula takes the kernel's arguments, and its result as `out_val`. None where there is
     none; all are gone where torch keeps them elsewhere.
     """
     registry: dict[Any, Callable[..., Any]] = getattr(flop_counter, "flop_registry", {})
@@ -128,7 +128,7 @@ def flop_formula(kernel: Any) -> Callable[..., Any] | None:
 
 
 def nested_lengths(tensor: torch.Tensor) -> list[int] | None:
-    """Give the length of each sequence in a nested tensor; None for any other."""
+    """Return the length of each sequence in a nested tensor; None for any other tensor."""
     if not tensor.is_nested:
         return None
     if tensor.layout is torch.jagged:
@@ -138,7 +138,7 @@ def nested_lengths(tensor: torch.Tensor) -> list[int] | None:
 
 
 def flattened(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Give the tensors that a wrapper around other tensors holds; none for any other tensor."""
+    """Return the tensors that a wrapper subclass holds; none for any other tensor."""
     flatten = getattr(type(tensor), "__tensor_flatten__", None)
     if flatten is None:
         return []
@@ -147,7 +147,7 @@ def flattened(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 
 def parts_of(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Give the tensors that hold what a tensor holds; none for one with a storage of its own."""
+    """Return the tensors that hold a tensor's content; none if it has a storage of its own."""
     wrapped = functorch_inner(tensor)
     if wrapped is not None:
         return [wrapped]
@@ -161,16 +161,16 @@ def parts_of(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 
 def function_modes() -> int:
-    """Give how many function modes are active in this thread; a great number if torch hides it.
+    """Return how many function modes are active in this thread; `maxsize` if torch hides it.
 
-    Whoever asks takes a great number for somebody else's mode, and stays out of the way.
+    A caller takes a number above its own for somebody else's mode, and stays out of the way.
     """
     count = getattr(torch._C, "_len_torch_function_stack", None)
     return count() if count is not None else sys.maxsize
 
 
 def fake_mode() -> Any:
-    """Give a mode in which tensors have shapes and no content.
+    """Return a mode in which tensors have shapes and no content.
 
     Raises:
         TraceError: This torch has none.
@@ -198,7 +198,7 @@ def quiet_fake_mode() -> Iterator[None]:
 
 
 def functorch_inner(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Give the tensor inside of a wrapper of `vmap`, `grad` or `jvp`; None for any other."""
+    """Return the tensor inside of a wrapper of `vmap`, `grad` or `jvp`; None for any other."""
     if _functorch is None or not _functorch.is_functorch_wrapped_tensor(tensor):
         return None
     inner: torch.Tensor = _functorch.get_unwrapped(tensor)
@@ -221,7 +221,7 @@ def is_being_traced() -> bool:
 
 
 def default_device() -> torch.device | None:
-    """Give the device that `torch.set_default_device` was given; None where it was not."""
+    """Return the device set by `torch.set_default_device`; None where none was set."""
     held = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
     context = getattr(held, "device_context", None)
     device: torch.device | None = getattr(context, "device", None)
@@ -229,7 +229,7 @@ def default_device() -> torch.device | None:
 
 
 def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
-    """Give the module that `torch.compile` wrapped; a module that it did not wrap, itself."""
+    """Return the module that `torch.compile` wrapped; any other module is returned as it is."""
     eval_frame = sys.modules.get("torch._dynamo.eval_frame")
     wrapper = getattr(eval_frame, "OptimizedModule", None)
     while wrapper is not None and isinstance(module, wrapper):

@@ -24,7 +24,7 @@ class Literals:
     """Turns arguments and results into nests of values and constants.
 
     Args:
-        value_of: Gives the value that a tensor holds now.
+        value_of: Returns the value that a tensor holds now.
     """
 
     def __init__(self, value_of: Callable[[torch.Tensor], Value]) -> None:
@@ -33,7 +33,7 @@ class Literals:
     def nest(
         self, given: Any, tensors: list[torch.Tensor] | None = None, values: Any = None
     ) -> Any:
-        """Give the nest for an argument or a result.
+        """Return the nest of values and constants for an argument or a result.
 
         Args:
             given: Anything.
@@ -89,7 +89,7 @@ def _holds_tensor(entries: Any) -> bool:
 
 
 def collect_tensors(given: Any, found: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Add the tensors in a plain nest to a list, in order; give the list."""
+    """Add the tensors in a plain nest to a list, in order; return the list."""
     kind = type(given)
     if kind in _TENSORS:
         found.append(given)
@@ -116,9 +116,9 @@ def all_among(results: list[torch.Tensor], given: Any) -> bool:
 
 
 def describe(given: Any) -> Any:
-    """Give what stands for an object that is no tensor and no plain container.
+    """Return a constant for an object that is no tensor and no plain container.
 
-    Never its `repr`, which could be long, differ from run to run, or run code.
+    Its `repr` is never used: it could be long, differ from run to run, or run code.
     """
     kind = type(given)
     if kind is torch.dtype or kind is torch.device or kind is torch.layout:

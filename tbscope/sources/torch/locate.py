@@ -33,7 +33,7 @@ def _is_foreign(file: str) -> bool:
 
 
 def short_path(file: str) -> str:
-    """Give a file's path relative to the import path that holds it, with `/`.
+    """Return a file's path relative to the import path that holds it, with `/`.
 
     So the same model has the same sources on every machine: `models/net.py`,
     `transformers/models/bert/modeling_bert.py`.
@@ -48,7 +48,7 @@ def short_path(file: str) -> str:
 
 @functools.lru_cache(maxsize=8)
 def _holders(entries: tuple[str, ...]) -> tuple[str, ...]:
-    """Give the folders among the entries of the import path; the last is the working one."""
+    """Return the folders among the entries of the import path; the last is the working one."""
     *path, here = entries
     whole = [os.path.join(here, entry) for entry in path] if here else path
     return tuple(
@@ -59,7 +59,7 @@ def _holders(entries: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _working_directory() -> str:
-    """Give the working directory; nothing where somebody has removed it."""
+    """Return the working directory; empty where somebody has removed it."""
     try:
         return os.getcwd()
     except FileNotFoundError:
@@ -67,7 +67,7 @@ def _working_directory() -> str:
 
 
 class Locator:
-    """Gives sources for frames; remembers what it has looked at.
+    """Finds the sources of frames; remembers the files and lines that it has looked at.
 
     Args:
         boundary: The code of the function that wraps each module call; beyond it begins
@@ -82,11 +82,11 @@ class Locator:
         self._sources: dict[tuple[int, int], tuple[CodeType, Source]] = {}
 
     def source(self, frame: FrameType | None, default: Source | None) -> Source | None:
-        """Give the place in the user's code that led to this frame.
+        """Return the place in the user's code that led to this frame.
 
         Args:
             frame: Where to begin, walking outwards.
-            default: What to give where the walk meets the running module's call first:
+            default: What to return where the walk meets the running module's call first:
                 the operation was called by torch's own module, so by the line that
                 called the module.
         """

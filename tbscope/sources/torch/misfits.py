@@ -38,7 +38,7 @@ class Attempt:
 
 
 def nothing_given_error(name: str, signature: Signature, *, why: str) -> InputError:
-    """Give the error for a model that needs inputs and was given none."""
+    """Return the error for a model that needs inputs and was called without any."""
     return InputError(
         f"{name}() needs {_listed(signature.required)}, and no inputs were given",
         why=f"input_to_model is None, and {why}",
@@ -47,7 +47,7 @@ def nothing_given_error(name: str, signature: Signature, *, why: str) -> InputEr
 
 
 def misfit_error(attempt: Attempt, fault: Mismatch) -> InputError:
-    """Give the error for one fault of an attempt."""
+    """Return the error for one fault of an attempt."""
     what, fix = _TELLERS[fault.kind](attempt, fault.names)
     shown = _show_arguments(attempt.args, attempt.kwargs)
     why = f"{attempt.name.rpartition('.')[2]}{attempt.signature} was given ({shown})"
@@ -130,7 +130,7 @@ def _how_to_give(signature: Signature) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Give `'x'`, `'x' and 'y'`, `'x', 'y' and 'z'`."""
+    """Return the quoted names as a list in prose: `'x'`, `'x' and 'y'`, `'x', 'y' and 'z'`."""
     quoted = [repr(name) for name in names]
     return " and ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))
 

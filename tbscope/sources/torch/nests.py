@@ -1,4 +1,4 @@
-"""Nests: the tensors inside whatever a model is given or gives, each with its path.
+"""Nests: the tensors inside a model's arguments or results, each with its path.
 
 A nest is any Python value: a container of this kind or that, an object that
 holds tensors in its attributes, a lone tensor, or nothing of the sort. Walking
@@ -30,13 +30,13 @@ _PLAIN_KEYS = (str, int, float, bool, bytes, type(None), torch.dtype, torch.devi
 
 
 def tensor_leaves(nest: Any, name: str) -> list[tuple[str, torch.Tensor]]:
-    """Give every tensor inside a nest, with its dotted path, in the nest's order.
+    """Return every tensor inside a nest, with its dotted path, in the nest's order.
 
     Mappings are walked by key, named tuples by field, other tuples, lists, deques,
     sets and dictionary views by index, slices by their three ends, and any other
     object by its attributes. Left alone: modules, functions, classes, iterators,
     numpy arrays, and objects of the standard library. A tensor that stands in
-    several places is given for each. A container met again is walked again only if
+    several places is returned for each. A container met again is walked again only if
     it holds no other container, so a cycle ends and a shared nest costs no more
     than its size.
 
@@ -53,10 +53,10 @@ def tensor_leaves(nest: Any, name: str) -> list[tuple[str, torch.Tensor]]:
 
 
 def result_leaves(result: Any) -> list[tuple[str, torch.Tensor]]:
-    """Give every tensor of a model's result, named as its user would name it.
+    """Return every tensor of a model's result, named as its user would name it.
 
     Args:
-        result: What the model gave back.
+        result: The value that the model returned.
     Returns:
         Pairs of path and tensor: `out` for a lone tensor, `out.0`, `out.1` for a
         tuple or list, and `logits`, `past.0` for a mapping, a named tuple, a data
@@ -94,7 +94,7 @@ class _Frame:
 def _walk(
     nest: Any, name: str, opener: _Opener
 ) -> tuple[list[tuple[str, torch.Tensor]], dict[int, tuple[Any, bool]]]:
-    """Walk a container; give its leaves, and by id the containers and whether each is flat."""
+    """Walk a container; return its leaves, and by id the containers and whether each is flat."""
     leaves: list[tuple[str, torch.Tensor]] = []
     entered: dict[int, tuple[Any, bool]] = {id(nest): (nest, False)}
     frame: _Frame | None = _Frame(nest, opener(nest), None, name)
@@ -142,7 +142,7 @@ def _path_of(frame: _Frame) -> str:
 
 
 def _key_text(key: Any, position: int) -> str:
-    """Give a key's text in a path; its position where the text would differ by process."""
+    """Return a key's text in a path; its position where the text would differ by process."""
     if isinstance(key, Enum):
         return key.name
     if isinstance(key, _PLAIN_KEYS):
@@ -153,7 +153,7 @@ def _key_text(key: Any, position: int) -> str:
 
 
 def _open_mapping(mapping: Any) -> _Children:
-    """Give a foreign mapping's items, or its attributes where it cannot list them."""
+    """Return a foreign mapping's items, or its attributes where it cannot list them."""
     try:
         return list(mapping.items())
     except Exception:  # noqa: BLE001 (foreign code: what it cannot tell is read from it)
@@ -173,7 +173,7 @@ def _open_slice(ends: slice) -> _Children:
 
 
 def _open_object(thing: Any) -> _Children:
-    """Give an object's own attributes, those of `__dict__` and then those of `__slots__`."""
+    """Return an object's own attributes: those in `__dict__`, then those in `__slots__`."""
     pairs: list[tuple[Any, Any]] = []
     if type(thing).__dictoffset__:
         pairs.extend(object.__getattribute__(thing, "__dict__").items())
@@ -186,7 +186,7 @@ def _open_object(thing: Any) -> _Children:
 
 
 def slots_of(cls: type) -> list[tuple[str, types.MemberDescriptorType]]:
-    """Give the slots that a class and those above it declare, by name, in their order."""
+    """Return the slots that a class and its bases declare, by name, in their order."""
     if cls not in _SLOTS:
         _SLOTS[cls] = [slot for base in reversed(cls.__mro__) for slot in _own_slots(base)]
     return _SLOTS[cls]
@@ -241,7 +241,7 @@ _MORE_OPENERS: WeakKeyDictionary[type, _Opener | None] = WeakKeyDictionary()
 
 
 def _opener_of(cls: type) -> _Opener | None:
-    """Give the function that opens the instances of a class; None where there is nothing inside."""
+    """Return the function that opens the instances of a class; None if they hold nothing."""
     if cls in _OPENERS:
         return _OPENERS[cls]
     if cls not in _MORE_OPENERS:

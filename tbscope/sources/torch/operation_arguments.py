@@ -17,10 +17,10 @@ _KINDS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEY
 
 @functools.lru_cache(maxsize=4096)
 def positional_names(function: Callable[..., Any]) -> tuple[str | None, ...]:
-    """Give the names of a torch function's positional arguments, in order.
+    """Return the names of a torch function's positional arguments, in order.
 
     Args:
-        function: What `__torch_function__` is told, or an ATen operator.
+        function: A function as passed to `__torch_function__`, or an ATen operator.
     Returns:
         The names; None at a place where overloads of the function differ, as `Tensor.to`
         takes a dtype, a device or a tensor. Nothing for a function that nobody describes.
@@ -57,7 +57,7 @@ def add_signature(
 
 @functools.cache
 def _described() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """Give for each builtin a Python function with the same parameters."""
+    """Return for each builtin a Python function with the same parameters."""
     return dict(get_testing_overrides())
 
 
@@ -66,7 +66,7 @@ def _nothing() -> None:
 
 
 def _of_overloads(function: Callable[..., Any]) -> tuple[str | None, ...]:
-    """Give the names on which all overloads of the ATen operator of that name agree."""
+    """Return the argument names on which all overloads of the ATen operator of that name agree."""
     name = getattr(function, "__name__", "")
     packets = (getattr(torch.ops.aten, one, None) for one in (name, name.strip("_")))
     packet = next((one for one in packets if hasattr(one, "overloads")), None)
@@ -84,7 +84,7 @@ def _of_overloads(function: Callable[..., Any]) -> tuple[str | None, ...]:
 
 
 def _on_tensors(packet: Any) -> list[Any]:
-    """Give the schemas of the overloads on tensors; others are for numbers and strings.
+    """Return the schemas of the overloads on tensors; others are for numbers and strings.
 
     Those on named dimensions only repeat others, and those that fill what they are given
     (`out`) are called by keyword.

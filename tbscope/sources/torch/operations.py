@@ -66,13 +66,13 @@ class KernelFacts:
 
     Attributes:
         kernel: The kernel.
-        copies: Whether it gives its first argument in another place or type.
+        copies: Whether it returns its first argument in another place or type.
         higher_order: Whether it takes functions (`cond`).
         name: The name with its namespace (`aten::addmm`).
         label: The name without namespace and overload (`addmm`).
         writes: Position and name of each argument that it mutates.
         flag: The position of the argument that says whether it writes; None: it does.
-        makes_tensor: Whether it gives a tensor that is no view of what it was given.
+        makes_tensor: Whether it returns a tensor that is no view of its arguments.
         query: Whether it computes nothing (`prim::device`): a wrapper's C++ side asks so
             what its Python side is.
     """
@@ -128,7 +128,7 @@ class KernelFacts:
 
 
 def _makes_tensor(name: str, schema: Any) -> bool:
-    """Tell whether a schema gives, or writes into, a tensor that is no view of another."""
+    """Tell whether a schema returns, or writes into, a tensor that is no view of another."""
     if name in _SILENT_VIEWS:
         return False
     returns = schema.returns
@@ -157,7 +157,7 @@ _NOT_RANDOM = frozenset({"aten::_fused_sdp_choice", "aten::_nested_tensor_softma
 
 
 def kernel_facts(kernel: Any) -> KernelFacts:
-    """Give the facts of a kernel, read from its schema the first time."""
+    """Return the facts of a kernel, read from its schema the first time."""
     facts = _KERNELS.get(id(kernel))
     if facts is None:
         facts = _KERNELS[id(kernel)] = KernelFacts(kernel)
@@ -167,7 +167,7 @@ def kernel_facts(kernel: Any) -> KernelFacts:
 
 
 def operation_name(function: Callable[..., Any]) -> str:
-    """Give the name of a torch function as its user writes it.
+    """Return the name of a torch function as its user writes it.
 
     `torch.nn.functional.linear` is `linear`, `Tensor.__add__` is `add`, `x[i] = v` is
     `setitem`, the getter of `Tensor.T` is `T`; in-place ones keep their `_` (`add_`).
@@ -196,13 +196,13 @@ _TWO_SIDED = frozenset(
 
 
 def body_name(function: Callable[..., Any]) -> str:
-    """Give the name of a function that an operator runs, as a scope shows it."""
+    """Return the name of a function that an operator runs, as a scope shows it."""
     name = getattr(function, "__name__", None) or type(function).__name__
     return "body" if name == "<lambda>" else str(name)
 
 
 def _overload_name(function: Any) -> str:
-    """Give the name of an operator handed over as such (`torch.ops.aten.relu.default`)."""
+    """Return the name of an operator that is called directly (`torch.ops.aten.relu.default`)."""
     schema = schema_of(function)
     if schema is not None:
         return str(schema.name).rpartition("::")[2]

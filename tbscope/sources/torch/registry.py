@@ -103,7 +103,7 @@ class TensorPlace:
 
 
 def class_label(module: torch.nn.Module) -> str:
-    """Give the class name that a scope shows; a scripted module's is that of its source."""
+    """Return the class name that a scope shows; for a scripted module, that of its source."""
     if isinstance(module, torch.jit.ScriptModule):
         return str(module.original_name)
     return type(module).__name__
@@ -182,11 +182,11 @@ class Registry:
                 )
 
     def module(self, module: torch.nn.Module) -> ModulePlace | None:
-        """Give the place of a module; None where it is not registered."""
+        """Return the place of a module; None where it is not registered."""
         return self._modules.get(id(module))
 
     def tensor(self, tensor: torch.Tensor) -> TensorPlace | None:
-        """Give the place of a parameter or buffer; None where it is neither."""
+        """Return the place of a parameter or buffer; None where it is neither."""
         return self._tensors.get(id(tensor))
 
     def forget(self) -> None:
@@ -215,7 +215,7 @@ class Registry:
                 )
 
     def places(self) -> list[ModulePlace]:
-        """Give the place of every registered module, parents first."""
+        """Return the place of every registered module, parents first."""
         # What was compiled stands there a second time, under its wrapper.
         return list(dict.fromkeys(self._modules.values()))
 
@@ -225,11 +225,11 @@ class Registry:
         return len(self._modules)
 
     def modules(self) -> list[torch.nn.Module]:
-        """Give every registered module, parents first, what wraps another one included."""
+        """Return every registered module, parents first, wrappers of other modules included."""
         return self.modules_since(0)
 
     def modules_since(self, count: int) -> list[torch.nn.Module]:
-        """Give the modules that were registered when there were `count` already."""
+        """Return the modules registered after the first `count` places."""
         return [
             module
             for place in itertools.islice(self._modules.values(), count, None)
@@ -238,5 +238,5 @@ class Registry:
         ]
 
     def tensors(self) -> Iterator[torch.Tensor]:
-        """Give every registered parameter and buffer, in the order of the tree."""
+        """Return every registered parameter and buffer, in the order of the tree."""
         return (place.tensor for place in self._tensors.values())

@@ -93,7 +93,7 @@ class Mismatch:
     def find(
         cls, signature: Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> "Mismatch | None":
-        """Give the first fault, those of wrong names first; None where the arguments fit."""
+        """Return the first fault, wrong names first; None where the arguments fit."""
         filled = signature.positional[: len(args)]
         by_position = [name for name in kwargs if name in signature.by_position_only]
         faults = {
@@ -115,7 +115,7 @@ class Mismatch:
 
 
 def entry_point(model: _Callable) -> _Callable:
-    """Give the function whose parameters a model's inputs fill: a module's forward."""
+    """Return the function whose parameters a model's inputs fill: a module's forward."""
     if isinstance(model, torch.nn.Module):
         unwritten = getattr(type(model), "forward", None) is torch.nn.Module.forward
         forward: _Callable = model.__call__ if unwritten else model.forward
@@ -126,7 +126,7 @@ def entry_point(model: _Callable) -> _Callable:
 
 
 def signature_of(fn: _Callable) -> Signature | None:
-    """Give the parameters of a callable as its author declares them; None where it tells none.
+    """Return the parameters of a callable as its author declares them; None if it tells none.
 
     A decorator that keeps what it wraps (`functools.wraps`) is looked through, and a
     module stands for its forward.
@@ -144,7 +144,7 @@ def signature_of(fn: _Callable) -> Signature | None:
 
 
 def real_signature_of(fn: _Callable) -> Signature | None:
-    """Give the parameters that the outermost function takes, decorators not looked through."""
+    """Return the parameters that the outermost function takes, decorators not looked through."""
     return _read_signature(fn, follow_wrapped=False)
 
 
@@ -225,7 +225,7 @@ def _default_text(default: Any) -> str:
 
 
 def _signature_of_schema(fn: _Callable) -> Signature | None:
-    """Give the parameters of a TorchScript function or method, which Python cannot inspect."""
+    """Return the parameters of a TorchScript function or method, which Python cannot inspect."""
     arguments = getattr(getattr(fn, "schema", None), "arguments", None)
     if arguments is None:
         return None

@@ -129,7 +129,7 @@ class Writes:
         kept.append(Write(node, order, value, region))
 
     def touching(self, tensor: torch.Tensor, since: int) -> list[Write]:
-        """Give the writes after `since` into what this tensor covers, the latest first."""
+        """Return the writes after `since` into the memory of this tensor, the latest first."""
         key = storage_key(tensor)
         writes = self._by_storage.get(key) if key is not None else None
         if not writes or writes[-1].order <= since:

@@ -87,7 +87,7 @@ class KeptContents:
                 report(f"a slot of {type(thing).__name__}", error)
 
     def _open(self, thing: Any, kind: _Kind) -> Iterable[Any]:
-        """Keep what one container or object holds; give it."""
+        """Keep the content of one container or object; return its entries."""
         if kind == "tuple":
             return thing if len(thing) <= _MOST_SCANNED else ()
         entries: list[Any] = []
@@ -208,8 +208,8 @@ class _Plan:
     """Where in the attributes of modules of one make containers and tensors stand.
 
     Attributes:
-        containers: Gives the plain containers among the values of the attributes.
-        others: The positions of what else is worth a look.
+        containers: Picks the plain containers from the values of the attributes.
+        others: The positions of the other values that must be looked at.
     """
 
     __slots__ = ("containers", "others")
@@ -269,7 +269,7 @@ def _package_of(cls: type) -> str:
 
 
 def _contents_of(container: Any) -> Any:
-    """Give a plain copy of a container, by no method that its class may have overridden."""
+    """Copy a container to a plain one, by no method that its class may have overridden."""
     base = _base_of(type(container))
     if issubclass(base, dict):
         return dict(base.items(container))

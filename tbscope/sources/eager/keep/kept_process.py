@@ -52,7 +52,7 @@ _SETTINGS: tuple[tuple[str, Callable[[], Any], Callable[[Any], Any]], ...] = (
 
 
 def keep_process() -> Iterator[Restorer]:
-    """Give the restorers of the random generators in use and of torch's settings."""
+    """Yield the restorers of the random generators in use and of torch's settings."""
     state = random.getstate()
     yield "the random generator of Python", lambda: random.setstate(state)
     # Looked up, never imported: what is not loaded has no state to keep.
@@ -67,7 +67,7 @@ def keep_process() -> Iterator[Restorer]:
 
 
 def keep_generator(generator: Any) -> Restorer:
-    """Give the restorer of one random generator: torch's, Python's or numpy's."""
+    """Return the restorer of one random generator: torch's, Python's or numpy's."""
     if isinstance(generator, torch.Generator):
         state = generator.get_state()
         name = f"the random generator of torch on {generator.device}"
@@ -84,7 +84,7 @@ def keep_generator(generator: Any) -> Restorer:
 
 
 def _keep_devices() -> Iterator[Restorer]:
-    """Give the restorers of the generators of devices that are in use already."""
+    """Yield the restorers of the generators of those devices that are in use already."""
     for kind in ("cuda", "xpu"):
         module = getattr(torch, kind)
         if module.is_initialized():

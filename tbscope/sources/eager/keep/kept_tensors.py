@@ -53,7 +53,7 @@ class KeptTensors:
         self._moved: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def add(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Keep tensors as they are now, with their gradients and what they wrap."""
+        """Keep tensors as they are now, with their gradients and the tensors that they wrap."""
         with without_functions():
             tensors = list(tensors)
             try:
@@ -82,11 +82,11 @@ class KeptTensors:
             self._add_gradients([tensor for tensor in tensors if tensor.is_leaf])
 
     def kept(self) -> list[torch.Tensor]:
-        """Give the tensors that are kept by their storage."""
+        """Return the tensors that are kept by their storage."""
         return list(self._tensors)
 
     def written(self) -> list[torch.Tensor]:
-        """Give those of which somebody told that they would be written into."""
+        """Return the tensors that were announced as about to be written into."""
         return [tensor for tensor, _ in (*self._moved, *self._copies)]
 
     def _has_storage(self, tensor: torch.Tensor) -> bool:
@@ -114,7 +114,7 @@ class KeptTensors:
             self.add(held)
 
     def about_to_write(self, tensor: torch.Tensor) -> None:
-        """Copy what a write into a tensor would destroy, if that belongs to a kept tensor.
+        """Copy the content that a write into a tensor would destroy, if a kept tensor owns it.
 
         To be called right before an operation that writes into the tensor, or that gives
         it another shape or place.
@@ -177,7 +177,7 @@ class KeptTensors:
                     _attempt(report, tensor, set_version, tensor, version)
 
     def _displaced(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Give the tensors whose memory or shape is another, with the handle on what it was."""
+        """Return the tensors whose memory or shape has changed, each with its old handle."""
         displaced = [
             (tensor, handle)
             for tensor, handle in self._moved
@@ -246,7 +246,7 @@ class _Content:
 
 
 def _window(handles: list[torch.Tensor]) -> torch.Tensor:
-    """Give the bytes from the first to the last one that tensors of one storage cover."""
+    """Return the bytes from the first to the last one that tensors of one storage cover."""
     starts, ends = [], []
     for handle in handles:
         size = handle.element_size()
@@ -261,7 +261,7 @@ def _window(handles: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _fill(tensor: torch.Tensor, copy: torch.Tensor) -> None:
-    """Give a tensor without storage of its own the content of a copy."""
+    """Copy the content of a copy back into a tensor that has no storage of its own."""
     if tensor.layout in _COMPRESSED:
         # It may have another number of elements now, which a copy does not change.
         tensor.resize_as_sparse_(copy)
@@ -269,7 +269,7 @@ def _fill(tensor: torch.Tensor, copy: torch.Tensor) -> None:
 
 
 def _put(tensor: torch.Tensor, handle: torch.Tensor) -> None:
-    """Give a tensor the memory, shape and strides of another."""
+    """Restore the memory, shape and strides of a tensor from the handle on them."""
     tensor.data = handle
 
 

@@ -31,14 +31,14 @@ class Preserved(AbstractContextManager["Preserved"]):
 
     Args:
         modules: The modules, each by itself: children count only where they are listed.
-        inputs: A nest of what the modules are given.
+        inputs: A nest of the modules' arguments.
         training: The mode in which the modules run in the block; None for the one in
             which each stands.
 
     Attributes:
         about_to_write: To be told of each tensor that something is about to write into.
-        kept: Gives the tensors whose content is kept.
-        written: Gives those of which it was told.
+        kept: Returns the tensors whose content is kept.
+        written: Returns the tensors that `about_to_write` was told of.
 
     Raises:
         TraceError: Something could not be put back. Where the block itself raised, that

@@ -23,7 +23,7 @@ class Meter(Protocol):
     """What is read: a clock, or the memory in use."""
 
     def read(self) -> Any:
-        """Give a reading."""
+        """Take a reading."""
 
 
 class CallReading(NamedTuple):
@@ -66,7 +66,7 @@ class CallWatch(TorchFunctionMode):
         self._otherwise = otherwise
 
     def meter(self) -> Meter:
-        """Give what the next call is measured by."""
+        """Return the meter that measures the next call."""
         at = len(self.readings)
         return self._meters[at] if at < len(self._meters) else self._otherwise
 
@@ -103,7 +103,7 @@ class KernelWatch(DispatchMode):  # type: ignore[no-untyped-call]
     Args:
         calls: The mode for functions, which runs beside this one.
         inside: Whether it reads the meter around kernels inside of functions, too.
-        alive: Who is told of all kernels; None for nobody.
+        alive: The counter that is told of all kernels; None for none.
     """
 
     def __init__(

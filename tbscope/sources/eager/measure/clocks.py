@@ -30,11 +30,11 @@ class Clock(ABC):
 
     @abstractmethod
     def read(self) -> Any:
-        """Give a reading, to be compared with another one once the run is over."""
+        """Take a reading, to be compared with another one once the run is over."""
 
     @abstractmethod
     def passed_us(self, begun: Any, ended: Any) -> float:
-        """Give the microseconds between two readings, after `settle`."""
+        """Return the microseconds between two readings; `settle` must have been called."""
 
     @abstractmethod
     def settle(self) -> None:
@@ -48,7 +48,7 @@ class ProcessorClock(Clock):
     read = staticmethod(time.perf_counter_ns)
 
     def passed_us(self, begun: int, ended: int) -> float:
-        """Give the microseconds between two readings."""
+        """Return the microseconds between two readings."""
         return (ended - begun) / 1e3
 
     def settle(self) -> None:
@@ -77,7 +77,7 @@ class EventClock(Clock):
         return event
 
     def passed_us(self, begun: Any, ended: Any) -> float:
-        """Give the microseconds between two events."""
+        """Return the microseconds between two events."""
         return float(begun.elapsed_time(ended)) * 1e3
 
     def settle(self) -> None:
@@ -99,7 +99,7 @@ class WaitingClock(ProcessorClock):
         self._wait = getattr(module, "synchronize", None)
 
     def read(self) -> int:
-        """Wait for the device, and give the time."""
+        """Wait for the device, and return the time."""
         self.settle()
         return time.perf_counter_ns()
 
@@ -110,7 +110,7 @@ class WaitingClock(ProcessorClock):
 
 
 def clock_of(node: Node, clocks: dict[str, Clock]) -> Clock:
-    """Give the clock that times a node: that of the accelerator it runs on, if there is one.
+    """Return the clock that times a node: that of its accelerator, if it runs on one.
 
     A copy from an accelerator to the processor runs on the accelerator: the processor's
     clock would take in all the work that the copy has to wait for.

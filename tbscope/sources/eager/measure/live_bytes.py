@@ -37,14 +37,14 @@ class LiveBytes:
         self._held: dict[int, tuple[ref[torch.UntypedStorage], int]] = {}
 
     def read(self) -> int:
-        """Give the most bytes that were alive at one moment since the last reading."""
+        """Return the most bytes that were alive at one moment since the last reading."""
         peak, self._peak = self._peak, self._alive
         return peak
 
     def add(
         self, facts: KernelFacts, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> None:
-        """Count what a kernel that has run allocated, in new storages or in grown ones."""
+        """Count the bytes that a finished kernel allocated, in new storages or in grown ones."""
         with without_functions():
             given = _storages(collect_tensors((args, kwargs), []))
             made = _storages(collect_tensors(result, []))
@@ -76,7 +76,7 @@ class LiveBytes:
 
 
 def _storages(tensors: list[torch.Tensor]) -> dict[int, torch.UntypedStorage]:
-    """Give the storages of tensors, and of those that they are made of, each once."""
+    """Return the storages of tensors, and of the tensors that wrappers hold, each once, by key."""
     found: dict[int, torch.UntypedStorage] = {}
     for tensor in tensors:
         parts = parts_of(tensor)

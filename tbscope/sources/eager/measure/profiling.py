@@ -31,10 +31,10 @@ _WARMUP = 2
 
 
 def check_profile(profile: bool | int) -> int:
-    """Give how many runs are to be measured; 0 for none.
+    """Return the number of runs to measure; 0 for none.
 
     Raises:
-        ArgumentError: That is neither a flag nor a number of runs.
+        ArgumentError: The argument is neither a flag nor a number of runs.
     """
     if isinstance(profile, bool):
         return _STEPS if profile else 0
@@ -88,7 +88,7 @@ class _Measurement:
         self._times: dict[Node, list[float]] = defaultdict(list)
 
     def measure(self, steps: int) -> None:
-        """Make all runs, and give the nodes and the graph their figures."""
+        """Make all runs, and set the figures of the nodes and of the graph."""
         unwatched, watched = [], []
         kernels = self._bodies or any(isinstance(call, str) for call in self._all.calls)
         for step in range(-_WARMUP, steps):
@@ -120,7 +120,7 @@ class _Measurement:
             return self._wall_us()
 
     def _timed_us(self, calls: Calls, *, kernels: bool = False) -> float:
-        """Time the calls of one run for their nodes; give how long all of it took."""
+        """Time the calls of one run for their nodes; return how long the whole run took."""
         meters = [self._clocks[node] if node else self._clock for node in calls.nodes]
         watch = CallWatch(meters, self._clock)
         with self._repeats.prepared(), self._looking_away(), ExitStack() as stack:
@@ -141,7 +141,7 @@ class _Measurement:
         return self._clocks[node].passed_us(reading.before, reading.after)
 
     def _wall_us(self) -> float:
-        """Run the prepared call, and give how long it took until all devices were done."""
+        """Run the prepared call; return how long it took until all devices were done."""
         self._settle()
         begun = time.perf_counter_ns()
         result = self._repeats.run()
@@ -155,7 +155,7 @@ class _Measurement:
             clock.settle()
 
     def _count_bytes(self) -> int:
-        """Count the bytes alive during one run, for its nodes; give the most of all of it."""
+        """Count the bytes alive during one run, for its nodes; return the peak of the whole run."""
         alive = LiveBytes()
         watch = CallWatch((), alive)
         with (
@@ -186,7 +186,7 @@ class _Measurement:
             watching.recorders = before
 
     def _describe(self) -> float:
-        """Give the nodes their times, and note which have none; give the sum."""
+        """Set the time of each node, note the nodes that have none, and return the sum."""
         missed, inside = [], []
         operations_us = 0.0
         for node in self._graph.nodes:
@@ -239,14 +239,14 @@ def _matched(calls: Calls, readings: list[CallReading]) -> list[tuple[CallReadin
 
 
 def _inside(reading: CallReading, node: Node) -> Iterator[tuple[CallReading, Node]]:
-    """Give the readings of the kernels of an operation, each with the kernel's node."""
+    """Yield the readings of an operation's kernels, each with the kernel's node."""
     kernels = node.body.nodes if node.body is not None else []
     if [inner.call for inner in reading.kernels] == [kernel.kernels[0] for kernel in kernels]:
         yield from zip(reading.kernels, kernels, strict=True)
 
 
 def _spread(times: list[float]) -> float:
-    """Give how far the middle half of some times lies apart."""
+    """Return the interquartile range of some times."""
     if len(times) == 1:
         return 0.0
     first, _, third = quantiles(times, n=4, method="inclusive")

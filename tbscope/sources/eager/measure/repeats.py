@@ -65,10 +65,10 @@ class Repeats:
     Args:
         call: Makes it.
         modules: All modules that it may change, each by itself.
-        inputs: A nest of what it is given.
+        inputs: A nest of its arguments.
         training: The mode of the modules; None for that in which each stands.
         grad: Whether gradients are recorded.
-        written: What it writes into of what was there before.
+        written: The tensors from before the call that it writes into.
     """
 
     def __init__(
@@ -148,6 +148,6 @@ class Repeats:
 
 
 def _versions(tensors: list[torch.Tensor]) -> list[int]:
-    """Give how often each was written into; -1 where torch does not count that."""
+    """Return how often each tensor was written into; -1 where torch does not count that."""
     with without_functions():
         return [-1 if tensor.is_inference() else version_of(tensor) for tensor in tensors]

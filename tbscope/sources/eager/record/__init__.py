@@ -1,1 +1,1 @@
-"""Turns what is seen of a run into a graph."""
+"""Turns the events of a run into a graph."""

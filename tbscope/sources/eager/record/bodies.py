@@ -1,4 +1,4 @@
-"""What happened inside an operation: its kernels, and which of them read what others gave."""
+"""The inside of an operation: its kernels, and which of them read the results of others."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ _LIFTS = frozenset({"lift_fresh", "lift_fresh_copy", "lift"})
 
 
 class KernelRun(NamedTuple):
-    """One kernel that has run, with what it was given and gave; it keeps the tensors alive."""
+    """One kernel that has run, with its arguments and results; it keeps the tensors alive."""
 
     facts: KernelFacts
     args: tuple[Any, ...]
@@ -31,7 +31,7 @@ class KernelRun(NamedTuple):
 
 
 class _LostError(Exception):
-    """A kernel reads a tensor of which nobody saw where it came from."""
+    """A kernel reads a tensor whose origin was not seen."""
 
 
 class KernelRuns:
@@ -40,10 +40,10 @@ class KernelRuns:
     Args:
         node: The operation, before it has outputs.
         runs: Its kernels, in order.
-        outer: Gives the value that a tensor holds outside; None where nobody knows it.
-        read: The tensors that the operation was given.
-        writers: Gives the operations that have written into what is read through tensors that
-            hold these values; None where none has.
+        outer: Returns the value that a tensor holds outside; None for an unknown tensor.
+        read: The tensors among the operation's arguments.
+        writers: Returns the operations that have written into the memory of the tensors that
+            hold these values; None if no operation has written.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class KernelRuns:
         self._outer_writers = writers
         # What was there before the operation.
         self._before: list[torch.Tensor] = []
-        # By identity: the runs keep what they name.
+        # By identity: the runs keep these tensors alive.
         self._held: dict[int, Value] = {}
         self._known = [(tensor, node.inputs[place]) for place, tensor in enumerate(read)]
         self._writers: list[tuple[torch.Tensor, Node]] = []
@@ -77,10 +77,10 @@ class KernelRuns:
             self._complete = False
 
     def body(self, results: Iterable[torch.Tensor]) -> Body:
-        """Give the body; an empty one where the origin of a tensor could not be seen.
+        """Return the body; an empty one where the origin of a tensor could not be seen.
 
         Args:
-            results: The tensor that each output of the operation is.
+            results: The tensor of each output of the operation.
         """
         if not self._complete:
             return Body([], [])
@@ -143,7 +143,7 @@ class KernelRuns:
         self._nodes.append(node)
 
     def _meet(self, node: Node, read: list[torch.Tensor], values: list[Value]) -> None:
-        """Have a kernel wait for what operations wrote into what it reads from before."""
+        """Make a kernel wait for the earlier operations that wrote into the tensors it reads."""
         before = [
             (tensor, value)
             for tensor, value in zip(read, values, strict=True)
@@ -162,7 +162,7 @@ class KernelRuns:
 
     def _value_of(self, tensor: torch.Tensor) -> Value | None:
         value = self._held.get(id(tensor)) or self._outer(tensor)
-        # What the operation itself gives is known outside by now, and made by a kernel.
+        # The operation's own results are known outside by now, and made by a kernel.
         if value is not None and value.producer is not self._node:
             return value
         # Autograd may show the same data by another face.
@@ -172,7 +172,7 @@ class KernelRuns:
         return None
 
     def _earlier_writers(self, read: list[torch.Tensor], values: list[Value]) -> list[Node]:
-        """Give the kernels that wrote into what is read through another tensor."""
+        """Return the kernels that wrote into the memory of these tensors through another tensor."""
         found: dict[Node, None] = {}
         for tensor, value in zip(read, values, strict=True):
             since = self._order.get(value.producer, -1)

@@ -1,4 +1,4 @@
-"""Fills in what each call's module was set to, once the run is over.
+"""Fills in the hyper-parameters of each call's module, once the run is over.
 
 Hyper-parameters come from `extra_repr`, which is the user's code: it runs neither
 while the model is watched nor more than once per module.
@@ -20,7 +20,7 @@ __all__ = ["describe_calls"]
 
 
 def describe_calls(recorder: Recorder) -> None:
-    """Complete a recorder's graph with what its modules tell, called or not."""
+    """Complete a recorder's graph with the facts of its modules, called or not."""
     facts: dict[int, tuple[Any, ...]] = {}
     words = _Words()
     registry = recorder.registry
@@ -57,7 +57,7 @@ class _Words:
         self._devices: dict[torch.device, str] = {}
 
     def of_class(self, cls: type) -> tuple[str, Source | None]:
-        """Give the full name of a class, and where it is defined."""
+        """Return the full name of a class, and the place where it is defined."""
         about = self._classes.get(cls)
         if about is None:
             place = class_source(cls)
@@ -94,7 +94,7 @@ def _hyperparameters(module: torch.nn.Module, recorder: Recorder) -> dict[str, A
 def _parameters(
     module: torch.nn.Module, words: _Words, registry: Registry
 ) -> tuple[Parameter, ...]:
-    """Give what a module owns itself: its parameters, then its buffers."""
+    """Describe the tensors that a module owns itself: its parameters, then its buffers."""
     described: list[Parameter] = []
     parameters, buffers = module._parameters, module._buffers
     if parameters:

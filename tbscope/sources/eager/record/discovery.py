@@ -16,13 +16,13 @@ __all__ = ["Discovery"]
 
 
 class Discovery:
-    """Gives the value of any tensor; adds the node for one that nobody knew.
+    """Finds the value of any tensor; adds the node for a tensor not seen before.
 
     Args:
         builder: The door to the graph.
         scopes: The scopes that are open.
         values: The values that tensors hold.
-        open_ended: Whether a tensor that nobody knows is an input where no module runs.
+        open_ended: Whether an unknown tensor is an input where no module runs.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Discovery:
         self._open_ended = open_ended
 
     def value_of(self, tensor: torch.Tensor) -> Value:
-        """Give the value that a tensor holds now, made known if nobody knew it."""
+        """Return the value that a tensor holds now; a new one for a tensor not seen before."""
         return self._values.get(tensor) or self._discover(tensor)
 
     def is_known(self, tensor: torch.Tensor) -> bool:

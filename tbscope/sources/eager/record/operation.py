@@ -30,10 +30,10 @@ class Operation:
     Attributes:
         kernels: Its ATen kernels so far, by name.
         work: The work of those kernels that have a FLOPs formula.
-        runs: What the kernels were given and gave; None where nobody asks for that.
+        runs: The arguments and results of the kernels; None where they are not recorded.
         copies: The copies that were made inside of it.
         written: The tensors that its kernels wrote into.
-        given: The tensors that functions gave which it ran (`cond`, `scan`).
+        given: The tensors returned by the functions that it ran (`cond`, `scan`).
     """
 
     # Few operations have these; one is made for every question for a size, too.
@@ -104,7 +104,7 @@ class Operation:
             self.work = [work]
 
     def _flops(self, facts: KernelFacts, formula: Formula | None) -> int | None:
-        """Return what the latest kernel has computed; None where no formula tells."""
+        """Return the FLOPs of the latest kernel; None where no formula counts them."""
         if facts.name in self._operations.formulas.uncounted:
             return None
         return self.work[-1][0] if formula is not None else 0

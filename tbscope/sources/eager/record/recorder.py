@@ -1,4 +1,4 @@
-"""The recorder: turns what it is told of a run into a graph.
+"""The recorder: turns the events of a run into a graph.
 
 The modes tell it of operations and kernels, the watched module calls of modules,
 the scopes by hand of theirs. It changes none of what it sees.
@@ -57,7 +57,7 @@ class Recorder:
         registry: The places of the modules and their tensors.
         paused: Whether it looks away.
         operations: The operation that runs, and those around it.
-        value_of: Gives the value that a tensor holds now, made known if nobody knew it.
+        value_of: Returns the value that a tensor holds now; a new one if it was never seen.
         add_input: Makes a tensor an input of the graph under a path.
         live_results: Returns what operations made, somebody holds, and nothing has read.
         failures: The operation and the module call in which the latest error arose.
@@ -96,11 +96,11 @@ class Recorder:
         self._nest = Literals(self.value_of).nest
 
     def begin_at(self, frame: FrameType) -> None:
-        """Say in which Python frame the region begins; what is around it is not looked at."""
+        """Set the Python frame in which the region begins; frames around it are not looked at."""
         self._where.base = id(frame)
 
     def close(self) -> Graph:
-        """Let go of everything but the graph, once the run is over; give the graph."""
+        """Let go of everything but the graph, once the run is over; return the graph."""
         graph = self.graph
         graph.notes += find_notes(graph, reads=self._reads, whole=not self.ended)
         # At once, not when the garbage collector comes by: this refers to itself.
@@ -130,7 +130,7 @@ class Recorder:
         kwargs: dict[str, Any],
         caller: FrameType,
     ) -> Frame | None:
-        """Open the scope of a module call; give the frame that `leave_call` closes.
+        """Open the scope of a module call; return the frame that `leave_call` closes.
 
         None for a wrapper that has no scope of its own.
         """
@@ -181,7 +181,7 @@ class Recorder:
         self.scopes.close_call(frame)
 
     def _pass_through(self, frame: Frame, given: list[torch.Tensor], result: Any) -> None:
-        """Draw a module that ran no operation as what it is: what comes in goes out."""
+        """Draw a module that ran no operation as an identity: its inputs are its outputs."""
         given_back = collect_tensors(result, [])
         if not given and not given_back:
             return
@@ -197,7 +197,7 @@ class Recorder:
 
     @contextmanager
     def function(self, name: str) -> Iterator[Callable[[Any], None]]:
-        """Record what a function runs that an operation was given, in a scope of its own.
+        """Record the run of a function that is an operation's argument, in a scope of its own.
 
         Args:
             name: What the function is called.
@@ -323,7 +323,7 @@ class Recorder:
     def _read_given(
         self, given: Sequence[torch.Tensor], read: list[torch.Tensor], values: list[Value]
     ) -> None:
-        """Have an operation read what its functions gave and none of them took up again."""
+        """Make an operation read the results of its functions that none of them took up again."""
         taken = {value for node in self.graph.nodes for value in node.inputs}
         for tensor in given:
             value = self.value_of(tensor)
@@ -403,7 +403,7 @@ class Recorder:
             self.operations.about_to_write(tensor)
 
     def add_output(self, name: str, tensor: torch.Tensor) -> None:
-        """Make what a tensor holds now an output of the graph under this path."""
+        """Make the value that a tensor holds now an output of the graph under this path."""
         value = self.value_of(tensor)
         writers = self._values.earlier_writers([tensor], [value])
         self.builder.add_output(name, value, control_inputs=writers)

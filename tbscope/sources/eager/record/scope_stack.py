@@ -102,7 +102,7 @@ class ScopeStack:
     # -- modules ---------------------------------------------------------------------
 
     def place_of(self, module: torch.nn.Module) -> ModulePlace:
-        """Give the place of a module that is called now, adopted where nobody registers it."""
+        """Return the place of a module that is called now; adopt a module that nobody registers."""
         place = self.registry.module(module)
         if place is not None:
             return place
@@ -161,16 +161,16 @@ class ScopeStack:
         return self._open_place(place, parent, "module")
 
     def container(self, place: ModulePlace) -> Scope:
-        """Give the scope that stands for a module which is not called itself."""
+        """Return the scope that stands for a module which is not called itself."""
         return self._container(place, self._parent_of(place))
 
     def home(self, place: ModulePlace) -> Scope:
-        """Give the scope in which a module's own parameters stand: that of its first call."""
+        """Return the scope in which a module's own parameters stand: that of its first call."""
         return place.first_scope or self.container(place)
 
     @contextmanager
     def inside(self, module: torch.nn.Module, begun: int) -> Iterator[None]:
-        """Have what runs in a block stand in a module, though no call of it runs."""
+        """Make everything that runs in a block stand in a module, though no call of it runs."""
         place = self.registry.add_root(module)
         frame = Frame(self.container(place), place=place, begun=begun)
         self.open_call(place, frame)
@@ -180,7 +180,7 @@ class ScopeStack:
             self.close_call(frame)
 
     def _parent_of(self, place: ModulePlace) -> Scope | None:
-        """Give the scope in which a module stands: that of the nearest holder that runs."""
+        """Return the scope in which a module stands: that of the nearest holder that runs."""
         holder = place.parent
         if holder is None:
             return self.running.inner if place.adopter or self.at_top else self.top.inner

@@ -40,7 +40,7 @@ class TensorValues:
         self._devices: dict[torch.device, str] = {}
 
     def get(self, tensor: torch.Tensor) -> Value | None:
-        """Give the value that a tensor holds now; None where nobody knows it."""
+        """Return the value that a tensor holds now; None for an unknown tensor."""
         held = self._held.get(id(tensor))
         return held[1] if held is not None and held[0]() is tensor else None
 
@@ -69,14 +69,14 @@ class TensorValues:
     def alias(
         self, tensor: torch.Tensor, value_of: Callable[[torch.Tensor], Value]
     ) -> Value | None:
-        """Give the value of the tensor inside of one that nobody knows; None if there is none.
+        """Return the value of the tensor that an unknown wrapper holds; None if it is no wrapper.
 
         So a wrapper that torch makes on its own, for `vmap` or a distributed tensor,
-        is what it wraps.
+        is drawn as the tensor that it wraps.
 
         Args:
-            tensor: The tensor that nobody knows.
-            value_of: Gives the value of a tensor, made known if nobody knew it.
+            tensor: The unknown tensor.
+            value_of: Returns the value of a tensor; a new one for a tensor not seen before.
         """
         if type(tensor) in _PLAIN and not in_functorch():
             return None
@@ -95,13 +95,13 @@ class TensorValues:
         results: list[torch.Tensor],
         candidates: list[torch.Tensor],
     ) -> None:
-        """Give new values to the tensors that a node wrote into, and remember the writes.
+        """Assign new values to the tensors that a node wrote into, and remember the writes.
 
         Args:
             node: The node, recorded already, with its results as outputs.
-            written: What its kernels wrote into, maybe views that nobody else holds.
-            results: What it gave.
-            candidates: The tensors it was given, which its user knows.
+            written: The tensors that its kernels wrote into, maybe views that nobody else holds.
+            results: The tensors that it returned.
+            candidates: Its arguments: tensors that the user knows.
         """
         given = {id(tensor) for tensor in results}
         for tensor in written:
@@ -141,12 +141,12 @@ class TensorValues:
     def tensors_of(
         self, node: Node, results: list[torch.Tensor], written: list[torch.Tensor]
     ) -> list[torch.Tensor]:
-        """Give the tensor that holds each output of a node, where one of these does.
+        """Return for each output of a node the tensor that holds it, where one of these does.
 
         Args:
             node: The node.
             results: The tensors that are its first outputs.
-            written: Those among which the ones are that it wrote into.
+            written: Tensors, among them all that the node wrote into.
         """
         found = list(results)
         for value in node.outputs[len(results) :]:
@@ -154,7 +154,7 @@ class TensorValues:
         return found
 
     def _target(self, tensor: torch.Tensor, candidates: list[torch.Tensor]) -> torch.Tensor | None:
-        """Give the tensor known to the user that a write to this one changes."""
+        """Return the tensor known to the user that a write to this one changes."""
         if self.get(tensor) is not None:
             return tensor
         for candidate in candidates:
@@ -163,7 +163,7 @@ class TensorValues:
         return None
 
     def earlier_writers(self, read: list[torch.Tensor], values: list[Value]) -> list[Node]:
-        """Give the nodes that wrote into what is read through another tensor, in order.
+        """Return the nodes that wrote into the tensors' memory through another tensor, in order.
 
         Args:
             read: The tensors that are read.
@@ -184,7 +184,7 @@ class TensorValues:
         self._writes.forget_fresh(results, read)
 
     def alive(self) -> list[tuple[torch.Tensor, Value]]:
-        """Give the tensors that somebody still holds with their values, in order."""
+        """Return the tensors that somebody still holds with their values, in order."""
         found = [
             (tensor, value) for held, value in self._held.values() if (tensor := held()) is not None
         ]
@@ -205,7 +205,7 @@ class TensorValues:
         self._order.clear()
 
     def _order_of(self, node: Node) -> int:
-        """Give when a node was recorded, counted from 0; few runs ever ask."""
+        """Return the position of a node in the recording, counted from 0; few runs ever ask."""
         order = self._order
         if node not in order:
             for at in range(len(order), len(self._nodes)):
@@ -214,13 +214,13 @@ class TensorValues:
 
 
 def inner_tensors(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Give the tensors inside of a wrapper; none for a plain tensor."""
+    """Return the tensors inside of a wrapper; none for a plain tensor."""
     wrapped = functorch_inner(tensor)
     return flattened(tensor) if wrapped is None else [wrapped]
 
 
 def shape_of(tensor: torch.Tensor) -> Shape:
-    """Give the sizes of a tensor; None for those that are not plain numbers."""
+    """Return the sizes of a tensor; None for each size that is not a plain number."""
     try:
         shape = tuple(tensor.shape)
     except RuntimeError:
@@ -240,7 +240,7 @@ def _size(tensor: torch.Tensor, dim: int) -> int | None:
 
 
 def _plain(size: object) -> int | None:
-    """Give a size as a number; None for a ragged or a symbolic one."""
+    """Return a size as a number; None for a ragged or a symbolic one."""
     if type(size) is int:
         return size
     node = getattr(size, "node", None)

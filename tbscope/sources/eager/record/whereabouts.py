@@ -13,7 +13,7 @@ __all__ = ["Whereabouts"]
 
 
 class Whereabouts:
-    """Gives the scope and the source of operations by the Python frames that call them.
+    """Finds the scope and the source of operations by the Python frames that call them.
 
     Args:
         scopes: The scopes that are open.
@@ -34,7 +34,7 @@ class Whereabouts:
         self._is_method: dict[int, tuple[CodeType, bool]] = {}
 
     def of_operation(self, frame: FrameType) -> tuple[Scope | None, Source | None]:
-        """Give scope and source of an operation that this Python frame calls."""
+        """Return the scope and the source of an operation that this Python frame calls."""
         running = self._scopes.running
         scope = self.scope_at(frame)
         if running.foreign and id(frame) == running.home:
@@ -43,15 +43,15 @@ class Whereabouts:
         return scope, self._locator.source(frame, running.source)
 
     def source_at(self, frame: FrameType | None) -> Source | None:
-        """Give the place in the user's code that led to this frame."""
+        """Return the place in the user's code that led to this frame."""
         return self._locator.source(frame, self._scopes.running.source)
 
     def scope_at(self, frame: FrameType | None) -> Scope | None:
-        """Give the scope of an operation that this Python frame calls.
+        """Return the scope of an operation that this Python frame calls.
 
         It is the scope of the call that runs, unless a method of another module was
         called without calling that module (`net.encoder.forward(x)`, `net.encode(x)`):
-        then it is the scope that stands for that one.
+        then it is the scope that stands for that module.
         """
         running = self._scopes.running
         home, base, boundary, methods = running.home, self.base, self._boundary, self._is_method

@@ -1,1 +1,1 @@
-"""Sees what runs: operations, kernels, module calls and scopes by hand."""
+"""Watches operations, kernels, module calls and scopes by hand as they run."""

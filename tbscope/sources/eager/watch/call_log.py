@@ -29,7 +29,7 @@ NO_RESULT = frozenset(
         torch.memory_format,
     }
 )
-"""What functions give that are no operations: sizes, dtypes and flags, asked for at every turn."""
+"""Functions that are no operations: they return sizes, dtypes and flags, and are called often."""
 
 # So many calls are compared at a time: what that takes grows with their square.
 _WINDOW = 1_000
@@ -53,11 +53,11 @@ class CallLog:
         self._entries.append(_Entry(call, None if in_body else node, in_body))
 
     def functions(self) -> "Calls":
-        """Give what a run sees in which only functions are watched."""
+        """Return the calls seen by a run in which only functions are watched."""
         return Calls([entry for entry in self._entries if not isinstance(entry.call, str)])
 
     def functions_and_kernels(self) -> "Calls":
-        """Give what a run sees in which kernels are watched, too."""
+        """Return the calls seen by a run in which kernels are watched, too."""
         return Calls([entry for entry in self._entries if not entry.in_body])
 
 
@@ -102,7 +102,7 @@ def _names(calls: Sequence[Any]) -> list[str]:
 
 
 def _common(one: list[str], other: list[str]) -> list[tuple[int, int]]:
-    """Give the positions of what two lists have in common, in order."""
+    """Return the pairs of positions at which two lists match, in order."""
     shorter = min(len(one), len(other))
     head = 0
     while head < shorter and one[head] == other[head]:
@@ -118,7 +118,7 @@ def _common(one: list[str], other: list[str]) -> list[tuple[int, int]]:
 
 
 def _aligned(one: list[str], other: list[str]) -> Iterator[tuple[int, int]]:
-    """Give the positions of what two lists have in common, window by window."""
+    """Yield the pairs of positions at which two lists match, found window by window."""
     here = there = 0
     while here < len(one) and there < len(other):
         window, window_other = one[here : here + _WINDOW], other[there : there + _WINDOW]

@@ -31,7 +31,7 @@ class OperationMode(TorchFunctionMode):
 
     Args:
         recorder: Whom it tells.
-        log: Where each call is noted; None where nobody asks.
+        log: Where each call is noted; None for nowhere.
 
     Attributes:
         inside: Whether one runs now, so that torch has put the mode aside.
@@ -101,7 +101,7 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
     Args:
         recorder: Whom it tells.
         functions: The mode that sees the functions around kernels.
-        log: Where each kernel that no function is around is noted; None where nobody asks.
+        log: Where each kernel that no function is around is noted; None for nowhere.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ _compile = Replacement(torch, "compile")
 
 
 def unobserved() -> AbstractContextManager[Any]:
-    """Have torch take the paths in this thread that it takes when nobody watches."""
+    """Make torch take the paths in this thread that it takes when nobody watches."""
     with ExitStack() as stack:
         # Only the few places that look the function up when they ask are concerned; torch's
         # own functions hold it by another name and go on telling the modes of themselves.
@@ -74,7 +74,7 @@ def _answer(relevant_args: Any) -> bool:
 
 
 def _compile_eagerly(*args: Any, **kwargs: Any) -> Any:
-    """Do what `torch.compile` does; in a watched thread the compiler is told to stand by."""
+    """Call `torch.compile`'s original; in a watched thread the compiler is told to stand by."""
     if watching.eager is not None:
         watching.eager.begin()
     return _compile.original(*args, **kwargs)

@@ -19,7 +19,7 @@ class Watch(AbstractContextManager[None]):
 
     Args:
         recorder: Who watches.
-        log: Where each call is noted; None where nobody asks.
+        log: Where each call is noted; None for nowhere.
     """
 
     def __init__(self, recorder: Recorder, log: CallLog | None = None) -> None:
