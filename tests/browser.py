@@ -84,12 +84,14 @@ window.tbscope = (() => {
   };
   const listed = () => Object.fromEntries(find('tf-graph-controls').datasets.map(
     ({name, tags}) => [name, tags.map((tag) => tag.displayName)]));
-  const choose = (run, tag, type) => {
+  const choose = async (run, tag, type) => {
     const controls = find('tf-graph-controls');
     const index = place(controls.datasets.map(({name}) => name), run, 'run');
     const tags = controls.datasets[index].tags.map((one) => one.tag);
     const chosen = tag === null ? 0 : place(tags, tag, 'tag');
     graph().selectedNode = null;
+    // What the page still has to draw of a selected node, it draws before its graph is gone.
+    await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
     graph().renderHierarchy = null;
     wantsFigures = type === 'profile';
     controls.set('_selectedRunIndex', -1);
