@@ -1,1 +1,1 @@
-"""From a graph to TensorFlow's GraphDef: names, shapes, attributes; knows nothing of torch."""
+"""From plain values to the bytes of a GraphDef: attributes, shapes, statistics, wire format."""
