@@ -84,14 +84,13 @@ window.tbscope = (() => {
   };
   const listed = () => Object.fromEntries(find('tf-graph-controls').datasets.map(
     ({name, tags}) => [name, tags.map((tag) => tag.displayName)]));
-  const choose = async (run, tag, type) => {
+  const choose = (run, tag, type) => {
     const controls = find('tf-graph-controls');
     const index = place(controls.datasets.map(({name}) => name), run, 'run');
     const tags = controls.datasets[index].tags.map((one) => one.tag);
     const chosen = tag === null ? 0 : place(tags, tag, 'tag');
     graph().selectedNode = null;
-    // What the page still has to draw of a selected node, it draws before its graph is gone.
-    await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+    graph().highlightedNode = null;
     graph().renderHierarchy = null;
     wantsFigures = type === 'profile';
     controls.set('_selectedRunIndex', -1);
@@ -406,6 +405,8 @@ class GraphPage:
         shape = self._page.locator(f'g.node[data-name="{name}"] > .nodeshape')
         shape.dblclick(force=True)
         self._page.wait_for_timeout(800)
+        # A shape under the pointer stays highlighted, also when its graph is gone.
+        self._page.mouse.move(0, 0)
 
     def info_card(self, name: str) -> str:
         """Select a node and give the text of its card."""
