@@ -62,7 +62,7 @@ def test_a_scope_is_added_with_all_above_it_that_are_not_there(scopes):
     found = {scopes["Net"]}
     added = add_with_above(scopes[LEAF], found)
     assert added == [scopes[LEAF], scopes["Net/Sequential[body]"]]
-    assert add_with_above(scopes[LEAF], found) == add_with_above(None, found) == []
+    assert add_with_above(scopes[LEAF], found) == add_with_above(None, found) == ()
     assert found == set(scopes.values()) - {scopes["Net/Linear[head]"]}
 
 

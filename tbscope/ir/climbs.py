@@ -1,6 +1,6 @@
 """Climbs: what a scope has of those around it. Here alone scopes are climbed."""
 
-from collections.abc import Callable, Iterable, Iterator, MutableSet
+from collections.abc import Callable, Iterable, Iterator, MutableSet, Sequence
 from typing import Generic, TypeVar
 
 from tbscope.ir.scopes import Scope
@@ -65,12 +65,15 @@ def upward(scope: Scope | None) -> Iterator[Scope]:
         scope = scope.parent
 
 
-def add_with_above(scope: Scope | None, found: MutableSet[Scope]) -> list[Scope]:
+def add_with_above(scope: Scope | None, found: MutableSet[Scope]) -> Sequence[Scope]:
     """Add a scope and all around it to a set that already holds, with any, all around it.
 
     Returns:
         The scopes that were not there, the innermost first.
     """
+    # Asked for each node of a graph: nearly always its scope is there.
+    if scope is None or scope in found:
+        return ()
     added: list[Scope] = []
     while scope is not None and scope not in found:
         found.add(scope)
