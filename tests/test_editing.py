@@ -167,6 +167,27 @@ def test_a_body_reads_waits_and_hands_on_what_stands_now(build):
     assert whole.body.results == [kernel.outputs[0], build.a]
 
 
+# -- what is folded -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("writes", "told"), [((1,), (2,)), ((0,), ()), ((0, 1), (2,))])
+def test_a_node_takes_over_what_is_folded_into_it(build, writes, told):
+    state = build.input("state", (2, 8))
+    whole = build.op("mul", build.a, build.x).producer
+    # It reads what the other gave, and something from outside.
+    part = build.op("add_", whole.outputs[0], state, writes=writes, random=True).producer
+    edited(build.graph, ("fold", part, whole))
+    assert whole.inputs == [build.a, build.x, state]
+    assert (whole.writes, whole.random) == (told, True)
+
+
+def test_a_node_of_which_part_is_random_or_writes_stays_so(build):
+    whole = build.op("mul", build.a, build.x, writes=(0,), random=True).producer
+    part = build.op("neg", build.x).producer
+    edited(build.graph, ("fold", part, whole))
+    assert (whole.writes, whole.random) == ((0,), True)
+
+
 # -- who gives a value, and who stands for a node -----------------------------------------------
 
 
