@@ -39,30 +39,6 @@ def doors_of(*nodes):
     return {shape.name for shape in doors.left}, {shape.name for shape in doors.entered}
 
 
-def test_data_leaves_and_enters_every_box_on_its_way():
-    left, entered = doors_of(("a/b/x", "X", []), ("c/y", "Y", ["a/b/x"]))
-    assert (left, entered) == ({"a/b/x", "a/b"}, {"c/y"})
-    left, entered = doors_of(("x", "X", []), ("c/d/y", "Y", ["x"]))
-    assert (left, entered) == (set(), {"c/d", "c/d/y"})
-
-
-def test_data_of_one_box_crosses_no_side_of_it():
-    assert doors_of(("a/x", "X", []), ("a/y", "Y", ["a/x"])) == (set(), set())
-    left, entered = doors_of(("a/b/x", "X", []), ("a/y", "Y", ["a/b/x"]))
-    assert (left, entered) == ({"a/b/x"}, set())
-
-
-def test_what_only_waits_goes_through_no_door():
-    assert doors_of(("a/x", "X", []), ("y", "Y", ["^a/x"])) == (set(), set())
-
-
-def test_data_goes_through_embedded_nodes():
-    left, entered = doors_of(
-        ("a/x", "X", []), ("b/w", "Const", ["a/x"]), ("b/y", "Y", ["b/w"]), ("v", "Const", [])
-    )
-    assert (left, entered) == ({"a/x"}, {"b/y"})
-
-
 def test_what_is_drawn_beside_others_is_at_no_door():
     # Data that comes through two of them is not drawn as an edge.
     w = ("w", "Const", [])
