@@ -105,6 +105,19 @@ def test_notes_and_what_waits_follow_the_module():
     assert module.attributes["read_by_python"] == "item"
 
 
+@pytest.mark.parametrize(("reads_more", "writes"), [(False, (0,)), (True, ())])
+def test_a_leaf_module_writes_what_its_operations_may_have_written(reads_more, writes):
+    build, scope, x = net()
+    inner = build.call("Net/Fill[f]", x)
+    # What reads one thing may give a view of it.
+    more = [build.input("z", (2,))] if reads_more else []
+    y = build.op("step", x, *more, scope=inner)
+    y = build.op("fill_", y, 1, scope=inner, writes=(0,))
+    build.output("out", build.op("exp", y, scope=scope))
+    (module, _) = operations(at(build.graph, "module"))
+    assert (module.op, module.writes) == ("Fill", writes)
+
+
 def test_a_module_that_is_the_whole_graph_stays_open():
     build, scope, x = net()
     build.output("out", build.op("exp", build.op("neg", x, scope=scope), scope=scope))
