@@ -228,6 +228,16 @@ def test_operations_whose_kernels_cannot_be_followed_stay_nodes():
     assert str(at(graph, "aten")) == str(graph)
 
 
+@pytest.mark.parametrize("shape", [(2, 3), (3,)])
+def test_an_operation_that_gives_back_what_it_read_is_opened_like_others(shape):
+    given = tuple(torch.ones(size) for size in (shape, (3,), (3,)))
+    graph = tbscope.trace(torch.atleast_2d, given, kernels=True)
+    (node,) = operations(graph)
+    made = [kernel.outputs[0] for kernel in node.body.nodes]
+    assert node.body.results == ([node.inputs[0], *made] if len(shape) == 2 else made)
+    assert set(ops(at(graph, "aten"))) == {"unsqueeze"}
+
+
 def test_what_is_made_of_a_number_waits_for_the_kernel_that_gave_it():
     def function(x, n):
         return x.view(n, -1).sum() + torch.nn.functional.one_hot(n).sum()
