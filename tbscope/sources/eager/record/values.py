@@ -10,8 +10,13 @@ from weakref import ref
 import torch
 
 from tbscope.ir.graph import Node, Shape, Value
-from tbscope.sources.torch.internals import flattened, functorch_inner, in_functorch
-from tbscope.sources.torch.storage import Writes, same_storage
+from tbscope.sources.torch.internals import (
+    flattened,
+    functorch_inner,
+    in_functorch,
+    storage_key,
+)
+from tbscope.sources.torch.storage import Writes
 
 __all__ = ["TensorValues", "shape_of"]
 
@@ -130,11 +135,15 @@ class TensorValues:
         """
         places: set[int] = set()
         for tensor in written:
-            value = self.get(tensor)
+            value, key = self.get(tensor), storage_key(tensor)
             places.update(
-                place
-                for place, other in enumerate(read)
-                if other is tensor or values[place] is value or same_storage(other, tensor)
+                [
+                    place
+                    for place, other in enumerate(read)
+                    if other is tensor
+                    or values[place] is value
+                    or (key is not None and storage_key(other) == key)
+                ]
             )
         return tuple(sorted(places))
 
@@ -157,8 +166,9 @@ class TensorValues:
         """Return the tensor known to the user that a write to this one changes."""
         if self.get(tensor) is not None:
             return tensor
+        key = storage_key(tensor)
         for candidate in candidates:
-            if candidate is tensor or same_storage(candidate, tensor):
+            if candidate is tensor or (key is not None and storage_key(candidate) == key):
                 return candidate
         return None
 
