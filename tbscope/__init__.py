@@ -7,6 +7,8 @@ wrote it. The public names are listed in `__all__` and loaded when first used.
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
+from tbscope.collector import not_collecting as _not_collecting
+
 if TYPE_CHECKING:
     from tbscope.adding import add_graph, add_overlay
     from tbscope.errors import (
@@ -123,7 +125,9 @@ def __getattr__(name: str) -> object:
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(_import_module(home), name)
+    # Loading makes enough objects for the garbage collector to walk all of torch's.
+    with _not_collecting():
+        found = getattr(_import_module(home), name)
     globals()[name] = found
     return found
 

@@ -1,6 +1,8 @@
 """The garbage collector: held while a graph is drawn, and nothing is left to it."""
 
 import gc
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -106,3 +108,14 @@ def test_the_collector_is_as_it_was_after_a_drawing(graph: tbscope.Graph, enable
     assert seen
     assert not any(seen)
     assert gc.get_threshold() == before
+
+
+def test_a_public_name_is_loaded_without_a_walk_over_the_objects_of_torch() -> None:
+    code = (
+        "import gc, torch, tbscope\n"
+        "walks = []\n"
+        "gc.callbacks.append(lambda phase, info: walks.append(info['generation']))\n"
+        "tbscope.SummaryWriter\n"
+        "assert max(walks, default=0) < 2 and gc.isenabled(), walks\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
