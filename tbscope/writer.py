@@ -2,9 +2,11 @@
 
 import os
 import threading
+import warnings
 import weakref
-from collections.abc import Mapping
-from typing import Any, Unpack
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Self, Unpack
 
 import torch.utils.tensorboard
 from torch.utils.tensorboard.writer import FileWriter
@@ -13,7 +15,8 @@ from tbscope.adding import OnError, add_graph, add_overlay
 from tbscope.ir.graph import Graph
 from tbscope.options import Drawing, shows_options
 from tbscope.overlays.make import OverlayValues
-from tbscope.writing.records import speed_up
+from tbscope.writing.failures import foresee_failure, writing_failed
+from tbscope.writing.records import file_path, keep_failures, speed_up
 
 __all__ = ["SummaryWriter"]
 
@@ -23,13 +26,18 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
 
     It takes the same arguments and writes the same files. Beyond that, it closes itself
     when it is dropped and when the interpreter exits, and in a forked process it writes
-    a file of its own.
+    a file of its own. What cannot be written (a full disk, a directory that is gone) is a
+    `WriterError` of this call or of the next one, and no record is left half-written.
     """
 
     file_writer: FileWriter | None  # type: ignore[assignment]  # torch says None only.
     all_writers: dict[str, FileWriter] | None  # type: ignore[assignment]
-    _closer: "weakref.finalize[[FileWriter, int], SummaryWriter] | None" = None
+    _closer: "weakref.finalize[[FileWriter, list[Exception], int], SummaryWriter] | None" = None
+    _failures: "list[Exception] | None" = None
     _process_id = -1
+
+    def __enter__(self) -> Self:
+        return self
 
     @shows_options
     def add_graph(  # type: ignore[override]  # torch's gives None.
@@ -102,48 +110,98 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
         )
 
     def flush(self) -> None:
-        """Write to disk all that was added so far."""
+        """Write to disk all that was added so far.
+
+        Raises:
+            WriterError: Something could not be written.
+        """
         self._leave_file_of_parent()
-        super().flush()
+        with self._telling_failures():
+            super().flush()
 
     def close(self) -> None:
         """Write to disk all that was added so far, and close the file.
 
         What is added later goes to a new file.
+
+        Raises:
+            WriterError: Something could not be written.
         """
         self._leave_file_of_parent()
-        super().close()
-        self._forget_file()
+        closer, self._closer = self._closer, None
+        if closer is not None:
+            closer.detach()
+        with self._telling_failures():
+            try:
+                super().close()
+            finally:
+                self.file_writer = self.all_writers = None
 
     def _get_file_writer(self) -> FileWriter:
         self._leave_file_of_parent()
-        before = self.file_writer
-        file_writer: FileWriter = super()._get_file_writer()  # type: ignore[no-untyped-call]
-        if file_writer is not before:
-            speed_up(file_writer)
-            self._process_id = os.getpid()
-            self._closer = weakref.finalize(self, _close, file_writer, self._process_id)
+        if self.file_writer is None or self.all_writers is None:
+            return self._open_file()
+        with self._telling_failures():
+            return self.file_writer
+
+    def _open_file(self) -> FileWriter:
+        directory = str(self.log_dir)
+        foresee_failure(directory, self.filename_suffix)
+        try:
+            file_writer: FileWriter = super()._get_file_writer()  # type: ignore[no-untyped-call]
+        except Exception as error:
+            self.file_writer = self.all_writers = None
+            raise writing_failed(directory, error) from error
+        self._failures = []
+        speed_up(file_writer)
+        keep_failures(file_writer, self._failures)
+        self._process_id = os.getpid()
+        self._closer = weakref.finalize(self, _close, file_writer, self._failures, self._process_id)
         return file_writer
+
+    @contextmanager
+    def _telling_failures(self) -> Iterator[None]:
+        """Raise the first of the errors that were met since the last time.
+
+        Raises:
+            WriterError: A record could not be written.
+        """
+        path = file_path(self.file_writer)
+        try:
+            yield
+        except OSError as error:
+            raise writing_failed(path, error) from error
+        if self._failures:
+            first = self._failures[0]
+            self._failures.clear()
+            raise writing_failed(path, first) from first
 
     def _leave_file_of_parent(self) -> None:
         """Let go, in a forked process, of the file that the parent writes."""
         if self.file_writer is not None and self._process_id != os.getpid():
-            self.file_writer = self.all_writers = None
-            self._forget_file()
-
-    def _forget_file(self) -> None:
-        if self._closer is not None:
-            self._closer.detach()
-            self._closer = None
+            self.file_writer = self.all_writers = self._failures = None
+            if self._closer is not None:
+                self._closer.detach()
+                self._closer = None
 
 
-def _close(file_writer: FileWriter, process_id: int) -> None:
+def _close(file_writer: FileWriter, failures: list[Exception], process_id: int) -> None:
     """Close the file of a writer that is gone, in the process that opened it."""
     if os.getpid() != process_id:
         return
     if threading.current_thread() is threading.main_thread():
-        file_writer.close()
+        _close_and_warn(file_writer, failures)
     else:
         # Garbage may be collected in the very thread that writes this file, and closing
         # waits for that thread.
-        threading.Thread(target=file_writer.close).start()
+        threading.Thread(target=_close_and_warn, args=(file_writer, failures)).start()
+
+
+def _close_and_warn(file_writer: FileWriter, failures: list[Exception]) -> None:
+    """Close a file; nobody is there any more to whom an error could be raised."""
+    try:
+        file_writer.close()
+    except OSError as error:
+        failures.append(error)
+    if failures:
+        warnings.warn(str(writing_failed(file_path(file_writer), failures[0])), stacklevel=2)

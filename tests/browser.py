@@ -83,11 +83,11 @@ window.tbscope = (() => {
     return index;
   };
   const listed = () => Object.fromEntries(find('tf-graph-controls').datasets.map(
-    ({name, tags}) => [name, tags.map((tag) => tag.displayName)]));
+    ({name, tags}) => [name, tags.map((tag) => tag.displayName.trim())]));
   const choose = (run, tag, type) => {
     const controls = find('tf-graph-controls');
     const index = place(controls.datasets.map(({name}) => name), run, 'run');
-    const tags = controls.datasets[index].tags.map((one) => one.tag);
+    const tags = controls.datasets[index].tags.map((one) => one.tag.trim());
     const chosen = tag === null ? 0 : place(tags, tag, 'tag');
     graph().selectedNode = null;
     graph().highlightedNode = null;

@@ -6,7 +6,8 @@ from typing import NamedTuple
 from tbscope.options import check_placing
 from tbscope.pipeline import Drawn
 from tbscope.writing.records import file_name
-from tbscope.writing.sinks import PROFILE_TAG, open_run, open_sink, write_graph_event
+from tbscope.writing.runs import open_run
+from tbscope.writing.sinks import PROFILE_TAG, open_sink, write_graph_event
 from tbscope.writing.steps import (
     Kind,
     Written,
