@@ -14,9 +14,9 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tbscope.writing.sinks import listed_tag
 
 
-def ask(server: TensorBoard, path: str, **query: str) -> bytes:
-    """Give what the plugin of the graphs answers."""
-    url = f"{server.url}/data/plugin/graphs/{path}?{urlencode(query)}"
+def ask(server: TensorBoard, path: str, *, plugin: str = "graphs", **query: str) -> bytes:
+    """Give what a plugin answers, that of the graphs unless another is named."""
+    url = f"{server.url}/data/plugin/{plugin}/{path}?{urlencode(query)}"
     with urllib.request.urlopen(url) as answer:
         body: bytes = answer.read()
         return gzip.decompress(body) if answer.headers["Content-Encoding"] == "gzip" else body
@@ -49,3 +49,9 @@ def figures_of(server: TensorBoard, run: str, tag: str) -> RunMetadata:
     return text_format.Parse(
         ask(server, "run_metadata", run=run, tag=listed_tag(tag)), RunMetadata()
     )
+
+
+def scalars_of(server: TensorBoard, run: str, tag: str) -> list[float]:
+    """Give the values in the chart of a scalar."""
+    answer = json.loads(ask(server, "scalars", plugin="scalars", run=run, tag=tag))
+    return [value for _, _, value in answer]

@@ -78,6 +78,9 @@ def _write_tensorboardx(event_writer: Any, datas: list[bytes]) -> bool:
         return False
     # Closed, it would drop events without a word.
     _check_open(closed=getattr(event_writer, "_closed", False))
+    if getattr(event_writer._event_queue, "_opid", os.getpid()) != os.getpid():
+        # Its queue leads from this process to the one that it was forked from, which writes.
+        return False
     with events_writer._lock:
         record_writer.flush()
         file = record_writer._writer

@@ -13,6 +13,7 @@ from tbscope.errors import WriterError
 
 __all__ = ["foresee_failure", "is_remote", "writing_failed"]
 
+_LONGEST = 300
 _PROBES = itertools.count()
 _ELSEWHERE = "log to another directory: writer = tbscope.SummaryWriter(log_dir)"
 _FIXES = {
@@ -75,14 +76,19 @@ def writing_failed(path: str, error: Exception) -> WriterError:
     why = f"{type(error).__name__}: {error}"
     if isinstance(error, OSError) and error.strerror:
         why = f"{type(error).__name__}: {error.strerror}"
-    return WriterError(f"cannot write to {where}", why=why, fix=_fix(path, number))
+    shown = where if where.isprintable() else repr(where)
+    return WriterError(f"cannot write to {_cut(shown)}", why=_cut(why), fix=_fix(path, number))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def _fix(path: str, number: int | None) -> str:
     if number == errno.EBADF:
         return "make a new writer: writer = tbscope.SummaryWriter(log_dir)"
     if number == errno.ENOENT:
-        return f"leave the directory where it is while it is written to, or {_ELSEWHERE}"
+        return f"make the directory, leave it there while it is written to, or {_ELSEWHERE}"
     if is_remote(path):
         scheme = path.partition("://")[0]
         packages = {"s3": "fsspec s3fs", "gs": "fsspec gcsfs"}.get(scheme, "fsspec")

@@ -145,7 +145,7 @@ def _follow(holder: Any, route: Route) -> Any:
         if not route.call:
             return found
         if getattr(holder, "file_writer", found) is None:
-            directory = log_directory(holder)
+            directory = log_directory(holder) or getattr(holder, "logdir", "")
             if os.path.isdir(directory):
                 foresee_failure(directory, getattr(holder, "filename_suffix", ""))
                 await_free_name(holder, directory)
