@@ -9,6 +9,7 @@ otherwise, events take the public way.
 import errno
 import io
 import os
+import sys
 from typing import Any
 
 from tbscope.writing.records import async_writer_of, write_whole
@@ -33,8 +34,8 @@ def write_at_once(sink: Any, datas: list[bytes]) -> bool:
         sink: An object with `add_event`.
         datas: The events.
     Returns:
-        Whether they were written; not by a sink with an `add_event` of its own, or of a kind
-        that is not known.
+        Whether they were written (by a fork of tensorboardX's: handed to the process that
+        does); not by a sink with an `add_event` of its own, or of a kind that is not known.
     Raises:
         OSError: The file cannot be written, or the writer is closed.
     """
@@ -79,8 +80,12 @@ def _write_tensorboardx(event_writer: Any, datas: list[bytes]) -> bool:
     # Closed, it would drop events without a word.
     _check_open(closed=getattr(event_writer, "_closed", False))
     if getattr(event_writer._event_queue, "_opid", os.getpid()) != os.getpid():
-        # Its queue leads from this process to the one that it was forked from, which writes.
-        return False
+        # Its queue leads from this process to the one that it was forked from, which writes. To
+        # flush here would write what that one has not flushed yet, a second time.
+        event_class = sys.modules[type(event_writer).__module__].event_pb2.Event
+        for data in datas:
+            event_writer.add_event(event_class.FromString(data))
+        return True
     with events_writer._lock:
         record_writer.flush()
         file = record_writer._writer

@@ -6,6 +6,7 @@ This file and `at_once` alone know private parts of TensorBoard; where they are 
 otherwise in some release, its own writer stays as it is, with the same bytes.
 """
 
+import contextlib
 import functools
 import importlib.util
 import io
@@ -60,11 +61,16 @@ def has_lost_its_thread(file_writer: object) -> bool:
     """Tell whether events added to an event file writer never reach its file.
 
     That is so in a forked process: TensorBoard writes in a thread, and a thread does
-    not live on in a fork. Events added there are lost, and a flush never returns.
+    not live on in a fork. Events added there are lost, and a flush never returns. So it is
+    with tensorboardX's, unless `multiprocessing` made the fork, which mends its queues.
 
     Args:
-        file_writer: As in `speed_up`; the answer for any other is False.
+        file_writer: As in `speed_up`, or one of tensorboardX; the answer for any other is False.
     """
+    queue = getattr(getattr(file_writer, "event_writer", file_writer), "_event_queue", None)
+    if getattr(queue, "_opid", os.getpid()) != os.getpid():
+        feeder = getattr(queue, "_thread", None)
+        return feeder is not None and not feeder.is_alive()
     async_writer = async_writer_of(file_writer)
     worker = getattr(async_writer, "_worker", None)
     if worker is None or getattr(async_writer, "_closed", True):
@@ -112,8 +118,10 @@ def write_whole(record_writer: Any, write: Callable[[bytes], None], datas: list[
             raising(data)
         record_writer.flush()
     except BaseException:
-        if path and os.path.exists(path):
-            os.truncate(path, size)
+        if path:
+            # A directory that is gone needs no cutting; the error to tell is the first one.
+            with contextlib.suppress(OSError):
+                os.truncate(path, size)
         raise
 
 
