@@ -7,6 +7,7 @@ otherwise, events take the public way.
 """
 
 import errno
+import inspect
 import io
 import os
 import sys
@@ -39,7 +40,8 @@ def write_at_once(sink: Any, datas: list[bytes]) -> bool:
     Raises:
         OSError: The file cannot be written, or the writer is closed.
     """
-    if "add_event" in vars(sink) or type(sink).add_event.__module__ not in _QUEUEING:
+    taker = inspect.getattr_static(sink, "add_event", None)
+    if getattr(taker, "__module__", "") not in _QUEUEING:
         return False
     async_writer = async_writer_of(sink)
     if async_writer is not None:

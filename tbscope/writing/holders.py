@@ -23,16 +23,17 @@ def find_writer(value: object) -> str:
     >>> find_writer(types.SimpleNamespace(name="x", loggers=[Writer()]))
     '.loggers[0]'
     """
-    lazily = ""
+    lazily, visits = "", 0
     seen, pending = {id(value)}, deque([("", 0, value)])
-    while pending:
+    while pending and visits < _MOST:
+        visits += 1
         way, depth, holder = pending.popleft()
         if way and _is_writer(holder):
             return way
         if way and not lazily and _opens_a_writer(holder):
             lazily = way
         for step, held in _held(holder) if depth < _DEEPEST else ():
-            if held is None or isinstance(held, _PLAIN) or id(held) in seen or len(seen) > _MOST:
+            if held is None or isinstance(held, _PLAIN) or id(held) in seen:
                 continue
             seen.add(id(held))
             pending.append((way + step, depth + 1, held))

@@ -127,10 +127,16 @@ def open_sink(writer: object) -> Any:
         if route is None:
             break
         if route.ends:
-            return holder
+            return _behind_proxy(holder)
         trail.append(route)
         holder = _follow(holder, route)
     raise _not_a_writer(writer, holder, trail)
+
+
+def _behind_proxy(sink: Any) -> Any:
+    """Return the object that takes the events of one that only hands them on, else this one."""
+    taker = inspect.getattr_static(sink, "add_event", None)
+    return sink if taker is not None else getattr(sink.add_event, "__self__", sink)
 
 
 def _follow(holder: Any, route: Route) -> Any:
@@ -284,8 +290,24 @@ def _offers(holder: object, route: Route) -> bool:
         found = inspect.getattr_static(holder, route.name)
     except AttributeError:
         # Not in the object or its class, but a proxy may know the name.
-        found = getattr(holder, route.name, None)
-    return found is not None and (callable(getattr(holder, route.name)) if route.ends else True)
+        found = _ask(holder, route.name)
+    return found is not None and (callable(_ask(holder, route.name)) if route.ends else True)
+
+
+def _ask(holder: object, name: str) -> Any:
+    """Return an attribute, or None.
+
+    Raises:
+        WriterError: The object raises something else than that it has none.
+    """
+    try:
+        return getattr(holder, name, None)
+    except Exception as error:
+        raise WriterError(
+            f"cannot write a graph to {describe(holder)}",
+            why=f"asked for an attribute, it raised {type(error).__name__}: {error}",
+            fix="give a SummaryWriter, e.g. tbscope.SummaryWriter('runs/x')",
+        ) from error
 
 
 def _writes_nothing(holder: object) -> bool:
@@ -294,7 +316,9 @@ def _writes_nothing(holder: object) -> bool:
     Lightning's takes any name at all; Accelerate's is a tracker of no kind.
     """
     cls = type(holder)
-    return hasattr(holder, _NO_NAME) or (cls.__module__, cls.__qualname__) == _BLANK_TRACKER
+    return (
+        _ask(holder, _NO_NAME) is not None or (cls.__module__, cls.__qualname__) == _BLANK_TRACKER
+    )
 
 
 def _not_a_writer(writer: object, end: object, trail: list[Route]) -> WriterError:
