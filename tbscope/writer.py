@@ -32,7 +32,7 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
 
     file_writer: FileWriter | None  # type: ignore[assignment]  # torch says None only.
     all_writers: dict[str, FileWriter] | None  # type: ignore[assignment]
-    _closer: "weakref.finalize[[FileWriter, list[Exception], int], SummaryWriter] | None" = None
+    _closer: "weakref.finalize[..., SummaryWriter] | None" = None
     _failures: "list[Exception] | None" = None
     _process_id = -1
 
@@ -109,6 +109,18 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
             **drawing,
         )
 
+    def add_scalars(  # torch's has no types.
+        self,
+        main_tag: str,
+        tag_scalar_dict: Mapping[str, Any],
+        global_step: int | None = None,
+        walltime: float | None = None,
+    ) -> None:
+        """Add several scalars to one chart, each as a run of its own, as torch's does."""
+        super().add_scalars(main_tag, tag_scalar_dict, global_step, walltime)
+        for file_writer in list((self.all_writers or {}).values()):
+            self._guard(file_writer)
+
     def flush(self) -> None:
         """Write to disk all that was added so far.
 
@@ -152,12 +164,20 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
         except Exception as error:
             self.file_writer = self.all_writers = None
             raise writing_failed(directory, error) from error
+        assert self.all_writers is not None
         self._failures = []
-        speed_up(file_writer)
-        keep_failures(file_writer, self._failures)
         self._process_id = os.getpid()
-        self._closer = weakref.finalize(self, _close, file_writer, self._failures, self._process_id)
+        self._closer = weakref.finalize(
+            self, _close, self.all_writers, self._failures, self._process_id
+        )
+        self._guard(file_writer)
         return file_writer
+
+    def _guard(self, file_writer: FileWriter) -> None:
+        """Let a file be written faster, and its failures be told here."""
+        speed_up(file_writer)
+        if self._failures is not None:
+            keep_failures(file_writer, self._failures)
 
     @contextmanager
     def _telling_failures(self) -> Iterator[None]:
@@ -185,23 +205,25 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
                 self._closer = None
 
 
-def _close(file_writer: FileWriter, failures: list[Exception], process_id: int) -> None:
-    """Close the file of a writer that is gone, in the process that opened it."""
+def _close(all_writers: dict[str, FileWriter], failures: list[Exception], process_id: int) -> None:
+    """Close the files of a writer that is gone, in the process that opened them."""
     if os.getpid() != process_id:
         return
     if threading.current_thread() is threading.main_thread():
-        _close_and_warn(file_writer, failures)
+        _close_and_warn(all_writers, failures)
     else:
-        # Garbage may be collected in the very thread that writes this file, and closing
+        # Garbage may be collected in the very thread that writes such a file, and closing
         # waits for that thread.
-        threading.Thread(target=_close_and_warn, args=(file_writer, failures)).start()
+        threading.Thread(target=_close_and_warn, args=(all_writers, failures)).start()
 
 
-def _close_and_warn(file_writer: FileWriter, failures: list[Exception]) -> None:
-    """Close a file; nobody is there any more to whom an error could be raised."""
-    try:
-        file_writer.close()
-    except OSError as error:
-        failures.append(error)
-    if failures:
-        warnings.warn(str(writing_failed(file_path(file_writer), failures[0])), stacklevel=2)
+def _close_and_warn(all_writers: dict[str, FileWriter], failures: list[Exception]) -> None:
+    """Close files; nobody is there any more to whom an error could be raised."""
+    for directory, file_writer in all_writers.items():
+        try:
+            file_writer.close()
+        except OSError as error:
+            failures.append(error)
+        if failures:
+            warnings.warn(str(writing_failed(directory, failures[0])), stacklevel=2)
+            failures.clear()

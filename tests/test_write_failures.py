@@ -141,6 +141,22 @@ def test_a_scalar_that_cannot_be_written_is_an_error_of_ours_and_no_traceback_of
     assert values[-1] == -1
 
 
+def test_a_scalar_of_a_group_that_cannot_be_written_is_an_error_of_ours(tmp_path):
+    code = """
+    writer = tbscope.SummaryWriter(sys.argv[1], flush_secs=1)
+    limit(2000)
+    try:
+        for step in range(10_000):
+            writer.add_scalars("loss", dict(a=step), step)
+    except tbscope.WriterError as error:
+        said = error
+    limit(None)
+    print(said.why)
+    """
+    done = run_script(code, tmp_path)
+    assert (done.stdout, done.stderr) == ("OSError: File too large\n", "")
+
+
 @pytest.mark.parametrize(
     "ending", ["writer.flush()", "writer.close()", "writer.__exit__(None, None, None)"]
 )

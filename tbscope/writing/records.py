@@ -88,7 +88,7 @@ def keep_failures(file_writer: object, failures: list[Exception]) -> None:
         failures: Where the errors are told, in the order in which they happened.
     """
     record_writer: Any = getattr(async_writer_of(file_writer), "_writer", None)
-    if record_writer is None:
+    if record_writer is None or hasattr(record_writer.write, "raises"):
         return
     inner = record_writer.write
 
