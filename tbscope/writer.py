@@ -109,7 +109,7 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
             **drawing,
         )
 
-    def add_scalars(  # torch's has no types.
+    def add_scalars(
         self,
         main_tag: str,
         tag_scalar_dict: Mapping[str, Any],
