@@ -118,14 +118,17 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 
-def __getattr__(name: str) -> object:
-    """Load a public name from its home, the first time it is asked for."""
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(_import_module(home), name)
-    globals()[name] = found
-    return found
+# A type checker would take any name, misspelt ones too, for one that this gives.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Load a public name from its home, the first time it is asked for."""
+        home = _HOME_OF.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = getattr(_import_module(home), name)
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:

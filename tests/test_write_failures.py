@@ -469,3 +469,19 @@ def test_a_forked_process_hands_a_graph_to_the_queue_of_tensorboardx(tmp_path):
     assert (done.stdout, done.stderr) == (f"{said}\n", "")
     assert [event.step for event in read(tmp_path).Scalars("loss")] == [0, 1]
     assert set(read(tmp_path).Tags()["tensors"]) == {"child ", "parent "}
+
+
+def test_a_writer_whose_file_cannot_be_closed_begins_another(tmp_path):
+    writer = tbscope.SummaryWriter(tmp_path)
+    records = writer.file_writer.event_writer._async_writer._writer
+
+    def flush():
+        raise OSError(5, "Input/output error")
+
+    records.flush = flush
+    with pytest.raises(tbscope.WriterError, match="OSError: Input/output error"):
+        writer.close()
+    writer.add_scalar("loss", 1, 0)
+    writer.close()
+    assert len(list(tmp_path.iterdir())) == 2
+    assert read(tmp_path).Scalars("loss")
