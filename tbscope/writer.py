@@ -37,7 +37,7 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
     file_writer: FileWriter | None  # type: ignore[assignment]  # torch says None only.
     all_writers: dict[str, FileWriter] | None  # type: ignore[assignment]
     _closer: "weakref.finalize[..., SummaryWriter] | None" = None
-    _failures: "list[Exception] | None" = None
+    _failures: list[Exception]
     _process_id = -1
 
     def __init__(
@@ -63,6 +63,7 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
             ArgumentError: An argument is none.
             WriterError: No file can be written there.
         """
+        self._failures = []
         _check("log_dir", log_dir, log_dir is None or isinstance(log_dir, str | os.PathLike))
         _check("comment", comment, isinstance(comment, str))
         _check("purge_step", purge_step, purge_step is None or _is_step(purge_step))
@@ -188,8 +189,9 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
         self._leave_file_of_parent()
         if self.file_writer is None or self.all_writers is None:
             return self._open_file()
-        with self._telling_failures():
-            return self.file_writer
+        if self._failures:
+            self._raise_failure(file_path(self.file_writer))
+        return self.file_writer
 
     def _open_file(self) -> FileWriter:
         directory = str(self.log_dir)
@@ -211,8 +213,7 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
     def _guard(self, file_writer: FileWriter) -> None:
         """Let a file be written faster, and its failures be told here."""
         speed_up(file_writer)
-        if self._failures is not None:
-            keep_failures(file_writer, self._failures)
+        keep_failures(file_writer, self._failures)
 
     @contextmanager
     def _telling_failures(self) -> Iterator[None]:
@@ -226,15 +227,18 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
             yield
         except Exception as error:
             raise writing_failed(path, error) from error
-        if self._failures:
-            first = self._failures[0]
-            self._failures.clear()
-            raise writing_failed(path, first) from first
+        self._raise_failure(path)
+
+    def _raise_failure(self, path: str) -> None:
+        failures, self._failures[:] = self._failures[:], []
+        if failures:
+            raise writing_failed(path, failures[0]) from failures[0]
 
     def _leave_file_of_parent(self) -> None:
         """Let go, in a forked process, of the file that the parent writes."""
         if self.file_writer is not None and self._process_id != os.getpid():
-            self.file_writer = self.all_writers = self._failures = None
+            self.file_writer = self.all_writers = None
+            self._failures = []
             if self._closer is not None:
                 self._closer.detach()
                 self._closer = None

@@ -256,7 +256,7 @@ def test_overlays_are_drawn_as_the_graph_is_each_under_its_name():
         stats = RunMetadata.FromString(value.tensor.string_val[0])
         (graph,) = (one.pre_optimization_graph for one in stats.function_graphs)
         assert any("Linear[fc]" in node.name for node in graph.node)
-        assert bool(stats.step_stats.dev_stats) == (value.tag != "net")
+        assert bool(stats.step_stats.dev_stats) == (value.tag != "net ")
 
 
 def test_an_overlay_of_times_goes_with_what_is_measured():
