@@ -2,63 +2,14 @@
 
 import os
 import shutil
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
 
 import pytest
-import tensorboardX
-import torch
-import torch.utils.tensorboard
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
-from torch import nn
-from torch.utils.tensorboard.writer import FileWriter
+from log_writers import ELSEWHERE, FILES, MAKERS, MODEL, X, read, run_script
 
 import tbscope
 
-ROOT = Path(__file__).parents[1]
-X = torch.ones(1, 2)
-MODEL = nn.Linear(2, 2)
-MAKERS = {
-    "ours": tbscope.SummaryWriter,
-    "torch": torch.utils.tensorboard.SummaryWriter,
-    "tensorboardX": tensorboardX.SummaryWriter,
-}
-FILES = {
-    **MAKERS,
-    "torch's file writer": FileWriter,
-    "tensorboard's file writer": EventFileWriter,
-    "tensorboardX's file writer": tensorboardX.writer.FileWriter,
-}
-ELSEWHERE = "log to another directory: writer = tbscope.SummaryWriter(log_dir)"
 GONE = f"make the directory, leave it there while it is written to, or {ELSEWHERE}"
 REMOVE = f"remove the file that stands where a directory should be, or {ELSEWHERE}"
-
-
-def run_script(code, *arguments):
-    """Run code in a process of its own, in which files cannot grow beyond what `limit` allows."""
-    head = """\
-    import os, resource, sys, tensorboardX, torch, tbscope, torch.utils.tensorboard
-    from torch import nn
-    model, x = nn.Sequential(*(nn.Linear(2, 2) for _ in range(40))), torch.ones(1, 2)
-    small = nn.ReLU()
-    def limit(size):
-        most = resource.RLIM_INFINITY
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most if size is None else size, most))
-    """
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(head) + textwrap.dedent(code), *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-
-
-def read(directory):
-    return EventAccumulator(str(directory)).Reload()
 
 
 # -- a file that may not grow, a full disk -----------------------------------------------------
@@ -373,115 +324,3 @@ def test_a_remote_log_without_its_package_is_told_of(path, fix, capfd):
     assert rest == f"  fix: {fix}, or give a directory of this machine"
     assert capfd.readouterr() == ("", "")
     assert not os.path.exists(path.partition("/")[0])
-
-
-# -- closed writers, and those that write in their own way ----------------------------------------
-
-
-@pytest.mark.parametrize("name", [name for name in FILES if name not in MAKERS])
-def test_a_file_writer_that_is_closed_is_told_of(tmp_path, name):
-    writer = FILES[name](str(tmp_path))
-    writer.close()
-    with pytest.raises(tbscope.WriterError) as raised:
-        tbscope.add_graph(writer, MODEL, X)
-    assert raised.value.fix == "make a new writer: writer = tbscope.SummaryWriter(log_dir)"
-    assert "closed" in raised.value.why
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_the_graph_is_on_disk_when_add_graph_returns(tmp_path, name):
-    writer = FILES[name](str(tmp_path))
-    for tag in range(20):
-        tbscope.add_graph(writer, MODEL, X, tag=str(tag))
-        assert f"{tag} " in read(tmp_path).Tags()["tensors"]
-    writer.close()
-
-
-@pytest.mark.parametrize("name", MAKERS)
-def test_a_writer_that_was_closed_and_is_used_again_loses_nothing(tmp_path, name):
-    writer = MAKERS[name](str(tmp_path))
-    for step in range(3):
-        writer.add_scalar("loss", step, step)
-        writer.close()
-        tbscope.add_graph(writer, MODEL, X, tag=f"at {step}")
-        assert f"at {step} " in read(tmp_path).Tags()["tensors"]
-    writer.close()
-    assert [event.step for event in read(tmp_path).Scalars("loss")] == [0, 1, 2]
-    assert read(tmp_path).Tags()["tensors"] == ["at 0 ", "at 1 ", "at 2 "]
-
-
-class Refusing:
-    """Takes no events, in a way of its own."""
-
-    def add_event(self, _event):
-        raise KeyError("no room")
-
-
-def test_the_error_of_a_writer_of_ones_own_is_told():
-    with pytest.raises(tbscope.WriterError) as raised:
-        tbscope.add_graph(Refusing(), MODEL, X)
-    assert str(raised.value) == (
-        f"cannot write to the writer's log\n  why: KeyError: 'no room'\n  fix: {ELSEWHERE}"
-    )
-    assert isinstance(raised.value.__cause__, KeyError)
-
-
-@pytest.mark.parametrize("name", ["ours", "torch", "tensorboardX"])
-def test_a_log_that_was_removed_takes_other_kinds_under_its_tags(tmp_path, name):
-    graph = tbscope.trace(MODEL, X)
-    with MAKERS[name](str(tmp_path / "log")) as writer:
-        tbscope.add_graph(writer, graph, tag="net", step=7)
-        with pytest.raises(tbscope.ArgumentError, match="cannot hold"):
-            tbscope.add_overlay(writer, "net", graph, "calls")
-    shutil.rmtree(tmp_path / "log")
-    with MAKERS[name](str(tmp_path / "log"), filename_suffix=".2") as writer:
-        tbscope.add_overlay(writer, "net", graph, "calls", step=0)
-    assert read(tmp_path / "log").Tags()["tensors"] == ["net "]
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_forked_process_hands_a_graph_to_the_queue_of_tensorboardx(tmp_path):
-    code = """
-    import multiprocessing, time
-    writer = tensorboardX.SummaryWriter(sys.argv[1])
-    file_writer = writer.file_writer.event_writer
-    for step in range(2):
-        writer.add_scalar("loss", step, step)
-    while file_writer._ev_writer._num_outstanding_events < 1:
-        time.sleep(0.01)
-    child = multiprocessing.get_context("fork").Process(
-        target=tbscope.add_graph, args=(writer, small, x), kwargs={"tag": "child"}
-    )
-    child.start()
-    child.join()
-    if not os.fork():
-        try:
-            tbscope.add_graph(writer, small, x)
-        except tbscope.WriterError as error:
-            print(error.what, flush=True)
-        os._exit(0)
-    os.wait()
-    tbscope.add_graph(writer, small, x, tag="parent")
-    writer.close()
-    """
-    done = run_script(code, tmp_path)
-    said = "cannot write a graph to the FileWriter of another process"
-    assert (done.stdout, done.stderr) == (f"{said}\n", "")
-    assert [event.step for event in read(tmp_path).Scalars("loss")] == [0, 1]
-    assert set(read(tmp_path).Tags()["tensors"]) == {"child ", "parent "}
-
-
-def test_a_writer_whose_file_cannot_be_closed_begins_another(tmp_path):
-    writer = tbscope.SummaryWriter(tmp_path)
-    records = writer.file_writer.event_writer._async_writer._writer
-
-    def flush():
-        raise OSError(5, "Input/output error")
-
-    records.flush = flush
-    with pytest.raises(tbscope.WriterError, match="OSError: Input/output error"):
-        writer.close()
-    writer.add_scalar("loss", 1, 0)
-    writer.close()
-    assert len(list(tmp_path.iterdir())) == 2
-    assert read(tmp_path).Scalars("loss")
