@@ -120,16 +120,19 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 
-def __getattr__(name: str) -> object:
-    """Load a public name from its home, the first time it is asked for."""
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Loading makes enough objects for the garbage collector to walk all of torch's.
-    with _not_collecting():
-        found = getattr(_import_module(home), name)
-    globals()[name] = found
-    return found
+# A type checker would take any name, misspelt ones too, for one that this gives.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Load a public name from its home, the first time it is asked for."""
+        home = _HOME_OF.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        # Loading makes enough objects for the garbage collector to walk all of torch's.
+        with _not_collecting():
+            found = getattr(_import_module(home), name)
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:

@@ -54,8 +54,8 @@ def add_graph(
 
     Args:
         writer: A `SummaryWriter` of torch, tensorboardX or tbscope, a file writer of
-            theirs or of TensorBoard, a logger of Lightning or its `experiment`, or a
-            tracker of Accelerate.
+            theirs or of TensorBoard, a `tensorboard.summary.Writer`, a logger of Lightning or
+            its `experiment`, or a tracker of Accelerate.
         model: A module or another callable; or a `Graph` that is already made.
         input_to_model: A tensor is one argument; a tuple or list, the positional
             arguments; a mapping from parameters of forward, keyword arguments. None
@@ -84,7 +84,7 @@ def add_graph(
     Returns:
         The graph that was drawn.
     Raises:
-        WriterError: The writer offers no way to write an event.
+        WriterError: The writer offers no way to write an event, or its file cannot be written.
         InputError: The inputs do not fit forward.
         ArgumentError: Inputs are given with a `Graph`, an option is none, the tag holds
             something else, or a graph of it has been written at this step or a later one.
@@ -137,7 +137,7 @@ def add_overlay(
         on_error: As for `add_graph`.
         drawing: As for `add_graph`.
     Raises:
-        WriterError: The writer offers no way to write an event.
+        WriterError: The writer offers no way to write an event, or its file cannot be written.
         ArgumentError: A number is none that the page can show, there is none, or an argument
             is none.
         NotFoundError: The graph holds nothing of a name that a number is given for.

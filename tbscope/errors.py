@@ -3,7 +3,7 @@
     TbscopeError
     ├── ArgumentError (TypeError, ValueError)   what the caller gave cannot be used
     │   ├── InputError                          the inputs do not fit the model's forward
-    │   └── WriterError                         the writer is no object that events go into
+    │   └── WriterError                         the writer takes no events, or cannot write them
     ├── TraceError (RuntimeError)               the model raised while it was watched
     ├── ScopeError (RuntimeError)               scopes by hand are opened and closed unevenly
     ├── GraphError (ValueError)                 a graph breaks an invariant
@@ -64,7 +64,7 @@ class InputError(ArgumentError):
 
 
 class WriterError(ArgumentError):
-    """The object given as a writer offers no way to write an event."""
+    """The writer offers no way to write an event, or its file cannot be written."""
 
 
 class TraceError(TbscopeError, RuntimeError):

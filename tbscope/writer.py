@@ -1,19 +1,26 @@
 """A SummaryWriter whose `add_graph` draws any model, and which loses nothing at the end."""
 
+import math
+import operator
 import os
 import threading
+import warnings
 import weakref
-from collections.abc import Mapping
-from typing import Any, Unpack
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import UnionType
+from typing import Any, Self, Unpack
 
 import torch.utils.tensorboard
 from torch.utils.tensorboard.writer import FileWriter
 
 from tbscope.adding import OnError, add_graph, add_overlay
+from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph
 from tbscope.options import Drawing, shows_options
 from tbscope.overlays.make import OverlayValues
-from tbscope.writing.records import speed_up
+from tbscope.writing.failures import foresee_failure, writing_failed
+from tbscope.writing.records import file_path, keep_failures, speed_up
 
 __all__ = ["SummaryWriter"]
 
@@ -23,13 +30,50 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
 
     It takes the same arguments and writes the same files. Beyond that, it closes itself
     when it is dropped and when the interpreter exits, and in a forked process it writes
-    a file of its own.
+    a file of its own. What cannot be written (a full disk, a directory that is gone) is a
+    `WriterError` of this call or of the next one, and no record is left half-written.
     """
 
     file_writer: FileWriter | None  # type: ignore[assignment]  # torch says None only.
     all_writers: dict[str, FileWriter] | None  # type: ignore[assignment]
-    _closer: "weakref.finalize[[FileWriter, int], SummaryWriter] | None" = None
+    _closer: "weakref.finalize[..., SummaryWriter] | None" = None
+    _failures: list[Exception]
     _process_id = -1
+
+    def __init__(
+        self,
+        log_dir: str | os.PathLike[str] | None = None,
+        comment: str = "",
+        purge_step: int | None = None,
+        max_queue: int = 10,
+        flush_secs: float = 120,
+        filename_suffix: str = "",
+    ) -> None:
+        """Open an event file in a log directory, which is made if there is none.
+
+        Args:
+            log_dir: The directory; None for a new one, `runs/TIME_HOST` with the comment.
+            comment: What a directory that is not given ends with.
+            purge_step: The step at which a training that broke off goes on: what was written at
+                this step or a later one, TensorBoard leaves out.
+            max_queue: How many events may wait to be written before the next one waits, too.
+            flush_secs: How often what waits is written to disk, in seconds.
+            filename_suffix: What the names of event files end with.
+        Raises:
+            ArgumentError: An argument is none.
+            WriterError: No file can be written there.
+        """
+        self._failures = []
+        _check("log_dir", log_dir, log_dir is None or isinstance(log_dir, str | os.PathLike))
+        _check("comment", comment, isinstance(comment, str))
+        _check("purge_step", purge_step, purge_step is None or _is_step(purge_step))
+        _check("max_queue", max_queue, _is_number(max_queue, int))
+        _check("flush_secs", flush_secs, _is_number(flush_secs, int | float))
+        _check("filename_suffix", filename_suffix, isinstance(filename_suffix, str))
+        super().__init__(log_dir, comment, purge_step, max_queue, flush_secs, filename_suffix)
+
+    def __enter__(self) -> Self:
+        return self
 
     @shows_options
     def add_graph(  # type: ignore[override]  # torch's gives None.
@@ -101,49 +145,157 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
             **drawing,
         )
 
+    def add_scalars(
+        self,
+        main_tag: str,
+        tag_scalar_dict: Mapping[str, Any],
+        global_step: int | None = None,
+        walltime: float | None = None,
+    ) -> None:
+        """Add several scalars to one chart, each as a run of its own, as torch's does."""
+        super().add_scalars(main_tag, tag_scalar_dict, global_step, walltime)
+        for file_writer in list((self.all_writers or {}).values()):
+            self._guard(file_writer)
+
     def flush(self) -> None:
-        """Write to disk all that was added so far."""
+        """Write to disk all that was added so far.
+
+        Raises:
+            WriterError: Something could not be written.
+        """
         self._leave_file_of_parent()
-        super().flush()
+        with self._telling_failures():
+            super().flush()
 
     def close(self) -> None:
         """Write to disk all that was added so far, and close the file.
 
         What is added later goes to a new file.
+
+        Raises:
+            WriterError: Something could not be written.
         """
         self._leave_file_of_parent()
-        super().close()
-        self._forget_file()
+        closer, self._closer = self._closer, None
+        if closer is not None:
+            closer.detach()
+        with self._telling_failures():
+            try:
+                super().close()
+            finally:
+                self.file_writer = self.all_writers = None
 
     def _get_file_writer(self) -> FileWriter:
         self._leave_file_of_parent()
-        before = self.file_writer
-        file_writer: FileWriter = super()._get_file_writer()  # type: ignore[no-untyped-call]
-        if file_writer is not before:
-            speed_up(file_writer)
-            self._process_id = os.getpid()
-            self._closer = weakref.finalize(self, _close, file_writer, self._process_id)
+        if self.file_writer is None or self.all_writers is None:
+            return self._open_file()
+        if self._failures:
+            self._raise_failure(file_path(self.file_writer))
+        return self.file_writer
+
+    def _open_file(self) -> FileWriter:
+        directory = str(self.log_dir)
+        foresee_failure(directory, self.filename_suffix)
+        try:
+            file_writer: FileWriter = super()._get_file_writer()  # type: ignore[no-untyped-call]
+        except Exception as error:
+            self.file_writer = self.all_writers = None
+            raise writing_failed(directory, error) from error
+        assert self.all_writers is not None
+        self._failures = []
+        self._process_id = os.getpid()
+        self._closer = weakref.finalize(
+            self, _close, self.all_writers, self._failures, self._process_id
+        )
+        self._guard(file_writer)
         return file_writer
+
+    def _guard(self, file_writer: FileWriter) -> None:
+        """Let a file be written faster, and its failures be told here."""
+        speed_up(file_writer)
+        keep_failures(file_writer, self._failures)
+
+    @contextmanager
+    def _telling_failures(self) -> Iterator[None]:
+        """Raise the first of the errors that were met since the last time.
+
+        Raises:
+            WriterError: A record could not be written.
+        """
+        path = file_path(self.file_writer)
+        try:
+            yield
+        except Exception as error:
+            raise writing_failed(path, error) from error
+        self._raise_failure(path)
+
+    def _raise_failure(self, path: str) -> None:
+        failures, self._failures[:] = self._failures[:], []
+        if failures:
+            raise writing_failed(path, failures[0]) from failures[0]
 
     def _leave_file_of_parent(self) -> None:
         """Let go, in a forked process, of the file that the parent writes."""
         if self.file_writer is not None and self._process_id != os.getpid():
             self.file_writer = self.all_writers = None
-            self._forget_file()
-
-    def _forget_file(self) -> None:
-        if self._closer is not None:
-            self._closer.detach()
-            self._closer = None
+            self._failures = []
+            if self._closer is not None:
+                self._closer.detach()
+                self._closer = None
 
 
-def _close(file_writer: FileWriter, process_id: int) -> None:
-    """Close the file of a writer that is gone, in the process that opened it."""
+_WANTED = {
+    "log_dir": ("a text or a path", "log_dir='runs/x'"),
+    "comment": ("a text", "comment='_lr_0.1'"),
+    "purge_step": ("a whole number from 0 on", "purge_step=1000, or None"),
+    "max_queue": ("a whole number", "max_queue=10"),
+    "flush_secs": ("a number of seconds", "flush_secs=120"),
+    "filename_suffix": ("a text", "filename_suffix='.eval'"),
+}
+
+
+def _check(name: str, value: object, fits: bool) -> None:
+    """Raise ArgumentError unless an argument fits; torch's would fail in a thread, or later."""
+    if not fits:
+        wanted, example = _WANTED[name]
+        text = repr(value)[:100]
+        raise ArgumentError(
+            f"a SummaryWriter cannot have {name}={text}", why=f"it is {wanted}", fix=example
+        )
+
+
+def _is_number(value: object, kinds: type | UnionType) -> bool:
+    number: Any = value
+    # A NaN is not above anything.
+    return isinstance(value, kinds) and not isinstance(value, bool) and number > -math.inf
+
+
+def _is_step(value: Any) -> bool:
+    try:
+        return not isinstance(value, bool) and 0 <= operator.index(value) < 2**63
+    except TypeError:
+        return False
+
+
+def _close(all_writers: dict[str, FileWriter], failures: list[Exception], process_id: int) -> None:
+    """Close the files of a writer that is gone, in the process that opened them."""
     if os.getpid() != process_id:
         return
     if threading.current_thread() is threading.main_thread():
-        file_writer.close()
+        _close_and_warn(all_writers, failures)
     else:
-        # Garbage may be collected in the very thread that writes this file, and closing
+        # Garbage may be collected in the very thread that writes such a file, and closing
         # waits for that thread.
-        threading.Thread(target=file_writer.close).start()
+        threading.Thread(target=_close_and_warn, args=(all_writers, failures)).start()
+
+
+def _close_and_warn(all_writers: dict[str, FileWriter], failures: list[Exception]) -> None:
+    """Close files; nobody is there any more to whom an error could be raised."""
+    for directory, file_writer in all_writers.items():
+        try:
+            file_writer.close()
+        except Exception as error:  # noqa: BLE001  It is warned of.
+            failures.append(error)
+        if failures:
+            warnings.warn(str(writing_failed(directory, failures[0])), stacklevel=2)
+            failures.clear()

@@ -83,11 +83,14 @@ window.tbscope = (() => {
     return index;
   };
   const listed = () => Object.fromEntries(find('tf-graph-controls').datasets.map(
-    ({name, tags}) => [name, tags.map((tag) => tag.displayName)]));
+    ({name, tags}) => [name, tags.map((tag) => tag.displayName.trim())]));
+  const menus = () => find('tf-graph-controls').shadowRoot
+    .querySelectorAll('paper-dropdown-menu');
+  const chosenTag = () => menus()[1].value;
   const choose = (run, tag, type) => {
     const controls = find('tf-graph-controls');
     const index = place(controls.datasets.map(({name}) => name), run, 'run');
-    const tags = controls.datasets[index].tags.map((one) => one.tag);
+    const tags = controls.datasets[index].tags.map((one) => one.tag && one.tag.trim());
     const chosen = tag === null ? 0 : place(tags, tag, 'tag');
     graph().selectedNode = null;
     graph().highlightedNode = null;
@@ -190,8 +193,8 @@ window.tbscope = (() => {
       ? [...new Set(stops.map((stop) => stop.getAttribute('stop-color')))] : [fill]];
   }));
   return {
-    find, isDrawn, failure, listed, choose, nodes, edges, expand, expandAll, expandEach, card,
-    select, search, found, searchAll, colorBy, legend, fills,
+    find, isDrawn, failure, listed, chosenTag, choose, nodes, edges, expand, expandAll,
+    expandEach, card, select, search, found, searchAll, colorBy, legend, fills,
   };
 })();
 """
@@ -343,6 +346,12 @@ class GraphPage:
         """The tags of each run, in the order of the page's lists."""
         listed: dict[str, list[str]] = self._call("listed")
         return listed
+
+    @property
+    def chosen_tag(self) -> str:
+        """The tag that is shown, as the page's menu writes it."""
+        chosen: str = self._call("chosenTag")
+        return chosen
 
     def _listen(self, message: Any) -> None:
         if message.type == "error":

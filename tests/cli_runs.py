@@ -101,8 +101,8 @@ def graphs_in(logdir):
 
 
 def tags_in(logdir):
-    """Give the tags that it finds there; that of the run's own graph is `__run_graph__`."""
-    return {value.tag for event in events_in(logdir) for value in event.summary.value}
+    """Give the tags that the page shows; that of the run's own graph is `__run_graph__`."""
+    return {value.tag.rstrip(" ") for event in events_in(logdir) for value in event.summary.value}
 
 
 def events_in(logdir):

@@ -11,24 +11,31 @@ from google.protobuf import text_format
 from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
+from tbscope.writing.sinks import listed_tag
 
-def ask(server: TensorBoard, path: str, **query: str) -> bytes:
-    """Give what the plugin of the graphs answers."""
-    url = f"{server.url}/data/plugin/graphs/{path}?{urlencode(query)}"
+
+def ask(server: TensorBoard, path: str, *, plugin: str = "graphs", **query: str) -> bytes:
+    """Give what a plugin answers, that of the graphs unless another is named."""
+    url = f"{server.url}/data/plugin/{plugin}/{path}?{urlencode(query)}"
     with urllib.request.urlopen(url) as answer:
         body: bytes = answer.read()
         return gzip.decompress(body) if answer.headers["Content-Encoding"] == "gzip" else body
 
 
 def info(server: TensorBoard) -> dict[str, Any]:
-    """Give what the server lists, by run."""
+    """Give what the server lists, by run, with the tags as the page shows them."""
     found: dict[str, Any] = json.loads(ask(server, "info"))
+    for run in found.values():
+        run["tags"] = {
+            tag.rstrip(" "): {**facts, "tag": facts["tag"].rstrip(" ")}
+            for tag, facts in run["tags"].items()
+        }
     return found
 
 
 def graph_of(server: TensorBoard, run: str = ".", tag: str | None = None) -> GraphDef:
     """Give the graph of a tag; that of the run for None."""
-    query = {"run": run, **({} if tag is None else {"tag": tag})}
+    query = {"run": run, **({} if tag is None else {"tag": listed_tag(tag)})}
     return text_format.Parse(ask(server, "graph", **query), GraphDef())
 
 
@@ -39,4 +46,12 @@ def names(server: TensorBoard, run: str = ".", tag: str | None = None) -> list[s
 
 def figures_of(server: TensorBoard, run: str, tag: str) -> RunMetadata:
     """Give the figures of a tag."""
-    return text_format.Parse(ask(server, "run_metadata", run=run, tag=tag), RunMetadata())
+    return text_format.Parse(
+        ask(server, "run_metadata", run=run, tag=listed_tag(tag)), RunMetadata()
+    )
+
+
+def scalars_of(server: TensorBoard, run: str, tag: str) -> list[float]:
+    """Give the values in the chart of a scalar."""
+    answer = json.loads(ask(server, "scalars", plugin="scalars", run=run, tag=tag))
+    return [value for _, _, value in answer]

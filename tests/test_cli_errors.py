@@ -204,13 +204,29 @@ def test_a_place_that_cannot_be_written_leaves_nothing_behind(folder):
     assert sorted(path.name for path in folder.iterdir()) == ["graph.pb", "nets.py"]
 
 
-def test_a_log_folder_that_is_a_file():
-    result = tbscope("export", "torch.nn:ReLU", "-i", "2", "--logdir", "nets.py")
+REMOVE = "remove the file that stands where a directory should be"
+SHORTER = "give a shorter --logdir or --run-name"
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "why", "fix"),
+    [
+        (["nets.py"], "nets.py", "FileExistsError: File exists", REMOVE),
+        (["nets.py/x"], "nets.py/x", "NotADirectoryError: Not a directory", REMOVE),
+        (["x" * 256], "x" * 256, "OSError: File name too long", SHORTER),
+        (
+            ["runs", "--run-name", "y" * 256],
+            f"runs/{'y' * 256}",
+            "OSError: File name too long",
+            SHORTER,
+        ),
+    ],
+)
+def test_a_log_folder_that_cannot_be_is_told_in_words_of_the_command(words, path, why, fix):
+    result = tbscope("export", "torch.nn:ReLU", "-i", "2", "--logdir", *words)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
-        "Error: cannot write 'nets.py'\n"
-        "  why: FileExistsError: File exists\n"
-        "  fix: check that the path may be written to and that the disk is not full\n"
+        f"Error: cannot write to {path}\n  why: {why}\n  fix: {fix}, or give another --logdir\n"
     )
 
 

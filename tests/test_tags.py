@@ -1,29 +1,16 @@
 """Many graphs in one run: each its own tag, the latest step of each on the page."""
 
-import json
-import urllib.request
-
 import pytest
 import tensorboardX
 import torch
 import torch.utils.tensorboard
 from browser import TensorBoard
+from served import names
 from torch import nn
 
 import tbscope
 
 X = torch.ones(1, 2)
-
-
-def names(server, tag=None):
-    """Give the names in the graph of a tag, as TensorBoard's server answers."""
-    with urllib.request.urlopen(f"{server.url}/data/plugin/graphs/info") as answer:
-        ((run, info),) = json.load(answer).items()
-    assert tag is None or info["tags"][tag]["op_graph"]
-    url = f"{server.url}/data/plugin/graphs/graph?run={run}"
-    with urllib.request.urlopen(url + (f"&tag={tag}" if tag else "")) as answer:
-        text = answer.read().decode()
-    return [line.split('"')[1] for line in text.splitlines() if line.startswith("  name:")]
 
 
 @pytest.mark.parametrize(
@@ -38,8 +25,8 @@ def test_one_run_holds_the_graph_of_the_run_and_one_for_each_tag(tmp_path, make)
     with TensorBoard(tmp_path) as server:
         assert "Linear" in names(server)
         assert {"ReLU", "Tanh"}.isdisjoint(names(server))
-        assert "ReLU" in names(server, "relu")
-        assert "Tanh" in names(server, "tanh")
+        assert "ReLU" in names(server, tag="relu")
+        assert "Tanh" in names(server, tag="tanh")
 
 
 def test_a_later_graph_of_a_tag_replaces_the_one_before(tmp_path):
@@ -49,7 +36,7 @@ def test_a_later_graph_of_a_tag_replaces_the_one_before(tmp_path):
         writer.add_graph(nn.ReLU(), X)
         writer.add_graph(nn.Sigmoid(), X)
     with TensorBoard(tmp_path) as server:
-        assert "Tanh" in names(server, "model")
+        assert "Tanh" in names(server, tag="model")
         assert "Sigmoid" in names(server)
 
 
@@ -60,7 +47,7 @@ def test_one_trace_is_written_at_several_levels(tmp_path):
         for level in ("module", "op", "aten"):
             writer.add_graph(graph, tag=level, level=level)
     with TensorBoard(tmp_path) as server:
-        found = {level: names(server, level) for level in ("module", "op", "aten")}
+        found = {level: names(server, tag=level) for level in ("module", "op", "aten")}
     assert "Sequential/0/linear/addmm" in found["aten"]
     assert {name.removeprefix("Sequential/") for name in found["module"]} >= {"0", "1"}
     assert len(found["module"]) < len(found["op"]) < len(found["aten"])
@@ -126,6 +113,6 @@ def test_a_graph_that_was_not_written_takes_no_step(tmp_path):
         sink = writer._get_file_writer()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sink, "add_event", lambda event: 1 / 0)
-            with pytest.raises(ZeroDivisionError):
+            with pytest.raises(tbscope.WriterError, match="ZeroDivisionError"):
                 writer.add_graph(nn.ReLU(), X, tag="model", step=0)
         writer.add_graph(nn.ReLU(), X, tag="model", step=0)

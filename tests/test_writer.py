@@ -4,6 +4,7 @@ import inspect
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorboardX
 import torch
@@ -92,6 +93,52 @@ def test_the_positional_signature_is_that_of_torch():
     positional = [one for one in ours if one.kind is one.POSITIONAL_OR_KEYWORD]
     assert [one.name for one in positional] == theirs
     assert [one.default for one in positional[2:]] == [None, False, True]
+
+
+def test_the_writer_takes_the_arguments_of_torchs():
+    theirs, ours = (
+        inspect.signature(cls).parameters.values()
+        for cls in (torch.utils.tensorboard.SummaryWriter, SummaryWriter)
+    )
+    assert [(one.name, one.default) for one in ours] == [(one.name, one.default) for one in theirs]
+
+
+WRONG = {
+    "log_dir": ([b"x", 5, True, ["x"]], "a text or a path", "log_dir='runs/x'"),
+    "comment": ([None, 5], "a text", "comment='_lr_0.1'"),
+    "purge_step": (
+        [-1, "3", 1.5, True, 2**63],
+        "a whole number from 0 on",
+        "purge_step=1000, or None",
+    ),
+    "max_queue": ([None, "10", 1.5, False], "a whole number", "max_queue=10"),
+    "flush_secs": ([None, "10", float("nan"), True], "a number of seconds", "flush_secs=120"),
+    "filename_suffix": ([None, 5, b"x"], "a text", "filename_suffix='.eval'"),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(n, v) for n, (vs, *_) in WRONG.items() for v in vs])
+def test_what_is_no_argument_of_the_writer_is_refused(tmp_path, name, value):
+    with pytest.raises(ArgumentError) as raised:
+        SummaryWriter(**{"log_dir": tmp_path, name: value})
+    _, wanted, example = WRONG[name]
+    assert str(raised.value) == (
+        f"a SummaryWriter cannot have {name}={value!r}\n  why: it is {wanted}\n  fix: {example}"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_ends_of_what_the_writer_takes_are_taken(tmp_path):
+    for number, given in enumerate(
+        [
+            {"purge_step": 0, "max_queue": 1, "flush_secs": 0.5},
+            {"purge_step": np.int64(7), "max_queue": 0, "flush_secs": 0},
+            {"purge_step": 2**63 - 1, "filename_suffix": "", "comment": "x"},
+        ]
+    ):
+        with SummaryWriter(tmp_path / str(number), **given) as writer:
+            writer.add_scalar("loss", 1, 0)
+        assert EventAccumulator(str(tmp_path / str(number))).Reload().Tags()["scalars"] == ["loss"]
 
 
 def test_code_that_calls_torchs_runs_unchanged(tmp_path, capsys):

@@ -82,6 +82,20 @@ def test_without_close_all_scalars_are_on_disk_at_exit(tmp_path):
     assert len(reader_of(tmp_path).Scalars("loss")) == 200
 
 
+@pytest.mark.parametrize("ending", ["", "del writer", "writer.close()"])
+def test_without_close_all_scalars_of_a_group_are_on_disk(tmp_path, ending):
+    code = f"""
+    writer = tbscope.SummaryWriter(sys.argv[1], max_queue=1000, flush_secs=1000)
+    for step in range(200):
+        writer.add_scalars("loss", dict(a=step, b=-step), step)
+    {ending}
+    """
+    run_script(code, tmp_path)
+    for name, sign in (("a", 1), ("b", -1)):
+        found = reader_of(tmp_path / f"loss_{name}").Scalars("loss")
+        assert [event.value for event in found] == [sign * step for step in range(200)]
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_process_writes_a_file_of_its_own(tmp_path):
     code = """

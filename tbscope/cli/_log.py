@@ -2,10 +2,9 @@
 
 import shlex
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tbscope.cli._files import explained
+from tbscope.cli._words import in_command_words
 
 if TYPE_CHECKING:
     from tbscope.ir.graph import Graph
@@ -35,7 +34,7 @@ def write_log(
     from tbscope.writer import SummaryWriter
 
     given = dict(place or {})
-    with explained(Path(logdir)), SummaryWriter(logdir) as writer:
+    with in_command_words(), SummaryWriter(logdir) as writer:
         writer.add_graph(graph, **given, **drawing)
         given.pop("tag", None)
         for name in overlays:

@@ -26,6 +26,8 @@ _PHRASES = {
         "tbscope show TARGET prints the operations with their modules"
     ),
     "graph.summary() tells": "tbscope show TARGET --summary tells",
+    "log to another directory: writer = tbscope.SummaryWriter(log_dir)": "give another --logdir",
+    "a shorter log_dir, run_name or filename_suffix": "a shorter --logdir or --run-name",
 }
 
 

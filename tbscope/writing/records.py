@@ -1,16 +1,18 @@
-"""TensorBoard's record writer, with its checksums computed in C.
+"""TensorBoard's record writer, with its checksums computed in C, and its failures kept.
 
 An event file is a list of records, each with two CRC-32C checksums, which TensorBoard
 computes in Python at some 12 MB/s: most of the time that a large graph takes to write.
-This is the one file that knows private parts of TensorBoard; where they are named
+This file and `at_once` alone know private parts of TensorBoard; where they are named
 otherwise in some release, its own writer stays as it is, with the same bytes.
 """
 
+import contextlib
 import functools
 import importlib.util
 import io
 import os
 import struct
+import time
 import warnings
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -18,7 +20,16 @@ from typing import Any, TypeAlias
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-__all__ = ["file_name", "has_lost_its_thread", "speed_up"]
+__all__ = [
+    "async_writer_of",
+    "await_free_name",
+    "file_name",
+    "file_path",
+    "has_lost_its_thread",
+    "keep_failures",
+    "speed_up",
+    "write_whole",
+]
 
 Checksum: TypeAlias = Callable[[bytes], int]
 """A function that computes the CRC-32C of some bytes, not masked."""
@@ -34,7 +45,7 @@ def speed_up(file_writer: object) -> bool:
         Whether its records are now written with checksums from C.
     Source: tensorboard/summary/writer/event_file_writer.py
     """
-    record_writer: Any = getattr(_async_writer(file_writer), "_writer", None)
+    record_writer: Any = getattr(async_writer_of(file_writer), "_writer", None)
     checksum = checksum_in_c()
     if checksum is None or type(record_writer) is not RecordWriter:
         return False
@@ -50,16 +61,93 @@ def has_lost_its_thread(file_writer: object) -> bool:
     """Tell whether events added to an event file writer never reach its file.
 
     That is so in a forked process: TensorBoard writes in a thread, and a thread does
-    not live on in a fork. Events added there are lost, and a flush never returns.
+    not live on in a fork. Events added there are lost, and a flush never returns. So it is
+    with tensorboardX's, unless `multiprocessing` made the fork, which mends its queues.
 
     Args:
-        file_writer: As in `speed_up`; the answer for any other is False.
+        file_writer: As in `speed_up`, or one of tensorboardX; the answer for any other is False.
     """
-    async_writer = _async_writer(file_writer)
+    queue = getattr(getattr(file_writer, "event_writer", file_writer), "_event_queue", None)
+    if getattr(queue, "_opid", os.getpid()) != os.getpid():
+        feeder = getattr(queue, "_thread", None)
+        return feeder is not None and not feeder.is_alive()
+    async_writer = async_writer_of(file_writer)
     worker = getattr(async_writer, "_worker", None)
     if worker is None or getattr(async_writer, "_closed", True):
         return False
     return worker.exception is None and not worker.is_alive()
+
+
+def keep_failures(file_writer: object, failures: list[Exception]) -> None:
+    """Let records that cannot be written be told in a list, in place of a dead thread.
+
+    TensorBoard writes in a thread, which prints its error and is gone at the first failure.
+
+    Args:
+        file_writer: As in `speed_up`; any other stays as it is.
+        failures: Where the errors are told, in the order in which they happened.
+    """
+    record_writer: Any = getattr(async_writer_of(file_writer), "_writer", None)
+    if record_writer is None or hasattr(record_writer.write, "raises"):
+        return
+    inner = record_writer.write
+
+    def write(data: bytes) -> None:
+        try:
+            write_whole(record_writer, inner, [data])
+        except Exception as error:  # noqa: BLE001  Whoever reads the list raises it.
+            failures.append(error)
+
+    write.raises = inner  # type: ignore[attr-defined]
+    record_writer.write = write
+
+
+def write_whole(record_writer: Any, write: Callable[[bytes], None], datas: list[bytes]) -> None:
+    """Write records and flush; where that fails, the file is as it was before the first.
+
+    Args:
+        record_writer: TensorBoard's `RecordWriter`.
+        write: Its way to write a record, which may be kept in `raises` of another one.
+        datas: The records.
+    """
+    path = _appended_path(record_writer)
+    size = os.path.getsize(path) if path and os.path.exists(path) else 0
+    raising = getattr(write, "raises", write)
+    try:
+        for data in datas:
+            raising(data)
+        record_writer.flush()
+    except BaseException:
+        if path:
+            # A directory that is gone needs no cutting; the error to tell is the first one.
+            with contextlib.suppress(OSError):
+                os.truncate(path, size)
+        raise
+
+
+def _appended_path(record_writer: Any) -> str:
+    """Return the path of a file on this machine that is opened anew for each record.
+
+    Any other file has a place of its own where it goes on to write, so it cannot be cut.
+    """
+    file = getattr(record_writer, "_writer", None)
+    if not type(file).__module__.startswith("tensorboard.compat."):
+        return ""
+    path = os.fsdecode(getattr(file, "filename", ""))
+    return "" if "://" in path else path
+
+
+def await_free_name(writer: object, directory: str) -> None:
+    """Wait until a closed writer of tensorboardX opens a file of another name than its last.
+
+    It names files by the second, and empties one of that name that is there.
+
+    Source: tensorboardX/event_file_writer.py, `EventsWriter`.
+    """
+    if type(writer).__module__.partition(".")[0] == "tensorboardX":
+        name = f"events.out.tfevents.{str(time.time())[:10]}."
+        if any(one.startswith(name) for one in os.listdir(directory)):
+            time.sleep(1 - time.time() % 1)
 
 
 def file_name(file_writer: object) -> str:
@@ -68,16 +156,21 @@ def file_name(file_writer: object) -> str:
     Args:
         file_writer: As in `speed_up`, or one of tensorboardX; for any other the name is empty.
     """
+    return os.path.basename(file_path(file_writer))
+
+
+def file_path(file_writer: object) -> str:
+    """Return the path of the file to which an event file writer writes, as `file_name`."""
     held: Any = getattr(file_writer, "event_writer", file_writer)
     # tensorboardX keeps the name one step further in.
     for holder in (held, getattr(held, "_ev_writer", None)):
         name = getattr(holder, "_file_name", None)
         if isinstance(name, str):
-            return os.path.basename(name)
+            return name
     return ""
 
 
-def _async_writer(file_writer: object) -> Any:
+def async_writer_of(file_writer: object) -> Any:
     """Return the queue and thread inside an event file writer; None where there is none."""
     held = getattr(file_writer, "event_writer", file_writer)
     return getattr(held, "_async_writer", None) if isinstance(held, EventFileWriter) else None

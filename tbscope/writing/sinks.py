@@ -8,8 +8,6 @@ import inspect
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,18 +19,26 @@ from tensorboard.compat.proto.summary_pb2 import SummaryMetadata
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.compat.proto.types_pb2 import DT_STRING
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from tbscope.errors import WriterError
-from tbscope.writing.records import file_name, has_lost_its_thread, speed_up
+from tbscope.writing.at_once import write_at_once
+from tbscope.writing.failures import foresee_failure, writing_failed
+from tbscope.writing.holders import find_writer
+from tbscope.writing.records import (
+    await_free_name,
+    file_path,
+    has_lost_its_thread,
+    speed_up,
+)
 
 __all__ = [
     "PROFILE_TAG",
     "ROUTES",
     "Route",
     "check_writer",
+    "describe",
+    "listed_tag",
     "log_directory",
-    "open_run",
     "open_sink",
     "write_graph_event",
 ]
@@ -47,12 +53,14 @@ class Route:
         holder: Who offers it, for the reader of an error.
         call: Whether it is called, or taken as it is.
         ends: Whether the object that offers it takes events itself.
+        package: The package of which the writer must be; empty for any.
     """
 
     name: str
     holder: str
     call: bool = False
     ends: bool = False
+    package: str = ""
 
     def __str__(self) -> str:
         return f"{self.name}{'()' if self.call or self.ends else ''} ({self.holder})"
@@ -69,6 +77,12 @@ ROUTES = (
     Route("smw", "tensorboardX's GlobalSummaryWriter"),
 )
 """The ways that are tried, in this order; the first that a writer offers is taken."""
+
+# `tensorboard.summary.Writer` offers its event file by no public name.
+_PRIVATE_ROUTES = (
+    Route("_output", "a tensorboard.summary.Writer", package="tensorboard"),
+    Route("_ev_writer", "its output to a directory", package="tensorboard"),
+)
 
 PROFILE_TAG = "profile"
 """The entry in the page's list that holds the figures of the graph of the run."""
@@ -113,78 +127,45 @@ def open_sink(writer: object) -> Any:
         if route is None:
             break
         if route.ends:
-            return holder
+            return _behind_proxy(holder)
         trail.append(route)
-        holder = getattr(holder, route.name)
-        if route.call:
-            holder = holder()
+        holder = _follow(holder, route)
     raise _not_a_writer(writer, holder, trail)
+
+
+def _behind_proxy(sink: Any) -> Any:
+    """Return the object that takes the events of one that only hands them on, else this one."""
+    taker = inspect.getattr_static(sink, "add_event", None)
+    return sink if taker is not None else getattr(sink.add_event, "__self__", sink)
+
+
+def _follow(holder: Any, route: Route) -> Any:
+    """Go one step of the way; a closed writer opens a file by that.
+
+    Raises:
+        WriterError: The file cannot be opened.
+    """
+    directory = ""
+    try:
+        found = getattr(holder, route.name)
+        if not route.call:
+            return found
+        if getattr(holder, "file_writer", found) is None:
+            directory = log_directory(holder) or getattr(holder, "logdir", "")
+            if os.path.isdir(directory):
+                foresee_failure(directory, getattr(holder, "filename_suffix", ""))
+                await_free_name(holder, directory)
+        return found()
+    except WriterError:
+        raise
+    except Exception as error:
+        raise writing_failed(directory, error) from error
 
 
 def log_directory(sink: Any) -> str:
     """Return the log directory that a sink reports; empty where it reports none."""
     directory = sink.get_logdir() if hasattr(sink, "get_logdir") else ""
     return os.fspath(directory) if isinstance(directory, str | os.PathLike) else ""
-
-
-@contextmanager
-def open_run(sink: Any, run_name: str | None) -> Iterator[tuple[str, Callable[[str], Any]]]:
-    """Yield the directory of a run, and a function that opens the sink of its events.
-
-    Args:
-        sink: An object with `add_event`, as `open_sink` returns it.
-        run_name: The run, as a path below the sink's own; None for the sink's own, where the
-            function returns the sink itself. Any other has an event file of its own, opened
-            by the function and closed in the end. The function takes the name of a file
-            that TensorBoard must read before, empty for none; where the sink's own file
-            would be read first, there is a new one for this run, too.
-    Raises:
-        WriterError: The sink tells no directory, and a run below it is asked for.
-    """
-    directory = log_directory(sink)
-    if run_name is not None and not directory:
-        raise WriterError(
-            f"cannot write a run {run_name!r} below that of {_describe(sink)}",
-            why="it does not tell its log directory",
-            fix=f"give a writer of that run: tbscope.SummaryWriter('runs/x/{run_name}')",
-        )
-    place = directory if run_name is None else f"{directory.rstrip('/')}/{run_name}"
-    with ExitStack() as opened:
-
-        def open_file(before: str) -> Any:
-            if run_name is None and _is_read_after(sink, before):
-                return sink
-            file_writer = _open_file_after(place, before)
-            opened.callback(file_writer.close)
-            return file_writer
-
-        yield place, open_file
-
-
-def _open_file_after(directory: str, before: str) -> EventFileWriter:
-    """Open an event file that is read after the file with this name, as far as clocks allow.
-
-    The name begins with the second, so the next one decides where the rest of it does not.
-    """
-    file_writer = EventFileWriter(directory)
-    if not _is_read_after(file_writer, before):
-        file_writer.close()
-        time.sleep(1 - time.time() % 1)
-        file_writer = EventFileWriter(directory)
-    return file_writer
-
-
-def _is_read_after(sink: Any, before: str) -> bool:
-    """Tell whether a sink's file is read after that with this name, or is that; True if unknown.
-
-    The files of a run are read in the order of their names, in which `.10` stands before
-    `.9`, and a graph that is read takes the place of all of its tag that are not of a lower step.
-
-    Source: tensorboard/data/server/run.rs (`RunLoader.files`), reservoir.rs (`preempt`);
-    tensorboard/backend/event_processing/directory_watcher.py
-    """
-    name = file_name(sink)
-    return not name or name >= before
 
 
 def write_graph_event(
@@ -206,7 +187,9 @@ def write_graph_event(
             it has none. Those of the graph of the run are an entry of their own,
             `PROFILE_TAG`.
     Raises:
-        WriterError: The sink belongs to the process that this one was forked from.
+        WriterError: The sink belongs to the process that this one was forked from, or it
+            cannot write. Then its file is as it was, if it is one of TensorBoard's, torch's
+            or tensorboardX's.
 
     Source: tensorboard/plugins/graph/graphs_plugin.py (`info_impl`, `graph_impl`)
     """
@@ -217,28 +200,51 @@ def write_graph_event(
             fix="make a writer in this process: writer = tbscope.SummaryWriter(log_dir)",
         )
     speed_up(sink)
+    events = _events(graph_def, tag, step, stats)
+    try:
+        if not write_at_once(sink, [event.SerializeToString() for event in events]):
+            for event in events:
+                _add(sink, event)
+            if hasattr(sink, "flush"):
+                sink.flush()
+    except Exception as error:
+        raise writing_failed(file_path(sink) or log_directory(sink), error) from error
+
+
+def _events(graph_def: bytes, tag: str | None, step: int, stats: bytes | None) -> list[Event]:
+    """Return the events of a graph: two for a graph of the run with figures, otherwise one."""
     if tag is None:
-        _add(sink, Event(wall_time=time.time(), step=step, graph_def=graph_def))
+        events = [Event(wall_time=time.time(), step=step, graph_def=graph_def)]
         if stats is not None:
-            profile = TaggedRunMetadata(tag=PROFILE_TAG, run_metadata=stats)
-            _add(sink, Event(wall_time=time.time(), step=step, tagged_run_metadata=profile))
-    else:
-        event = Event(wall_time=time.time(), step=step)
-        plugin = SummaryMetadata.PluginData(
-            plugin_name=_TAGGED if stats is None else _TAGGED_WITH_STATS, content=b"1"
-        )
-        event.summary.value.add(
-            tag=tag,
-            metadata=SummaryMetadata(plugin_data=plugin),
-            tensor=TensorProto(
-                dtype=DT_STRING,
-                string_val=[_run_metadata(graph_def, stats or b"")],
-                tensor_shape=TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)]),
-            ),
-        )
-        _add(sink, event)
-    if hasattr(sink, "flush"):
-        sink.flush()
+            profile = TaggedRunMetadata(tag=listed_tag(PROFILE_TAG), run_metadata=stats)
+            events.append(Event(wall_time=time.time(), step=step, tagged_run_metadata=profile))
+        return events
+    event = Event(wall_time=time.time(), step=step)
+    plugin = SummaryMetadata.PluginData(
+        plugin_name=_TAGGED if stats is None else _TAGGED_WITH_STATS, content=b"1"
+    )
+    event.summary.value.add(
+        tag=listed_tag(tag),
+        metadata=SummaryMetadata(plugin_data=plugin),
+        tensor=TensorProto(
+            dtype=DT_STRING,
+            string_val=[_run_metadata(graph_def, stats or b"")],
+            tensor_shape=TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)]),
+        ),
+    )
+    return [event]
+
+
+def listed_tag(tag: str) -> str:
+    """Return a tag as the log holds it: with a blank behind it, which the page does not show.
+
+    TensorBoard takes each tag of a run for what its first event was, so a graph under the tag
+    of a scalar would hide one of both, whichever came last. With the blank they have two tags.
+
+    Source: tensorboard/backend/event_processing/plugin_event_accumulator.py (`_ProcessEvent`);
+    tensorboard/data/server/run.rs (`StageTimeSeries`)
+    """
+    return f"{tag} "
 
 
 def _add(sink: Any, event: Event) -> None:
@@ -273,17 +279,35 @@ def _find_route(holder: object) -> Route | None:
     # A class offers what its objects offer, and yet is no writer itself.
     if isinstance(holder, type):
         return None
-    return next((route for route in ROUTES if _offers(holder, route)), None)
+    return next((route for route in (*ROUTES, *_PRIVATE_ROUTES) if _offers(holder, route)), None)
 
 
 def _offers(holder: object, route: Route) -> bool:
     """Tell whether an object has the attribute of a route; a property counts without being read."""
+    if route.package and type(holder).__module__.partition(".")[0] != route.package:
+        return False
     try:
         found = inspect.getattr_static(holder, route.name)
     except AttributeError:
         # Not in the object or its class, but a proxy may know the name.
-        found = getattr(holder, route.name, None)
-    return found is not None and (callable(getattr(holder, route.name)) if route.ends else True)
+        found = _ask(holder, route.name)
+    return found is not None and (callable(_ask(holder, route.name)) if route.ends else True)
+
+
+def _ask(holder: object, name: str) -> Any:
+    """Return an attribute, or None.
+
+    Raises:
+        WriterError: The object raises something else than that it has none.
+    """
+    try:
+        return getattr(holder, name, None)
+    except Exception as error:
+        raise WriterError(
+            f"cannot write a graph to {describe(holder)}",
+            why=f"asked for an attribute, it raised {type(error).__name__}: {error}",
+            fix="give a SummaryWriter, e.g. tbscope.SummaryWriter('runs/x')",
+        ) from error
 
 
 def _writes_nothing(holder: object) -> bool:
@@ -292,20 +316,27 @@ def _writes_nothing(holder: object) -> bool:
     Lightning's takes any name at all; Accelerate's is a tracker of no kind.
     """
     cls = type(holder)
-    return hasattr(holder, _NO_NAME) or (cls.__module__, cls.__qualname__) == _BLANK_TRACKER
+    return (
+        _ask(holder, _NO_NAME) is not None or (cls.__module__, cls.__qualname__) == _BLANK_TRACKER
+    )
 
 
 def _not_a_writer(writer: object, end: object, trail: list[Route]) -> WriterError:
     way = "".join(f".{route.name}{'()' if route.call else ''}" for route in trail)
+    inside = "" if trail else find_writer(writer)
+    fix = "give a SummaryWriter, e.g. tbscope.SummaryWriter('runs/x')"
+    if inside:
+        cls = type(writer).__name__
+        fix = f"give the writer that it holds: the {inside} of the {cls}"
     return WriterError(
-        f"cannot write a graph to {_describe(writer)}",
-        why=(f"its {way} is {_describe(end)}, which has" if way else "it has")
+        f"cannot write a graph to {describe(writer)}",
+        why=(f"its {way} is {describe(end)}, which has" if way else "it has")
         + f" none of {', '.join(map(str, ROUTES))}",
-        fix="give a SummaryWriter, e.g. tbscope.SummaryWriter('runs/x')",
+        fix=fix,
     )
 
 
-def _describe(value: object) -> str:
+def describe(value: object) -> str:
     """Describe an object in a short text; paths and small constants show their value."""
     if value is None or isinstance(value, str | int | float | os.PathLike):
         return repr(value)

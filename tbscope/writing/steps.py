@@ -6,13 +6,22 @@ a tag holds it settles by the tag's first event
 (tensorboard/plugins/graph/graphs_plugin.py, `info_impl`): later ones must be of that kind.
 """
 
+import os
 from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple
 
 from tbscope.errors import ArgumentError
 
-__all__ = ["Kind", "Written", "holds", "latest_file", "next_step", "remember_step"]
+__all__ = [
+    "Kind",
+    "Written",
+    "forget_removed",
+    "holds",
+    "latest_file",
+    "next_step",
+    "remember_step",
+]
 
 
 class Kind(Enum):
@@ -71,6 +80,14 @@ def next_step(directory: str, tag: str | None, step: int | None, kind: Kind = Ki
             fix=f"step={latest + 1}, or another tag",
         )
     return step
+
+
+def forget_removed(directory: str) -> None:
+    """Forget the graphs of a log directory whose files were removed, as notebooks do."""
+    for key, written in list(_latest.items()):
+        path = os.path.join(directory, written.file)
+        if key[0] == directory and written.file and not os.path.exists(path):
+            del _latest[key]
 
 
 def remember_step(directory: str, tag: str | None, written: Written) -> None:

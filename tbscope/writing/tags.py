@@ -5,11 +5,14 @@ from typing import NamedTuple
 
 from tbscope.options import check_placing
 from tbscope.pipeline import Drawn
+from tbscope.writing.failures import is_remote
 from tbscope.writing.records import file_name
-from tbscope.writing.sinks import PROFILE_TAG, open_run, open_sink, write_graph_event
+from tbscope.writing.runs import open_run
+from tbscope.writing.sinks import PROFILE_TAG, open_sink, write_graph_event
 from tbscope.writing.steps import (
     Kind,
     Written,
+    forget_removed,
     holds,
     latest_file,
     next_step,
@@ -57,6 +60,8 @@ def write_entry(writer: object, drawn: Drawn, entry: Entry) -> None:
         return
     with open_run(sink, entry.run_name) as (place, opened):
         directory = _normalised(place)
+        if directory and not is_remote(directory):
+            forget_removed(directory)
         if stats is None and entry.tag is None and holds(directory, PROFILE_TAG, Kind.FIGURES):
             # Figures of an earlier graph would be taken for those of this one.
             stats = b""
@@ -80,6 +85,6 @@ def _kinds(tag: str | None, *, figures: bool) -> dict[str | None, Kind]:
 
 def _normalised(directory: str) -> str:
     """Return one text for one directory; a remote one has no path on this machine."""
-    if not directory or "://" in directory:
+    if not directory or is_remote(directory):
         return directory
     return os.path.abspath(directory)

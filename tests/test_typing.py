@@ -1,0 +1,132 @@
+"""What a type checker tells of the public names, as their users see them."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tbscope
+
+ROOT = Path(__file__).parents[1]
+CACHE = ROOT / ".mypy_cache" / "user"
+
+# Each line holds by itself; a type that becomes Any, or another, is an error of its line.
+GOOD = """
+from typing import Any, assert_type
+import torch, torch.utils.tensorboard
+from torch import nn
+import tbscope
+model, x = nn.Linear(2, 3), torch.rand(1, 2)
+
+with tbscope.SummaryWriter("runs/x") as w:
+    assert_type(w, tbscope.SummaryWriter)
+    assert_type(w.add_graph(model, x), tbscope.Graph)
+    assert_type(w.add_graph(model, x, True, False, tag="a", level="op"), tbscope.Graph)
+    assert_type(w.add_overlay("flops", w.add_graph(model)), None)
+    assert_type(w.add_scalars("loss", {"a": 1.0, "b": torch.ones(1)}, 3), None)
+    assert_type(w.flush(), None)
+    assert_type(w.close(), None)
+    w.add_scalar("loss", 1.0, 0)
+    w.add_text("note", "x")
+
+class Own(tbscope.SummaryWriter):
+    def more(self) -> int:
+        return 3
+
+with Own(log_dir="runs/x", purge_step=3, filename_suffix=".x") as own:
+    assert_type(own, Own)
+    assert_type(own.more(), int)
+
+torchs: torch.utils.tensorboard.SummaryWriter = own
+assert_type(tbscope.add_graph(torchs, model, x, on_error="warn"), tbscope.Graph)
+graph = tbscope.trace(model, x, kwargs={"y": 1}, training=None, fake=True, profile=3)
+assert_type(graph, tbscope.Graph)
+assert_type(tbscope.add_overlay(w, "mine", graph, {"fc": 1, graph.nodes[0]: 2.5}), None)
+assert_type(tbscope.add_overlay(w, "mine", graph, lambda node: len(node.kernels)), None)
+assert_type(graph.nodes, list[tbscope.Node])
+assert_type(graph.calls, list[tbscope.Call])
+assert_type(graph.notes, list[tbscope.Note])
+assert_type(graph.outputs, list[tbscope.Output])
+assert_type(graph.summary().rows, list[dict[str, Any]])
+assert_type(graph.find_calls("fc"), list[tbscope.Call])
+assert_type(tbscope.graph_costs(graph), tbscope.Costs)
+assert_type(tbscope.node_costs(graph), dict[tbscope.Node, tbscope.Costs])
+assert_type(tbscope.scope_costs(graph), dict[tbscope.Scope, tbscope.Costs])
+assert_type(tbscope.parse_scope_path("Net/Linear[fc]"), tuple[tbscope.ScopePart, ...])
+assert_type(tbscope.print_scope_path(tbscope.parse_scope_path("Net")), str)
+assert_type(tbscope.lint(tbscope.to_graph_def(graph)), list[tbscope.Finding])
+assert_type(tbscope.verify(graph), None)
+assert_type(tbscope.push_scope("part"), None)
+assert_type(tbscope.pop_scope(), None)
+assert_type(tbscope.__version__, str)
+with tbscope.record() as recording:
+    assert_type(recording, tbscope.Recording)
+    with tbscope.scope("part"):
+        pass
+assert_type(recording.graph, tbscope.Graph)
+drawing: tbscope.Drawing = {"style": "torch", "root": True, "keep": ["view"]}
+w.add_graph(graph, **drawing)
+try:
+    pass
+except tbscope.WriterError as error:
+    assert_type((error.what, error.why, error.fix), tuple[str, str, str])
+"""
+
+# Each line is one error, of the kind beside it.
+BAD = """
+import tbscope, torch
+graph = tbscope.trace(torch.nn.ReLU(), torch.ones(1))
+w = tbscope.SummaryWriter()
+w.add_graph(graph, step="3")                     # arg-type
+w.add_graph(graph, levels="op")                  # call-arg
+w.add_graph(graph, level="kernel")               # arg-type
+w.add_graph(graph, on_error="ignore")            # arg-type
+w.add_overlay("flops")                           # call-arg
+tbscope.trace(torch.nn.ReLU(), training="eval")  # arg-type
+tbscope.graph_costs(torch.nn.ReLU())             # arg-type
+tbscope.parse_scope_path(3)                      # arg-type
+graph.sumary()                                   # attr-defined
+tbscope.add_grahp                                # attr-defined
+drawing: tbscope.Drawing = {"style": "keras"}    # typeddict-item
+"""
+
+
+def check(tmp_path, code):
+    """Give what mypy, at its strictest, tells of a file: the number and the kind of each line."""
+    pytest.importorskip("mypy")
+    (tmp_path / "user.py").write_text(code)
+    flags = ["--strict", "--config-file=", "--ignore-missing-imports"]
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *flags, f"--cache-dir={CACHE}", "user.py"],
+        cwd=tmp_path,
+        env={**os.environ, "MYPYPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+    lines = re.findall(r"^user\.py:(\d+): error: .*\[([a-z-]+)\]$", done.stdout, re.MULTILINE)
+    assert len(lines) == done.stdout.count(": error: "), done.stdout
+    return [(int(number), kind) for number, kind in lines]
+
+
+def test_every_public_name_has_the_type_that_its_user_expects(tmp_path):
+    assert check(tmp_path, GOOD) == []
+
+
+def test_what_is_wrong_is_an_error_of_the_type_checker(tmp_path):
+    lines = list(enumerate(BAD.splitlines(), 1))
+    assert check(tmp_path, BAD) == [(n, line.split("# ")[1]) for n, line in lines if "# " in line]
+
+
+def test_a_type_checker_is_told_that_the_package_has_types():
+    assert (Path(tbscope.__file__).parent / "py.typed").exists()
+    assert "tbscope = py.typed" in (ROOT / "setup.cfg").read_text().splitlines()
+
+
+@pytest.mark.parametrize("name", [name for name in tbscope.__all__ if name[0].islower()])
+def test_every_public_function_is_checked_here(name):
+    assert f"tbscope.{name}(" in GOOD
