@@ -244,7 +244,7 @@ def test_a_run_that_leads_out_of_the_log_folder_is_refused_before_the_model_is_i
     assert refused("export", "nowhere:Net", "--logdir", "runs", "--run-name", "../up") == (
         "Error: a run below the writer's own cannot be called '../up'\n"
         "  why: it is a directory below the log directory, so its name is one part or more "
-        "with / between them, none of them empty, '.' or '..'\n"
+        "with / between them, none of them empty, '.' or '..', none of more than 255 bytes\n"
         "  fix: --run-name eval, or 'eval/large'\n"
     )
     assert not (folder / "runs").exists()

@@ -24,6 +24,7 @@ from tensorboard.compat.proto.types_pb2 import DT_STRING
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from tbscope.errors import WriterError
+from tbscope.words import error_text, shown
 from tbscope.writing.records import file_name, has_lost_its_thread, speed_up
 
 __all__ = [
@@ -89,7 +90,16 @@ def check_writer(writer: object) -> None:
     Raises:
         WriterError: The object is no writer.
     """
-    if not _writes_nothing(writer) and _find_route(writer) is None:
+    try:
+        fits = _writes_nothing(writer) or _find_route(writer) is not None
+    except Exception as error:
+        # A lazy package, or a proxy: it raises when it is asked what it has.
+        raise WriterError(
+            f"cannot write a graph to {_describe(writer)}",
+            why=f"it raises when it is asked what it has: {error_text(error)}",
+            fix="give a SummaryWriter, e.g. tbscope.SummaryWriter('runs/x')",
+        ) from error
+    if not fits:
         raise _not_a_writer(writer, writer, [])
 
 
@@ -144,7 +154,7 @@ def open_run(sink: Any, run_name: str | None) -> Iterator[tuple[str, Callable[[s
     directory = log_directory(sink)
     if run_name is not None and not directory:
         raise WriterError(
-            f"cannot write a run {run_name!r} below that of {_describe(sink)}",
+            f"cannot write a run {shown(run_name)} below that of {_describe(sink)}",
             why="it does not tell its log directory",
             fix=f"give a writer of that run: tbscope.SummaryWriter('runs/x/{run_name}')",
         )
@@ -308,7 +318,7 @@ def _not_a_writer(writer: object, end: object, trail: list[Route]) -> WriterErro
 def _describe(value: object) -> str:
     """Describe an object in a short text; paths and small constants show their value."""
     if value is None or isinstance(value, str | int | float | os.PathLike):
-        return repr(value)
+        return shown(value)
     if isinstance(value, type):
         return f"the class {value.__module__}.{value.__qualname__} (not an object of it)"
     cls = type(value)

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from tbscope.errors import ArgumentError, TraceError
-from tbscope.sources.eager.failure import error_text
 from tbscope.sources.eager.keep.preserve import Preserved
 from tbscope.sources.torch.internals import UNINITIALIZED, version_of, without_functions
 from tbscope.sources.torch.nests import tensor_leaves
+from tbscope.words import error_text
 
 __all__ = ["Repeats", "check_measurable"]
 
