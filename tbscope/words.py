@@ -5,6 +5,7 @@ What is shown may be of any class: nothing here raises, and nothing gives more t
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 __all__ = ["cut", "error_text", "near_names", "printable", "shown"]
 
@@ -15,13 +16,13 @@ _MOST_NAME = 200
 _MOST_BITS = 10_000
 
 
-def shown(value: object, most: int = _MOST_SHOWN) -> str:
+def shown(value: object, most: int = _MOST_SHOWN, *, inside: bool = True) -> str:
     """Show any value on one line: its `repr`, cut where it is long.
 
     >>> shown("word"), shown("w" * 1000, most=8)
     ("'word'", "'wwwwwww...")
 
-    An object whose `repr` raises is shown by its class.
+    An object whose `repr` raises is shown by its class; a list that holds one, by its entries.
     """
     if type(value) is int and value.bit_length() > _MOST_BITS:
         return f"an int of {value.bit_length()} bits"
@@ -32,6 +33,9 @@ def shown(value: object, most: int = _MOST_SHOWN) -> str:
         else:
             text = repr(value)
     except Exception as error:  # noqa: BLE001  It is told, and the class with it.
+        if inside and type(value) in (list, tuple):
+            held: Any = value
+            return cut(f"[{', '.join(shown(each, inside=False) for each in held[:9])}]", most)
         return f"an object of class {type(value).__name__} (its repr raises {_class(error)})"
     return cut(text if text.isprintable() else " ".join(text.split()), most)
 

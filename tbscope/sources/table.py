@@ -51,12 +51,13 @@ def graph_of(model: object, input_to_model: Any, run: Mapping[str, Any]) -> Grap
 
 
 def _as_it_is(graph: Graph, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
-    given = [] if input_to_model is None else ["input_to_model"]
-    given += [name for name in ("kwargs", "input_size", "dtypes") if run.get(name) is not None]
-    if given:
+    inputs = {"input_to_model": input_to_model, **run}
+    for name in ("input_to_model", "kwargs", "input_size", "dtypes"):
+        if inputs.get(name) is None:
+            continue
         raise ArgumentError(
             f"inputs are given with the graph of {graph.name}",
-            why="a graph has run already and takes no inputs",
+            why=f"a graph has run already and takes no {name}={shown(inputs[name])}",
             fix="add_graph(writer, graph), or give the model in place of its graph",
         )
     for name, value in run.items():
