@@ -48,7 +48,7 @@ _MOST_TAG = 1_000
 _MOST_PART = 255
 
 LAST_STEP = 2**63 - 2
-"""The highest step: one more is still a number of 64 bits."""
+"""The highest step: what reads it may count one further, in 64 bits."""
 
 _Taker = TypeVar("_Taker", bound=Callable[..., object])
 
