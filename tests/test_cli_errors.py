@@ -295,6 +295,7 @@ def test_a_model_that_differentiates_is_told_the_flag(folder):
         ("leave this pattern out", "leave this pattern out"),
         ("color_by='source file'", "--color-by 'source file'"),
         ("width=3, stage='a'", "width=3, stage='a'"),
+        ("GRU(input_size=8)", "GRU(input_size=8)"),
         (
             "check input_to_model: Linear[fc] got x=Float(2), step=3",
             "check --input: Linear[fc] got x=Float(2), step=3",
