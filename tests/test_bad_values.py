@@ -252,6 +252,13 @@ OF_CALLS = {
 """Which values a parameter takes that is no option."""
 
 
+RUNS_WITH = {
+    *("model)", "input_to_model)", "kwargs)", "input_size)", "input_size alone)"),
+    "dtypes of input_size)",
+}
+"""What a model may raise at; the other parameters are refused before it runs."""
+
+
 def taken_by(call):
     option = call.partition("(")[2].rstrip(")")
     return OF_CALLS.get(call, OF_OPTIONS.get(option, set()))
@@ -276,6 +283,8 @@ def outcome(call, label):
 def fault_of(error, call, label):
     text = str(error)
     text.encode()
+    if isinstance(error, tbscope.TraceError) and not RUNS_WITH.intersection(call.split("(")[1:]):
+        return f"{label} reaches the model: {text}"
     if not (error.what and error.why and error.fix):
         return f"{label} is refused without all three parts: {text}"
     if len(text) > MOST_TEXT:

@@ -56,8 +56,8 @@ def faked_inputs(mode: Any, inputs: Any) -> Any:
         device = stands_on(tensor)
         if device is None:
             return mode.from_tensor(tensor)
-        with mode:
-            return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
+        # The mode runs, and makes it one of its own.
+        return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
 
     try:
         return map_tensors(stand_in, inputs)
