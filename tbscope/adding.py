@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import Any, Literal, TypeAlias, Unpack
 
+from tbscope.checks import Dtypes, InputSize, check_truth, is_word, plain_text
 from tbscope.collector import collecting_rarely
 from tbscope.drawing.figures import profile_figures
 from tbscope.errors import ArgumentError
@@ -18,6 +19,7 @@ from tbscope.options import Drawing, Running, check_options, shows_options
 from tbscope.overlays.make import OverlayValues, make_overlay
 from tbscope.pipeline import draw
 from tbscope.sources.table import graph_of
+from tbscope.words import shown
 from tbscope.writing.sinks import check_writer
 from tbscope.writing.tags import Entry, write_entry
 
@@ -36,6 +38,8 @@ def add_graph(
     use_strict_trace: bool = True,
     *,
     kwargs: Mapping[str, Any] | None = None,
+    input_size: InputSize | None = None,
+    dtypes: Dtypes | None = None,
     training: bool | None = False,
     grad: bool = False,
     fake: bool = False,
@@ -64,6 +68,9 @@ def add_graph(
         verbose: Whether the graph is printed, too.
         use_strict_trace: Taken because torch's takes it; there is nothing left to relax.
         kwargs: Further keyword arguments of forward.
+        input_size: In place of `input_to_model`, the size of an input to make up:
+            `(1, 3, 224, 224)`; a list of several, or a mapping from names of parameters.
+        dtypes: The element types of these inputs: one for all, or one for each.
         training: Whether the model runs in training mode; None for the mode it is in.
         grad: Whether gradients are recorded while it runs.
         fake: Whether it computes nothing but shapes: no weights are read, no memory taken.
@@ -92,10 +99,17 @@ def add_graph(
     """
     _check_on_error(on_error)
     run = Running(
-        kwargs=kwargs, training=training, grad=grad, fake=fake, partial=partial, profile=profile
+        kwargs=kwargs,
+        input_size=input_size,
+        dtypes=dtypes,
+        training=training,
+        grad=grad,
+        fake=fake,
+        partial=partial,
+        profile=profile,
     )
     try:
-        entry = Entry(tag, step, run_name)
+        entry = Entry(plain_text(tag), step, run_name)
         return _draw(writer, model, input_to_model, verbose, run, drawing, entry)
     except Exception as error:  # A training script goes on, whatever became of its graph.
         if on_error == "raise":
@@ -144,7 +158,7 @@ def add_overlay(
     """
     _check_on_error(on_error)
     try:
-        _draw_overlay(writer, tag, graph, values, drawing, Entry(tag, step, run_name))
+        _draw_overlay(writer, tag, graph, values, drawing, Entry(plain_text(tag), step, run_name))
     except Exception as error:  # As in `add_graph`.
         if on_error == "raise":
             raise
@@ -152,9 +166,9 @@ def add_overlay(
 
 
 def _check_on_error(on_error: object) -> None:
-    if on_error not in ("raise", "warn"):
+    if not is_word(on_error, ("raise", "warn")):
         raise ArgumentError(
-            f"on_error={on_error!r} is not known",
+            f"on_error={shown(on_error)} is not known",
             why="an error is raised, or warned of",
             fix='give on_error="raise" or on_error="warn"',
         )
@@ -170,6 +184,7 @@ def _draw(
     entry: Entry,
 ) -> Graph:
     check_writer(writer)
+    check_truth("verbose", verbose)
     check_options(**drawing)
     entry.check()
     with collecting_rarely():
@@ -184,7 +199,7 @@ def _draw(
 
 def _draw_overlay(
     writer: object,
-    tag: object,
+    tag: str | None,
     graph: object,
     values: OverlayValues | None,
     drawing: Drawing,
@@ -193,20 +208,20 @@ def _draw_overlay(
     check_writer(writer)
     check_options(**drawing)
     entry.check()
-    if not isinstance(tag, str):
+    if tag is None:
         raise ArgumentError(
-            "an overlay needs a tag",
+            "an overlay needs a tag, and was given None",
             why="it is an entry of its own in the page's list of tags",
             fix="writer.add_overlay('flops', graph)",
         )
     if not isinstance(graph, Graph):
         raise ArgumentError(
-            f"no overlay can be drawn on an object of class {type(graph).__name__}",
+            f"no overlay can be drawn on {shown(graph)}",
             why="numbers are drawn on a graph that has been recorded",
             fix="graph = tbscope.trace(model, input), or what add_graph gave",
         )
     with collecting_rarely():
-        drawn = draw(graph, make_overlay(graph, tag, values), **drawing)
+        drawn = draw(graph, make_overlay(graph, str.__str__(tag), values), **drawing)
         write_entry(writer, drawn, entry)
 
 

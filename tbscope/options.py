@@ -11,15 +11,18 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, get_args
 from typing import get_type_hints as hints_of
 
+from tbscope.checks import Dtypes, InputSize, check_truth, is_text, is_word
 from tbscope.drawing.categories import ColorBy, check_color_by
 from tbscope.drawing.naming import Style, check_style
 from tbscope.errors import ArgumentError
 from tbscope.passes.dead import Dead, check_dead
 from tbscope.passes.levels import Level, check_level
 from tbscope.passes.plumbing import check_patterns
+from tbscope.words import shown
 
 __all__ = [
     "DRAWING",
+    "LAST_STEP",
     "PLACING",
     "RUNNING",
     "TAKERS",
@@ -39,6 +42,14 @@ Leaves: TypeAlias = Literal["node", "box"]
 # Parts and drives of another system's paths, and what no name of a file should hold.
 _NO_NAME = re.compile(r"[\\:\x00-\x1f]")
 
+# The page asks for a graph by an address that holds its tag.
+_MOST_TAG = 1_000
+# What file systems allow for one part of a path, in bytes.
+_MOST_PART = 255
+
+LAST_STEP = 2**63 - 2
+"""The highest step: what reads it may count one further, in 64 bits."""
+
 _Taker = TypeVar("_Taker", bound=Callable[..., object])
 
 
@@ -50,8 +61,8 @@ class Option:
         default: What it is where nothing is asked for.
         help: One line, as the command and the documentation print it.
         unset: What None stands for, where that is the default and is not plain.
-        check: Raises ArgumentError unless it is given a value of the option; None where what
-            takes the option finds out by itself, or can use any value.
+        check: Raises ArgumentError unless it is given a value of the option; None where its
+            type tells (a truth), and where what takes the option finds out by itself.
         name: Its name in Python; the command writes it with `-` for `_`.
         type: Its type.
     """
@@ -81,28 +92,29 @@ def _literals(kind: Any) -> Iterator[str]:
 
 
 def _check_leaves(leaves: object) -> None:
-    if leaves not in get_args(Leaves):
+    if not is_word(leaves, get_args(Leaves)):
         raise ArgumentError(
-            f"leaf modules cannot be drawn as {leaves!r}",
+            f"leaf modules cannot be drawn as {shown(leaves)}",
             why="leaves is 'node' or 'box'",
             fix="leaves='box' to give every module a box",
         )
 
 
-def _check_tag(tag: object) -> None:
-    if tag is not None and (not isinstance(tag, str) or not tag):
+def _check_tag(tag: Any) -> None:
+    if tag is not None and not (is_text(tag) and 0 < len(str.__str__(tag)) <= _MOST_TAG):
         raise ArgumentError(
-            f"a graph cannot have the tag {tag!r}",
-            why="a tag is a text that is not empty",
+            f"a graph cannot have the tag {shown(tag)}",
+            why=f"a tag is a text that is not empty, of at most {_MOST_TAG} characters, and "
+            "without lone surrogates",
             fix="tag='generator', or None for the graph of the run",
         )
 
 
 def _check_step(step: object) -> None:
-    if step is not None and (type(step) is not int or step < 0):
+    if step is not None and (type(step) is not int or not 0 <= step <= LAST_STEP):
         raise ArgumentError(
-            f"a graph cannot be of step {step!r}",
-            why="a step is a whole number from 0 on",
+            f"a graph cannot be of step {shown(step)}",
+            why="a step is a whole number, an int from 0 to 2**63 - 2",
             fix="step=None for one after the latest",
         )
 
@@ -110,17 +122,21 @@ def _check_step(step: object) -> None:
 def _check_run_name(run_name: object) -> None:
     if run_name is not None and not _is_run_name(run_name):
         raise ArgumentError(
-            f"a run below the writer's own cannot be called {run_name!r}",
+            f"a run below the writer's own cannot be called {shown(run_name)}",
             why="it is a directory below the log directory, so its name is one part or more "
-            "with / between them, none of them empty, '.' or '..'",
+            "with / between them, none of them empty, '.' or '..', none of more than "
+            f"{_MOST_PART} bytes",
             fix="run_name='eval', or 'eval/large'",
         )
 
 
 def _is_run_name(name: object) -> bool:
-    if not isinstance(name, str) or _NO_NAME.search(name):
+    if type(name) is not str or not is_text(name) or _NO_NAME.search(name):
         return False
-    return all(part.strip() not in ("", ".", "..") for part in name.split("/"))
+    parts = name.split("/")
+    return all(part.strip() not in ("", ".", "..") for part in parts) and all(
+        len(part.encode()) <= _MOST_PART for part in parts
+    )
 
 
 # -- declarations ---------------------------------------------------------------------------
@@ -131,6 +147,18 @@ class Running(TypedDict, total=False):
 
     kwargs: Annotated[
         Mapping[str, Any] | None, Option(None, "Further keyword arguments of forward.", "no others")
+    ]
+    input_size: Annotated[
+        InputSize | None,
+        Option(
+            None,
+            "Sizes of inputs to make up, as torchinfo takes them: (1, 3, 224, 224).",
+            "the inputs are given",
+        ),
+    ]
+    dtypes: Annotated[
+        Dtypes | None,
+        Option(None, "Element types of the inputs of input_size.", "float32"),
     ]
     training: Annotated[
         bool | None,
@@ -339,8 +367,13 @@ def check_placing(tag: object, step: object, run_name: object = None) -> None:
 
 def _check(options: Mapping[str, Option], given: Mapping[str, object]) -> None:
     for name, option in options.items():
-        if name in given and option.check is not None:
+        if name not in given:
+            continue
+        if option.check is not None:
             option.check(given[name])
+        elif option.type in (bool, bool | None):
+            none = (option.unset or "as it is") if type(None) in get_args(option.type) else ""
+            check_truth(name, given[name], none=none)
 
 
 def shows_options(function: _Taker) -> _Taker:

@@ -14,6 +14,7 @@ from tbscope.drawing.layout import lay_out
 from tbscope.drawing.places import Origin, place_figures
 from tbscope.figures.costs import scope_work
 from tbscope.graphdef.stats import run_metadata
+from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph
 from tbscope.ir.invariants import verify
 from tbscope.ir.nodes import let_go
@@ -50,9 +51,10 @@ def to_graph_def(graph: Graph, **drawing: Unpack[Drawing]) -> GraphDef:
     Returns:
         A new message; the same graph always gives the same one.
     Raises:
-        ArgumentError: An option is none, or does not fit the graph.
+        ArgumentError: It is no graph; or an option is none, or does not fit the graph.
         GraphError: The graph breaks an invariant.
     """
+    require_graph(graph, "to_graph_def")
     return draw(graph, profile_figures(graph), **drawing).graph_def
 
 

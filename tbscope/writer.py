@@ -15,6 +15,7 @@ import torch.utils.tensorboard
 from torch.utils.tensorboard.writer import FileWriter
 
 from tbscope.adding import OnError, add_graph, add_overlay
+from tbscope.checks import Dtypes, InputSize
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph
 from tbscope.options import Drawing, shows_options
@@ -84,6 +85,8 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
         use_strict_trace: bool = True,
         *,
         kwargs: Mapping[str, Any] | None = None,
+        input_size: InputSize | None = None,
+        dtypes: Dtypes | None = None,
         training: bool | None = False,
         grad: bool = False,
         fake: bool = False,
@@ -106,6 +109,8 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
             verbose,
             use_strict_trace,
             kwargs=kwargs,
+            input_size=input_size,
+            dtypes=dtypes,
             training=training,
             grad=grad,
             fake=fake,

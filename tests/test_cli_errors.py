@@ -260,7 +260,7 @@ def test_a_run_that_leads_out_of_the_log_folder_is_refused_before_the_model_is_i
     assert refused("export", "nowhere:Net", "--logdir", "runs", "--run-name", "../up") == (
         "Error: a run below the writer's own cannot be called '../up'\n"
         "  why: it is a directory below the log directory, so its name is one part or more "
-        "with / between them, none of them empty, '.' or '..'\n"
+        "with / between them, none of them empty, '.' or '..', none of more than 255 bytes\n"
         "  fix: --run-name eval, or 'eval/large'\n"
     )
     assert not (folder / "runs").exists()
@@ -311,6 +311,7 @@ def test_a_model_that_differentiates_is_told_the_flag(folder):
         ("leave this pattern out", "leave this pattern out"),
         ("color_by='source file'", "--color-by 'source file'"),
         ("width=3, stage='a'", "width=3, stage='a'"),
+        ("GRU(input_size=8)", "GRU(input_size=8)"),
         (
             "check input_to_model: Linear[fc] got x=Float(2), step=3",
             "check --input: Linear[fc] got x=Float(2), step=3",
@@ -319,3 +320,107 @@ def test_a_model_that_differentiates_is_told_the_flag(folder):
 )
 def test_a_text_about_options_names_those_of_the_command(text, words):
     assert command_text(text) == words
+
+
+# -- what the model does, and what no option is -----------------------------------------------
+
+
+def test_a_lazy_package_that_raises_when_it_is_asked(folder):
+    (folder / "lazy.py").write_text("def __getattr__(name):\n    raise ImportError('no backend')\n")
+    assert refused("show", "lazy.py:Net") == (
+        "Error: 'lazy.py' raised when it was asked for 'Net'\n"
+        "  why: ImportError: no backend\n"
+        "  fix: add --traceback to see where\n"
+    )
+    (folder / "empty.py").write_text("def __getattr__(name):\n    raise AttributeError(name)\n")
+    assert refused("show", "empty.py:Net").startswith("Error: 'empty.py' has no 'Net'\n")
+
+
+@pytest.mark.parametrize("command", [("show",), ("export", "-o", "-")])
+def test_a_model_that_ends_the_process_is_an_error(folder, command):
+    (folder / "quits.py").write_text(
+        "import sys, torch\n"
+        "class Quits(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        sys.exit(7)\n"
+    )
+    assert refused(command[0], "quits.py:Quits", "-i", "2", *command[1:]) == (
+        "Error: 'Quits' in 'quits.py' ended the process while it ran\n"
+        "  why: SystemExit: 7\n"
+        "  fix: take sys.exit() out of the model; add --traceback to see where\n"
+    )
+
+
+def test_an_input_for_which_there_is_no_memory():
+    message = refused("show", "torch.nn:ReLU", "-i", "999999999999x3")
+    assert message.startswith(
+        "Error: no input of the size (999999999999, 3) and the type torch.float32 can be made\n"
+    )
+    assert message.endswith("  fix: give smaller sizes, or --fake, which takes no memory\n")
+    done = tbscope("show", "torch.nn:ReLU", "-i", "999999999999x3", "--fake")
+    assert (done.exit_code, "Float(999999999999, 3)" in done.stdout) == (0, True)
+
+
+@pytest.mark.parametrize("command", ["export", "demo"])
+@pytest.mark.parametrize("name", ["", " ", "a\udcffb"])
+def test_a_folder_without_a_name(command, name):
+    target = ["torch.nn:ReLU", "-i", "2"] if command == "export" else []
+    assert misused(command, *target, f"--logdir={name}") == (
+        f"Error: Invalid value for '--logdir': {name!r} is no name of a folder, e.g. runs/net"
+    )
+
+
+def test_numbers_that_are_too_large():
+    message = misused("show", "torch.nn:ReLU", "-i", "2", "--seed", str(2**64))
+    assert message.startswith("Error: Invalid value for '--seed'")
+    size = "9" * 5000
+    assert "has not the form" in misused("show", "torch.nn:ReLU", "-i", size)
+    message = refused("export", "torch.nn:ReLU", "-i", "2", "--logdir", "a", "--step", str(2**63))
+    assert message.startswith(f"Error: a graph cannot be of step {2**63}\n")
+
+
+def test_an_argument_that_is_nested_too_deep_is_a_text():
+    value = "(" * 5000
+    assert refused("show", "nets.py:Net", "-a", f"width={value}", "-i", "2x3").startswith("Error: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "fix"),
+    [
+        (
+            ("torch.nn:Embedding", "-a", "num_embeddings=3", "-a", "embedding_dim=2", "-i", "2x16"),
+            "Embedding takes whole numbers, got input in float32; give -i 2x16:int64",
+        ),
+        (
+            ("torch.nn:Linear", "-a", "in_features=3", "-a", "out_features=2", "-i", "2x3:int64"),
+            "give inputs of the model's dtype: Linear has weight in float32, got input in int64; "
+            "give -i 2x3:float32",
+        ),
+        (
+            ("nets.py:Net", "-i", "x=2x3:float64"),
+            "give inputs of the model's dtype: Linear[fc] has weight in float32, got input in "
+            "float64; give -i x=2x3:float32",
+        ),
+        (
+            ("nets.py:Net", "-i", "2x3:float64", "-i", "scale=scalar"),
+            "give inputs of the model's dtype: Linear[fc] has weight in float32, got input in "
+            "float64; give it with its type: -i [NAME=]SHAPE:float32",
+        ),
+    ],
+)
+def test_an_input_of_another_type_is_told_in_words_of_the_command(words, fix):
+    assert refused("show", *words).endswith(f"  fix: {fix}\n")
+
+
+def test_what_fails_inside_is_one_message_unless_a_traceback_is_asked_for(monkeypatch):
+    def broken(*_, **__):
+        raise ZeroDivisionError("inside")
+
+    monkeypatch.setattr("tbscope.ir.text.graph_to_text", broken)
+    words = ["show", "torch.nn:ReLU", "-i", "2"]
+    assert refused(*words) == (
+        "Error: tbscope itself failed\n"
+        "  why: ZeroDivisionError: inside\n"
+        "  fix: report it, with what --traceback shows\n"
+    )
+    assert isinstance(tbscope(*words, "--traceback").exception, ZeroDivisionError)

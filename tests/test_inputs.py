@@ -313,7 +313,7 @@ class TestMisfits:
             "One.forward() takes 1 positional argument, and 2 were given",
             "  why: forward(x) was given (Tensor(2, 3), Tensor(2))",
             "  fix: leave out what it does not take; to give the list as one argument, "
-            "wrap it: input_to_model=(inputs,)",
+            "wrap it: input_to_model=([img],)",
         )
 
     def test_an_input_for_a_model_that_takes_none(self):

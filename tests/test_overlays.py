@@ -141,7 +141,7 @@ FINITE = "give a finite number from 0 on (abs(x), x - smallest), or None for no 
         (
             torch.zeros((), device="meta"),
             "tensor(..., device='meta', size=())",
-            "it holds no number",
+            "it holds no number: RuntimeError: Tensor.item() cannot be called on meta tensors",
         ),
         (
             [0] * 99,
@@ -203,7 +203,7 @@ def test_a_name_that_the_graph_does_not_hold_is_an_error_with_near_ones(graph):
         ),
         (
             [1, 2],
-            "the values of the overlay 'norm' are of class list\n"
+            "the values of the overlay 'norm' are [1, 2]\n"
             "  why: values are a mapping from names to numbers, a function of a node, or the "
             f"name of a built-in: {', '.join(BUILT_IN)}\n"
             "  fix: values={'layer1.0.weight': 0.5}, or values=lambda node: len(node.kernels)",

@@ -371,7 +371,7 @@ def test_patterns_are_a_list_of_texts(given):
     assert str(caught.value) == (
         f"keep={given!r} is no list of patterns\n"
         "  why: each pattern is a text, and there may be several\n"
-        "  fix: keep=['view', 'encoder.layer.0.*']"
+        "  fix: keep=['view', 'encoder.layer.0.*'], or keep=() for none"
     )
 
 

@@ -403,13 +403,13 @@ def test_a_compiled_model_is_measured_as_it_was_written():
 # -- what cannot be measured --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("profile", [0, -1, 2.0, "5", None])
+@pytest.mark.parametrize("profile", [0, -1, 2.0, "5", None, 10_001])
 def test_what_is_no_number_of_runs_is_refused(profile):
     with pytest.raises(tbscope.ArgumentError) as caught:
         tbscope.trace(nn.ReLU(), torch.ones(2), profile=profile)
     assert str(caught.value) == (
         f"profile={profile!r} is no number of runs\n"
-        "  why: profile is True, False, or how many runs are measured: 1 or more\n"
+        "  why: profile is True, False, or how many runs are measured: 1 to 10,000\n"
         "  fix: profile=True to measure 5 runs"
     )
 

@@ -141,7 +141,7 @@ def test_only_modules_are_models():
     with pytest.raises(tbscope.ArgumentError) as error:
         tbscope.record(torch.relu)
     assert str(error.value) == (
-        "record() was given builtin_function_or_method as a model\n"
+        "record() was given a builtin_function_or_method as a model\n"
         "  why: only a torch.nn.Module has parts with names\n"
         "  fix: leave it out: what the region calls is recorded either way"
     )

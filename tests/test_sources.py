@@ -10,7 +10,7 @@ from tbscope.sources.table import SOURCES, graph_of
 
 def test_a_graph_is_drawn_as_it_is():
     graph = chain(2)
-    assert graph_of(graph, None, {"kwargs": None, "profile": False, "training": True}) is graph
+    assert graph_of(graph, None, {"kwargs": None, "profile": False, "training": False}) is graph
 
 
 @pytest.mark.parametrize("model", [torch.nn.ReLU(), torch.exp, lambda x: x])
@@ -24,10 +24,16 @@ def test_a_callable_is_run_with_the_options_it_is_given(model):
     [
         (torch.rand(2), {}, "inputs are given with the graph of Chain"),
         (None, {"kwargs": {"x": 1}}, "inputs are given with the graph of Chain"),
+        (None, {"input_size": (1, 2)}, "inputs are given with the graph of Chain"),
         (None, {"profile": 3}, "profile=3 is given with the graph of Chain"),
+        (None, {"training": True}, "training=True is given with the graph of Chain"),
+        (None, {"training": None}, "training=None is given with the graph of Chain"),
+        (None, {"grad": True}, "grad=True is given with the graph of Chain"),
+        (None, {"fake": True}, "fake=True is given with the graph of Chain"),
+        (None, {"partial": True}, "partial=True is given with the graph of Chain"),
     ],
 )
-def test_a_graph_takes_no_inputs_and_is_not_measured(given, run, text):
+def test_a_graph_takes_no_inputs_and_no_options_of_a_run(given, run, text):
     with pytest.raises(tbscope.ArgumentError, match=text):
         graph_of(chain(1), given, run)
 

@@ -160,13 +160,13 @@ def test_a_tag_that_holds_something_else_is_an_error(tmp_path, graph, first, sec
     [
         (
             (None, "graph"),
-            "an overlay needs a tag\n"
+            "an overlay needs a tag, and was given None\n"
             "  why: it is an entry of its own in the page's list of tags\n"
             "  fix: writer.add_overlay('flops', graph)",
         ),
         (
             ("flops", nn.ReLU()),
-            "no overlay can be drawn on an object of class ReLU\n"
+            "no overlay can be drawn on ReLU()\n"
             "  why: numbers are drawn on a graph that has been recorded\n"
             "  fix: graph = tbscope.trace(model, input), or what add_graph gave",
         ),

@@ -65,13 +65,14 @@ def test_one_trace_is_written_at_several_levels(tmp_path):
         (
             {"tag": ""},
             "a graph cannot have the tag ''\n"
-            "  why: a tag is a text that is not empty\n"
+            "  why: a tag is a text that is not empty, of at most 1000 characters, and "
+            "without lone surrogates\n"
             "  fix: tag='generator', or None for the graph of the run",
         ),
         (
             {"step": -1},
             "a graph cannot be of step -1\n"
-            "  why: a step is a whole number from 0 on\n"
+            "  why: a step is a whole number, an int from 0 to 2**63 - 2\n"
             "  fix: step=None for one after the latest",
         ),
     ],

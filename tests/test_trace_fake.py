@@ -90,3 +90,45 @@ def test_a_failure_on_stand_ins_is_told_once(caplog, monkeypatch):
     with pytest.raises(tbscope.TraceError, match="must have same reduction dim"):
         tbscope.trace(nn.Linear(4, 4), torch.ones(2, 5), fake=True)
     assert caplog.records == []
+
+
+def lazy_net():
+    return nn.Sequential(
+        *(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.Flatten(), nn.LazyLinear(3, bias=False))
+    )
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_lazy_modules_run_on_stand_ins_too(training):
+    net, x = lazy_net(), torch.randn(2, 3, 8, 8)
+    fake = tbscope.trace(net, x, fake=True, training=training)
+    tbscope.verify(fake)
+    assert str(fake) == str(tbscope.trace(net, x, training=training))
+    assert fake.find("3.weight").kind == "parameter"
+    assert [call.parameters for call in fake.calls][4][0].shape == (3, 144)
+
+
+def test_lazy_modules_are_as_lazy_as_before_a_fake_run():
+    net, x = lazy_net(), torch.randn(2, 3, 8, 8)
+    held = dict(net.named_parameters(remove_duplicate=False))
+    tbscope.trace(net, x, fake=True)
+    assert dict(net.named_parameters(remove_duplicate=False)).keys() == held.keys()
+    assert all(net.get_parameter(name) is parameter for name, parameter in held.items())
+    assert all(isinstance(each, nn.UninitializedParameter) for each in held.values())
+    assert type(net[3]) is nn.LazyLinear
+    assert net(x).shape == (2, 3)
+    assert net[0].weight.shape == (4, 3, 3, 3)
+
+
+def test_a_parameter_that_two_lazy_modules_share_is_made_once_for_both():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.LazyLinear(3, bias=False), nn.LazyLinear(3, bias=False)
+            self.b.weight = self.a.weight
+
+        def forward(self, x):
+            return self.a(x) + nn.functional.linear(x, self.b.weight)
+
+    graph = tbscope.trace(Tied(), torch.randn(2, 3), fake=True)
+    assert [node.name for node in graph.nodes if node.kind == "parameter"] == ["a.weight"]

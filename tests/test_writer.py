@@ -184,8 +184,14 @@ def test_a_graph_already_made_is_written_as_it_is(tmp_path):
     assert graph_events(tmp_path) == [expected_bytes(graph)]
 
 
-@pytest.mark.parametrize("inputs", [{"input_to_model": torch.zeros(1)}, {"kwargs": {}}])
-def test_a_graph_takes_no_inputs(tmp_path, inputs):
+@pytest.mark.parametrize(
+    ("inputs", "told"),
+    [
+        ({"input_to_model": torch.zeros(1)}, "input_to_model=tensor([0.])"),
+        ({"kwargs": {}}, "kwargs={}"),
+    ],
+)
+def test_a_graph_takes_no_inputs(tmp_path, inputs, told):
     graph = trace(Net(), an_input())
     with SummaryWriter(tmp_path) as writer:
         before = files_of(tmp_path)
@@ -194,7 +200,7 @@ def test_a_graph_takes_no_inputs(tmp_path, inputs):
         assert files_of(tmp_path) == before
     assert str(raised.value) == (
         "inputs are given with the graph of Net\n"
-        "  why: a graph has run already and takes no inputs\n"
+        f"  why: a graph has run already and takes no {told}\n"
         "  fix: add_graph(writer, graph), or give the model in place of its graph"
     )
 

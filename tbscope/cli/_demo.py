@@ -3,6 +3,7 @@
 import click
 
 from tbscope.cli._log import opening_line, write_log
+from tbscope.cli._parameters import parse_folder
 from tbscope.cli._words import errors_as_messages
 
 __all__ = ["demo"]
@@ -11,6 +12,7 @@ __all__ = ["demo"]
 @click.command()
 @click.option(
     "--logdir",
+    type=parse_folder,
     default="runs/demo",
     show_default=True,
     metavar="FOLDER",

@@ -8,7 +8,7 @@ import click
 from tbscope.cli._files import check_folder, write_whole
 from tbscope.cli._log import opening_line, write_log
 from tbscope.cli._options import Command, decorate, flag_of, library_options
-from tbscope.cli._parameters import OutputFile, parse_output
+from tbscope.cli._parameters import OutputFile, parse_folder, parse_output
 from tbscope.cli._running import run_model, takes_a_model
 from tbscope.cli._words import errors_as_messages, in_command_words
 from tbscope.options import DRAWING, PLACING, check_options, check_placing
@@ -27,6 +27,7 @@ def _takes_a_drawing(command: Command) -> Command:
         [
             click.option(
                 "--logdir",
+                type=parse_folder,
                 metavar="FOLDER",
                 help="Write an event file for TensorBoard into this folder.",
             ),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tbscope.cli._parameters import DTYPES, InputSpec
+from tbscope.cli._parameters import InputSpec
 
 if TYPE_CHECKING:
     import torch
@@ -12,29 +12,28 @@ __all__ = ["make_inputs"]
 
 
 def make_inputs(
-    specs: Sequence[InputSpec], *, seed: int
+    specs: Sequence[InputSpec], *, seed: int, fake: bool = False
 ) -> "tuple[tuple[torch.Tensor, ...] | None, dict[str, torch.Tensor]]":
     """Return random tensors, the same for the same seed.
-
-    Floating and complex ones are drawn from a normal distribution, whole ones and booleans
-    are 0 or 1: few enough to be an index into any embedding, a label or a mask.
 
     Args:
         specs: What to make, in order.
         seed: Of a generator of its own; torch's is left alone.
+        fake: Whether they are stand-ins, which take no memory.
     Returns:
         The positional arguments (None where nothing at all is described) and those by name.
+    Raises:
+        InputError: There is no memory for one.
     """
     import torch
 
-    generator = torch.Generator().manual_seed(seed)
+    from tbscope.sources.torch.sizes import make_tensor, seeded
+
+    generator = seeded(seed)
     positional, named = [], {}
     for spec in specs:
         dtype: torch.dtype = getattr(torch, spec.dtype)
-        if DTYPES[spec.dtype] == "normal":
-            tensor = torch.randn(spec.shape, dtype=dtype, generator=generator)
-        else:
-            tensor = torch.randint(0, 2, spec.shape, generator=generator).to(dtype)
+        tensor = make_tensor(spec.shape, dtype, generator, fake=fake)
         if spec.name is None:
             positional.append(tensor)
         else:

@@ -8,6 +8,9 @@ from typing import Any
 
 import click
 
+from tbscope.checks import is_text
+from tbscope.words import shown
+
 __all__ = [
     "DTYPES",
     "FactoryArgument",
@@ -15,23 +18,19 @@ __all__ = [
     "OutputFile",
     "ModelSpec",
     "parse_factory_argument",
+    "parse_folder",
     "parse_input",
     "parse_output",
     "parse_model",
 ]
 
-DTYPES = {
-    **dict.fromkeys(
-        ("float32", "float64", "float16", "bfloat16", "complex64", "complex128"), "normal"
-    ),
-    **dict.fromkeys(
-        ("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64"), "whole"
-    ),
-    "bool": "whole",
-}
-"""The element types that `--input` takes, and the random numbers that fill each."""
+DTYPES = (
+    *("float32", "float64", "float16", "bfloat16", "complex64", "complex128"),
+    *("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64", "bool"),
+)
+"""The element types that `--input` takes."""
 
-_INPUT = re.compile(r"(?:([^\W\d]\w*)=)?(scalar|\d+(?:x\d+)*)(?::(\w+))?", re.ASCII)
+_INPUT = re.compile(r"(?:([^\W\d]\w*)=)?(scalar|\d{1,18}(?:x\d{1,18})*)(?::(\w+))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +64,11 @@ class InputSpec:
     name: str | None
     shape: tuple[int, ...]
     dtype: str
+
+    def __str__(self) -> str:
+        """Print it as one writes it: `ids=2x128:int64`."""
+        sizes = "x".join(map(str, self.shape)) or "scalar"
+        return f"{self.name}={sizes}:{self.dtype}" if self.name else f"{sizes}:{self.dtype}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,7 @@ def parse_input(text: str) -> InputSpec:
         raise _bad(text, "[NAME=]SHAPE[:DTYPE], e.g. 1x3x224x224, scalar or ids=2x128:int64")
     name, sizes, dtype = found.groups(default="")
     if (dtype or "float32") not in DTYPES:
-        raise click.BadParameter(f"{dtype!r} in {text!r} is none of {', '.join(DTYPES)}")
+        raise click.BadParameter(f"{shown(dtype)} in {shown(text)} is none of {', '.join(DTYPES)}")
     shape = () if sizes == "scalar" else tuple(map(int, sizes.split("x")))
     return InputSpec(name or None, shape, dtype or "float32")
 
@@ -138,7 +142,7 @@ def parse_factory_argument(text: str) -> FactoryArgument:
         raise _bad(text, "NAME=VALUE, e.g. depth=50")
     try:
         return FactoryArgument(name, ast.literal_eval(value))
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return FactoryArgument(name, value)
 
 
@@ -159,5 +163,16 @@ def parse_output(text: str) -> OutputFile:
     return OutputFile(path, is_text=path.suffix == ".pbtxt")
 
 
+def parse_folder(text: str) -> str:
+    """Read the name of a folder.
+
+    Raises:
+        click.BadParameter: It is empty, or no text that can be printed.
+    """
+    if not text.strip() or not is_text(text):
+        raise click.BadParameter(f"{shown(text)} is no name of a folder, e.g. runs/net")
+    return text
+
+
 def _bad(text: str, form: str) -> click.BadParameter:
-    return click.BadParameter(f"{text!r} has not the form {form}")
+    return click.BadParameter(f"{shown(text)} has not the form {form}")

@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,14 +16,21 @@ from tbscope.cli._parameters import (
     parse_model,
 )
 from tbscope.cli._words import in_command_words
+from tbscope.errors import TraceError
 from tbscope.options import RUNNING
+from tbscope.words import error_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tbscope.ir.graph import Graph
 
 __all__ = ["IN_OTHER_WORDS", "run_model", "takes_a_model"]
 
-IN_OTHER_WORDS = {"kwargs": ("--input",), "training": ("--eval", "--training", "--as-is")}
+IN_OTHER_WORDS = {
+    **dict.fromkeys(("kwargs", "input_size", "dtypes"), ("--input",)),
+    "training": ("--eval", "--training", "--as-is"),
+}
 """The options of a run that the command offers in a form of its own."""
 
 _MODES = {None: False, "eval": False, "training": True, "as-is": None}
@@ -60,6 +67,7 @@ def takes_a_model(command: Command) -> Command:
             ),
             click.option(
                 "--seed",
+                type=click.IntRange(-(2**63), 2**64 - 1),
                 default=0,
                 show_default=True,
                 help="Seed of the inputs and of the model's random weights.",
@@ -89,7 +97,7 @@ def run_model(
     arguments: tuple[FactoryArgument, ...],
     seed: int,
     mode: str | None,
-    **how: bool,
+    **how: Any,
 ) -> "Graph":
     """Make the model and its inputs, run it once, and tell on standard error what to note.
 
@@ -116,11 +124,24 @@ def run_model(
     # What the model prints is no part of the command's own output.
     with import_path(target), contextlib.redirect_stdout(sys.stderr):
         model = load_model(target, {argument.name: argument.value for argument in arguments})
-        positional, named = make_inputs(inputs, seed=seed)
-        with in_command_words():
+        with in_command_words(inputs), _exits_told(target):
+            positional, named = make_inputs(inputs, seed=seed, fake=bool(how.get("fake")))
             graph = trace(model, positional, kwargs=named or None, training=_MODES[mode], **how)
     _tell_notes(graph)
     return graph
+
+
+@contextlib.contextmanager
+def _exits_told(target: ModelSpec) -> "Iterator[None]":
+    """Turn `sys.exit()` in a model into an error: it is no result of the command."""
+    try:
+        yield
+    except SystemExit as error:
+        raise TraceError(
+            f"{target.attribute!r} in {target.place!r} ended the process while it ran",
+            why=error_text(error),
+            fix="take sys.exit() out of the model; add --traceback to see where",
+        ) from error
 
 
 def _tell_notes(graph: "Graph") -> None:

@@ -1,7 +1,6 @@
 """Gets the model that a target names: imports its place, calls its factory."""
 
 import contextlib
-import difflib
 import importlib
 import importlib.util
 import sys
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tbscope.cli._parameters import ModelSpec
 from tbscope.errors import ArgumentError
+from tbscope.words import error_text, near_names, shown
 
 if TYPE_CHECKING:
     import torch
@@ -82,7 +82,7 @@ def _import_place(target: ModelSpec) -> ModuleType:
         else:
             fix = _SEE_WHERE
         raise ArgumentError(
-            f"cannot import {target.place!r}", why=_cause_text(error), fix=fix
+            f"cannot import {target.place!r}", why=error_text(error), fix=fix
         ) from error
 
 
@@ -110,7 +110,7 @@ def _import_file(path: Path) -> ModuleType:
         relative = "relative import" in str(error)
         fix = "give it as a module: package.module:make_model" if relative else _SEE_WHERE
         raise ArgumentError(
-            f"cannot import {str(path)!r}", why=_cause_text(error), fix=fix
+            f"cannot import {str(path)!r}", why=error_text(error), fix=fix
         ) from error
     return module
 
@@ -118,8 +118,9 @@ def _import_file(path: Path) -> ModuleType:
 def _find_attribute(module: ModuleType, target: ModelSpec) -> Any:
     found: Any = module
     for name in target.attribute.split("."):
-        if not hasattr(found, name):
-            near = difflib.get_close_matches(name, dir(found), n=3)
+        has_it, within = _asked(found, name, target)
+        if not has_it:
+            near = near_names(name, dir(found), cutoff=0.6)
             raise ArgumentError(
                 f"{target.place!r} has no {target.attribute!r}",
                 why="" if found is module else f"{_kind(found)} has no attribute {name!r}",
@@ -127,8 +128,22 @@ def _find_attribute(module: ModuleType, target: ModelSpec) -> Any:
                 if near
                 else "give the name of a model, or of a function or class that makes one",
             )
-        found = getattr(found, name)
+        found = within
     return found
+
+
+def _asked(holder: Any, name: str, target: ModelSpec) -> tuple[bool, Any]:
+    """Tell whether something has an attribute, and return it; a lazy package loads it only now."""
+    try:
+        return True, getattr(holder, name)
+    except AttributeError:
+        return False, None
+    except (Exception, SystemExit) as error:
+        raise ArgumentError(
+            f"{target.place!r} raised when it was asked for {name!r}",
+            why=error_text(error),
+            fix=_SEE_WHERE,
+        ) from error
 
 
 def _call_factory(
@@ -145,19 +160,14 @@ def _call_factory(
     except (Exception, SystemExit) as error:
         raise ArgumentError(
             f"{_call_text(target, arguments)} raised",
-            why=_cause_text(error),
+            why=error_text(error),
             fix=f"give what it needs as --arg NAME=VALUE, or {_SEE_WHERE}",
         ) from error
 
 
 def _call_text(target: ModelSpec, arguments: Mapping[str, Any]) -> str:
-    given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    given = ", ".join(f"{name}={shown(value)}" for name, value in arguments.items())
     return f"{target.attribute}({given}) in {target.place!r}"
-
-
-def _cause_text(error: BaseException) -> str:
-    """Return an exception as one line: `TypeError: the message`."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
 
 
 def _kind(thing: object) -> str:

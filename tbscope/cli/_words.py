@@ -4,20 +4,25 @@ import ast
 import contextlib
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import click
 
 from tbscope.cli._options import flag_of
-from tbscope.errors import ArgumentError, InputError, TbscopeError
+from tbscope.cli._parameters import InputSpec
+from tbscope.errors import ArgumentError, InputError, TbscopeError, TraceError
 from tbscope.options import DRAWING, PLACING, RUNNING
+from tbscope.words import error_text
 
 __all__ = ["command_text", "errors_as_messages", "in_command_words"]
 
-_OPTION = "|".join([*RUNNING, *DRAWING, *PLACING])
+# Inputs are described in another form, and factories have arguments of these names.
+_OPTION = "|".join({**RUNNING, **DRAWING, **PLACING}.keys() - {"input_size", "dtypes"})
 _SETTING = re.compile(rf"""\b({_OPTION})=('[^']*'|"[^"]*"|\[[^\]]*\]|\w+)""")
 _LEFT_OUT = re.compile(rf"\bleave ({_OPTION}) out\b")
 _TRACED = re.compile(r"(?:(?:graph = |trace it with )tbscope\.)?trace\(model, input, ([^()]*)\)")
+_CAST = re.compile(r"use \.(?:to\(torch\.(\w+)\)|(long|float)\(\))")
 # What Python tells of a graph, and which command does.
 _PHRASES = {
     "input_to_model and kwargs": "--input",
@@ -40,11 +45,26 @@ def errors_as_messages(*, traceback: bool) -> Iterator[None]:
         if traceback:
             raise
         raise click.ClickException(str(error)) from error
+    except (click.ClickException, click.Abort, click.exceptions.Exit):
+        raise
+    except Exception as error:
+        if traceback:
+            raise
+        told = TbscopeError(
+            "tbscope itself failed",
+            why=error_text(error),
+            fix="report it, with what --traceback shows",
+        )
+        raise click.ClickException(str(told)) from error
 
 
 @contextlib.contextmanager
-def in_command_words() -> Iterator[None]:
-    """Make the library's errors name the options: `--run-name eval`, not `run_name='eval'`."""
+def in_command_words(inputs: Sequence[InputSpec] = ()) -> Iterator[None]:
+    """Make the library's errors name the options: `--run-name eval`, not `run_name='eval'`.
+
+    Args:
+        inputs: The tensors that the command was told to make up.
+    """
     try:
         yield
     except TbscopeError as error:
@@ -53,9 +73,28 @@ def in_command_words() -> Iterator[None]:
             what = command_text(what)
         if isinstance(error, InputError) and re.search("input_to_model|kwargs", error.fix):
             fix = "give each tensor as --input [NAME=]SHAPE[:DTYPE]"
+        fix = _with_types(fix, inputs)
         if (what, fix) == (error.what, error.fix):
             raise
-        raise type(error)(what, why=error.why, fix=fix) from error
+        raise _plain_class(error)(what, why=error.why, fix=fix) from error
+
+
+def _plain_class(error: TbscopeError) -> type[TbscopeError]:
+    # That of a TraceError may be one that was made for it.
+    return TraceError if isinstance(error, TraceError) else type(error)
+
+
+def _with_types(fix: str, inputs: Sequence[InputSpec]) -> str:
+    """Turn a cast of an input into the option that makes it so: `-i 2x16:int64`."""
+    found = _CAST.search(fix)
+    if not found or not inputs:
+        return fix
+    dtype = found[1] or {"long": "int64", "float": "float32"}[found[2]]
+    if len(inputs) == 1:
+        told = f"give -i {replace(inputs[0], dtype=dtype)}"
+    else:
+        told = f"give it with its type: -i [NAME=]SHAPE:{dtype}"
+    return _CAST.sub(told, fix)
 
 
 def command_text(text: str) -> str:

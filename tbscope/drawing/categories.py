@@ -4,14 +4,15 @@ Any text will do: the page gives each its own colour, and a box stripes by the s
 each label in it (tensorboard/plugins/graph/tf_graph_common/graph.ts, `_XlaCluster`).
 """
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
+from tbscope.checks import ask, entries_of, is_word
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Nest, Node
 from tbscope.ir.regions import Nearest
+from tbscope.words import near_names, shown
 
 __all__ = ["Category", "ColorBy", "check_color_by", "label_nodes"]
 
@@ -26,12 +27,15 @@ qualified name or printed path of a scope, to a label; or a function of a node."
 def check_color_by(color_by: ColorBy | None) -> None:
     """Raise ArgumentError unless this is something that nodes can be coloured by."""
     known = get_args(Category)
-    if color_by is None or isinstance(color_by, Mapping) or callable(color_by):
+    if isinstance(color_by, Mapping):
+        _labels_of(color_by)
         return
-    if color_by not in known:
-        near = difflib.get_close_matches(str(color_by), known, n=1)
+    if color_by is None or (callable(color_by) and not isinstance(color_by, type)):
+        return
+    if not is_word(color_by, known):
+        near = near_names(color_by, known, most=1, cutoff=0.6)
         raise ArgumentError(
-            f"nodes cannot be coloured by {color_by!r}",
+            f"nodes cannot be coloured by {shown(color_by)}",
             why=f"color_by is one of {', '.join(map(repr, known))}, a mapping, or a function",
             fix=f"color_by={(near or ['class'])[0]!r}",
         )
@@ -55,7 +59,7 @@ def label_nodes(
     """
     check_color_by(color_by)
     if isinstance(color_by, Mapping):
-        return _by_mapping(graph, color_by)
+        return _by_mapping(graph, _labels_of(color_by))
     if color_by == "rank":
         # Until graphs of several ranks are joined, one graph is of one.
         return dict.fromkeys(graph.nodes, f"rank {graph.rank}")
@@ -64,12 +68,22 @@ def label_nodes(
     labels: dict[Node, str] = {}
     for node in graph.nodes:
         told = facts.get(node) if facts and asks_user else None
-        label = give(node if told is None else replace(node, attributes=told))
+        about = node if told is None else replace(node, attributes=told)
+        label = (
+            ask(
+                *(give, about),
+                option="color_by",
+                place=f"the node {shown(node.name)}",
+                fix="have it give a text, or None for no colour, for every node",
+            )
+            if asks_user
+            else give(about)
+        )
         if label is None:
             continue
-        if not isinstance(label, str):
+        if type(label) is not str:
             raise ArgumentError(
-                f"the color_by function gave {label!r} for the node {node.name!r}",
+                f"the color_by function gave {shown(label)} for the node {shown(node.name)}",
                 why=f"a label is a str, or None for no colour; this is {type(label).__name__}",
                 fix="give str(...) of it",
             )
@@ -80,6 +94,19 @@ def label_nodes(
 # -- mappings -------------------------------------------------------------------------------
 
 
+def _labels_of(color_by: Mapping[Any, Any]) -> dict[str, str]:
+    """Read a mapping from names to labels."""
+    labels = entries_of(color_by, option="color_by")
+    for name, label in labels.items():
+        if type(name) is not str or type(label) not in (str, int, float, bool):
+            raise ArgumentError(
+                f"color_by gives {shown(label)} for {shown(name)}",
+                why="its keys are names of nodes or scopes, and its values the labels, as texts",
+                fix="color_by={'layer1': 'frozen'}",
+            )
+    return {name: label if type(label) is str else shown(label) for name, label in labels.items()}
+
+
 def _by_mapping(graph: Graph, labels: Mapping[str, str]) -> dict[Node, str]:
     of_scope = Nearest[str](
         lambda scope: labels.get(scope.qualified_name or "", labels.get(scope.path))
@@ -88,13 +115,13 @@ def _by_mapping(graph: Graph, labels: Mapping[str, str]) -> dict[Node, str]:
     for node in graph.nodes:
         label = labels.get(node.name, of_scope(node.scope))
         if label is not None:
-            found[node] = str(label)
+            found[node] = label
     if labels and not found:
         first = next(iter(labels))
         known = [scope.qualified_name or scope.path for scope in graph.scopes()]
-        near = difflib.get_close_matches(str(first), known, n=3, cutoff=0.4)
+        near = near_names(first, known)
         raise ArgumentError(
-            f"color_by names nothing that the graph of {graph.name} holds, such as {first!r}",
+            f"color_by names nothing that the graph of {graph.name} holds, such as {shown(first)}",
             why="its keys are names of nodes, or qualified names or paths of scopes",
             fix=f"did you mean {', '.join(map(repr, near))}?" if near else "see graph.scopes()",
         )

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from tbscope.checks import ask, is_word
 from tbscope.drawing.unique import UniqueNames
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.scopes import Scope
 from tbscope.page.constants import LIBRARY
 from tbscope.page.ops import RESERVED
+from tbscope.words import shown
 
 __all__ = ["Names", "Style", "attribute_of", "check_style", "name_graph"]
 
@@ -29,6 +31,9 @@ Style: TypeAlias = Literal["tf", "torch"] | Callable[[Scope], str]
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.-]")
 # What a user's function may return: TensorFlow's rule and the brackets of PyTorch's paths.
 _LEGAL_PATH = re.compile(r"[A-Za-z0-9_.\\>,()\[\]-]+(/[A-Za-z0-9_.\\>,()\[\]-]+)*")
+# No browser shows more, and a name stands in every edge.
+_MOST_OF_PART = 250
+_MOST_OF_PATH = 10_000
 # As many tensors of one argument or result as stand side by side without a box.
 _MOST_ENDS = 4
 _REPEATED = re.compile(r"~[0-9]+\Z")
@@ -120,12 +125,16 @@ def _has_numbered_boxes(graph: Graph, scopes: list[Scope], top: Scope) -> bool:
 
 def check_style(style: Style) -> None:
     """Raise ArgumentError unless this is a naming style."""
-    if style not in ("tf", "torch") and not callable(style):
+    if not is_word(style, ("tf", "torch")) and not _is_function(style):
         raise ArgumentError(
-            f"no naming style is {style!r}",
+            f"no naming style is {shown(style)}",
             why="a style is 'tf', 'torch', or a function of a Scope that gives its name",
             fix="style='tf' for names like 'Net/layer1/0'",
         )
+
+
+def _is_function(given: object) -> bool:
+    return callable(given) and not isinstance(given, type)
 
 
 def attribute_of(node: Node) -> str:
@@ -176,7 +185,12 @@ class _Namer:
         self, give_name: Callable[[Scope], str], scopes: Iterable[Scope]
     ) -> None:
         for scope in scopes:
-            name = give_name(scope)
+            name = ask(
+                *(give_name, scope),
+                option="style",
+                place=f"the scope {scope}",
+                fix="have it give a name like 'Net/layer1/0' for every scope",
+            )
             _check_path(name, scope)
             self.names.scopes[scope] = self._claim(name) if name else ""
         # A box that is no scope itself is a name that no operation may take.
@@ -248,7 +262,7 @@ class _Namer:
     def _part(self, text: str, instead: str = "unnamed") -> str:
         part = self._parts.get(text)
         if part is None:
-            part = self._parts[text] = _ILLEGAL.sub("_", text)
+            part = self._parts[text] = _legal(text)
         return part or instead
 
     def _first(self, part: str) -> str:
@@ -279,17 +293,22 @@ def _tf_part(scope: Scope) -> tuple[str, bool]:
     # A module that none registers has a number for an attribute, which tells nothing.
     unnamed = part.attribute is None or part.attribute.startswith("?")
     wish = part.label if unnamed else str(part.attribute)
-    return _numbered(_ILLEGAL.sub("_", wish) or "unnamed", wish, part.index)
+    return _numbered(_legal(wish) or "unnamed", wish, part.index)
 
 
 def _torch_part(scope: Scope) -> tuple[str, bool]:
     """Return `Sequential[layer1]`, and whether it was changed."""
     part = scope.part
-    wish, text = part.label, _ILLEGAL.sub("_", part.label) or "unnamed"
+    wish, text = part.label, _legal(part.label) or "unnamed"
     if part.attribute is not None:
         wish += f"[{part.attribute}]"
-        text += f"[{_ILLEGAL.sub('_', part.attribute)}]"
+        text += f"[{_legal(part.attribute)}]"
     return _numbered(text, wish, part.index)
+
+
+def _legal(text: str) -> str:
+    """Return a text as a part of a name: other characters as `_`, cut where it is long."""
+    return _ILLEGAL.sub("_", text if len(text) <= _MOST_OF_PART else f"{text[:_MOST_OF_PART]}...")
 
 
 def _numbered(text: str, wish: str, index: int) -> tuple[str, bool]:
@@ -298,8 +317,10 @@ def _numbered(text: str, wish: str, index: int) -> tuple[str, bool]:
 
 def _check_path(name: object, scope: Scope) -> None:
     """Raise ArgumentError unless this can be the name of a scope; empty is the top level."""
-    if not isinstance(name, str):
+    if type(name) is not str:
         why = f"it gave {type(name).__name__}, and a name is a str"
+    elif len(name) > _MOST_OF_PATH:
+        why = f"a name has at most {_MOST_OF_PATH:,} characters"
     elif name and not _LEGAL_PATH.fullmatch(name):
         why = "a name is made of A-Z a-z 0-9 _ . - \\ > ( ) [ ] , in parts with / between them"
     elif name.partition("/")[0] in RESERVED or name.startswith(LIBRARY):
@@ -307,7 +328,7 @@ def _check_path(name: object, scope: Scope) -> None:
     else:
         return
     raise ArgumentError(
-        f"the style function gave {name!r} for the scope {scope}",
+        f"the style function gave {shown(name)} for the scope {scope}",
         why=why,
         fix="give a name like 'Net/layer1/0', or '' for the top level",
     )

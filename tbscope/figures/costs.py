@@ -9,9 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tbscope.checks import check_truth
+from tbscope.errors import ArgumentError
+from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph, Node, Value
 from tbscope.ir.regions import OPERATIONS, STATE, inside_out
 from tbscope.ir.scopes import Scope
+from tbscope.words import shown
 
 __all__ = [
     "Costs",
@@ -85,7 +89,11 @@ def node_costs(graph: Graph, *, backward: bool = True) -> dict[Node, Costs]:
     Args:
         graph: A graph as it was recorded.
         backward: Whether those of the backward pass are asked for, too.
+    Raises:
+        ArgumentError: It is no graph.
     """
+    require_graph(graph, "node_costs")
+    check_truth("backward", backward)
     gradients = needs_gradient(graph) if backward else frozenset()
     uncounted = graph.uncounted
     costs: dict[Node, Costs] = {}
@@ -166,8 +174,10 @@ def scope_costs(graph: Graph, costs: dict[Node, Costs] | None = None) -> dict[Sc
     Args:
         graph: A graph as it was recorded.
         costs: What `node_costs` gives for it, where that is known already.
+    Raises:
+        ArgumentError: It is no graph, or these are no costs of it.
     """
-    costs = node_costs(graph) if costs is None else costs
+    costs = _checked(graph, costs, "scope_costs")
     totals: dict[Scope, Costs] = {scope: Costs() for scope in graph.scopes()}
     for node, cost in costs.items():
         if node.scope is not None:
@@ -185,11 +195,31 @@ def graph_costs(graph: Graph, costs: dict[Node, Costs] | None = None) -> Costs:
     Args:
         graph: A graph as it was recorded.
         costs: What `node_costs` gives for it, where that is known already.
+    Raises:
+        ArgumentError: It is no graph, or these are no costs of it.
     """
+    costs = _checked(graph, costs, "graph_costs")
     whole = Costs(calls=len(graph.calls))
-    for cost in (node_costs(graph) if costs is None else costs).values():
+    for cost in costs.values():
         whole.add(cost)
     return whole
+
+
+def _checked(graph: Graph, costs: dict[Node, Costs] | None, doing: str) -> dict[Node, Costs]:
+    require_graph(graph, doing)
+    if costs is None:
+        return node_costs(graph)
+    if type(costs) is not dict or costs.keys() != _operations(graph):
+        raise ArgumentError(
+            f"{doing} was given {shown(costs)} as costs",
+            why=f"these are what node_costs gives for the graph of {graph.name}",
+            fix="costs=tbscope.node_costs(graph), or leave costs out",
+        )
+    return costs
+
+
+def _operations(graph: Graph) -> set[Node]:
+    return {node for node in graph.nodes if node.kind in OPERATIONS}
 
 
 def needs_gradient(graph: Graph) -> frozenset[Value]:

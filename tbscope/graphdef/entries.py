@@ -15,6 +15,7 @@ from tbscope.graphdef import wire
 from tbscope.graphdef.attributes import MOST_CHARACTERS, ascii_line, attr_value_bytes
 from tbscope.graphdef.shapes import shape_bytes
 from tbscope.ir.graph import Nest, Shape
+from tbscope.words import cut
 
 __all__ = [
     "TOO_LARGE",
@@ -38,6 +39,7 @@ _OURS = frozenset(
     {"_XlaCluster", "_class", "_output_shapes", "dtype", "kernels", "scope", "source", TOO_LARGE}
 )
 _MOST_OF_NAME = 64
+_MOST_OF_SCOPE = 10_000
 
 _SCOPE, _SOURCE, _KERNELS, _LABEL, _SHAPES, _DTYPE = map(
     wire.attribute_head, ("scope", "source", "kernels", "_XlaCluster", "_output_shapes", "dtype")
@@ -128,9 +130,10 @@ def _fact_head(name: str) -> bytes:
 def scope_entry(path: str) -> bytes:
     """Return the entry of a printed scope path, whole, so that it can be read back.
 
+    One of more than 10,000 characters is cut.
     Characters outside of ASCII are escaped as in Python.
     """
-    return wire.text_attribute(_SCOPE, ascii_line(path).encode())
+    return wire.text_attribute(_SCOPE, cut(ascii_line(path), _MOST_OF_SCOPE).encode())
 
 
 def source_entry(text: str) -> bytes:

@@ -5,12 +5,11 @@ middle of tbscope: sources make it, passes tidy it, converters read it. It knows
 nothing of torch, of protobuf, or of files.
 """
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from tbscope.errors import NotFoundError
+from tbscope.errors import ArgumentError, NotFoundError
 from tbscope.ir.climbs import add_with_above
 from tbscope.ir.facts import (
     Constant,
@@ -36,6 +35,7 @@ from tbscope.ir.nodes import (
 )
 from tbscope.ir.scopes import Scope
 from tbscope.ir.ways_up import Table, way_up
+from tbscope.words import near_names, shown
 
 __all__ = [
     "Argument",
@@ -179,7 +179,17 @@ class Graph:
         return f"<Graph {self.name}: {len(self.nodes)} nodes, {len(self.calls)} calls>"
 
     def scope_path(self, node: Node) -> str:
-        """Return the printed path of a node's scope; empty at the top level."""
+        """Return the printed path of a node's scope; empty at the top level.
+
+        Raises:
+            ArgumentError: It is no node.
+        """
+        if not isinstance(node, Node):
+            raise ArgumentError(
+                f"scope_path takes a node, and was given {shown(node)}",
+                why="what stands in a scope is a Node",
+                fix="graph.scope_path(graph.nodes[0])",
+            )
         return node.scope.path if node.scope else ""
 
     def scopes(self) -> Iterator[Scope]:
@@ -201,7 +211,9 @@ class Graph:
             The first call of that module, else the node.
         Raises:
             NotFoundError: Nothing has that name; the message tells near ones.
+            ArgumentError: It is no text.
         """
+        name = _plain_name(name, "find")
         for call in self.calls:
             if call.qualified_name == name or call.scope.path == name:
                 return call
@@ -211,7 +223,12 @@ class Graph:
         raise self._not_found(name)
 
     def find_calls(self, name: str) -> list[Call]:
-        """Return every call of the module with this qualified name, in order."""
+        """Return every call of the module with this qualified name, in order.
+
+        Raises:
+            ArgumentError: It is no text.
+        """
+        name = _plain_name(name, "find_calls")
         return [call for call in self.calls if call.qualified_name == name]
 
     def summary(
@@ -246,9 +263,9 @@ class Graph:
         known = [call.qualified_name for call in self.calls if call.qualified_name]
         known += [call.scope.path for call in self.calls]
         known += [node.name for node in self.nodes if node.kind != "op"]
-        near = difflib.get_close_matches(name, dict.fromkeys(known), n=3, cutoff=0.4)
+        near = near_names(name, dict.fromkeys(known))
         return NotFoundError(
-            f"the graph of {self.name} holds nothing named {name!r}",
+            f"the graph of {self.name} holds nothing named {shown(name)}",
             why="no call, node or scope has that name in this run",
             fix=f"did you mean {', '.join(map(repr, near))}?"
             if near
@@ -317,6 +334,16 @@ class Graph:
             self.uncounted,
             self.profile,
         )
+
+
+def _plain_name(name: object, doing: str) -> str:
+    if isinstance(name, str):
+        return str.__str__(name)
+    raise ArgumentError(
+        f"{doing} takes a name, and was given {shown(name)}",
+        why="calls and nodes are found by the text that their user knows",
+        fix=f"graph.{doing}('layer1.0')",
+    )
 
 
 def _copy_body(body: Body, nodes: dict[Node, Node], values: dict[Value, Value]) -> Body:

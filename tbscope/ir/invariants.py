@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeVar, get_args
 
 from tbscope.errors import GraphError
+from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph, Node, NodeKind, Value
 from tbscope.ir.scopes import Phase, Scope, ScopeKind
 
@@ -42,9 +43,11 @@ def verify(graph: Graph) -> None:
     Args:
         graph: The graph; nothing in it changes.
     Raises:
+        ArgumentError: It is no graph.
         GraphError: It breaks at least one; the message tells the first few, and how
             many there are.
     """
+    require_graph(graph, "verify")
     broken = [f"{one.name}: {text}" for one in INVARIANTS for text in one.check(graph)]
     if not broken:
         return

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tbscope.errors import ArgumentError
+from tbscope.words import shown
 
 __all__ = ["Phase", "Scope", "ScopeKind", "ScopePart", "parse_scope_path", "print_scope_path"]
 
@@ -28,6 +29,8 @@ _RESERVED_IN_ATTRIBUTE = re.compile(r"[%/\[\]\x00-\x1f]")
 # An empty label prints as a `%` that escapes nothing, so that no step of a path is empty.
 _EMPTY = "%"
 _ESCAPE = re.compile(r"%([0-9A-F]{2})")
+# Python reads no number of more than 4,300.
+_MOST_DIGITS = 4_000
 _PART = re.compile(r"([^\[\].]*)(?:\[([^\[\]]*)\])?(?:\.([0-9]+))?")
 
 
@@ -54,6 +57,13 @@ class ScopePart:
         return f"{text}.{self.index}" if self.index else text
 
 
+def _is_part(part: object) -> bool:
+    if not isinstance(part, ScopePart):
+        return False
+    kinds = ((part.label, str), (part.attribute, str | None), (part.index, int))
+    return all(isinstance(held, kind) for held, kind in kinds)
+
+
 def _escape(reserved: re.Pattern[str], text: str) -> str:
     return reserved.sub(lambda found: f"%{ord(found[0]):02X}", text)
 
@@ -63,7 +73,18 @@ def _unescape(text: str) -> str:
 
 
 def print_scope_path(parts: tuple[ScopePart, ...]) -> str:
-    """Print the parts of a path, outermost first, as `Net/Sequential[layer1]/Linear[0]`."""
+    """Print the parts of a path, outermost first, as `Net/Sequential[layer1]/Linear[0]`.
+
+    Raises:
+        ArgumentError: They are no parts.
+    """
+    given: object = parts
+    if not isinstance(given, tuple | list) or not all(map(_is_part, given)):
+        raise ArgumentError(
+            f"no scope path can be printed of {shown(parts)}",
+            why="a path is a tuple of ScopePart, of a label, an attribute or None, a number",
+            fix="print_scope_path((ScopePart('Net'), ScopePart('Linear', 'fc')))",
+        )
     return "/".join(map(str, parts))
 
 
@@ -77,6 +98,13 @@ def parse_scope_path(text: str) -> tuple[ScopePart, ...]:
     Raises:
         ArgumentError: A step has not the form `Label[attribute].index`.
     """
+    if not isinstance(text, str):
+        raise ArgumentError(
+            f"cannot read the scope path {shown(text)}",
+            why="a path is a text",
+            fix="give a path as node.scope prints it, e.g. 'Net/Sequential[layer1]/Linear[0]'",
+        )
+    text = str.__str__(text)
     if not text:
         return ()
     parts = []
@@ -84,11 +112,17 @@ def parse_scope_path(text: str) -> tuple[ScopePart, ...]:
         found = _PART.fullmatch(step)
         if not found:
             raise ArgumentError(
-                f"cannot read the scope path {text!r}",
-                why=f"its step {step!r} has not the form Label[attribute].index",
+                f"cannot read the scope path {shown(text)}",
+                why=f"its step {shown(step)} has not the form Label[attribute].index",
                 fix="give a path as node.scope prints it, e.g. 'Net/Sequential[layer1]/Linear[0]'",
             )
         label, attribute, index = found.groups()
+        if len(index or "") > _MOST_DIGITS:
+            raise ArgumentError(
+                f"cannot read the scope path {shown(text)}",
+                why=f"its step {shown(step)} has a number of {len(index)} digits",
+                fix="give a path as node.scope prints it, e.g. 'Net/Linear[fc].1'",
+            )
         parts.append(
             ScopePart(
                 "" if label in ("", _EMPTY) else _unescape(label),

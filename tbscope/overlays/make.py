@@ -4,12 +4,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
+from tbscope.checks import ask, entries_of
 from tbscope.drawing.figures import Figure, Number, Target, sum_of, to_figure
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node
 from tbscope.overlays.built_in import BUILT_IN
 from tbscope.overlays.numbers import plain_number
 from tbscope.overlays.targets import Targets
+from tbscope.words import shown
 
 __all__ = ["OverlayValues", "make_overlay"]
 
@@ -30,13 +32,14 @@ def make_overlay(graph: Graph, tag: str, values: OverlayValues | None = None) ->
         NotFoundError: The graph holds nothing of a name that a number is given for.
     """
     if values is None or isinstance(values, str):
-        return _built_in(graph, tag if values is None else values, asked=values is not None)
+        name = tag if values is None else values
+        return _built_in(graph, str.__str__(name), asked=values is not None)
     numbers: dict[Target, list[Number]] = defaultdict(list)
     for target, number in _given(graph, tag, values):
         numbers[target].append(number)
     if not numbers:
         raise ArgumentError(
-            f"the overlay {tag!r} has no number",
+            f"the overlay {shown(tag)} has no number",
             why="its values are empty, or None for every node",
             fix="give a number for at least one node",
         )
@@ -47,7 +50,7 @@ def _built_in(graph: Graph, name: str, *, asked: bool) -> tuple[Figure, ...]:
     make = BUILT_IN.get(name)
     if make is None:
         raise ArgumentError(
-            f"no overlay {name!r} is built in",
+            f"no overlay {shown(name)} is built in",
             why=f"those are {', '.join(BUILT_IN)}",
             fix="values='flops'"
             if asked
@@ -56,7 +59,7 @@ def _built_in(graph: Graph, name: str, *, asked: bool) -> tuple[Figure, ...]:
     figures = make(graph)
     if not any(figure.numbers for figure in figures):
         raise ArgumentError(
-            f"the overlay {name!r} has no number",
+            f"the overlay {shown(name)} has no number",
             why=f"nothing in the graph of {graph.name} has one",
             fix="graph.summary() tells what is known of the graph",
         )
@@ -67,22 +70,29 @@ def _given(
     graph: Graph, tag: str, values: Mapping[Any, Any] | Callable[[Node], Any]
 ) -> Iterator[tuple[Target, Number]]:
     """Yield each number with the node or scope that it belongs to."""
-    if callable(values):
+    if callable(values) and not isinstance(values, type):
         for node in graph.nodes:
-            number = plain_number(values(node), tag, f"%{node.name}")
+            place = f"%{node.name}"
+            given = ask(
+                *(values, node),
+                option="values",
+                place=place,
+                fix="have it give a number, or None, for every node",
+            )
+            number = plain_number(given, tag, place)
             if number is not None:
                 yield node, number
         return
     if not isinstance(values, Mapping):
         raise ArgumentError(
-            f"the values of the overlay {tag!r} are of class {type(values).__name__}",
+            f"the values of the overlay {shown(tag)} are {shown(values)}",
             why="values are a mapping from names to numbers, a function of a node, or the name "
             f"of a built-in: {', '.join(BUILT_IN)}",
             fix="values={'layer1.0.weight': 0.5}, or values=lambda node: len(node.kernels)",
         )
     targets = Targets(graph)
-    for key, value in values.items():
+    for key, value in entries_of(values, option="values").items():
         target = targets.find(key, tag)
-        number = plain_number(value, tag, repr(key) if isinstance(key, str) else str(key))
+        number = plain_number(value, tag, shown(key))
         if number is not None:
             yield target, number

@@ -1,11 +1,11 @@
 """Numbers as users pass them: checked, and turned into an int or a float."""
 
 import math
-import re
 from numbers import Integral, Real
 
 from tbscope.drawing.figures import Number
 from tbscope.errors import ArgumentError
+from tbscope.words import error_text, shown
 
 __all__ = ["plain_number"]
 
@@ -19,16 +19,17 @@ def plain_number(value: object, tag: str, name: str) -> Number | None:
     if value is None:
         return None
     given = value
-    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-        # A tensor or an array that holds one number, unless it is on the device meta.
-        try:
+    try:
+        if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+            # A tensor or an array that holds one number, unless it is on the device meta.
             value = value.item()
-        except RuntimeError as error:
-            raise _no_number(tag, name, given, "it holds no number") from error
-    if isinstance(value, Integral):
-        number: Number = int(value)
-    elif isinstance(value, Real):
-        number = float(value)
+        plain = isinstance(value, Integral), isinstance(value, Real)
+    except Exception as error:
+        raise _no_number(tag, name, given, f"it holds no number: {error_text(error)}") from error
+    if plain[0]:
+        number: Number = int(value)  # type: ignore[call-overload]
+    elif plain[1]:
+        number = float(value)  # type: ignore[arg-type]
     else:
         raise _no_number(
             tag, name, given, "a number is an int, a float, or a tensor without dimensions"
@@ -42,11 +43,8 @@ def plain_number(value: object, tag: str, name: str) -> Number | None:
 
 
 def _no_number(tag: str, name: str, value: object, why: str) -> ArgumentError:
-    text = re.sub(r"\s+", " ", repr(value))
-    if len(text) > _MOST_CHARACTERS:
-        text = f"{text[:_MOST_CHARACTERS]}..."
     return ArgumentError(
-        f"the overlay {tag!r} has {text} for {name}",
+        f"the overlay {shown(tag)} has {shown(value, _MOST_CHARACTERS)} for {name}",
         why=why,
         fix="give a finite number from 0 on (abs(x), x - smallest), or None for no number",
     )

@@ -6,6 +6,7 @@ from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Call, Graph, Node
 from tbscope.ir.scopes import Scope
 from tbscope.overlays.parameters import held_parameters
+from tbscope.words import shown
 
 __all__ = ["Key", "Targets"]
 
@@ -39,7 +40,7 @@ class Targets:
 
     def find(self, key: object, tag: str) -> Node | Scope:
         """Return the node or scope that a key refers to."""
-        if isinstance(key, str):
+        if type(key) is str:
             found = self._named.get(key)
             if found is None:
                 # It raises, with the names that are near.
@@ -55,7 +56,7 @@ class Targets:
         else:
             why = "a number is given for a name, a Node, a Call or a Scope"
         raise ArgumentError(
-            f"the overlay {tag!r} has a number for {key!r}",
+            f"the overlay {shown(tag)} has a number for {shown(key)}",
             why=why,
             fix="take what graph.find, graph.nodes and graph.calls of this very graph give",
         )

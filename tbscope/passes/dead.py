@@ -3,10 +3,12 @@
 from collections.abc import Set
 from typing import Literal, TypeAlias, get_args
 
+from tbscope.checks import is_word
 from tbscope.errors import ArgumentError
 from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Constant, Graph, Node, Value
 from tbscope.ir.regions import OPERATIONS, OWNED
+from tbscope.words import shown
 
 __all__ = ["Dead", "check_dead", "mark_dead"]
 
@@ -24,9 +26,9 @@ def check_dead(dead: object) -> None:
     Raises:
         ArgumentError: It is neither "keep" nor "drop".
     """
-    if dead not in get_args(Dead):
+    if not is_word(dead, get_args(Dead)):
         raise ArgumentError(
-            f"dead operations cannot be drawn as {dead!r}",
+            f"dead operations cannot be drawn as {shown(dead)}",
             why="dead is 'keep' or 'drop'",
             fix="dead='drop' to leave out what no output depends on",
         )

@@ -2,10 +2,12 @@
 
 from typing import Literal, TypeAlias, get_args
 
+from tbscope.checks import is_word
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph
 from tbscope.passes.kernels import expand_kernels
 from tbscope.passes.modules import collapse_modules
+from tbscope.words import shown
 
 __all__ = ["Level", "check_level", "set_level"]
 
@@ -19,9 +21,9 @@ def check_level(level: object) -> None:
     Raises:
         ArgumentError: It is no level.
     """
-    if level not in get_args(Level):
+    if not is_word(level, get_args(Level)):
         raise ArgumentError(
-            f"a graph cannot be drawn at the level {level!r}",
+            f"a graph cannot be drawn at the level {shown(level)}",
             why="level is 'module', 'op' or 'aten'",
             fix="level='module' for modules alone, level='aten' for the kernels of operations",
         )

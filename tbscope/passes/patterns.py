@@ -1,6 +1,5 @@
 """Patterns by which a user names operations and modules: `view`, `encoder.layer.0`, `Dropout`."""
 
-import difflib
 import re
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase, translate
@@ -9,6 +8,7 @@ from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.regions import OPERATIONS, Inherited
 from tbscope.ir.scopes import Scope
+from tbscope.words import near_names, shown
 
 __all__ = ["Patterns", "check_found"]
 
@@ -67,9 +67,9 @@ def check_found(graph: Graph, option: str, patterns: Patterns) -> None:
         known.update(dict.fromkeys(_names(call.scope)))
     for pattern in patterns.patterns:
         if not any(fnmatchcase(name, pattern) for name in known):
-            near = difflib.get_close_matches(pattern, known, n=3, cutoff=0.4)
+            near = near_names(pattern, known)
             raise ArgumentError(
-                f"{option}={pattern!r} matches nothing in the graph of {graph.name}",
+                f"{option}={shown(pattern)} matches nothing in the graph of {graph.name}",
                 why="no operation, no class of a module and no qualified name is like it",
                 fix=f"did you mean {', '.join(map(repr, near))}?"
                 if near

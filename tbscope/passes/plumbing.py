@@ -12,7 +12,7 @@ Which operation is plumbing, its role says, not its name. What is made of nothin
 the same in every run (`arange`, `zeros`), becomes a constant.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node, Value
@@ -21,6 +21,7 @@ from tbscope.ir.scopes import Scope
 from tbscope.passes.bypass import Bypass, step_text
 from tbscope.passes.hiding import Hidden, find_hidden
 from tbscope.passes.patterns import Patterns, check_found
+from tbscope.words import shown
 
 __all__ = ["check_patterns", "hide_plumbing", "is_plumbing"]
 
@@ -60,12 +61,17 @@ def check_patterns(keep: Sequence[str], hide: Sequence[str]) -> None:
         ArgumentError: `keep` or `hide` is a text itself, or holds something else.
     """
     for option, patterns in (("keep", keep), ("hide", hide)):
-        if isinstance(patterns, str) or not all(isinstance(each, str) for each in patterns):
+        if not _are_patterns(patterns):
             raise ArgumentError(
-                f"{option}={patterns!r} is no list of patterns",
+                f"{option}={shown(patterns)} is no list of patterns",
                 why="each pattern is a text, and there may be several",
-                fix=f"{option}=['view', 'encoder.layer.0.*']",
+                fix=f"{option}=['view', 'encoder.layer.0.*'], or {option}=() for none",
             )
+
+
+def _are_patterns(patterns: object) -> bool:
+    # An iterator could be read once, and it is read twice.
+    return isinstance(patterns, list | tuple | Set) and all(type(each) is str for each in patterns)
 
 
 def hide_plumbing(graph: Graph, *, keep: Sequence[str] = (), hide: Sequence[str] = ()) -> None:

@@ -206,13 +206,12 @@ def lint(graph_def: Any) -> list[Finding]:
 
 
 def _checked(graph_def: Any) -> Any:
-    node = getattr(graph_def, "node", None)
     try:
-        first = next(iter(node), None)  # type: ignore[arg-type]
+        first = next(iter(graph_def.node), None)
         fits = all(hasattr(first, name) for name in ("name", "op", "input", "attr", "device"))
-    except TypeError:
+    except Exception:  # noqa: BLE001  Whatever it does when it is asked, it is no GraphDef.
         fits, first = False, ""
-    if fits or first is None:
+    if fits or (first is None and not isinstance(graph_def, type)):
         return graph_def
     kind = type(graph_def).__name__
     if kind == "Graph":

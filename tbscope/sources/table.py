@@ -1,5 +1,6 @@
 """The sources of graphs: how the argument of `add_graph` becomes a graph."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -7,6 +8,12 @@ from typing import Any
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph
 from tbscope.sources.eager.trace import trace
+from tbscope.words import shown
+
+_RUN_BY = {
+    name: inspect.signature(trace).parameters[name].default
+    for name in ("training", "grad", "fake", "partial", "profile")
+}
 
 __all__ = ["SOURCES", "GraphSource", "graph_of"]
 
@@ -44,19 +51,30 @@ def graph_of(model: object, input_to_model: Any, run: Mapping[str, Any]) -> Grap
 
 
 def _as_it_is(graph: Graph, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
-    if input_to_model is not None or run.get("kwargs") is not None:
+    inputs = {"input_to_model": input_to_model, **run}
+    for name in ("input_to_model", "kwargs", "input_size", "dtypes"):
+        if inputs.get(name) is None:
+            continue
         raise ArgumentError(
             f"inputs are given with the graph of {graph.name}",
-            why="a graph has run already and takes no inputs",
+            why=f"a graph has run already and takes no {name}={shown(inputs[name])}",
             fix="add_graph(writer, graph), or give the model in place of its graph",
         )
-    if run.get("profile") and graph.profile is None:
-        raise ArgumentError(
-            f"profile={run['profile']!r} is given with the graph of {graph.name}",
-            why="a graph has run already, and nothing was measured then",
-            fix="graph = tbscope.trace(model, input, profile=True)",
-        )
+    for name, value in run.items():
+        if name in _RUN_BY and value is not _RUN_BY[name]:
+            if name == "profile" and graph.profile is not None and type(value) in (bool, int):
+                continue
+            done = "nothing was measured then" if name == "profile" else "nothing runs now"
+            raise ArgumentError(
+                f"{name}={shown(value)} is given with the graph of {graph.name}",
+                why=f"a graph has run already, and {done}",
+                fix=f"graph = tbscope.trace(model, input, {name}={_wanted(value)})",
+            )
     return graph
+
+
+def _wanted(value: object) -> str:
+    return repr(value) if isinstance(value, bool | None) else "True"
 
 
 def _run(model: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:

@@ -8,6 +8,7 @@ from typing import Any
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from tbscope.errors import WriterError
+from tbscope.words import shown
 from tbscope.writing.failures import foresee_failure, writing_failed
 from tbscope.writing.records import file_name
 from tbscope.writing.sinks import describe, log_directory
@@ -33,7 +34,7 @@ def open_run(sink: Any, run_name: str | None) -> Iterator[tuple[str, Callable[[s
     directory = log_directory(sink)
     if run_name is not None and not directory:
         raise WriterError(
-            f"cannot write a run {run_name!r} below that of {describe(sink)}",
+            f"cannot write a run {shown(run_name)} below that of {describe(sink)}",
             why="it does not tell its log directory",
             fix=f"give a writer of that run: tbscope.SummaryWriter('runs/x/{run_name}')",
         )

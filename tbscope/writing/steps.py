@@ -12,6 +12,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from tbscope.errors import ArgumentError
+from tbscope.options import LAST_STEP
+from tbscope.words import shown
 
 __all__ = [
     "Kind",
@@ -65,7 +67,7 @@ def next_step(directory: str, tag: str | None, step: int | None, kind: Kind = Ki
     latest, known, _ = _latest.get((directory, tag), Written(-1, kind))
     if known is not kind and tag is not None:
         raise ArgumentError(
-            f"the tag {tag!r} cannot hold {kind.value}",
+            f"the tag {shown(tag)} cannot hold {kind.value}",
             why=f"it holds {known.value} already, and TensorBoard takes a tag for what it "
             "was first",
             fix="another tag",
@@ -73,11 +75,17 @@ def next_step(directory: str, tag: str | None, step: int | None, kind: Kind = Ki
     if step is None:
         step = latest + 1
     elif step <= latest:
-        name = "the run" if tag is None else f"tag {tag!r}"
+        name = "the run" if tag is None else f"tag {shown(tag)}"
         raise ArgumentError(
             f"a graph of {name} at step {step} comes too late",
             why=f"one was written at step {latest} already, and TensorBoard shows the highest",
             fix=f"step={latest + 1}, or another tag",
+        )
+    if step > LAST_STEP:
+        raise ArgumentError(
+            f"no step comes after {latest}, the latest graph's",
+            why="a step is a number of 64 bits, and TensorBoard shows the highest",
+            fix="another tag, or steps that begin at 0",
         )
     return step
 

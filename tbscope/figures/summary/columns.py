@@ -1,12 +1,13 @@
 """The columns of the table: which there are, and how each says a figure in a few characters."""
 
-import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, KeysView, Mapping, Sequence
 from typing import NamedTuple
 
+from tbscope.checks import is_word
 from tbscope.errors import ArgumentError
 from tbscope.figures.summary.rows import Row
 from tbscope.ir.graph import Shape
+from tbscope.words import near_names, shown
 
 __all__ = ["Column", "bytes_text", "chosen_columns", "count_text", "duration_text", "flops_text"]
 
@@ -208,13 +209,19 @@ def chosen_columns(names: Sequence[str] | None, rows: Sequence[Row]) -> list[Col
     """
     if names is None:
         return [column for name, column in _COLUMNS.items() if _tells(name, rows)]
-    if isinstance(names, str):
+    if type(names) is str:
         names = [names]
+    if not isinstance(names, list | tuple | KeysView):
+        raise ArgumentError(
+            f"columns={shown(names)} is no list of columns",
+            why=f"columns are keys of the rows: {', '.join(_COLUMNS)}",
+            fix="columns=['parameters', 'flops']",
+        )
     for name in names:
-        if name not in _COLUMNS:
-            near = difflib.get_close_matches(str(name), _COLUMNS, n=3, cutoff=0.4)
+        if not is_word(name, _COLUMNS):
+            near = near_names(name, _COLUMNS)
             raise ArgumentError(
-                f"a summary has no column {name!r}",
+                f"a summary has no column {shown(name)}",
                 why=f"its columns are {', '.join(_COLUMNS)}",
                 fix=f"did you mean {', '.join(map(repr, near))}?" if near else "take one of these",
             )

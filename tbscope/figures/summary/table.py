@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tbscope.checks import check_truth
 from tbscope.errors import ArgumentError
 from tbscope.figures.summary.columns import Column, chosen_columns
 from tbscope.figures.summary.fold import Line, folded, unfolded
@@ -12,7 +13,9 @@ from tbscope.figures.summary.footer import footer_lines, model_totals
 from tbscope.figures.summary.part import Part
 from tbscope.figures.summary.parts import model_parts
 from tbscope.figures.summary.rows import Row, add_rows, part_row
+from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph
+from tbscope.words import shown
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -66,6 +69,9 @@ class Summary:
         fold: bool = True,
     ) -> None:
         _check_depth(depth)
+        check_truth("per_call", per_call)
+        check_truth("fold", fold)
+        require_graph(graph, "Summary")
         root = model_parts(graph, per_call=per_call)
         totals = model_totals(graph, root)
         lines = list(unfolded(root, None))
@@ -239,7 +245,7 @@ def _html_exact(column: Column, row: Row) -> str:
 def _check_depth(depth: object) -> None:
     if depth is not None and (type(depth) is not int or depth < 0):
         raise ArgumentError(
-            f"depth={depth!r} is no number of modules",
+            f"depth={shown(depth)} is no number of modules",
             why="it says how many modules may stand around one that still has a line",
             fix="give depth=0 for the model alone, depth=2 for two levels in it, None for all",
         )

@@ -13,6 +13,7 @@ from typing import ParamSpec, TypeVar
 
 from tbscope.errors import ArgumentError, ScopeError
 from tbscope.sources.eager.active import watching
+from tbscope.words import shown
 
 __all__ = ["pop_scope", "push_scope", "scope"]
 
@@ -55,7 +56,17 @@ class scope:  # noqa: N801 (used as a statement, like contextlib.suppress)
             recorder.close_scope(self.name, failed=error is not None)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Wrap a function so that each of its calls stands in this scope."""
+        """Wrap a function so that each of its calls stands in this scope.
+
+        Raises:
+            ArgumentError: It is no function.
+        """
+        if not callable(function):
+            raise ArgumentError(
+                f"the scope {shown(self.name)} cannot wrap {shown(function)}",
+                why="it wraps a function, or stands around a block",
+                fix=f"with tbscope.scope({shown(self.name)}):",
+            )
 
         @functools.wraps(function)
         def scoped(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -89,14 +100,17 @@ def pop_scope(name: str | None = None) -> None:
     Raises:
         ScopeError: No scope by hand is open in the running module call, or the innermost
             one has another name.
+        ArgumentError: The name is neither a text nor None.
     """
+    if name is not None and type(name) is not str:
+        raise _bad_name(name)
     for recorder in watching.recorders:
         recorder.close_scope(name)
 
 
 def _bad_name(name: object) -> ArgumentError:
     return ArgumentError(
-        f"a scope cannot be named {name!r}",
+        f"a scope cannot be named {shown(name)}",
         why="the name of a scope is a text that is not empty",
         fix='name it, as in tbscope.scope("loss")',
     )
@@ -113,12 +127,12 @@ def unbalanced(name: str | None, innermost: str | None) -> ScopeError:
         return ScopeError(
             "pop_scope() without a scope to close"
             if name is None
-            else f"pop_scope({name!r}) without a scope to close",
+            else f"pop_scope({shown(name)}) without a scope to close",
             why="no scope opened by hand is open in the module call that runs",
             fix="call push_scope(name) first, once for each pop_scope()",
         )
     return ScopeError(
-        f"pop_scope({name!r}) while the scope {innermost!r} is the innermost",
+        f"pop_scope({shown(name)}) while the scope {shown(innermost)} is the innermost",
         why="scopes close in the reverse order in which they were opened",
-        fix=f"close it first: pop_scope({innermost!r})",
+        fix=f"close it first: pop_scope({shown(innermost)})",
     )

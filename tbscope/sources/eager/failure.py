@@ -1,54 +1,79 @@
 """Explains the error of a traced model: where it arose, why, and what to try."""
 
-from typing import Any
+import re
+from typing import Any, NamedTuple
 
-from tbscope.errors import TraceError
-from tbscope.ir.graph import Call, Parameter, Value
+import torch
+
+from tbscope.errors import TraceError, trace_error_like
+from tbscope.ir.graph import Call, Parameter, Source, Value
 from tbscope.ir.text import type_to_text
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch import modes, module_calls
-from tbscope.sources.torch.locate import OWN_FILES
+from tbscope.sources.torch.locate import OWN_FILES, raised_at
+from tbscope.sources.torch.sizes import size_advice
+from tbscope.words import cut, error_text, shown
 
-__all__ = ["error_text", "trace_error"]
+__all__ = ["Told", "trace_error"]
 
-_MOST_TEXT = 500
 # The model's own errors pass through these on their way.
 _PASSAGES = (modes.__file__, module_calls.__file__)
+_NO_MEMORY = re.compile(r"can't allocate memory|out of memory|not enough memory", re.IGNORECASE)
+# Slips of whoever wrote the model, which no other input would mend.
+_SLIPS = (AttributeError, KeyError, NameError, ImportError)
+_ABOUT_TYPES = re.compile(
+    r"dtype|scalar type|should be the same|not implemented for|data ?type|type promoting",
+    re.IGNORECASE,
+)
+_WANTS_WHOLE = "scalar types: Long, Int"
+_MOST_OF_VALUE = 200
+_MOST_OF_PATH = 500
 
 
-def trace_error(error: Exception, recorder: Recorder, *, grad: bool, fake: bool) -> TraceError:
+class Told(NamedTuple):
+    """What is known of a run that raised.
+
+    Attributes:
+        grad: Whether gradients were recorded.
+        fake: Whether it ran on stand-ins for tensors.
+        given: The `input_to_model` of the caller.
+        measured: Whether it is to be measured.
+    """
+
+    grad: bool
+    fake: bool
+    given: Any = None
+    measured: bool = False
+
+
+def trace_error(error: Exception, recorder: Recorder, told: Told) -> TraceError:
     """Return the error for a model that raised while it was traced.
 
     Args:
         error: The error that the model raised.
         recorder: The recorder of the run; it knows the innermost call that failed.
-        grad: Whether gradients were recorded.
-        fake: Whether it ran on stand-ins for tensors.
+        told: How it was run.
+    Returns:
+        An error that is an instance of what the model raised, too, where that is possible.
     """
     call = None
     if recorder.failures.call is not None and recorder.failures.call[0] is error:
         call = recorder.failures.call[1].call
     where = f"in {call.scope}" if call else f"in {recorder.graph.name}"
     text = error_text(error)
-    if _is_ours(error):
+    place = raised_at(error.__traceback__)
+    if _is_ours(error) and not (place and isinstance(error, RecursionError)):
         return TraceError(
-            f"tbscope itself failed while it watched the model, {where}",
+            f"tbscope itself failed while it watched the model, {cut(where, _MOST_OF_PATH)}",
             why=text,
             fix="report it with the traceback above; the model is as it was before",
         )
-    return TraceError(
-        f"the model raised while it was being traced, {where}",
+    return trace_error_like(
+        error,
+        f"the model raised while it was being traced, {cut(where, _MOST_OF_PATH)}",
         why=text,
-        fix=_fix(text, call, grad=grad, fake=fake),
+        fix=_fix(error, text, call, place, told),
     )
-
-
-def error_text(error: BaseException) -> str:
-    """Return an error on one line: `RuntimeError: the message`."""
-    text = " ".join(str(error).split())
-    if len(text) > _MOST_TEXT:
-        text = f"{text[:_MOST_TEXT]}..."
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _is_ours(error: Exception) -> bool:
@@ -61,31 +86,61 @@ def _is_ours(error: Exception) -> bool:
     return file.startswith(OWN_FILES) and file not in _PASSAGES
 
 
-def _fix(text: str, call: Call | None, *, grad: bool, fake: bool) -> str:
-    if "does not require grad" in text and not grad:
+def _fix(error: Exception, text: str, call: Call | None, place: Source | None, told: Told) -> str:
+    if "does not require grad" in text and not told.grad:
         return "the model differentiates in forward: pass grad=True"
-    if fake and ("DataDependent" in text or "data-dependent" in text.lower()):
+    if _lacks_memory(error, text) and not told.fake:
+        without = "leave profile out and " if told.measured else ""
+        return f"{without}pass fake=True, which takes no memory, or give smaller inputs"
+    if isinstance(error, RecursionError):
+        return (
+            f"the model calls itself without end{_at(place)}; or it goes deeper than Python "
+            "allows: sys.setrecursionlimit(10_000)"
+        )
+    if told.fake and ("DataDependent" in text or "data-dependent" in text.lower()):
         return "the model decides on the values of tensors, and fake=True has none: pass fake=False"
-    if fake:
+    sizes = "" if isinstance(error, KeyError | NameError) else size_advice(told.given)
+    if isinstance(error, _SLIPS) and place is not None and not sizes:
+        fake = "; or pass fake=False, as stand-ins have no values" if told.fake else ""
+        return f"see {place}: the model's own code raised, or what it calls there{fake}"
+    given = [] if call is None else [(each.name or "", each.nest) for each in call.arguments]
+    advice = sizes or (call and _misplaced(call, given, text))
+    if advice:
+        return advice
+    if told.fake:
         return (
             "pass fake=False if the model runs when called by itself: not every operation "
             "tells its result's shape without values"
         )
+    if isinstance(told.given, list) and told.given:
+        return (
+            "check input_to_model: a list holds the positional arguments; for a model that "
+            "takes a list of tensors give input_to_model=([img],)"
+        )
     if call is None:
         return "check input_to_model and kwargs; the model must run when called by itself"
-    given = [(argument.name or "", argument.nest) for argument in call.arguments]
-    return _misplaced(call, given) or (
-        f"check input_to_model: {_name(call)} got "
-        + (", ".join(f"{name}={_short(nest)}" for name, nest in given) or "no arguments")
+    return f"check input_to_model: {_name(call)} got " + (
+        ", ".join(f"{name}={cut(_short(nest), _MOST_OF_VALUE)}" for name, nest in given)
+        or "no arguments"
     )
 
 
-def _misplaced(call: Call, given: list[tuple[str, Any]]) -> str:
-    """Tell of an argument on another device, or of another float type, than the parameters."""
+def _at(place: Source | None) -> str:
+    return f", at {place}" if place else ""
+
+
+def _lacks_memory(error: Exception, text: str) -> bool:
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or bool(_NO_MEMORY.search(text))
+
+
+def _misplaced(call: Call, given: list[tuple[str, Any]], text: str) -> str:
+    """Tell of an argument on another device, or of another type, than the parameters."""
     held = [parameter for parameter in call.parameters if parameter.kind == "parameter"]
     for name, value in given:
         if not isinstance(value, Value):
             continue
+        if _WANTS_WHOLE in text and _is_float(value):
+            return f"{_name(call)} takes whole numbers, got {name} in {value.dtype}; use .long()"
         for parameter in held:
             if parameter.device != value.device:
                 return (
@@ -93,11 +148,14 @@ def _misplaced(call: Call, given: list[tuple[str, Any]]) -> str:
                     f"{parameter.device}, got {name} on {value.device}; "
                     f"use .to({parameter.device!r})"
                 )
-            if _is_float(parameter) and _is_float(value) and parameter.dtype != value.dtype:
+            if parameter.dtype == value.dtype or not _is_float(parameter):
+                continue
+            if _is_float(value) or _ABOUT_TYPES.search(text):
+                whole = not _is_float(value) and parameter.dtype == "float32"
+                cast = ".float()" if whole else f".to(torch.{parameter.dtype})"
                 return (
                     f"give inputs of the model's dtype: {_name(call)} has {parameter.name} in "
-                    f"{parameter.dtype}, got {name} in {value.dtype}; "
-                    f"use .to(torch.{parameter.dtype})"
+                    f"{parameter.dtype}, got {name} in {value.dtype}; use {cast}"
                 )
     return ""
 
@@ -107,8 +165,8 @@ def _is_float(thing: Value | Parameter) -> bool:
 
 
 def _name(call: Call) -> str:
-    label = call.scope.part.label
-    return f"{label}[{call.qualified_name}]" if call.qualified_name else label
+    label = cut(call.scope.part.label, _MOST_OF_VALUE)
+    return f"{label}[{cut(call.qualified_name, _MOST_OF_VALUE)}]" if call.qualified_name else label
 
 
 def _short(nest: Any) -> str:
@@ -118,4 +176,4 @@ def _short(nest: Any) -> str:
         return "{" + ", ".join(f"{key}: {_short(entry)}" for key, entry in nest.items()) + "}"
     if isinstance(nest, list | tuple):
         return "[" + ", ".join(map(_short, nest)) + "]"
-    return repr(nest)
+    return shown(nest, _MOST_OF_VALUE)

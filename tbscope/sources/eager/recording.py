@@ -7,13 +7,17 @@ from typing import Any
 
 import torch
 
+from tbscope.checks import entries_of
 from tbscope.errors import ArgumentError, TraceError
 from tbscope.ir.graph import Graph
 from tbscope.sources.eager.record.describe_calls import describe_calls
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch.module_calls import watched_call
 from tbscope.sources.eager.watch.watch import Watch
+from tbscope.sources.torch.inputs import require_made, require_whole
+from tbscope.sources.torch.misfits import with_article
 from tbscope.sources.torch.nests import tensor_leaves
+from tbscope.words import shown
 
 __all__ = ["Recording", "record"]
 
@@ -55,9 +59,15 @@ class Recording:
         self._watch: Watch | None = None
         self._graph: Graph | None = None
         self._named_outputs = False
+        if not isinstance(models, tuple | list):
+            raise ArgumentError(
+                f"Recording was given {shown(models)} as models",
+                why="models are modules in a tuple",
+                fix="tbscope.record(model)",
+            )
         for model in models:
             self._recorder.registry.add_root(_module(model))
-        for name, model in (named_models or {}).items():
+        for name, model in _named(named_models).items():
             self._recorder.registry.add_root(_module(model), name=name, attribute=name)
 
     @property
@@ -76,17 +86,49 @@ class Recording:
         return self._graph
 
     def input(self, **tensors: Any) -> None:
-        """Name tensors, or nests of tensors, as inputs of the graph."""
-        for name, nest in tensors.items():
-            for path, tensor in tensor_leaves(nest, name):
-                self._recorder.add_input(path, tensor)
+        """Name tensors, or nests of tensors, as inputs of the graph.
+
+        Raises:
+            ArgumentError: There is no tensor in one of them, or the region has ended.
+        """
+        for path, tensor in self._leaves("input", tensors):
+            self._recorder.add_input(path, tensor)
 
     def output(self, **tensors: Any) -> None:
-        """Name tensors, or nests of tensors, as outputs of the graph, as they are now."""
+        """Name tensors, or nests of tensors, as outputs of the graph, as they are now.
+
+        Raises:
+            ArgumentError: There is no tensor in one of them, or the region has ended.
+        """
+        for path, tensor in self._leaves("output", tensors):
+            self._recorder.add_output(path, tensor)
         self._named_outputs = True
-        for name, nest in tensors.items():
-            for path, tensor in tensor_leaves(nest, name):
-                self._recorder.add_output(path, tensor)
+
+    def _leaves(self, method: str, tensors: Mapping[str, Any]) -> list[tuple[str, torch.Tensor]]:
+        """Return the tensors that a user names, each with its path."""
+        if self._graph is not None:
+            raise ArgumentError(
+                f"recording.{method}() comes after the end of its region",
+                why="the graph is made when the region ends",
+                fix=f"call recording.{method}() inside of the block",
+            )
+        if not tensors:
+            raise ArgumentError(
+                f"recording.{method}() names nothing",
+                why=f"each {method} is given by its name",
+                fix=f"recording.{method}(y=y)",
+            )
+        found = {name: tensor_leaves(nest, name) for name, nest in tensors.items()}
+        for name, leaves in found.items():
+            if not leaves:
+                raise ArgumentError(
+                    f"recording.{method}({name}={shown(tensors[name])}) names no tensor",
+                    why=f"an {method} of a graph is a tensor, or a container of tensors",
+                    fix=f"give a tensor, or leave {name} out",
+                )
+            for path, tensor in leaves:
+                require_made(path, tensor)
+        return [leaf for leaves in found.values() for leaf in leaves]
 
     def __enter__(self) -> "Recording":
         if self._watch is not None:
@@ -121,11 +163,25 @@ class Recording:
         self._graph = recorder.close()
 
 
+def _named(models: Any) -> dict[str, Any]:
+    if models is None:
+        return {}
+    named = entries_of(models, option="named_models") if isinstance(models, Mapping) else None
+    if named is None or not all(type(name) is str for name in named):
+        raise ArgumentError(
+            f"Recording was given {shown(models)} as named models",
+            why="these are a mapping from names to modules",
+            fix="tbscope.record(generator=model)",
+        )
+    return named
+
+
 def _module(model: object) -> torch.nn.Module:
     if isinstance(model, torch.nn.Module):
+        require_whole(model)
         return model
     raise ArgumentError(
-        f"record() was given {type(model).__name__} as a model",
+        f"record() was given {with_article(model)} as a model",
         why="only a torch.nn.Module has parts with names",
         fix="leave it out: what the region calls is recorded either way",
     )

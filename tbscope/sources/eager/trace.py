@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
+from tbscope.checks import Dtypes, InputSize, check_truth
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError, ScopeError
 from tbscope.ir.graph import Graph, Note
 from tbscope.sources.eager.active import alone
-from tbscope.sources.eager.failure import error_text, trace_error
+from tbscope.sources.eager.failure import Told, trace_error
 from tbscope.sources.eager.keep.preserve import Preserved
 from tbscope.sources.eager.measure.profiling import check_profile, profile_graph
 from tbscope.sources.eager.measure.repeats import Repeats, check_measurable
@@ -22,10 +23,11 @@ from tbscope.sources.eager.watch.call_log import CallLog
 from tbscope.sources.eager.watch.module_calls import watched_call
 from tbscope.sources.eager.watch.watch import Watch
 from tbscope.sources.torch.fake import faked, faked_inputs
-from tbscope.sources.torch.inputs import argument_names, bind_inputs
+from tbscope.sources.torch.inputs import Made, argument_names, bind_inputs, require_made
 from tbscope.sources.torch.internals import uncompiled
 from tbscope.sources.torch.nests import result_leaves, tensor_leaves
 from tbscope.sources.torch.registry import class_label
+from tbscope.words import error_text, shown
 
 __all__ = ["owner_of", "trace"]
 
@@ -35,6 +37,8 @@ def trace(
     input_to_model: Any = None,
     *,
     kwargs: Mapping[str, Any] | None = None,
+    input_size: InputSize | None = None,
+    dtypes: Dtypes | None = None,
     training: bool | None = False,
     grad: bool = False,
     fake: bool = False,
@@ -56,6 +60,10 @@ def trace(
             argument. None: no arguments where forward needs none, else the model's
             `example_input_array` or `dummy_inputs`.
         kwargs: Further keyword arguments.
+        input_size: In place of `input_to_model`, the size of an input that is made up, as
+            torchinfo takes it: `(1, 3, 224, 224)`; a list of the sizes of several, or a
+            mapping from names of parameters. Floats are normal, whole numbers 0 or 1.
+        dtypes: The element types of these inputs: one for all, or one for each.
         training: Whether modules run in training mode; None for the mode in which each
             one stands.
         grad: Whether gradients are recorded, for models that differentiate in forward.
@@ -75,22 +83,31 @@ def trace(
         ArgumentError: There is nothing to measure.
         TraceError: The model raised; `__cause__` is what it raised.
     """
+    check_truth("training", training, none="the mode in which each module stands")
+    for name, truth in (("grad", grad), ("fake", fake), ("partial", partial), ("kernels", kernels)):
+        check_truth(name, truth)
     steps = check_profile(profile)
     if steps and fake:
         raise ArgumentError(
-            f"profile={profile!r} has nothing to measure with fake=True",
+            f"profile={shown(profile)} has nothing to measure with fake=True",
             why="on stand-ins nothing is computed but shapes",
             fix="leave one of the two out",
         )
     with collecting_rarely(), alone():
         # A model that offers inputs of its own may draw them at random.
         with Preserved(()) if input_to_model is None else nullcontext():
-            args, keywords = bind_inputs(_unwrapped(model), input_to_model, kwargs)
+            args, keywords = bind_inputs(
+                _unwrapped(model),
+                input_to_model,
+                kwargs,
+                made=Made(input_size, dtypes, fake=fake),
+            )
         run = _Run(
             *(_unwrapped(model), args, keywords),
             training=training,
             kernels=kernels,
             steps=steps,
+            given=input_to_model,
         )
         graph = run.trace(grad=grad, fake=fake, partial=partial)
         if steps:
@@ -108,6 +125,7 @@ class _Run:
         training: The mode of its modules; None for that in which each stands.
         kernels: Whether kernels are recorded as nodes.
         steps: How many further runs are measured; 0 for none.
+        given: What the arguments were made of.
     Raises:
         ArgumentError: There is nothing to measure.
     """
@@ -121,12 +139,14 @@ class _Run:
         training: bool | None,
         kernels: bool = False,
         steps: int = 0,
+        given: Any = None,
     ) -> None:
         self._model = model
         self._args = args
         self._kwargs = kwargs
         self._training = training
         self._steps = steps
+        self._given = given
         self._log = CallLog() if steps else None
         self._owner = owner_of(model)
         self._recorder = recorder = Recorder(_name_of(model), boundary=watched_call, bodies=kernels)
@@ -160,7 +180,8 @@ class _Run:
             except Exception as error:
                 describe_calls(recorder)
                 if not partial:
-                    raise trace_error(error, recorder, grad=grad, fake=fake) from error
+                    told = Told(grad=grad, fake=fake, given=self._given, measured=self._steps > 0)
+                    raise trace_error(error, recorder, told) from error
                 recorder.end_with(error, error_text(error))
                 return recorder.close()
             for path, tensor in result_leaves(result):
@@ -199,6 +220,7 @@ class _Run:
             if isinstance(given, GeneratorType):
                 watched[id(given)] = self._given_by(given, name)
             for path, tensor in tensor_leaves(given, name):
+                require_made(path, tensor)
                 self._recorder.add_input(path, tensor)
         if watched:
             self._args = tuple(watched.get(id(given), given) for given in self._args)

@@ -47,6 +47,7 @@ def hyperparameters(module: torch.nn.Module) -> dict[str, Any]:
     text = module.extra_repr()
     if not isinstance(text, str):
         raise TypeError(f"extra_repr() gave {type(text).__name__} instead of a str")
+    text = str.__str__(text)
     if not text.strip():
         return {}
     known = _PARSED.get(type(module))

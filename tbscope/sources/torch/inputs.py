@@ -1,12 +1,14 @@
 """Inputs: turns the `input_to_model` of a caller into the arguments of one call of the model."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
+from tbscope.checks import entries_of, names_of
 from tbscope.errors import InputError
+from tbscope.sources.torch.internals import UNINITIALIZED
 from tbscope.sources.torch.misfits import Attempt, misfit_error, nothing_given_error, with_article
 from tbscope.sources.torch.signatures import (
     Mismatch,
@@ -15,8 +17,18 @@ from tbscope.sources.torch.signatures import (
     real_signature_of,
     signature_of,
 )
+from tbscope.sources.torch.sizes import made_inputs
+from tbscope.words import error_text, shown
 
-__all__ = ["argument_names", "bind_inputs", "callee_name", "require_model"]
+__all__ = [
+    "Made",
+    "argument_names",
+    "bind_inputs",
+    "callee_name",
+    "require_made",
+    "require_model",
+    "require_whole",
+]
 
 _Args: TypeAlias = tuple[Any, ...]
 _Kwargs: TypeAlias = dict[str, Any]
@@ -26,10 +38,50 @@ _EXAMPLES = ("example_input_array", "dummy_inputs")
 _EITHER = " or ".join(_EXAMPLES)
 
 
+class Made(NamedTuple):
+    """Inputs to make up.
+
+    Attributes:
+        input_size: Their sizes; None where none are made up.
+        dtypes: Their element types.
+        fake: Whether they are stand-ins that take no memory.
+    """
+
+    input_size: Any = None
+    dtypes: Any = None
+    fake: bool = False
+
+    def asked(self, input_to_model: Any) -> bool:
+        """Tell whether any are asked for; raise where that does not fit what is given."""
+        if self.input_size is None:
+            if self.dtypes is None:
+                return False
+            raise InputError(
+                f"dtypes={shown(self.dtypes)} is given without input_size",
+                why="dtypes are those of inputs that are made up",
+                fix="give input_size=(1, 3, 224, 224), too, or leave dtypes out",
+            )
+        if input_to_model is not None:
+            raise InputError(
+                f"input_size={shown(self.input_size)} is given beside input_to_model",
+                why="inputs of these sizes would take its place",
+                fix="leave one of the two out",
+            )
+        return True
+
+    def inputs(self, model: Any) -> tuple[_Args, _Kwargs]:
+        """Return the inputs, on the device of the model."""
+        first = next(model.parameters(), None) if isinstance(model, torch.nn.Module) else None
+        device = None if first is None else first.device
+        return made_inputs(self.input_size, self.dtypes, device=device, fake=self.fake)
+
+
 def bind_inputs(
     model: Callable[..., Any],
     input_to_model: Any = None,
     kwargs: Mapping[str, Any] | None = None,
+    *,
+    made: "Made | None" = None,
 ) -> tuple[_Args, _Kwargs]:
     """Return the positional and keyword arguments with which to call the model.
 
@@ -50,13 +102,18 @@ def bind_inputs(
         model: A module or anything else that can be called.
         input_to_model: The inputs, as above.
         kwargs: Further keyword arguments.
+        made: Inputs to make up in the place of `input_to_model`.
     Returns:
         A new tuple of positional and a new dict of keyword arguments.
     Raises:
         InputError: The model cannot be called, or not with these inputs.
     """
     require_model(model)
-    binding = _Binding(model, input_to_model, _checked_keywords(kwargs))
+    keywords = _checked_keywords(kwargs)
+    if made is not None and made.asked(input_to_model):
+        args, named = made.inputs(model)
+        return _Binding(model, args, keywords).checked(args, named)
+    binding = _Binding(model, input_to_model, keywords)
     if input_to_model is None:
         return binding.offered()
     args, named = binding.spread(input_to_model)
@@ -76,8 +133,9 @@ def require_model(model: Any) -> None:
             fix=f"make one: {model.__name__}(...)",
         )
     if isinstance(model, torch.nn.Module):
+        require_whole(model)
         _require_forward(model)
-    elif not callable(model):
+    elif not _can_be_called(model):
         raise InputError(
             f"{with_article(model)} is no model",
             why="a model is a torch.nn.Module, or anything else that can be called",
@@ -85,6 +143,48 @@ def require_model(model: Any) -> None:
             if isinstance(model, Mapping)
             else "give the model itself as the first argument",
         )
+
+
+def require_made(path: str, tensor: torch.Tensor) -> None:
+    """Check that a tensor has a size.
+
+    Raises:
+        InputError: It is a parameter that a lazy module has not made yet.
+    """
+    if isinstance(tensor, UNINITIALIZED):
+        raise InputError(
+            f"{shown(path)} is an {type(tensor).__name__}, and has no size",
+            why="it is made in the first call of its module",
+            fix="call the module once, or give another tensor",
+        )
+
+
+def require_whole(model: torch.nn.Module) -> None:
+    """Check that a module, and each below it, has been made whole.
+
+    Raises:
+        InputError: `torch.nn.Module.__init__` has not run for it.
+    """
+    pending, seen = [model], {id(model)}
+    while pending:
+        held = pending.pop()
+        if isinstance(held, torch.jit.ScriptModule):
+            continue
+        if "_modules" not in vars(held):
+            raise InputError(
+                f"an object of class {type(held).__name__} is only half a module",
+                why="torch.nn.Module.__init__ has not run for it",
+                fix=f"call super().__init__() first in {type(held).__name__}.__init__",
+            )
+        for child in held._modules.values():
+            if isinstance(child, torch.nn.Module) and id(child) not in seen:
+                seen.add(id(child))
+                pending.append(child)
+
+
+def _can_be_called(model: Any) -> bool:
+    # A class makes an object of the inputs, and computes nothing.
+    return callable(model) and not isinstance(model, type)
 
 
 def callee_name(model: Callable[..., Any]) -> str:
@@ -128,14 +228,15 @@ def _checked_keywords(kwargs: Mapping[str, Any] | None) -> _Kwargs:
             why="it holds keyword arguments by the names of forward's parameters",
             fix="write kwargs={'mask': mask}, and give positional arguments in input_to_model",
         )
+    kwargs = entries_of(kwargs, option="kwargs")
     for name in kwargs:
-        if not isinstance(name, str):
+        if type(name) is not str:
             raise InputError(
-                f"kwargs holds the key {name!r}, which is no name of a parameter",
+                f"kwargs holds the key {shown(name)}, which is no name of a parameter",
                 why="keyword arguments are named by strings",
                 fix="write kwargs={'mask': mask}",
             )
-    return dict(kwargs)
+    return kwargs
 
 
 class _Binding:
@@ -159,7 +260,7 @@ class _Binding:
         if isinstance(value, tuple | list):
             return tuple(value), {}
         if isinstance(value, Mapping) and self._names_parameters(value):
-            return (), dict(value)
+            return (), entries_of(value, option="input_to_model")
         return (value,), {}
 
     def _spread_record(self, record: Any) -> tuple[_Args, _Kwargs]:
@@ -172,11 +273,12 @@ class _Binding:
     def _names_parameters(self, mapping: Mapping[Any, Any]) -> bool:
         """Tell whether a mapping's keys are names of parameters."""
         signature = self.signature
-        if signature is None or not all(isinstance(key, str) for key in mapping):
+        names = names_of(mapping, option="input_to_model")
+        if signature is None or not all(type(key) is str for key in names):
             return False
-        if not mapping:
+        if not names:
             return not signature.required
-        known = [key in signature.keywords for key in mapping]
+        known = [key in signature.keywords for key in names]
         if signature.extra and not signature.positional:
             return True
         if signature.extra or _comes_from_transformers(mapping):
@@ -232,7 +334,7 @@ class _Binding:
         except Exception as error:
             raise InputError(
                 f"{type(self.model).__name__}.{attribute} raised when it was asked for inputs",
-                why=f"{type(error).__name__}: {error}",
+                why=error_text(error),
                 fix="give input_to_model",
             ) from error
         if not isinstance(self.model, torch.nn.Module):

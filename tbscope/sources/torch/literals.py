@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from tbscope.ir.graph import Constant, Value
+from tbscope.words import shown
 
 __all__ = ["Literals", "all_among"]
 
@@ -18,6 +19,10 @@ _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _PLAIN = frozenset({bool, int, float, complex, type(None)})
 _MOST_TEXT = 200
 _MOST_ITEMS = 64
+# Deeper ones are cut: a list may hold itself.
+_MOST_DEPTH = 50
+# Numbers beyond are told by their size; Python prints none of more than 4,300 digits.
+_LARGE = 2**1024
 
 
 class Literals:
@@ -29,6 +34,7 @@ class Literals:
 
     def __init__(self, value_of: Callable[[torch.Tensor], Value]) -> None:
         self._value_of = value_of
+        self._depth = 0
 
     def nest(
         self, given: Any, tensors: list[torch.Tensor] | None = None, values: Any = None
@@ -45,6 +51,8 @@ class Literals:
         """
         kind = type(given)
         if kind in _PLAIN:
+            if kind is int and not -_LARGE < given < _LARGE:
+                return Constant(shown(given))
             return given
         if kind in _TENSORS or isinstance(given, torch.Tensor):
             value = self._value_of(given)
@@ -67,9 +75,7 @@ class Literals:
         if isinstance(given, list):
             return self._items(given, tensors, values)
         if isinstance(given, Mapping):
-            if len(given) > _MOST_ITEMS and not _holds_tensor(given.values()):
-                return Constant(f"{{... {len(given)} entries}}")
-            return {str(key): self.nest(entry, tensors, values) for key, entry in given.items()}
+            return self._entries(given, tensors, values)
         if kind is slice:
             bounds = (given.start, given.stop, given.step)
             if any(isinstance(bound, torch.Tensor) for bound in bounds):
@@ -80,8 +86,29 @@ class Literals:
     def _items(self, given: Any, tensors: Any, values: Any) -> list[Any]:
         if len(given) > _MOST_ITEMS and not _holds_tensor(given):
             return [Constant(f"... {len(given)} items")]
+        if self._depth > _MOST_DEPTH:
+            return [Constant("...")]
         nest = self.nest
-        return [nest(entry, tensors, values) for entry in given]
+        self._depth += 1
+        try:
+            return [nest(entry, tensors, values) for entry in given]
+        finally:
+            self._depth -= 1
+
+    def _entries(self, given: Any, tensors: Any, values: Any) -> Any:
+        try:
+            entries = list(given.items())
+        except Exception:  # noqa: BLE001  The model may never look into it either.
+            return describe(given)
+        if len(entries) > _MOST_ITEMS and not _holds_tensor(entry for _, entry in entries):
+            return Constant(f"{{... {len(entries)} entries}}")
+        if self._depth > _MOST_DEPTH:
+            return Constant("{...}")
+        self._depth += 1
+        try:
+            return {_text_of(key): self.nest(entry, tensors, values) for key, entry in entries}
+        finally:
+            self._depth -= 1
 
 
 def _holds_tensor(entries: Any) -> bool:
@@ -101,8 +128,15 @@ def collect_tensors(given: Any, found: list[torch.Tensor]) -> list[torch.Tensor]
         if kind is not torch.Size:
             for entry in given:
                 collect_tensors(entry, found)
-    elif isinstance(given, Mapping):
+    elif type(given) is dict:
         for entry in given.values():
+            collect_tensors(entry, found)
+    elif isinstance(given, Mapping):
+        try:
+            entries = list(given.values())
+        except Exception:  # noqa: BLE001  As in `Literals`.
+            return found
+        for entry in entries:
             collect_tensors(entry, found)
     return found
 
@@ -131,16 +165,24 @@ def describe(given: Any) -> Any:
         # A subclass: an IntEnum, a numpy float.
         return Constant(f"{kind.__name__}({_number_text(given)})")
     if isinstance(given, str):
-        return str(given)[:_MOST_TEXT]
+        return _text_of(given)[:_MOST_TEXT]
     if isinstance(given, type) or callable(given):
         name = getattr(given, "__qualname__", None) or kind.__qualname__
         return Constant(f"<{name}>")
     return Constant(f"<{kind.__qualname__}>")
 
 
+def _text_of(given: Any) -> str:
+    """Return `str()` of something; its class where that raises."""
+    try:
+        return str(given)
+    except Exception:  # noqa: BLE001  What the user's class does there is no part of the run.
+        return f"<{type(given).__qualname__}>"
+
+
 def _number_text(given: Any) -> str:
     plain = next(plain for plain in (int, float, complex) if isinstance(given, plain))
-    return repr(plain(given))
+    return shown(plain(given))
 
 
 def _slice_text(given: slice) -> str:

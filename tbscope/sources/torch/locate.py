@@ -8,13 +8,13 @@ import functools
 import os
 import sys
 import sysconfig
-from types import CodeType, FrameType
+from types import CodeType, FrameType, TracebackType
 
 import torch
 
 from tbscope.ir.graph import Source
 
-__all__ = ["OWN_FILES", "Locator", "short_path"]
+__all__ = ["OWN_FILES", "Locator", "raised_at", "short_path"]
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 OWN_FILES = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -30,6 +30,12 @@ def _is_foreign(file: str) -> bool:
     if file.startswith(_STDLIB):
         return not file.startswith(_SITE)
     return file.startswith("<frozen ")
+
+
+def _is_of_a_package(frame: FrameType) -> bool:
+    """Tell whether a frame is in code of tbscope or torch, also in what Python wrote for it."""
+    home = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    return home in ("tbscope", "torch")
 
 
 def short_path(file: str) -> str:
@@ -64,6 +70,17 @@ def _working_directory() -> str:
         return os.getcwd()
     except FileNotFoundError:
         return ""
+
+
+def raised_at(trace: TracebackType | None) -> Source | None:
+    """Return the innermost line of the user's code in a traceback; None where there is none."""
+    found = None
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not _is_foreign(code.co_filename) and not _is_of_a_package(trace.tb_frame):
+            found = Source(short_path(code.co_filename), trace.tb_lineno, code.co_name)
+        trace = trace.tb_next
+    return found
 
 
 class Locator:

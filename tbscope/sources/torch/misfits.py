@@ -1,6 +1,5 @@
 """Misfits: in words, why arguments do not fit the parameters of what they are given to."""
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +8,8 @@ import torch
 
 from tbscope.errors import InputError
 from tbscope.sources.torch.signatures import Mismatch, Signature
+from tbscope.sources.torch.sizes import size_advice
+from tbscope.words import near_names, shown
 
 __all__ = ["Attempt", "misfit_error", "nothing_given_error", "with_article"]
 
@@ -60,9 +61,11 @@ def with_article(value: Any) -> str:
     """Name a value that stands where it cannot be used (`a str 'resnet'`)."""
     if value is None:
         return "None"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
     name = type(value).__name__
     article = "an" if name[0].lower() in "aeiou" else "a"
-    text = f" {value!r}" if isinstance(value, str | int | float) else ""
+    text = f" {shown(value)}" if isinstance(value, str | int | float) else ""
     return f"{article} {name}{text[:_SHOWN_TEXT]}"
 
 
@@ -73,7 +76,7 @@ def _tell_missing(attempt: Attempt, names: Sequence[str]) -> tuple[str, str]:
 def _tell_unexpected(attempt: Attempt, names: Sequence[str]) -> tuple[str, str]:
     held = "kwargs" if set(names) <= attempt.keywords.keys() else "input_to_model"
     fix = f"leave {_listed(names)} out of {held}"
-    near = difflib.get_close_matches(names[0], sorted(attempt.signature.keywords), n=1)
+    near = near_names(names[0], sorted(attempt.signature.keywords), most=1, cutoff=0.6)
     return f"takes no {_listed(names)}", f"did you mean {near[0]!r}? Else {fix}" if near else fix
 
 
@@ -89,10 +92,14 @@ def _tell_twice(attempt: Attempt, names: Sequence[str]) -> tuple[str, str]:
 def _tell_too_many(attempt: Attempt, names: Sequence[str]) -> tuple[str, str]:
     taken, given = len(attempt.signature.positional), len(attempt.args)
     takes = f"{taken or 'no'} positional argument{'' if taken == 1 else 's'}"
+    advice = size_advice(attempt.given)
+    if advice:
+        return f"takes {takes}, and {given} {'was' if given == 1 else 'were'} given", advice
     fix = "leave out what it does not take"
     if isinstance(attempt.given, tuple | list):
         word = type(attempt.given).__name__
-        fix += f"; to give the {word} as one argument, wrap it: input_to_model=(inputs,)"
+        fix += f"; to give the {word} as one argument, wrap it: "
+        fix += "input_to_model=([img],)" if word == "list" else "input_to_model=(inputs,)"
     return f"takes {takes}, and {given} {'was' if given == 1 else 'were'} given", fix
 
 
@@ -131,7 +138,7 @@ def _how_to_give(signature: Signature) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     """Return the quoted names as a list in prose: `'x'`, `'x' and 'y'`, `'x', 'y' and 'z'`."""
-    quoted = [repr(name) for name in names]
+    quoted = [shown(name) for name in names]
     return " and ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))
 
 
@@ -150,8 +157,11 @@ def _show(value: Any) -> str:
     if isinstance(value, str) and len(value) > _SHOWN_TEXT:
         return f"{name} of length {len(value)}"
     if value is None or isinstance(value, bool | int | float | complex | str):
-        return repr(value)
+        return shown(value)
     if isinstance(value, Mapping):
-        keys = [repr(str(key)) for key in value]
+        try:
+            keys = [repr(key) if type(key) is str else shown(key) for key in value]
+        except Exception:  # noqa: BLE001  It cannot be read, and is shown by its class.
+            return name
         return f"{name} of {', '.join(keys[:_SHOWN_ITEMS])}" if keys else f"{name} of nothing"
     return f"{name} of {len(value)}" if isinstance(value, list | tuple) else name

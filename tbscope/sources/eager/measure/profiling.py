@@ -23,10 +23,13 @@ from tbscope.sources.eager.measure.repeats import Repeats
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch.call_log import CallLog, Calls
 from tbscope.sources.eager.watch.unobserved import unobserved
+from tbscope.words import shown
 
 __all__ = ["check_profile", "profile_graph"]
 
 _STEPS = 5
+# More of them last for days and tell no more.
+_MOST_STEPS = 10_000
 _WARMUP = 2
 
 
@@ -38,11 +41,11 @@ def check_profile(profile: bool | int) -> int:
     """
     if isinstance(profile, bool):
         return _STEPS if profile else 0
-    if type(profile) is int and profile > 0:
+    if type(profile) is int and 0 < profile <= _MOST_STEPS:
         return profile
     raise ArgumentError(
-        f"profile={profile!r} is no number of runs",
-        why="profile is True, False, or how many runs are measured: 1 or more",
+        f"profile={shown(profile)} is no number of runs",
+        why=f"profile is True, False, or how many runs are measured: 1 to {_MOST_STEPS:,}",
         fix=f"profile=True to measure {_STEPS} runs",
     )
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from tbscope.errors import ArgumentError, TraceError
-from tbscope.sources.eager.failure import error_text
+from tbscope.errors import ArgumentError, TraceError, trace_error_like
 from tbscope.sources.eager.keep.preserve import Preserved
 from tbscope.sources.torch.internals import UNINITIALIZED, version_of, without_functions
 from tbscope.sources.torch.nests import tensor_leaves
+from tbscope.words import error_text
 
 __all__ = ["Repeats", "check_measurable"]
 
@@ -140,7 +140,8 @@ class Repeats:
         try:
             return self._call()
         except Exception as error:
-            raise TraceError(
+            raise trace_error_like(
+                error,
                 "the model raised when it was measured, after it had run once to be drawn",
                 why=error_text(error),
                 fix="leave profile out, or give a model that runs any number of times",

@@ -18,6 +18,7 @@ from tbscope.ir.scopes import Scope, ScopeKind
 from tbscope.sources.eager.by_hand import unbalanced
 from tbscope.sources.torch.internals import outside_modes
 from tbscope.sources.torch.registry import ModulePlace, Registry
+from tbscope.words import shown
 
 __all__ = ["Frame", "ScopeStack"]
 
@@ -253,8 +254,9 @@ class ScopeStack:
             return
         name = frame.blocks[-1][0]
         raise ScopeError(
-            f"the scope {name!r} was opened in {frame.scope or 'the recording'} and never closed",
+            f"the scope {shown(name)} was opened in {frame.scope or 'the recording'} and never "
+            "closed",
             why="each push_scope() needs a pop_scope() in the same module call",
-            fix=f"call pop_scope({name!r}) before it ends, "
-            f"or write 'with tbscope.scope({name!r}):'",
+            fix=f"call pop_scope({shown(name)}) before it ends, "
+            f"or write 'with tbscope.scope({shown(name)}):'",
         )

@@ -1,0 +1,76 @@
+"""Words: how errors show what somebody gave, whatever that is, and which names are near it.
+
+What is shown may be of any class: nothing here raises, and nothing gives more than a few lines.
+"""
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+__all__ = ["cut", "error_text", "near_names", "printable", "shown"]
+
+_MOST_SHOWN = 100
+_MOST_ERROR = 500
+_MOST_NAME = 200
+# Python refuses to print numbers of more than 4,300 digits.
+_MOST_BITS = 10_000
+
+
+def shown(value: object, most: int = _MOST_SHOWN, *, inside: bool = True) -> str:
+    """Show any value on one line: its `repr`, cut where it is long.
+
+    >>> shown("word"), shown("w" * 1000, most=8)
+    ("'word'", "'wwwwwww...")
+
+    An object whose `repr` raises is shown by its class; a list that holds one, by its entries.
+    """
+    if type(value) is int and value.bit_length() > _MOST_BITS:
+        return f"an int of {value.bit_length()} bits"
+    try:
+        if type(value) is str or type(value) is bytes or type(value) is bytearray:
+            text = repr(value[:most])
+            text += "..." if len(value) > most else ""
+        else:
+            text = repr(value)
+    except Exception as error:  # noqa: BLE001  It is told, and the class with it.
+        if inside and type(value) in (list, tuple):
+            held: Any = value
+            return cut(f"[{', '.join(shown(each, inside=False) for each in held[:9])}]", most)
+        return f"an object of class {type(value).__name__} (its repr raises {_class(error)})"
+    return cut(text if text.isprintable() else " ".join(text.split()), most)
+
+
+def cut(text: str, most: int) -> str:
+    """Return a text as it is, or where it is longer, its beginning and three dots."""
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+def printable(text: object, most: int) -> str:
+    """Return a text that any terminal and file takes: lone surrogates escaped, cut where long."""
+    plain = text if type(text) is str else shown(text)
+    return cut(plain, most).encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def error_text(error: BaseException) -> str:
+    """Return an error on one line: `RuntimeError: the message`."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception as other:  # noqa: BLE001  It is told.
+        text = f"(its message cannot be read: str() of it raises {_class(other)})"
+    text = cut(text, _MOST_ERROR)
+    return f"{_class(error)}: {text}" if text else _class(error)
+
+
+def near_names(
+    name: object, known: Iterable[object], *, most: int = 3, cutoff: float = 0.4
+) -> list[str]:
+    """Return the names among those known that somebody may have meant, the nearest first."""
+    if not isinstance(name, str):
+        return []
+    # The search takes the product of the lengths.
+    names = [each for each in known if isinstance(each, str) and len(each) <= _MOST_NAME]
+    return difflib.get_close_matches(str.__str__(name)[:_MOST_NAME], names, n=most, cutoff=cutoff)
+
+
+def _class(error: BaseException) -> str:
+    return cut(type(error).__name__, _MOST_NAME)

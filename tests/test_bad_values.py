@@ -1,0 +1,355 @@
+"""Each public function is given some hundred values that nobody means, for each of its parameters.
+
+It takes the value, or says in one error of tbscope's what it was given, why that is none, and
+what to do. `OF_OPTIONS` and `OF_CALLS` tell which values a parameter takes: one that is taken
+silently is a fault.
+"""
+
+import inspect
+
+import pytest
+import torch
+from bad_values import GRAPH, MAKE
+from torch import nn
+
+import tbscope
+
+MOST_TEXT = 5000
+X = torch.ones(1, 2)
+
+
+class Net(nn.Module):
+    """A model that is given one input, and may be given another."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(2, 2)
+
+    def forward(self, x, scale=1):
+        return self.fc(x) * scale
+
+
+NET = Net()
+
+
+class Sink:
+    """Takes events, and forgets them."""
+
+    def add_event(self, event):
+        event.SerializeToString()
+
+    def get_logdir(self):
+        return ""
+
+
+def _traced(name):
+    return lambda value: tbscope.trace(NET, X, **{name: value})
+
+
+def _added(name):
+    return lambda value: tbscope.add_graph(Sink(), NET, X, **{name: value})
+
+
+def _made(name):
+    return lambda value: tbscope.add_graph(Sink(), GRAPH, **{name: value})
+
+
+def _overlaid(name):
+    return lambda value: tbscope.add_overlay(Sink(), "flops", GRAPH, **{name: value})
+
+
+def _drawn(name):
+    return lambda value: tbscope.to_graph_def(GRAPH, **{name: value})
+
+
+def _summed(name):
+    return lambda value: GRAPH.summary(**{name: value})
+
+
+def _recorded(method):
+    def call(value):
+        with tbscope.record() as recording:
+            getattr(recording, method)(named=value)
+        return recording.graph
+
+    return call
+
+
+RUNNING = ("kwargs", "training", "grad", "fake", "partial", "profile", "input_size", "dtypes")
+PLACING = ("tag", "step", "run_name")
+DRAWING = tuple(tbscope.Drawing.__annotations__)
+
+CALLS = {
+    "trace(model)": lambda value: tbscope.trace(value, X),
+    "trace(input_to_model)": lambda value: tbscope.trace(NET, value),
+    **{f"trace({name})": _traced(name) for name in (*RUNNING, "kernels")},
+    "trace(input_size alone)": lambda value: tbscope.trace(NET, input_size=value),
+    "trace(dtypes of input_size)": lambda value: tbscope.trace(
+        NET, input_size=(1, 2), dtypes=value
+    ),
+    "add_graph(writer)": lambda value: tbscope.add_graph(value, NET, X),
+    "add_graph(model)": lambda value: tbscope.add_graph(Sink(), value, X),
+    "add_graph(input_to_model)": lambda value: tbscope.add_graph(Sink(), NET, value),
+    **{
+        f"add_graph({name})": _added(name)
+        for name in ("verbose", "use_strict_trace", "on_error", *RUNNING, *PLACING, *DRAWING)
+    },
+    "add_graph(graph, input_to_model)": lambda value: tbscope.add_graph(Sink(), GRAPH, value),
+    **{f"add_graph(graph, {name})": _made(name) for name in RUNNING},
+    "add_overlay(writer)": lambda value: tbscope.add_overlay(value, "flops", GRAPH),
+    "add_overlay(tag)": lambda value: tbscope.add_overlay(Sink(), value, GRAPH, "flops"),
+    "add_overlay(graph)": lambda value: tbscope.add_overlay(Sink(), "flops", value),
+    **{
+        f"add_overlay({name})": _overlaid(name)
+        for name in ("values", "on_error", "step", "run_name", *DRAWING)
+    },
+    "add_overlay(values key)": lambda value: tbscope.add_overlay(Sink(), "t", GRAPH, {value: 1}),
+    "add_overlay(values number)": lambda value: tbscope.add_overlay(
+        Sink(), "t", GRAPH, {"weight": value}
+    ),
+    "add_overlay(values gives)": lambda value: tbscope.add_overlay(
+        Sink(), "t", GRAPH, lambda _: value
+    ),
+    "to_graph_def(graph)": tbscope.to_graph_def,
+    **{f"to_graph_def({name})": _drawn(name) for name in DRAWING},
+    "to_graph_def(style gives)": lambda value: tbscope.to_graph_def(GRAPH, style=lambda _: value),
+    "to_graph_def(color_by gives)": lambda value: tbscope.to_graph_def(
+        GRAPH, color_by=lambda _: value
+    ),
+    "to_graph_def(color_by label)": lambda value: tbscope.to_graph_def(
+        GRAPH, color_by={"weight": value}
+    ),
+    "to_graph_def(keep entry)": lambda value: tbscope.to_graph_def(GRAPH, keep=[value]),
+    "verify(graph)": tbscope.verify,
+    "node_costs(graph)": tbscope.node_costs,
+    "node_costs(backward)": lambda value: tbscope.node_costs(GRAPH, backward=value),
+    "scope_costs(graph)": tbscope.scope_costs,
+    "scope_costs(costs)": lambda value: tbscope.scope_costs(GRAPH, value),
+    "graph_costs(graph)": tbscope.graph_costs,
+    "graph_costs(costs)": lambda value: tbscope.graph_costs(GRAPH, value),
+    "Summary(graph)": tbscope.Summary,
+    **{
+        f"Graph.summary({name})": _summed(name) for name in ("depth", "columns", "per_call", "fold")
+    },
+    "Graph.summary(column)": lambda value: GRAPH.summary(columns=[value]),
+    "Graph.find(name)": GRAPH.find,
+    "Graph.find_calls(name)": GRAPH.find_calls,
+    "Graph.scope_path(node)": GRAPH.scope_path,
+    "lint(graph_def)": tbscope.lint,
+    "parse_scope_path(text)": tbscope.parse_scope_path,
+    "print_scope_path(parts)": tbscope.print_scope_path,
+    "print_scope_path(part)": lambda value: tbscope.print_scope_path((value,)),
+    "scope(name)": tbscope.scope,
+    "scope()(function)": tbscope.scope("loss"),
+    "push_scope(name)": tbscope.push_scope,
+    "pop_scope(name)": tbscope.pop_scope,
+    "record(model)": tbscope.record,
+    "record(named=)": lambda value: tbscope.record(named=value),
+    "Recording(models)": tbscope.Recording,
+    "Recording(named_models)": lambda value: tbscope.Recording((), value),
+    "Recording.input": _recorded("input"),
+    "Recording.output": _recorded("output"),
+}
+"""Calls each public function with one value, by function and parameter."""
+
+TRUTHS = {"True", "False"}
+LISTS = {"list", "tuple"}
+WORDS = {"blank", "word", "eval", "no", "number as text", "percent", "bracket", "pattern"}
+TEXTS = {*WORDS, "slash", "slashes", "dots", "NUL", "newline", "emoji", "300 characters"}
+ANY_TEXT = {*TEXTS, "empty text", "surrogate", "1 MB"}
+GRAPHS = {"graph", "empty graph"}
+GIVING_FUNCTIONS = {"function of None", "function of text", "function of 1 MB"}
+FUNCTIONS = {
+    *GIVING_FUNCTIONS,
+    *("lambda", "raising function", "function of itself", "raises mutely", "no call"),
+}
+CLASSES = {
+    *("object class", "int class", "str class", "module class", "Graph class", "writer class"),
+    "mute class",
+}
+HALF = {"module list", "bare module"}
+NATURALS = {"0", "1", "3", "2**31", "2**53", "2**63-1", "2**63"}
+NUMBERS = {*NATURALS, *TRUTHS, "0.0", "1.0", "0.5"}
+NUMBERS_OF_OTHERS = {
+    *("numpy int", "numpy float", "numpy bool", "numpy scalar array", "scalar tensor"),
+    "truth tensor",
+}
+TENSORS = {
+    *("tensor", "scalar tensor", "truth tensor", "empty tensor", "meta tensor", "meta scalar"),
+    *("sparse tensor", "parameter"),
+}
+
+
+def each(names, taken):
+    return dict.fromkeys(names, taken)
+
+
+OF_OPTIONS = {
+    **each(("grad", "fake", "partial", "kernels", "verbose"), TRUTHS),
+    **each(("templates", "cards", "per_call", "fold", "backward"), TRUTHS),
+    **each(("training", "root"), {"None", *TRUTHS}),
+    **each(("input_size", "dtypes", "values", "run_name"), {"None"}),
+    **each(("style", "level", "leaves", "dead", "on_error"), set()),
+    **each(("keep", "hide"), {*LISTS, "set", "frozenset"}),
+    "kwargs": {"None", "dict"},
+    "profile": {*TRUTHS, "1", "3"},
+    "use_strict_trace": set(MAKE),
+    "tag": {"None", "numpy text", "Text", *TEXTS},
+    "step": {"None", "0", "1", "3", "2**31", "2**53"},
+    "color_by": {"None", "dict", *GIVING_FUNCTIONS},
+    "depth": {"None", "10**5000", *NATURALS},
+    "columns": {"None", *LISTS},
+}
+"""Which values each option takes; the others are refused."""
+
+OF_CALLS = {
+    **each(
+        ("trace(model)", "add_graph(model)"),
+        {"module", "function of itself", *GIVING_FUNCTIONS},
+    ),
+    **each(
+        ("trace(input_to_model)", "add_graph(input_to_model)"),
+        {"tensor", "sparse tensor", "parameter"},
+    ),
+    **{f"add_graph(graph, {name})": {"False"} for name in RUNNING},
+    **{f"add_graph(graph, {name})": {"None"} for name in ("kwargs", "input_size", "dtypes")},
+    "trace(input_size alone)": {"list of numbers"},
+    "trace(dtypes of input_size)": {"None", "dict", "list of None"},
+    "add_graph(graph, input_to_model)": {"None"},
+    "add_overlay(tag)": {"numpy text", "Text", *TEXTS},
+    "add_overlay(graph)": {"graph"},
+    "add_overlay(values key)": {"empty text", "number as text", "node", "call", "scope"},
+    **each(
+        ("add_overlay(values number)", "add_overlay(values gives)"),
+        {*NUMBERS, *NUMBERS_OF_OTHERS},
+    ),
+    **each(("to_graph_def(graph)", "verify(graph)", "node_costs(graph)"), GRAPHS),
+    **each(("scope_costs(graph)", "graph_costs(graph)", "Summary(graph)"), GRAPHS),
+    **each(("scope_costs(costs)", "graph_costs(costs)"), {"None"}),
+    "to_graph_def(style gives)": {
+        *(WORDS - {"blank", "percent"}),
+        *("empty text", "dots", "300 characters"),
+    },
+    "to_graph_def(color_by gives)": {"None", *ANY_TEXT},
+    "to_graph_def(color_by label)": {
+        *ANY_TEXT,
+        *NUMBERS,
+        *("-1", "-0.5", "10**5000", "nan", "inf"),
+    },
+    "Graph.find(name)": {"empty text", "number as text"},
+    "Graph.find_calls(name)": {"numpy text", "Text", *ANY_TEXT},
+    "Graph.scope_path(node)": {"node"},
+    "parse_scope_path(text)": {"numpy text", "Text", *(ANY_TEXT - {"dots", "bracket", "pattern"})},
+    "print_scope_path(parts)": LISTS,
+    **each(("scope(name)", "push_scope(name)"), ANY_TEXT - {"empty text"}),
+    "pop_scope(name)": {"None", *ANY_TEXT},
+    "scope()(function)": {*FUNCTIONS, *CLASSES, *HALF, "module", "half a module"},
+    **each(("record(model)", "record(named=)"), {"module", *HALF}),
+    "Recording(models)": LISTS,
+    "Recording(named_models)": {"None", "dict"},
+    **each(("Recording.input", "Recording.output"), TENSORS),
+}
+"""Which values a parameter takes that is no option."""
+
+
+RUNS_WITH = {
+    *("model)", "input_to_model)", "kwargs)", "input_size)", "input_size alone)"),
+    "dtypes of input_size)",
+}
+"""What a model may raise at; the other parameters are refused before it runs."""
+
+
+def taken_by(call):
+    option = call.partition("(")[2].rstrip(")")
+    return OF_CALLS.get(call, OF_OPTIONS.get(option, set()))
+
+
+def outcome(call, label):
+    """Give "" for a value that is taken, or refused as it should be; else what is wrong."""
+    value = MAKE[label]()
+    if call == "add_overlay(values key)" and not is_hashable(value):
+        return ""
+    try:
+        CALLS[call](value)
+    except tbscope.TbscopeError as error:
+        if label in taken_by(call):
+            return f"{label} is refused: {error}"
+        return fault_of(error, call, label)
+    except Exception as error:  # noqa: BLE001  That is what is looked for.
+        return f"{label} raises {type(error).__name__}"
+    return "" if label in taken_by(call) else f"{label} is taken"
+
+
+def fault_of(error, call, label):
+    text = str(error)
+    text.encode()
+    if isinstance(error, tbscope.TraceError) and not RUNS_WITH.intersection(call.split("(")[1:]):
+        return f"{label} reaches the model: {text}"
+    if not (error.what and error.why and error.fix):
+        return f"{label} is refused without all three parts: {text}"
+    if len(text) > MOST_TEXT:
+        return f"{label} is refused in {len(text)} characters"
+    # What a model raised is told in its own words.
+    told = isinstance(error, tbscope.TraceError) or tells(call, text, MAKE[label]())
+    return "" if told else f"{label} is refused and not told: {text}"
+
+
+def tells(call, text, value):
+    """Tell whether a message shows a value, or what it holds, or names its class or the option."""
+    if isinstance(value, dict | list | tuple | set | frozenset):
+        held = [*value, *(value.values() if isinstance(value, dict) else ())][:20]
+        if not held or any(start_of(entry) in text for entry in held):
+            return True
+    names = [type(value).__name__]
+    if callable(value):
+        names.append(call.partition("(")[2].rstrip(")"))
+    if isinstance(value, tbscope.Graph):
+        names.append(value.name)
+    if inspect.isclass(value) or inspect.isfunction(value):
+        names.append(value.__name__.strip("<>"))
+    if gives_something(value):
+        names.append(start_of(value(None)))
+    return start_of(value) in text or any(name in text for name in names)
+
+
+def gives_something(value):
+    """Tell whether a value is one of the functions that give something."""
+    return inspect.isfunction(value) and value.__code__.co_argcount == 1
+
+
+def start_of(value):
+    """Give how the text of a value begins; its class, where it has no text."""
+    try:
+        return repr(value[:10] if isinstance(value, str | bytes) else value)[:10].rstrip("'\"")
+    except Exception:  # noqa: BLE001  Some values raise whatever is done with them.
+        return type(value).__name__
+
+
+def is_hashable(value):
+    try:
+        hash(value)
+    except Exception:  # noqa: BLE001  As above.
+        return False
+    return True
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("call", CALLS)
+def test_a_value_that_nobody_means_is_refused_in_words(call):
+    assert [wrong for label in MAKE if (wrong := outcome(call, label))] == []
+
+
+def test_the_table_asks_every_public_function():
+    asked = {call.partition("(")[0].partition(".")[0] for call in CALLS}
+    functions = {
+        name
+        for name in tbscope.__all__
+        if inspect.isfunction(getattr(tbscope, name)) or name in ("scope", "Summary", "Recording")
+    }
+    assert functions <= asked
+
+
+def test_the_table_asks_every_option():
+    for function in (tbscope.trace, tbscope.add_graph, tbscope.add_overlay, tbscope.to_graph_def):
+        for name in inspect.signature(function).parameters:
+            assert f"{function.__name__}({name})" in CALLS

@@ -1,0 +1,123 @@
+"""Odd objects on their way through a model: what the model runs with, it is drawn with."""
+
+import pytest
+import torch
+from bad_values import MAKE
+from torch import nn
+
+import tbscope
+
+X = torch.ones(1, 2)
+# What has no size cannot be an input; a module that is only half made, no part of a model.
+UNDRAWN = {"uninitialized", "half a module"}
+
+
+class Inner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(2, 2)
+
+    def forward(self, x, other=None):
+        return self.fc(x), other
+
+
+class Outer(nn.Module):
+    def __init__(self, held=None):
+        super().__init__()
+        self.inner = Inner()
+        self.held = held
+
+    def forward(self, x, other=None):
+        return self.inner(x, other=other)[0]
+
+
+class Tells(nn.Linear):
+    """A module that tells of itself whatever it was given."""
+
+    def __init__(self, told):
+        super().__init__(2, 2)
+        self.told = [told]
+
+    def extra_repr(self):
+        return self.told[0]
+
+
+def keyed(value):
+    try:
+        return {value: 1}
+    except Exception:  # noqa: BLE001  What cannot be a key is none here either.
+        return {}
+
+
+FORMS = {
+    "an argument": lambda value: (Outer(), (X, value)),
+    "in a list": lambda value: (Outer(), (X, [value, X])),
+    "in a mapping": lambda value: (Outer(), (X, {"key": value})),
+    "a key": lambda value: (Outer(), (X, keyed(value))),
+    "a result": lambda value: (Inner(), (X, value)),
+    "an attribute": lambda value: (Outer(value), (X,)),
+    "told by a module": lambda value: (Tells(value), (X,)),
+}
+
+
+def runs(model, args):
+    try:
+        model(*args)
+    except Exception:  # noqa: BLE001  It does not run by itself.
+        return False
+    return True
+
+
+def drawn(form, label, options):
+    """Give "" where the model does not run by itself, or is drawn; else what went wrong."""
+    model, args = FORMS[form](MAKE[label]())
+    if not runs(model, args):
+        return ""
+    try:
+        graph = tbscope.trace(model, args, **options)
+        tbscope.to_graph_def(graph)
+        str(graph.summary())
+    except Exception as error:  # noqa: BLE001  That is what is looked for.
+        return f"{label}: {type(error).__name__} from {error.__cause__!r}"
+    return "" if "linear" in {node.op for node in graph.nodes} else f"{label}: {graph}"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("options", [{}, {"fake": True}], ids=str)
+@pytest.mark.parametrize("form", FORMS)
+def test_what_a_model_runs_with_it_is_drawn_with(form, options):
+    labels = MAKE.keys() - UNDRAWN
+    assert [wrong for label in sorted(labels) if (wrong := drawn(form, label, options))] == []
+
+
+def test_a_list_that_holds_itself_is_cut():
+    circle = [X]
+    circle.append(circle)
+    graph = tbscope.trace(Outer(), (X, circle))
+    assert len(str(graph.calls[1].arguments)) < 10_000
+
+
+def test_numbers_that_python_does_not_print_are_told_by_their_size():
+    graph = tbscope.trace(Outer(), (X, [10**5000, -(10**5000), 2**1000]))
+    told = str(dict(graph.calls[1].arguments)["other"][:2])
+    assert told.count("an int of 16610 bits") == 2
+    assert dict(graph.calls[1].arguments)["other"][2] == 2**1000
+
+
+@pytest.mark.parametrize("style", ["tf", "torch"])
+def test_names_of_a_megabyte_are_cut(style):
+    label = "L" * 2**20
+    model = type(label, (Outer,), {})()
+    model.add_module("c" * 2**20, nn.Linear(2, 2))
+
+    def run(x):
+        with tbscope.scope("s" * 2**20):
+            return {"k" * 2**20: model.get_submodule("c" * 2**20)(model(x))}
+
+    graph = tbscope.trace(run, X)
+    drawing = tbscope.to_graph_def(graph, style=style)
+    assert max(max(map(len, node.name.split("/"))) for node in drawing.node) < 600
+    assert drawing.ByteSize() < 200_000
+    with pytest.raises(tbscope.TraceError) as caught:
+        tbscope.trace(model, torch.ones(1, 3))
+    assert len(str(caught.value)) < 5_000
