@@ -214,12 +214,6 @@ SHORTER = "give a shorter --logdir or --run-name"
         (["nets.py"], "nets.py", "FileExistsError: File exists", REMOVE),
         (["nets.py/x"], "nets.py/x", "NotADirectoryError: Not a directory", REMOVE),
         (["x" * 256], "x" * 256, "OSError: File name too long", SHORTER),
-        (
-            ["runs", "--run-name", "y" * 256],
-            f"runs/{'y' * 256}",
-            "OSError: File name too long",
-            SHORTER,
-        ),
     ],
 )
 def test_a_log_folder_that_cannot_be_is_told_in_words_of_the_command(words, path, why, fix):
