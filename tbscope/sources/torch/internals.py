@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tbscope.errors import TraceError
 
 __all__ = [
+    "BACKWARD",
     "UNINITIALIZED",
     "DispatchMode",
     "call_method_name",
@@ -67,6 +68,9 @@ UNINITIALIZED: tuple[type, ...] = tuple(
     filter(None, (getattr(_parameter, "UninitializedTensorMixin", None),))
 )
 """The classes of parameters and buffers that a lazy module has not made yet."""
+
+BACKWARD = "_engine_run_backward" if hasattr(torch.autograd, "_engine_run_backward") else "backward"
+"""What of `torch.autograd` every backward pass goes through; others may hold the public one."""
 
 # Ends the hold of function modes and of `__torch_function__` for a block.
 without_functions: Any = getattr(torch._C, "DisableTorchFunction", None)

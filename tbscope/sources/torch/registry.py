@@ -225,14 +225,16 @@ class Registry:
         return len(self._modules)
 
     def modules(self) -> list[torch.nn.Module]:
-        """Return every registered module, parents first, wrappers of other modules included."""
+        """Return every registered module once, parents first, and the wrappers of those."""
         return self.modules_since(0)
 
     def modules_since(self, count: int) -> list[torch.nn.Module]:
-        """Return the modules registered after the first `count` places."""
+        """Return the modules registered after the first `count`, each once."""
+        # What was compiled stands there a second time, under its wrapper.
+        places = dict.fromkeys(itertools.islice(self._modules.values(), count, None))
         return [
             module
-            for place in itertools.islice(self._modules.values(), count, None)
+            for place in places
             for module in (place.module, place.wrapper)
             if module is not None
         ]

@@ -36,6 +36,12 @@ from tbscope.sources.torch.storage import same_storage
 __all__ = ["Recorder"]
 
 _OUT = Constant("<out>")
+
+
+def _tell_nobody(*_: Any) -> None:
+    pass
+
+
 # As `Argument(name, nest)`, in a third of the time.
 _argument = partial(tuple.__new__, Argument)
 
@@ -60,6 +66,8 @@ class Recorder:
         value_of: Returns the value that a tensor holds now; a new one if it was never seen.
         add_input: Makes a tensor an input of the graph under a path.
         live_results: Returns what operations made, somebody holds, and nothing has read.
+        about_to_set: To be told of a tensor that is about to be set by what is no operation.
+        about_to_accumulate: To be told that a backward pass is about to add to gradients.
         failures: The operation and the module call in which the latest error arose.
         modules_called: The module of each call of the graph.
         ended: Whether an error ended the run.
@@ -92,6 +100,9 @@ class Recorder:
         self.value_of = self._discovery.value_of
         self.add_input = self._discovery.add_input
         self.live_results = self._values.unread
+        # Told of what changes a tensor and is no operation; nobody, where nothing is put back.
+        self.about_to_set: Callable[[torch.Tensor], None] = _tell_nobody
+        self.about_to_accumulate: Callable[[], None] = _tell_nobody
         self._append_op = builder.append_op
         self._nest = Literals(self.value_of).nest
 

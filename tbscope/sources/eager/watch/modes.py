@@ -19,7 +19,7 @@ from tbscope.sources.eager.watch.call_log import NO_RESULT, CallLog
 from tbscope.sources.torch.internals import DispatchMode, is_being_traced
 from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
-from tbscope.sources.torch.operations import body_name, kernel_facts, operation_name
+from tbscope.sources.torch.operations import SETTERS, body_name, kernel_facts, operation_name
 
 __all__ = ["KernelMode", "OperationMode"]
 
@@ -55,6 +55,8 @@ class OperationMode(TorchFunctionMode):
         recorder, operations = self._recorder, self._operations
         if kwargs is None:
             kwargs = _NO_KEYWORDS
+        if func in SETTERS:
+            recorder.about_to_set(args[0])
         if recorder.paused or operations.running is not None:
             return func(*args, **kwargs)
         # Not `operations.begin()`: sizes, dtypes and flags are asked for at every turn, and

@@ -5,6 +5,7 @@ from types import TracebackType
 
 from tbscope.sources.eager.active import watching
 from tbscope.sources.eager.record.recorder import Recorder
+from tbscope.sources.eager.watch.backward import watch_backward
 from tbscope.sources.eager.watch.call_log import CallLog
 from tbscope.sources.eager.watch.modes import KernelMode, OperationMode
 from tbscope.sources.eager.watch.module_calls import watch_modules
@@ -35,6 +36,7 @@ class Watch(AbstractContextManager[None]):
             stack.enter_context(watch_modules())
             stack.enter_context(unobserved())
             stack.enter_context(watch_sizes())
+            stack.enter_context(watch_backward())
             operations = OperationMode(self._recorder, self._log)
             stack.enter_context(KernelMode(self._recorder, operations, self._log))
             stack.enter_context(operations)
