@@ -59,10 +59,12 @@ class _Watching(threading.local):
 
     Attributes:
         recorders: Those that record now; empty when nothing is traced.
+        stand_ins: What stands in for the tensors of the model; None where they are used.
         eager: Who tells the compiler to stand by; None when nothing is traced.
     """
 
     recorders: tuple[Watcher, ...] = ()
+    stand_ins: Any = None
     eager: Any = None
 
 

@@ -45,6 +45,7 @@ __all__ = [
     "uncompiled",
     "version_of",
     "without_functions",
+    "without_modes",
 ]
 
 
@@ -112,6 +113,16 @@ def outside_modes() -> Iterator[None]:
         _python_dispatch._disable_current_modes() if _no_dispatch is None else _no_dispatch()
     )
     with without_functions(), silenced:
+        yield
+
+
+@contextmanager
+def without_modes() -> Iterator[None]:
+    """Run a block as if no mode were active, so that it may make fake tensors.
+
+    It takes longer than `outside_modes`, in which torch makes none.
+    """
+    with without_functions(), _python_dispatch._disable_current_modes():
         yield
 
 

@@ -194,11 +194,11 @@ class Registry:
         self._modules.clear()
         self._tensors.clear()
 
-    def retake_tensors(self) -> None:
-        """Register the tensors that the modules hold now in the place of those before."""
-        self._tensors.clear()
-        for place in self._modules.values():
-            self._add_tensors(place)
+    def add_stand_in(self, tensor: torch.Tensor, twin: torch.Tensor) -> None:
+        """Register who stands in for a tensor, at the same place, where that has one."""
+        place = self._tensors.get(id(tensor))
+        if place is not None:
+            self._tensors[id(twin)] = place
 
     def refresh(self, place: ModulePlace) -> None:
         """Register what a module holds only since it ran (lazy modules, late children)."""

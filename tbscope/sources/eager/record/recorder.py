@@ -24,6 +24,7 @@ from tbscope.sources.eager.record.reads import Reads, shares_memory
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
 from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.eager.record.whereabouts import Whereabouts
+from tbscope.sources.torch.fake import StandIns
 from tbscope.sources.torch.internals import without_functions
 from tbscope.sources.torch.literals import Literals, all_among, collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
@@ -103,8 +104,20 @@ class Recorder:
         # Told of what changes a tensor and is no operation; nobody, where nothing is put back.
         self.about_to_set: Callable[[torch.Tensor], None] = _tell_nobody
         self.about_to_accumulate: Callable[[], None] = _tell_nobody
+        self._stand_in: Callable[[torch.Tensor], torch.Tensor] | None = None
         self._append_op = builder.append_op
         self._nest = Literals(self.value_of).nest
+
+    def use(self, stand_ins: StandIns) -> None:
+        """Take the stand-ins of tensors for those tensors."""
+        self._stand_in = self._discovery.stand_in = stand_ins.of
+        for module in self.registry.modules():
+            self.add_stand_ins(module, stand_ins)
+
+    def add_stand_ins(self, module: torch.nn.Module, stand_ins: StandIns) -> None:
+        """Have stand-ins made for the tensors of one module, and know them."""
+        for tensor, twin in stand_ins.add(module):
+            self.registry.add_stand_in(tensor, twin)
 
     def begin_at(self, frame: FrameType) -> None:
         """Set the Python frame in which the region begins; frames around it are not looked at."""
@@ -204,7 +217,7 @@ class Recorder:
             frame.place.label, frame.scope, inputs, arguments, [], frame.source, []
         )
         for tensor in {id(tensor): tensor for tensor in given_back}.values():
-            self._values.give(node, tensor)
+            self._values.give(node, tensor if self._stand_in is None else self._stand_in(tensor))
 
     @contextmanager
     def function(self, name: str) -> Iterator[Callable[[Any], None]]:
@@ -415,6 +428,8 @@ class Recorder:
 
     def add_output(self, name: str, tensor: torch.Tensor) -> None:
         """Make the value that a tensor holds now an output of the graph under this path."""
+        if self._stand_in is not None:
+            tensor = self._stand_in(tensor)
         value = self.value_of(tensor)
         writers = self._values.earlier_writers([tensor], [value])
         self.builder.add_output(name, value, control_inputs=writers)
