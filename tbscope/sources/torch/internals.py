@@ -41,6 +41,7 @@ __all__ = [
     "prepares_lazily",
     "schema_of",
     "set_version",
+    "sharding_key",
     "storage_key",
     "uncompiled",
     "version_of",
@@ -250,6 +251,15 @@ def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
     while wrapper is not None and isinstance(module, wrapper):
         module = module._modules["_orig_mod"]
     return module
+
+
+def sharding_key() -> str:
+    """Return the attribute in which torch holds how a module is sharded, by `fully_shard`.
+
+    Empty where nothing can be sharded, as that part of torch is not loaded or has none.
+    """
+    contract = sys.modules.get("torch.distributed._composable.contract")
+    return str(getattr(contract, "STATE_KEY", ""))
 
 
 def schema_of(function: Any) -> Any:

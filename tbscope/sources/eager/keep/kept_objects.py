@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 
+from tbscope.sources.torch.internals import sharding_key
 from tbscope.sources.torch.nests import is_walked, slots_of
 
 __all__ = ["KeptContents", "KeptModules", "Report"]
@@ -129,6 +130,7 @@ class KeptModules:
         self._modules: list[tuple[Any, ...]] = []
         # By identity, what each had; it is held, so that its identity stays its own.
         self._before: dict[int, dict[str, Any]] = {}
+        self._sharding = sharding_key()
         self._modes: list[tuple[torch.nn.Module, bool]] = []
         self._plans: dict[tuple[type, ...], _Plan] = {}
 
@@ -146,6 +148,9 @@ class KeptModules:
         attributes = module.__dict__
         before: dict[str, Any] = attributes.copy()
         self._before[id(module)] = before
+        if self._sharding in before:
+            # Its parts say whether the parameters are gathered: all of them or none go back.
+            self.contents.add(before[self._sharding], package="torch")
         values = tuple(before.values())
         types = tuple(map(type, values))
         plan = self._plans.get(types)
