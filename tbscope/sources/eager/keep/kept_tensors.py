@@ -28,6 +28,7 @@ from tbscope.sources.torch.internals import (
 __all__ = ["KeptTensors"]
 
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+_UNTOLD = object()
 _COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
 
@@ -80,7 +81,7 @@ class KeptTensors:
         self._tensors += tensors
         self._handles += [tensor.data for tensor in tensors]
         self._asking += [tensor.requires_grad for tensor in tensors]
-        self._histories += [tensor.grad_fn for tensor in tensors]
+        self._histories += map(_history_of, tensors)
         self._untouched.update(keys)
         self._by_storage = None
         self._leaves += tensors
@@ -120,7 +121,7 @@ class KeptTensors:
             return
         self._set[id(tensor)] = tensor
         with outside_modes():
-            if tensor.is_leaf:
+            if _history_of(tensor) is None:
                 gradient = tensor.grad
                 self._gradients.append((tensor, gradient))
                 if gradient is not None:
@@ -222,7 +223,7 @@ class KeptTensors:
 
     def _restore_histories(self, report: Report) -> None:
         for at, tensor in self._changed():
-            history = tensor.grad_fn
+            history = _history_of(tensor)
             if history is not self._histories[at] or tensor.requires_grad != self._asking[at]:
                 _attempt(report, tensor, self._restore_history, at, history)
 
@@ -238,6 +239,17 @@ class KeptTensors:
         for tensor, gradient in self._gradients:
             if tensor.grad is not gradient:
                 _attempt(report, tensor, setattr, tensor, "grad", gradient)
+
+
+def _history_of(tensor: torch.Tensor) -> Any:
+    """Return where a tensor came from in autograd; None for a leaf.
+
+    torch tells nobody that of one of several views whose base was written into since.
+    """
+    try:
+        return tensor.grad_fn
+    except RuntimeError:
+        return _UNTOLD
 
 
 class _Content:
