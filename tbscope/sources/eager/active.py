@@ -31,6 +31,9 @@ class Watcher(Protocol):
     def about_to_write(self, tensor: Any) -> None:
         """Take note of a tensor that is about to be written into."""
 
+    def about_to_set(self, tensor: Any) -> None:
+        """Take note of a tensor that is about to be set by what is no operation."""
+
     def about_to_accumulate(self) -> None:
         """Take note of a backward pass that is about to add to gradients."""
 

@@ -131,11 +131,12 @@ class Repeats:
             Preserved(self._modules, self._inputs, training=self._training) as preserved,
             torch.set_grad_enabled(self._grad),
         ):
+            # First: the gradients that are kept then are among what is written into.
+            for tensor in self._set:
+                preserved.about_to_set(tensor)
             for tensor in self._copied:
                 if not isinstance(tensor, UNINITIALIZED):
                     preserved.about_to_write(tensor)
-            for tensor in self._set:
-                preserved.about_to_set(tensor)
             yield preserved
 
     def _check_unwritten(self, tensors: list[torch.Tensor]) -> None:
