@@ -10,13 +10,22 @@ torch's settings, which each draw puts back, are there once in a process.
 """
 
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Protocol
 
-__all__ = ["Keeper", "Watcher", "alone", "keepers", "one_at_a_time", "watching"]
+__all__ = [
+    "Keeper",
+    "Watcher",
+    "alone",
+    "is_only_thread",
+    "keepers",
+    "one_at_a_time",
+    "watching",
+]
 
 
 class Watcher(Protocol):
@@ -103,6 +112,12 @@ def _renew() -> None:
 
 
 os.register_at_fork(after_in_child=_renew)
+
+
+def is_only_thread() -> bool:
+    """Tell whether the running thread is the only one of Python's in this process."""
+    # Those that were not started by `threading` are counted here, too.
+    return len(sys._current_frames()) == 1
 
 
 @contextmanager

@@ -5,7 +5,6 @@ written is copied beforehand, and the buffers, which are few bytes; and for the 
 torch's count of writes tells whether it was left alone.
 """
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 
 from tbscope.errors import ArgumentError, TraceError
+from tbscope.sources.eager.active import is_only_thread
 from tbscope.sources.eager.failure import error_text
 from tbscope.sources.eager.keep.preserve import Preserved
 from tbscope.sources.eager.measure.write_watch import WriteWatch
@@ -145,7 +145,7 @@ class Repeats:
         Nobody saw the writes of an unwatched run, but torch counts them: those of this thread
         and those of others. Where there are others, one more run is watched to tell which.
         """
-        written = tensors if threading.active_count() == 1 else self._written_again(tensors)
+        written = tensors if is_only_thread() else self._written_again(tensors)
         self.disturbed = self.disturbed or not written
         for tensor in written:
             shape = ", ".join(map(str, tensor.shape))
