@@ -29,6 +29,9 @@ _MOST_SCANNED = 10_000
 _OBJECTS_DEEP = 2
 _EVERY_OBJECT = 1_000_000
 _MISSING = object()
+# What `DistributedDataParallel` asks whether to talk to the other processes, which may not be
+# drawing: they would be waited for, and read what they are told as a step of training.
+_ON_ITS_OWN = {"require_forward_param_sync": False, "require_backward_grad_sync": False}
 
 
 class KeptContents:
@@ -180,6 +183,8 @@ class KeptModules:
             self._add_mode_elsewhere(module, switch=switch)
         elif self._training is not None and switch:
             attributes["training"] = self._training
+        if "require_forward_param_sync" in before:
+            attributes.update(_ON_ITS_OWN)
 
     def _add_contents(self, module: torch.nn.Module, held: Any) -> None:
         package = _package_of(type(module))
