@@ -249,6 +249,44 @@ class TestGradients:
         assert not model.lin.weight.any()
         assert not model.lin.bias.requires_grad
 
+    @pytest.mark.parametrize("options", [{}, {"fake": True}, {"profile": 1}], ids=str)
+    def test_beside_another_thread_no_gradient_is_so_much_as_looked_at(self, options, beside):
+        looked = []
+
+        class Guarded(nn.Parameter):
+            @property
+            def grad(self):
+                looked.append(1)
+                return super().grad
+
+        model = Meeting(lambda model: None)
+        model.lin.weight = Guarded(torch.ones(4, 4))
+        tbscope.trace(model, X, **options)
+        assert looked == []
+        # Near miss: what the model itself looks at, which is then put back.
+        model.inside = lambda model: model.lin.weight.grad
+        tbscope.trace(model, X)
+        assert looked
+
+    def test_what_a_thread_sets_stays_also_if_it_was_started_only_meanwhile(self):
+        gradient, done, end = torch.ones(4, 4), threading.Event(), threading.Event()
+
+        def go_on(model):
+            model.lin.weight.grad = gradient
+            done.set()
+            end.wait()
+
+        def start(model):
+            threads.append(threading.Thread(target=go_on, args=(model,)))
+            threads[0].start()
+            done.wait()
+
+        model, threads = Meeting(start), []
+        tbscope.trace(model, X)
+        end.set()
+        threads[0].join()
+        assert model.lin.weight.grad is gradient
+
     def test_what_a_thread_of_the_models_own_sets_is_put_back(self):
         model = Meeting(lambda model: both(lambda: accumulate(model)))
         tbscope.trace(model, X)

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import tbscope
+from tbscope.sources.torch.registry import Registry
 
 MODES = [
     {},
@@ -223,3 +224,12 @@ def test_scripted_modules_that_forward_switches_have_their_flags_again(options, 
 
     tbscope.trace(switch, torch.randn(3, 4), **options)
     assert [module.training for module in scripted.modules()] == [training] * 4
+
+
+def test_a_compiled_module_is_listed_once_beside_its_wrapper():
+    model, switched = of_both()
+    registry = Registry()
+    registry.add_root(model)
+    listed = registry.modules()
+    assert len(listed) == len(set(map(id, listed)))
+    assert {id(module) for module in switched} == set(map(id, listed))

@@ -89,7 +89,7 @@ class Keeper(Protocol):
 
     thread: int
 
-    def add_module(self, module: Any, *, switch: bool = True) -> None:
+    def add_module(self, module: Any) -> None:
         """Keep a module as it is now, and switch its mode to that of the run."""
 
     def note_mode(self, module: Any, training: bool) -> None:
