@@ -197,20 +197,23 @@ class TestFlags:
                 begun.set()
                 end.wait()
 
+        def backend(module, inputs):
+            compiled.append(1)
+            return module.forward
+
+        function = torch.compile(lambda x: x * 2 + 1, backend=backend)
+
         def end_it(model):
             end.set()
             thread.join()
+            function(X)
+            assert compiled == []
 
         thread = threading.Thread(target=record)
         thread.start()
         begun.wait()
         tbscope.trace(Meeting(end_it), X)
-
-        def backend(module, inputs):
-            compiled.append(1)
-            return module.forward
-
-        torch.compile(lambda x: x * 2 + 1, backend=backend)(X)
+        function(X)
         assert compiled == [1]
 
     def test_train_is_the_method_that_it_was(self):
