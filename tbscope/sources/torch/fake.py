@@ -1,92 +1,157 @@
-"""Runs a model on stand-ins for its tensors: true shapes, no weights, no compute."""
+"""Runs a model on stand-ins for its tensors: true shapes, no weights, no compute.
 
-from collections.abc import Iterable, Iterator, Sequence
+The model goes on holding its own tensors, which other threads may be using. Whoever watches
+the functions that this thread calls hands them the stand-ins instead. Parameters that a lazy
+module has yet to make hold nothing that anybody could be using: stand-ins take their places.
+"""
+
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 
-from tbscope.sources.torch.internals import UNINITIALIZED, fake_mode, map_tensors, quiet_fake_mode
+from tbscope.sources.torch.internals import (
+    UNINITIALIZED,
+    fake_mode,
+    map_tensors,
+    quiet_fake_mode,
+    without_modes,
+)
 from tbscope.sources.torch.sizes import stands_on
 
-__all__ = ["faked", "faked_inputs"]
+__all__ = ["StandIns", "faked"]
 
-_Table: TypeAlias = dict[str, Any]
+_tensor: Any = torch.Tensor
+_TAKES_GRADIENT = _tensor.grad.__get__
 
 
-@contextmanager
-def faked(modules: Iterable[torch.nn.Module]) -> Iterator[Any]:
-    """Have modules hold stand-ins for their parameters and buffers, during a block.
-
-    Whoever calls this puts the tables of the modules back after.
+class StandIns:
+    """Stand-ins for the parameters and buffers of modules, which the modules do not show.
 
     Args:
-        modules: The modules, each by itself.
-    Returns:
-        The mode in which the stand-ins compute nothing but shapes.
-    """
-    mode = fake_mode()
-    twins: dict[int, torch.Tensor] = {}
-    tables: list[_Table] = [
-        table for module in modules for table in (module._parameters, module._buffers)
-    ]
-    for table in tables:
-        for name, tensor in table.items():
-            if tensor is None:
-                continue
-            twin = twins.get(id(tensor))
-            if twin is None:
-                lazy = isinstance(tensor, UNINITIALIZED)
-                twin = _unmade(mode, tensor, tables) if lazy else mode.from_tensor(tensor)
-                twins[id(tensor)] = twin
-            table[name] = twin
-    with quiet_fake_mode(), mode:
-        yield mode
-
-
-def faked_inputs(mode: Any, inputs: Any) -> Any:
-    """Return a nest with fake tensors in place of the tensors in its plain containers.
-
-    Tensors deeper inside of objects become stand-ins when an operation meets them.
+        mode: The mode in which they compute nothing but shapes.
     """
 
-    def stand_in(tensor: torch.Tensor) -> Any:
+    def __init__(self, mode: Any) -> None:
+        self._mode = mode
+        # By the identity of a tensor: the tensor, held so that this stays its own, and who
+        # stands in for it.
+        self._twins: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._with_gradient: set[int] = set()
+        # Those of lazy modules, in the same way, and where they may stand.
+        self._unmade: dict[int, tuple[torch.Tensor, Any]] = {}
+        self._tables: list[dict[str, Any]] = []
+
+    def add(self, module: torch.nn.Module) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Make stand-ins for a module's own tensors; return those made, with their tensors.
+
+        Whoever calls this puts the tables of lazy modules back after.
+        """
+        made = []
+        with without_modes():
+            for table in (module._parameters, module._buffers):
+                for name, tensor in table.items():
+                    if isinstance(tensor, UNINITIALIZED):
+                        table[name] = self._unmade_twin(tensor)
+                        continue
+                    if tensor is None or id(tensor) in self._twins:
+                        continue
+                    self._twins[id(tensor)] = pair = (tensor, self._twin(tensor))
+                    made.append(pair)
+                self._tables.append(table)
+        return made
+
+    def _twin(self, tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_leaf:
+            return self._mode.from_tensor(tensor)  # type: ignore[no-any-return]
+        # Of the tensor itself torch would take the gradient, too, which another thread may
+        # be writing.
+        twin: torch.Tensor = self._mode.from_tensor(tensor.detach())
+        return twin.requires_grad_(tensor.requires_grad)
+
+    def _unmade_twin(self, tensor: Any) -> Any:
+        """Return the stand-in for a parameter or buffer that a lazy module makes when it runs.
+
+        Made in place, as a real one is, it would have the device meta: so a fake one takes its
+        place in the tables.
+        """
+        pair = self._unmade.get(id(tensor))
+        if pair is not None:
+            return pair[1]
+        stand = type(tensor)(
+            requires_grad=tensor.requires_grad, device=tensor.device, dtype=tensor.dtype
+        )
+
+        def materialize(shape: Any, device: Any = None, dtype: Any = None) -> None:
+            with self._mode:
+                made: torch.Tensor = torch.empty(
+                    shape, device=device or stand.device, dtype=dtype or stand.dtype
+                )
+                if isinstance(stand, torch.nn.Parameter):
+                    made = torch.nn.Parameter(made, requires_grad=stand.requires_grad)
+            for table in self._tables:
+                table.update({name: made for name, held in table.items() if held is stand})
+
+        stand.materialize = materialize
+        self._unmade[id(tensor)] = tensor, stand
+        # Nobody makes a twin of the stand-in, should its module be added again.
+        self._unmade[id(stand)] = stand, stand
+        return stand
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return who stands in for a tensor; the tensor itself where nobody does."""
+        pair = self._twins.get(id(tensor))
+        return tensor if pair is None else pair[1]
+
+    def for_call(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Return the arguments of a function with stand-ins for the tensors among them."""
+        if func == _TAKES_GRADIENT:
+            self._add_gradient(args[0])
+        return self.among(args), self.among(kwargs) if kwargs else kwargs
+
+    def among(self, nest: Any) -> Any:
+        """Return a nest with stand-ins for the tensors in its plain containers."""
+        return map_tensors(self.of, nest)
+
+    def _add_gradient(self, tensor: torch.Tensor) -> None:
+        pair = self._twins.get(id(tensor))
+        if pair is None or id(tensor) in self._with_gradient:
+            return
+        self._with_gradient.add(id(tensor))
+        with without_modes():
+            gradient = tensor.grad if tensor.is_leaf else None
+            if gradient is not None and pair[1].grad is None:
+                pair[1].grad = self._mode.from_tensor(gradient.detach())
+
+    def of_inputs(self, inputs: Any) -> Any:
+        """Return a nest of inputs with fake tensors in place of those in its plain containers.
+
+        Tensors deeper inside of objects become stand-ins when an operation meets them.
+        """
+        try:
+            return map_tensors(self._of_input, inputs)
+        except RecursionError:
+            # A list may hold itself; what is in it becomes a stand-in when it is met.
+            return inputs
+
+    def _of_input(self, tensor: torch.Tensor) -> Any:
         if isinstance(tensor, UNINITIALIZED):
             return tensor
         device = stands_on(tensor)
         if device is None:
-            return mode.from_tensor(tensor)
+            return self._mode.from_tensor(tensor)
         # The mode runs, and makes it one of its own.
         return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
 
-    try:
-        return map_tensors(stand_in, inputs)
-    except RecursionError:
-        # A list may hold itself; what is in it becomes a stand-in when it is met.
-        return inputs
 
+@contextmanager
+def faked() -> Iterator[StandIns]:
+    """Have this thread compute nothing but shapes, during a block.
 
-def _unmade(mode: Any, tensor: Any, tables: Sequence[_Table]) -> Any:
-    """Return a stand-in for a parameter or buffer that a lazy module makes when it first runs.
-
-    Made in place, as a real one is, it would have the device meta: so a fake one takes its place
-    in the tables.
+    Returns:
+        Who makes stand-ins for the tensors of modules; there are none yet.
     """
-    stand = type(tensor)(
-        requires_grad=tensor.requires_grad, device=tensor.device, dtype=tensor.dtype
-    )
-
-    def materialize(shape: Any, device: Any = None, dtype: Any = None) -> None:
-        with mode:
-            made: torch.Tensor = torch.empty(
-                shape, device=device or stand.device, dtype=dtype or stand.dtype
-            )
-            if isinstance(stand, torch.nn.Parameter):
-                made = torch.nn.Parameter(made, requires_grad=stand.requires_grad)
-        for table in tables:
-            for name, held in table.items():
-                if held is stand:
-                    table[name] = made
-
-    stand.materialize = materialize
-    return stand
+    mode = fake_mode()
+    with quiet_fake_mode(), mode:
+        yield StandIns(mode)

@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 
-from tbscope.sources.torch.internals import is_higher_order, operator_name, schema_of
+from tbscope.sources.torch.internals import MOVES, is_higher_order, operator_name, schema_of
 from tbscope.sources.torch.literals import collect_tensors
 
 __all__ = [
     "CUTS_UNSEEN",
     "RANDOM",
     "READS",
+    "SETTERS",
     "KernelFacts",
     "body_name",
     "kernel_facts",
@@ -39,6 +40,21 @@ READS = frozenset(
     }
 )
 """Operations that hand the content of a tensor to Python."""
+
+_tensor: Any = torch.Tensor
+SETTERS: frozenset[Any] = frozenset(
+    {
+        _tensor.grad.__get__,
+        _tensor.grad.__set__,
+        _tensor.grad.__delete__,
+        _tensor.data.__set__,
+        _tensor.requires_grad.__set__,
+        _tensor.requires_grad_,
+        *MOVES,
+    }
+)
+"""What changes a tensor and is no operation; who takes a gradient may write into it."""
+
 
 CUTS_UNSEEN = frozenset({"detach_"})
 """Operations that change the way of gradients alone: of their kernels no mode is told."""

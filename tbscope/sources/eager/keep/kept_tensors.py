@@ -2,14 +2,19 @@
 
 Contents are not copied beforehand. Each tensor costs a second handle on its memory;
 its content is copied only when somebody is about to write into it.
+
+Beside other threads, a gradient is not even looked at before the run does so: one that
+trains the model may be writing it, and torch guards neither the reading nor the setting of
+one. For the same reason a tensor's place, and whether it asks for gradients, are then put
+back only where the run itself is known to have changed them.
 """
 
 from collections.abc import Callable, Iterable
-from operator import is_not
 from typing import Any
 
 import torch
 
+from tbscope.sources.eager.active import is_only_thread
 from tbscope.sources.eager.keep.kept_objects import Report
 from tbscope.sources.torch.internals import (
     UNINITIALIZED,
@@ -24,6 +29,7 @@ from tbscope.sources.torch.internals import (
 __all__ = ["KeptTensors"]
 
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+_UNTOLD = object()
 _COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
 
@@ -40,7 +46,12 @@ class KeptTensors:
         self._asking: list[bool] = []
         self._histories: list[Any] = []
         self._leaves: list[torch.Tensor] = []
-        self._gradients: list[torch.Tensor | None] = []
+        # By identity, the tensors that the run has set in another way than by an operation,
+        # or of which it has seen the gradient; and the gradients that they had.
+        self._set: dict[int, torch.Tensor] = {}
+        self._gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
+        self._known: set[int] = set()
+        self._alone = is_only_thread()
         self._lazy: list[tuple[Any, type, torch.device, torch.dtype]] = []
         # The storages that no write has touched so far, and by id the tensors without
         # one; what was copied of either, and the versions before the first write.
@@ -72,14 +83,12 @@ class KeptTensors:
         self._tensors += tensors
         self._handles += [tensor.data for tensor in tensors]
         self._asking += [tensor.requires_grad for tensor in tensors]
-        histories = [tensor.grad_fn for tensor in tensors]
-        self._histories += histories
+        self._histories += map(_history_of, tensors)
         self._untouched.update(keys)
         self._by_storage = None
-        if histories.count(None) == len(histories):
-            self._add_gradients(tensors)
-        else:
-            self._add_gradients([tensor for tensor in tensors if tensor.is_leaf])
+        self._leaves += tensors
+        if self._alone:
+            self._take_gradients(tensors)
 
     def kept(self) -> list[torch.Tensor]:
         """Return the tensors that are kept by their storage."""
@@ -101,17 +110,46 @@ class KeptTensors:
             self._odd[id(tensor)] = tensor
         else:
             return True
-        if tensor.is_leaf:
-            self._add_gradients([tensor])
+        self._leaves.append(tensor)
+        if self._alone:
+            self._take_gradients([tensor])
         return False
 
-    def _add_gradients(self, leaves: list[torch.Tensor]) -> None:
+    def about_to_set(self, tensor: torch.Tensor) -> None:
+        """Keep the gradient of a tensor, and remember that the run has changed it.
+
+        To be called right before the run sets its data, its gradient or whether it asks for
+        gradients, and before it takes its gradient, into which it may write.
+        """
+        if len(self._known) != len(self._leaves):
+            self._known = set(map(id, self._leaves))
+        if id(tensor) in self._known and id(tensor) not in self._set:
+            with outside_modes():
+                self._take_gradients([tensor])
+            self._set[id(tensor)] = tensor
+
+    def about_to_accumulate(self) -> None:
+        """Keep the gradients of all tensors. To be called right before the run adds to them."""
+        with outside_modes():
+            self._take_gradients(self._leaves)
+        self._set = {id(tensor): tensor for tensor in self._leaves}
+
+    def _take_gradients(self, tensors: list[torch.Tensor]) -> None:
+        leaves = [
+            tensor
+            for tensor in tensors
+            if id(tensor) not in self._gradients and _history_of(tensor) is None
+        ]
         gradients = [tensor.grad for tensor in leaves]
-        self._leaves += leaves
-        self._gradients += gradients
+        for leaf, gradient in zip(leaves, gradients, strict=True):
+            self._gradients[id(leaf)] = (leaf, gradient)
         held = [gradient for gradient in gradients if gradient is not None]
         if held:
             self.add(held)
+
+    def were_set(self) -> list[torch.Tensor]:
+        """Return the tensors that were announced as about to be set."""
+        return list(self._set.values())
 
     def about_to_write(self, tensor: torch.Tensor) -> None:
         """Copy the content that a write into a tensor would destroy, if a kept tensor owns it.
@@ -160,6 +198,7 @@ class KeptTensors:
 
     def restore(self, report: Report) -> None:
         """Put everything back: content, place, history, gradients, and last the versions."""
+        self._alone = self._alone and is_only_thread()
         with outside_modes(), torch.no_grad():
             for content in self._contents:
                 _attempt(report, content.handle, content.restore)
@@ -184,27 +223,27 @@ class KeptTensors:
             if tensor.stride() != handle.stride()
             or tensor.storage_offset() != handle.storage_offset()
         ]
-        keys = [storage_key(tensor) for tensor in self._tensors]
-        shapes = [tensor.shape for tensor in self._tensors]
-        if keys != self._keys or shapes != self._shapes:
-            before = zip(self._tensors, self._handles, self._keys, self._shapes, strict=True)
-            displaced += [
-                (tensor, handle)
-                for (tensor, handle, key, shape), key_now, shape_now in zip(
-                    before, keys, shapes, strict=True
-                )
-                if key != key_now or shape != shape_now
-            ]
+        displaced += [
+            (tensor, self._handles[at])
+            for at, tensor in self._changed()
+            if storage_key(tensor) != self._keys[at] or tensor.shape != self._shapes[at]
+        ]
         return displaced
 
+    def _changed(self) -> list[tuple[int, torch.Tensor]]:
+        """Return the tensors that the run may have written into or set, by position."""
+        if self._alone:
+            return list(enumerate(self._tensors))
+        changed = {id(tensor) for tensor, _ in self._moved} | self._set.keys()
+        if not changed:
+            return []
+        return [(at, tensor) for at, tensor in enumerate(self._tensors) if id(tensor) in changed]
+
     def _restore_histories(self, report: Report) -> None:
-        asking = [tensor.requires_grad for tensor in self._tensors]
-        histories = [tensor.grad_fn for tensor in self._tensors]
-        if asking == self._asking and not any(map(is_not, histories, self._histories)):
-            return
-        for at, tensor in enumerate(self._tensors):
-            if histories[at] is not self._histories[at] or asking[at] != self._asking[at]:
-                _attempt(report, tensor, self._restore_history, at, histories[at])
+        for at, tensor in self._changed():
+            history = _history_of(tensor)
+            if history is not self._histories[at] or tensor.requires_grad != self._asking[at]:
+                _attempt(report, tensor, self._restore_history, at, history)
 
     def _restore_history(self, at: int, history: Any) -> None:
         tensor = self._tensors[at]
@@ -215,10 +254,20 @@ class KeptTensors:
         tensor.requires_grad_(self._asking[at])
 
     def _restore_gradients(self, report: Report) -> None:
-        gradients = [tensor.grad for tensor in self._leaves]
-        for tensor, gradient, now in zip(self._leaves, self._gradients, gradients, strict=True):
-            if gradient is not now:
+        for key, (tensor, gradient) in self._gradients.items():
+            if (self._alone or key in self._set) and tensor.grad is not gradient:
                 _attempt(report, tensor, setattr, tensor, "grad", gradient)
+
+
+def _history_of(tensor: torch.Tensor) -> Any:
+    """Return where a tensor came from in autograd; None for a leaf.
+
+    torch tells nobody that of one of several views whose base was written into since.
+    """
+    try:
+        return tensor.grad_fn
+    except RuntimeError:
+        return _UNTOLD
 
 
 class _Content:
