@@ -137,7 +137,7 @@ class _Run:
         self._modules = recorder.registry.modules()
         if steps:
             check_measurable(self._modules, argument_names(model, args, kwargs))
-        self._preserved = Preserved(self._modules, (args, kwargs), training=training)
+        self._preserved = Preserved(self._modules, (args, kwargs, model), training=training)
         self._adopted: list[torch.nn.Module] = []
         recorder.operations.about_to_write = self._preserved.about_to_write
         recorder.scopes.adopted = self._adopt
@@ -179,7 +179,7 @@ class _Run:
         repeats = Repeats(
             self._forward,
             [*self._modules, *self._adopted],
-            (self._args, self._kwargs),
+            (self._args, self._kwargs, self._model),
             training=self._training,
             grad=grad,
             written=self._preserved.written(),

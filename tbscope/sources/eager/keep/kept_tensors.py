@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tbscope.sources.eager.keep.kept_objects import Report
+from tbscope.sources.eager.keep.kept_contents import Report
 from tbscope.sources.torch.internals import (
     UNINITIALIZED,
     flattened,

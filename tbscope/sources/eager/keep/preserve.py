@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from tbscope.errors import TraceError
-from tbscope.sources.eager.keep.kept_objects import KeptContents, KeptModules
+from tbscope.sources.eager.keep.kept_contents import KeptContents
+from tbscope.sources.eager.keep.kept_objects import KeptModules
 from tbscope.sources.eager.keep.kept_process import Restorer, keep_generator, keep_process
 from tbscope.sources.eager.keep.kept_tensors import KeptTensors
 
@@ -55,8 +56,8 @@ class Preserved(AbstractContextManager["Preserved"]):
         self._to_keep = list(modules)
         self._inputs = inputs
         self._tensors = KeptTensors()
-        self._modules = KeptModules(training)
         self._contents = KeptContents()
+        self._modules = KeptModules(self._contents, training)
         self._process: list[Restorer] = []
         self._failures: list[tuple[str, Exception]] = []
         self.about_to_write = self._tensors.about_to_write
@@ -81,13 +82,19 @@ class Preserved(AbstractContextManager["Preserved"]):
         self._take_found()
 
     def _take_found(self) -> None:
-        """Keep the tensors and generators that were found in modules and inputs."""
-        for found in (self._modules.contents, self._contents):
-            self._modules.tensors += found.tensors
-            self._process += map(keep_generator, found.generators)
-            found.tensors, found.generators = [], []
-        self._tensors.add(self._modules.tensors)
-        self._modules.tensors = []
+        """Keep what modules and inputs lead to, and the modules, tensors and generators there."""
+        contents = self._contents
+        contents.walk()
+        while contents.modules:
+            found, contents.modules = contents.modules, []
+            for module in found:
+                for inner in torch.nn.Module.modules(module):
+                    # Not switched: its mode is its own until it is called.
+                    self._modules.add(inner, switch=False)
+            contents.walk()
+        self._process += map(keep_generator, contents.generators)
+        self._tensors.add([*self._modules.tensors, *contents.tensors])
+        contents.generators, contents.tensors, self._modules.tensors = [], [], []
 
     def __exit__(
         self,

@@ -1,0 +1,205 @@
+"""What modules and inputs lead to: containers, objects and arrays with what they held.
+
+One walk, the nearest first, through whatever plain attribute access leads to. What it meets
+is copied shallowly, so that each thing is put back in its place and stays the same thing.
+"""
+
+import types
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from operator import is_
+from typing import Any, TypeAlias
+
+import torch
+
+from tbscope.sources.eager.keep.kinds import OBJECT, SLOTS, Kind, Part, is_foreign, kind_of
+from tbscope.sources.eager.keep.witnesses import Witness, witness_of
+
+__all__ = ["MOST_ARRAY_BYTES", "MOST_OBJECTS", "KeptContents", "Report"]
+
+Report: TypeAlias = Callable[[str, Exception], None]
+"""Takes note of a part that could not be put back: what it is, and what was raised."""
+
+MOST_OBJECTS = 200_000
+"""How many containers and objects are looked into, the nearest first."""
+
+MOST_ARRAY_BYTES = 256 * 2**20
+"""How many bytes of arrays of numpy are copied, the nearest first."""
+
+_FEW = 32
+_CODE = (types.FunctionType, property, staticmethod, classmethod, types.MemberDescriptorType)
+
+
+class KeptContents:
+    """Containers, objects and arrays with what they held, and what was found on the way.
+
+    Attributes:
+        tensors: The tensors in them.
+        generators: The random generators in them.
+        modules: The modules in them.
+        functions: The functions of users in them.
+        objects_left_out: Whether there were more than are kept.
+        bytes_left_out: How many bytes of arrays were not copied.
+    """
+
+    def __init__(self) -> None:
+        self.tensors: list[torch.Tensor] = []
+        self.generators: list[Any] = []
+        self.modules: list[torch.nn.Module] = []
+        self.functions: list[types.FunctionType] = []
+        self.objects_left_out = False
+        self.bytes_left_out = 0
+        self._parts: list[tuple[Any, Part, Any]] = []
+        self._classes: dict[type, dict[str, Any] | None] = {}
+        self._witnessed: list[tuple[Any, Witness, Any]] = []
+        self._pending: deque[Any] = deque()
+        # By their ids: whoever is in here lives on in one of the copies.
+        self._seen: set[int] = set()
+        self._looked_into = 0
+        self._bytes_left = MOST_ARRAY_BYTES
+
+    def add(self, thing: Any) -> None:
+        """Have the next walk begin at a thing, too; what holds nothing is left alone."""
+        if kind_of(type(thing)) is not None and id(thing) not in self._seen:
+            self._pending.append(thing)
+
+    def walk(self) -> None:
+        """Keep what was added, and what that leads to."""
+        pending, seen = self._pending, self._seen
+        found: dict[str, list[Any]] = {
+            "tensor": self.tensors,
+            "generator": self.generators,
+            "module": self.modules,
+            "function": self.functions,
+        }
+        while pending:
+            thing = pending.popleft()
+            if id(thing) in seen:
+                continue
+            seen.add(id(thing))
+            kind = kind_of(type(thing))
+            assert kind is not None
+            if kind.sort in found:
+                found[kind.sort].append(thing)
+            elif kind.sort == "witness" or kind.sort == "machine":
+                self._witness(thing)
+            else:
+                self._keep(thing, kind)
+
+    def add_class(self, cls: type) -> None:
+        """Keep the attributes of a class and of the classes it is made from, without their code."""
+        for base in cls.__mro__:
+            if base in self._classes:
+                # Those that it is made from were met with it.
+                return
+            self._classes[base] = None
+            if is_foreign(base):
+                continue
+            held = {name: value for name, value in vars(base).items() if name[:2] != "__"}
+            self._classes[base] = held
+            self._add_entries([value for value in held.values() if type(value) not in _CODE])
+
+    def add_slots(self, module: torch.nn.Module) -> None:
+        """Keep the slots of a module, whose attributes are kept."""
+        self._keep_part(module, SLOTS)
+
+    def restore(self, report: Report) -> None:
+        """Put everything back."""
+        for cls, attributes in self._classes.items():
+            if attributes is not None and not _same_class(cls, attributes):
+                try:
+                    _put_class(cls, attributes)
+                except Exception as error:  # noqa: BLE001 (reported)
+                    report(f"the attributes of the class {cls.__name__}", error)
+        for thing, part, held in self._parts:
+            try:
+                if not part.same(thing, held):
+                    part.put(thing, held)
+            except Exception as error:  # noqa: BLE001 (reported)
+                report(f"a {type(thing).__name__}", error)
+
+    def moved_on(self) -> Iterator[Any]:
+        """Yield what was changed and nobody can put back: iterators, files, locks."""
+        for thing, ask, before in self._witnessed:
+            if _answer(ask, thing) != before:
+                yield thing
+
+    def _witness(self, thing: Any) -> None:
+        ask = witness_of(type(thing))
+        if ask is not None:
+            self._witnessed.append((thing, ask, _answer(ask, thing)))
+
+    def _keep(self, thing: Any, kind: Kind) -> None:
+        """Keep what one thing holds, and line up what that leads to."""
+        if self._looked_into >= MOST_OBJECTS:
+            self.objects_left_out = True
+            return
+        self._looked_into += 1
+        if kind.sort == "array" and not self._affords(thing):
+            return
+        if kind.inside is not None:
+            self._add_entries(kind.inside(thing))
+        for part in kind.parts:
+            if part is OBJECT:
+                self.add_class(type(thing))
+            if not self._keep_part(thing, part):
+                return
+
+    def _keep_part(self, thing: Any, part: Part) -> bool:
+        held = part.take(thing)
+        entries = [*part.entries(held)]
+        if part is OBJECT and any(_is_machine(entry) for entry in entries):
+            # What threads work on is no longer as it was, whatever the model does.
+            return False
+        self._parts.append((thing, part, held))
+        self._add_entries(entries)
+        return True
+
+    def _add_entries(self, entries: Iterable[Any]) -> None:
+        entries = [*entries]
+        if len(entries) > _FEW and not any(map(kind_of, {*map(type, entries)})):
+            return
+        for entry in entries:
+            if kind_of(type(entry)) is not None and id(entry) not in self._seen:
+                self._pending.append(entry)
+
+    def _affords(self, thing: Any) -> bool:
+        """Tell whether an array is copied."""
+        if isinstance(thing, array):
+            size_bytes = len(thing) * thing.itemsize
+        elif not thing.flags.writeable:
+            return False
+        else:
+            size_bytes = thing.nbytes
+        if size_bytes > self._bytes_left:
+            self.bytes_left_out += size_bytes
+            return False
+        self._bytes_left -= size_bytes
+        return True
+
+
+def _is_machine(thing: Any) -> bool:
+    kind = kind_of(type(thing))
+    return kind is not None and kind.sort == "machine"
+
+
+def _answer(ask: Witness, thing: Any) -> Any:
+    try:
+        return ask(thing)
+    except Exception:  # noqa: BLE001 (foreign code: what it cannot tell is not known)
+        return None
+
+
+def _same_class(cls: type, before: dict[str, Any]) -> bool:
+    now = {name: value for name, value in vars(cls).items() if name[:2] != "__"}
+    return [*now] == [*before] and all(map(is_, now.values(), before.values()))
+
+
+def _put_class(cls: type, before: dict[str, Any]) -> None:
+    # By no `__setattr__` that a metaclass may have.
+    for name in [name for name in vars(cls) if name[:2] != "__" and name not in before]:
+        type.__delattr__(cls, name)
+    for name, value in before.items():
+        if vars(cls).get(name) is not value:
+            type.__setattr__(cls, name, value)
