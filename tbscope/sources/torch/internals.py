@@ -11,8 +11,11 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
+from torch import _tensor_str
 from torch.nn import parameter as _parameter
+from torch.nn.modules import module as _module
 from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.utils import parametrize
 from torch.utils import _python_dispatch, _pytree, flop_counter
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -40,6 +43,7 @@ __all__ = [
     "prepares_lazily",
     "schema_of",
     "set_version",
+    "shared_tables",
     "storage_key",
     "uncompiled",
     "version_of",
@@ -226,6 +230,29 @@ def default_device() -> torch.device | None:
     context = getattr(held, "device_context", None)
     device: torch.device | None = getattr(context, "device", None)
     return device
+
+
+# The hooks of all modules, as torch.nn.modules.module registers them.
+_shared_hooks: tuple[Any, ...] = tuple(
+    table
+    for name, table in vars(_module).items()
+    if name.startswith("_global_") and isinstance(table, dict)
+)
+
+
+def shared_tables() -> list[Any]:
+    """Return the tables of torch that code of users fills for the whole process.
+
+    Hooks of all modules, print options, and what `parametrize.cached()` remembers; without
+    those that this torch keeps elsewhere.
+    """
+    options = getattr(_tensor_str, "PRINT_OPTS", None)
+    cache = getattr(parametrize, "_cache", None)
+    return [
+        *_shared_hooks,
+        *([] if options is None else [vars(options)]),
+        *([] if cache is None else [cache]),
+    ]
 
 
 def uncompiled(module: torch.nn.Module) -> torch.nn.Module:

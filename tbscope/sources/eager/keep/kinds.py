@@ -25,7 +25,18 @@ import torch
 from tbscope.sources.eager.keep.witnesses import witness_of
 from tbscope.sources.torch.nests import slots_of
 
-__all__ = ["OBJECT", "PLAIN", "SLOTS", "Kind", "Part", "is_foreign", "kind_of", "refill", "same"]
+__all__ = [
+    "OBJECT",
+    "PLAIN",
+    "SLOTS",
+    "Kind",
+    "Part",
+    "contents_of",
+    "is_foreign",
+    "kind_of",
+    "refill",
+    "same",
+]
 
 _Sort: TypeAlias = Literal[
     "data", "array", "tensor", "generator", "module", "function", "machine", "witness"
