@@ -10,6 +10,7 @@ import torch
 
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError, ScopeError
+from tbscope.figures.notes import left_notes
 from tbscope.ir.graph import Graph, Note
 from tbscope.sources.eager.active import alone
 from tbscope.sources.eager.failure import error_text, trace_error
@@ -162,13 +163,15 @@ class _Run:
                 if not partial:
                     raise trace_error(error, recorder, grad=grad, fake=fake) from error
                 recorder.end_with(error, error_text(error))
-                return recorder.close()
-            for path, tensor in result_leaves(result):
-                recorder.add_output(path, tensor)
-            del result
-            # Before all is put back: a lazy module has its sizes only now.
-            describe_calls(recorder)
-        return recorder.close()
+            else:
+                for path, tensor in result_leaves(result):
+                    recorder.add_output(path, tensor)
+                del result
+                # Before all is put back: a lazy module has its sizes only now.
+                describe_calls(recorder)
+        graph = recorder.close()
+        graph.notes += left_notes(self._preserved.left)
+        return graph
 
     def profile(self, graph: Graph, *, grad: bool) -> None:
         """Run the model again to measure the nodes of its graph; all is as before then."""

@@ -34,6 +34,7 @@ __all__ = [
     "in_functorch",
     "is_being_traced",
     "is_higher_order",
+    "is_stand_in",
     "nested_lengths",
     "outside_modes",
     "parts_of",
@@ -188,6 +189,12 @@ def fake_mode() -> Any:
             fix="move the model and its inputs to the device 'meta' instead",
         ) from error
     return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def is_stand_in(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor is one of `fake_mode`, with a shape and no content."""
+    fakes = sys.modules.get("torch._subclasses.fake_tensor")
+    return fakes is not None and isinstance(tensor, fakes.FakeTensor)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import torch
 
 from tbscope.sources.eager.keep.kinds import OBJECT, SLOTS, Kind, Part, is_foreign, kind_of
-from tbscope.sources.eager.keep.witnesses import Witness, witness_of
+from tbscope.sources.eager.keep.witnesses import CACHE, Witness, forget, witness_of
 
 __all__ = ["MOST_ARRAY_BYTES", "MOST_OBJECTS", "KeptContents", "Report"]
 
@@ -22,10 +22,10 @@ Report: TypeAlias = Callable[[str, Exception], None]
 """Takes note of a part that could not be put back: what it is, and what was raised."""
 
 MOST_OBJECTS = 200_000
-"""How many containers and objects are looked into, the nearest first."""
+"""How many containers and objects are looked into."""
 
 MOST_ARRAY_BYTES = 256 * 2**20
-"""How many bytes of arrays of numpy are copied, the nearest first."""
+"""How many bytes of arrays of numpy are copied."""
 
 _FEW = 32
 _CODE = (types.FunctionType, property, staticmethod, classmethod, types.MemberDescriptorType)
@@ -33,6 +33,10 @@ _CODE = (types.FunctionType, property, staticmethod, classmethod, types.MemberDe
 
 class KeptContents:
     """Containers, objects and arrays with what they held, and what was found on the way.
+
+    Args:
+        most_objects: How many are looked into, the nearest first.
+        most_array_bytes: How many bytes of arrays of numpy are copied, the nearest first.
 
     Attributes:
         tensors: The tensors in them.
@@ -43,7 +47,12 @@ class KeptContents:
         bytes_left_out: How many bytes of arrays were not copied.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        most_objects: int = MOST_OBJECTS,
+        most_array_bytes: int = MOST_ARRAY_BYTES,
+    ) -> None:
         self.tensors: list[torch.Tensor] = []
         self.generators: list[Any] = []
         self.modules: list[torch.nn.Module] = []
@@ -56,8 +65,8 @@ class KeptContents:
         self._pending: deque[Any] = deque()
         # By their ids: whoever is in here lives on in one of the copies.
         self._seen: set[int] = set()
-        self._looked_into = 0
-        self._bytes_left = MOST_ARRAY_BYTES
+        self._objects_left = most_objects
+        self._bytes_left = most_array_bytes
 
     def add(self, thing: Any) -> None:
         """Have the next walk begin at a thing, too; what holds nothing is left alone."""
@@ -119,6 +128,25 @@ class KeptContents:
             except Exception as error:  # noqa: BLE001 (reported)
                 report(f"a {type(thing).__name__}", error)
 
+        self.forget()
+
+    def forget(self) -> None:
+        """Empty the caches of functions that the run began to fill, or filled with stand-ins."""
+        for thing, ask, before in self._witnessed:
+            if isinstance(thing, CACHE) and _answer(ask, thing) != before:
+                forget(thing, before)
+
+    def is_changed(self) -> bool:
+        """Tell whether anything is not as it was."""
+        return (
+            any(not part.same(thing, held) for thing, part, held in self._parts)
+            or any(
+                before is not None and not _same_class(cls, before)
+                for cls, before in self._classes.items()
+            )
+            or any(True for _ in self.moved_on())
+        )
+
     def moved_on(self) -> Iterator[Any]:
         """Yield what was changed and nobody can put back: iterators, files, locks."""
         for thing, ask, before in self._witnessed:
@@ -132,10 +160,10 @@ class KeptContents:
 
     def _keep(self, thing: Any, kind: Kind) -> None:
         """Keep what one thing holds, and line up what that leads to."""
-        if self._looked_into >= MOST_OBJECTS:
+        if not self._objects_left:
             self.objects_left_out = True
             return
-        self._looked_into += 1
+        self._objects_left -= 1
         if kind.sort == "array" and not self._affords(thing):
             return
         if kind.inside is not None:

@@ -29,10 +29,12 @@ class KeptModules:
 
     Attributes:
         tensors: Their parameters, buffers and tensors in attributes.
+        forwards: The functions that run them, each with the class.
     """
 
     def __init__(self, contents: KeptContents, training: bool | None = None) -> None:
         self.tensors: list[torch.Tensor] = []
+        self.forwards: list[tuple[Any, type]] = []
         self._contents = contents
         self._training = training
         self._modules: list[tuple[Any, ...]] = []
@@ -96,6 +98,7 @@ class KeptModules:
         cls = type(module)
         if cls not in self._slotted:
             self._contents.add_class(cls)
+            self.forwards.append((getattr(cls, "forward", None), cls))
             self._slotted[cls] = bool(slots_of(cls))
         if self._slotted[cls]:
             self._contents.add_slots(module)
@@ -104,6 +107,14 @@ class KeptModules:
             # It holds its tensors outside of Python.
             self.tensors += module.parameters(recurse=False)
             self.tensors += module.buffers(recurse=False)
+
+    def name_of(self, thing: Any) -> str | None:
+        """Return the name of what an attribute of a module holds; None if none does."""
+        for _, cls, _, before, _, _ in self._modules:
+            for name, held in before.items():
+                if held is thing:
+                    return f"{cls.__name__}.{name}"
+        return None
 
     def restore(self, report: Report) -> None:
         """Put every module back, its class and attributes first, then what they hold."""

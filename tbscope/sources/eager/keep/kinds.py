@@ -356,8 +356,9 @@ def kind_of(cls: type) -> Kind | None:
 
 
 def is_foreign(made: Any) -> bool:
-    """Tell whether a class or a function is Python's, torch's, numpy's or ours."""
-    top = str(getattr(made, "__module__", None)).partition(".")[0]
+    """Tell whether a class, a function or a module is Python's, torch's, numpy's or ours."""
+    home = getattr(made, "__module__", None) or getattr(made, "__name__", None)
+    top = str(home).partition(".")[0]
     return top in ("torch", "numpy", "tbscope") or top in sys.stdlib_module_names
 
 

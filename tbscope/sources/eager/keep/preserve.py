@@ -8,16 +8,19 @@ contents of containers and objects; the random generators; torch's settings.
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from types import TracebackType
+from types import FunctionType, TracebackType
 from typing import Any
 
 import torch
 
 from tbscope.errors import TraceError
-from tbscope.sources.eager.keep.kept_contents import KeptContents
+from tbscope.sources.eager.keep.kept_contents import MOST_OBJECTS, KeptContents
 from tbscope.sources.eager.keep.kept_objects import KeptModules
 from tbscope.sources.eager.keep.kept_process import Restorer, keep_generator, keep_process
 from tbscope.sources.eager.keep.kept_tensors import KeptTensors
+from tbscope.sources.eager.keep.kinds import is_foreign
+from tbscope.sources.eager.keep.surroundings import Surroundings
+from tbscope.sources.torch.misfits import with_article
 
 __all__ = ["Preserved"]
 
@@ -52,13 +55,16 @@ class Preserved(AbstractContextManager["Preserved"]):
         inputs: Any = None,
         *,
         training: bool | None = None,
+        again: bool = False,
     ) -> None:
         self._to_keep = list(modules)
         self._inputs = inputs
         self._tensors = KeptTensors()
         self._contents = KeptContents()
         self._modules = KeptModules(self._contents, training)
+        self._surroundings = Surroundings(rewind=again)
         self._process: list[Restorer] = []
+        self.left: list[str] = []
         self._failures: list[tuple[str, Exception]] = []
         self.about_to_write = self._tensors.about_to_write
         self.kept = self._tensors.kept
@@ -92,7 +98,15 @@ class Preserved(AbstractContextManager["Preserved"]):
                     # Not switched: its mode is its own until it is called.
                     self._modules.add(inner, switch=False)
             contents.walk()
-        self._process += map(keep_generator, contents.generators)
+        for function, cls in self._modules.forwards:
+            if isinstance(function, FunctionType) and not is_foreign(cls):
+                self._surroundings.add(function, cls)
+        for function in contents.functions:
+            self._surroundings.add(function)
+        self._modules.forwards, contents.functions = [], []
+        generators = [*contents.generators, *self._surroundings.generators]
+        self._process += map(keep_generator, generators)
+        self._surroundings.generators = []
         self._tensors.add([*self._modules.tensors, *contents.tensors])
         contents.generators, contents.tensors, self._modules.tensors = [], [], []
 
@@ -123,6 +137,27 @@ class Preserved(AbstractContextManager["Preserved"]):
                 restore()
             except Exception as error:  # noqa: BLE001 (reported)
                 self._report(name, error)
+
+        self._tell(self._surroundings.settle(self._report))
+
+    def _tell(self, left: list[str]) -> None:
+        """Note what is not as it was before."""
+        contents = self._contents
+        for thing in contents.moved_on():
+            held = self._modules.name_of(thing)
+            where = f" ({held})" if held else ""
+            left.append(f"{with_article(thing)}{where}")
+        self.left = [f"the run changed {what}, which is not put back" for what in left]
+        if contents.objects_left_out:
+            self.left.append(
+                f"the model and its inputs lead to more than {MOST_OBJECTS:,} objects: what the "
+                "run changed in the others is not put back"
+            )
+        if contents.bytes_left_out:
+            self.left.append(
+                f"{contents.bytes_left_out:,} bytes in arrays of numpy were not copied: what the "
+                "run wrote into them is not put back"
+            )
 
     def _report(self, what: str, error: Exception) -> None:
         self._failures.append((what, error))

@@ -5,6 +5,7 @@ Each of them is asked before the run and after it, in a way that changes nothing
 
 import _thread
 import functools
+import gc
 import io
 import itertools
 import queue
@@ -14,7 +15,10 @@ from operator import length_hint
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, TypeAlias
 
-__all__ = ["Witness", "witness_of"]
+from tbscope.sources.torch.internals import is_stand_in
+from tbscope.sources.torch.nests import tensor_leaves
+
+__all__ = ["CACHE", "Witness", "forget", "witness_of"]
 
 Witness: TypeAlias = Callable[[Any], Any]
 """Returns what tells, by its difference, that a thing has changed."""
@@ -37,11 +41,26 @@ def _place_of(file: Any) -> Any:
 
 
 def _filling(cache: Any) -> Any:
+    """Return how often a cache was filled, and how much it holds."""
     info = cache.cache_info()
     return info.misses, info.currsize
 
 
-_Cache: Any = type(functools.lru_cache(lambda: None))
+def forget(cache: Any, before: Any) -> None:
+    """Empty a cache that a run has filled, where it was empty or holds stand-ins now.
+
+    What it remembers may have no gradients, or no content, and whoever asks it after the run
+    needs both. Others may rely on what it held before, so that is not forgotten for nothing.
+    """
+    held = gc.get_referents(cache)
+    entries = [entry for table in held if type(table) is dict for entry in table.values()]
+    found = [tensor for _, tensor in tensor_leaves([*held, *entries], "")]
+    if before == (0, 0) or any(map(is_stand_in, found)):
+        cache.cache_clear()
+
+
+CACHE: Any = type(functools.lru_cache(lambda: None))
+"""The class of functions that remember what they returned."""
 
 # Iterators that know how much is left of what they go through.
 _COUNTED: tuple[type, ...] = (
@@ -56,7 +75,7 @@ _WITNESSES: tuple[tuple[Any, Witness], ...] = (
     (AsyncGeneratorType, lambda made: made.ag_frame and made.ag_frame.f_lasti),
     (itertools.count, repr),
     (_COUNTED, lambda iterator: length_hint(iterator, -1)),
-    (_Cache, _filling),
+    (CACHE, _filling),
     (io.IOBase, _place_of),
     (_thread.LockType, lambda lock: lock.locked()),
     (_thread.RLock, repr),
