@@ -15,8 +15,9 @@ import torch
 
 from tbscope.sources.eager.keep.kinds import OBJECT, SLOTS, Kind, Part, is_foreign, kind_of
 from tbscope.sources.eager.keep.witnesses import CACHE, Witness, forget, witness_of
+from tbscope.sources.torch.internals import is_stand_in
 
-__all__ = ["MOST_ARRAY_BYTES", "MOST_OBJECTS", "KeptContents", "Report"]
+__all__ = ["MOST_ARRAY_BYTES", "MOST_OBJECTS", "KeptContents", "Report", "holds_stand_ins"]
 
 Report: TypeAlias = Callable[[str, Exception], None]
 """Takes note of a part that could not be put back: what it is, and what was raised."""
@@ -28,6 +29,8 @@ MOST_ARRAY_BYTES = 256 * 2**20
 """How many bytes of arrays of numpy are copied."""
 
 _FEW = 32
+_A_FEW = 5_000
+_MISSING = object()
 _CODE = (types.FunctionType, property, staticmethod, classmethod, types.MemberDescriptorType)
 
 
@@ -97,7 +100,10 @@ class KeptContents:
                 self._keep(thing, kind)
 
     def add_class(self, cls: type) -> None:
-        """Keep the attributes of a class and of the classes it is made from, without their code."""
+        """Keep what attributes of a class, and of the classes it is made from, lead to.
+
+        Which values the attributes have is told, and not put back: all objects share them.
+        """
         for base in cls.__mro__:
             if base in self._classes:
                 # Those that it is made from were met with it.
@@ -105,8 +111,7 @@ class KeptContents:
             self._classes[base] = None
             if is_foreign(base):
                 continue
-            held = {name: value for name, value in vars(base).items() if name[:2] != "__"}
-            self._classes[base] = held
+            held = self._classes[base] = _attributes_of(base)
             self._add_entries([value for value in held.values() if type(value) not in _CODE])
 
     def add_slots(self, module: torch.nn.Module) -> None:
@@ -115,12 +120,12 @@ class KeptContents:
 
     def restore(self, report: Report) -> None:
         """Put everything back."""
-        for cls, attributes in self._classes.items():
-            if attributes is not None and not _same_class(cls, attributes):
-                try:
-                    _put_class(cls, attributes)
-                except Exception as error:  # noqa: BLE001 (reported)
-                    report(f"the attributes of the class {cls.__name__}", error)
+        for cls, name, before in self._rebound():
+            if holds_stand_ins(vars(cls).get(name)):
+                # By no `__setattr__` that a metaclass may have.
+                type.__delattr__(cls, name)
+                if before is not _MISSING:
+                    type.__setattr__(cls, name, before)
         for thing, part, held in self._parts:
             try:
                 if not part.same(thing, held):
@@ -140,12 +145,26 @@ class KeptContents:
         """Tell whether anything is not as it was."""
         return (
             any(not part.same(thing, held) for thing, part, held in self._parts)
-            or any(
-                before is not None and not _same_class(cls, before)
-                for cls, before in self._classes.items()
-            )
+            or any(True for _ in self.rebound())
             or any(True for _ in self.moved_on())
         )
+
+    def rebound(self) -> Iterator[str]:
+        """Yield the names of the attributes of classes that are others now."""
+        for cls, name, _ in self._rebound():
+            yield f"{cls.__name__}.{name}"
+
+    def _rebound(self) -> Iterator[tuple[type, str, Any]]:
+        for cls, before in self._classes.items():
+            if before is None:
+                continue
+            now = _attributes_of(cls)
+            if len(now) == len(before) and all(map(is_, now.values(), before.values())):
+                continue
+            for name in dict.fromkeys((*before, *now)):
+                held = before.get(name, _MISSING)
+                if now.get(name, _MISSING) is not held:
+                    yield cls, name, held
 
     def moved_on(self) -> Iterator[Any]:
         """Yield what was changed and nobody can put back: iterators, files, locks."""
@@ -219,15 +238,13 @@ def _answer(ask: Witness, thing: Any) -> Any:
         return None
 
 
-def _same_class(cls: type, before: dict[str, Any]) -> bool:
-    now = {name: value for name, value in vars(cls).items() if name[:2] != "__"}
-    return [*now] == [*before] and all(map(is_, now.values(), before.values()))
+def _attributes_of(cls: type) -> dict[str, Any]:
+    return {name: value for name, value in vars(cls).items() if name[:2] != "__"}
 
 
-def _put_class(cls: type, before: dict[str, Any]) -> None:
-    # By no `__setattr__` that a metaclass may have.
-    for name in [name for name in vars(cls) if name[:2] != "__" and name not in before]:
-        type.__delattr__(cls, name)
-    for name, value in before.items():
-        if vars(cls).get(name) is not value:
-            type.__setattr__(cls, name, value)
+def holds_stand_ins(nest: Any) -> bool:
+    """Tell whether a stand-in for a tensor is among what something leads to."""
+    contents = KeptContents(most_objects=_A_FEW)
+    contents.add(nest)
+    contents.walk()
+    return any(map(is_stand_in, contents.tensors))

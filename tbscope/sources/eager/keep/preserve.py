@@ -55,14 +55,13 @@ class Preserved(AbstractContextManager["Preserved"]):
         inputs: Any = None,
         *,
         training: bool | None = None,
-        again: bool = False,
     ) -> None:
         self._to_keep = list(modules)
         self._inputs = inputs
         self._tensors = KeptTensors()
         self._contents = KeptContents()
         self._modules = KeptModules(self._contents, training)
-        self._surroundings = Surroundings(rewind=again)
+        self._surroundings = Surroundings()
         self._process: list[Restorer] = []
         self.left: list[str] = []
         self._failures: list[tuple[str, Exception]] = []
@@ -143,6 +142,7 @@ class Preserved(AbstractContextManager["Preserved"]):
     def _tell(self, left: list[str]) -> None:
         """Note what is not as it was before."""
         contents = self._contents
+        left += contents.rebound()
         for thing in contents.moved_on():
             held = self._modules.name_of(thing)
             where = f" ({held})" if held else ""

@@ -1,7 +1,7 @@
 """What code of a model can reach beside the model: globals, closures, attributes of functions.
 
 Others share them, and some read them after the run: they stay as the run leaves them, and
-what was changed is told. Only where a run is made again and again is each put back.
+what was changed is told. Only stand-ins for tensors stay nowhere.
 """
 
 import types
@@ -12,9 +12,9 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from tbscope.sources.eager.keep.kept_contents import KeptContents, Report
+from tbscope.sources.eager.keep.kept_contents import KeptContents, Report, holds_stand_ins
 from tbscope.sources.eager.keep.kinds import is_foreign, kind_of
-from tbscope.sources.torch.internals import is_stand_in, version_of, without_functions
+from tbscope.sources.torch.internals import version_of, without_functions
 
 __all__ = ["Surroundings"]
 
@@ -63,22 +63,17 @@ class _Held(NamedTuple):
     value: Any
     contents: KeptContents | None
     versions: list[tuple[torch.Tensor, int]]
-    copies: list[torch.Tensor]
 
 
 class Surroundings:
     """What functions reach by name, as it was.
 
-    Args:
-        rewind: Whether all of it is put back at the end, rather than told of.
-
     Attributes:
         generators: The random generators found there.
     """
 
-    def __init__(self, *, rewind: bool = False) -> None:
+    def __init__(self) -> None:
         self.generators: list[Any] = []
-        self._rewind = rewind
         self._held: list[_Held] = []
         self._functions: set[int] = set()
         self._places: set[tuple[int, str]] = set()
@@ -113,7 +108,7 @@ class Surroundings:
             contents = _Few()
             contents.add_class(value)
         elif kind is None or kind.sort in ("module", "function"):
-            self._held.append(_Held(place, value, None, [], []))
+            self._held.append(_Held(place, value, None, []))
             return
         else:
             contents = _Few()
@@ -123,14 +118,10 @@ class Surroundings:
         with without_functions():
             tensors = [held for held in contents.tensors if not held.is_inference()]
             versions = [(tensor, version_of(tensor)) for tensor in tensors]
-            copies = [tensor.detach().clone() for tensor in tensors] if self._rewind else []
-        self._held.append(_Held(place, value, contents, versions, copies))
+        self._held.append(_Held(place, value, contents, versions))
 
     def settle(self, report: Report) -> list[str]:
-        """Put back what is to be put back; return what stays changed, in words.
-
-        Stand-ins for tensors stay nowhere: nobody could compute with them.
-        """
+        """Put back what holds stand-ins for tensors now; return what else was changed, in words."""
         left = []
         for held in self._held:
             if held.contents is not None:
@@ -138,23 +129,20 @@ class Surroundings:
             now = held.place.read()
             if now is held.value and not _is_changed(held):
                 continue
-            if self._rewind or holds_stand_ins(now):
-                self._put_back(held, report)
+            if holds_stand_ins(now):
+                _put_back(held, report)
             else:
                 left.append(held.place.label)
         return left
 
-    def _put_back(self, held: _Held, report: Report) -> None:
-        try:
-            held.place.write(held.value)
-            with torch.no_grad():
-                for (tensor, version), copy in zip(held.versions, held.copies, strict=False):
-                    if version_of(tensor) != version:
-                        tensor.copy_(copy)
-        except Exception as error:  # noqa: BLE001 (reported)
-            report(held.place.label, error)
-        if held.contents is not None:
-            held.contents.restore(report)
+
+def _put_back(held: _Held, report: Report) -> None:
+    try:
+        held.place.write(held.value)
+    except Exception as error:  # noqa: BLE001 (reported)
+        report(held.place.label, error)
+    if held.contents is not None:
+        held.contents.restore(report)
 
 
 _Few = partial(KeptContents, most_objects=5_000, most_array_bytes=16 * 2**20)
@@ -164,14 +152,6 @@ def _is_changed(held: _Held) -> bool:
     return any(version_of(tensor) != version for tensor, version in held.versions) or (
         held.contents is not None and held.contents.is_changed()
     )
-
-
-def holds_stand_ins(nest: Any) -> bool:
-    """Tell whether a stand-in for a tensor is among what something leads to."""
-    contents = _Few()
-    contents.add(nest)
-    contents.walk()
-    return any(map(is_stand_in, contents.tensors))
 
 
 def _places_of(function: Any) -> Iterator[_Place]:

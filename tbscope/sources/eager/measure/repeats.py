@@ -107,9 +107,7 @@ class Repeats:
             TraceError: The run wrote into what the run before did not write into.
         """
         with (
-            Preserved(
-                self._modules, self._inputs, training=self._training, again=True
-            ) as preserved,
+            Preserved(self._modules, self._inputs, training=self._training) as preserved,
             torch.set_grad_enabled(self._grad),
         ):
             for tensor in self._copied:
