@@ -43,6 +43,8 @@ __all__ = [
     "operator_name",
     "prepares_lazily",
     "schema_of",
+    "scripted_attributes",
+    "set_scripted_attribute",
     "set_version",
     "shared_tables",
     "storage_key",
@@ -245,6 +247,22 @@ _shared_hooks: tuple[Any, ...] = tuple(
     for name, table in vars(_module).items()
     if name.startswith("_global_") and isinstance(table, dict)
 )
+
+
+def scripted_attributes(module: Any) -> dict[str, Any]:
+    """Return what the attributes of a scripted module hold now, by name.
+
+    Tensors are the module's own, lists and mappings copies of its own. Nothing for a module
+    whose attributes this torch does not tell.
+    """
+    concrete = module.__dict__.get("_concrete_type")
+    names = concrete.get_attributes() if concrete is not None else ()
+    return {name: module._c.getattr(name) for name in names}
+
+
+def set_scripted_attribute(module: Any, name: str, value: Any) -> None:
+    """Set an attribute of a scripted module, parameters and buffers too."""
+    module._c.setattr(name, value)
 
 
 def shared_tables() -> list[Any]:

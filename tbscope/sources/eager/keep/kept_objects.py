@@ -11,7 +11,8 @@ import torch
 
 from tbscope.sources.eager.keep.kept_contents import KeptContents, Report
 from tbscope.sources.eager.keep.kinds import PLAIN, kind_of, refill
-from tbscope.sources.torch.nests import slots_of
+from tbscope.sources.torch.internals import scripted_attributes, set_scripted_attribute
+from tbscope.sources.torch.nests import slots_of, tensor_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +43,7 @@ class KeptModules:
         self._before: dict[int, dict[str, Any]] = {}
         self._slotted: dict[type, bool] = {}
         self._scripted: list[tuple[torch.nn.Module, bool]] = []
+        self._attributes: list[tuple[torch.nn.Module, dict[str, Any]]] = []
         self._plans: dict[tuple[type, ...], _Plan] = {}
 
     def add(self, module: torch.nn.Module, *, switch: bool = True) -> None:
@@ -104,9 +106,17 @@ class KeptModules:
             self._contents.add_slots(module)
         self._modules.append((module, cls, attributes, before, empty, filled))
         if isinstance(module, torch.jit.ScriptModule):
-            # It holds its tensors outside of Python.
-            self.tensors += module.parameters(recurse=False)
-            self.tensors += module.buffers(recurse=False)
+            self._keep_scripted(module)
+
+    def _keep_scripted(self, module: torch.nn.Module) -> None:
+        """Keep what a scripted module holds outside of Python."""
+        self.tensors += module.parameters(recurse=False)
+        self.tensors += module.buffers(recurse=False)
+        held = scripted_attributes(module)
+        # Its mode is put back with the modes of others.
+        held.pop("training", None)
+        self.tensors += [tensor for _, tensor in tensor_leaves(held, "")]
+        self._attributes.append((module, held))
 
     def name_of(self, thing: Any) -> str | None:
         """Return the name of what an attribute of a module holds; None if none does."""
@@ -136,11 +146,30 @@ class KeptModules:
                         refill(container, contents)
             except Exception as error:  # noqa: BLE001 (reported)
                 report(f"the attributes of {cls.__name__}", error)
+        for module, held in self._attributes:
+            try:
+                now = scripted_attributes(module)
+                for name, value in held.items():
+                    if not _alike(now[name], value):
+                        set_scripted_attribute(module, name, value)
+            except Exception as error:  # noqa: BLE001 (reported)
+                report(f"the attributes of {type(module).__name__}", error)
         for module, training in reversed(self._scripted):
             try:
                 module.training = training
             except Exception as error:  # noqa: BLE001 (reported)
                 report(f"the training flag of {type(module).__name__}", error)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Tell whether two values that TorchScript gave are the same, down to their tensors."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    if isinstance(one, dict):
+        return _alike([*one], [*other]) and _alike([*one.values()], [*other.values()])
+    return one is other if isinstance(one, torch.Tensor) else bool(one == other)
 
 
 class _Plan:
