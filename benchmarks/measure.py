@@ -74,7 +74,7 @@ class Run:
 
     def write(self) -> None:
         graph_bytes = self.graph_def.SerializeToString(deterministic=True)
-        write_graph_event(self.sink, graph_bytes)
+        write_graph_event(self.sink, graph_bytes, step=0)
         self.graph_bytes = len(graph_bytes)
 
     def find_way_of_torch(self) -> dict[str, str]:

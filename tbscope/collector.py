@@ -1,14 +1,15 @@
 """Keeps Python's garbage collector from walking a growing graph over and over.
 
 A graph is many small objects that live. The collector's default thresholds make it
-look at all of them again and again, which costs more than making them.
+look at all of them again and again, which costs more than making them: a tenth of a
+trace, and of a conversion.
 """
 
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["collecting_rarely"]
+__all__ = ["collecting_rarely", "not_collecting"]
 
 # Young objects every 20,000 allocations: garbage of the model's own still goes.
 _RARELY = (20_000, 50, 100)
@@ -26,3 +27,19 @@ def collecting_rarely() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
+
+
+@contextmanager
+def not_collecting() -> Iterator[None]:
+    """Hold the garbage collector, and let it go on after.
+
+    For code that runs none of the user's models, and leaves no cycles behind.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

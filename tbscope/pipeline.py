@@ -6,7 +6,7 @@ from typing import NamedTuple, Unpack
 from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
-from tbscope.collector import collecting_rarely
+from tbscope.collector import not_collecting
 from tbscope.drawing.build import build_graph_def
 from tbscope.drawing.categories import label_nodes
 from tbscope.drawing.figures import Figure, profile_figures
@@ -16,6 +16,7 @@ from tbscope.figures.costs import scope_work
 from tbscope.graphdef.stats import run_metadata
 from tbscope.ir.graph import Graph
 from tbscope.ir.invariants import verify
+from tbscope.ir.nodes import let_go
 from tbscope.ir.scopes import Scope
 from tbscope.options import Drawing, check_options, shows_options, with_defaults
 from tbscope.passes.dead import mark_dead
@@ -67,42 +68,41 @@ def draw(graph: Graph, figures: Sequence[Figure], **drawing: Unpack[Drawing]) ->
         GraphError: The graph breaks an invariant.
     """
     check_options(**drawing)
-    options = with_defaults(drawing)
+    with not_collecting():
+        # In a function of its own: all that it made is gone before the collector comes back.
+        return _draw(graph, figures, with_defaults(drawing))
+
+
+def _draw(graph: Graph, figures: Sequence[Figure], options: Drawing) -> Drawn:
     level, leaves = options["level"], options["leaves"]
     root, color_by, cards = options["root"], options["color_by"], options["cards"]
-    with collecting_rarely():
-        verify(graph)
-        drawn = graph.copy()
-        origin = Origin.of(graph, drawn) if figures else None
-        set_level(drawn, level)
-        mark_dead(drawn, options["dead"])
-        if level != "aten":
-            hide_plumbing(drawn, keep=options["keep"], hide=options["hide"])
-        elif options["hide"]:
-            hide_plumbing(drawn, keep=("*",), hide=options["hide"])
-        if leaves == "node":
-            collapse_leaves(drawn)
-        layout = lay_out(
-            drawn,
-            style=options["style"],
-            # Colours by figures go up to the largest one at the top level: in a single box
-            # around everything, all were pale.
-            root=False if figures and root is None else root,
-            circles=leaves == "node",
-            templates=options["templates"],
-            cards=cards,
-            work=scope_work(graph),
-            also=[
-                target
-                for figure in figures
-                for target in figure.numbers
-                if isinstance(target, Scope)
-            ],
-        )
-        labels = None if color_by is None else label_nodes(drawn, color_by, layout.facts)
-        stats = None if origin is None else place_figures(figures, origin, drawn, layout)
-        message = build_graph_def(drawn, layout, labels=labels)
-        for node in drawn.nodes:
-            # A node and its values refer to each other: garbage that only the collector finds.
-            node.outputs.clear()
-        return Drawn(message, None if stats is None else run_metadata(stats))
+    verify(graph)
+    drawn = graph.copy()
+    origin = Origin.of(graph, drawn) if figures else None
+    set_level(drawn, level)
+    mark_dead(drawn, options["dead"])
+    if level != "aten":
+        hide_plumbing(drawn, keep=options["keep"], hide=options["hide"])
+    elif options["hide"]:
+        hide_plumbing(drawn, keep=("*",), hide=options["hide"])
+    if leaves == "node":
+        collapse_leaves(drawn)
+    layout = lay_out(
+        drawn,
+        style=options["style"],
+        # Colours by figures go up to the largest one at the top level: in a single box
+        # around everything, all were pale.
+        root=False if figures and root is None else root,
+        circles=leaves == "node",
+        templates=options["templates"],
+        cards=cards,
+        work=scope_work(graph),
+        also=[
+            target for figure in figures for target in figure.numbers if isinstance(target, Scope)
+        ],
+    )
+    labels = None if color_by is None else label_nodes(drawn, color_by, layout.facts)
+    stats = None if origin is None else place_figures(figures, origin, drawn, layout)
+    message = build_graph_def(drawn, layout, labels=labels)
+    let_go(drawn.nodes)
+    return Drawn(message, None if stats is None else run_metadata(stats))

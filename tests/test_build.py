@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from build import GraphBuilder, chain
 from hypothesis import given
 from hypothesis import strategies as st
@@ -152,6 +153,23 @@ def test_constant_arguments_are_told_by_name_or_by_place():
     assert "arg0" not in nodes["cat"].attr
     assert nodes["cat"].attr["arg1"].i == 0
     assert texts(nodes["getitem"])["arg1"] == "(:, %x)"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "told"),
+    [
+        ((2, 4), {"size": "list { i: 2 i: 4 }"}),
+        ((2,), {"size": "i: 2"}),
+        ((2, 0.5), {"size": "i: 2", "arg2": "f: 0.5"}),
+    ],
+)
+def test_sizes_given_one_by_one_are_told_under_one_name(sizes, told):
+    build = GraphBuilder()
+    build.graph.signatures["expand"] = ("input", "size")
+    build.op("expand", build.input("x", (4,)), *sizes)
+    attributes = defs(build)["expand"].attr
+    found = {name: " ".join(str(value).split()) for name, value in attributes.items()}
+    assert {name: found[name] for name in ("size", "arg2") if name in found} == told
 
 
 def test_a_nest_is_told_where_it_holds_a_constant_or_nothing():

@@ -124,6 +124,27 @@ def test_sources_of_values_are_what_they_say():
     assert (values[1].dtype, values[1].device) == ("int64", "cuda:0")
 
 
+def test_an_operation_that_was_made_before_is_counted_and_gets_the_next_number():
+    build, x = net()
+    build.add_op("relu", [x], (1,))
+    late = Node("", "relu", "op")
+    build.append(late)
+    assert (late.name, build.operations) == ("2", 2)
+    build.add_constant((), value=3)
+    assert build.operations == 2
+
+
+def test_a_role_that_is_none_is_refused_with_those_that_there_are():
+    build, x = net()
+    with pytest.raises(GraphError) as caught:
+        build.add_node("relu", [x], role="views")
+    assert str(caught.value) == (
+        "relu has the role 'views', which is none\n"
+        "  why: the roles are view, cast, copy, maker\n"
+        "  fix: leave it out for an operation that computes something"
+    )
+
+
 def strange():
     return Value(Node("9", "relu"), 0, (1,), "float32", "cpu")
 

@@ -1,5 +1,6 @@
 from random import Random
 
+import pytest
 from chunked import rename_input
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -162,6 +163,20 @@ def test_heads_that_are_joined_stay_in_the_flow():
     nodes = cut(nodes)
     assert boxes_of(nodes) == ["head0-9", "head10-19", "head20-29", "head30-39"]
     assert_drawn_well(nodes)
+
+
+@pytest.mark.parametrize(("count", "cut_too"), [(10, False), (11, True)])
+def test_a_few_boxes_that_run_by_turns_with_operations_stay_beside_their_chunks(count, cut_too):
+    turns = range(count)
+    nodes = [("x", "Input", []), *((f"b{at}/in", f"In{at}", ["x"]) for at in turns)]
+    ops = [f"op{at}th" for at in range(120)]
+    for at, name in enumerate(ops):
+        nodes.append((name, name, [*ops[at - 1 : at], *[f"b{at}/in"] * (at < count)]))
+    nodes += [(f"b{at}/out", f"Out{at}", [ops[60 + at]]) for at in turns]
+    nodes.append(("out", "Output", [ops[-1], *(f"b{at}/out" for at in turns)]))
+    mapping = find_chunks(Hierarchy(nodes))
+    assert "op0th" in mapping
+    assert {f"b{at}" in mapping for at in turns} == {cut_too}
 
 
 def test_a_mask_that_every_layer_reads_needs_no_chunks():

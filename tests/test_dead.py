@@ -140,6 +140,20 @@ def test_a_module_that_counts_through_a_view_stays(view):
     assert marked(graph) == []
 
 
+@pytest.mark.parametrize(
+    ("reads_more", "left"), [(False, ["flat", "fill_", "relu"]), (True, ["relu"])]
+)
+def test_what_reads_one_thing_may_give_a_view_of_it_and_what_reads_more_gives_something_new(
+    reads_more, left
+):
+    build, scope, x = net()
+    state = build.parameter("state", (2,), scope, kind="buffer")
+    y = build.op("flat", state, *([x] if reads_more else []), scope=scope)
+    build.op("fill_", y, 1, scope=scope, writes=(0,))
+    build.output("out", build.op("relu", x, scope=scope))
+    assert dropped(build.graph) == left
+
+
 def test_an_operation_that_writes_only_into_what_it_made_itself_is_dead():
     def function(x):
         torch.nn.functional.dropout(x, training=True)

@@ -1,7 +1,9 @@
 """Editing: every place that names a node or a value hears of a change."""
 
 import ast
+import gc
 from pathlib import Path
+from weakref import ref
 
 import pytest
 from build import GraphBuilder
@@ -97,6 +99,25 @@ def test_a_call_tells_no_word_for_what_another_node_gives_instead_of_a_dropped_o
     editor.apply()
     verify(build.graph)
     assert build.graph.calls[0].arguments[0].nest is build.b
+
+
+@pytest.mark.parametrize("dropped", [True, False])
+def test_what_is_dropped_is_let_go_at_once(build, dropped):
+    class Held:
+        pass
+
+    build.op("tanh", build.a)
+    # A copy: what built the graph knows its nodes, too.
+    graph = build.graph.copy()
+    graph.nodes[-1].attributes["held"] = held = Held()
+    seen = ref(held)
+    del held
+    gc.disable()
+    try:
+        edited(graph, ("drop", graph.nodes[-1:] if dropped else []))
+        assert (seen() is None) == dropped
+    finally:
+        gc.enable()
 
 
 # -- what is read instead -----------------------------------------------------------------------

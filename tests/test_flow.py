@@ -28,6 +28,8 @@ def length(names, *lines):
         ("abc", ["ac", "bc"], 2),
         ("ab", ["ab", "ba"], 2),
         ("abcd", ["ab", "bc", "cb", "cd"], 4),
+        # What goes in a circle comes last, after what was counted already.
+        ("abcde", ["ab", "cd", "de", "ec"], 3),
     ],
 )
 def test_the_longest_chain_counts_its_shapes(names, lines, expected):

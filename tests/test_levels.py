@@ -105,6 +105,19 @@ def test_notes_and_what_waits_follow_the_module():
     assert module.attributes["read_by_python"] == "item"
 
 
+@pytest.mark.parametrize(("reads_more", "writes"), [(False, (0,)), (True, ())])
+def test_a_leaf_module_writes_what_its_operations_may_have_written(reads_more, writes):
+    build, scope, x = net()
+    inner = build.call("Net/Fill[f]", x)
+    # What reads one thing may give a view of it.
+    more = [build.input("z", (2,))] if reads_more else []
+    y = build.op("step", x, *more, scope=inner)
+    y = build.op("fill_", y, 1, scope=inner, writes=(0,))
+    build.output("out", build.op("exp", y, scope=scope))
+    (module, _) = operations(at(build.graph, "module"))
+    assert (module.op, module.writes) == ("Fill", writes)
+
+
 def test_a_module_that_is_the_whole_graph_stays_open():
     build, scope, x = net()
     build.output("out", build.op("exp", build.op("neg", x, scope=scope), scope=scope))
@@ -213,6 +226,16 @@ def test_operations_whose_kernels_cannot_be_followed_stay_nodes():
     graph = tbscope.trace(function, torch.rand(2, 2), kernels=True)
     assert [node.body.nodes for node in graph.nodes if len(node.kernels) > 1] == [[]]
     assert str(at(graph, "aten")) == str(graph)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (3,)])
+def test_an_operation_that_gives_back_what_it_read_is_opened_like_others(shape):
+    given = tuple(torch.ones(size) for size in (shape, (3,), (3,)))
+    graph = tbscope.trace(torch.atleast_2d, given, kernels=True)
+    (node,) = operations(graph)
+    made = [kernel.outputs[0] for kernel in node.body.nodes]
+    assert node.body.results == ([node.inputs[0], *made] if len(shape) == 2 else made)
+    assert set(ops(at(graph, "aten"))) == {"unsqueeze"}
 
 
 def test_what_is_made_of_a_number_waits_for_the_kernel_that_gave_it():

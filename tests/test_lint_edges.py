@@ -190,6 +190,76 @@ def test_an_operation_alone_with_circles_is_told_of_where_data_crosses_its_box(n
 
 
 @pytest.mark.parametrize(
+    ("inputs", "text"),
+    [
+        ("x", None),
+        ("x x:1", "an input comes after one of the same node, as 'x:1', "),
+        ("x x:1 ^x", "2 inputs come after one of the same node, as 'x:1', "),
+    ],
+)
+def test_inputs_that_come_after_one_of_the_same_node_are_counted(inputs, text):
+    told = [one for one in lint(message("x In", f"y Op {inputs}", shapes=2)) if one.node == "y"]
+    assert [one.message for one in told] == (
+        [f"{text}and the page draws no edge for it"] if text else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("cards", "text"),
+    [
+        (0, "since 'cat' is put aside"),
+        (2, "since 'c0', 'c1', 'cat' are put aside"),
+        (3, "since 'c0', 'c1', 'c2' and 1 more are put aside"),
+        (4, "since 'c0', 'c1', 'c2' and 2 more are put aside"),
+    ],
+)
+def test_what_is_cut_off_names_three_of_those_that_are_put_aside(cards, text):
+    graph_def = gathered(13 + cards, 5)
+    graph_def.MergeFrom(message(*(f"c{at} NoOp" for at in range(cards))))
+    (finding,) = (one for one in lint(graph_def) if one.node == "out")
+    assert f"it is not connected any more {text}, " in finding.message
+
+
+def test_an_exit_that_is_itself_put_aside_is_told_with_the_reason_and_others_with_its_name():
+    # Each of a chain of twenty reads the one before, and seven of them the tenth, too.
+    reads = ["x", *(f"a/n{at}_" for at in range(19))]
+    nodes = [f"a/n{at}_ Op{at} {read}" for at, read in enumerate(reads)]
+    nodes = [f"{node} a/n10_" if 12 <= at < 18 else node for at, node in enumerate(nodes)]
+    nodes[10] += " x"
+    graph_def = message("x In", *nodes, "seen Seen a/n10_", "out Out a/n19_")
+    told = {one.node: one.message for one in lint(graph_def) if one.rule == "lost-output"}
+    assert told == {
+        "a/n10_": "in the box 'a', it is put aside for many readers, "
+        "and no drawn line leads to it from where data comes in",
+        "a/n19_": "in the box 'a', it is not connected any more since 'a/n10_' is put aside, "
+        "and no drawn line leads to it from where data comes in",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("a" * 30 + "b" * 30, "a" * 30 + "b" * 30),
+        ("a" * 30 + "b" * 31, "a" * 28 + "..." + "b" * 28),
+    ],
+)
+def test_a_name_of_more_than_sixty_characters_is_told_by_its_ends(name, shown):
+    (finding,) = lint(message("x In", f"y Op {name}"))
+    assert finding.message.startswith(f"the input '{shown}' names no node")
+
+
+@pytest.mark.parametrize("last", [{}, {"n30": 1}])
+def test_attributes_that_name_the_same_in_another_order_are_alike(last):
+    graph_def = message("x In", *(f"n{at} Op x" for at in range(5)))
+    names = {f"n{at}": 0 for at in range(40)}
+    for at, node in enumerate(graph_def.node[1:]):
+        given = names if at % 2 else dict(reversed(names.items()))
+        for name, number in (given | (last if at == 4 else {})).items():
+            node.attr["body"].func.attr[name].i = number
+    assert ("false-series" in found(graph_def)) == bool(last)
+
+
+@pytest.mark.parametrize(
     ("device", "fix"),
     [
         ("cuda:1", "/device:GPU:1"),

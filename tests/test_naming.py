@@ -87,6 +87,16 @@ def test_a_function_of_the_user_may_leave_out_the_box_of_the_model():
     assert names[4:] == ["relu", "relu.2nd", "loss/mean", "logits"]
 
 
+def test_no_operation_takes_the_name_of_a_box_that_a_function_of_the_user_only_implies():
+    build = GraphBuilder()
+    x = build.op("relu", build.input("x", (1,)), scope=build.call("Net"))
+    for op in "abc":
+        build.op(op, x)
+    names = name_graph(build.graph, lambda scope: "a/b/c", root=True)
+    found = [names.nodes[node] for node in build.graph.nodes]
+    assert found == ["x", "a/b/c/relu", "a.2nd", "b", "c"]
+
+
 def test_a_leaf_module_has_the_name_of_its_scope():
     build = small_net()
     collapse_leaves(build.graph)
@@ -297,6 +307,19 @@ def test_the_scope_that_holds_all_is_left_out_of_names():
         "loss/mean",
     ]
     assert names.scopes[build.scope("Net")] == ""
+
+
+@pytest.mark.parametrize(
+    ("attribute", "root", "name"),
+    [("0", None, "Net"), ("0", False, ""), ("fc", None, ""), ("fc", False, "")],
+)
+def test_a_root_of_boxes_that_are_called_by_a_number_alone_is_kept_unless_told_otherwise(
+    attribute, root, name
+):
+    build = GraphBuilder()
+    net = build.call("Net")
+    build.linear(f"Net/Linear[{attribute}]", build.input("x", (1, 2)), 2)
+    assert name_graph(build.graph, root=root).scopes[net] == name
 
 
 def test_style_torch_prints_the_root_unless_told_otherwise():

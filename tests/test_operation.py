@@ -8,6 +8,9 @@ from real_graphs import operations
 from torch._higher_order_ops.scan import scan
 
 import tbscope
+from tbscope.sources.eager.record.operation import Operations
+from tbscope.sources.torch.internals import storage_key
+from tbscope.sources.torch.operations import kernel_facts
 
 X = torch.rand(2, 3)
 
@@ -45,6 +48,22 @@ def test_a_function_inside_of_a_function_gives_to_the_operation_that_ran_it():
     first, second = (node for node in graph.nodes if node.op == "cond")
     assert [value.producer.op for value in first.inputs] == ["gt", "input", "exp"]
     assert [value.producer.op for value in second.inputs] == ["gt", "input", "neg"]
+
+
+@pytest.mark.parametrize("runs_a_function", [False, True])
+def test_no_product_reads_a_copy_that_was_made_before_a_function_ran(runs_a_function):
+    everything = Operations({}, keep_runs=False)
+    operation = everything.begin()
+    copy = operation.run(kernel_facts(torch.ops.aten.clone.default), (X,), {})
+    if runs_a_function:
+        # It may have given the memory of the copy to something else.
+        with everything.function() as gave:
+            gave(None)
+    operation.run(kernel_facts(torch.ops.aten.mm.default), (copy, copy.T), {})
+    (_, parts) = operation.work[0]
+    read = storage_key(copy if runs_a_function else X)
+    assert {key for _, keys in parts for key in keys} == {read}
+    assert everything.running is operation
 
 
 def test_a_function_without_a_name_is_printed_as_what_it_is():

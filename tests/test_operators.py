@@ -71,6 +71,53 @@ def test_a_kernel_that_gives_nothing_is_drawn(seen):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("scripted", [True, False])
+def test_a_kernel_of_a_script_tells_its_arguments_by_the_names_of_its_schema(scripted):
+    class Clamping(nn.Module):
+        def forward(self, x):
+            return x.clamp(0.0, 2.0)
+
+    net = torch.jit.script(Clamping()) if scripted else Clamping()
+    graph_def = tbscope.to_graph_def(traced(nn.Sequential(net), torch.ones(2)), leaves="box")
+    (clamp,) = (node for node in graph_def.node if node.op == "clamp")
+    assert {name: clamp.attr[name].f for name in ("min", "max")} == {"min": 0, "max": 2}
+    assert not {"arg1", "arg2"} & set(clamp.attr)
+
+
+def test_the_first_operation_of_a_run_may_run_functions_with_no_function_around_it():
+    def run(x):
+        with torch._C.DisableTorchFunction():
+            return map_rows(torch.tanh, x)
+
+    assert "tanh" in ops(traced(run, torch.ones(1, 3)))
+    assert "tanh" in ops(traced(lambda x: run(x * 2), torch.ones(1, 3)))
+
+
+@torch.library.custom_op("tbscope_tests::fill_both", mutates_args=("x", "y"))
+def fill_both(x: torch.Tensor, y: torch.Tensor) -> None:
+    """Write into both."""
+    x.fill_(1)
+    y.fill_(1)
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_what_is_written_twice_by_one_operation_holds_one_new_value(apart):
+    def run(x):
+        y, z = x * 2, x * 3
+        torch.ops.tbscope_tests.fill_both(y, z if apart else y)
+        return y + z
+
+    graph = traced(run, torch.ones(2))
+    (both,) = (node for node in graph.nodes if node.op == "fill_both")
+    add = graph.outputs[0].value.producer
+    assert len(both.outputs) == (2 if apart else 1)
+    assert [value.producer.op for value in add.inputs] == [
+        "fill_both",
+        "fill_both" if apart else "mul",
+    ]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_what_a_script_detaches_still_comes_from_where_it_came():
     class Detaching(nn.Module):
         def forward(self, x):

@@ -239,6 +239,19 @@ def test_the_figure_of_a_scope_stands_on_its_card_or_its_node(path, name):
         assert figures_of(drawn) == {name: 5}
 
 
+@pytest.mark.parametrize(("dead", "place"), [("drop", "rand"), ("keep", "part/part")])
+def test_the_figure_of_a_scope_of_which_nothing_is_drawn_stands_at_the_first_operation_around_it(
+    dead, place
+):
+    build = GraphBuilder("Net")
+    part = build.hand("part")
+    y = build.op("relu", build.op("rand", 4, shape=(4,)))
+    build.op("exp", y, scope=part)
+    build.output("out", build.op("tanh", y))
+    drawn = draw(build.graph, (Figure("weight", {part: 5}, as_bytes=1),), dead=dead)
+    assert figures_of(drawn) == {place: 5}
+
+
 @pytest.mark.parametrize("unit", ["ms", ""])
 def test_a_figure_tells_its_unit_where_it_has_one(unit):
     graph = net()

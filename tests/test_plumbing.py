@@ -175,6 +175,19 @@ def test_only_what_describes_a_tensor_anew_is_plumbing(fields, stays):
     assert ops(hidden(build)) == ["step", "relu"][not stays :]
 
 
+@pytest.mark.parametrize(
+    ("reads", "stays"), [("x", False), ("xx", False), ("xz", True), ("", True)]
+)
+def test_a_cast_is_plumbing_where_it_reads_one_thing_be_it_twice(reads, stays):
+    build, net_scope, x = net()
+    given = {"x": x, "z": build.input("z", (2, 8))}
+    y = build.op(
+        "cast", *(given[name] for name in reads), scope=net_scope, shape=(2, 8), role="cast"
+    )
+    build.output("out", build.op("add", x, y, scope=net_scope))
+    assert ops(hidden(build)) == ["cast", "add"][not stays :]
+
+
 def test_what_has_several_outputs_waits_or_is_noted_stays():
     build, net_scope, x = net()
     fill = build.node("fill_", x, 1, scope=net_scope, outputs=((2, 8),), writes=(0,))

@@ -1,5 +1,6 @@
 """Whatever a run does to a model, its inputs or the process: afterwards all is as before."""
 
+import contextlib
 import random
 from collections import Counter, OrderedDict, defaultdict, deque
 from dataclasses import dataclass, field
@@ -410,6 +411,12 @@ class TestGradients:
         assert model.seen.tolist() == [0, 0]
 
 
+def sizes_of(tensors):
+    """Give the bytes that tensors take, which those that are lazy do not tell."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return [tensor.untyped_storage().nbytes() for tensor in tensors]
+
+
 class TestLazyModules:
     @pytest.mark.parametrize(
         ("make", "x"),
@@ -423,11 +430,13 @@ class TestLazyModules:
         model = make()
         tensors = [*model.parameters(), *model.buffers()]
         kinds, cls, state = [*map(type, tensors)], type(model), list(vars(model))
+        sizes = sizes_of(tensors)
         hooks = dict(model._forward_pre_hooks)
         run(lambda: model(x), model)
         assert type(model) is cls
         assert model.has_uninitialized_params()
         assert [*map(type, tensors)] == kinds
+        assert sizes_of(tensors) == sizes
         assert all(
             now is then
             for now, then in zip([*model.parameters(), *model.buffers()], tensors, strict=True)
@@ -616,6 +625,42 @@ class TestFailures:
         assert model.count == 0
         assert x.tolist() == [0, 0]
         assert random.getstate() == state
+
+    @pytest.mark.parametrize("written", [True, False])
+    def test_the_first_of_several_failures_is_the_cause_of_what_is_told(self, written):
+        class Stuck(random.Random):
+            def setstate(self, state):
+                raise ValueError("stuck")
+
+        x = torch.zeros(2, requires_grad=True) * 1
+        with pytest.raises(TraceError, match="the generator Stuck: ValueError: stuck") as caught:
+            run(lambda: x.add_(1) if written else None, inputs=[x, Stuck()])
+        assert type(caught.value.__cause__) is (RuntimeError if written else ValueError)
+        assert ("another history" in str(caught.value)) == written
+
+    @pytest.mark.parametrize("silent", [True, False])
+    def test_tensors_that_do_not_answer_any_more_are_told_and_the_rest_comes_back(self, silent):
+        class Moody(torch.Tensor):
+            silent = False
+
+            @property
+            def shape(self):
+                if self.silent:
+                    raise RuntimeError("no more questions")
+                return super().shape
+
+        model, state = Model(), random.getstate()
+        model.seen = torch.zeros(2).as_subclass(Moody)
+
+        def act():
+            model.count = 5
+            random.random()
+            Moody.silent = silent
+
+        expected = pytest.raises(TraceError, match="why: the tensors: RuntimeError: no more quest")
+        with expected if silent else contextlib.nullcontext():
+            run(act, model)
+        assert (model.count, random.getstate()) == (0, state)
 
     def test_an_error_of_the_model_goes_on_with_a_note(self):
         x = torch.zeros(2, requires_grad=True) * 1

@@ -27,9 +27,14 @@ def chain(count, *, reading=lambda at: []):
 
 def test_stacks_come_after_all_others_and_have_the_lines_of_their_members():
     members = [(f"r{at}", "Relu", [f"r{at - 1}" if at else "x"]) for at in range(5)]
-    scene = scene_of([("x", "In", []), *members, ("a/y", "Y", ["r4", "^r2"])])
-    assert [glyph.name for glyph in scene.glyphs] == ["x", "a", "r[0-4]"]
-    assert lines(scene) == {("x", "r[0-4]"): (1, 0), ("r[0-4]", "a"): (1, 1)}
+    readers = [("a/y", "Y", ["r4", "^r2"]), ("b/y", "Y", ["r4", "r3", "^r2", "^r1"])]
+    scene = scene_of([("x", "In", []), *members, *readers])
+    assert [glyph.name for glyph in scene.glyphs] == ["x", "a", "b", "r[0-4]"]
+    assert lines(scene) == {
+        ("x", "r[0-4]"): (1, 0),
+        ("r[0-4]", "a"): (1, 1),
+        ("r[0-4]", "b"): (2, 2),
+    }
     assert lines(scene_of([("x", "In", []), *members[:4]]))["r0", "r1"] == (1, 0)
 
 

@@ -91,7 +91,7 @@ def test_a_graph_goes_through_any_writer_into_its_file(tmp_path, make):
     writer = make(str(tmp_path))
     check_writer(writer)
     sink = open_sink(writer)
-    write_graph_event(sink, GRAPH_DEF)
+    write_graph_event(sink, GRAPH_DEF, step=0)
     sink.close()
     *_, event = events_in(tmp_path)
     assert event.graph_def == GRAPH_DEF
@@ -101,14 +101,14 @@ def test_a_graph_goes_through_any_writer_into_its_file(tmp_path, make):
 @pytest.mark.parametrize("name", ["torch", "tensorboard's file writer", "Lightning's logger"])
 def test_a_graph_is_on_disk_before_its_writer_is_closed(tmp_path, name):
     sink = open_sink(WRITERS[name](str(tmp_path)))
-    write_graph_event(sink, GRAPH_DEF)
+    write_graph_event(sink, GRAPH_DEF, step=0)
     assert events_in(tmp_path)[-1].graph_def == GRAPH_DEF
     sink.close()
 
 
 def test_a_sink_of_ones_own_is_given_tensorboards_events():
     events = []
-    write_graph_event(types.SimpleNamespace(add_event=events.append), GRAPH_DEF)
+    write_graph_event(types.SimpleNamespace(add_event=events.append), GRAPH_DEF, step=0)
     assert [type(event) for event in events] == [Event]
 
 
@@ -124,7 +124,7 @@ def test_a_subclass_of_tensorboardx_is_given_tensorboardx_events():
             pass
 
     sink = Collector()
-    write_graph_event(sink, GRAPH_DEF)
+    write_graph_event(sink, GRAPH_DEF, step=0)
     assert [type(event) for event in sink.events] == [tensorboardX.proto.event_pb2.Event]
 
 
@@ -142,7 +142,7 @@ def test_a_blank_tracker_of_accelerate_writes_nothing():
 
 def test_tensorboardx_without_a_disk_writes_nothing(tmp_path):
     writer = tensorboardX.SummaryWriter(str(tmp_path / "log"), write_to_disk=False)
-    write_graph_event(open_sink(writer), GRAPH_DEF)
+    write_graph_event(open_sink(writer), GRAPH_DEF, step=0)
     writer.close()
     assert not (tmp_path / "log").exists()
 
@@ -207,6 +207,17 @@ def test_a_circle_of_holders_is_refused():
         open_sink(circle)
 
 
+def test_as_many_holders_may_stand_around_a_writer_as_there_are_ways_and_no_more():
+    sink = types.SimpleNamespace(add_event=print)
+
+    def held(depth):
+        return Holder(writer=held(depth - 1)) if depth else sink
+
+    assert open_sink(held(len(ROUTES))) is sink
+    with pytest.raises(WriterError, match="which has none of"):
+        open_sink(held(len(ROUTES) + 1))
+
+
 def test_the_error_names_every_route():
     assert WAYS.startswith(", ".join(map(str, ROUTES)))
 
@@ -217,7 +228,7 @@ def test_a_writer_of_the_process_before_a_fork_is_refused(tmp_path):
     reading, writing = os.pipe()
     if not os.fork():
         try:
-            write_graph_event(sink, GRAPH_DEF)
+            write_graph_event(sink, GRAPH_DEF, step=0)
         except WriterError as error:
             os.write(writing, str(error).encode())
         os._exit(0)

@@ -170,11 +170,23 @@ def test_there_are_no_seeds_where_even_one_function_would_pull_a_node_out():
     assert seeds(read_by_many("v relu", "w mul"), {}) == []
 
 
-@pytest.mark.parametrize(("count", "room"), [(2480, True), (2499, False)])
-def test_seeds_do_not_make_a_graph_too_large_to_be_coloured(count, room):
-    hierarchy = tree(*(line for at in range(count) for line in block(f"h/{at}")))
+@pytest.mark.parametrize(
+    ("count", "more", "expected"),
+    [(2480, 0, 7), (2499, 0, 3), (2499, 1, 3), (2499, 2, 0), (2500, 0, 0), (2500, 1, 7)],
+)
+def test_seeds_do_not_make_a_graph_too_large_to_be_coloured(count, more, expected):
+    # Blocks of four nodes that count: attention alone takes three seeds, all of it seven.
+    lines = [line for at in range(count) for line in block(f"h/{at}")]
+    hierarchy = tree(*lines, *(f"more{at} relu" for at in range(more)))
     found = seeds(hierarchy, dict.fromkeys(hierarchy.boxes, "C"))
-    assert len(found) == (7 if room else 3)
+    assert len(found) == expected
+
+
+@pytest.mark.parametrize(("kinds", "expected"), [(70, 280), (200, 300), (1000, 400)])
+def test_a_legend_that_no_colour_needs_takes_a_small_part_of_the_graph(kinds, expected):
+    boxes = [f"h/{kind}_{copy}" for kind in range(kinds) for copy in "ab"]
+    nodes = [f"{box}/{op} {op}{box[:-2]}" for box in boxes for op in "klmn"]
+    assert len(seeds(tree(*nodes), dict.fromkeys(boxes, "Block"))) == expected
 
 
 def test_deep_nests_cost_no_more_nodes_than_the_graph_has():

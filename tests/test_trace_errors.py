@@ -135,6 +135,27 @@ def test_a_partial_graph_ends_with_the_operation_that_raised():
     assert b"mat1 and mat2" in nodes["enc/0/0"].attr["error"].s
 
 
+@pytest.mark.parametrize("in_an_operation", [True, False])
+def test_the_note_on_the_end_of_a_run_is_about_the_operation_that_raised_if_one_did(
+    in_an_operation,
+):
+    def run(x):
+        y = x.relu()
+        if in_an_operation:
+            y @ torch.ones(7)
+        raise ValueError("no operation")
+
+    graph = tbscope.trace(run, torch.ones(2, 9), partial=True)
+    (note,) = (note for note in graph.notes if note.text.startswith("the run ended here: "))
+    if in_an_operation:
+        assert note.node is graph.nodes[-1]
+        assert note.node.op == "matmul"
+        assert note.source == note.node.source
+        assert note.source.file == "test_trace_errors.py"
+    else:
+        assert (note.node, note.source) == (None, None)
+
+
 def test_a_partial_graph_of_a_model_that_does_not_raise_is_whole():
     net, x = Encoder(), torch.randn(2, 3)
     assert str(tbscope.trace(net, x, partial=True)) == str(tbscope.trace(net, x))

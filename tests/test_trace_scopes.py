@@ -1,5 +1,6 @@
 """Where operations stand: scopes of traced models, held against `named_modules`."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -173,6 +174,43 @@ def test_modules_that_run_nothing_are_drawn_as_passed_through():
     reading = {node.op: [value.producer.op for value in node.inputs][:1] for node in graph.nodes}
     assert reading["Dropout"] == ["Identity"]
     assert reading["linear"] == ["Dropout"]
+
+
+class Passing(nn.Module):
+    """Gives back what `choose` takes of its parameter and its arguments, and runs nothing."""
+
+    def __init__(self, choose):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+        self.choose = choose
+
+    def forward(self, *given):
+        return self.choose(self.weight, *given)
+
+
+@pytest.mark.parametrize(
+    ("choose", "takes", "read", "gives"),
+    [
+        (lambda w, x, y: None, 2, ["input", "exp"], 0),
+        (lambda w, x, y: y, 2, ["exp"], 1),
+        (lambda w, x, y: (y, x), 2, ["exp", "input"], 2),
+        (lambda w: w, 0, ["parameter"], 1),
+        (lambda w: None, 0, None, 0),
+    ],
+)
+def test_a_module_that_runs_nothing_reads_what_it_gives_back_or_all_that_it_was_given(
+    choose, takes, read, gives
+):
+    def forward(self, x):
+        y = x.exp()
+        self.inner(*(x, y)[:takes])
+        return y
+
+    graph = tbscope.trace(Wrap(forward, inner=Passing(choose)), torch.ones(2))
+    found = [node for node in graph.nodes if node.op == "Passing"]
+    ops = [[value.producer.op for value in node.inputs] for node in found]
+    assert ops == ([read] if read else [])
+    assert [len(node.outputs) for node in found] == ([gives] if read else [])
 
 
 def test_lazy_modules_are_drawn_with_their_sizes_and_stay_lazy():

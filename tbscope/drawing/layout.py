@@ -110,6 +110,7 @@ def lay_out(
     if mapping:
         names = _renamed(names, mapping)
         layout = _joined(graph, names, ops, told)
+        hierarchy.forget()
         hierarchy = _hierarchy(layout)
     layout.facts = facts
     if templates:
@@ -117,6 +118,7 @@ def lay_out(
         boxes = {seed.name.partition("/")[0] for seed in found}
         # The page counts their boxes when it looks for what to put aside at the top level.
         layout.seeds = found if bears_seeds(hierarchy, len(boxes)) else []
+    hierarchy.forget()
     return layout
 
 

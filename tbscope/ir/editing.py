@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tbscope.ir.graph import Graph, Nest, Node, Note, Output, Value
-from tbscope.ir.nodes import Body, copy_arguments, with_values
+from tbscope.ir.nodes import Body, copy_arguments, let_go, with_values
 
 __all__ = ["Editor"]
 
@@ -87,8 +87,10 @@ class Editor:
         into.random = into.random or node.random
         into.control_inputs += node.control_inputs
         into.kernels = into.kernels + node.kernels
-        # Its kernels would no longer be all.
-        into.body = None
+        if into.body is not None:
+            # Its kernels would no longer be all.
+            let_go(into.body.nodes)
+            into.body = None
         for value in node.outputs:
             self.give(value, into)
         self.stand_for(node, (into,), noted=into)
@@ -127,9 +129,12 @@ class Editor:
             for call in graph.calls:
                 call.arguments = copy_arguments(call.arguments, named)
                 call.results = with_values(call.results, named)
-        for node in gone:
-            # A node and its values refer to each other: garbage that only the collector finds.
-            node.outputs.clear()
+        for node in self._instead:
+            # What stands there now was in its body.
+            node.body = None
+        let_go(gone)
+        # A pass and its editor refer to each other, where these are methods of the pass.
+        self._reading = self._giving = None
 
     def _standing(self) -> list[Node]:
         gone, instead = self._gone, self._instead

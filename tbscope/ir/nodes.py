@@ -1,5 +1,6 @@
 """Nodes: the operations of a graph with their arguments, and the values that flow between them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -21,6 +22,7 @@ __all__ = [
     "Role",
     "Value",
     "copy_arguments",
+    "let_go",
     "with_values",
 ]
 
@@ -188,6 +190,17 @@ class Body:
     nodes: list[Node]
     results: list[Value]
     writers: list[Node] = field(default_factory=list)
+
+
+def let_go(nodes: Iterable[Node]) -> None:
+    """Cut what nodes that nothing needs any more have given, and their bodies.
+
+    A node and its values refer to each other: else only the garbage collector would find them.
+    """
+    for node in nodes:
+        node.outputs.clear()
+        if node.body is not None:
+            let_go(node.body.nodes)
 
 
 def copy_arguments(arguments: list[Argument], values: Replacement) -> list[Argument]:

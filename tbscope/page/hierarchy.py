@@ -88,6 +88,18 @@ class Hierarchy:
         """Where data crosses the sides of boxes."""
         return self._walked().doors
 
+    def forget(self) -> None:
+        """Let go of all nodes and boxes, once nothing of them is asked any more."""
+        # They refer to each other: garbage that only the collector finds.
+        for item in self.items.values():
+            item.sources.clear()
+            item.controls.clear()
+        for box in (self.root, *self.boxes.values()):
+            box.children.clear()
+        self.items.clear()
+        self.boxes.clear()
+        self._edges = None
+
     def _walked(self) -> Edges:
         if self._edges is None:
             self._edges = Edges(self.items.values())

@@ -23,11 +23,16 @@ class Patterns:
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self.patterns = tuple(patterns)
-        self._matches: Callable[[str], object] = re.compile(
+        matches: Callable[[str], object] = re.compile(
             "|".join(f"(?:{translate(pattern)})" for pattern in patterns)
         ).match
+
+        def told(scope: Scope, above: Scope | None) -> Scope | None:
+            return scope if above is None and any(map(matches, _names(scope))) else above
+
+        self._matches = matches
         self._ops: dict[str, bool] = {}
-        self._outermost = Inherited[Scope | None](self._told, top=None)
+        self._outermost = Inherited[Scope | None](told, top=None)
 
     def match(self, node: Node) -> bool:
         """Tell whether a node, or a module that it stands in, matches."""
@@ -43,11 +48,6 @@ class Patterns:
     def outermost(self, scope: Scope | None) -> Scope | None:
         """Return the outermost module that matches, of this scope and those around it."""
         return self._outermost(scope)
-
-    def _told(self, scope: Scope, above: Scope | None) -> Scope | None:
-        if above is None and any(self._matches(name) for name in _names(scope)):
-            return scope
-        return above
 
 
 def _names(scope: Scope) -> list[str]:

@@ -192,7 +192,7 @@ def write_graph_event(
     graph_def: bytes,
     *,
     tag: str | None = None,
-    step: int = 0,
+    step: int,
     stats: bytes | None = None,
 ) -> None:
     """Write one event with a graph, one more with the figures of a run's graph, and flush.

@@ -45,12 +45,12 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     "tbscope/sources/eager/record": {
         "bodies": ("levels", "kernels", "roles", "flops"),
         "operation": ("operation", "flops", "trace_dataflow"),
-        "recorder": (*_RECORDED, "operators", "trace", "notes", "flops"),
+        "recorder": (*_RECORDED, "operators", "trace_scopes", "trace", "notes", "flops"),
         "scope_stack": ("trace_scopes", "by_hand", "late_scopes", "summary", "record"),
-        "values": ("trace_dataflow", "storage", "nests", "record"),
+        "values": ("trace_dataflow", "operators", "storage", "nests", "record"),
     },
     "tbscope/sources/eager/watch": {
-        "modes": ("trace_dataflow", "trace_errors", "flops", "profile", "levels"),
+        "modes": ("trace_dataflow", "trace_errors", "operators", "flops", "profile", "levels"),
     },
     "tbscope/sources/eager/keep": {
         "kept_objects": _KEPT,
@@ -71,7 +71,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "kernels": ("kernels", "levels"),
         "leaves": ("leaves", "cards", "golden"),
         "levels": ("levels", "pipeline"),
-        "modules": ("readers", "levels"),
+        "modules": ("readers", "dead", "levels"),
         "patterns": ("plumbing",),
         "plumbing": _FOLDED,
     },

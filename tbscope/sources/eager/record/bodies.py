@@ -165,7 +165,7 @@ class KernelRuns:
         # The operation's own results are known outside by now, and made by a kernel.
         if value is not None and value.producer is not self._node:
             return value
-        # Autograd may show the same data by another face.
+        # It may give back what it read, and autograd may show the same data by another face.
         for other, known in reversed(self._known):
             if _same_layout(other, tensor):
                 return known
