@@ -8,6 +8,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -26,11 +27,13 @@ __all__ = [
     "DispatchMode",
     "call_method_name",
     "default_device",
+    "drop_gradient_hooks",
     "fake_mode",
     "flattened",
     "flop_formula",
     "function_modes",
     "functorch_inner",
+    "gradient_hooks",
     "in_functorch",
     "is_being_traced",
     "is_higher_order",
@@ -263,6 +266,19 @@ def scripted_attributes(module: Any) -> dict[str, Any]:
 def set_scripted_attribute(module: Any, name: str, value: Any) -> None:
     """Set an attribute of a scripted module, parameters and buffers too."""
     module._c.setattr(name, value)
+
+
+gradient_hooks: Callable[[torch.Tensor], Any] = (
+    attrgetter("_backward_hooks")
+    if hasattr(torch.Tensor, "_backward_hooks")
+    else lambda tensor: None
+)
+"""Returns the table of functions that run on a tensor's gradient; None where it has none."""
+
+
+def drop_gradient_hooks(tensor: torch.Tensor) -> None:
+    """Let a tensor have no functions that run on its gradient, as a new one has none."""
+    tensor._backward_hooks = None
 
 
 def shared_tables() -> list[Any]:
