@@ -1,9 +1,9 @@
 """Keeps a model, its inputs and the process as they are, whatever a run does to them.
 
-What is kept: of modules the training flag, the class, every attribute, hook and
-child, and what plain containers in attributes hold; of tensors (parameters, buffers,
-tensors in attributes, inputs) content, shape, place and gradient; of inputs the
-contents of containers and objects; the random generators; torch's settings.
+What is kept: of modules the training flag, the class, every attribute, hook and child,
+and what they lead to; of tensors (parameters, buffers, tensors in attributes, inputs)
+content, shape, place and gradient; of inputs what they lead to; the random generators;
+the settings of torch and of the process. What cannot be kept is told where it was changed.
 """
 
 from collections.abc import Iterable
