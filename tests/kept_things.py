@@ -17,6 +17,8 @@ import torch
 from torch import nn
 from transformers import DynamicCache, LlamaConfig, StaticCache
 
+ELSEWHERE: list[Any] = []
+
 
 class Box:
     """An object with an object in it."""
@@ -143,6 +145,12 @@ def told(cache: Any) -> Any:
 def with_weak(kind: Any) -> list[Any]:
     box = Box()
     return [box, kind(box)]
+
+
+def weakly_held() -> Any:
+    """Return a weak reference to what somebody else holds."""
+    ELSEWHERE.append(Box())
+    return weakref.ref(ELSEWHERE[-1])
 
 
 def local() -> threading.local:
@@ -293,6 +301,7 @@ THINGS: dict[str, tuple[Any, Any, Any]] = {
         lambda h: h[1]().add(1),
         lambda h: h[0].items,
     ),
+    "held elsewhere": (weakly_held, lambda h: h().add(1), lambda h: h().items),
     "weak keys": (
         lambda: with_weak(lambda box: weakref.WeakKeyDictionary({box: [1]})),
         lambda h: h.pop(0),

@@ -227,3 +227,21 @@ def test_a_stand_in_in_a_variable_around_a_function_is_gone():
     assert latest is None
     tbscope.trace(run, X)
     assert latest.tolist() == [[2, 2]]
+
+
+class Remembering(nn.Module):
+    @functools.lru_cache  # noqa: B019 (what models do)
+    def mask(self, size):
+        return torch.ones(size)
+
+    def forward(self, x):
+        return x * self.mask(2)
+
+
+@pytest.mark.parametrize("options", [{}, {"fake": True}], ids=str)
+def test_a_method_forgets_what_it_remembered_of_a_run(options):
+    model = Remembering()
+    assert told(model, **options) == []
+    assert Remembering.mask.cache_info().currsize == 0
+    assert type(model.mask(2)) is torch.Tensor
+    Remembering.mask.cache_clear()

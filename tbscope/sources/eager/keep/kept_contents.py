@@ -10,10 +10,19 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from operator import is_
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 import torch
 
-from tbscope.sources.eager.keep.kinds import OBJECT, SLOTS, Kind, Part, is_foreign, kind_of
+from tbscope.sources.eager.keep.kinds import (
+    OBJECT,
+    SLOTS,
+    Kind,
+    Part,
+    is_foreign,
+    is_installed,
+    kind_of,
+)
 from tbscope.sources.eager.keep.witnesses import CACHE, Witness, forget, witness_of
 from tbscope.sources.torch.internals import is_stand_in
 
@@ -31,6 +40,9 @@ MOST_ARRAY_BYTES = 256 * 2**20
 _FEW = 32
 _A_FEW = 5_000
 _MISSING = object()
+# By class of an installed package, the attributes that hold what may change: no others are
+# made there later. None for other classes, whose attributes are all looked at each time.
+_shared_names: WeakKeyDictionary[type, list[str] | None] = WeakKeyDictionary()
 _CODE = (types.FunctionType, property, staticmethod, classmethod, types.MemberDescriptorType)
 
 
@@ -109,10 +121,23 @@ class KeptContents:
                 # Those that it is made from were met with it.
                 return
             self._classes[base] = None
-            if is_foreign(base):
-                continue
-            held = self._classes[base] = _attributes_of(base)
-            self._add_entries([value for value in held.values() if type(value) not in _CODE])
+            if base not in _shared_names:
+                held = {} if is_foreign(base) else _attributes_of(base)
+                _shared_names[base] = (
+                    [
+                        name
+                        for name, value in held.items()
+                        if type(value) not in _CODE and kind_of(type(value)) is not None
+                    ]
+                    if is_installed(base) or not held
+                    else None
+                )
+            names = _shared_names[base]
+            if names is None:
+                held = self._classes[base] = _attributes_of(base)
+                self._add_entries([one for one in held.values() if type(one) not in _CODE])
+            else:
+                self._add_entries([vars(base).get(name) for name in names])
 
     def add_slots(self, module: torch.nn.Module) -> None:
         """Keep the slots of a module, whose attributes are kept."""

@@ -60,6 +60,10 @@ class KeptModules:
         if switch and self._training is not None:
             self._switch(module, self._training)
 
+    def keeps(self, module: torch.nn.Module) -> bool:
+        """Tell whether a module is kept."""
+        return id(module) in self._before
+
     def _switch(self, module: torch.nn.Module, training: bool) -> None:
         attributes = module.__dict__
         if "training" in attributes:

@@ -33,6 +33,7 @@ __all__ = [
     "Part",
     "contents_of",
     "is_foreign",
+    "is_installed",
     "kind_of",
     "refill",
     "same",
@@ -221,47 +222,37 @@ SLOTS = Part(
 # -- numbers in memory ---------------------------------------------------------------------
 
 
-class _Numbers(NamedTuple):
-    """A copy of an array of numpy, and whether it could be written into."""
-
-    copy: Any
-    writeable: bool
-
-
 def _plain_array(thing: Any) -> Any:
     numpy: Any = sys.modules["numpy"]
     return numpy.ndarray.view(thing, numpy.ndarray)
 
 
-def _take_array(thing: Any) -> _Numbers:
-    return _Numbers(_plain_array(thing).copy(order="K"), thing.flags.writeable)
+def _take_array(thing: Any) -> Any:
+    return _plain_array(thing).copy(order="K")
 
 
-def _same_array(thing: Any, held: _Numbers) -> bool:
+def _same_array(thing: Any, held: Any) -> bool:
     now = _plain_array(thing)
-    if (now.shape, now.dtype, now.flags.writeable) != (
-        *(held.copy.shape, held.copy.dtype),
-        held.writeable,
-    ):
+    if not now.flags.writeable or now.shape != held.shape or now.dtype != held.dtype:
         return False
     if now.dtype.hasobject:
-        return all(map(is_, now.flat, held.copy.flat))
+        return all(map(is_, now.flat, held.flat))
     # By their bytes: a number that is none equals nothing, and zeros have signs.
-    return bool(now.tobytes() == held.copy.tobytes())
+    return bool(now.tobytes() == held.tobytes())
 
 
-def _put_array(thing: Any, held: _Numbers) -> None:
+def _put_array(thing: Any, held: Any) -> None:
+    # One that was locked before is not copied: nothing could be written into it.
     thing.flags.writeable = True
-    if thing.dtype != held.copy.dtype:
-        thing.dtype = held.copy.dtype
-    if thing.shape != held.copy.shape:
-        thing.shape = held.copy.shape
-    _plain_array(thing)[...] = held.copy
-    thing.flags.writeable = held.writeable
+    if thing.dtype != held.dtype:
+        thing.dtype = held.dtype
+    if thing.shape != held.shape:
+        thing.shape = held.shape
+    _plain_array(thing)[...] = held
 
 
-def _array_entries(held: _Numbers) -> Iterable[Any]:
-    return held.copy.ravel().tolist() if held.copy.dtype == object else ()
+def _array_entries(held: Any) -> Iterable[Any]:
+    return held.ravel().tolist() if held.dtype == object else ()
 
 
 _ARRAY = Part(_take_array, _same_array, _put_array, _array_entries)
@@ -360,6 +351,13 @@ def is_foreign(made: Any) -> bool:
     home = getattr(made, "__module__", None) or getattr(made, "__name__", None)
     top = str(home).partition(".")[0]
     return top in ("torch", "numpy", "tbscope") or top in sys.stdlib_module_names
+
+
+def is_installed(made: Any) -> bool:
+    """Tell whether a class or a function is that of an installed package."""
+    home = sys.modules.get(str(getattr(made, "__module__", None)))
+    file = getattr(home, "__file__", None) or ""
+    return "site-packages" in file or "dist-packages" in file
 
 
 def _find_kind(cls: type) -> Kind | None:

@@ -93,6 +93,8 @@ class Preserved(AbstractContextManager["Preserved"]):
         while contents.modules:
             found, contents.modules = contents.modules, []
             for module in found:
+                if self._modules.keeps(module):
+                    continue
                 for inner in torch.nn.Module.modules(module):
                     # Not switched: its mode is its own until it is called.
                     self._modules.add(inner, switch=False)

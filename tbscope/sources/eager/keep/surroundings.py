@@ -1,11 +1,13 @@
 """What code of a model can reach beside the model: globals, closures, attributes of functions.
 
 Others share them, and some read them after the run: they stay as the run leaves them, and
-what was changed is told. Only stand-ins for tensors stay nowhere.
+what was changed is told. Only stand-ins for tensors stay nowhere. The code of installed
+packages is not read for this.
 """
 
 import types
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -13,7 +15,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from tbscope.sources.eager.keep.kept_contents import KeptContents, Report, holds_stand_ins
-from tbscope.sources.eager.keep.kinds import is_foreign, kind_of
+from tbscope.sources.eager.keep.kinds import is_foreign, is_installed, kind_of
 from tbscope.sources.torch.internals import version_of, without_functions
 
 __all__ = ["Surroundings"]
@@ -91,6 +93,10 @@ class Surroundings:
             if id(function) in self._functions:
                 continue
             self._functions.add(id(function))
+            if is_foreign(function) or is_installed(function):
+                # A wrapper from a library leads to what it wraps.
+                pending += [(inner, cls) for inner in _functions_around(function)]
+                continue
             pending += [(method, cls) for method in _methods_named(function, cls)]
             for place in _places_of(function):
                 value = place.read()
@@ -154,14 +160,20 @@ def _is_changed(held: _Held) -> bool:
     )
 
 
+def _functions_around(function: Any) -> Iterator[Any]:
+    """Yield the functions among the variables around a function."""
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):  # Nothing was bound to it so far.
+            if isinstance(cell.cell_contents, types.FunctionType):
+                yield cell.cell_contents
+
+
 def _places_of(function: Any) -> Iterator[_Place]:
     """Yield the names through which a function reaches what is not its own."""
     code = function.__code__
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         if name != "__class__":
             yield _Place(f"the variable {name} around {function.__qualname__}", cell, name)
-    if is_foreign(function):
-        return
     table = function.__globals__
     names = _names_in(code)
     for name in names:
@@ -181,7 +193,7 @@ def _places_of(function: Any) -> Iterator[_Place]:
 
 def _methods_named(function: Any, cls: type | None) -> Iterator[Any]:
     """Yield the methods of a class that a function of it may call."""
-    if cls is None or is_foreign(function):
+    if cls is None:
         return
     for name in _names_in(function.__code__):
         # Looked up by no descriptor, which may run code of the user.
