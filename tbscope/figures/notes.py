@@ -9,12 +9,12 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tbscope.ir.graph import Graph, Module, Node, Note, Parameter, Source, Value
 from tbscope.ir.regions import STATE, with_above
 
-__all__ = ["Read", "find_notes"]
+__all__ = ["Read", "find_notes", "left_notes"]
 
 # What would be more notes of one kind is told as a number.
 _MOST_NOTES = 20
@@ -58,6 +58,11 @@ def find_notes(graph: Graph, *, reads: Iterable[Read], whole: bool) -> list[Note
     notes += _random_notes(graph)
     notes += _flops_notes(graph)
     return notes
+
+
+def left_notes(left: Iterable[str]) -> list[Note]:
+    """Return the notes on what a run changed for good, told in sentences."""
+    return _few([Note(text) for text in left], "things that are not put back", "run")
 
 
 # -- what Python read ----------------------------------------------------------------------
@@ -265,8 +270,8 @@ def _some(texts: list[str]) -> str:
     return f"{named} and {more:,} more" if more > 0 else named
 
 
-def _few(notes: list[Note], what: str) -> list[Note]:
+def _few(notes: list[Note], what: str, topic: Literal["run", "unused"] = "unused") -> list[Note]:
     more = len(notes) - _MOST_NOTES
     if more <= 0:
         return notes
-    return [*notes[:_MOST_NOTES], Note(f"and {more:,} more {what}", topic="unused")]
+    return [*notes[:_MOST_NOTES], Note(f"and {more:,} more {what}", topic=topic)]

@@ -11,6 +11,7 @@ import torch
 from tbscope.checks import Dtypes, InputSize, check_truth
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError, ScopeError
+from tbscope.figures.notes import left_notes
 from tbscope.ir.graph import Graph, Note
 from tbscope.sources.eager.active import alone, one_at_a_time
 from tbscope.sources.eager.failure import Told, trace_error
@@ -158,7 +159,7 @@ class _Run:
         self._modules = recorder.registry.modules()
         if steps:
             check_measurable(self._modules, argument_names(model, args, kwargs))
-        self._preserved = Preserved(self._modules, (args, kwargs), training=training)
+        self._preserved = Preserved(self._modules, (args, kwargs, model), training=training)
         self._adopted: list[torch.nn.Module] = []
         recorder.operations.about_to_write = self._preserved.about_to_write
         recorder.about_to_set = self._preserved.about_to_set
@@ -186,13 +187,15 @@ class _Run:
                     told = Told(grad=grad, fake=fake, given=self._given, measured=self._steps > 0)
                     raise trace_error(error, recorder, told) from error
                 recorder.end_with(error, error_text(error))
-                return recorder.close()
-            for path, tensor in result_leaves(result):
-                recorder.add_output(path, tensor)
-            del result
-            # Before all is put back: a lazy module has its sizes only now.
-            describe_calls(recorder)
-        return recorder.close()
+            else:
+                for path, tensor in result_leaves(result):
+                    recorder.add_output(path, tensor)
+                del result
+                # Before all is put back: a lazy module has its sizes only now.
+                describe_calls(recorder)
+        graph = recorder.close()
+        graph.notes += left_notes(self._preserved.left)
+        return graph
 
     def profile(self, graph: Graph, *, grad: bool) -> None:
         """Run the model again to measure the nodes of its graph; all is as before then."""
@@ -203,7 +206,7 @@ class _Run:
         repeats = Repeats(
             self._forward,
             [*self._modules, *self._adopted],
-            (self._args, self._kwargs),
+            (self._args, self._kwargs, self._model),
             training=self._training,
             grad=grad,
             written=self._preserved.written(),

@@ -8,11 +8,15 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from operator import attrgetter
 from typing import Any
 
 import torch
+from torch import _tensor_str
 from torch.nn import parameter as _parameter
+from torch.nn.modules import module as _module
 from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.utils import parametrize
 from torch.utils import _python_dispatch, _pytree, flop_counter
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -25,14 +29,17 @@ __all__ = [
     "DispatchMode",
     "call_method_name",
     "default_device",
+    "drop_gradient_hooks",
     "fake_mode",
     "flattened",
     "flop_formula",
     "function_modes",
     "functorch_inner",
+    "gradient_hooks",
     "in_functorch",
     "is_being_traced",
     "is_higher_order",
+    "is_stand_in",
     "nested_lengths",
     "outside_modes",
     "parts_of",
@@ -41,8 +48,10 @@ __all__ = [
     "operator_name",
     "prepares_lazily",
     "schema_of",
+    "scripted_attributes",
+    "set_scripted_attribute",
     "set_version",
-    "sharding_key",
+    "shared_tables",
     "storage_key",
     "uncompiled",
     "version_of",
@@ -206,6 +215,12 @@ def fake_mode() -> Any:
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
+def is_stand_in(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor is one of `fake_mode`, with a shape and no content."""
+    fakes = sys.modules.get("torch._subclasses.fake_tensor")
+    return fakes is not None and isinstance(tensor, fakes.FakeTensor)
+
+
 @contextmanager
 def quiet_fake_mode() -> Iterator[None]:
     """Have fake tensors not log what they raise, during a block; nobody else's logs change."""
@@ -248,6 +263,58 @@ def default_device() -> torch.device | None:
     return device
 
 
+# The hooks of all modules, as torch.nn.modules.module registers them.
+_shared_hooks: tuple[Any, ...] = tuple(
+    table
+    for name, table in vars(_module).items()
+    if name.startswith("_global_") and isinstance(table, dict)
+)
+
+
+def scripted_attributes(module: Any) -> dict[str, Any]:
+    """Return what the attributes of a scripted module hold now, by name.
+
+    Tensors are the module's own, lists and mappings copies of its own. Nothing for a module
+    whose attributes this torch does not tell.
+    """
+    concrete = module.__dict__.get("_concrete_type")
+    names = concrete.get_attributes() if concrete is not None else ()
+    return {name: module._c.getattr(name) for name in names}
+
+
+def set_scripted_attribute(module: Any, name: str, value: Any) -> None:
+    """Set an attribute of a scripted module, parameters and buffers too."""
+    module._c.setattr(name, value)
+
+
+gradient_hooks: Callable[[torch.Tensor], Any] = (
+    attrgetter("_backward_hooks")
+    if hasattr(torch.Tensor, "_backward_hooks")
+    else lambda tensor: None
+)
+"""Returns the table of functions that run on a tensor's gradient; None where it has none."""
+
+
+def drop_gradient_hooks(tensor: torch.Tensor) -> None:
+    """Let a tensor have no functions that run on its gradient, as a new one has none."""
+    tensor._backward_hooks = None
+
+
+def shared_tables() -> list[Any]:
+    """Return the tables of torch that code of users fills for the whole process.
+
+    Hooks of all modules, print options, and what `parametrize.cached()` remembers; without
+    those that this torch keeps elsewhere.
+    """
+    options = getattr(_tensor_str, "PRINT_OPTS", None)
+    cache = getattr(parametrize, "_cache", None)
+    return [
+        *_shared_hooks,
+        *([] if options is None else [vars(options)]),
+        *([] if cache is None else [cache]),
+    ]
+
+
 def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
     """Return the module that `torch.compile` wrapped; any other module is returned as it is."""
     eval_frame = sys.modules.get("torch._dynamo.eval_frame")
@@ -255,15 +322,6 @@ def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
     while wrapper is not None and isinstance(module, wrapper):
         module = module._modules["_orig_mod"]
     return module
-
-
-def sharding_key() -> str:
-    """Return the attribute in which torch holds how a module is sharded, by `fully_shard`.
-
-    Empty where nothing can be sharded, as that part of torch is not loaded or has none.
-    """
-    contract = sys.modules.get("torch.distributed._composable.contract")
-    return str(getattr(contract, "STATE_KEY", ""))
 
 
 def schema_of(function: Any) -> Any:

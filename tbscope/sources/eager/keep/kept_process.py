@@ -1,58 +1,27 @@
-"""What a run may change in the process: random generators and settings of torch."""
+"""What a run may change in the process: random generators, settings, shared tables."""
 
+import gc
+import os
 import random
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import torch
 
-from tbscope.sources.torch.internals import default_device
+from tbscope.sources.eager.keep.kinds import contents_of, refill, same
+from tbscope.sources.eager.keep.settings import SETTINGS, UNREADABLE, read
+from tbscope.sources.torch.internals import shared_tables
 
 __all__ = ["Restorer", "keep_generator", "keep_process"]
 
 Restorer: TypeAlias = tuple[str, Callable[[], object]]
 """What is put back, in words, and the function that does it."""
 
-# Settings by name: how each is read, and how it is set. Only those that differ are set.
-_SETTINGS: tuple[tuple[str, Callable[[], Any], Callable[[Any], Any]], ...] = (
-    ("the default dtype", torch.get_default_dtype, torch.set_default_dtype),
-    ("the default device", default_device, torch.set_default_device),
-    ("the gradient mode", torch.is_grad_enabled, torch.set_grad_enabled),
-    ("the number of threads", torch.get_num_threads, torch.set_num_threads),
-    (
-        "the use of deterministic algorithms",
-        lambda: (
-            torch.are_deterministic_algorithms_enabled(),
-            torch.is_deterministic_algorithms_warn_only_enabled(),
-        ),
-        lambda held: torch.use_deterministic_algorithms(held[0], warn_only=held[1]),
-    ),
-    ("the cache of autocast", torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
-    *(
-        (
-            f"autocast on {device}",
-            lambda device=device: (
-                torch.is_autocast_enabled(device),
-                torch.get_autocast_dtype(device),
-            ),
-            lambda held, device=device: _set_autocast(device, *held),
-        )
-        for device in ("cpu", "cuda")
-    ),
-    *(
-        (
-            f"torch.backends.cudnn.{flag}",
-            lambda flag=flag: getattr(torch.backends.cudnn, flag),
-            lambda held, flag=flag: setattr(torch.backends.cudnn, flag, held),
-        )
-        for flag in ("enabled", "benchmark", "deterministic")
-    ),
-)
-
 
 def keep_process() -> Iterator[Restorer]:
-    """Yield the restorers of the random generators in use and of torch's settings."""
+    """Yield the restorers of the random generators in use, of settings, and of shared tables."""
     state = random.getstate()
     yield "the random generator of Python", lambda: random.setstate(state)
     # Looked up, never imported: what is not loaded has no state to keep.
@@ -62,8 +31,10 @@ def keep_process() -> Iterator[Restorer]:
         yield "the random generator of numpy", lambda: numpy.set_state(held)
     yield keep_generator(torch.default_generator)
     yield from _keep_devices()
-    for name, read, write in _SETTINGS:
-        yield _keep_setting(name, read, write)
+    yield _keep_settings()
+    yield _keep_environment()
+    yield _keep_filters()
+    yield _keep_tables([sys.path, gc.callbacks, *shared_tables()])
 
 
 def keep_generator(generator: Any) -> Restorer:
@@ -76,6 +47,9 @@ def keep_generator(generator: Any) -> Restorer:
     if hasattr(generator, "bit_generator"):
         held = generator.bit_generator.state
         return name, lambda: setattr(generator.bit_generator, "state", held)
+    if hasattr(generator, "state"):
+        position = generator.state
+        return name, lambda: setattr(generator, "state", position)
     if hasattr(generator, "getstate"):
         kept = generator.getstate()
         return name, lambda: generator.setstate(kept)
@@ -95,16 +69,73 @@ def _keep_devices() -> Iterator[Restorer]:
         yield "the random generator of torch on mps", lambda: torch.mps.set_rng_state(state)
 
 
-def _keep_setting(name: str, read: Callable[[], Any], write: Callable[[Any], Any]) -> Restorer:
-    held = read()
+def _keep_settings() -> Restorer:
+    before = _read_all()
 
     def restore() -> None:
-        if read() != held:
-            write(held)
+        after = _read_all()
+        if after == before:
+            return
+        for setting, held, now in zip(SETTINGS, before, after, strict=True):
+            # One setting may set others: what it was is asked again.
+            if held is not UNREADABLE and (now != held or read(setting) != held):
+                setting.write(held)
 
-    return name, restore
+    return "the settings of the process", restore
 
 
-def _set_autocast(device: str, enabled: bool, dtype: torch.dtype) -> None:
-    torch.set_autocast_enabled(device, enabled)
-    torch.set_autocast_dtype(device, dtype)
+def _read_all() -> list[Any]:
+    try:
+        return [setting.read() for setting in SETTINGS]
+    except Exception:  # noqa: BLE001 (two of them disagree)
+        return [*map(read, SETTINGS)]
+
+
+def _keep_tables(tables: list[Any]) -> Restorer:
+    empty = [table for table in tables if not table]
+    filled = [(table, contents_of(table)) for table in tables if table]
+
+    def restore() -> None:
+        for table in empty:
+            table.clear()
+        for table, held in filled:
+            if not same(table, held):
+                refill(table, held)
+
+    return "the tables of the process", restore
+
+
+def _keep_environment() -> Restorer:
+    variables: Any = os.environb if os.supports_bytes_environ else os.environ
+    # Its own table, where it has one: to copy that costs a hundredth.
+    table = getattr(variables, "_data", variables)
+    held = dict(table)
+
+    def restore() -> None:
+        if table == held:
+            return
+        for name in [*variables]:
+            if variables.encodekey(name) not in held:
+                del variables[name]
+        for name, value in held.items():
+            if table.get(name) != value:
+                variables[variables.decodekey(name)] = variables.decodevalue(value)
+
+    return "the environment", restore
+
+
+def _keep_filters() -> Restorer:
+    held, table = warnings.filters[:], warnings.filters
+    shown = warnings.showwarning
+
+    def restore() -> None:
+        warnings.showwarning = shown
+        if warnings.filters is table and same(table, held):
+            return
+        warnings.filters = table
+        refill(table, held)
+        with warnings.catch_warnings():
+            # Whoever remembers what was filtered is told by this that it is out of date.
+            pass
+
+    return "the filters of warnings", restore

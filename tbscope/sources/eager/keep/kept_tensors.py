@@ -15,10 +15,13 @@ from typing import Any
 import torch
 
 from tbscope.sources.eager.active import is_only_thread
-from tbscope.sources.eager.keep.kept_objects import Report
+from tbscope.sources.eager.keep.kept_contents import Report
+from tbscope.sources.eager.keep.kinds import refill, same
 from tbscope.sources.torch.internals import (
     UNINITIALIZED,
+    drop_gradient_hooks,
     flattened,
+    gradient_hooks,
     outside_modes,
     set_version,
     storage_key,
@@ -52,6 +55,11 @@ class KeptTensors:
         self._gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self._known: set[int] = set()
         self._alone = is_only_thread()
+        # What Python knows of them: the tables of their attributes, those that held
+        # something with a copy, and the tensors whose gradients had no hooks.
+        self._tables: list[dict[str, Any]] = []
+        self._attributes: list[tuple[Any, dict[Any, Any]]] = []
+        self._unhooked: list[torch.Tensor] = []
         self._lazy: list[tuple[Any, type, torch.device, torch.dtype]] = []
         # The storages that no write has touched so far, and by id the tensors without
         # one; what was copied of either, and the versions before the first write.
@@ -67,6 +75,7 @@ class KeptTensors:
         """Keep tensors as they are now, with their gradients and the tensors that they wrap."""
         with without_functions():
             tensors = list(tensors)
+            self._keep_attributes(tensors)
             try:
                 if _PLAIN.issuperset(map(type, tensors)):
                     self._keep(tensors)
@@ -114,6 +123,31 @@ class KeptTensors:
         if self._alone:
             self._take_gradients([tensor])
         return False
+
+    def _keep_attributes(self, tensors: list[torch.Tensor]) -> None:
+        """Keep what Python knows of tensors: their attributes, and the hooks of their gradients."""
+        tables = [tensor.__dict__ for tensor in tensors]
+        self._tables += tables
+        if any(tables):
+            self._attributes += [(table, table.copy()) for table in tables if table]
+        for tensor, hooks in zip(tensors, map(gradient_hooks, tensors), strict=True):
+            if hooks is None:
+                self._unhooked.append(tensor)
+            else:
+                self._attributes.append((hooks, dict(hooks)))
+
+    def _restore_attributes(self, report: Report) -> None:
+        if any(self._tables):
+            kept = {id(table) for table, _ in self._attributes}
+            for table in self._tables:
+                if id(table) not in kept:
+                    table.clear()
+        for table, held in self._attributes:
+            if not same(table, held):
+                refill(table, held)
+        for tensor in self._unhooked:
+            if gradient_hooks(tensor) is not None:
+                _attempt(report, tensor, drop_gradient_hooks, tensor)
 
     def about_to_set(self, tensor: torch.Tensor) -> None:
         """Keep the gradient of a tensor, and remember that the run has changed it.
@@ -209,6 +243,7 @@ class KeptTensors:
             for lazy in self._lazy:
                 if type(lazy[0]) is not lazy[1]:
                     _attempt(report, lazy[0], _make_lazy, *lazy)
+            self._restore_attributes(report)
             self._restore_histories(report)
             self._restore_gradients(report)
             for tensor, version in self._versions:

@@ -1,24 +1,28 @@
 """Keeps a model, its inputs and the process as they are, whatever a run does to them.
 
-What is kept: of modules the training flag, the class, every attribute, hook and
-child, and what plain containers in attributes hold; of tensors (parameters, buffers,
-tensors in attributes, inputs) content, shape, place and gradient; of inputs the
-contents of containers and objects; the random generators; torch's settings.
+What is kept: of modules the training flag, the class, every attribute, hook and child,
+and what they lead to; of tensors (parameters, buffers, tensors in attributes, inputs)
+content, shape, place and gradient; of inputs what they lead to; the random generators;
+the settings of torch and of the process. What cannot be kept is told where it was changed.
 """
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from threading import get_ident
-from types import TracebackType
+from types import FunctionType, TracebackType
 from typing import Any
 
 import torch
 
 from tbscope.errors import TraceError
 from tbscope.sources.eager.active import keepers
-from tbscope.sources.eager.keep.kept_objects import KeptContents, KeptModules
+from tbscope.sources.eager.keep.kept_contents import MOST_OBJECTS, KeptContents
+from tbscope.sources.eager.keep.kept_objects import KeptModules
 from tbscope.sources.eager.keep.kept_process import Restorer, keep_generator, keep_process
 from tbscope.sources.eager.keep.kept_tensors import KeptTensors
+from tbscope.sources.eager.keep.kinds import is_foreign
+from tbscope.sources.eager.keep.surroundings import Surroundings
+from tbscope.sources.torch.misfits import with_article
 
 __all__ = ["Preserved"]
 
@@ -62,9 +66,11 @@ class Preserved(AbstractContextManager["Preserved"]):
         self._to_keep = list(modules)
         self._inputs = inputs
         self._tensors = KeptTensors()
-        self._modules = KeptModules(training)
         self._contents = KeptContents()
+        self._modules = KeptModules(self._contents, training)
+        self._surroundings = Surroundings()
         self._process: list[Restorer] = []
+        self.left: list[str] = []
         self._failures: list[tuple[str, Exception]] = []
         self.thread = 0
         self.about_to_write = self._tensors.about_to_write
@@ -101,13 +107,29 @@ class Preserved(AbstractContextManager["Preserved"]):
         self._modules.note_mode(module, training)
 
     def _take_found(self) -> None:
-        """Keep the tensors and generators that were found in modules and inputs."""
-        for found in (self._modules.contents, self._contents):
-            self._modules.tensors += found.tensors
-            self._process += map(keep_generator, found.generators)
-            found.tensors, found.generators = [], []
-        self._tensors.add(self._modules.tensors)
-        self._modules.tensors = []
+        """Keep what modules and inputs lead to, and the modules, tensors and generators there."""
+        contents = self._contents
+        contents.walk()
+        while contents.modules:
+            found, contents.modules = contents.modules, []
+            for module in found:
+                if self._modules.keeps(module):
+                    continue
+                for inner in torch.nn.Module.modules(module):
+                    # Not switched: its mode is its own until it is called.
+                    self._modules.add(inner, switch=False)
+            contents.walk()
+        for function, cls in self._modules.forwards:
+            if isinstance(function, FunctionType) and not is_foreign(cls):
+                self._surroundings.add(function, cls)
+        for function in contents.functions:
+            self._surroundings.add(function)
+        self._modules.forwards, contents.functions = [], []
+        generators = [*contents.generators, *self._surroundings.generators]
+        self._process += map(keep_generator, generators)
+        self._surroundings.generators = []
+        self._tensors.add([*self._modules.tensors, *contents.tensors])
+        contents.generators, contents.tensors, self._modules.tensors = [], [], []
 
     def __exit__(
         self,
@@ -137,6 +159,28 @@ class Preserved(AbstractContextManager["Preserved"]):
                 restore()
             except Exception as error:  # noqa: BLE001 (reported)
                 self._report(name, error)
+
+        self._tell(self._surroundings.settle(self._report))
+
+    def _tell(self, left: list[str]) -> None:
+        """Note what is not as it was before."""
+        contents = self._contents
+        left += contents.rebound()
+        for thing in contents.moved_on():
+            held = self._modules.name_of(thing)
+            where = f" ({held})" if held else ""
+            left.append(f"{with_article(thing)}{where}")
+        self.left = [f"the run changed {what}, which is not put back" for what in left]
+        if contents.objects_left_out:
+            self.left.append(
+                f"the model and its inputs lead to more than {MOST_OBJECTS:,} objects: what the "
+                "run changed in the others is not put back"
+            )
+        if contents.bytes_left_out:
+            self.left.append(
+                f"{contents.bytes_left_out:,} bytes in arrays of numpy were not copied: what the "
+                "run wrote into them is not put back"
+            )
 
     def _report(self, what: str, error: Exception) -> None:
         self._failures.append((what, error))
