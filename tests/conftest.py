@@ -1,6 +1,30 @@
-"""Has each process of the tests use one thread: several run side by side."""
+"""Has each process of the tests use one thread, and tests that are marked "alone" no other."""
 
 import os
+import subprocess
+import sys
+
+import pytest
 
 # Before torch is loaded, which reads it once; what a test starts takes it over.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Run a test marked "alone" in a process of its own where another thread is in this one.
+
+    Beside other threads tbscope looks at less; those that run tests side by side count, too.
+    """
+    if pyfuncitem.get_closest_marker("alone") is None or len(sys._current_frames()) == 1:
+        return None
+    options = ["-q", "-p", "no:xdist", "-p", "no:randomly", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, pyfuncitem.nodeid],
+        cwd=pyfuncitem.config.rootpath,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return True

@@ -497,6 +497,7 @@ def test_a_model_that_raises_only_later_says_so_and_is_as_before():
     assert not model.weight.detach().any()
 
 
+@pytest.mark.alone
 def test_a_write_that_nobody_could_have_known_of_is_told():
     class Model(Fragile):
         def forward(self, x):

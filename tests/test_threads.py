@@ -343,6 +343,7 @@ class TestGradients:
         threads[0].join()
         assert model.lin.weight.grad is gradient
 
+    @pytest.mark.alone
     def test_what_a_thread_of_the_models_own_sets_is_put_back(self):
         model = Meeting(lambda model: both(lambda: accumulate(model)))
         tbscope.trace(model, X)

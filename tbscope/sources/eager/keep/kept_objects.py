@@ -193,7 +193,8 @@ class KeptModules:
                         set_scripted_attribute(module, name, value)
             except Exception as error:  # noqa: BLE001 (reported)
                 report(f"the attributes of {type(module).__name__}", error)
-        for module, training in self._modes:
+        # The last first: wrappers of one scripted module share its mode.
+        for module, training in reversed(self._modes):
             try:
                 if module.training != training:
                     module.training = training

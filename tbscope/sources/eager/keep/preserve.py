@@ -115,6 +115,10 @@ class Preserved(AbstractContextManager["Preserved"]):
             for module in found:
                 if self._modules.keeps(module):
                     continue
+                # One whose `__init__` never ran has not even a table of children.
+                if getattr(module, "_modules", None) is None:
+                    self._modules.add(module, switch=False)
+                    continue
                 for inner in torch.nn.Module.modules(module):
                     # Not switched: its mode is its own until it is called.
                     self._modules.add(inner, switch=False)
