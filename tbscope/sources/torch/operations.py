@@ -71,6 +71,7 @@ class KernelFacts:
         name: The name with its namespace (`aten::addmm`).
         label: The name without namespace and overload (`addmm`).
         writes: Position and name of each argument that it mutates.
+        filled: The names of those that it fills and does not read (`out`).
         flag: The position of the argument that says whether it writes; None: it does.
         makes_tensor: Whether it returns a tensor that is no view of its arguments.
         query: Whether it computes nothing (`prim::device`): a wrapper's C++ side asks so
@@ -79,6 +80,7 @@ class KernelFacts:
 
     __slots__ = (
         "copies",
+        "filled",
         "flag",
         "higher_order",
         "kernel",
@@ -99,6 +101,7 @@ class KernelFacts:
         self.query = name.startswith("prim::")
         self.copies = name in _COPIES
         self.writes: tuple[tuple[int, str], ...] = ()
+        self.filled: frozenset[str] = frozenset()
         self.flag: int | None = None
         self.makes_tensor = schema is None
         if schema is None:
@@ -111,6 +114,7 @@ class KernelFacts:
             if argument.alias_info is not None and argument.alias_info.is_write
         ]
         self.writes = tuple((position, argument.name) for position, argument in written)
+        self.filled = frozenset(argument.name for _, argument in written if argument.is_out)
         silent = _SILENT_WRITES.get(name)
         if silent and not self.writes:
             positions, self.flag = silent
