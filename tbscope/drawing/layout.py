@@ -17,6 +17,7 @@ from tbscope.drawing.naming import Names, Style, name_graph
 from tbscope.drawing.series import op_types_apart
 from tbscope.drawing.templates import Seed, seeds
 from tbscope.figures.costs import Work
+from tbscope.figures.summary.parts import held_parts
 from tbscope.ir.graph import Graph, Nest, Node, Output, Value
 from tbscope.ir.regions import OPERATIONS
 from tbscope.ir.scopes import Scope
@@ -94,7 +95,8 @@ def lay_out(
     Returns:
         The layout; no two of its names are equal.
     """
-    told = list(module_cards(graph, work or {})) if cards else []
+    parts = held_parts(graph).of_scope
+    told = list(module_cards(graph, work or {}, parts)) if cards else []
     if also:
         told += blank_cards(graph, also, told)
     labels = [(card.scope, card.label) for card in told]
@@ -102,7 +104,7 @@ def lay_out(
     no_circles = parameters_to_draw(graph, names, constants_only=not circles)
     if no_circles:
         _move_out_of_leaves(graph, names, no_circles)
-    facts = leaf_facts(graph, work or {})
+    facts = leaf_facts(graph, work or {}, parts)
     ops = _op_types(graph, names, facts, circles=circles, no_circles=no_circles)
     layout = _joined(graph, names, ops, told)
     hierarchy = _hierarchy(layout)
