@@ -126,11 +126,12 @@ def _fact_head(name: str) -> bytes:
 
 
 def scope_entry(path: str) -> bytes:
-    """Return the entry of a printed scope path, whole, so that it can be read back.
+    """Return the entry of a printed scope path, whole, so that `parse_scope_path` reads it back.
 
-    Characters outside of ASCII are escaped as in Python.
+    Of a text that is no ASCII the page shows each byte in octal; so other characters are
+    escaped as in Python. What would end the line is escaped in the path already.
     """
-    return wire.text_attribute(_SCOPE, ascii_line(path).encode())
+    return wire.text_attribute(_SCOPE, path.encode("ascii", "backslashreplace"))
 
 
 def source_entry(text: str) -> bytes:
