@@ -28,7 +28,9 @@ _RESERVED_IN_ATTRIBUTE = re.compile(r"[%/\[\]\\\x00-\x1f\x7f]")
 # An empty label prints as a `%` that escapes nothing, so that no step of a path is empty.
 _EMPTY = "%"
 # What is no ASCII a GraphDef tells as Python escapes it, since the page shows no more.
-_ESCAPE = re.compile(r"%([0-9A-F]{2})|\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U(00(?:0[0-9a-f]|10)[0-9a-f]{4}))")
+_ESCAPE = re.compile(
+    r"%([0-9A-F]{2})|\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U(00(?:0[0-9a-f]|10)[0-9a-f]{4}))"
+)
 _PART = re.compile(r"([^\[\].]*)(?:\[([^\[\]]*)\])?(?:\.([0-9]+))?")
 
 
