@@ -8,6 +8,7 @@ from torch import nn
 
 import tbscope
 from tbscope.drawing.cards import ATTRIBUTES, leaf_facts, uncounted_text
+from tbscope.figures.summary.parts import held_parts
 from tbscope.ir.graph import Parameter, Source
 from tbscope.passes.leaves import collapse_leaves
 
@@ -63,7 +64,7 @@ def facts_of(graph):
     """Give what the card of the one node tells that stands for a module."""
     copy = graph.copy()
     collapse_leaves(copy)
-    ((node, facts),) = leaf_facts(copy, {}).items()
+    ((node, facts),) = leaf_facts(copy, {}, held_parts(copy).of_scope).items()
     assert (node.kind, node.scope.path) == ("module", "Net/ReLU[part]")
     assert node.attributes == {"operation": "relu"}
     return facts

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tbscope.drawing.chunks import find_chunks, rename
-from tbscope.drawing.cuts import MOST_FOLDED
-from tbscope.page.constants import CHAIN_LIMIT, LEVEL_LIMIT
+from tbscope.page.constants import CHAIN_LIMIT, LEVEL_LIMIT, STACK_LIMIT
 from tbscope.page.flow import longest_chain, lost_exits
 from tbscope.page.glyphs import Series
 from tbscope.page.hierarchy import Hierarchy
@@ -56,7 +55,7 @@ def assert_drawn_well(nodes):
         assert longest_chain(scene.glyphs, scene.lines) <= CHAIN_LIMIT
         assert lost_exits(hierarchy, scene) == []
         for shape in scene.glyphs:
-            assert not isinstance(shape, Series) or len(shape.members) <= MOST_FOLDED
+            assert not isinstance(shape, Series) or len(shape.members) <= STACK_LIMIT
 
 
 def test_a_list_of_forty_eight_layers_is_not_cut():
@@ -101,9 +100,9 @@ def test_the_calls_of_one_module_stand_in_chunks_of_a_hundred():
 
 
 def test_a_series_that_opens_well_is_not_cut():
-    names = [f"n_{at}" for at in range(MOST_FOLDED)]
+    names = [f"n_{at}" for at in range(STACK_LIMIT)]
     assert find_chunks(Hierarchy(chain(names, ops=("Linear",)))) == {}
-    assert find_chunks(Hierarchy(chain([*names, f"n_{MOST_FOLDED}"], ops=("Linear",)))) != {}
+    assert find_chunks(Hierarchy(chain([*names, f"n_{STACK_LIMIT}"], ops=("Linear",)))) != {}
 
 
 def test_ten_thousand_members_stand_in_chunks_of_chunks():

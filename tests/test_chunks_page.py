@@ -10,8 +10,7 @@ from chunked import chunked
 from wide_models import MODELS, synthetic
 
 import tbscope
-from tbscope.drawing.cuts import MOST_FOLDED
-from tbscope.page.constants import LEVEL_LIMIT
+from tbscope.page.constants import LEVEL_LIMIT, STACK_LIMIT
 
 HUGE = "100000 nodes"
 
@@ -154,6 +153,6 @@ def test_no_level_is_too_wide_and_no_flow_is_cut(page, name):
     page.show(name)
     for level in all_levels(page):
         folded = level["name"].endswith("]")
-        assert len(level["shapes"]) <= (MOST_FOLDED if folded else LEVEL_LIMIT)
+        assert len(level["shapes"]) <= (STACK_LIMIT if folded else LEVEL_LIMIT)
         assert lost(level) == set(), level["name"]
     assert page.errors == []

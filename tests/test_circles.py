@@ -1,11 +1,14 @@
 """Circles: which parameters have to be nodes, so that no operation is put aside."""
 
+import pytest
 from build import GraphBuilder
 
 from tbscope.drawing.circles import parameters_to_draw
 from tbscope.drawing.layout import lay_out
 from tbscope.drawing.naming import name_graph
 from tbscope.passes.leaves import collapse_leaves
+from tbscope.pipeline import to_graph_def
+from tbscope.rules.linter import lint
 
 
 def drawn(build):
@@ -133,3 +136,25 @@ def test_where_parameters_are_nodes_a_constant_alone_with_its_reader_is_one_too(
     }
     assert entries["ones"] == "Tensor"
     assert entries["head/weight"] == "Parameter"
+
+
+def filled(count):
+    """Fill so many tensors of constants, then multiply them into a value one by one."""
+    build = GraphBuilder("Net")
+    x = build.input("x", (3,))
+    tensors = []
+    for _ in range(count):
+        constant = build.node("constant", kind="constant", outputs=((3,),)).outputs[0]
+        tensors.append(build.op("fill_", constant))
+    for one in tensors:
+        x = build.op("mul", x, one)
+    build.output("out", x)
+    return build.graph
+
+
+@pytest.mark.parametrize(("count", "op"), [(45, "Const"), (60, "Tensor")])
+def test_what_stands_in_another_chunk_is_no_neighbour(count, op):
+    message = to_graph_def(filled(count))
+    assert [node.op for node in message.node if node.op in ("Const", "Tensor")] == [op] * count
+    assert any("/" in node.name for node in message.node) == (op == "Tensor")
+    assert lint(message) == []

@@ -127,7 +127,7 @@ PAIRS = [
     ("device-legend", on("/device:GPU:0:1"), on("")),
     ("device-legend", on("/device:GPU:0\n"), on("/device:\n:0")),
     # Levels.
-    ("wide-level", wide_stack(101), wide_stack(100)),
+    ("wide-level", wide_stack(251), wide_stack(250)),
     ("wide-level", message(*SEEDS, *(f"n{at}x In" for at in range(101))),
      message(*SEEDS, *(f"n{at}x In" for at in range(100)))),
     ("long-chain", chain(1002, "n{}"), chain(1001, "n{}")),

@@ -190,7 +190,7 @@ def test_a_finding_reads_as_one_line():
          "as one of 'a'"),
         (chain(101, "n{}x"), "wide-level: : the top level holds 101 shapes, and takes long to "
          "open"),
-        (wide_stack(120), "wide-level: n[0-119]: the box 'n[0-119]' holds 120 shapes, "
+        (wide_stack(260), "wide-level: n[0-259]: the box 'n[0-259]' holds 260 shapes, "
          "and takes long to open"),
         (stack(3, 3, 3, 3, 4), "false-series: n[0-4]: 5 siblings of op 'Op' are folded into a "
          "stack, and they differ in 'size'"),

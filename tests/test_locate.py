@@ -1,12 +1,20 @@
 """Where in the user's code something was called, and how that place is told."""
 
+import inspect
 import os
 import sys
 
 import pytest
 import torch
+from cli_runs import enter
+from cli_runs import tbscope as command
+from google.protobuf import text_format
+from tensorboard.compat.proto.graph_pb2 import GraphDef
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+from torch.utils.tensorboard import SummaryWriter
 
 import tbscope
+from tbscope.cli._demo_model import make_inputs, make_model
 from tbscope.sources.torch.locate import raised_at, short_path
 
 
@@ -48,3 +56,62 @@ def test_the_line_that_raised_is_the_innermost_of_the_users():
     source = raised_at(caught.value.__traceback__)
     assert (source.file, source.function) == ("test_locate.py", "fail")
     assert raised_at(None) is None
+
+
+def places(graph):
+    """Tell the places that nodes and calls of a graph name; its GraphDef names no others."""
+    sources = {one.source for one in (*graph.nodes, *graph.calls)} - {None}
+    drawn = {node.attr["source"].s.decode() for node in tbscope.to_graph_def(graph).node}
+    assert {str(source) for source in sources} >= drawn - {""} != set()
+    return {(source.file.rpartition("/")[2], source.line, source.function) for source in sources}
+
+
+def line_here():
+    return sys._getframe(1).f_lineno
+
+
+def own_writer(path):
+    return tbscope.SummaryWriter(path).add_graph
+
+
+def function_with_torch_writer(path):
+    return lambda *given: tbscope.add_graph(SummaryWriter(path), *given)  # drawn here
+
+
+def function_with_file_writer(path):
+    return lambda *given: tbscope.add_graph(EventFileWriter(path), *given)  # drawn here
+
+
+def trace_alone(path):
+    return tbscope.trace
+
+
+@pytest.mark.parametrize("way", [own_writer, trace_alone])
+def test_a_layer_of_torch_has_the_line_of_the_script_as_its_source(way, tmp_path):
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+    draw = way(str(tmp_path))
+    line = line_here() + 1
+    graph = draw(net, torch.ones(1, 2))
+    assert places(graph) == {("test_locate.py", line, inspect.currentframe().f_code.co_name)}
+
+
+@pytest.mark.parametrize("way", [function_with_torch_writer, function_with_file_writer])
+def test_a_function_around_add_graph_is_the_users(way, tmp_path):
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+    graph = way(str(tmp_path))(net, torch.ones(1, 2))
+    assert places(graph) == {("test_locate.py", way.__code__.co_firstlineno + 1, "<lambda>")}
+
+
+def test_where_the_command_asked_for_a_layer_of_torch_no_line_is_told(tmp_path, monkeypatch):
+    enter(tmp_path, monkeypatch)
+    words = ("export", "torch.nn:Linear", "--arg", "in_features=2", "--arg", "out_features=2")
+    result = command(*words, "-i", "1x2", "-o", "-")
+    nodes = text_format.Parse(result.stdout, GraphDef()).node
+    assert {node.op for node in nodes} >= {"Linear"}
+    assert not any("source" in node.attr for node in nodes)
+
+
+def test_the_model_of_the_demo_has_its_own_lines():
+    graph = tbscope.trace(make_model(), make_inputs())
+    files = {file for file, _, _ in places(graph)}
+    assert files == {"_demo_model.py", "test_locate.py"}

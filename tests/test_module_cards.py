@@ -5,11 +5,16 @@ from build import GraphBuilder, chain
 
 from tbscope.drawing.cards import blank_cards, module_cards, uncounted_text
 from tbscope.figures.costs import Work
+from tbscope.figures.summary.parts import held_parts
 from tbscope.ir.graph import Argument, Source
 
 
+def told_of(graph, work=()):
+    return list(module_cards(graph, dict(work), held_parts(graph).of_scope))
+
+
 def cards(graph, work=()):
-    return {card.scope.path: card for card in module_cards(graph, dict(work))}
+    return {card.scope.path: card for card in told_of(graph, work)}
 
 
 def boxed(**facts):
@@ -61,7 +66,7 @@ def test_a_further_call_has_its_number():
     for path in ("Net/Block[a]", "Net/Block[a].1", "Net/Block[b]"):
         name = path.removesuffix(".1")[-2:-1]
         build.op("relu", x, scope=build.call(path, qualified_name=name))
-    told = [card.facts.get("call") for card in module_cards(build.graph, {})]
+    told = [card.facts.get("call") for card in told_of(build.graph)]
     assert told == [None, 2, None]
 
 
@@ -107,6 +112,6 @@ def test_blank_cards_are_for_boxes_without_one():
     leaf = build.call("Net/Linear[fc]")
     build.op("relu", x, scope=block)
     build.op("Linear", x, scope=leaf, kind="module")
-    told = list(module_cards(build.graph, {}))
+    told = told_of(build.graph)
     blank = list(blank_cards(build.graph, [block, net, idle, leaf, block], told))
     assert [(card.scope, card.label, card.facts) for card in blank] == [(block, "loss", {})]

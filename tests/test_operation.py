@@ -6,6 +6,7 @@ import pytest
 import torch
 from real_graphs import operations
 from torch._higher_order_ops.scan import scan
+from torch.nn import functional
 
 import tbscope
 from tbscope.sources.eager.record.operation import Operations
@@ -101,3 +102,79 @@ def test_kernels_are_kept_only_where_they_are_asked_for(kernels):
     *_, node = operations(tbscope.trace(lambda x: x.t().reshape(6), X, kernels=kernels))
     assert node.kernels == ["aten::clone", "aten::_unsafe_view"]
     assert (node.body is not None) is kernels
+
+
+LIBRARY = torch.library.Library("tbscope_out", "FRAGMENT")
+LIBRARY.define("mix(Tensor x, Tensor out) -> Tensor")
+LIBRARY.impl("mix", lambda x, out: x * 2 + out, "CompositeExplicitAutograd")
+
+LIBRARY.define("mark(Tensor(a!) x, Tensor? out=None) -> Tensor")
+LIBRARY.impl("mark", lambda x, out=None: x.add_(1) * 2, "CompositeExplicitAutograd")
+
+LIBRARY.define("fill_first(Tensor x, *, Tensor(a!) out) -> Tensor")
+LIBRARY.impl(
+    "fill_first", lambda x, out: (torch.add(x, 1, out=out), x * 2)[1], "CompositeImplicitAutograd"
+)
+
+
+def mix(x):
+    other = x * 3
+    return torch.ops.tbscope_out.mix(x, out=other)
+
+
+def fill(x):
+    other = x * 3
+    return functional.normalize(x, out=other)
+
+
+@pytest.mark.parametrize(("run", "reads"), [(mix, ["x", "mul"]), (fill, ["x"])])
+def test_what_is_called_out_is_read_unless_it_is_filled(run, reads):
+    graph = tbscope.trace(run, X)
+    node = graph.outputs[0].value.producer
+    assert [value.producer.op for value in node.inputs] == ["input", "mul"][: len(reads)]
+    (drawn,) = (one for one in tbscope.to_graph_def(graph).node if one.name == node.op)
+    assert list(drawn.input) == reads
+    assert drawn.attr["out"].s.decode() == ("<out>" if len(reads) == 1 else "")
+
+
+def test_the_kernel_that_fills_out_does_not_read_it_either():
+    graph = tbscope.trace(fill, X, kernels=True)
+    nodes = {node.name: node for node in tbscope.to_graph_def(graph, level="aten").node}
+    assert list(nodes["normalize/div"].input) == ["x", "normalize/expand"]
+    assert list(nodes["out"].input) == ["normalize/div"]
+
+
+@pytest.mark.parametrize("level", ["op", "module"])
+def test_an_out_that_is_none_is_told_as_none(level):
+    graph = tbscope.trace(functional.normalize, X)
+    assert "eps=1e-12, out=None)" in str(graph)
+    (drawn,) = (n for n in tbscope.to_graph_def(graph, level=level).node if n.name == "normalize")
+    assert drawn.attr["out"].s == b"None"
+
+
+def test_an_out_that_is_none_is_none_where_something_else_is_written():
+    graph = tbscope.trace(lambda x: torch.ops.tbscope_out.mark(x * 2, out=None), X)
+    assert "mark(%1, out=None)" in str(graph)
+
+
+def test_a_view_of_what_a_kernel_fills_waits_for_that_kernel():
+    def run(x):
+        other = x * 3
+        view = other.view(-1)
+        torch.ops.tbscope_out.fill_first(x, out=other)
+        return view + 1
+
+    graph = tbscope.trace(run, X, kernels=True)
+    nodes = {node.name: node for node in tbscope.to_graph_def(graph, level="aten").node}
+    assert list(nodes["add"].input) == ["view", "^fill_first/add"]
+
+
+def test_an_operation_that_raises_reads_nothing_of_its_out_either():
+    def run(x):
+        return torch.add(x * 2, torch.ones(7), out=x * 3)
+
+    graph = tbscope.trace(run, X, partial=True)
+    assert "add(%1, %2, out=<out>), scope: run" in str(graph)
+    assert "out=None" in str(
+        tbscope.trace(lambda x: torch.add(x, torch.ones(7), out=None), X, partial=True)
+    )

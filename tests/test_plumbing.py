@@ -10,6 +10,7 @@ from tbscope.ir.invariants import verify
 from tbscope.passes.leaves import collapse_leaves
 from tbscope.passes.plumbing import check_patterns, hide_plumbing
 from tbscope.pipeline import to_graph_def
+from tbscope.rules.linter import lint
 
 
 def net():
@@ -422,3 +423,34 @@ def test_views_that_python_decided_on_stay():
     assert noted
     hide_plumbing(graph)
     assert noted <= set(graph.nodes)
+
+
+# -- circles ----------------------------------------------------------------------------------
+
+
+def with_view_of(kind, *, read):
+    """Give a graph with a view of a parameter or of what is made of nothing, read or not."""
+    build, net_scope, x = net()
+    if kind == "parameter":
+        held = build.parameter("weight", (8,), net_scope)
+    else:
+        held = build.op("arange", 8, scope=net_scope, shape=(8,), role="maker")
+    view = build.op("unsqueeze", held, 0, scope=net_scope, role="view")
+    view = build.op("t", view, scope=net_scope, role="view")
+    build.output("out", build.op("add", x, view if read else 1, scope=net_scope))
+    return build
+
+
+@pytest.mark.parametrize(
+    ("kind", "read", "left"),
+    [
+        ("parameter", True, ["add"]),
+        ("parameter", False, ["unsqueeze", "add"]),
+        ("maker", True, ["add"]),
+        ("maker", False, ["arange", "add"]),
+    ],
+)
+def test_a_circle_that_only_unread_views_read_stays_beside_an_operation(kind, read, left):
+    build = with_view_of(kind, read=read)
+    assert ops(hidden(build)) == left
+    assert lint(to_graph_def(build.graph)) == []

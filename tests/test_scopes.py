@@ -3,12 +3,14 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tensorboard.compat.proto.node_def_pb2 import NodeDef
 
 from tbscope.errors import ArgumentError
+from tbscope.graphdef.entries import scope_entry
 from tbscope.ir.scopes import Scope, ScopePart, parse_scope_path, print_scope_path
 
 # Any text, and texts thick with what structures a path.
-words = st.text() | st.text("%/[].0aé\n \x00\x7f\U0001f600", max_size=8)
+words = st.text() | st.text("%/[].0aéxu\\\n \x00\x7f\u2028\U0001f600", max_size=8)
 parts = st.builds(ScopePart, words, st.none() | words, st.integers(0, 10**6))
 paths = st.lists(parts, max_size=5).map(tuple)
 
@@ -38,6 +40,7 @@ def test_an_attribute_keeps_its_dots():
         ("", "0", "%[0]"),
         ("\n", "\t", "%0A[%09]"),
         ("Модель", "é", "Модель[é]"),
+        ("a\\xe9", "b\\", "a%5Cxe9[b%5C]"),
     ],
 )
 def test_what_structures_a_path_is_escaped_in_its_words(label, attribute, printed):
@@ -48,6 +51,19 @@ def test_what_structures_a_path_is_escaped_in_its_words(label, attribute, printe
 @given(paths)
 def test_a_printed_path_is_read_back_as_it_was(path):
     assert parse_scope_path(print_scope_path(path)) == path
+
+
+@given(path=paths)
+def test_what_a_graph_def_tells_in_ascii_is_read_back_as_it_was(path):
+    text = scope_entry(print_scope_path(path))
+    told = NodeDef.FromString(text).attr["scope"].s.decode("ascii")
+    assert told.isprintable()
+    assert parse_scope_path(told) == path
+
+
+@pytest.mark.parametrize("text", [r"a\xe", r"a\u123", r"a\U00110000", "a\\"])
+def test_what_is_no_escape_is_read_as_it_stands(text):
+    assert parse_scope_path(text) == (ScopePart(text),)
 
 
 @given(st.lists(paths, min_size=2, max_size=2, unique=True))

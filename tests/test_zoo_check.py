@@ -71,6 +71,16 @@ def test_flops_that_torch_does_not_count_are_found(model):
     assert reason.endswith(str(int(reason.split()[0]) - 1))
 
 
+def test_a_parameter_that_is_not_counted_is_found(model):
+    def lose(graph):
+        module = graph.modules.pop()
+        graph.modules.append(module._replace(parameters=module.parameters[1:]))
+
+    wrong = wrong_after(model, lose)
+    assert wrong.keys() == {"counted"}
+    assert any("the card of ''" in reason for reason in wrong["counted"])
+
+
 def test_a_lost_edge_from_an_integer_input_is_found(model):
     def lose(graph):
         for node in graph.nodes:

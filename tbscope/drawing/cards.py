@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from tbscope.figures.costs import Work
-from tbscope.figures.totals import Totals, parameter_totals
+from tbscope.figures.summary.holdings import Holdings
+from tbscope.figures.summary.part import Part, held_below
 from tbscope.graphdef.attributes import nest_to_text
-from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Value
+from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Parameter, Value
 from tbscope.ir.regions import with_above
 from tbscope.ir.scopes import Scope
 from tbscope.ir.text import type_to_text
@@ -51,14 +52,14 @@ class _Owned(NamedTuple):
     """What is told of parameters and buffers.
 
     Attributes:
-        totals: How much they are: of a node, those of its module; of a box, those of all
-            modules in it. None for nothing.
+        totals: How much they are, of the module and of all below it, called or not. None
+            for nothing.
         counted: Whether it is told how many numbers there are to learn. A node of buffers
             alone leaves that out; a box says 0.
         types: Those of a node, by kind, with their types.
     """
 
-    totals: Totals | None
+    totals: Holdings | None
     counted: bool
     types: Mapping[str, str]
 
@@ -147,54 +148,61 @@ _ON_NODE = [(name, tell) for name, tell, on in ATTRIBUTES if on != "box"]
 _ON_BOX = [(name, tell) for name, tell, on in ATTRIBUTES if on != "node"]
 
 
-def leaf_facts(graph: Graph, work: Mapping[Scope, Work]) -> dict[Node, dict[str, Nest]]:
+def leaf_facts(
+    graph: Graph, work: Mapping[Scope, Work], parts: Mapping[Scope, Part]
+) -> dict[Node, dict[str, Nest]]:
     """Return the facts on the card of each node that stands for a module.
 
     Args:
         graph: The graph as it is drawn, with leaf modules as nodes.
         work: What ran in each scope, as far as that is known.
+        parts: The part that each scope belongs to, with what it holds.
     Returns:
         By node the attributes of its own, then those of the call in its scope.
     """
     calls = {call.scope: call for call in graph.calls}
     found: dict[Node, dict[str, Nest]] = {}
     # Layers of one kind own alike, but for the number of each parameter: that is told once.
-    known: dict[tuple[Any, ...], _Owned] = {}
+    known: dict[tuple[Any, ...], dict[str, str]] = {}
     for node in graph.nodes:
         call = calls.get(node.scope) if node.kind == "module" and node.scope else None
         if call is not None:
-            key = tuple([held[:-1] for held in call.parameters])
-            owned = known.get(key)
-            if owned is None:
-                owned = known[key] = _owned_by(call)
+            part = parts[call.scope]
+            held = [(own.name, own) for own in call.parameters]
+            if part.children:
+                held += held_below(part)
+            key = tuple([(name, *parameter[:-1]) for name, parameter in held])
+            types = known.get(key)
+            if types is None:
+                types = known[key] = _types(held)
+            owned = _Owned(part.holds if held else None, "parameter" in types, types)
             told = _Told(call, 1, owned, work.get(call.scope))
             found[node] = _add_facts(node.attributes.copy(), _ON_NODE, told)
     return found
 
 
-def _owned_by(call: Call) -> _Owned:
-    """Return the facts about the parameters and buffers that a call's module owns itself."""
-    totals = Totals()
+def _types(held: Iterable[tuple[str, Parameter]]) -> dict[str, str]:
+    """Return the names and types of parameters and buffers, as one text for each kind."""
     types: dict[str, list[str]] = {}
-    for held in call.parameters:
-        totals.add(held)
-        types.setdefault(held.kind, []).append(f"{held.name} {type_to_text(held)}")
-    texts = {kind: ", ".join(entries) for kind, entries in types.items()}
-    return _Owned(totals if call.parameters else None, "parameter" in types, texts)
+    for name, parameter in held:
+        types.setdefault(parameter.kind, []).append(f"{name} {type_to_text(parameter)}")
+    return {kind: ", ".join(entries) for kind, entries in types.items()}
 
 
-def module_cards(graph: Graph, work: Mapping[Scope, Work]) -> Iterator[Card]:
+def module_cards(
+    graph: Graph, work: Mapping[Scope, Work], parts: Mapping[Scope, Part]
+) -> Iterator[Card]:
     """Yield a card for each module call that is drawn as a box.
 
     Args:
         graph: The graph as it is drawn, with leaf modules as nodes.
         work: What ran in each scope, as far as that is known.
+        parts: The part that each scope belongs to, with what it holds.
     Yields:
         Cards in the order of the calls. A module whose call holds no node has no box.
     """
     boxes = _scopes_with_nodes(graph)
     drawn = {node.scope for node in graph.nodes if node.kind == "module"}
-    totals = parameter_totals(graph)
     times: dict[str, int] = {}
     for call in graph.calls:
         name = call.qualified_name or call.scope.path
@@ -202,7 +210,8 @@ def module_cards(graph: Graph, work: Mapping[Scope, Work]) -> Iterator[Card]:
         scope = call.scope
         # One that runs again in its scope has the card of the first call there.
         if scope in boxes and scope not in drawn and not call.number:
-            owned = _Owned(totals.get(scope), counted=True, types={})
+            holds = parts[scope].holds
+            owned = _Owned(holds if holds.tensors else None, counted=True, types={})
             told = _Told(call, times[name], owned, work.get(scope))
             yield Card(scope, scope.part.label, _add_facts({}, _ON_BOX, told))
 

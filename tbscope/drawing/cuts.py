@@ -10,13 +10,10 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import TypeAlias
 
-from tbscope.page.constants import CROWD_SIZE, LEVEL_LIMIT
+from tbscope.page.constants import CROWD_SIZE, LEVEL_LIMIT, STACK_LIMIT
 from tbscope.page.siblings import Siblings
 
-__all__ = ["MOST_FOLDED", "Groups", "divided", "is_crowded", "read_number", "stem_of_end"]
-
-MOST_FOLDED = 250
-"""How many equal siblings a series holds at most: all of them are drawn when it is opened."""
+__all__ = ["Groups", "divided", "is_crowded", "read_number", "stem_of_end"]
 
 Groups: TypeAlias = list[list[int]]
 """The places of the children in each chunk."""
@@ -51,7 +48,7 @@ def is_crowded(level: Siblings) -> bool:
     if len(level) < CROWD_SIZE:
         return False
     series = level.series()
-    if any(len(members) > MOST_FOLDED for members in series):
+    if any(len(members) > STACK_LIMIT for members in series):
         return True
     drawn = level.grouped(series) if series else level
     return len(drawn) > LEVEL_LIMIT or not drawn.keeps_flow()

@@ -17,6 +17,7 @@ from tbscope.drawing.naming import Names, Style, name_graph
 from tbscope.drawing.series import op_types_apart
 from tbscope.drawing.templates import Seed, seeds
 from tbscope.figures.costs import Work
+from tbscope.figures.summary.parts import held_parts
 from tbscope.ir.graph import Graph, Nest, Node, Output, Value
 from tbscope.ir.regions import OPERATIONS
 from tbscope.ir.scopes import Scope
@@ -94,30 +95,41 @@ def lay_out(
     Returns:
         The layout; no two of its names are equal.
     """
-    told = list(module_cards(graph, work or {})) if cards else []
+    parts = held_parts(graph).of_scope
+    told = list(module_cards(graph, work or {}, parts)) if cards else []
     if also:
         told += blank_cards(graph, also, told)
     labels = [(card.scope, card.label) for card in told]
     names = name_graph(graph, style, root=root, cards=labels)
-    no_circles = parameters_to_draw(graph, names, constants_only=not circles)
-    if no_circles:
-        _move_out_of_leaves(graph, names, no_circles)
-    facts = leaf_facts(graph, work or {})
-    ops = _op_types(graph, names, facts, circles=circles, no_circles=no_circles)
-    layout = _joined(graph, names, ops, told)
-    hierarchy = _hierarchy(layout)
-    mapping = find_chunks(hierarchy)
-    if mapping:
-        names = _renamed(names, mapping)
+    facts = leaf_facts(graph, work or {}, parts)
+    constants_only = not circles
+    no_circles: set[Node] = set()
+    found = parameters_to_draw(graph, names, constants_only=constants_only)
+    while True:
+        if found:
+            _move_out_of_leaves(graph, names, found)
+            no_circles |= found
+        ops = _op_types(graph, names, facts, circles=circles, no_circles=no_circles)
         layout = _joined(graph, names, ops, told)
-        hierarchy.forget()
         hierarchy = _hierarchy(layout)
+        mapping = find_chunks(hierarchy)
+        if not mapping:
+            break
+        hierarchy.forget()
+        chunked = _renamed(names, mapping)
+        # What has lost its neighbours to other chunks has no circles either.
+        found = parameters_to_draw(graph, chunked, constants_only=constants_only) - no_circles
+        if not found:
+            names = chunked
+            layout = _joined(graph, names, ops, told)
+            hierarchy = _hierarchy(layout)
+            break
     layout.facts = facts
     if templates:
-        found = seeds(hierarchy, _classes(names.scopes))
-        boxes = {seed.name.partition("/")[0] for seed in found}
+        made = seeds(hierarchy, _classes(names.scopes))
+        boxes = {seed.name.partition("/")[0] for seed in made}
         # The page counts their boxes when it looks for what to put aside at the top level.
-        layout.seeds = found if bears_seeds(hierarchy, len(boxes)) else []
+        layout.seeds = made if bears_seeds(hierarchy, len(boxes)) else []
     hierarchy.forget()
     return layout
 

@@ -128,12 +128,14 @@ def _fact_head(name: str) -> bytes:
 
 
 def scope_entry(path: str) -> bytes:
-    """Return the entry of a printed scope path, whole, so that it can be read back.
+    """Return the entry of a printed scope path, whole, so that `parse_scope_path` reads it back.
 
-    One of more than 10,000 characters is cut.
-    Characters outside of ASCII are escaped as in Python.
+    One of more than 10,000 characters is cut. Of a text that is no ASCII the page shows each
+    byte in octal; so other characters are escaped as in Python. What would end the line is
+    escaped in the path already.
     """
-    return wire.text_attribute(_SCOPE, cut(ascii_line(path), _MOST_OF_SCOPE).encode())
+    text = cut(path, _MOST_OF_SCOPE)
+    return wire.text_attribute(_SCOPE, text.encode("ascii", "backslashreplace"))
 
 
 def source_entry(text: str) -> bytes:

@@ -24,11 +24,14 @@ Phase = Literal["forward", "backward", "optimizer"]
 """The part of a training step in which something runs."""
 
 # The characters that structure a printed path, and so are escaped inside its words.
-_RESERVED = re.compile(r"[%/\[\].\x00-\x1f]")
-_RESERVED_IN_ATTRIBUTE = re.compile(r"[%/\[\]\x00-\x1f]")
+_RESERVED = re.compile(r"[%/\[\].\\\x00-\x1f\x7f]")
+_RESERVED_IN_ATTRIBUTE = re.compile(r"[%/\[\]\\\x00-\x1f\x7f]")
 # An empty label prints as a `%` that escapes nothing, so that no step of a path is empty.
 _EMPTY = "%"
-_ESCAPE = re.compile(r"%([0-9A-F]{2})")
+# What is no ASCII a GraphDef tells as Python escapes it, since the page shows no more.
+_ESCAPE = re.compile(
+    r"%([0-9A-F]{2})|\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U(00(?:0[0-9a-f]|10)[0-9a-f]{4}))"
+)
 # Python reads no number of more than 4,300.
 _MOST_DIGITS = 4_000
 _PART = re.compile(r"([^\[\].]*)(?:\[([^\[\]]*)\])?(?:\.([0-9]+))?")
@@ -69,7 +72,7 @@ def _escape(reserved: re.Pattern[str], text: str) -> str:
 
 
 def _unescape(text: str) -> str:
-    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
+    return _ESCAPE.sub(lambda found: chr(int(found[found.lastindex or 0], 16)), text)
 
 
 def print_scope_path(parts: tuple[ScopePart, ...]) -> str:
@@ -92,7 +95,8 @@ def parse_scope_path(text: str) -> tuple[ScopePart, ...]:
     """Read a printed scope path back into its parts.
 
     Args:
-        text: A path as `print_scope_path` gives it; empty for the top level.
+        text: A path as `print_scope_path` gives it, or as the attribute `scope` of a node in
+            a GraphDef tells it, in ASCII; empty for the top level.
     Returns:
         One part per step, outermost first.
     Raises:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from tbscope.drawing.figures import Figure, Number, Target, by_kernel, profile_figures, to_figure
 from tbscope.errors import ArgumentError
 from tbscope.figures.costs import Costs, node_costs
-from tbscope.figures.totals import Totals
+from tbscope.figures.summary.holdings import Holdings
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.regions import OPERATIONS
 from tbscope.overlays.parameters import held_parameters
@@ -52,7 +52,7 @@ def _backward_flops(graph: Graph) -> tuple[Figure, ...]:
     return (to_figure("backward_flops", numbers),)
 
 
-def _from_totals(name: str, number: Callable[[Totals], int]) -> _Maker:
+def _from_holdings(name: str, number: Callable[[Holdings], int]) -> _Maker:
     """Return a maker of a figure that sums a number over parameters, each counted once."""
 
     def make(graph: Graph) -> tuple[Figure, ...]:
@@ -60,9 +60,9 @@ def _from_totals(name: str, number: Callable[[Totals], int]) -> _Maker:
         once = {held.identity: held for held in held_parameters(graph)}
         for held in once.values():
             if held.parameter.kind == "parameter":
-                total = Totals()
-                total.add(held.parameter)
-                numbers[held.place] += number(total)
+                holdings = Holdings()
+                holdings.add(held.parameter)
+                numbers[held.place] += number(holdings)
         return (to_figure(name, numbers),)
 
     return make
@@ -90,8 +90,8 @@ def _time(graph: Graph) -> tuple[Figure, ...]:
 BUILT_IN: Mapping[str, _Maker] = {
     "flops": _flops,
     "backward_flops": _backward_flops,
-    "parameters": _from_totals("parameters", lambda total: total.parameters),
-    "parameter_bytes": _from_totals("parameter_bytes", lambda total: total.size_bytes),
+    "parameters": _from_holdings("parameters", lambda held: held.parameters),
+    "parameter_bytes": _from_holdings("parameter_bytes", lambda held: held.parameter_bytes),
     "activation_bytes": _from_costs("activation_bytes", lambda costs: costs.activation_bytes),
     "moved_bytes": _from_costs("moved_bytes", lambda costs: costs.moved_bytes),
     "time": _time,

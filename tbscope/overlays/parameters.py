@@ -4,6 +4,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tbscope.drawing.naming import attribute_of
+from tbscope.figures.summary.counting import parameter_key
+from tbscope.figures.summary.part import Part, walk
+from tbscope.figures.summary.parts import held_parts
 from tbscope.ir.graph import Graph, Node, Parameter
 from tbscope.ir.regions import STATE
 from tbscope.ir.scopes import Scope
@@ -30,33 +33,28 @@ class Held(NamedTuple):
 
 def held_parameters(graph: Graph) -> Iterator[Held]:
     """Yield each parameter and buffer of the model, once for each of its names."""
-    known = [node for node in graph.nodes if node.kind in STATE]
-    named = {node.name: node for node in known}
-    nodes = {(node.scope, attribute_of(node)): node for node in known}
-    called: dict[str, Scope] = {}
-    owners: list[tuple[str, tuple[Parameter, ...]]] = [
-        (module.name, module.parameters) for module in graph.modules
-    ]
-    places: dict[int | str, Node | Scope] = {}
-    for call in graph.calls:
-        owner = call.scope.path if call.qualified_name is None else call.qualified_name
-        called.setdefault(owner, call.scope)
-        owners.append((owner, call.parameters))
-        for parameter in call.parameters:
-            node = nodes.get((call.scope, parameter.name))
-            if node is not None:
-                places.setdefault(_identity(owner, parameter), node)
-    for owner, parameters in owners:
-        around = owner
-        while around and around not in called:
-            around = around.rpartition(".")[0]
-        for parameter in parameters:
-            identity = _identity(owner, parameter)
+    nodes = {(node.scope, attribute_of(node)): node for node in graph.nodes if node.kind in STATE}
+    parts = list(walk(held_parts(graph).top))
+    places: dict[int | str, Node] = {}
+    for part in parts:
+        for parameter in part.held:
+            for scope in part.scopes:
+                node = nodes.get((scope, parameter.name))
+                if node is not None:
+                    places.setdefault(parameter_key(part, parameter), node)
+    for part in parts:
+        owner = part.calls[0].scope.path if part.name is None and part.calls else part.name
+        for parameter in part.held:
+            identity = parameter_key(part, parameter)
             name = f"{owner}.{parameter.name}" if owner else parameter.name
-            place = places.get(identity) or named.get(name) or called.get(around)
+            place = places.get(identity) or _called_around(part)
             if place is not None:
                 yield Held(name, parameter, identity, place)
 
 
-def _identity(owner: str, parameter: Parameter) -> int | str:
-    return parameter.number if parameter.number >= 0 else f"{owner}.{parameter.name}"
+def _called_around(part: Part) -> Scope | None:
+    """Return the scope of the first call of a part, or of the innermost part around it."""
+    around: Part | None = part
+    while around is not None and not around.calls:
+        around = around.parent
+    return around.calls[0].scope if around else None

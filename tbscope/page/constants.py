@@ -19,10 +19,15 @@ __all__ = [
     "LIBRARY",
     "LIBRARY_ENDING",
     "SERIES_SIZE",
+    "STACK_LIMIT",
 ]
 
 LEVEL_LIMIT = 100
 """Up to so many glyphs on one level are laid out at once; 1,000 take four seconds."""
+
+STACK_LIMIT = 250
+"""How many equal siblings a stack holds at most: they are laid out only when somebody opens it,
+and then all of them, in about a second."""
 
 CHAIN_LIMIT = 1000
 """A chain twice as long on one level leaves the page blank: dagre's longest path recurses."""

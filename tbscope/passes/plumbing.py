@@ -13,15 +13,18 @@ the same in every run (`arange`, `zeros`), becomes a constant.
 """
 
 from collections.abc import Iterable, Sequence, Set
+from typing import TYPE_CHECKING
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node, Value
-from tbscope.ir.regions import OPERATIONS, add_with_above
-from tbscope.ir.scopes import Scope
+from tbscope.ir.regions import OPERATIONS, OWNED, add_with_above
 from tbscope.passes.bypass import Bypass, step_text
 from tbscope.passes.hiding import Hidden, find_hidden
 from tbscope.passes.patterns import Patterns, check_found
 from tbscope.words import shown
+
+if TYPE_CHECKING:
+    from tbscope.ir.scopes import Scope
 
 __all__ = ["check_patterns", "hide_plumbing", "is_plumbing"]
 
@@ -154,22 +157,27 @@ def _candidates(graph: Graph, keep: Sequence[str], hidden: Hidden) -> set[Node]:
             add_with_above(scope, shown)
         else:
             plumbing.add(node)
-    if makers:
-        _make_constants(graph, makers, shown)
+    of_circles = [node for node in plumbing if node.inputs[0].producer.kind in OWNED]
+    if makers or of_circles:
+        read = _read(graph, plumbing | hidden.nodes)
+        # A view of a parameter that nobody reads stays: the page draws a circle only beside
+        # what reads it.
+        plumbing.difference_update(node for node in of_circles if node.inputs[0] not in read)
+        for node in makers:
+            # One that nothing reads stays an operation.
+            if node.outputs[0] in read and (node.scope is None or node.scope in shown):
+                node.kind = "constant"
+                node.attributes["operation"] = node.op
     return plumbing
 
 
-def _make_constants(graph: Graph, makers: list[Node], shown: set[Scope]) -> None:
-    """Make constants of what is made of nothing, where something else in its scope is drawn.
-
-    TensorBoard draws a constant beside what reads it; one that nothing reads stays.
-    """
-    read = {value for node in graph.nodes for value in node.inputs}
-    read.update(output.value for output in graph.outputs)
-    for node in makers:
-        if node.outputs[0] in read and (node.scope is None or node.scope in shown):
-            node.kind = "constant"
-            node.attributes["operation"] = node.op
+def _read(graph: Graph, left_out: Set[Node]) -> set[Value]:
+    """Return the values that are read by what is drawn, also through what is left out."""
+    read = {output.value for output in graph.outputs}
+    for node in reversed(graph.nodes):
+        if node not in left_out or not read.isdisjoint(node.outputs):
+            read.update(node.inputs)
+    return read
 
 
 def _written_copies(graph: Graph, copies: Iterable[Node]) -> set[Node]:

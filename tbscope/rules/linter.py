@@ -165,7 +165,12 @@ RULES = (
         "Devices are written as `/device:GPU:0`.",
         attributes.device_legend,
     ),
-    Rule("wide-level", "warning", "No level holds more than 100 shapes.", levels.wide_level),
+    Rule(
+        "wide-level",
+        "warning",
+        "No level holds more than 100 shapes, and no stack more than 250.",
+        levels.wide_level,
+    ),
     Rule("long-chain", "error", "No level holds a chain of more than 1,000.", levels.long_chain),
     Rule(
         "false-series",

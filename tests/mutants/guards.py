@@ -25,16 +25,15 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "graph": ("graph", "text", "kernels", "golden"),
         "invariants": ("invariants", "phases"),
         "nodes": ("graph", "text", "kernels", "levels"),
-        "climbs": ("climbs", "regions", "totals", "notes"),
+        "climbs": ("climbs", "regions", "held_parts", "notes"),
         "regions": ("regions", "levels"),
         "scopes": ("scopes", "text", "golden"),
         "builder": ("builder", "trace_scopes", "trace"),
         "nests": ("nests_of_values", "graph"),
     },
     "tbscope/figures": {
-        "costs": ("costs", "totals", "summary"),
+        "costs": ("costs", "summary"),
         "notes": ("notes", "record"),
-        "totals": ("totals", "summary"),
     },
     "tbscope/writing": {
         "records": ("records", "sinks", "reading_order"),

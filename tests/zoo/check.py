@@ -15,6 +15,7 @@ import torch
 import tbscope
 from tests.zoo import faults
 from tests.zoo.arithmetic import counted_flops
+from tests.zoo.counts import wrong_counts
 from tests.zoo.dependencies import idle_parameters, moved_outputs, reaching
 from tests.zoo.fingerprints import Fingerprint, fingerprint
 from tests.zoo.oracles import bind, observe, seeded
@@ -32,6 +33,7 @@ ASPECTS = (
     "edges",
     "shapes",
     "flops",
+    "counted",
     "unchanged",
     "converted",
 )
@@ -138,6 +140,9 @@ def judge(
     if moved:
         verdict.add("edges", faults.lost_reads(graph, moved))
     verdict.add("converted", faults.wrong_conversion(graph))
+    if isinstance(model, torch.nn.Module) and "converted" not in verdict.wrong:
+        # What cannot be converted has no cards.
+        verdict.add("counted", wrong_counts(graph, model))
     return verdict
 
 

@@ -17,6 +17,7 @@ class Holdings:
         parameter_bytes: Bytes of the parameters.
         buffers: Numbers in buffers.
         buffer_bytes: Bytes of the buffers.
+        tensors: How many parameters and buffers they are.
     """
 
     __slots__ = (
@@ -25,16 +26,23 @@ class Holdings:
         "parameter_bytes",
         "parameters",
         "shared",
+        "tensors",
         "trainable",
     )
 
     def __init__(self) -> None:
         self.parameters = self.trainable = self.shared = self.parameter_bytes = 0
-        self.buffers = self.buffer_bytes = 0
+        self.buffers = self.buffer_bytes = self.tensors = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all of them."""
+        return self.parameter_bytes + self.buffer_bytes
 
     def add(self, parameter: Parameter) -> None:
         """Count a parameter or buffer; one that is not initialised yet holds no numbers."""
         count = numbers_in(parameter)
+        self.tensors += 1
         if parameter.kind == "buffer":
             self.buffers += count
             self.buffer_bytes += parameter.size_bytes
@@ -51,6 +59,7 @@ class Holdings:
         self.parameter_bytes += other.parameter_bytes
         self.buffers += other.buffers
         self.buffer_bytes += other.buffer_bytes
+        self.tensors += other.tensors
 
 
 def numbers_in(parameter: Parameter) -> int:

@@ -10,7 +10,7 @@ from tbscope.ir.graph import Call, Parameter
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope
 
-__all__ = ["Part", "PartKind", "walk"]
+__all__ = ["Part", "PartKind", "held_below", "walk"]
 
 PartKind: TypeAlias = Literal["graph", "module", "container", "scope", "unused"]
 """What a part is: the whole graph, a module that was called, one that was not though something
@@ -99,6 +99,21 @@ class Part:
             self.parent.children.remove(self)
         self.parent = parent
         parent.children.append(self)
+
+
+def held_below(root: Part) -> Iterator[tuple[str, Parameter]]:
+    """Return what is held below a module, each by its name from there on (`qkv.weight`).
+
+    What no module registers is not among it.
+    """
+    start = len(root.name) + 1 if root.name else 0
+    pending = root.children[::-1]
+    while pending:
+        part = pending.pop()
+        if not part.unregistered:
+            pending += reversed(part.children)
+            for parameter in part.held:
+                yield f"{part.name}.{parameter.name}"[start:], parameter
 
 
 def walk(root: Part) -> Iterator[Part]:

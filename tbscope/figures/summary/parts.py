@@ -4,8 +4,8 @@ A part's figures are the sums of what stands in it and below it, and each parame
 counts once.
 """
 
-from collections.abc import Iterator
-from typing import TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, TypeAlias
 
 from tbscope.figures.costs import node_costs
 from tbscope.figures.summary.counting import count_parameters
@@ -14,7 +14,7 @@ from tbscope.ir.graph import Graph, Module
 from tbscope.ir.regions import Inherited, upward
 from tbscope.ir.scopes import Scope
 
-__all__ = ["model_parts"]
+__all__ = ["HeldParts", "held_parts", "model_parts"]
 
 _Place: TypeAlias = tuple[object, ...]
 
@@ -32,9 +32,6 @@ def model_parts(graph: Graph, *, per_call: bool = False) -> Part:
         The outermost part: the model, or what holds several models and what ran beside them.
     """
     tree = _Tree(graph, per_call=per_call)
-    tree.add_modules()
-    tree.add_scopes()
-    tree.add_calls()
     tree.add_costs()
     root = tree.top
     if len(root.children) == 1 and not root.costs.operations:
@@ -52,26 +49,55 @@ def model_parts(graph: Graph, *, per_call: bool = False) -> Part:
     return root
 
 
+class HeldParts(NamedTuple):
+    """The parts of a graph with all that they hold, and without their costs.
+
+    A module that is called twice is one part, of both scopes; what was never called is below
+    the part that holds it.
+
+    Attributes:
+        top: What holds all.
+        of_scope: The part that each scope belongs to.
+    """
+
+    top: Part
+    of_scope: Mapping[Scope, Part]
+
+
+def held_parts(graph: Graph) -> HeldParts:
+    """Return the parts of a graph: who holds which parameters and buffers."""
+    tree = _Tree(graph, per_call=False)
+    count_parameters(list(walk(tree.top)))
+    return HeldParts(tree.top, tree.part_of)
+
+
 class _Tree:
-    """The tree of a graph while it is built.
+    """The tree of a graph: first its modules, then its scopes and calls.
 
     Args:
         graph: The graph.
         per_call: Whether each call of a module is a part of its own.
+
+    Attributes:
+        top: What holds all.
+        part_of: The part of each scope.
     """
 
     def __init__(self, graph: Graph, *, per_call: bool) -> None:
         self.top = Part(graph.name, kind="graph")
+        self.part_of: dict[Scope, Part] = {}
         self._graph = graph
         self._per_call = per_call
         self._parts: dict[_Place, Part] = {}
-        self._part_of: dict[Scope, Part] = {}
         # Models without a name, by number; which one a scope belongs to.
         self._roots: list[Module] = []
         self._told: dict[Scope, object] = {}
         self._root = Inherited[object](self._root_of, top=None)
+        self._add_modules()
+        self._add_scopes()
+        self._add_calls()
 
-    def add_modules(self) -> None:
+    def _add_modules(self) -> None:
         """Add every module at its place, called or not."""
         parts = self._parts
         for module in self._graph.modules:
@@ -107,10 +133,10 @@ class _Tree:
                     if scope.qualified_name == "":
                         yield scope, holders[known]
 
-    def add_scopes(self) -> None:
+    def _add_scopes(self) -> None:
         """Find the part of each scope; what no module stands for becomes one."""
         for scope in self._graph.scopes():
-            above = self._part_of[scope.parent] if scope.parent else self.top
+            above = self.part_of[scope.parent] if scope.parent else self.top
             place = self._place(scope, above)
             part = self._parts.get(place)
             if part is None:
@@ -125,7 +151,7 @@ class _Tree:
             if part.kind == "unused" or scope.kind == "module":
                 part.kind = _kind_of(scope)
             part.scopes.append(scope)
-            self._part_of[scope] = part
+            self.part_of[scope] = part
 
     def _place(self, scope: Scope, above: Part) -> _Place:
         root = self._root(scope)
@@ -166,10 +192,10 @@ class _Tree:
         part.index = scope.part.index if twin else 0
         return part
 
-    def add_calls(self) -> None:
+    def _add_calls(self) -> None:
         """Hand each call to its part."""
         for call in self._graph.calls:
-            part = self._part_of[call.scope]
+            part = self.part_of[call.scope]
             if not part.calls and not part.class_name:
                 part.class_name = call.class_name
                 part.held = call.parameters
@@ -178,7 +204,7 @@ class _Tree:
     def add_costs(self) -> None:
         """Hand what each operation costs to the part in which it ran."""
         for node, costs in node_costs(self._graph).items():
-            part = self._part_of[node.scope] if node.scope else self.top
+            part = self.part_of[node.scope] if node.scope else self.top
             part.costs.add(costs)
 
 

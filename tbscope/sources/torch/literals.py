@@ -13,7 +13,10 @@ import torch
 from tbscope.ir.graph import Constant, Value
 from tbscope.words import shown
 
-__all__ = ["Literals", "all_among"]
+__all__ = ["FILLED", "Literals", "all_among"]
+
+FILLED = Constant("<out>")
+"""Stands for an argument `out` that an operation fills, and does not read."""
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _PLAIN = frozenset({bool, int, float, complex, type(None)})

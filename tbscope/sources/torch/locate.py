@@ -1,7 +1,8 @@
 """Finds the line of the user's code from which an operation was called.
 
-Frames inside torch, Python's own library and tbscope's sources are passed over:
-what is wanted is the line that the author of the model wrote.
+Frames inside torch, Python's own library and tbscope are passed over: what is wanted is
+the line that the author of the model, or of the script that draws it, wrote. Where the
+command asked for the graph, there is no such script.
 """
 
 import functools
@@ -19,14 +20,19 @@ __all__ = ["OWN_FILES", "Locator", "raised_at", "short_path"]
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 OWN_FILES = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 """How the paths of tbscope's sources begin."""
+_PACKAGE = os.path.dirname(os.path.dirname(OWN_FILES)) + os.sep
+_COMMAND = os.path.join(_PACKAGE, "cli", "")
+# The one file of tbscope that is read as a user's: `tbscope demo` draws what stands there.
+_EXAMPLE = os.path.join(_COMMAND, "_demo_model.py")
 _STDLIB = tuple({sysconfig.get_path(key) + os.sep for key in ("stdlib", "platstdlib")})
 _SITE = tuple({sysconfig.get_path(key) + os.sep for key in ("purelib", "platlib")})
 
 
 def _is_foreign(file: str) -> bool:
-    """Tell whether a file belongs to torch, to Python's library or to the sources."""
-    if file.startswith((_TORCH, OWN_FILES)):
-        return True
+    """Tell whether a file belongs to torch, to Python's library or to tbscope."""
+    if file.startswith((_TORCH, _PACKAGE)):
+        # Beyond the command there is nothing to walk to: the walk ends there.
+        return not file.startswith(_COMMAND)
     if file.startswith(_STDLIB):
         return not file.startswith(_SITE)
     return file.startswith("<frozen ")
@@ -96,7 +102,7 @@ class Locator:
         self._foreign: dict[str, bool] = {}
         self._short: dict[str, str] = {}
         # By identity, as hashing a code object reads all of it; the code is kept alive.
-        self._sources: dict[tuple[int, int], tuple[CodeType, Source]] = {}
+        self._sources: dict[tuple[int, int], tuple[CodeType, Source | None]] = {}
 
     def source(self, frame: FrameType | None, default: Source | None) -> Source | None:
         """Return the place in the user's code that led to this frame.
@@ -105,7 +111,7 @@ class Locator:
             frame: Where to begin, walking outwards.
             default: What to return where the walk meets the running module's call first:
                 the operation was called by torch's own module, so by the line that
-                called the module.
+                called the module. The same where it meets the command.
         """
         foreign = self._foreign
         while frame is not None:
@@ -116,7 +122,7 @@ class Locator:
             if skip is None:
                 skip = self.is_foreign(code.co_filename)
             if not skip:
-                return self._at(frame, code)
+                return self._at(frame, code) or default
             frame = frame.f_back
         return default
 
@@ -127,13 +133,19 @@ class Locator:
             known = self._foreign[file] = _is_foreign(file)
         return known
 
-    def _at(self, frame: FrameType, code: CodeType) -> Source:
+    def _at(self, frame: FrameType, code: CodeType) -> Source | None:
+        """Return the place where a frame stands; None for one of the command."""
         key = (id(code), frame.f_lasti)
         known = self._sources.get(key)
         if known is None:
-            file = code.co_filename
-            short = self._short.get(file)
-            if short is None:
-                short = self._short[file] = short_path(file)
-            known = self._sources[key] = (code, Source(short, frame.f_lineno or 0, code.co_name))
+            known = self._sources[key] = (code, self._place(frame, code))
         return known[1]
+
+    def _place(self, frame: FrameType, code: CodeType) -> Source | None:
+        file = code.co_filename
+        if file.startswith(_COMMAND) and file != _EXAMPLE:
+            return None
+        short = self._short.get(file)
+        if short is None:
+            short = self._short[file] = short_path(file)
+        return Source(short, frame.f_lineno or 0, code.co_name)

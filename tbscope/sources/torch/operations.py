@@ -72,6 +72,15 @@ _SILENT_WRITES: dict[str, tuple[tuple[int, ...], int | None]] = {
 }
 
 
+# What is asked of a tensor, and not of its values: a wrapper that answers by itself is told of it.
+_QUESTIONS = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("dim", "layout", "numel", "size", "storage_offset", "stride"),
+        *("sym_is_contiguous", "sym_numel", "sym_size", "sym_storage_offset", "sym_stride"),
+        *("is_contiguous", "is_non_overlapping_and_dense", "is_strides_like_format"),
+    )
+)
 _COPIES = frozenset({"aten::clone", "aten::_to_copy"})
 # Views that are told to autograd as none.
 _SILENT_VIEWS = frozenset({"aten::_unsafe_view"})
@@ -87,14 +96,16 @@ class KernelFacts:
         name: The name with its namespace (`aten::addmm`).
         label: The name without namespace and overload (`addmm`).
         writes: Position and name of each argument that it mutates.
+        filled: The names of those that it fills and does not read (`out`).
         flag: The position of the argument that says whether it writes; None: it does.
         makes_tensor: Whether it returns a tensor that is no view of its arguments.
-        query: Whether it computes nothing (`prim::device`): a wrapper's C++ side asks so
-            what its Python side is.
+        query: Whether it computes nothing (`prim::device`, `aten::sym_size`): a wrapper's C++
+            side asks so what its Python side is.
     """
 
     __slots__ = (
         "copies",
+        "filled",
         "flag",
         "higher_order",
         "kernel",
@@ -112,9 +123,10 @@ class KernelFacts:
         name = schema.name if schema is not None else _higher_order_name(kernel)
         self.name: str = name
         self.label = name.rpartition("::")[2]
-        self.query = name.startswith("prim::")
+        self.query = name.startswith("prim::") or name in _QUESTIONS
         self.copies = name in _COPIES
         self.writes: tuple[tuple[int, str], ...] = ()
+        self.filled: frozenset[str] = frozenset()
         self.flag: int | None = None
         self.makes_tensor = schema is None
         if schema is None:
@@ -127,6 +139,7 @@ class KernelFacts:
             if argument.alias_info is not None and argument.alias_info.is_write
         ]
         self.writes = tuple((position, argument.name) for position, argument in written)
+        self.filled = frozenset(argument.name for _, argument in written if argument.is_out)
         silent = _SILENT_WRITES.get(name)
         if silent and not self.writes:
             positions, self.flag = silent

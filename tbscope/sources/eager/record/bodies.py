@@ -8,7 +8,7 @@ import torch
 from tbscope.ir.graph import Argument, Body, Constant, Node, Value
 from tbscope.sources.eager.record.values import shape_of
 from tbscope.sources.torch.internals import schema_of
-from tbscope.sources.torch.literals import Literals, collect_tensors
+from tbscope.sources.torch.literals import FILLED, Literals, collect_tensors
 from tbscope.sources.torch.operations import KernelFacts
 from tbscope.sources.torch.roles import is_random, role_of
 from tbscope.sources.torch.storage import same_storage
@@ -112,7 +112,13 @@ class KernelRuns:
                 named = names[place] if place < len(names) else None
                 node.arguments.append(Argument(named, nest(given, read, inputs)))
             for key, given in run.kwargs.items():
-                if given is not None:
+                if key in facts.filled and given is not None:
+                    # Not read: an edge from it would be invented.
+                    node.arguments.append(Argument(key, FILLED))
+                    self._before += [
+                        one for one in collect_tensors(given, []) if id(one) not in self._held
+                    ]
+                elif given is not None:
                     node.arguments.append(Argument(key, nest(given, read, inputs)))
         node.control_inputs = self._earlier_writers(read, inputs)
         self._meet(node, read, inputs)

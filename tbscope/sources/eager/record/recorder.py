@@ -14,7 +14,7 @@ import torch
 
 from tbscope.figures.notes import find_notes
 from tbscope.ir.builder import GraphBuilder
-from tbscope.ir.graph import Argument, Call, Constant, Graph, Node, Note, Value
+from tbscope.ir.graph import Argument, Call, Graph, Node, Note, Value
 from tbscope.sources.eager.record.bodies import KernelRun, KernelRuns
 from tbscope.sources.eager.record.discovery import Discovery
 from tbscope.sources.eager.record.failures import Failures
@@ -26,7 +26,7 @@ from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.eager.record.whereabouts import Whereabouts
 from tbscope.sources.torch.fake import StandIns
 from tbscope.sources.torch.internals import without_functions
-from tbscope.sources.torch.literals import Literals, all_among, collect_tensors
+from tbscope.sources.torch.literals import FILLED, Literals, all_among, collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import CUTS_UNSEEN, RANDOM, READS, KernelFacts
 from tbscope.sources.torch.ranks import process_rank
@@ -35,8 +35,6 @@ from tbscope.sources.torch.signatures import argument_names
 from tbscope.sources.torch.storage import same_storage
 
 __all__ = ["Recorder"]
-
-_OUT = Constant("<out>")
 
 
 def _tell_nobody(*_: Any) -> None:
@@ -301,9 +299,9 @@ class Recorder:
             else:
                 arguments.append(_argument((None, self._nest(given, read, values))))
         for key, given in kwargs.items():
-            if key == "out" and given is not None:
+            if key == "out" and written and given is not None:
                 # What it names is filled, not read: an edge from it would be invented.
-                arguments.append(Argument(key, _OUT))
+                arguments.append(Argument(key, FILLED))
             else:
                 arguments.append(Argument(key, self._nest(given, read, values)))
         if operation.given:
@@ -388,7 +386,10 @@ class Recorder:
         scope, source = self._where.of_operation(frame)
         node = Node("", name, "op", scope, values, source=source)
         node.arguments = [Argument(None, nest(given, [], values)) for given in args]
-        node.arguments += [Argument(key, nest(given, [], values)) for key, given in kwargs.items()]
+        node.arguments += [
+            Argument(key, FILLED if key == "out" and given is not None else nest(given, [], values))
+            for key, given in kwargs.items()
+        ]
         self.failures.left_operation(error, node)
 
     def end_with(self, error: BaseException, text: str) -> None:

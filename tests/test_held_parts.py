@@ -1,0 +1,229 @@
+"""What modules hold together, on cards, in overlays and in the summary, against torch's count."""
+
+import pytest
+import torch
+from build import GraphBuilder
+from torch import nn
+from torch.nn import functional
+
+import tbscope
+from tbscope.figures.summary.part import Part, held_below
+from tbscope.figures.summary.parts import held_parts
+from tbscope.ir.graph import Parameter
+from tbscope.overlays.make import make_overlay
+
+
+class Tied(nn.Module):
+    """Two layers of one weight, one of them called twice, and a frozen one."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Linear(4, 5, bias=False)
+        self.body = nn.ModuleList([nn.Linear(5, 5), nn.BatchNorm1d(5)])
+        self.head = nn.Linear(4, 5, bias=False)
+        self.head.weight = self.embed.weight
+        self.body[0].weight.requires_grad_(False)
+
+    def forward(self, x):
+        y = self.body[0](self.body[0](self.embed(x)))
+        return self.head(self.body[1](y)[:, :4])
+
+
+class Attention(nn.Module):
+    """A layer whose weight is read and that is never called, and one that is called."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(4, 12)
+        self.out = nn.Linear(12, 4)
+
+    def forward(self, x):
+        return self.out(functional.linear(x, self.qkv.weight))
+
+
+class ReadsOne(nn.Module):
+    """One operation, with the weight of a layer that is never called."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+        self.qkv = nn.ModuleDict({"deep": nn.Linear(4, 4), "deeper": nn.Linear(4, 1)})
+        self.shift = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x):
+        with tbscope.scope("block"):
+            return functional.linear(x, self.qkv["deep"].weight)
+
+
+class Idle(nn.Module):
+    """Modules that nobody calls or reads, with and without others in them."""
+
+    def __init__(self):
+        super().__init__()
+        self.relu = nn.ReLU()
+        self.spare = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+        self.single = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.relu(x)
+
+
+class TwoNames(nn.Module):
+    """One parameter under two names of one module."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(4))
+        self.gain = self.scale
+
+    def forward(self, x):
+        return x * self.scale
+
+
+class Blocks(nn.Module):
+    """What is called in a block by hand, and a module that no other one registers."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(4, 4), Idle())
+        self.more = Attention()
+        self.hidden = [nn.Linear(4, 4)]
+
+    def forward(self, x):
+        with tbscope.scope("block"):
+            x = self.more(self.inner[0](x))
+        return self.hidden[0](nn.Sequential(self.inner[1])(x))
+
+
+class Lazy(nn.Module):
+    """Layers that learn their sizes, and one that is not called and never does."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.LazyLinear(3)
+        self.never = nn.LazyLinear(3)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+NETS = {
+    "tied": Tied,
+    "read": Attention,
+    "read by a leaf": ReadsOne,
+    "unused": Idle,
+    "two names": TwoNames,
+    "blocks": Blocks,
+    "list": lambda: nn.Sequential(*[Attention() for _ in range(3)], Idle(), TwoNames(), ReadsOne()),
+}
+DRAWINGS = ({}, {"leaves": "box"}, {"level": "module"}, {"level": "aten", "dead": "drop"})
+
+
+def counted(module):
+    """Count what torch says that a module holds."""
+    parameters, buffers = list(module.parameters()), list(module.buffers())
+    return (
+        sum(p.numel() for p in parameters),
+        sum(p.numel() for p in parameters if p.requires_grad),
+        sum(p.numel() * p.element_size() for p in (*parameters, *buffers)),
+    )
+
+
+def told_by_cards(graph, **drawing):
+    """Give what each card tells by the qualified name; that of the root by its empty name."""
+    told = {}
+    for node in tbscope.to_graph_def(graph, **drawing).node:
+        if "class" in node.attr and node.attr["class"].s != b"torch.nn.modules.linear.Linear":
+            keys = ("parameter_count", "trainable_parameter_count", "bytes")
+            told[node.attr["module"].s.decode()] = tuple(node.attr[key].i for key in keys)
+    return told
+
+
+@pytest.mark.parametrize("drawing", DRAWINGS, ids=str)
+@pytest.mark.parametrize("name", NETS)
+def test_a_card_tells_what_torch_counts_in_the_module(name, drawing):
+    net = NETS[name]()
+    graph = tbscope.trace(net, torch.rand(2, 4), kernels=True)
+    told = told_by_cards(graph, **drawing)
+    assert "" in told
+    registered = dict(net.named_modules())
+    assert told == {key: counted(registered[key]) for key in told}
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_summary_and_overlay_count_what_the_card_of_the_model_does(name):
+    net = NETS[name]()
+    graph = tbscope.trace(net, torch.rand(2, 4))
+    parameters, trainable, _ = told_by_cards(graph, leaves="box")[""]
+    totals = graph.summary().totals
+    assert (totals["parameters"], totals["trainable_parameters"]) == (parameters, trainable)
+    (figure,) = make_overlay(graph, "parameters")
+    assert sum(figure.numbers.values()) == parameters + totals["unregistered_parameters"]
+
+
+def test_a_leaf_names_what_stands_below_it():
+    graph = tbscope.trace(nn.Sequential(ReadsOne(), nn.ReLU()), torch.rand(2, 4))
+    nodes = tbscope.to_graph_def(graph, level="module").node
+    (leaf,) = (node for node in nodes if node.op == "ReadsOne")
+    assert leaf.attr["parameters"].s.decode() == (
+        "shift Float(1), norm.weight Float(4), norm.bias Float(4), "
+        "qkv.deep.weight Float(4, 4), qkv.deep.bias Float(4), "
+        "qkv.deeper.weight Float(1, 4), qkv.deeper.bias Float(1)"
+    )
+    assert leaf.attr["buffers"].s.decode().startswith("norm.running_mean Float(4), ")
+
+
+def test_what_is_held_below_a_module_has_its_name_from_there_on():
+    weight = Parameter("weight", "parameter", (3,), "float32", 12, True)
+    net = Part("Net", name="net", held=(weight,))
+    block = Part("block", parent=net, kind="scope")
+    first = Part("A", parent=block, name="net.a", held=(weight,))
+    for part, name in ((first, "net.a.0"), (first, "net.a.1"), (net, "net.b")):
+        Part("B", parent=part, name=name, held=(weight,))
+    hidden = Part("Hidden", parent=net, kind="module", held=(weight,))
+    assert (first.unregistered, hidden.unregistered) == (False, True)
+    assert [name for name, _ in held_below(net)] == [
+        "a.weight",
+        "a.0.weight",
+        "a.1.weight",
+        "b.weight",
+    ]
+
+
+def test_what_no_module_registers_is_named_by_its_scope():
+    graph = tbscope.trace(Blocks(), torch.rand(2, 4))
+    (call,) = (c for c in graph.calls if c.qualified_name is None and c.parameters)
+    (figure,) = make_overlay(graph, "own", {f"{call.scope.path}.weight": 2})
+    ((place, number),) = figure.numbers.items()
+    assert (place.kind, place.scope, number) == ("parameter", call.scope, 2)
+
+
+def test_each_scope_holds_what_its_module_holds():
+    net = Tied()
+    parts = held_parts(tbscope.trace(net, torch.rand(2, 4))).of_scope
+    for scope, part in parts.items():
+        holds = part.holds
+        told = (holds.parameters, holds.trainable, holds.size_bytes)
+        assert told == counted(net.get_submodule(scope.qualified_name or "")), scope
+
+
+def test_what_is_not_initialised_counts_nothing():
+    graph = tbscope.trace(Lazy(), torch.ones(2, 4))
+    assert graph.summary().totals["parameters"] == 15
+    assert told_by_cards(graph, leaves="box")[""] == (15, 15, 60)
+
+
+def test_parameters_without_a_number_are_told_by_the_name_of_their_module():
+    build = GraphBuilder()
+    weight = Parameter("weight", "parameter", (3,), "float32", 12, True)
+    for path, name in (
+        ("Net/A[a]", "a"),
+        ("Net/A[a].1", "a"),
+        ("Net/B[b]", "b"),
+        ("Net/B[b].1", None),
+    ):
+        build.call(path, qualified_name=name, parameters=(weight,))
+    parts = held_parts(build.graph).of_scope
+    # That of the module which none registers is not the model's.
+    assert parts[build.scope("Net")].holds.parameters == 6
+    assert parts[build.scope("Net/B[b].1")].holds.parameters == 3
