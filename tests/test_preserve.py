@@ -10,12 +10,29 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import BatchEncoding, DynamicCache
 
 from tbscope.errors import TraceError
 from tbscope.sources.eager.keep.preserve import Preserved
+from tbscope.sources.torch.operations import SETTERS
+
+
+class TellingOfSetters(TorchFunctionMode):
+    """Tells of what changes a tensor and is no operation, as the tracer does."""
+
+    def __init__(self, preserved):
+        super().__init__()
+        self.preserved = preserved
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in SETTERS:
+            self.preserved.about_to_set(args[0])
+        elif func is torch.Tensor.backward:
+            self.preserved.about_to_accumulate()
+        return func(*args, **(kwargs or {}))
 
 
 class Telling(TorchDispatchMode):
@@ -35,7 +52,7 @@ class Telling(TorchDispatchMode):
 def run(action, *modules, inputs=None, **options):
     listed = [inner for module in modules for inner in module.modules()]
     preserved = Preserved(listed, inputs, **options)
-    with preserved, Telling(preserved):
+    with preserved, Telling(preserved), TellingOfSetters(preserved):
         return action()
 
 

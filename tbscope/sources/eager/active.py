@@ -1,16 +1,22 @@
-"""Which recorders watch this thread; knows nothing of torch.
+"""Which recorders watch this thread, and who draws in this process; knows nothing of torch.
 
 Scopes by hand and watched module calls ask here, on every call, whether anyone
 watches, so the answer must cost next to nothing.
+
+Draws wait for each other, whatever model each of them draws. Two models may share a
+module that only the run itself will show, so that a lock for each could not be taken
+beforehand, nor in one order by all; and random generators, the compiler's stance and
+torch's settings, which each draw puts back, are there once in a process.
 """
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Protocol
 
-__all__ = ["Watcher", "alone", "watching"]
+__all__ = ["Keeper", "Watcher", "alone", "keepers", "one_at_a_time", "watching"]
 
 
 class Watcher(Protocol):
@@ -24,6 +30,9 @@ class Watcher(Protocol):
 
     def about_to_write(self, tensor: Any) -> None:
         """Take note of a tensor that is about to be written into."""
+
+    def about_to_accumulate(self) -> None:
+        """Take note of a backward pass that is about to add to gradients."""
 
     def open_scope(self, name: str) -> None:
         """Take note of a scope by hand that opens."""
@@ -50,14 +59,54 @@ class _Watching(threading.local):
 
     Attributes:
         recorders: Those that record now; empty when nothing is traced.
+        stand_ins: What stands in for the tensors of the model; None where they are used.
         eager: Who tells the compiler to stand by; None when nothing is traced.
     """
 
     recorders: tuple[Watcher, ...] = ()
+    stand_ins: Any = None
     eager: Any = None
 
 
+class Keeper(Protocol):
+    """Who keeps modules as they are while one thread runs them.
+
+    Attributes:
+        thread: The identity of that thread.
+    """
+
+    thread: int
+
+    def add_module(self, module: Any, *, switch: bool = True) -> None:
+        """Keep a module as it is now, and switch its mode to that of the run."""
+
+    def note_mode(self, module: Any, training: bool) -> None:
+        """Take note that another thread has given a module this mode."""
+
+
 watching = _Watching()
+keepers: list[Keeper] = []
+"""Those who keep modules now, in all threads."""
+
+# A thread that draws may draw again inside of that.
+_drawing = threading.RLock()
+
+
+def _renew() -> None:
+    """Let a forked process draw: the thread that drew when it was forked is not in it."""
+    global _drawing  # noqa: PLW0603 (the lock of a process)
+    _drawing = threading.RLock()
+    keepers.clear()
+
+
+os.register_at_fork(after_in_child=_renew)
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Wait until no other thread draws, and have others wait during a block."""
+    with _drawing:
+        yield
 
 
 @contextmanager

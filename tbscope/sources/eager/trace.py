@@ -11,7 +11,7 @@ import torch
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError, ScopeError
 from tbscope.ir.graph import Graph, Note
-from tbscope.sources.eager.active import alone
+from tbscope.sources.eager.active import alone, one_at_a_time
 from tbscope.sources.eager.failure import error_text, trace_error
 from tbscope.sources.eager.keep.preserve import Preserved
 from tbscope.sources.eager.measure.profiling import check_profile, profile_graph
@@ -20,10 +20,11 @@ from tbscope.sources.eager.record.describe_calls import describe_calls
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch.call_log import CallLog
 from tbscope.sources.eager.watch.module_calls import watched_call
+from tbscope.sources.eager.watch.training_modes import watch_training_modes
 from tbscope.sources.eager.watch.watch import Watch
-from tbscope.sources.torch.fake import faked, faked_inputs
+from tbscope.sources.torch.fake import StandIns, faked
 from tbscope.sources.torch.inputs import argument_names, bind_inputs
-from tbscope.sources.torch.internals import uncompiled
+from tbscope.sources.torch.internals import outside_modes, uncompiled
 from tbscope.sources.torch.nests import result_leaves, tensor_leaves
 from tbscope.sources.torch.registry import class_label
 
@@ -82,7 +83,7 @@ def trace(
             why="on stand-ins nothing is computed but shapes",
             fix="leave one of the two out",
         )
-    with collecting_rarely(), alone():
+    with one_at_a_time(), collecting_rarely(), alone(), watch_training_modes():
         # A model that offers inputs of its own may draw them at random.
         with Preserved(()) if input_to_model is None else nullcontext():
             args, keywords = bind_inputs(_unwrapped(model), input_to_model, kwargs)
@@ -140,6 +141,8 @@ class _Run:
         self._preserved = Preserved(self._modules, (args, kwargs), training=training)
         self._adopted: list[torch.nn.Module] = []
         recorder.operations.about_to_write = self._preserved.about_to_write
+        recorder.about_to_set = self._preserved.about_to_set
+        recorder.about_to_accumulate = self._preserved.about_to_accumulate
         recorder.scopes.adopted = self._adopt
 
     def trace(self, *, grad: bool, fake: bool, partial: bool) -> Graph:
@@ -147,13 +150,13 @@ class _Run:
         recorder = self._recorder
         with ExitStack() as stack:
             stack.enter_context(self._preserved)
+            stand_ins = None
             if fake:
-                mode = stack.enter_context(faked(self._modules))
-                recorder.registry.retake_tensors()
-                self._args, self._kwargs = faked_inputs(mode, (self._args, self._kwargs))
+                stand_ins = stack.enter_context(faked())
+                self._stand_in(stand_ins)
             self._add_inputs()
             try:
-                with torch.set_grad_enabled(grad), Watch(recorder, self._log):
+                with torch.set_grad_enabled(grad), Watch(recorder, self._log, stand_ins=stand_ins):
                     result = self._call()
             except ScopeError:
                 raise
@@ -183,12 +186,31 @@ class _Run:
             training=self._training,
             grad=grad,
             written=self._preserved.written(),
+            were_set=self._preserved.were_set(),
         )
         profile_graph(graph, self._log, repeats, steps=self._steps, recorder=self._recorder)
 
+    def _stand_in(self, stand_ins: StandIns) -> None:
+        """Have stand-ins for all tensors of the model and its inputs."""
+        recorder, preserved = self._recorder, self._preserved
+        recorder.use(stand_ins)
+        self._args, self._kwargs = stand_ins.of_inputs((self._args, self._kwargs))
+
+        def adopt(module: torch.nn.Module) -> None:
+            self._adopt(module)
+            recorder.add_stand_ins(module, stand_ins)
+
+        def about_to_accumulate() -> None:
+            preserved.about_to_accumulate()
+            stand_ins.add_gradients()
+
+        recorder.scopes.adopted = adopt
+        recorder.about_to_accumulate = about_to_accumulate
+
     def _adopt(self, module: torch.nn.Module) -> None:
         """Keep a module as it is that the run meets."""
-        self._preserved.add_module(module)
+        with outside_modes():
+            self._preserved.add_module(module)
         if self._steps:
             self._adopted.append(module)
 

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tbscope.errors import TraceError
 
 __all__ = [
+    "BACKWARD",
     "UNINITIALIZED",
     "DispatchMode",
     "call_method_name",
@@ -40,10 +41,12 @@ __all__ = [
     "prepares_lazily",
     "schema_of",
     "set_version",
+    "sharding_key",
     "storage_key",
     "uncompiled",
     "version_of",
     "without_functions",
+    "without_modes",
 ]
 
 
@@ -67,6 +70,9 @@ UNINITIALIZED: tuple[type, ...] = tuple(
     filter(None, (getattr(_parameter, "UninitializedTensorMixin", None),))
 )
 """The classes of parameters and buffers that a lazy module has not made yet."""
+
+BACKWARD = "_engine_run_backward" if hasattr(torch.autograd, "_engine_run_backward") else "backward"
+"""What of `torch.autograd` every backward pass goes through; others may hold the public one."""
 
 # Ends the hold of function modes and of `__torch_function__` for a block.
 without_functions: Any = getattr(torch._C, "DisableTorchFunction", None)
@@ -108,6 +114,16 @@ def outside_modes() -> Iterator[None]:
         _python_dispatch._disable_current_modes() if _no_dispatch is None else _no_dispatch()
     )
     with without_functions(), silenced:
+        yield
+
+
+@contextmanager
+def without_modes() -> Iterator[None]:
+    """Run a block as if no mode were active, so that it may make fake tensors.
+
+    It takes longer than `outside_modes`, in which torch makes none.
+    """
+    with without_functions(), _python_dispatch._disable_current_modes():
         yield
 
 
@@ -235,6 +251,15 @@ def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
     while wrapper is not None and isinstance(module, wrapper):
         module = module._modules["_orig_mod"]
     return module
+
+
+def sharding_key() -> str:
+    """Return the attribute in which torch holds how a module is sharded, by `fully_shard`.
+
+    Empty where nothing can be sharded, as that part of torch is not loaded or has none.
+    """
+    contract = sys.modules.get("torch.distributed._composable.contract")
+    return str(getattr(contract, "STATE_KEY", ""))
 
 
 def schema_of(function: Any) -> Any:

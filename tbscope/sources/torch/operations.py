@@ -16,6 +16,7 @@ __all__ = [
     "CUTS_UNSEEN",
     "RANDOM",
     "READS",
+    "SETTERS",
     "KernelFacts",
     "body_name",
     "kernel_facts",
@@ -39,6 +40,20 @@ READS = frozenset(
     }
 )
 """Operations that hand the content of a tensor to Python."""
+
+_tensor: Any = torch.Tensor
+SETTERS: frozenset[Any] = frozenset(
+    {
+        _tensor.grad.__get__,
+        _tensor.grad.__set__,
+        _tensor.grad.__delete__,
+        _tensor.data.__set__,
+        _tensor.requires_grad.__set__,
+        _tensor.requires_grad_,
+    }
+)
+"""What changes a tensor and is no operation; who takes a gradient may write into it."""
+
 
 CUTS_UNSEEN = frozenset({"detach_"})
 """Operations that change the way of gradients alone: of their kernels no mode is told."""

@@ -194,11 +194,11 @@ class Registry:
         self._modules.clear()
         self._tensors.clear()
 
-    def retake_tensors(self) -> None:
-        """Register the tensors that the modules hold now in the place of those before."""
-        self._tensors.clear()
-        for place in self._modules.values():
-            self._add_tensors(place)
+    def add_stand_in(self, tensor: torch.Tensor, twin: torch.Tensor) -> None:
+        """Register who stands in for a tensor, at the same place, where that has one."""
+        place = self._tensors.get(id(tensor))
+        if place is not None:
+            self._tensors[id(twin)] = place
 
     def refresh(self, place: ModulePlace) -> None:
         """Register what a module holds only since it ran (lazy modules, late children)."""
@@ -225,14 +225,16 @@ class Registry:
         return len(self._modules)
 
     def modules(self) -> list[torch.nn.Module]:
-        """Return every registered module, parents first, wrappers of other modules included."""
+        """Return every registered module once, parents first, and the wrappers of those."""
         return self.modules_since(0)
 
     def modules_since(self, count: int) -> list[torch.nn.Module]:
-        """Return the modules registered after the first `count` places."""
+        """Return the modules registered after the first `count`, each once."""
+        # What was compiled stands there a second time, under its wrapper.
+        places = dict.fromkeys(itertools.islice(self._modules.values(), count, None))
         return [
             module
-            for place in itertools.islice(self._modules.values(), count, None)
+            for place in places
             for module in (place.module, place.wrapper)
             if module is not None
         ]

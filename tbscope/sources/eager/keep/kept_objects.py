@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 
+from tbscope.sources.torch.internals import sharding_key
 from tbscope.sources.torch.nests import is_walked, slots_of
 
 __all__ = ["KeptContents", "KeptModules", "Report"]
@@ -127,13 +128,29 @@ class KeptModules:
         self.contents = KeptContents()
         self._training = training
         self._modules: list[tuple[Any, ...]] = []
-        self._scripted: list[tuple[torch.nn.Module, bool]] = []
+        # By identity, what each had; it is held, so that its identity stays its own.
+        self._before: dict[int, dict[str, Any]] = {}
+        self._sharding = sharding_key()
+        self._modes: list[tuple[torch.nn.Module, bool]] = []
         self._plans: dict[tuple[type, ...], _Plan] = {}
 
-    def add(self, module: torch.nn.Module) -> None:
-        """Keep one module as it is now, without its children, and switch its mode."""
+    def add(self, module: torch.nn.Module, *, switch: bool = True) -> None:
+        """Keep one module as it is now, without its children, and switch its mode.
+
+        One that is kept already stays kept as it was first, and in the mode that it has.
+
+        Args:
+            module: The module.
+            switch: Whether its mode is switched.
+        """
+        if id(module) in self._before:
+            return
         attributes = module.__dict__
         before: dict[str, Any] = attributes.copy()
+        self._before[id(module)] = before
+        if self._sharding in before:
+            # Its parts say whether the parameters are gathered: all of them or none go back.
+            self.contents.add(before[self._sharding], package="torch")
         values = tuple(before.values())
         types = tuple(map(type, values))
         plan = self._plans.get(types)
@@ -159,24 +176,45 @@ class KeptModules:
             if type(other) is not tuple or any(map(_kind_of, map(type, other))):
                 self._add_contents(module, other)
         self._modules.append((module, type(module), attributes, before, empty, filled))
-        if "training" in before:
-            if self._training is not None:
-                attributes["training"] = self._training
-        elif isinstance(module, torch.jit.ScriptModule):
-            self._add_scripted(module)
+        if "training" not in before:
+            self._add_mode_elsewhere(module, switch=switch)
+        elif self._training is not None and switch:
+            attributes["training"] = self._training
 
     def _add_contents(self, module: torch.nn.Module, held: Any) -> None:
         package = _package_of(type(module))
         self.contents.add(held, objects_deep=_OBJECTS_DEEP, package=package)
 
-    def _add_scripted(self, module: torch.nn.Module) -> None:
-        """Keep a scripted module, which holds its tensors and its mode outside of Python."""
-        self.tensors += module.parameters(recurse=False)
-        self.tensors += module.buffers(recurse=False)
-        # One that is frozen has no mode any more.
-        if self._training is not None and hasattr(module, "training"):
-            self._scripted.append((module, module.training))
-            module.training = self._training
+    def _add_mode_elsewhere(self, module: torch.nn.Module, *, switch: bool) -> None:
+        """Keep a module that holds its mode outside of its attributes, and switch its mode.
+
+        A scripted one holds it in C++, with its tensors; what `torch.compile` made, in the
+        module that it wraps.
+        """
+        scripted = isinstance(module, torch.jit.ScriptModule)
+        if scripted:
+            self.tensors += module.parameters(recurse=False)
+            self.tensors += module.buffers(recurse=False)
+        # A scripted module that is frozen has no mode any more.
+        held = getattr(module, "training", None)
+        wanted = self._training if switch and self._training is not None else held
+        try:
+            if held != wanted and held is not None:
+                module.training = bool(wanted)
+        except AttributeError:  # Its class has made it a constant.
+            return
+        if held is not None and (scripted or held != wanted):
+            self._modes.append((module, held))
+
+    def note_mode(self, module: torch.nn.Module, training: bool) -> None:
+        """Take note that somebody else has given a kept module another mode, for good."""
+        before = self._before.get(id(module), {})
+        if "training" in before:
+            before["training"] = training
+        else:
+            self._modes = [
+                (other, training if other is module else held) for other, held in self._modes
+            ]
 
     def restore(self, report: Report) -> None:
         """Put every module back, its class and attributes first, then what they hold."""
@@ -196,9 +234,11 @@ class KeptModules:
                         _refill(container, contents)
             except Exception as error:  # noqa: BLE001 (reported)
                 report(f"the attributes of {cls.__name__}", error)
-        for module, training in self._scripted:
+        # Backwards: one that holds its mode in another module was switched after that.
+        for module, training in reversed(self._modes):
             try:
-                module.training = training
+                if module.training != training:
+                    module.training = training
             except Exception as error:  # noqa: BLE001 (reported)
                 report(f"the training flag of {type(module).__name__}", error)
         self.contents.restore(report)

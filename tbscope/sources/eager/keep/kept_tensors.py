@@ -2,10 +2,14 @@
 
 Contents are not copied beforehand. Each tensor costs a second handle on its memory;
 its content is copied only when somebody is about to write into it.
+
+A gradient is not even looked at before the run does so: another thread that trains the
+model may be writing it, and torch guards neither the reading nor the setting of one. For
+the same reason a tensor's place, and whether it asks for gradients, are put back only
+where the run itself is known to have changed them.
 """
 
 from collections.abc import Callable, Iterable
-from operator import is_not
 from typing import Any
 
 import torch
@@ -40,7 +44,11 @@ class KeptTensors:
         self._asking: list[bool] = []
         self._histories: list[Any] = []
         self._leaves: list[torch.Tensor] = []
-        self._gradients: list[torch.Tensor | None] = []
+        # By identity, the tensors that the run has set in another way than by an operation,
+        # or of which it has seen the gradient; and the gradients that they had.
+        self._set: dict[int, torch.Tensor] = {}
+        self._gradients: list[tuple[torch.Tensor, torch.Tensor | None]] = []
+        self._known: set[int] = set()
         self._lazy: list[tuple[Any, type, torch.device, torch.dtype]] = []
         # The storages that no write has touched so far, and by id the tensors without
         # one; what was copied of either, and the versions before the first write.
@@ -72,14 +80,10 @@ class KeptTensors:
         self._tensors += tensors
         self._handles += [tensor.data for tensor in tensors]
         self._asking += [tensor.requires_grad for tensor in tensors]
-        histories = [tensor.grad_fn for tensor in tensors]
-        self._histories += histories
+        self._histories += [tensor.grad_fn for tensor in tensors]
         self._untouched.update(keys)
         self._by_storage = None
-        if histories.count(None) == len(histories):
-            self._add_gradients(tensors)
-        else:
-            self._add_gradients([tensor for tensor in tensors if tensor.is_leaf])
+        self._leaves += tensors
 
     def kept(self) -> list[torch.Tensor]:
         """Return the tensors that are kept by their storage."""
@@ -101,17 +105,35 @@ class KeptTensors:
             self._odd[id(tensor)] = tensor
         else:
             return True
-        if tensor.is_leaf:
-            self._add_gradients([tensor])
+        self._leaves.append(tensor)
         return False
 
-    def _add_gradients(self, leaves: list[torch.Tensor]) -> None:
-        gradients = [tensor.grad for tensor in leaves]
-        self._leaves += leaves
-        self._gradients += gradients
-        held = [gradient for gradient in gradients if gradient is not None]
-        if held:
-            self.add(held)
+    def about_to_set(self, tensor: torch.Tensor) -> None:
+        """Keep the gradient of a tensor, and remember that the run has changed it.
+
+        To be called right before the run sets its data, its gradient or whether it asks for
+        gradients, and before it takes its gradient, into which it may write.
+        """
+        if len(self._known) != len(self._leaves):
+            self._known = set(map(id, self._leaves))
+        if id(tensor) not in self._known or id(tensor) in self._set:
+            return
+        self._set[id(tensor)] = tensor
+        with outside_modes():
+            if tensor.is_leaf:
+                gradient = tensor.grad
+                self._gradients.append((tensor, gradient))
+                if gradient is not None:
+                    self.add([gradient])
+
+    def about_to_accumulate(self) -> None:
+        """Keep the gradients of all tensors. To be called right before the run adds to them."""
+        for tensor in list(self._leaves):
+            self.about_to_set(tensor)
+
+    def were_set(self) -> list[torch.Tensor]:
+        """Return the tensors that were announced as about to be set."""
+        return list(self._set.values())
 
     def about_to_write(self, tensor: torch.Tensor) -> None:
         """Copy the content that a write into a tensor would destroy, if a kept tensor owns it.
@@ -184,27 +206,25 @@ class KeptTensors:
             if tensor.stride() != handle.stride()
             or tensor.storage_offset() != handle.storage_offset()
         ]
-        keys = [storage_key(tensor) for tensor in self._tensors]
-        shapes = [tensor.shape for tensor in self._tensors]
-        if keys != self._keys or shapes != self._shapes:
-            before = zip(self._tensors, self._handles, self._keys, self._shapes, strict=True)
-            displaced += [
-                (tensor, handle)
-                for (tensor, handle, key, shape), key_now, shape_now in zip(
-                    before, keys, shapes, strict=True
-                )
-                if key != key_now or shape != shape_now
-            ]
+        displaced += [
+            (tensor, self._handles[at])
+            for at, tensor in self._changed()
+            if storage_key(tensor) != self._keys[at] or tensor.shape != self._shapes[at]
+        ]
         return displaced
 
+    def _changed(self) -> list[tuple[int, torch.Tensor]]:
+        """Return the tensors that the run is known to have written into or set, by position."""
+        changed = {id(tensor) for tensor, _ in self._moved} | self._set.keys()
+        if not changed:
+            return []
+        return [(at, tensor) for at, tensor in enumerate(self._tensors) if id(tensor) in changed]
+
     def _restore_histories(self, report: Report) -> None:
-        asking = [tensor.requires_grad for tensor in self._tensors]
-        histories = [tensor.grad_fn for tensor in self._tensors]
-        if asking == self._asking and not any(map(is_not, histories, self._histories)):
-            return
-        for at, tensor in enumerate(self._tensors):
-            if histories[at] is not self._histories[at] or asking[at] != self._asking[at]:
-                _attempt(report, tensor, self._restore_history, at, histories[at])
+        for at, tensor in self._changed():
+            history = tensor.grad_fn
+            if history is not self._histories[at] or tensor.requires_grad != self._asking[at]:
+                _attempt(report, tensor, self._restore_history, at, history)
 
     def _restore_history(self, at: int, history: Any) -> None:
         tensor = self._tensors[at]
@@ -215,9 +235,8 @@ class KeptTensors:
         tensor.requires_grad_(self._asking[at])
 
     def _restore_gradients(self, report: Report) -> None:
-        gradients = [tensor.grad for tensor in self._leaves]
-        for tensor, gradient, now in zip(self._leaves, self._gradients, gradients, strict=True):
-            if gradient is not now:
+        for tensor, gradient in self._gradients:
+            if tensor.grad is not gradient:
                 _attempt(report, tensor, setattr, tensor, "grad", gradient)
 
 

@@ -8,12 +8,14 @@ contents of containers and objects; the random generators; torch's settings.
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from threading import get_ident
 from types import TracebackType
 from typing import Any
 
 import torch
 
 from tbscope.errors import TraceError
+from tbscope.sources.eager.active import keepers
 from tbscope.sources.eager.keep.kept_objects import KeptContents, KeptModules
 from tbscope.sources.eager.keep.kept_process import Restorer, keep_generator, keep_process
 from tbscope.sources.eager.keep.kept_tensors import KeptTensors
@@ -36,9 +38,14 @@ class Preserved(AbstractContextManager["Preserved"]):
             which each stands.
 
     Attributes:
+        thread: The identity of the thread that runs the block.
         about_to_write: To be told of each tensor that something is about to write into.
+        about_to_set: To be told of each tensor whose data, gradient or flag the run is about
+            to set, or whose gradient it is about to take.
+        about_to_accumulate: To be told before the run adds to gradients.
         kept: Returns the tensors whose content is kept.
         written: Returns the tensors that `about_to_write` was told of.
+        were_set: Returns the tensors that `about_to_set` was told of.
 
     Raises:
         TraceError: Something could not be put back. Where the block itself raised, that
@@ -59,11 +66,17 @@ class Preserved(AbstractContextManager["Preserved"]):
         self._contents = KeptContents()
         self._process: list[Restorer] = []
         self._failures: list[tuple[str, Exception]] = []
+        self.thread = 0
         self.about_to_write = self._tensors.about_to_write
         self.kept = self._tensors.kept
         self.written = self._tensors.written
+        self.about_to_set = self._tensors.about_to_set
+        self.about_to_accumulate = self._tensors.about_to_accumulate
+        self.were_set = self._tensors.were_set
 
     def __enter__(self) -> "Preserved":
+        self.thread = get_ident()
+        keepers.append(self)
         try:
             self._process.extend(keep_process())
             for module in self._to_keep:
@@ -75,10 +88,19 @@ class Preserved(AbstractContextManager["Preserved"]):
             raise
         return self
 
-    def add_module(self, module: torch.nn.Module) -> None:
-        """Keep one more module, met in the block before its first call."""
-        self._modules.add(module)
+    def add_module(self, module: torch.nn.Module, *, switch: bool = True) -> None:
+        """Keep one more module, met in the block before its first call.
+
+        Args:
+            module: The module; one that is kept already stays as it is.
+            switch: Whether it runs in the mode of the others.
+        """
+        self._modules.add(module, switch=switch)
         self._take_found()
+
+    def note_mode(self, module: torch.nn.Module, training: bool) -> None:
+        """Take note that another thread has given a module a mode, which it is to have after."""
+        self._modules.note_mode(module, training)
 
     def _take_found(self) -> None:
         """Keep the tensors and generators that were found in modules and inputs."""
@@ -104,6 +126,9 @@ class Preserved(AbstractContextManager["Preserved"]):
         error.add_note(str(failed))
 
     def _restore(self) -> None:
+        # It is gone already where forward has forked the process.
+        if self in keepers:
+            keepers.remove(self)
         # Attributes come first, so that what follows meets the tensors it knows.
         self._modules.restore(self._report)
         self._contents.restore(self._report)

@@ -69,6 +69,7 @@ class Repeats:
         training: The mode of the modules; None for that in which each stands.
         grad: Whether gradients are recorded.
         written: The tensors from before the call that it writes into.
+        were_set: Those of which it sets the data, the gradient, or whether they ask for one.
     """
 
     def __init__(
@@ -80,12 +81,14 @@ class Repeats:
         training: bool | None,
         grad: bool,
         written: list[torch.Tensor],
+        were_set: list[torch.Tensor],
     ) -> None:
         self._call = call
         self._modules = modules
         self._inputs = inputs
         self._training = training
         self._grad = grad
+        self._set = were_set
         buffers = [buffer for module in modules for buffer in module._buffers.values()]
         self._copied = [*written, *(buffer for buffer in buffers if buffer is not None)]
 
@@ -113,6 +116,8 @@ class Repeats:
             for tensor in self._copied:
                 if not isinstance(tensor, UNINITIALIZED):
                     preserved.about_to_write(tensor)
+            for tensor in self._set:
+                preserved.about_to_set(tensor)
             told = {id(tensor) for tensor in preserved.written()}
             rest = [tensor for tensor in preserved.kept() if id(tensor) not in told]
             versions = _versions(rest)

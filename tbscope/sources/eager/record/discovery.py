@@ -1,6 +1,6 @@
 """Makes tensors known that no watched operation gave: inputs, parameters, constants."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -11,6 +11,9 @@ from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.torch.contents import content_of
 from tbscope.sources.torch.nests import tensor_leaves
 from tbscope.sources.torch.registry import TensorPlace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["Discovery"]
 
@@ -23,6 +26,10 @@ class Discovery:
         scopes: The scopes that are open.
         values: The values that tensors hold.
         open_ended: Whether an unknown tensor is an input where no module runs.
+
+    Attributes:
+        stand_in: Returns who stands in for a tensor, the tensor itself where nobody does;
+            None where the run has no stand-ins.
     """
 
     def __init__(
@@ -38,6 +45,7 @@ class Discovery:
         self._registry = scopes.registry
         self._values = values
         self._open_ended = open_ended
+        self.stand_in: Callable[[torch.Tensor], torch.Tensor] | None = None
 
     def value_of(self, tensor: torch.Tensor) -> Value:
         """Return the value that a tensor holds now; a new one for a tensor not seen before."""
@@ -64,6 +72,8 @@ class Discovery:
                     self.add_input(path, tensor)
 
     def _discover(self, tensor: torch.Tensor) -> Value:
+        if self.stand_in is not None and (twin := self.stand_in(tensor)) is not tensor:
+            return self.value_of(twin)
         place = self._registry.tensor(tensor)
         if place is None:
             alias = self._values.alias(tensor, self.value_of)

@@ -24,6 +24,7 @@ from tbscope.sources.eager.record.reads import Reads, shares_memory
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
 from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.eager.record.whereabouts import Whereabouts
+from tbscope.sources.torch.fake import StandIns
 from tbscope.sources.torch.internals import without_functions
 from tbscope.sources.torch.literals import Literals, all_among, collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
@@ -36,6 +37,12 @@ from tbscope.sources.torch.storage import same_storage
 __all__ = ["Recorder"]
 
 _OUT = Constant("<out>")
+
+
+def _tell_nobody(*_: Any) -> None:
+    pass
+
+
 # As `Argument(name, nest)`, in a third of the time.
 _argument = partial(tuple.__new__, Argument)
 
@@ -60,6 +67,8 @@ class Recorder:
         value_of: Returns the value that a tensor holds now; a new one if it was never seen.
         add_input: Makes a tensor an input of the graph under a path.
         live_results: Returns what operations made, somebody holds, and nothing has read.
+        about_to_set: To be told of a tensor that is about to be set by what is no operation.
+        about_to_accumulate: To be told that a backward pass is about to add to gradients.
         failures: The operation and the module call in which the latest error arose.
         modules_called: The module of each call of the graph.
         ended: Whether an error ended the run.
@@ -92,8 +101,23 @@ class Recorder:
         self.value_of = self._discovery.value_of
         self.add_input = self._discovery.add_input
         self.live_results = self._values.unread
+        # Told of what changes a tensor and is no operation; nobody, where nothing is put back.
+        self.about_to_set: Callable[[torch.Tensor], None] = _tell_nobody
+        self.about_to_accumulate: Callable[[], None] = _tell_nobody
+        self._stand_in: Callable[[torch.Tensor], torch.Tensor] | None = None
         self._append_op = builder.append_op
         self._nest = Literals(self.value_of).nest
+
+    def use(self, stand_ins: StandIns) -> None:
+        """Take the stand-ins of tensors for those tensors."""
+        self._stand_in = self._discovery.stand_in = stand_ins.of
+        for module in self.registry.modules():
+            self.add_stand_ins(module, stand_ins)
+
+    def add_stand_ins(self, module: torch.nn.Module, stand_ins: StandIns) -> None:
+        """Have stand-ins made for the tensors of one module, and know them."""
+        for tensor, twin in stand_ins.add(module):
+            self.registry.add_stand_in(tensor, twin)
 
     def begin_at(self, frame: FrameType) -> None:
         """Set the Python frame in which the region begins; frames around it are not looked at."""
@@ -193,7 +217,7 @@ class Recorder:
             frame.place.label, frame.scope, inputs, arguments, [], frame.source, []
         )
         for tensor in {id(tensor): tensor for tensor in given_back}.values():
-            self._values.give(node, tensor)
+            self._values.give(node, tensor if self._stand_in is None else self._stand_in(tensor))
 
     @contextmanager
     def function(self, name: str) -> Iterator[Callable[[Any], None]]:
@@ -404,6 +428,8 @@ class Recorder:
 
     def add_output(self, name: str, tensor: torch.Tensor) -> None:
         """Make the value that a tensor holds now an output of the graph under this path."""
+        if self._stand_in is not None:
+            tensor = self._stand_in(tensor)
         value = self.value_of(tensor)
         writers = self._values.earlier_writers([tensor], [value])
         self.builder.add_output(name, value, control_inputs=writers)

@@ -16,7 +16,6 @@ from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Call, Source
 from tbscope.ir.scopes import Scope, ScopeKind
 from tbscope.sources.eager.by_hand import unbalanced
-from tbscope.sources.torch.internals import outside_modes
 from tbscope.sources.torch.registry import ModulePlace, Registry
 
 __all__ = ["Frame", "ScopeStack"]
@@ -109,9 +108,8 @@ class ScopeStack:
         known = self.registry.count
         place = self._adopt(module)
         if self.adopted is not None:
-            with outside_modes():
-                for late in self.registry.modules_since(known):
-                    self.adopted(late)
+            for late in self.registry.modules_since(known):
+                self.adopted(late)
         return place
 
     def _adopt(self, module: torch.nn.Module) -> ModulePlace:

@@ -16,12 +16,13 @@ from torch.overrides import TorchFunctionMode
 from tbscope.sources.eager.record.operation import Operation
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch.call_log import NO_RESULT, CallLog
+from tbscope.sources.torch.fake import StandIns
 from tbscope.sources.torch.internals import DispatchMode, is_being_traced
 from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
-from tbscope.sources.torch.operations import body_name, kernel_facts, operation_name
+from tbscope.sources.torch.operations import SETTERS, body_name, kernel_facts, operation_name
 
-__all__ = ["KernelMode", "OperationMode"]
+__all__ = ["FakedOperationMode", "KernelMode", "OperationMode"]
 
 _NO_KEYWORDS: dict[str, Any] = {}
 
@@ -55,6 +56,8 @@ class OperationMode(TorchFunctionMode):
         recorder, operations = self._recorder, self._operations
         if kwargs is None:
             kwargs = _NO_KEYWORDS
+        if func in SETTERS:
+            recorder.about_to_set(args[0])
         if recorder.paused or operations.running is not None:
             return func(*args, **kwargs)
         # Not `operations.begin()`: sizes, dtypes and flags are asked for at every turn, and
@@ -87,12 +90,43 @@ class OperationMode(TorchFunctionMode):
             self._log.add(func, node)
         return result
 
+    def again(self) -> "OperationMode":
+        """Return a mode that does the same, to watch what runs inside of a function."""
+        return OperationMode(self._recorder)
+
     def _name(self, func: Callable[..., Any]) -> str:
         name = self._names.get(func)
         if name is None:
             name = self._names[func] = operation_name(func)
             add_signature(self._recorder.graph.signatures, name, func)
         return name
+
+
+class FakedOperationMode(OperationMode):
+    """Watches functions, and hands them stand-ins for the tensors of the model.
+
+    Args:
+        recorder: Whom it tells.
+        stand_ins: The stand-ins.
+    """
+
+    def __init__(self, recorder: Recorder, stand_ins: StandIns) -> None:
+        super().__init__(recorder)
+        self._stand_ins = stand_ins
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        args, kwargs = self._stand_ins.for_call(func, args, kwargs)
+        return super().__torch_function__(func, types, args, kwargs)
+
+    def again(self) -> OperationMode:
+        """Return a mode that does the same, to watch what runs inside of a function."""
+        return FakedOperationMode(self._recorder, self._stand_ins)
 
 
 class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
@@ -182,7 +216,7 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
             if functions.inside:
                 functions.inside = False
                 stack.callback(setattr, functions, "inside", True)
-                stack.enter_context(OperationMode(self._recorder))
+                stack.enter_context(functions.again())
             elif self._log is not None and not self._log.in_body:
                 self._log.in_body = True
                 stack.callback(setattr, self._log, "in_body", False)

@@ -27,7 +27,13 @@ class Replacement:
         self._name = name
         self._users = 0
         self._lock = threading.Lock()
-        self.original: Any = getattr(owner, name)
+        self.original: Any = self._now()
+
+    def _now(self) -> Any:
+        """Return the attribute as its owner holds it: a class method bound to no class yet."""
+        owner, name = self._owner, self._name
+        held = vars(owner)
+        return held[name] if name in held else getattr(owner, name)
 
     @contextmanager
     def by(self, substitute: Any, *, name: str | None = None) -> Iterator[None]:
@@ -41,7 +47,7 @@ class Replacement:
         with self._lock:
             if self._users == 0:
                 self._name = name or self._name
-                self.original = getattr(self._owner, self._name)
+                self.original = self._now()
                 setattr(self._owner, self._name, substitute)
             self._users += 1
         try:
@@ -49,5 +55,5 @@ class Replacement:
         finally:
             with self._lock:
                 self._users -= 1
-                if self._users == 0 and getattr(self._owner, self._name) is substitute:
+                if self._users == 0 and self._now() is substitute:
                     setattr(self._owner, self._name, self.original)

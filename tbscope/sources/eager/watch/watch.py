@@ -5,11 +5,14 @@ from types import TracebackType
 
 from tbscope.sources.eager.active import watching
 from tbscope.sources.eager.record.recorder import Recorder
+from tbscope.sources.eager.watch.backward import watch_backward
 from tbscope.sources.eager.watch.call_log import CallLog
-from tbscope.sources.eager.watch.modes import KernelMode, OperationMode
+from tbscope.sources.eager.watch.modes import FakedOperationMode, KernelMode, OperationMode
 from tbscope.sources.eager.watch.module_calls import watch_modules
+from tbscope.sources.eager.watch.own_functions import watch_own_functions
 from tbscope.sources.eager.watch.storage_sizes import watch_sizes
 from tbscope.sources.eager.watch.unobserved import unobserved
+from tbscope.sources.torch.fake import StandIns
 
 __all__ = ["Watch"]
 
@@ -20,10 +23,18 @@ class Watch(AbstractContextManager[None]):
     Args:
         recorder: Who watches.
         log: Where each call is noted; None for nowhere.
+        stand_ins: What functions are given in place of the model's tensors; None for nothing.
     """
 
-    def __init__(self, recorder: Recorder, log: CallLog | None = None) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        log: CallLog | None = None,
+        *,
+        stand_ins: StandIns | None = None,
+    ) -> None:
         self._recorder = recorder
+        self._stand_ins = stand_ins
         self._log = log
         self._stack = ExitStack()
 
@@ -35,7 +46,14 @@ class Watch(AbstractContextManager[None]):
             stack.enter_context(watch_modules())
             stack.enter_context(unobserved())
             stack.enter_context(watch_sizes())
-            operations = OperationMode(self._recorder, self._log)
+            stack.enter_context(watch_backward())
+            if self._stand_ins is not None:
+                stack.callback(setattr, watching, "stand_ins", watching.stand_ins)
+                watching.stand_ins = self._stand_ins
+                stack.enter_context(watch_own_functions())
+                operations: OperationMode = FakedOperationMode(self._recorder, self._stand_ins)
+            else:
+                operations = OperationMode(self._recorder, self._log)
             stack.enter_context(KernelMode(self._recorder, operations, self._log))
             stack.enter_context(operations)
             self._stack = stack.pop_all()
