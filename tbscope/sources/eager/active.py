@@ -47,8 +47,8 @@ class Watcher(Protocol):
 
     def leave_call(
         self, frame: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-    ) -> None:
-        """Take note of a module call that returned."""
+    ) -> Any:
+        """Take note of a module call that returned; return what its caller gets of it."""
 
     def fail_call(self, frame: Any, error: BaseException) -> None:
         """Take note of a module call that raised."""

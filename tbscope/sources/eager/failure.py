@@ -1,9 +1,11 @@
 """Explains the error of a traced model: where it arose, why, and what to try."""
 
+import sys
 from typing import Any
 
 from tbscope.errors import TraceError
 from tbscope.ir.graph import Call, Parameter, Value
+from tbscope.ir.nests import values_in
 from tbscope.ir.text import type_to_text
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch import modes, module_calls
@@ -12,6 +14,8 @@ from tbscope.sources.torch.locate import OWN_FILES
 __all__ = ["error_text", "trace_error"]
 
 _MOST_TEXT = 500
+# What torch says of a tensor on meta whose content somebody wants.
+_HAS_NO_VALUES = ("on meta tensors", "out of meta tensor", "the 'Meta' backend")
 # The model's own errors pass through these on their way.
 _PASSAGES = (modes.__file__, module_calls.__file__)
 
@@ -28,9 +32,10 @@ def trace_error(error: Exception, recorder: Recorder, *, grad: bool, fake: bool)
     call = None
     if recorder.failures.call is not None and recorder.failures.call[0] is error:
         call = recorder.failures.call[1].call
-    where = f"in {call.scope}" if call else f"in {recorder.graph.name}"
+    where = f"in {_short_path(call.scope.path)}" if call else f"in {recorder.graph.name}"
     text = error_text(error)
-    if _is_ours(error):
+    # Where the limit is met is chance; that it is met is the model's doing.
+    if _is_ours(error) and not isinstance(error, RecursionError):
         return TraceError(
             f"tbscope itself failed while it watched the model, {where}",
             why=text,
@@ -51,6 +56,14 @@ def error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+def _short_path(path: str) -> str:
+    if len(path) <= _MOST_TEXT:
+        return path
+    levels = path.count("/") + 1
+    start, end = path[: _MOST_TEXT // 4], path[-_MOST_TEXT // 4 :]
+    return f"{start}.../{end.partition('/')[2]}, {levels:,} levels deep"
+
+
 def _is_ours(error: Exception) -> bool:
     """Tell whether an error comes from tbscope, not from the model that it watches."""
     trace = error.__traceback__
@@ -64,8 +77,25 @@ def _is_ours(error: Exception) -> bool:
 def _fix(text: str, call: Call | None, *, grad: bool, fake: bool) -> str:
     if "does not require grad" in text and not grad:
         return "the model differentiates in forward: pass grad=True"
+    if text.startswith(RecursionError.__name__):
+        return (
+            f"the model's calls are nested deeper than Python's limit of {sys.getrecursionlimit()}: "
+            "if they end at all, call sys.setrecursionlimit() with more before"
+        )
+    if any(words in text for words in _HAS_NO_VALUES) and not fake:
+        return (
+            "the model reads the values of tensors, and on the device meta there are none: pass "
+            "fake=True, with which libraries leave such checks out, or give the model and its "
+            "inputs memory: model.to_empty(device='cpu')"
+        )
     if fake and ("DataDependent" in text or "data-dependent" in text.lower()):
-        return "the model decides on the values of tensors, and fake=True has none: pass fake=False"
+        decides = "the model decides on the values of tensors, and fake=True has none: "
+        if call is not None and _is_on_meta(call):
+            return decides + (
+                "give the model and its inputs memory, model.to_empty(device='cpu'), and pass "
+                "fake=False"
+            )
+        return f"{decides}pass fake=False"
     if fake:
         return (
             "pass fake=False if the model runs when called by itself: not every operation "
@@ -78,6 +108,11 @@ def _fix(text: str, call: Call | None, *, grad: bool, fake: bool) -> str:
         f"check input_to_model: {_name(call)} got "
         + (", ".join(f"{name}={_short(nest)}" for name, nest in given) or "no arguments")
     )
+
+
+def _is_on_meta(call: Call) -> bool:
+    given = [value for argument in call.arguments for value in values_in(argument.nest)]
+    return any(held.device == "meta" for held in (*given, *call.parameters))
 
 
 def _misplaced(call: Call, given: list[tuple[str, Any]]) -> str:

@@ -3,7 +3,6 @@
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
-from types import GeneratorType
 from typing import Any
 
 import torch
@@ -27,6 +26,7 @@ from tbscope.sources.torch.inputs import argument_names, bind_inputs
 from tbscope.sources.torch.internals import outside_modes, uncompiled
 from tbscope.sources.torch.nests import result_leaves, tensor_leaves
 from tbscope.sources.torch.registry import class_label
+from tbscope.sources.torch.unfinished import LAZY_ITERATORS, computed
 
 __all__ = ["owner_of", "trace"]
 
@@ -215,13 +215,15 @@ class _Run:
             self._adopted.append(module)
 
     def _add_inputs(self) -> None:
-        """Name the tensors among the arguments; those of a generator as it yields them."""
+        """Name the tensors among the arguments; those of an iterator as it yields them."""
         watched: dict[int, Any] = {}
         for name, given in argument_names(self._model, self._args, self._kwargs):
-            if isinstance(given, GeneratorType):
+            if isinstance(given, LAZY_ITERATORS):
                 watched[id(given)] = self._given_by(given, name)
-            for path, tensor in tensor_leaves(given, name):
+            for path, tensor in tensor_leaves(given, name, public=True):
                 self._recorder.add_input(path, tensor)
+            for path, tensor in tensor_leaves(given, name):
+                self._recorder.add_hidden_input(path, tensor)
         if watched:
             self._args = tuple(watched.get(id(given), given) for given in self._args)
             self._kwargs = {
@@ -237,21 +239,27 @@ class _Run:
     def _call(self) -> Any:
         """Call the model; a callable other than a module gets a scope that says what it is."""
         model, recorder = self._model, self._recorder
-        if isinstance(model, torch.nn.Module):
+        owner = model if isinstance(model, torch.nn.Module) else self._owner
+        if model is owner:
             result = model(*self._args, **self._kwargs)
-        elif self._owner is not None:
-            with recorder.scopes.inside(self._owner, 0):
+        elif owner is not None:
+            with recorder.scopes.inside(owner, 0):
                 result = model(*self._args, **self._kwargs)
         else:
             name = _name_of(model)
             recorder.open_scope(name)
-            result = model(*self._args, **self._kwargs)
+            result = computed(model(*self._args, **self._kwargs), self._tell)
             recorder.close_scope(name)
-        return _computed(result)
+            return result
+        with recorder.scopes.inside(owner, 0):
+            return computed(result, self._tell)
+
+    def _tell(self, text: str) -> None:
+        self._recorder.graph.notes.append(Note(text))
 
     def _forward(self) -> Any:
         """Call the model, and nothing else."""
-        return _computed(self._model(*self._args, **self._kwargs))
+        return computed(self._model(*self._args, **self._kwargs))
 
 
 def _unwrapped(model: Any) -> Any:
@@ -283,8 +291,3 @@ def _name_of(model: Any) -> str:
         model = model.func
     name = getattr(model, "__name__", None) or type(model).__name__
     return "lambda" if name == "<lambda>" else str(name)
-
-
-def _computed(result: Any) -> Any:
-    """Return a result as it is, but a generator as a list: it computes only when it is asked."""
-    return list(result) if isinstance(result, GeneratorType) else result

@@ -36,6 +36,7 @@ __all__ = [
     "outside_modes",
     "parts_of",
     "quiet_fake_mode",
+    "map_leaves",
     "map_tensors",
     "operator_name",
     "prepares_lazily",
@@ -286,3 +287,8 @@ def prepares_lazily(hook: Any) -> bool:
 def map_tensors(change: Callable[[torch.Tensor], Any], nest: Any) -> Any:
     """Return a nest with something else for each tensor in its plain containers."""
     return _pytree.tree_map_only(torch.Tensor, change, nest)
+
+
+def map_leaves(change: Callable[[Any], Any], nest: Any) -> Any:
+    """Return a nest with something else for each entry of its plain containers."""
+    return _pytree.tree_map(change, nest)

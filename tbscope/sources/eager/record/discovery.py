@@ -46,6 +46,8 @@ class Discovery:
         self._values = values
         self._open_ended = open_ended
         self.stand_in: Callable[[torch.Tensor], torch.Tensor] | None = None
+        # By identity; the tensors are held, so that their identities stay their own.
+        self._hidden: dict[int, tuple[str, torch.Tensor]] = {}
 
     def value_of(self, tensor: torch.Tensor) -> Value:
         """Return the value that a tensor holds now; a new one for a tensor not seen before."""
@@ -64,12 +66,23 @@ class Discovery:
             return
         self._values.give(self._builder.append_source("input", name), tensor)
 
+    def add_hidden_input(self, name: str, tensor: torch.Tensor) -> None:
+        """Make a tensor an input under this path as soon as something reads it."""
+        if self._values.get(tensor) is None:
+            self._hidden.setdefault(id(tensor), (name, tensor))
+
     def add_unknown(self, given: list[tuple[str, Any]]) -> None:
         """Make inputs of the tensors that come from outside of a region."""
         for name, nest in given:
-            for path, tensor in tensor_leaves(nest, name):
+            for path, tensor in tensor_leaves(nest, name, public=True):
                 if not self.is_known(tensor):
                     self.add_input(path, tensor)
+            for path, tensor in tensor_leaves(nest, name):
+                self.add_hidden_input(path, tensor)
+
+    def forget(self) -> None:
+        """Let go of all tensors, once the run is over."""
+        self._hidden.clear()
 
     def _discover(self, tensor: torch.Tensor) -> Value:
         if self.stand_in is not None and (twin := self.stand_in(tensor)) is not tensor:
@@ -82,6 +95,8 @@ class Discovery:
             place = self._late_tensor(tensor)
         if place is not None:
             node = self._held(tensor, place)
+        elif id(tensor) in self._hidden:
+            node = self._builder.append_source("input", self._hidden[id(tensor)][0])
         elif self._open_ended and self._scopes.at_top:
             node = self._builder.append_source("input", "input")
         else:

@@ -7,7 +7,7 @@ the scopes by hand of theirs. It changes none of what it sees.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from types import FrameType
+from types import CoroutineType, FrameType
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from tbscope.sources.eager.record.failures import Failures
 from tbscope.sources.eager.record.lazy import look_away
 from tbscope.sources.eager.record.operation import Operation, Operations
 from tbscope.sources.eager.record.reads import Reads, shares_memory
+from tbscope.sources.eager.record.resumed import RESUMED, Resumed
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
 from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.eager.record.whereabouts import Whereabouts
@@ -66,6 +67,7 @@ class Recorder:
         operations: The operation that runs, and those around it.
         value_of: Returns the value that a tensor holds now; a new one if it was never seen.
         add_input: Makes a tensor an input of the graph under a path.
+        add_hidden_input: Makes it one as soon as something reads it.
         live_results: Returns what operations made, somebody holds, and nothing has read.
         about_to_set: To be told of a tensor that is about to be set by what is no operation.
         about_to_accumulate: To be told that a backward pass is about to add to gradients.
@@ -100,6 +102,7 @@ class Recorder:
         )
         self.value_of = self._discovery.value_of
         self.add_input = self._discovery.add_input
+        self.add_hidden_input = self._discovery.add_hidden_input
         self.live_results = self._values.unread
         # Told of what changes a tensor and is no operation; nobody, where nothing is put back.
         self.about_to_set: Callable[[torch.Tensor], None] = _tell_nobody
@@ -129,6 +132,7 @@ class Recorder:
         graph.notes += find_notes(graph, reads=self._reads, whole=not self.ended)
         # At once, not when the garbage collector comes by: this refers to itself.
         self._values.forget()
+        self._discovery.forget()
         self._reads.clear()
         self.modules_called.clear()
         self.registry.forget()
@@ -188,16 +192,55 @@ class Recorder:
 
     def leave_call(
         self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-    ) -> None:
-        """Close a module call that returned."""
+    ) -> Any:
+        """Close a module call that returned; return what its caller gets of it."""
+        if type(result) in RESUMED:
+            return self._resumed(frame, (args, kwargs), result)
         try:
-            self.scopes.check_closed(frame)
-            if self.builder.operations == frame.begun:
-                self._pass_through(frame, collect_tensors((args, kwargs), []), result)
+            self._check_end(frame, (args, kwargs), result)
         finally:
             self.scopes.close_call(frame)
         assert frame.call is not None
         frame.call.results = self._nest(result)
+        return result
+
+    def _check_end(self, frame: Frame, given: Any, result: Any) -> None:
+        self.scopes.check_closed(frame)
+        if self.builder.operations == frame.begun or self._is_empty(frame):
+            self._pass_through(frame, collect_tensors(given, []), result)
+
+    def _is_empty(self, frame: Frame) -> bool:
+        """Tell whether nothing stands in a call: what it called stands under another module."""
+        nodes, since = self.graph.nodes, self.builder.operations - frame.begun
+        for node in reversed(nodes):
+            scope = node.scope
+            while scope is not None:
+                if scope is frame.scope:
+                    return False
+                scope = scope.parent
+            since -= node.kind == "op"
+            if since == 0:
+                break
+        return True
+
+    def _resumed(self, frame: Frame, given: Any, result: Any) -> Any:
+        """Close a module call whose forward has yet to run, and have it go on as it is asked."""
+        call = frame.call
+        assert call is not None
+        self.scopes.close_call(frame)
+        call.results = entries = []
+
+        def ends(value: Any) -> None:
+            self._check_end(frame, given, value)
+            if type(result) is CoroutineType:
+                call.results = self._nest(value)
+
+        resumed = Resumed(
+            self.scopes, frame, failed=self.failures.left_call, ran=lambda: self.builder.operations
+        )
+        return resumed.stands_for(
+            result, yields=lambda entry: entries.append(self._nest(entry)), ends=ends
+        )
 
     def fail_call(self, frame: Frame, error: BaseException) -> None:
         """Close a module call that raised; remember the innermost one of each error."""

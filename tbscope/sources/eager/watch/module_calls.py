@@ -38,8 +38,7 @@ def watched_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         except BaseException as error:
             recorder.fail_call(frame, error)
             raise
-        recorder.leave_call(frame, args, kwargs, result)
-        return result
+        return recorder.leave_call(frame, args, kwargs, result)
     return _call_for_several(module, args, kwargs)
 
 
@@ -62,7 +61,7 @@ def _call_for_several(
             recorder.fail_call(frame, error)
         raise
     for recorder, frame in frames:
-        recorder.leave_call(frame, args, kwargs, result)
+        result = recorder.leave_call(frame, args, kwargs, result)
     return result
 
 
