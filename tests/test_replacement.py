@@ -31,3 +31,19 @@ def test_another_name_counts_from_the_first_user_on_and_for_no_later_one():
         with replacement.by(3, name="f"):
             assert (owner.f, owner.g) == (1, 3)
     assert (owner.f, owner.g) == (1, 2)
+
+
+def test_a_class_method_is_a_class_method_again_after_it():
+    class Owner:
+        @classmethod
+        def name(cls):
+            return cls.__name__
+
+    class Heir(Owner):
+        pass
+
+    replacement = Replacement(Owner, "name")
+    substitute = classmethod(lambda cls: replacement.original.__get__(None, cls)() + "!")
+    with replacement.by(substitute):
+        assert (Owner.name(), Heir.name()) == ("Owner!", "Heir!")
+    assert (Owner.name(), Heir.name()) == ("Owner", "Heir")

@@ -90,3 +90,90 @@ def test_a_failure_on_stand_ins_is_told_once(caplog, monkeypatch):
     with pytest.raises(tbscope.TraceError, match="must have same reduction dim"):
         tbscope.trace(nn.Linear(4, 4), torch.ones(2, 5), fake=True)
     assert caplog.records == []
+
+
+class Plain(nn.Module):
+    """Has a parameter, a buffer and a layer, and does something with them in forward."""
+
+    def __init__(self, act):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 3))
+        self.layer = nn.Linear(3, 3)
+        self.register_buffer("seen", torch.zeros(3))
+        self.same = nn.Identity()
+        self.act = act
+
+    def forward(self, x):
+        return self.act(self, x)
+
+
+class Product(torch.autograd.Function):
+    """A user's own product of matrices."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x @ weight
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight = ctx.saved_tensors
+        return gradient @ weight.t(), x.t() @ gradient
+
+
+def differentiate(model, x):
+    with torch.enable_grad():
+        Product.apply(model.layer(x), model.weight).sum().backward()
+    return x @ model.weight.grad + model.layer.weight.grad.sum()
+
+
+def write(model, x):
+    model.weight.data.mul_(2)
+    model.seen.add_(1)
+    model.seen = model.seen * 2
+    return x @ model.weight, model.weight, model.seen
+
+
+def replace(model, x):
+    model.weight.data = torch.cat([model.weight, model.weight], 1)
+    model.layer.weight.requires_grad_(False)
+    return model.layer(x) @ model.weight
+
+
+def pass_on(model, x):
+    return x @ model.same(model.weight), model.same(model.seen)
+
+
+@pytest.mark.parametrize("act", [differentiate, write, replace, pass_on])
+@pytest.mark.parametrize("had", [None, torch.ones(3, 3)], ids=["no gradient", "gradient"])
+@pytest.mark.parametrize("options", [{}, {"grad": True}, {"training": True}], ids=str)
+def test_what_a_model_does_with_its_own_tensors_is_drawn_and_not_done(act, had, options):
+    model, x = Plain(act), torch.randn(2, 3)
+    model.weight.grad = model.layer.weight.grad = had
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    fake = tbscope.trace(model, x, fake=True, **options)
+    assert model.weight.grad is model.layer.weight.grad is had
+    assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
+    assert str(fake) == str(tbscope.trace(model, x, **options))
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["whole", "inside"])
+def test_a_scripted_model_has_its_own_tensors_during_and_after_a_fake_run(inside):
+    scripted = torch.jit.script(nn.Sequential(nn.Linear(3, 3), nn.ReLU()))
+    model, x = nn.Sequential(scripted, nn.Linear(3, 3)) if inside else scripted, torch.randn(2, 3)
+    wanted = model(x)
+    assert str(tbscope.trace(model, x, fake=True)) == str(tbscope.trace(model, x))
+    assert torch.equal(model(x), wanted)
+
+
+def test_modules_hold_their_own_tensors_while_stand_ins_run():
+    held = []
+
+    def look(model, x):
+        held.extend([model.weight, model._buffers["seen"], *model.layer._parameters.values()])
+        return model.layer(x)
+
+    model = Plain(look)
+    tbscope.trace(model, torch.randn(2, 3), fake=True)
+    own = [model.weight, model.seen, model.layer.weight, model.layer.bias]
+    assert all(one is other for one, other in zip(held, own, strict=True))

@@ -10,13 +10,22 @@ torch's settings, which each draw puts back, are there once in a process.
 """
 
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Protocol
 
-__all__ = ["Keeper", "Watcher", "alone", "keepers", "one_at_a_time", "watching"]
+__all__ = [
+    "Keeper",
+    "Watcher",
+    "alone",
+    "is_only_thread",
+    "keepers",
+    "one_at_a_time",
+    "watching",
+]
 
 
 class Watcher(Protocol):
@@ -30,6 +39,9 @@ class Watcher(Protocol):
 
     def about_to_write(self, tensor: Any) -> None:
         """Take note of a tensor that is about to be written into."""
+
+    def about_to_set(self, tensor: Any) -> None:
+        """Take note of a tensor that is about to be set by what is no operation."""
 
     def about_to_accumulate(self) -> None:
         """Take note of a backward pass that is about to add to gradients."""
@@ -77,7 +89,7 @@ class Keeper(Protocol):
 
     thread: int
 
-    def add_module(self, module: Any, *, switch: bool = True) -> None:
+    def add_module(self, module: Any) -> None:
         """Keep a module as it is now, and switch its mode to that of the run."""
 
     def note_mode(self, module: Any, training: bool) -> None:
@@ -100,6 +112,12 @@ def _renew() -> None:
 
 
 os.register_at_fork(after_in_child=_renew)
+
+
+def is_only_thread() -> bool:
+    """Tell whether the running thread is the only one of Python's in this process."""
+    # Those that were not started by `threading` are counted here, too.
+    return len(sys._current_frames()) == 1
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from tbscope.errors import TraceError
 
 __all__ = [
     "BACKWARD",
+    "MOVES",
     "UNINITIALIZED",
     "DispatchMode",
     "call_method_name",
@@ -74,6 +75,9 @@ UNINITIALIZED: tuple[type, ...] = tuple(
 
 BACKWARD = "_engine_run_backward" if hasattr(torch.autograd, "_engine_run_backward") else "backward"
 """What of `torch.autograd` every backward pass goes through; others may hold the public one."""
+
+MOVES: tuple[Any, ...] = tuple(filter(None, (getattr(torch, "_cudnn_rnn_flatten_weight", None),)))
+"""Functions that give the tensors in their first argument another place, and do not say so."""
 
 # Ends the hold of function modes and of `__torch_function__` for a block.
 without_functions: Any = getattr(torch._C, "DisableTorchFunction", None)

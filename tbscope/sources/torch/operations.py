@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tbscope.sources.torch.internals import is_higher_order, operator_name, schema_of
+from tbscope.sources.torch.internals import MOVES, is_higher_order, operator_name, schema_of
 from tbscope.sources.torch.literals import collect_tensors
 
 __all__ = [
@@ -50,6 +50,7 @@ SETTERS: frozenset[Any] = frozenset(
         _tensor.data.__set__,
         _tensor.requires_grad.__set__,
         _tensor.requires_grad_,
+        *MOVES,
     }
 )
 """What changes a tensor and is no operation; who takes a gradient may write into it."""

@@ -29,6 +29,9 @@ _MOST_SCANNED = 10_000
 _OBJECTS_DEEP = 2
 _EVERY_OBJECT = 1_000_000
 _MISSING = object()
+# What `DistributedDataParallel` asks whether to talk to the other processes, which may not be
+# drawing: they would be waited for, and read what they are told as a step of training.
+_ON_ITS_OWN = {"require_forward_param_sync": False, "require_backward_grad_sync": False}
 
 
 class KeptContents:
@@ -134,14 +137,10 @@ class KeptModules:
         self._modes: list[tuple[torch.nn.Module, bool]] = []
         self._plans: dict[tuple[type, ...], _Plan] = {}
 
-    def add(self, module: torch.nn.Module, *, switch: bool = True) -> None:
+    def add(self, module: torch.nn.Module) -> None:
         """Keep one module as it is now, without its children, and switch its mode.
 
         One that is kept already stays kept as it was first, and in the mode that it has.
-
-        Args:
-            module: The module.
-            switch: Whether its mode is switched.
         """
         if id(module) in self._before:
             return
@@ -177,15 +176,17 @@ class KeptModules:
                 self._add_contents(module, other)
         self._modules.append((module, type(module), attributes, before, empty, filled))
         if "training" not in before:
-            self._add_mode_elsewhere(module, switch=switch)
-        elif self._training is not None and switch:
+            self._add_mode_elsewhere(module)
+        elif self._training is not None:
             attributes["training"] = self._training
+        if "require_forward_param_sync" in before:
+            attributes.update(_ON_ITS_OWN)
 
     def _add_contents(self, module: torch.nn.Module, held: Any) -> None:
         package = _package_of(type(module))
         self.contents.add(held, objects_deep=_OBJECTS_DEEP, package=package)
 
-    def _add_mode_elsewhere(self, module: torch.nn.Module, *, switch: bool) -> None:
+    def _add_mode_elsewhere(self, module: torch.nn.Module) -> None:
         """Keep a module that holds its mode outside of its attributes, and switch its mode.
 
         A scripted one holds it in C++, with its tensors; what `torch.compile` made, in the
@@ -197,7 +198,7 @@ class KeptModules:
             self.tensors += module.buffers(recurse=False)
         # A scripted module that is frozen has no mode any more.
         held = getattr(module, "training", None)
-        wanted = self._training if switch and self._training is not None else held
+        wanted = held if self._training is None else self._training
         try:
             if held != wanted and held is not None:
                 module.training = bool(wanted)

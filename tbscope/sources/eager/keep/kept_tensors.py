@@ -3,10 +3,10 @@
 Contents are not copied beforehand. Each tensor costs a second handle on its memory;
 its content is copied only when somebody is about to write into it.
 
-A gradient is not even looked at before the run does so: another thread that trains the
-model may be writing it, and torch guards neither the reading nor the setting of one. For
-the same reason a tensor's place, and whether it asks for gradients, are put back only
-where the run itself is known to have changed them.
+Beside other threads, a gradient is not even looked at before the run does so: one that
+trains the model may be writing it, and torch guards neither the reading nor the setting of
+one. For the same reason a tensor's place, and whether it asks for gradients, are then put
+back only where the run itself is known to have changed them.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from tbscope.sources.eager.active import is_only_thread
 from tbscope.sources.eager.keep.kept_objects import Report
 from tbscope.sources.torch.internals import (
     UNINITIALIZED,
@@ -28,6 +29,7 @@ from tbscope.sources.torch.internals import (
 __all__ = ["KeptTensors"]
 
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+_UNTOLD = object()
 _COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
 
@@ -47,8 +49,9 @@ class KeptTensors:
         # By identity, the tensors that the run has set in another way than by an operation,
         # or of which it has seen the gradient; and the gradients that they had.
         self._set: dict[int, torch.Tensor] = {}
-        self._gradients: list[tuple[torch.Tensor, torch.Tensor | None]] = []
+        self._gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self._known: set[int] = set()
+        self._alone = is_only_thread()
         self._lazy: list[tuple[Any, type, torch.device, torch.dtype]] = []
         # The storages that no write has touched so far, and by id the tensors without
         # one; what was copied of either, and the versions before the first write.
@@ -80,10 +83,12 @@ class KeptTensors:
         self._tensors += tensors
         self._handles += [tensor.data for tensor in tensors]
         self._asking += [tensor.requires_grad for tensor in tensors]
-        self._histories += [tensor.grad_fn for tensor in tensors]
+        self._histories += map(_history_of, tensors)
         self._untouched.update(keys)
         self._by_storage = None
         self._leaves += tensors
+        if self._alone:
+            self._take_gradients(tensors)
 
     def kept(self) -> list[torch.Tensor]:
         """Return the tensors that are kept by their storage."""
@@ -106,6 +111,8 @@ class KeptTensors:
         else:
             return True
         self._leaves.append(tensor)
+        if self._alone:
+            self._take_gradients([tensor])
         return False
 
     def about_to_set(self, tensor: torch.Tensor) -> None:
@@ -116,20 +123,29 @@ class KeptTensors:
         """
         if len(self._known) != len(self._leaves):
             self._known = set(map(id, self._leaves))
-        if id(tensor) not in self._known or id(tensor) in self._set:
-            return
-        self._set[id(tensor)] = tensor
-        with outside_modes():
-            if tensor.is_leaf:
-                gradient = tensor.grad
-                self._gradients.append((tensor, gradient))
-                if gradient is not None:
-                    self.add([gradient])
+        if id(tensor) in self._known and id(tensor) not in self._set:
+            with outside_modes():
+                self._take_gradients([tensor])
+            self._set[id(tensor)] = tensor
 
     def about_to_accumulate(self) -> None:
         """Keep the gradients of all tensors. To be called right before the run adds to them."""
-        for tensor in list(self._leaves):
-            self.about_to_set(tensor)
+        with outside_modes():
+            self._take_gradients(self._leaves)
+        self._set = {id(tensor): tensor for tensor in self._leaves}
+
+    def _take_gradients(self, tensors: list[torch.Tensor]) -> None:
+        leaves = [
+            tensor
+            for tensor in tensors
+            if id(tensor) not in self._gradients and _history_of(tensor) is None
+        ]
+        gradients = [tensor.grad for tensor in leaves]
+        for leaf, gradient in zip(leaves, gradients, strict=True):
+            self._gradients[id(leaf)] = (leaf, gradient)
+        held = [gradient for gradient in gradients if gradient is not None]
+        if held:
+            self.add(held)
 
     def were_set(self) -> list[torch.Tensor]:
         """Return the tensors that were announced as about to be set."""
@@ -182,6 +198,7 @@ class KeptTensors:
 
     def restore(self, report: Report) -> None:
         """Put everything back: content, place, history, gradients, and last the versions."""
+        self._alone = self._alone and is_only_thread()
         with outside_modes(), torch.no_grad():
             for content in self._contents:
                 _attempt(report, content.handle, content.restore)
@@ -214,7 +231,9 @@ class KeptTensors:
         return displaced
 
     def _changed(self) -> list[tuple[int, torch.Tensor]]:
-        """Return the tensors that the run is known to have written into or set, by position."""
+        """Return the tensors that the run may have written into or set, by position."""
+        if self._alone:
+            return list(enumerate(self._tensors))
         changed = {id(tensor) for tensor, _ in self._moved} | self._set.keys()
         if not changed:
             return []
@@ -222,7 +241,7 @@ class KeptTensors:
 
     def _restore_histories(self, report: Report) -> None:
         for at, tensor in self._changed():
-            history = tensor.grad_fn
+            history = _history_of(tensor)
             if history is not self._histories[at] or tensor.requires_grad != self._asking[at]:
                 _attempt(report, tensor, self._restore_history, at, history)
 
@@ -235,9 +254,20 @@ class KeptTensors:
         tensor.requires_grad_(self._asking[at])
 
     def _restore_gradients(self, report: Report) -> None:
-        for tensor, gradient in self._gradients:
-            if tensor.grad is not gradient:
+        for key, (tensor, gradient) in self._gradients.items():
+            if (self._alone or key in self._set) and tensor.grad is not gradient:
                 _attempt(report, tensor, setattr, tensor, "grad", gradient)
+
+
+def _history_of(tensor: torch.Tensor) -> Any:
+    """Return where a tensor came from in autograd; None for a leaf.
+
+    torch tells nobody that of one of several views whose base was written into since.
+    """
+    try:
+        return tensor.grad_fn
+    except RuntimeError:
+        return _UNTOLD
 
 
 class _Content:

@@ -88,14 +88,12 @@ class Preserved(AbstractContextManager["Preserved"]):
             raise
         return self
 
-    def add_module(self, module: torch.nn.Module, *, switch: bool = True) -> None:
+    def add_module(self, module: torch.nn.Module) -> None:
         """Keep one more module, met in the block before its first call.
 
-        Args:
-            module: The module; one that is kept already stays as it is.
-            switch: Whether it runs in the mode of the others.
+        One that is kept already stays as it is.
         """
-        self._modules.add(module, switch=switch)
+        self._modules.add(module)
         self._take_found()
 
     def note_mode(self, module: torch.nn.Module, training: bool) -> None:

@@ -69,6 +69,14 @@ def profile_graph(
             stack.enter_context(repeats.prepared())
             repeats.run()
         _Measurement(graph, log, repeats, recorder).measure(steps)
+    if repeats.disturbed:
+        graph.notes.append(
+            Note(
+                "the model was written into while it was measured, it seems by another thread: "
+                "the times are of a processor that both shared, and what a single run of the "
+                "model itself may have written is not put back"
+            )
+        )
 
 
 class _Measurement:

@@ -12,8 +12,10 @@ from typing import Any
 import torch
 
 from tbscope.errors import ArgumentError, TraceError
+from tbscope.sources.eager.active import is_only_thread
 from tbscope.sources.eager.failure import error_text
 from tbscope.sources.eager.keep.preserve import Preserved
+from tbscope.sources.eager.measure.write_watch import WriteWatch
 from tbscope.sources.torch.internals import UNINITIALIZED, version_of, without_functions
 from tbscope.sources.torch.nests import tensor_leaves
 
@@ -70,6 +72,9 @@ class Repeats:
         grad: Whether gradients are recorded.
         written: The tensors from before the call that it writes into.
         were_set: Those of which it sets the data, the gradient, or whether they ask for one.
+
+    Attributes:
+        disturbed: Whether somebody else seems to have written into the model meanwhile.
     """
 
     def __init__(
@@ -89,6 +94,7 @@ class Repeats:
         self._training = training
         self._grad = grad
         self._set = were_set
+        self.disturbed = False
         buffers = [buffer for module in modules for buffer in module._buffers.values()]
         self._copied = [*written, *(buffer for buffer in buffers if buffer is not None)]
 
@@ -109,32 +115,52 @@ class Repeats:
         Raises:
             TraceError: The run wrote into what the run before did not write into.
         """
-        with (
-            Preserved(self._modules, self._inputs, training=self._training) as preserved,
-            torch.set_grad_enabled(self._grad),
-        ):
-            for tensor in self._copied:
-                if not isinstance(tensor, UNINITIALIZED):
-                    preserved.about_to_write(tensor)
-            for tensor in self._set:
-                preserved.about_to_set(tensor)
+        with self._kept() as preserved:
             told = {id(tensor) for tensor in preserved.written()}
             rest = [tensor for tensor in preserved.kept() if id(tensor) not in told]
             versions = _versions(rest)
             yield
-            self._check_unwritten(rest, versions)
+            counted = zip(rest, versions, _versions(rest), strict=True)
+            written = [tensor for tensor, before, after in counted if before != after]
+        if written:
+            self._check_unwritten(written)
 
-    def _check_unwritten(self, tensors: list[torch.Tensor], versions: list[int]) -> None:
-        # Nobody saw the writes of an unwatched run, but torch counts them.
-        for tensor, before, after in zip(tensors, versions, _versions(tensors), strict=True):
-            if before != after:
-                shape = ", ".join(map(str, tensor.shape))
-                raise TraceError(
-                    "the model could not be put back as it was before the run",
-                    why=f"when it was measured, it wrote into a {type(tensor).__name__} of shape "
-                    f"({shape}) that it had only read when it was drawn",
-                    fix="make the model anew, or load its state_dict, before it is used further",
-                )
+    @contextmanager
+    def _kept(self) -> Iterator[Preserved]:
+        with (
+            Preserved(self._modules, self._inputs, training=self._training) as preserved,
+            torch.set_grad_enabled(self._grad),
+        ):
+            # First: the gradients that are kept then are among what is written into.
+            for tensor in self._set:
+                preserved.about_to_set(tensor)
+            for tensor in self._copied:
+                if not isinstance(tensor, UNINITIALIZED):
+                    preserved.about_to_write(tensor)
+            yield preserved
+
+    def _check_unwritten(self, tensors: list[torch.Tensor]) -> None:
+        """Check that the call does not write into tensors that were written into as it ran.
+
+        Nobody saw the writes of an unwatched run, but torch counts them: those of this thread
+        and those of others. Where there are others, one more run is watched to tell which.
+        """
+        written = tensors if is_only_thread() else self._written_again(tensors)
+        self.disturbed = self.disturbed or not written
+        for tensor in written:
+            shape = ", ".join(map(str, tensor.shape))
+            raise TraceError(
+                "the model could not be put back as it was before the run",
+                why=f"when it was measured, it wrote into a {type(tensor).__name__} of shape "
+                f"({shape}) that it had only read when it was drawn",
+                fix="make the model anew, or load its state_dict, before it is used further",
+            )
+
+    def _written_again(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Run once more, and return those of some tensors that this thread writes into."""
+        with self._kept() as preserved, WriteWatch(preserved.about_to_write) as watch:
+            self.run()
+            return [tensor for tensor in tensors if watch.saw(tensor)]
 
     def run(self) -> Any:
         """Make the call, which is to be prepared.

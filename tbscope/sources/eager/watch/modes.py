@@ -57,7 +57,8 @@ class OperationMode(TorchFunctionMode):
         if kwargs is None:
             kwargs = _NO_KEYWORDS
         if func in SETTERS:
-            recorder.about_to_set(args[0])
+            for tensor in collect_tensors(args[0], []):
+                recorder.about_to_set(tensor)
         if recorder.paused or operations.running is not None:
             return func(*args, **kwargs)
         # Not `operations.begin()`: sizes, dtypes and flags are asked for at every turn, and

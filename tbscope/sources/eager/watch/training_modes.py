@@ -30,7 +30,7 @@ def _watched_train(module: torch.nn.Module, mode: bool = True) -> Any:
     for keeper in tuple(keepers):
         if keeper.thread == running:
             with outside_modes():
-                keeper.add_module(module, switch=False)
+                keeper.add_module(module)
     result = _train.original(module, mode)
     for keeper in tuple(keepers):
         if keeper.thread != running:

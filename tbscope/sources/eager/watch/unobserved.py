@@ -8,6 +8,7 @@ second runs functions as they were written.
 """
 
 import sys
+import threading
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
@@ -40,6 +41,32 @@ def unobserved() -> AbstractContextManager[Any]:
         return stack.pop_all()
 
 
+class _Stance:
+    """The compiler's stance, which is that of the whole process: changed while anyone needs it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._stack = ExitStack()
+
+    def take(self) -> None:
+        """Have the compiler run functions as they were written."""
+        with self._lock:
+            if self._users == 0:
+                self._stack.enter_context(torch.compiler.set_stance("force_eager"))
+            self._users += 1
+
+    def leave(self) -> None:
+        """Let the compiler do as before, if nobody else needs it to stand by."""
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                self._stack.close()
+
+
+_stance = _Stance()
+
+
 class _Eager:
     """Has the compiler run functions as they were written, from when it is loaded on.
 
@@ -48,16 +75,16 @@ class _Eager:
     """
 
     def __init__(self) -> None:
-        self._stack = ExitStack()
         self._begun = False
 
     def begin(self) -> None:
         if not self._begun:
             self._begun = True
-            self._stack.enter_context(torch.compiler.set_stance("force_eager"))
+            _stance.take()
 
     def end(self) -> None:
-        self._stack.close()
+        if self._begun:
+            _stance.leave()
 
 
 def _answer(relevant_args: Any) -> bool:

@@ -5,12 +5,12 @@ from types import TracebackType
 
 from tbscope.sources.eager.active import watching
 from tbscope.sources.eager.record.recorder import Recorder
-from tbscope.sources.eager.watch.backward import watch_backward
 from tbscope.sources.eager.watch.call_log import CallLog
 from tbscope.sources.eager.watch.depth import deep_enough
 from tbscope.sources.eager.watch.modes import FakedOperationMode, KernelMode, OperationMode
 from tbscope.sources.eager.watch.module_calls import watch_modules
 from tbscope.sources.eager.watch.own_functions import watch_own_functions
+from tbscope.sources.eager.watch.setters import watch_setters
 from tbscope.sources.eager.watch.storage_sizes import watch_sizes
 from tbscope.sources.eager.watch.unobserved import unobserved
 from tbscope.sources.torch.fake import StandIns
@@ -48,7 +48,7 @@ class Watch(AbstractContextManager[None]):
             stack.enter_context(watch_modules())
             stack.enter_context(unobserved())
             stack.enter_context(watch_sizes())
-            stack.enter_context(watch_backward())
+            stack.enter_context(watch_setters())
             if self._stand_ins is not None:
                 stack.callback(setattr, watching, "stand_ins", watching.stand_ins)
                 watching.stand_ins = self._stand_ins

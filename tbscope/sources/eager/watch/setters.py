@@ -1,0 +1,43 @@
+"""Tells of what sets tensors and no mode sees: backward passes, and tensors that are swapped.
+
+Autograd's engine sets the gradients of leaf tensors in C++, where other threads may be doing
+the same; so nobody looks at a gradient before this thread is about to change it.
+"""
+
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+
+import torch
+
+from tbscope.sources.eager.active import watching
+from tbscope.sources.eager.watch.replacement import Replacement
+from tbscope.sources.torch.internals import BACKWARD
+
+__all__ = ["watch_setters"]
+
+_backward = Replacement(torch.autograd, BACKWARD)
+_swap = Replacement(torch.utils, "swap_tensors")
+
+
+def watch_setters() -> AbstractContextManager[Any]:
+    """Have this thread's recorders told of tensors that are about to be set, during a block."""
+    with ExitStack() as stack:
+        stack.enter_context(_backward.by(_watched_backward))
+        stack.enter_context(_swap.by(_watched_swap))
+        return stack.pop_all()
+
+
+def _watched_backward(*args: Any, **kwargs: Any) -> Any:
+    """Run a backward pass; `torch.autograd.grad` adds to no gradient."""
+    if kwargs.get("accumulate_grad", True):
+        for recorder in watching.recorders:
+            recorder.about_to_accumulate()
+    return _backward.original(*args, **kwargs)
+
+
+def _watched_swap(one: torch.Tensor, other: torch.Tensor) -> None:
+    """Do what `torch.utils.swap_tensors` does."""
+    for recorder in watching.recorders:
+        recorder.about_to_set(one)
+        recorder.about_to_set(other)
+    _swap.original(one, other)
