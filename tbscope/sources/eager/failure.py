@@ -79,8 +79,9 @@ def _fix(text: str, call: Call | None, *, grad: bool, fake: bool) -> str:
         return "the model differentiates in forward: pass grad=True"
     if text.startswith(RecursionError.__name__):
         return (
-            f"the model's calls are nested deeper than Python's limit of {sys.getrecursionlimit()}: "
-            "if they end at all, call sys.setrecursionlimit() with more before"
+            "the model's calls are nested deeper than Python's limit of "
+            f"{sys.getrecursionlimit()}: if they end at all, call sys.setrecursionlimit() with "
+            "more before"
         )
     if any(words in text for words in _HAS_NO_VALUES) and not fake:
         return (

@@ -25,6 +25,7 @@ from tbscope.sources.torch.fake import StandIns, faked
 from tbscope.sources.torch.inputs import argument_names, bind_inputs
 from tbscope.sources.torch.internals import outside_modes, uncompiled
 from tbscope.sources.torch.nests import result_leaves, tensor_leaves
+from tbscope.sources.torch.own_modes import switches_itself
 from tbscope.sources.torch.registry import class_label
 from tbscope.sources.torch.unfinished import LAZY_ITERATORS, computed
 
@@ -140,6 +141,8 @@ class _Run:
             check_measurable(self._modules, argument_names(model, args, kwargs))
         self._preserved = Preserved(self._modules, (args, kwargs), training=training)
         self._adopted: list[torch.nn.Module] = []
+        # Those that have switched themselves, by methods of their own.
+        self._switched: list[torch.nn.Module] = []
         recorder.operations.about_to_write = self._preserved.about_to_write
         recorder.about_to_set = self._preserved.about_to_set
         recorder.about_to_accumulate = self._preserved.about_to_accumulate
@@ -150,6 +153,8 @@ class _Run:
         recorder = self._recorder
         with ExitStack() as stack:
             stack.enter_context(self._preserved)
+            if self._training is not None and switches_itself(self._modules):
+                self._switch(self._modules[0])
             stand_ins = None
             if fake:
                 stand_ins = stack.enter_context(faked())
@@ -184,6 +189,7 @@ class _Run:
             [*self._modules, *self._adopted],
             (self._args, self._kwargs),
             training=self._training,
+            switched=self._switched,
             grad=grad,
             written=self._preserved.written(),
             were_set=self._preserved.were_set(),
@@ -213,6 +219,34 @@ class _Run:
             self._preserved.add_module(module)
         if self._steps:
             self._adopted.append(module)
+        if self._training is None or not switches_itself([module]):
+            return
+        if not any(module in root.modules() for root in self._switched):
+            for inner in module.modules():
+                with outside_modes():
+                    self._preserved.add_module(inner)
+            self._switch(module)
+
+    def _switch(self, root: torch.nn.Module) -> None:
+        """Have a module switch its mode by its own method, of which nothing is drawn.
+
+        What that writes is put back all the same.
+        """
+        watcher = Recorder("", boundary=watched_call)
+        watcher.operations.about_to_write = self._preserved.about_to_write
+        watcher.about_to_set = self._preserved.about_to_set
+        watcher.about_to_accumulate = self._preserved.about_to_accumulate
+        try:
+            with alone(), Watch(watcher):
+                self._preserved.switch(root)
+        except Exception as error:  # noqa: BLE001 (the user's code)
+            method = "train" if self._training else "eval"
+            self._tell(
+                f"{class_label(root)}.{method}() raised {error_text(error)}: each of its modules "
+                "was switched by itself"
+            )
+        else:
+            self._switched.append(root)
 
     def _add_inputs(self) -> None:
         """Name the tensors among the arguments; those of an iterator as it yields them."""
