@@ -38,6 +38,12 @@ class StandIns:
         self._twins: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._with_gradient: set[int] = set()
 
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Have another thread compute nothing but shapes, too, during a block."""
+        with self._mode:
+            yield
+
     def add(self, module: torch.nn.Module) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """Make stand-ins for a module's own tensors; return those made, with their tensors."""
         made = []

@@ -19,11 +19,7 @@ def switches_itself(modules: Iterable[torch.nn.Module]) -> bool:
     """Tell whether one of some modules has its own way to be switched between modes."""
     modules = list(modules)
     types: set[Any] = set(map(type, modules))
-    own = {
-        cls
-        for cls in types
-        if cls.train is not _Module.train or cls.eval is not _Module.eval
-    }
+    own = {cls for cls in types if cls.train is not _Module.train or cls.eval is not _Module.eval}
     return any(
         type(module) in own or "train" in module.__dict__ or "eval" in module.__dict__
         for module in modules

@@ -1,5 +1,6 @@
 """Makes tensors known that no watched operation gave: inputs, parameters, constants."""
 
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -48,6 +49,12 @@ class Discovery:
         self.stand_in: Callable[[torch.Tensor], torch.Tensor] | None = None
         # By identity; the tensors are held, so that their identities stay their own.
         self._hidden: dict[int, tuple[str, torch.Tensor]] = {}
+
+    def branch(self, scopes: ScopeStack) -> "Discovery":
+        """Return one for the tensors that another thread meets."""
+        branch = copy(self)
+        branch._scopes = scopes
+        return branch
 
     def value_of(self, tensor: torch.Tensor) -> Value:
         """Return the value that a tensor holds now; a new one for a tensor not seen before."""

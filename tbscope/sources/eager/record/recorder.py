@@ -4,8 +4,10 @@ The modes tell it of operations and kernels, the watched module calls of modules
 the scopes by hand of theirs. It changes none of what it sees.
 """
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import partial
 from types import CoroutineType, FrameType
 from typing import Any
@@ -14,7 +16,7 @@ import torch
 
 from tbscope.figures.notes import find_notes
 from tbscope.ir.builder import GraphBuilder
-from tbscope.ir.graph import Argument, Call, Constant, Graph, Node, Note, Value
+from tbscope.ir.graph import Argument, Call, Constant, Graph, Node, Note, Source, Value
 from tbscope.sources.eager.record.bodies import KernelRun, KernelRuns
 from tbscope.sources.eager.record.discovery import Discovery
 from tbscope.sources.eager.record.failures import Failures
@@ -74,6 +76,9 @@ class Recorder:
         failures: The operation and the module call in which the latest error arose.
         modules_called: The module of each call of the graph.
         ended: Whether an error ended the run.
+        turn: Held by the thread that records, where several do.
+        strands: What several threads do of the run; None where only one has done anything.
+        before_closing: Called once the run is over, while all is known; None for nothing.
     """
 
     def __init__(
@@ -93,6 +98,9 @@ class Recorder:
         self.failures = Failures()
         self.modules_called: list[torch.nn.Module] = []
         self.ended = False
+        self.turn = threading.RLock()
+        self.strands: Any = None
+        self.before_closing: Callable[[], None] | None = None
         self._reads = Reads()
         self._open_ended = open_ended
         self._where = Whereabouts(self.scopes, boundary.__code__)
@@ -122,6 +130,25 @@ class Recorder:
         for tensor, twin in stand_ins.add(module):
             self.registry.add_stand_in(tensor, twin)
 
+    def branch(self, source: Source | None) -> "Recorder":
+        """Return a recorder for work that another thread does: it adds to the same graph.
+
+        Args:
+            source: The line that has handed the work over.
+        """
+        branch = copy(self)
+        branch.scopes = scopes = self.scopes.branch(source)
+        branch.operations = self.operations.branch()
+        branch._where = self._where.branch(scopes)
+        branch._discovery = discovery = self._discovery.branch(scopes)
+        branch.value_of, branch.add_input = discovery.value_of, discovery.add_input
+        branch._nest = Literals(discovery.value_of).nest
+        return branch
+
+    def source_at(self, frame: FrameType | None) -> Source | None:
+        """Return the place in the user's code that led to this frame."""
+        return self._where.source_at(frame)
+
     def begin_at(self, frame: FrameType) -> None:
         """Set the Python frame in which the region begins; frames around it are not looked at."""
         self._where.base = id(frame)
@@ -129,6 +156,9 @@ class Recorder:
     def close(self) -> Graph:
         """Let go of everything but the graph, once the run is over; return the graph."""
         graph = self.graph
+        if self.before_closing is not None:
+            self.before_closing()
+            self.before_closing = None
         graph.notes += find_notes(graph, reads=self._reads, whole=not self.ended)
         # At once, not when the garbage collector comes by: this refers to itself.
         self._values.forget()

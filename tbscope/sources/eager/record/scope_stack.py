@@ -5,6 +5,7 @@ the module tree; containers that are never called stand in between. Each further
 call of a module in the same place opens a new scope, numbered.
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -91,7 +92,7 @@ class ScopeStack:
         self._stack = [self.top]
         # How often a place was opened, and its latest scope, by parent and place or name.
         self._opened: dict[tuple[Scope | None, Any], tuple[int, Scope]] = {}
-        self._adopted = 0
+        self._adopted = itertools.count()
 
     @property
     def at_top(self) -> bool:
@@ -121,14 +122,25 @@ class ScopeStack:
         place = self.registry.module(module)
         if place is not None:
             return place
-        attribute = f"?{self._adopted}"
-        self._adopted += 1
+        attribute = f"?{next(self._adopted)}"
         prefix = f"{holder.name}." if holder.name else ""
         place = self.registry.add_root(
             module, name=prefix + attribute, attribute=attribute, registered=False
         )
         place.adopter = holder
         return place
+
+    def calls_of(self, place: ModulePlace) -> list[Frame]:
+        """Return the calls of a module that run now, innermost last."""
+        return place.frames
+
+    def branch(self, source: Source | None) -> "ScopeStack":
+        """Return the scopes of work that another thread does for what runs now.
+
+        Args:
+            source: The line that has handed the work over.
+        """
+        return _Branch(self, source)
 
     def open_call(self, place: ModulePlace, frame: Frame) -> None:
         """Make a frame, whose scope `call_scope` gave, the running one."""
@@ -183,11 +195,11 @@ class ScopeStack:
         if holder is None:
             return self.running.inner if place.adopter or self.at_top else self.top.inner
         between = []
-        while holder is not None and not holder.frames:
+        while holder is not None and not self.calls_of(holder):
             between.append(holder)
             holder = holder.parent
         if holder is not None:
-            scope: Scope | None = holder.frames[-1].inner
+            scope: Scope | None = self.calls_of(holder)[-1].inner
         else:
             scope = self._parent_of(between[-1])
         for container in reversed(between):
@@ -256,3 +268,32 @@ class ScopeStack:
             fix=f"call pop_scope({name!r}) before it ends, "
             f"or write 'with tbscope.scope({name!r}):'",
         )
+
+
+class _Branch(ScopeStack):
+    """The scopes of work that another thread does: it stands where it was handed over.
+
+    Which calls of a module run is for each thread its own affair.
+    """
+
+    def __init__(self, trunk: ScopeStack, source: Source | None) -> None:
+        # All that is shared; what is not follows.
+        self.__dict__.update(trunk.__dict__)
+        around = trunk.running
+        self.running = base = Frame(around.scope, around.place, None, source, around.begun)
+        base.inner = around.inner
+        if trunk.at_top:
+            self.top = base
+        self._stack = [*trunk._stack, base]
+
+    def calls_of(self, place: ModulePlace) -> list[Frame]:
+        return [frame for frame in self._stack if frame.place is place]
+
+    def open_call(self, place: ModulePlace, frame: Frame) -> None:
+        self._stack.append(frame)
+        self.running = frame
+
+    def close_call(self, frame: Frame) -> None:
+        while self._stack.pop() is not frame:
+            pass
+        self.running = self._stack[-1]

@@ -12,6 +12,7 @@ from tbscope.sources.eager.watch.module_calls import watch_modules
 from tbscope.sources.eager.watch.own_functions import watch_own_functions
 from tbscope.sources.eager.watch.setters import watch_setters
 from tbscope.sources.eager.watch.storage_sizes import watch_sizes
+from tbscope.sources.eager.watch.threads import watch_threads
 from tbscope.sources.eager.watch.unobserved import unobserved
 from tbscope.sources.torch.fake import StandIns
 
@@ -46,6 +47,8 @@ class Watch(AbstractContextManager[None]):
             watching.recorders = (*outer, self._recorder)
             stack.enter_context(deep_enough())
             stack.enter_context(watch_modules())
+            stack.callback(self._stop_threads)
+            stack.enter_context(watch_threads())
             stack.enter_context(unobserved())
             stack.enter_context(watch_sizes())
             stack.enter_context(watch_setters())
@@ -59,6 +62,10 @@ class Watch(AbstractContextManager[None]):
             stack.enter_context(KernelMode(self._recorder, operations, self._log))
             stack.enter_context(operations)
             self._stack = stack.pop_all()
+
+    def _stop_threads(self) -> None:
+        if self._recorder.strands is not None:
+            self._recorder.strands.stop()
 
     def __exit__(
         self,
