@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 __all__ = [
     "Keeper",
@@ -84,6 +84,20 @@ class _Watching(threading.local):
     handing_over: bool = False
 
 
+class Arrival(NamedTuple):
+    """A tensor that a thread has made which nobody watches.
+
+    Attributes:
+        tensor: A weak reference to it.
+        thread: The name of the thread.
+        source: The line that handed it on; None where that is not known.
+    """
+
+    tensor: Any
+    thread: str
+    source: Any
+
+
 class Keeper(Protocol):
     """Who keeps modules as they are while one thread runs them.
 
@@ -103,6 +117,9 @@ class Keeper(Protocol):
 watching = _Watching()
 keepers: list[Keeper] = []
 """Those who keep modules now, in all threads."""
+
+arrivals: dict[int, Arrival] = {}
+"""What threads have made that nobody watches, by the identity of the tensor."""
 
 # A thread that draws may draw again inside of that.
 _drawing = threading.RLock()

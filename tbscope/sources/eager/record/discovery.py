@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tbscope.ir.builder import GraphBuilder
-from tbscope.ir.graph import Node, Value
+from tbscope.ir.graph import Node, Note, Value
+from tbscope.sources.eager.active import Arrival, arrivals
 from tbscope.sources.eager.record.scope_stack import ScopeStack
 from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.torch.contents import content_of
@@ -47,6 +48,8 @@ class Discovery:
         self._values = values
         self._open_ended = open_ended
         self.stand_in: Callable[[torch.Tensor], torch.Tensor] | None = None
+        # The threads, with their lines, of which was told that they have made a constant.
+        self._threads: set[tuple[str, Any]] = set()
         # By identity; the tensors are held, so that their identities stay their own.
         self._hidden: dict[int, tuple[str, torch.Tensor]] = {}
 
@@ -147,5 +150,19 @@ class Discovery:
                     break
         node = self._builder.append_source("constant", name, running.inner)
         node.source = running.source
+        arrival = arrivals.get(id(tensor))
+        if arrival is not None and arrival.tensor() is tensor:
+            self._tell_of(node, arrival)
         node.attributes.update(content_of(tensor))
         return node
+
+    def _tell_of(self, node: Node, arrival: Arrival) -> None:
+        """Tell of a thread that has made a constant; of each line of it once."""
+        text = (
+            f"the thread {arrival.thread!r}, which nobody watched, has made a constant of the "
+            "graph: what it computed is not in it"
+        )
+        node.attributes["thread"] = arrival.thread
+        if (arrival.thread, arrival.source) not in self._threads:
+            self._threads.add((arrival.thread, arrival.source))
+            self._builder.graph.notes.append(Note(text, arrival.source, node))

@@ -7,6 +7,7 @@ from tbscope.sources.eager.active import watching
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch.call_log import CallLog
 from tbscope.sources.eager.watch.depth import deep_enough
+from tbscope.sources.eager.watch.elsewhere import watch_elsewhere
 from tbscope.sources.eager.watch.modes import FakedOperationMode, KernelMode, OperationMode
 from tbscope.sources.eager.watch.module_calls import watch_modules
 from tbscope.sources.eager.watch.own_functions import watch_own_functions
@@ -47,6 +48,7 @@ class Watch(AbstractContextManager[None]):
             watching.recorders = (*outer, self._recorder)
             stack.enter_context(deep_enough())
             stack.enter_context(watch_modules())
+            stack.enter_context(watch_elsewhere())
             stack.callback(self._stop_threads)
             stack.enter_context(watch_threads())
             stack.enter_context(unobserved())
