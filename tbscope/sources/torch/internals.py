@@ -42,6 +42,8 @@ __all__ = [
     "operator_name",
     "prepares_lazily",
     "schema_of",
+    "script_frames",
+    "script_graph",
     "set_version",
     "sharding_key",
     "storage_key",
@@ -276,6 +278,29 @@ def operator_name(function: Any) -> str | None:
     """Return the name of an operator without a schema, with its namespace and overload."""
     named = getattr(function, "_qualified_op_name", None) or getattr(function, "_name", None)
     return named if isinstance(named, str) else None
+
+
+def script_frames() -> list[tuple[str, int]]:
+    """Return where TorchScript's interpreter stands: file and line of each call, outermost first.
+
+    Empty where it runs nothing, and where torch does not tell.
+    """
+    profiler: Any = getattr(torch._C, "_profiler", None)
+    gather = getattr(profiler, "gather_traceback", None)
+    if gather is None:
+        return []
+    traceback = gather(python=False, script=True, cpp=False)
+    frames = profiler.symbolize_tracebacks([traceback])[0]
+    return [(frame["filename"], frame["line"]) for frame in reversed(frames)]
+
+
+def script_graph(module: torch.nn.Module, method: str) -> Any:
+    """Return TorchScript's graph of a method of a scripted module; None where it tells of none."""
+    try:
+        return module._c._get_method(method).graph  # type: ignore[union-attr,operator]
+    except (AttributeError, RuntimeError):
+        # It is none, or has no such method: a module that is traced is called in one way.
+        return None
 
 
 def version_of(tensor: torch.Tensor) -> int:

@@ -25,6 +25,7 @@ from tbscope.sources.eager.record.operation import Operation, Operations
 from tbscope.sources.eager.record.reads import Reads, shares_memory
 from tbscope.sources.eager.record.resumed import RESUMED, Resumed
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
+from tbscope.sources.eager.record.scripted import ScriptRun
 from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.eager.record.whereabouts import Whereabouts
 from tbscope.sources.torch.fake import StandIns
@@ -217,6 +218,8 @@ class Recorder:
         self.graph.calls.append(call)
         self.modules_called.append(module)
         frame = Frame(scope, place, call, source, self.builder.operations)
+        if isinstance(module, torch.jit.ScriptModule):
+            frame.script = ScriptRun(module, place.name)
         scopes.open_call(place, frame)
         return frame
 
@@ -232,7 +235,18 @@ class Recorder:
             self.scopes.close_call(frame)
         assert frame.call is not None
         frame.call.results = self._nest(result)
+        if frame.script is not None:
+            self._settle(frame, result)
         return result
+
+    def _settle(self, frame: Frame, result: Any) -> None:
+        """Have what ran in a scripted module stand in its inner modules."""
+        given_back = [self.value_of(tensor) for tensor in collect_tensors(result, [])]
+        for call in frame.script.settle(frame, self.scopes, given_back):
+            module = self.scopes.module_of(call.scope)
+            call.training = getattr(module, "training", False)
+            self.graph.calls.append(call)
+            self.modules_called.append(module)
 
     def _check_end(self, frame: Frame, given: Any, result: Any) -> None:
         self.scopes.check_closed(frame)
@@ -443,7 +457,10 @@ class Recorder:
             return None
         if facts.label not in self.graph.signatures:
             add_signature(self.graph.signatures, facts.label, facts.kernel)
-        return self.add_operation(facts.label, args, kwargs, result, operation, frame)
+        node = self.add_operation(facts.label, args, kwargs, result, operation, frame)
+        if node is not None and self.scopes.running.script is not None:
+            self.scopes.running.script.add(node)
+        return node
 
     def fail_operation(
         self,

@@ -6,7 +6,7 @@ call of a module in the same place opens a new scope, numbered.
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,6 +35,7 @@ class Frame:
         source: Where the module was called.
         begun: How many operations had run when it opened.
         home: The identity of the Python frame of its own forward, once that is known.
+        script: What runs in it, where it is the call of a scripted module; None for any other.
         foreign: Whether that forward stands in a file that is not the user's.
     """
 
@@ -47,6 +48,7 @@ class Frame:
         "inner",
         "place",
         "scope",
+        "script",
         "source",
     )
 
@@ -67,6 +69,7 @@ class Frame:
         self.begun = begun
         self.home = 0
         self.foreign = False
+        self.script: Any = None
 
 
 class ScopeStack:
@@ -93,6 +96,8 @@ class ScopeStack:
         # How often a place was opened, and its latest scope, by parent and place or name.
         self._opened: dict[tuple[Scope | None, Any], tuple[int, Scope]] = {}
         self._adopted = itertools.count()
+        self._visited: dict[tuple[Frame, str, int], Scope] = {}
+        self._modules: dict[Scope, torch.nn.Module] = {}
 
     @property
     def at_top(self) -> bool:
@@ -161,7 +166,9 @@ class ScopeStack:
 
     def call_scope(self, place: ModulePlace) -> Scope:
         """Open the scope of a call of this module."""
-        parent = self._parent_of(place)
+        return self._open_call(place, self._parent_of(place))
+
+    def _open_call(self, place: ModulePlace, parent: Scope | None) -> Scope:
         opened = self._opened.get((parent, place))
         if opened is not None and opened[0] == 1 and opened[1].kind == "container":
             # It has stood as the container of what was called in it: the same scope.
@@ -169,6 +176,34 @@ class ScopeStack:
             scope.kind = "module"
             return scope
         return self._open_place(place, parent, "module")
+
+    def inner_scopes(self, frame: Frame, visits: Iterable[tuple[str, int]]) -> list[Scope]:
+        """Return the scopes of modules that ran inside of a call and told nobody, outermost first.
+
+        Args:
+            frame: The call.
+            visits: The modules, each in the one before: its dotted path from the called one, and
+                how many times it had run before.
+        """
+        scope, place = frame.scope, frame.place
+        scopes: list[Scope] = []
+        for path, number in visits:
+            assert place is not None
+            held = place.module._modules[path.rpartition(".")[2]]
+            inner = None if held is None else self.registry.module(held)
+            if inner is None:
+                break
+            known = self._visited.get((frame, path, number))
+            if known is None:
+                known = self._visited[frame, path, number] = self._open_call(inner, scope)
+                self._modules[known] = inner.module
+            scopes.append(known)
+            scope, place = known, inner
+        return scopes
+
+    def module_of(self, scope: Scope) -> torch.nn.Module:
+        """Return the module of a scope that `inner_scopes` has opened."""
+        return self._modules[scope]
 
     def container(self, place: ModulePlace) -> Scope:
         """Return the scope that stands for a module which is not called itself."""

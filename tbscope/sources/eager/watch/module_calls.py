@@ -2,8 +2,8 @@
 
 The method of `torch.nn.Module` that every call goes through is replaced while any
 thread of the process is watched, and put back after; other threads pass through it
-at the price of a look at what the module gave. No hook is registered, so nothing of the model changes,
-and hooks run inside of their module's scope.
+at the price of a look at what the module gave. No hook is registered, so nothing of the
+model changes, and hooks run inside of their module's scope.
 """
 
 import sys
