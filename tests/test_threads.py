@@ -176,6 +176,46 @@ class TestFlags:
         tbscope.trace(model, X, training=None)
         assert all(module.training for module in model.modules())
 
+    def test_a_scripted_model_has_the_mode_that_another_thread_sets_meanwhile(self):
+        scripted = torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)))
+
+        def run(x):
+            y = scripted(x)
+            both(lambda: scripted.train(False))
+            return y
+
+        tbscope.trace(run, X)
+        assert [module.training for module in scripted.modules()] == [False] * 3
+
+    def test_the_compiler_compiles_again_though_a_recording_ended_inside_of_a_draw(self):
+        import torch._dynamo
+
+        begun, end, compiled = threading.Event(), threading.Event(), []
+
+        def record():
+            with tbscope.record():
+                begun.set()
+                end.wait()
+
+        def backend(module, inputs):
+            compiled.append(1)
+            return module.forward
+
+        function = torch.compile(lambda x: x * 2 + 1, backend=backend)
+
+        def end_it(model):
+            end.set()
+            thread.join()
+            function(X)
+            assert compiled == []
+
+        thread = threading.Thread(target=record)
+        thread.start()
+        begun.wait()
+        tbscope.trace(Meeting(end_it), X)
+        function(X)
+        assert compiled == [1]
+
     def test_train_is_the_method_that_it_was(self):
         before = nn.Module.train
         tbscope.trace(small(), X)
@@ -229,6 +269,22 @@ class TestGradients:
         assert torch.equal(gradient, torch.ones(4, 4))
         assert torch.equal(weight, content)
         assert model.lin.bias.grad is None
+
+    @pytest.mark.parametrize("options", [{}, {"grad": True}], ids=str)
+    def test_a_tensor_that_forward_swaps_is_as_before(self, options, beside):
+        class Swapping(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = nn.Parameter(torch.ones(4, 4))
+
+            def forward(self, x):
+                torch.utils.swap_tensors(self.weight, nn.Parameter(torch.zeros(4, 2)))
+                return x @ self.weight
+
+        model = Swapping()
+        if "fake" not in options:
+            tbscope.trace(model, X, **options)
+        assert torch.equal(model.weight, torch.ones(4, 4))
 
     @pytest.mark.parametrize("options", [{}, {"training": True}, {"fake": True}], ids=str)
     @pytest.mark.parametrize("before", [None, torch.ones(4, 4)], ids=["none", "some"])

@@ -140,11 +140,22 @@ def replace(model, x):
     return model.layer(x) @ model.weight
 
 
+def look_at_gradient(model, x):
+    gradient = model.weight.grad
+    return x if gradient is None else x @ gradient
+
+
+def hand_over(model, x):
+    return model.layer(model.weight) + model.layer(x)[0]
+
+
 def pass_on(model, x):
     return x @ model.same(model.weight), model.same(model.seen)
 
 
-@pytest.mark.parametrize("act", [differentiate, write, replace, pass_on])
+@pytest.mark.parametrize(
+    "act", [differentiate, look_at_gradient, write, replace, hand_over, pass_on]
+)
 @pytest.mark.parametrize("had", [None, torch.ones(3, 3)], ids=["no gradient", "gradient"])
 @pytest.mark.parametrize("options", [{}, {"grad": True}, {"training": True}], ids=str)
 def test_what_a_model_does_with_its_own_tensors_is_drawn_and_not_done(act, had, options):
@@ -164,6 +175,18 @@ def test_a_scripted_model_has_its_own_tensors_during_and_after_a_fake_run(inside
     wanted = model(x)
     assert str(tbscope.trace(model, x, fake=True)) == str(tbscope.trace(model, x))
     assert torch.equal(model(x), wanted)
+
+
+def test_a_module_that_nobody_registers_has_stand_ins_too():
+    layer, x = nn.Linear(3, 3), torch.randn(2, 3)
+
+    def run(x):
+        y = layer(x)
+        layer.weight.data = torch.cat([layer.weight, layer.weight])
+        return y, torch.nn.functional.linear(x, layer.weight)
+
+    assert tbscope.trace(run, x, fake=True).outputs[1].value.shape == (2, 6)
+    assert layer.weight.shape == (3, 3)
 
 
 def test_modules_hold_their_own_tensors_while_stand_ins_run():

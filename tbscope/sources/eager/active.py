@@ -129,7 +129,6 @@ def _renew() -> None:
     """Let a forked process draw: the thread that drew when it was forked is not in it."""
     global _drawing  # noqa: PLW0603 (the lock of a process)
     _drawing = threading.RLock()
-    keepers.clear()
 
 
 os.register_at_fork(after_in_child=_renew)

@@ -198,7 +198,7 @@ class _Run:
 
     def _stand_in(self, stand_ins: StandIns) -> None:
         """Have stand-ins for all tensors of the model and its inputs."""
-        recorder, preserved = self._recorder, self._preserved
+        recorder = self._recorder
         recorder.use(stand_ins)
         self._args, self._kwargs = stand_ins.of_inputs((self._args, self._kwargs))
 
@@ -206,12 +206,7 @@ class _Run:
             self._adopt(module)
             recorder.add_stand_ins(module, stand_ins)
 
-        def about_to_accumulate() -> None:
-            preserved.about_to_accumulate()
-            stand_ins.add_gradients()
-
         recorder.scopes.adopted = adopt
-        recorder.about_to_accumulate = about_to_accumulate
 
     def _adopt(self, module: torch.nn.Module) -> None:
         """Keep a module as it is that the run meets."""

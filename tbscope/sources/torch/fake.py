@@ -83,11 +83,6 @@ class StandIns:
         """Return a nest with stand-ins for the tensors in its plain containers."""
         return map_tensors(self.of, nest)
 
-    def add_gradients(self) -> None:
-        """Give the stand-ins gradients where their tensors have some."""
-        for tensor, _ in list(self._twins.values()):
-            self._add_gradient(tensor)
-
     def _add_gradient(self, tensor: torch.Tensor) -> None:
         pair = self._twins.get(id(tensor))
         if pair is None or id(tensor) in self._with_gradient:
@@ -95,7 +90,7 @@ class StandIns:
         self._with_gradient.add(id(tensor))
         with without_modes():
             gradient = tensor.grad if tensor.is_leaf else None
-            if gradient is not None:
+            if gradient is not None and pair[1].grad is None:
                 pair[1].grad = self._mode.from_tensor(gradient.detach())
 
     def of_inputs(self, inputs: Any) -> Any:

@@ -252,8 +252,7 @@ class KeptModules:
                         _refill(container, contents)
             except Exception as error:  # noqa: BLE001 (reported)
                 report(f"the attributes of {cls.__name__}", error)
-        # Backwards: one that holds its mode in another module was switched after that.
-        for module, training in reversed(self._modes):
+        for module, training in self._modes:
             try:
                 if module.training != training:
                     module.training = training

@@ -126,9 +126,7 @@ class Preserved(AbstractContextManager["Preserved"]):
         error.add_note(str(failed))
 
     def _restore(self) -> None:
-        # It is gone already where forward has forked the process.
-        if self in keepers:
-            keepers.remove(self)
+        keepers.remove(self)
         # Attributes come first, so that what follows meets the tensors it knows.
         self._modules.restore(self._report)
         self._contents.restore(self._report)
