@@ -29,9 +29,8 @@ def trace_error(error: Exception, recorder: Recorder, *, grad: bool, fake: bool)
         grad: Whether gradients were recorded.
         fake: Whether it ran on stand-ins for tensors.
     """
-    call = None
-    if recorder.failures.call is not None and recorder.failures.call[0] is error:
-        call = recorder.failures.call[1].call
+    frame = recorder.failures.call(error)
+    call = None if frame is None else frame.call
     where = f"in {_short_path(call.scope.path)}" if call else f"in {recorder.graph.name}"
     text = error_text(error)
     # Where the limit is met is chance; that it is met is the model's doing.

@@ -1,6 +1,7 @@
 """Runs a model once, watches the run, and leaves everything as it was."""
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from typing import Any
@@ -30,6 +31,8 @@ from tbscope.sources.torch.registry import class_label
 from tbscope.sources.torch.unfinished import LAZY_ITERATORS, computed
 
 __all__ = ["owner_of", "trace"]
+
+_NOTHING = object()
 
 
 def trace(
@@ -259,8 +262,13 @@ class _Run:
                 name: watched.get(id(given), given) for name, given in self._kwargs.items()
             }
 
-    def _given_by(self, generator: Iterator[Any], name: str) -> Iterator[Any]:
-        for number, given in enumerate(generator):
+    def _given_by(self, iterator: Iterator[Any], name: str) -> Iterator[Any]:
+        for number in itertools.count():
+            # What makes an input is no part of what the model does.
+            with alone():
+                given = next(iterator, _NOTHING)
+            if given is _NOTHING:
+                return
             for path, tensor in tensor_leaves(given, f"{name}.{number}"):
                 self._recorder.add_input(path, tensor)
             yield given

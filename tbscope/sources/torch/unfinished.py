@@ -21,11 +21,13 @@ _ITERTOOLS = (
     *("dropwhile", "filterfalse", "groupby", "islice", "pairwise", "permutations", "product"),
     *("repeat", "starmap", "takewhile", "zip_longest"),
 )
-_CONTAINERS: tuple[Any, ...] = ([], (), {}, {}.values(), {}.items(), set())
+_REVERSIBLE: tuple[Any, ...] = ([], {}, {}.values(), {}.items())
+_CONTAINERS = (*_REVERSIBLE, (), set())
 
 LAZY_ITERATORS: tuple[type[Iterator[Any]], ...] = (
     *(types.GeneratorType, map, zip, filter, enumerate, reversed),
     *[type(iter(container)) for container in _CONTAINERS],
+    *[type(reversed(container)) for container in _REVERSIBLE],
     *[getattr(itertools, name) for name in _ITERTOOLS if hasattr(itertools, name)],
 )
 """The iterators of Python that compute, or may compute, each entry when it is asked for.

@@ -4,6 +4,7 @@ The modes tell it of operations and kernels, the watched module calls of modules
 the scopes by hand of theirs. It changes none of what it sees.
 """
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -218,6 +219,7 @@ class Recorder:
         self.graph.calls.append(call)
         self.modules_called.append(module)
         frame = Frame(scope, place, call, source, self.builder.operations)
+        frame.first = len(self.graph.nodes)
         if isinstance(module, torch.jit.ScriptModule):
             frame.script = ScriptRun(module, place.name)
         scopes.open_call(place, frame)
@@ -255,16 +257,14 @@ class Recorder:
 
     def _is_empty(self, frame: Frame) -> bool:
         """Tell whether nothing stands in a call: what it called stands under another module."""
-        nodes, since = self.graph.nodes, self.builder.operations - frame.begun
-        for node in reversed(nodes):
+        for node in itertools.islice(
+            reversed(self.graph.nodes), len(self.graph.nodes) - frame.first
+        ):
             scope = node.scope
             while scope is not None:
                 if scope is frame.scope:
                     return False
                 scope = scope.parent
-            since -= node.kind == "op"
-            if since == 0:
-                break
         return True
 
     def _resumed(self, frame: Frame, given: Any, result: Any) -> Any:

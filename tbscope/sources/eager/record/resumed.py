@@ -105,7 +105,7 @@ class Resumed:
             return resume(sent)
         except (StopIteration, StopAsyncIteration):
             raise
-        except BaseException as error:
+        except Exception as error:
             self._failed(error, frame)
             raise
         finally:

@@ -34,6 +34,7 @@ class Frame:
         blocks: The names of the blocks by hand open in it, each with what `inner` was.
         source: Where the module was called.
         begun: How many operations had run when it opened.
+        first: How many nodes there were when it opened.
         home: The identity of the Python frame of its own forward, once that is known.
         script: What runs in it, where it is the call of a scripted module; None for any other.
         foreign: Whether that forward stands in a file that is not the user's.
@@ -43,6 +44,7 @@ class Frame:
         "begun",
         "blocks",
         "call",
+        "first",
         "foreign",
         "home",
         "inner",
@@ -67,6 +69,7 @@ class Frame:
         self.blocks: list[tuple[str, Scope | None]] = []
         self.source = source
         self.begun = begun
+        self.first = 0
         self.home = 0
         self.foreign = False
         self.script: Any = None
