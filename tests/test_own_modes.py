@@ -127,7 +127,7 @@ def test_modules_that_only_the_run_shows_switch_themselves():
     model = Frozen()
     before = state(model)
     held = [nn.Sequential(model)]
-    graph = tbscope.trace(lambda x: held[0](x), X, training=True, profile=1)
+    graph = tbscope.trace(lambda x: [held[0](x)], X, training=True, profile=1)
     assert flags(graph)["0.norm"] is False
     assert flags(graph)["0.drop"] is True
     assert is_as(model, before)

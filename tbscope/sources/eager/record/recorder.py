@@ -4,13 +4,12 @@ The modes tell it of operations and kernels, the watched module calls of modules
 the scopes by hand of theirs. It changes none of what it sees.
 """
 
-import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from functools import partial
-from types import CoroutineType, FrameType
+from types import FrameType
 from typing import Any
 
 import torch
@@ -22,9 +21,10 @@ from tbscope.sources.eager.record.bodies import KernelRun, KernelRuns
 from tbscope.sources.eager.record.discovery import Discovery
 from tbscope.sources.eager.record.failures import Failures
 from tbscope.sources.eager.record.lazy import look_away
+from tbscope.sources.eager.record.leaving import leave, leave_unfinished
 from tbscope.sources.eager.record.operation import Operation, Operations
 from tbscope.sources.eager.record.reads import Reads, shares_memory
-from tbscope.sources.eager.record.resumed import RESUMED, Resumed
+from tbscope.sources.eager.record.resumed import RESUMED
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
 from tbscope.sources.eager.record.scripted import ScriptRun
 from tbscope.sources.eager.record.values import TensorValues
@@ -70,6 +70,7 @@ class Recorder:
         paused: Whether it looks away.
         operations: The operation that runs, and those around it.
         value_of: Returns the value that a tensor holds now; a new one if it was never seen.
+        nest: Returns a nest with the values of its tensors.
         add_input: Makes a tensor an input of the graph under a path.
         add_hidden_input: Makes it one as soon as something reads it.
         live_results: Returns what operations made, somebody holds, and nothing has read.
@@ -119,7 +120,7 @@ class Recorder:
         self.about_to_accumulate: Callable[[], None] = _tell_nobody
         self._stand_in: Callable[[torch.Tensor], torch.Tensor] | None = None
         self._append_op = builder.append_op
-        self._nest = Literals(self.value_of).nest
+        self.nest = Literals(self.value_of).nest
 
     def use(self, stand_ins: StandIns) -> None:
         """Take the stand-ins of tensors for those tensors."""
@@ -144,7 +145,7 @@ class Recorder:
         branch._where = self._where.branch(scopes)
         branch._discovery = discovery = self._discovery.branch(scopes)
         branch.value_of, branch.add_input = discovery.value_of, discovery.add_input
-        branch._nest = Literals(discovery.value_of).nest
+        branch.nest = Literals(discovery.value_of).nest
         return branch
 
     def source_at(self, frame: FrameType | None) -> Source | None:
@@ -204,7 +205,7 @@ class Recorder:
         given = argument_names(module.forward, args, kwargs)
         if self._open_ended and scopes.at_top:
             self._discovery.add_unknown(given)
-        nest = self._nest
+        nest = self.nest
         scope = scopes.call_scope(place)
         arguments = [Argument(name, nest(value)) for name, value in given]
         call = Call(
@@ -230,80 +231,24 @@ class Recorder:
     ) -> Any:
         """Close a module call that returned; return what its caller gets of it."""
         if type(result) in RESUMED:
-            return self._resumed(frame, (args, kwargs), result)
-        try:
-            self._check_end(frame, (args, kwargs), result)
-        finally:
-            self.scopes.close_call(frame)
-        assert frame.call is not None
-        frame.call.results = self._nest(result)
-        if frame.script is not None:
-            self._settle(frame, result)
+            return leave_unfinished(self, frame, (args, kwargs), result)
+        leave(self, frame, (args, kwargs), result)
         return result
-
-    def _settle(self, frame: Frame, result: Any) -> None:
-        """Have what ran in a scripted module stand in its inner modules."""
-        given_back = [self.value_of(tensor) for tensor in collect_tensors(result, [])]
-        for call in frame.script.settle(frame, self.scopes, given_back):
-            module = self.scopes.module_of(call.scope)
-            call.training = getattr(module, "training", False)
-            self.graph.calls.append(call)
-            self.modules_called.append(module)
-
-    def _check_end(self, frame: Frame, given: Any, result: Any) -> None:
-        self.scopes.check_closed(frame)
-        if self.builder.operations == frame.begun or self._is_empty(frame):
-            self._pass_through(frame, collect_tensors(given, []), result)
-
-    def _is_empty(self, frame: Frame) -> bool:
-        """Tell whether nothing stands in a call: what it called stands under another module."""
-        for node in itertools.islice(
-            reversed(self.graph.nodes), len(self.graph.nodes) - frame.first
-        ):
-            scope = node.scope
-            while scope is not None:
-                if scope is frame.scope:
-                    return False
-                scope = scope.parent
-        return True
-
-    def _resumed(self, frame: Frame, given: Any, result: Any) -> Any:
-        """Close a module call whose forward has yet to run, and have it go on as it is asked."""
-        call = frame.call
-        assert call is not None
-        self.scopes.close_call(frame)
-        call.results = entries = []
-
-        def ends(value: Any) -> None:
-            self._check_end(frame, given, value)
-            if type(result) is CoroutineType:
-                call.results = self._nest(value)
-
-        resumed = Resumed(
-            self.scopes, frame, failed=self.failures.left_call, ran=lambda: self.builder.operations
-        )
-        return resumed.stands_for(
-            result, yields=lambda entry: entries.append(self._nest(entry)), ends=ends
-        )
 
     def fail_call(self, frame: Frame, error: BaseException) -> None:
         """Close a module call that raised; remember the innermost one of each error."""
         self.failures.left_call(error, frame)
         self.scopes.close_call(frame)
 
-    def _pass_through(self, frame: Frame, given: list[torch.Tensor], result: Any) -> None:
-        """Draw a module that ran no operation as an identity: its inputs are its outputs."""
-        given_back = collect_tensors(result, [])
-        if not given and not given_back:
-            return
+    def append_pass_through(self, frame: Frame, read: list[torch.Tensor], given: Any) -> None:
+        """Append a node for a module call that reads tensors and gives them back as they are."""
         assert frame.place is not None
-        read = given_back or given
         inputs = list(dict.fromkeys(self.value_of(tensor) for tensor in read))
         arguments = [Argument(None, value) for value in inputs]
         node = self._append_op(
             frame.place.label, frame.scope, inputs, arguments, [], frame.source, []
         )
-        for tensor in {id(tensor): tensor for tensor in given_back}.values():
+        for tensor in {id(tensor): tensor for tensor in given}.values():
             self._values.give(node, tensor if self._stand_in is None else self._stand_in(tensor))
 
     @contextmanager
@@ -386,13 +331,13 @@ class Recorder:
             elif kind is int or kind is float or kind is bool:
                 arguments.append(_argument((None, given)))
             else:
-                arguments.append(_argument((None, self._nest(given, read, values))))
+                arguments.append(_argument((None, self.nest(given, read, values))))
         for key, given in kwargs.items():
             if key == "out" and given is not None:
                 # What it names is filled, not read: an edge from it would be invented.
                 arguments.append(Argument(key, _OUT))
             else:
-                arguments.append(Argument(key, self._nest(given, read, values)))
+                arguments.append(Argument(key, self.nest(given, read, values)))
         if operation.given:
             self._read_given(operation.given, read, values)
         scope, source = self._where.of_operation(frame)
@@ -474,7 +419,7 @@ class Recorder:
         if self.failures.is_known(error):
             return
         values: list[Value] = []
-        nest = self._nest
+        nest = self.nest
         scope, source = self._where.of_operation(frame)
         node = Node("", name, "op", scope, values, source=source)
         node.arguments = [Argument(None, nest(given, [], values)) for given in args]
