@@ -8,6 +8,8 @@ import pytest
 
 # Before torch is loaded, which reads it once; what a test starts takes it over.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Set in a process that was started for one test.
+_ALONE = "TBSCOPE_TEST_ALONE"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -18,10 +20,12 @@ def pytest_pyfunc_call(pyfuncitem):
     """
     if pyfuncitem.get_closest_marker("alone") is None or len(sys._current_frames()) == 1:
         return None
+    assert _ALONE not in os.environ, "its file starts threads when it is loaded"
     options = ["-q", "-p", "no:xdist", "-p", "no:randomly", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, pyfuncitem.nodeid],
         cwd=pyfuncitem.config.rootpath,
+        env={**os.environ, _ALONE: "1"},
         check=False,
         capture_output=True,
         text=True,

@@ -99,7 +99,20 @@ def test_a_recording_inside_of_a_recording_is_part_of_both():
         assert paths(graph)[-1] == "deep"
 
 
-def test_other_threads_are_not_seen():
+def test_threads_that_the_region_did_not_start_are_not_seen():
+    import threading
+
+    net, begin = nn.Linear(2, 2), threading.Event()
+    thread = threading.Thread(target=lambda: begin.wait() and net(torch.zeros(1, 2)))
+    thread.start()
+    with tbscope.record() as recording:
+        begin.set()
+        thread.join()
+        torch.zeros(1)
+    assert [node.op for node in recording.graph.nodes] == ["zeros"]
+
+
+def test_a_thread_that_the_region_starts_is_seen():
     import threading
 
     net = nn.Linear(2, 2)
@@ -107,8 +120,9 @@ def test_other_threads_are_not_seen():
         thread = threading.Thread(target=lambda: net(torch.zeros(1, 2)))
         thread.start()
         thread.join()
-        torch.zeros(1)
-    assert [node.op for node in recording.graph.nodes] == ["zeros"]
+        torch.ones(1)
+    ops = [node.op for node in recording.graph.nodes if node.kind == "op"]
+    assert ops == ["zeros", "linear", "ones"]
 
 
 def test_nothing_of_torch_stays_replaced():

@@ -35,6 +35,8 @@ _LEGAL_PATH = re.compile(r"[A-Za-z0-9_.\\>,()\[\]-]+(/[A-Za-z0-9_.\\>,()\[\]-]+)
 _MOST_OF_PART = 250
 _MOST_OF_PATH = 10_000
 # As many tensors of one argument or result as stand side by side without a box.
+# One tensor may be given under many names.
+_MOST_NAMES = 3
 _MOST_ENDS = 4
 _REPEATED = re.compile(r"~[0-9]+\Z")
 # Scopes that leave a name to a module that has it, too.
@@ -202,7 +204,7 @@ class _Namer:
 
     def name_ends(self, graph: Graph) -> None:
         """Name the inputs and the outputs, which all stand at the top level."""
-        inputs = [node.name for node in graph.inputs]
+        inputs = [_input_path(node) for node in graph.inputs]
         outputs = [output.name for output in graph.outputs]
         self.names.nodes.update(zip(graph.inputs, self._claim_ends(inputs, "in"), strict=True))
         self.names.outputs = self._claim_ends(outputs, "out")
@@ -271,6 +273,18 @@ class _Namer:
         if self._style == "tf" or part.startswith("__"):
             part = part.lstrip("_-") or "unnamed"
         return _harmless(part)
+
+
+def _input_path(node: Node) -> str:
+    """Return the path of an input; of one that was given twice, `input_ids_and_labels`."""
+    also = str(node.attributes.get("also", ""))
+    if not also:
+        return node.name
+    head = node.name.rpartition(".")[0]
+    others = [other.removeprefix(f"{head}.").replace(".", "_") for other in also.split(", ")]
+    if len(others) > _MOST_NAMES:
+        others = [f"{len(others):,}_more"]
+    return "_and_".join([node.name, *others])
 
 
 def _head_and_rest(path: str) -> tuple[str, str]:

@@ -220,6 +220,9 @@ class Graph:
         for node in self.nodes:
             if node.name == name:
                 return node
+        for node in self.inputs:
+            if name in str(node.attributes.get("also", "")).split(", "):
+                return node
         raise self._not_found(name)
 
     def find_calls(self, name: str) -> list[Call]:

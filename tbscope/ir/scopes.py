@@ -10,7 +10,7 @@ number, `Linear[0].1`. This file knows nothing of torch.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tbscope.errors import ArgumentError
@@ -184,6 +184,11 @@ class Scope:
                 scope._path = f"{above._path}/{scope.part}" if above else str(scope.part)
             assert self._path is not None
         return self._path
+
+    def renumber(self, index: int) -> None:
+        """Give it another number. Whoever does it renumbers all below, whose paths tell of it."""
+        self.part = replace(self.part, index=index)
+        self._path = None
 
     @property
     def parts(self) -> tuple[ScopePart, ...]:

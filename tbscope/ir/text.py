@@ -91,10 +91,11 @@ def graph_to_text(graph: Graph, *, sources: bool = False, parameters: bool = Fal
         parameters: Whether parameters and buffers have lines of their own; else they
             are told only by the operations that read them, by their qualified names.
     Returns:
-        Lines without a line end after the last.
+        Lines without a line end after the last. An input that was given under two names
+        has both: `%input_ids = %labels : Long(1, 8)`.
     """
     hidden = {"input"} if parameters else {"input", *STATE}
-    inputs = [_typed_name(value) for node in graph.inputs for value in node.outputs]
+    inputs = [_input(node, value) for node in graph.inputs for value in node.outputs]
     lines = [_listed("graph(", inputs, "):")]
     lines += [
         f"  {node_to_text(node, source=sources)}" for node in graph.nodes if node.kind not in hidden
@@ -148,6 +149,12 @@ def _output(output: Output) -> str:
 
 def _node_names(nodes: "Iterable[Node]") -> str:
     return ", ".join(f"%{_one_line(node.name)}" for node in nodes)
+
+
+def _input(node: Node, value: Value) -> str:
+    also = str(node.attributes.get("also", ""))
+    others = [f" = %{_one_line(name)}" for name in also.split(", ") if name]
+    return f"{_name(value)}{''.join(others)} : {type_to_text(value)}"
 
 
 def _typed_name(value: Value) -> str:

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 __all__ = [
     "Keeper",
@@ -59,8 +59,8 @@ class Watcher(Protocol):
 
     def leave_call(
         self, frame: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-    ) -> None:
-        """Take note of a module call that returned."""
+    ) -> Any:
+        """Take note of a module call that returned; return what its caller gets of it."""
 
     def fail_call(self, frame: Any, error: BaseException) -> None:
         """Take note of a module call that raised."""
@@ -73,11 +73,29 @@ class _Watching(threading.local):
         recorders: Those that record now; empty when nothing is traced.
         stand_ins: What stands in for the tensors of the model; None where they are used.
         eager: Who tells the compiler to stand by; None when nothing is traced.
+        thread: The identity of the thread whose run this one works for; 0 for none.
+        handing_over: Whether the thread hands work over to a pool now.
     """
 
     recorders: tuple[Watcher, ...] = ()
     stand_ins: Any = None
     eager: Any = None
+    thread: int = 0
+    handing_over: bool = False
+
+
+class Arrival(NamedTuple):
+    """A tensor that a thread has made which nobody watches.
+
+    Attributes:
+        tensor: A weak reference to it.
+        thread: The name of the thread.
+        source: The line that handed it on; None where that is not known.
+    """
+
+    tensor: Any
+    thread: str
+    source: Any
 
 
 class Keeper(Protocol):
@@ -99,6 +117,9 @@ class Keeper(Protocol):
 watching = _Watching()
 keepers: list[Keeper] = []
 """Those who keep modules now, in all threads."""
+
+arrivals: dict[int, Arrival] = {}
+"""What threads have made that nobody watches, by the identity of the tensor."""
 
 # A thread that draws may draw again inside of that.
 _drawing = threading.RLock()

@@ -1,12 +1,14 @@
 """Explains the error of a traced model: where it arose, why, and what to try."""
 
 import re
+import sys
 from typing import Any, NamedTuple
 
 import torch
 
 from tbscope.errors import TraceError, trace_error_like
 from tbscope.ir.graph import Call, Parameter, Source, Value
+from tbscope.ir.nests import values_in
 from tbscope.ir.text import type_to_text
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch import modes, module_calls
@@ -16,6 +18,8 @@ from tbscope.words import cut, error_text, shown
 
 __all__ = ["Told", "trace_error"]
 
+# What torch says of a tensor on meta whose content somebody wants.
+_HAS_NO_VALUES = ("on meta tensors", "out of meta tensor", "the 'Meta' backend")
 # The model's own errors pass through these on their way.
 _PASSAGES = (modes.__file__, module_calls.__file__)
 _NO_MEMORY = re.compile(r"can't allocate memory|out of memory|not enough memory", re.IGNORECASE)
@@ -56,13 +60,13 @@ def trace_error(error: Exception, recorder: Recorder, told: Told) -> TraceError:
     Returns:
         An error that is an instance of what the model raised, too, where that is possible.
     """
-    call = None
-    if recorder.failures.call is not None and recorder.failures.call[0] is error:
-        call = recorder.failures.call[1].call
-    where = f"in {call.scope}" if call else f"in {recorder.graph.name}"
+    frame = recorder.failures.call(error)
+    call = None if frame is None else frame.call
+    where = f"in {_short_path(call.scope.path)}" if call else f"in {recorder.graph.name}"
     text = error_text(error)
     place = raised_at(error.__traceback__)
-    if _is_ours(error) and not (place and isinstance(error, RecursionError)):
+    # Where the limit is met is chance; that it is met is the model's doing.
+    if _is_ours(error) and not isinstance(error, RecursionError):
         return TraceError(
             f"tbscope itself failed while it watched the model, {cut(where, _MOST_OF_PATH)}",
             why=text,
@@ -74,6 +78,14 @@ def trace_error(error: Exception, recorder: Recorder, told: Told) -> TraceError:
         why=text,
         fix=_fix(error, text, call, place, told),
     )
+
+
+def _short_path(path: str) -> str:
+    if len(path) <= _MOST_OF_PATH:
+        return path
+    levels = path.count("/") + 1
+    start, end = path[: _MOST_OF_PATH // 4], path[-_MOST_OF_PATH // 4 :]
+    return f"{start}.../{end.partition('/')[2]}, {levels:,} levels deep"
 
 
 def _is_ours(error: Exception) -> bool:
@@ -94,11 +106,24 @@ def _fix(error: Exception, text: str, call: Call | None, place: Source | None, t
         return f"{without}pass fake=True, which takes no memory, or give smaller inputs"
     if isinstance(error, RecursionError):
         return (
-            f"the model calls itself without end{_at(place)}; or it goes deeper than Python "
-            "allows: sys.setrecursionlimit(10_000)"
+            "the model's calls are nested deeper than Python's limit of "
+            f"{sys.getrecursionlimit()}{_at(place)}: if they end at all, call "
+            "sys.setrecursionlimit() with more before"
+        )
+    if any(words in text for words in _HAS_NO_VALUES) and not told.fake:
+        return (
+            "the model reads the values of tensors, and on the device meta there are none: pass "
+            "fake=True, with which libraries leave such checks out, or give the model and its "
+            "inputs memory: model.to_empty(device='cpu')"
         )
     if told.fake and ("DataDependent" in text or "data-dependent" in text.lower()):
-        return "the model decides on the values of tensors, and fake=True has none: pass fake=False"
+        decides = "the model decides on the values of tensors, and fake=True has none: "
+        if call is not None and _is_on_meta(call):
+            return decides + (
+                "give the model and its inputs memory, model.to_empty(device='cpu'), and pass "
+                "fake=False"
+            )
+        return f"{decides}pass fake=False"
     sizes = "" if isinstance(error, KeyError | NameError) else size_advice(told.given)
     if isinstance(error, _SLIPS) and place is not None and not sizes:
         fake = "; or pass fake=False, as stand-ins have no values" if told.fake else ""
@@ -131,6 +156,11 @@ def _at(place: Source | None) -> str:
 
 def _lacks_memory(error: Exception, text: str) -> bool:
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or bool(_NO_MEMORY.search(text))
+
+
+def _is_on_meta(call: Call) -> bool:
+    given = [value for argument in call.arguments for value in values_in(argument.nest)]
+    return any(held.device == "meta" for held in (*given, *call.parameters))
 
 
 def _misplaced(call: Call, given: list[tuple[str, Any]], text: str) -> str:

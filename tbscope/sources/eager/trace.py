@@ -1,9 +1,9 @@
 """Runs a model once, watches the run, and leaves everything as it was."""
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
-from types import GeneratorType
 from typing import Any
 
 import torch
@@ -28,10 +28,14 @@ from tbscope.sources.torch.fake import StandIns, faked
 from tbscope.sources.torch.inputs import Made, argument_names, bind_inputs, require_made
 from tbscope.sources.torch.internals import outside_modes, uncompiled
 from tbscope.sources.torch.nests import result_leaves, tensor_leaves
+from tbscope.sources.torch.own_modes import switches_itself
 from tbscope.sources.torch.registry import class_label
+from tbscope.sources.torch.unfinished import LAZY_ITERATORS, computed
 from tbscope.words import error_text, shown
 
 __all__ = ["owner_of", "trace"]
+
+_NOTHING = object()
 
 
 def trace(
@@ -161,6 +165,8 @@ class _Run:
             check_measurable(self._modules, argument_names(model, args, kwargs))
         self._preserved = Preserved(self._modules, (args, kwargs, model), training=training)
         self._adopted: list[torch.nn.Module] = []
+        # Those that have switched themselves, by methods of their own.
+        self._switched: list[torch.nn.Module] = []
         recorder.operations.about_to_write = self._preserved.about_to_write
         recorder.about_to_set = self._preserved.about_to_set
         recorder.about_to_accumulate = self._preserved.about_to_accumulate
@@ -171,6 +177,8 @@ class _Run:
         recorder = self._recorder
         with ExitStack() as stack:
             stack.enter_context(self._preserved)
+            if self._training is not None and switches_itself(self._modules):
+                self._switch(self._modules[0])
             stand_ins = None
             if fake:
                 stand_ins = stack.enter_context(faked())
@@ -208,6 +216,7 @@ class _Run:
             [*self._modules, *self._adopted],
             (self._args, self._kwargs, self._model),
             training=self._training,
+            switched=self._switched,
             grad=grad,
             written=self._preserved.written(),
             were_set=self._preserved.were_set(),
@@ -232,24 +241,59 @@ class _Run:
             self._preserved.add_module(module)
         if self._steps:
             self._adopted.append(module)
+        if self._training is None or not switches_itself([module]):
+            return
+        if not any(module in root.modules() for root in self._switched):
+            for inner in module.modules():
+                with outside_modes():
+                    self._preserved.add_module(inner)
+            self._switch(module)
+
+    def _switch(self, root: torch.nn.Module) -> None:
+        """Have a module switch its mode by its own method, of which nothing is drawn.
+
+        What that writes is put back all the same.
+        """
+        watcher = Recorder("", boundary=watched_call)
+        watcher.operations.about_to_write = self._preserved.about_to_write
+        watcher.about_to_set = self._preserved.about_to_set
+        watcher.about_to_accumulate = self._preserved.about_to_accumulate
+        try:
+            with alone(), Watch(watcher):
+                self._preserved.switch(root)
+        except Exception as error:  # noqa: BLE001 (the user's code)
+            method = "train" if self._training else "eval"
+            self._tell(
+                f"{class_label(root)}.{method}() raised {error_text(error)}: each of its modules "
+                "was switched by itself"
+            )
+        else:
+            self._switched.append(root)
 
     def _add_inputs(self) -> None:
-        """Name the tensors among the arguments; those of a generator as it yields them."""
+        """Name the tensors among the arguments; those of an iterator as it yields them."""
         watched: dict[int, Any] = {}
         for name, given in argument_names(self._model, self._args, self._kwargs):
-            if isinstance(given, GeneratorType):
+            if isinstance(given, LAZY_ITERATORS):
                 watched[id(given)] = self._given_by(given, name)
-            for path, tensor in tensor_leaves(given, name):
+            for path, tensor in tensor_leaves(given, name, public=True):
                 require_made(path, tensor)
                 self._recorder.add_input(path, tensor)
+            for path, tensor in tensor_leaves(given, name):
+                self._recorder.add_hidden_input(path, tensor)
         if watched:
             self._args = tuple(watched.get(id(given), given) for given in self._args)
             self._kwargs = {
                 name: watched.get(id(given), given) for name, given in self._kwargs.items()
             }
 
-    def _given_by(self, generator: Iterator[Any], name: str) -> Iterator[Any]:
-        for number, given in enumerate(generator):
+    def _given_by(self, iterator: Iterator[Any], name: str) -> Iterator[Any]:
+        for number in itertools.count():
+            # What makes an input is no part of what the model does.
+            with alone():
+                given = next(iterator, _NOTHING)
+            if given is _NOTHING:
+                return
             for path, tensor in tensor_leaves(given, f"{name}.{number}"):
                 self._recorder.add_input(path, tensor)
             yield given
@@ -257,21 +301,27 @@ class _Run:
     def _call(self) -> Any:
         """Call the model; a callable other than a module gets a scope that says what it is."""
         model, recorder = self._model, self._recorder
-        if isinstance(model, torch.nn.Module):
+        owner = model if isinstance(model, torch.nn.Module) else self._owner
+        if model is owner:
             result = model(*self._args, **self._kwargs)
-        elif self._owner is not None:
-            with recorder.scopes.inside(self._owner, 0):
+        elif owner is not None:
+            with recorder.scopes.inside(owner, 0):
                 result = model(*self._args, **self._kwargs)
         else:
             name = _name_of(model)
             recorder.open_scope(name)
-            result = model(*self._args, **self._kwargs)
+            result = computed(model(*self._args, **self._kwargs), self._tell)
             recorder.close_scope(name)
-        return _computed(result)
+            return result
+        with recorder.scopes.inside(owner, 0):
+            return computed(result, self._tell)
+
+    def _tell(self, text: str) -> None:
+        self._recorder.graph.notes.append(Note(text))
 
     def _forward(self) -> Any:
         """Call the model, and nothing else."""
-        return _computed(self._model(*self._args, **self._kwargs))
+        return computed(self._model(*self._args, **self._kwargs))
 
 
 def _unwrapped(model: Any) -> Any:
@@ -303,8 +353,3 @@ def _name_of(model: Any) -> str:
         model = model.func
     name = getattr(model, "__name__", None) or type(model).__name__
     return "lambda" if name == "<lambda>" else str(name)
-
-
-def _computed(result: Any) -> Any:
-    """Return a result as it is, but a generator as a list: it computes only when it is asked."""
-    return list(result) if isinstance(result, GeneratorType) else result

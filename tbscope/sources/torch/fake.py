@@ -43,6 +43,12 @@ class StandIns:
         self._unmade: dict[int, tuple[torch.Tensor, Any]] = {}
         self._tables: list[dict[str, Any]] = []
 
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Have another thread compute nothing but shapes, too, during a block."""
+        with self._mode:
+            yield
+
     def add(self, module: torch.nn.Module) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """Make stand-ins for a module's own tensors; return those made, with their tensors.
 

@@ -44,10 +44,13 @@ __all__ = [
     "outside_modes",
     "parts_of",
     "quiet_fake_mode",
+    "map_leaves",
     "map_tensors",
     "operator_name",
     "prepares_lazily",
     "schema_of",
+    "script_frames",
+    "script_graph",
     "scripted_attributes",
     "set_scripted_attribute",
     "set_version",
@@ -335,6 +338,29 @@ def operator_name(function: Any) -> str | None:
     return named if isinstance(named, str) else None
 
 
+def script_frames() -> list[tuple[str, int]]:
+    """Return where TorchScript's interpreter stands: file and line of each call, outermost first.
+
+    Empty where it runs nothing, and where torch does not tell.
+    """
+    profiler: Any = getattr(torch._C, "_profiler", None)
+    gather = getattr(profiler, "gather_traceback", None)
+    if gather is None:
+        return []
+    traceback = gather(python=False, script=True, cpp=False)
+    frames = profiler.symbolize_tracebacks([traceback])[0]
+    return [(frame["filename"], frame["line"]) for frame in reversed(frames)]
+
+
+def script_graph(module: torch.nn.Module, method: str) -> Any:
+    """Return TorchScript's graph of a method of a scripted module; None where it tells of none."""
+    try:
+        return module._c._get_method(method).graph  # type: ignore[union-attr,operator]
+    except (AttributeError, RuntimeError):
+        # It is none, or has no such method: a module that is traced is called in one way.
+        return None
+
+
 def version_of(tensor: torch.Tensor) -> int:
     """Return the counter by which autograd notices writes."""
     return tensor._version
@@ -348,3 +374,8 @@ def prepares_lazily(hook: Any) -> bool:
 def map_tensors(change: Callable[[torch.Tensor], Any], nest: Any) -> Any:
     """Return a nest with something else for each tensor in its plain containers."""
     return _pytree.tree_map_only(torch.Tensor, change, nest)
+
+
+def map_leaves(change: Callable[[Any], Any], nest: Any) -> Any:
+    """Return a nest with something else for each entry of its plain containers."""
+    return _pytree.tree_map(change, nest)

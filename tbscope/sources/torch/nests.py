@@ -29,7 +29,7 @@ _DATA_CLASSES = frozenset({("types", "SimpleNamespace"), ("argparse", "Namespace
 _PLAIN_KEYS = (str, int, float, bool, bytes, type(None), torch.dtype, torch.device)
 
 
-def tensor_leaves(nest: Any, name: str) -> list[tuple[str, torch.Tensor]]:
+def tensor_leaves(nest: Any, name: str, *, public: bool = False) -> list[tuple[str, torch.Tensor]]:
     """Return every tensor inside a nest, with its dotted path, in the nest's order.
 
     Mappings are walked by key, named tuples by field, other tuples, lists, deques,
@@ -43,13 +43,15 @@ def tensor_leaves(nest: Any, name: str) -> list[tuple[str, torch.Tensor]]:
     Args:
         nest: Anything.
         name: The path of the nest itself (`past_key_values`); empty for none.
+        public: Whether the private attributes of an object (`_offset`) are left out, where
+            public ones lead to tensors: they are how it works, not what it holds.
     Returns:
         Pairs of path (`past_key_values.layers.0.keys`) and tensor.
     """
     if isinstance(nest, torch.Tensor):
         return [(name, nest)]
     opener = _opener_of(type(nest))
-    return _walk(nest, name, opener)[0] if opener else []
+    return _walk(nest, name, opener, public=public)[0] if opener else []
 
 
 def result_leaves(result: Any) -> list[tuple[str, torch.Tensor]]:
@@ -60,7 +62,8 @@ def result_leaves(result: Any) -> list[tuple[str, torch.Tensor]]:
     Returns:
         Pairs of path and tensor: `out` for a lone tensor, `out.0`, `out.1` for a
         tuple or list, and `logits`, `past.0` for a mapping, a named tuple, a data
-        class or any other object.
+        class or any other object. Private attributes count only where an object has no
+        public one that leads to a tensor.
     """
     if isinstance(result, torch.Tensor):
         return [("out", result)]
@@ -68,7 +71,7 @@ def result_leaves(result: Any) -> list[tuple[str, torch.Tensor]]:
     if not opener:
         return []
     named = all(type(key) is str and key for key, _ in opener(result))
-    return _walk(result, "" if named else "out", opener)[0]
+    return _walk(result, "" if named else "out", opener, public=True)[0]
 
 
 def is_walked(cls: type) -> bool:
@@ -92,11 +95,13 @@ class _Frame:
 
 
 def _walk(
-    nest: Any, name: str, opener: _Opener
+    nest: Any, name: str, opener: _Opener, *, public: bool
 ) -> tuple[list[tuple[str, torch.Tensor]], dict[int, tuple[Any, bool]]]:
     """Walk a container; return its leaves, and by id the containers and whether each is flat."""
     leaves: list[tuple[str, torch.Tensor]] = []
     entered: dict[int, tuple[Any, bool]] = {id(nest): (nest, False)}
+    if public and opener is _open_object:
+        opener = _open_public
     frame: _Frame | None = _Frame(nest, opener(nest), None, name)
     while frame:
         deeper = None
@@ -118,6 +123,8 @@ def _walk(
             if met and not met[1]:
                 continue
             entered[id(child)] = (child, False)
+            if public and open_child is _open_object:
+                open_child = _open_public
             step = key if type(key) is str else _key_text(key, frame.position - 1)
             deeper = _Frame(child, open_child(child), frame, step)
             break
@@ -182,6 +189,15 @@ def _open_object(thing: Any) -> _Children:
             pairs.append((name, slot.__get__(thing)))
         except AttributeError:  # A slot that was never filled.
             continue
+    return pairs
+
+
+def _open_public(thing: Any) -> _Children:
+    """Return an object's public attributes; all of them where these lead to no tensor."""
+    pairs = list(_open_object(thing))
+    public = [(name, held) for name, held in pairs if not name.startswith("_")]
+    if len(public) < len(pairs) and any(tensor_leaves(held, "") for _, held in public):
+        return public
     return pairs
 
 

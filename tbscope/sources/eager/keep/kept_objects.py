@@ -147,6 +147,23 @@ class KeptModules:
         if not isinstance(module, torch.jit.ScriptModule):
             self._modes.append((module, held))
 
+    def switch(self, root: torch.nn.Module) -> None:
+        """Have a module switch itself and what it holds, from the modes before, as it would.
+
+        Its own `train()` or `eval()` is called; where that raises, all keep the mode of the run.
+        """
+        assert self._training is not None
+        held = [module for module in root.modules() if "training" in module.__dict__]
+        for module in held:
+            before = self._before.get(id(module), {})
+            module.__dict__["training"] = before.get("training", module.training)
+        try:
+            (root.train if self._training else root.eval)()
+        except BaseException:
+            for module in held:
+                module.__dict__["training"] = self._training
+            raise
+
     def note_mode(self, module: torch.nn.Module, training: bool) -> None:
         """Take note that somebody else has given a kept module another mode, for good."""
         before = self._before.get(id(module), {})

@@ -69,6 +69,7 @@ class Repeats:
         modules: All modules that it may change, each by itself.
         inputs: A nest of its arguments.
         training: The mode of the modules; None for that in which each stands.
+        switched: Those that switch themselves, and what they hold, by methods of their own.
         grad: Whether gradients are recorded.
         written: The tensors from before the call that it writes into.
         were_set: Those of which it sets the data, the gradient, or whether they ask for one.
@@ -84,6 +85,7 @@ class Repeats:
         inputs: Any,
         *,
         training: bool | None,
+        switched: Sequence[torch.nn.Module] = (),
         grad: bool,
         written: list[torch.Tensor],
         were_set: list[torch.Tensor],
@@ -92,6 +94,7 @@ class Repeats:
         self._modules = modules
         self._inputs = inputs
         self._training = training
+        self._switched = switched
         self._grad = grad
         self._set = were_set
         self.disturbed = False
@@ -137,6 +140,8 @@ class Repeats:
             for tensor in self._copied:
                 if not isinstance(tensor, UNINITIALIZED):
                     preserved.about_to_write(tensor)
+            for module in self._switched:
+                preserved.switch(module)
             yield preserved
 
     def _check_unwritten(self, tensors: list[torch.Tensor]) -> None:

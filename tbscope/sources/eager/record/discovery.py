@@ -1,11 +1,13 @@
 """Makes tensors known that no watched operation gave: inputs, parameters, constants."""
 
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tbscope.ir.builder import GraphBuilder
-from tbscope.ir.graph import Node, Value
+from tbscope.ir.graph import Node, Note, Value
+from tbscope.sources.eager.active import Arrival, arrivals
 from tbscope.sources.eager.record.scope_stack import ScopeStack
 from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.torch.contents import content_of
@@ -46,6 +48,16 @@ class Discovery:
         self._values = values
         self._open_ended = open_ended
         self.stand_in: Callable[[torch.Tensor], torch.Tensor] | None = None
+        # The threads, with their lines, of which was told that they have made a constant.
+        self._threads: set[tuple[str, Any]] = set()
+        # By identity; the tensors are held, so that their identities stay their own.
+        self._hidden: dict[int, tuple[str, torch.Tensor]] = {}
+
+    def branch(self, scopes: ScopeStack) -> "Discovery":
+        """Return one for the tensors that another thread meets."""
+        branch = copy(self)
+        branch._scopes = scopes
+        return branch
 
     def value_of(self, tensor: torch.Tensor) -> Value:
         """Return the value that a tensor holds now; a new one for a tensor not seen before."""
@@ -64,12 +76,23 @@ class Discovery:
             return
         self._values.give(self._builder.append_source("input", name), tensor)
 
+    def add_hidden_input(self, name: str, tensor: torch.Tensor) -> None:
+        """Make a tensor an input under this path as soon as something reads it."""
+        if self._values.get(tensor) is None:
+            self._hidden.setdefault(id(tensor), (name, tensor))
+
     def add_unknown(self, given: list[tuple[str, Any]]) -> None:
         """Make inputs of the tensors that come from outside of a region."""
         for name, nest in given:
-            for path, tensor in tensor_leaves(nest, name):
+            for path, tensor in tensor_leaves(nest, name, public=True):
                 if not self.is_known(tensor):
                     self.add_input(path, tensor)
+            for path, tensor in tensor_leaves(nest, name):
+                self.add_hidden_input(path, tensor)
+
+    def forget(self) -> None:
+        """Let go of all tensors, once the run is over."""
+        self._hidden.clear()
 
     def _discover(self, tensor: torch.Tensor) -> Value:
         if self.stand_in is not None and (twin := self.stand_in(tensor)) is not tensor:
@@ -82,6 +105,8 @@ class Discovery:
             place = self._late_tensor(tensor)
         if place is not None:
             node = self._held(tensor, place)
+        elif id(tensor) in self._hidden:
+            node = self._builder.append_source("input", self._hidden[id(tensor)][0])
         elif self._open_ended and self._scopes.at_top:
             node = self._builder.append_source("input", "input")
         else:
@@ -125,5 +150,19 @@ class Discovery:
                     break
         node = self._builder.append_source("constant", name, running.inner)
         node.source = running.source
+        arrival = arrivals.get(id(tensor))
+        if arrival is not None and arrival.tensor() is tensor:
+            self._tell_of(node, arrival)
         node.attributes.update(content_of(tensor))
         return node
+
+    def _tell_of(self, node: Node, arrival: Arrival) -> None:
+        """Tell of a thread that has made a constant; of each line of it once."""
+        text = (
+            f"the thread {arrival.thread!r}, which nobody watched, has made a constant of the "
+            "graph: what it computed is not in it"
+        )
+        node.attributes["thread"] = arrival.thread
+        if (arrival.thread, arrival.source) not in self._threads:
+            self._threads.add((arrival.thread, arrival.source))
+            self._builder.graph.notes.append(Note(text, arrival.source, node))

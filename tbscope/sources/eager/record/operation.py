@@ -132,6 +132,12 @@ class Operations:
         self.keep_runs = keep_runs
         self.about_to_write: Callable[[torch.Tensor], None] | None = None
 
+    def branch(self) -> "Operations":
+        """Return those that another thread runs at the same time."""
+        branch = Operations({}, keep_runs=self.keep_runs)
+        branch.formulas, branch.about_to_write = self.formulas, self.about_to_write
+        return branch
+
     def begin(self) -> Operation:
         """Return a new operation, which runs from now on."""
         self.running = operation = Operation(self)

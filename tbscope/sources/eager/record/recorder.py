@@ -4,8 +4,10 @@ The modes tell it of operations and kernels, the watched module calls of modules
 the scopes by hand of theirs. It changes none of what it sees.
 """
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -14,14 +16,17 @@ import torch
 
 from tbscope.figures.notes import find_notes
 from tbscope.ir.builder import GraphBuilder
-from tbscope.ir.graph import Argument, Call, Graph, Node, Note, Value
+from tbscope.ir.graph import Argument, Call, Graph, Node, Note, Source, Value
 from tbscope.sources.eager.record.bodies import KernelRun, KernelRuns
 from tbscope.sources.eager.record.discovery import Discovery
 from tbscope.sources.eager.record.failures import Failures
 from tbscope.sources.eager.record.lazy import look_away
+from tbscope.sources.eager.record.leaving import leave, leave_unfinished
 from tbscope.sources.eager.record.operation import Operation, Operations
 from tbscope.sources.eager.record.reads import Reads, shares_memory
+from tbscope.sources.eager.record.resumed import RESUMED
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
+from tbscope.sources.eager.record.scripted import ScriptRun
 from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.eager.record.whereabouts import Whereabouts
 from tbscope.sources.torch.fake import StandIns
@@ -63,13 +68,18 @@ class Recorder:
         paused: Whether it looks away.
         operations: The operation that runs, and those around it.
         value_of: Returns the value that a tensor holds now; a new one if it was never seen.
+        nest: Returns a nest with the values of its tensors.
         add_input: Makes a tensor an input of the graph under a path.
+        add_hidden_input: Makes it one as soon as something reads it.
         live_results: Returns what operations made, somebody holds, and nothing has read.
         about_to_set: To be told of a tensor that is about to be set by what is no operation.
         about_to_accumulate: To be told that a backward pass is about to add to gradients.
         failures: The operation and the module call in which the latest error arose.
         modules_called: The module of each call of the graph.
         ended: Whether an error ended the run.
+        turn: Held by the thread that records, where several do.
+        strands: What several threads do of the run; None where only one has done anything.
+        before_closing: Called once the run is over, while all is known; None for nothing.
     """
 
     def __init__(
@@ -89,6 +99,9 @@ class Recorder:
         self.failures = Failures()
         self.modules_called: list[torch.nn.Module] = []
         self.ended = False
+        self.turn = threading.RLock()
+        self.strands: Any = None
+        self.before_closing: Callable[[], None] | None = None
         self._reads = Reads()
         self._open_ended = open_ended
         self._where = Whereabouts(self.scopes, boundary.__code__)
@@ -98,13 +111,14 @@ class Recorder:
         )
         self.value_of = self._discovery.value_of
         self.add_input = self._discovery.add_input
+        self.add_hidden_input = self._discovery.add_hidden_input
         self.live_results = self._values.unread
         # Told of what changes a tensor and is no operation; nobody, where nothing is put back.
         self.about_to_set: Callable[[torch.Tensor], None] = _tell_nobody
         self.about_to_accumulate: Callable[[], None] = _tell_nobody
         self._stand_in: Callable[[torch.Tensor], torch.Tensor] | None = None
         self._append_op = builder.append_op
-        self._nest = Literals(self.value_of).nest
+        self.nest = Literals(self.value_of).nest
 
     def use(self, stand_ins: StandIns) -> None:
         """Take the stand-ins of tensors for those tensors."""
@@ -117,6 +131,25 @@ class Recorder:
         for tensor, twin in stand_ins.add(module):
             self.registry.add_stand_in(tensor, twin)
 
+    def branch(self, source: Source | None) -> "Recorder":
+        """Return a recorder for work that another thread does: it adds to the same graph.
+
+        Args:
+            source: The line that has handed the work over.
+        """
+        branch = copy(self)
+        branch.scopes = scopes = self.scopes.branch(source)
+        branch.operations = self.operations.branch()
+        branch._where = self._where.branch(scopes)
+        branch._discovery = discovery = self._discovery.branch(scopes)
+        branch.value_of, branch.add_input = discovery.value_of, discovery.add_input
+        branch.nest = Literals(discovery.value_of).nest
+        return branch
+
+    def source_at(self, frame: FrameType | None) -> Source | None:
+        """Return the place in the user's code that led to this frame."""
+        return self._where.source_at(frame)
+
     def begin_at(self, frame: FrameType) -> None:
         """Set the Python frame in which the region begins; frames around it are not looked at."""
         self._where.base = id(frame)
@@ -124,9 +157,13 @@ class Recorder:
     def close(self) -> Graph:
         """Let go of everything but the graph, once the run is over; return the graph."""
         graph = self.graph
+        if self.before_closing is not None:
+            self.before_closing()
+            self.before_closing = None
         graph.notes += find_notes(graph, reads=self._reads, whole=not self.ended)
         # At once, not when the garbage collector comes by: this refers to itself.
         self._values.forget()
+        self._discovery.forget()
         self._reads.clear()
         self.modules_called.clear()
         self.registry.forget()
@@ -166,7 +203,7 @@ class Recorder:
         given = argument_names(module.forward, args, kwargs)
         if self._open_ended and scopes.at_top:
             self._discovery.add_unknown(given)
-        nest = self._nest
+        nest = self.nest
         scope = scopes.call_scope(place)
         arguments = [Argument(name, nest(value)) for name, value in given]
         call = Call(
@@ -181,40 +218,35 @@ class Recorder:
         self.graph.calls.append(call)
         self.modules_called.append(module)
         frame = Frame(scope, place, call, source, self.builder.operations)
+        frame.first = len(self.graph.nodes)
+        if isinstance(module, torch.jit.ScriptModule):
+            frame.script = ScriptRun(module, place.name)
         scopes.open_call(place, frame)
         return frame
 
     def leave_call(
         self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-    ) -> None:
-        """Close a module call that returned."""
-        try:
-            self.scopes.check_closed(frame)
-            if self.builder.operations == frame.begun:
-                self._pass_through(frame, collect_tensors((args, kwargs), []), result)
-        finally:
-            self.scopes.close_call(frame)
-        assert frame.call is not None
-        frame.call.results = self._nest(result)
+    ) -> Any:
+        """Close a module call that returned; return what its caller gets of it."""
+        if type(result) in RESUMED:
+            return leave_unfinished(self, frame, (args, kwargs), result)
+        leave(self, frame, (args, kwargs), result)
+        return result
 
     def fail_call(self, frame: Frame, error: BaseException) -> None:
         """Close a module call that raised; remember the innermost one of each error."""
         self.failures.left_call(error, frame)
         self.scopes.close_call(frame)
 
-    def _pass_through(self, frame: Frame, given: list[torch.Tensor], result: Any) -> None:
-        """Draw a module that ran no operation as an identity: its inputs are its outputs."""
-        given_back = collect_tensors(result, [])
-        if not given and not given_back:
-            return
+    def append_pass_through(self, frame: Frame, read: list[torch.Tensor], given: Any) -> None:
+        """Append a node for a module call that reads tensors and gives them back as they are."""
         assert frame.place is not None
-        read = given_back or given
         inputs = list(dict.fromkeys(self.value_of(tensor) for tensor in read))
         arguments = [Argument(None, value) for value in inputs]
         node = self._append_op(
             frame.place.label, frame.scope, inputs, arguments, [], frame.source, []
         )
-        for tensor in {id(tensor): tensor for tensor in given_back}.values():
+        for tensor in {id(tensor): tensor for tensor in given}.values():
             self._values.give(node, tensor if self._stand_in is None else self._stand_in(tensor))
 
     @contextmanager
@@ -297,13 +329,13 @@ class Recorder:
             elif kind is int or kind is float or kind is bool:
                 arguments.append(_argument((None, given)))
             else:
-                arguments.append(_argument((None, self._nest(given, read, values))))
+                arguments.append(_argument((None, self.nest(given, read, values))))
         for key, given in kwargs.items():
             if key == "out" and written and given is not None:
                 # What it names is filled, not read: an edge from it would be invented.
                 arguments.append(Argument(key, FILLED))
             else:
-                arguments.append(Argument(key, self._nest(given, read, values)))
+                arguments.append(Argument(key, self.nest(given, read, values)))
         if operation.given:
             self._read_given(operation.given, read, values)
         scope, source = self._where.of_operation(frame)
@@ -368,7 +400,10 @@ class Recorder:
             return None
         if facts.label not in self.graph.signatures:
             add_signature(self.graph.signatures, facts.label, facts.kernel)
-        return self.add_operation(facts.label, args, kwargs, result, operation, frame)
+        node = self.add_operation(facts.label, args, kwargs, result, operation, frame)
+        if node is not None and self.scopes.running.script is not None:
+            self.scopes.running.script.add(node)
+        return node
 
     def fail_operation(
         self,
@@ -382,7 +417,7 @@ class Recorder:
         if self.failures.is_known(error):
             return
         values: list[Value] = []
-        nest = self._nest
+        nest = self.nest
         scope, source = self._where.of_operation(frame)
         node = Node("", name, "op", scope, values, source=source)
         node.arguments = [Argument(None, nest(given, [], values)) for given in args]

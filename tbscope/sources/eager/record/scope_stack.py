@@ -5,7 +5,8 @@ the module tree; containers that are never called stand in between. Each further
 call of a module in the same place opens a new scope, numbered.
 """
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,7 +35,9 @@ class Frame:
         blocks: The names of the blocks by hand open in it, each with what `inner` was.
         source: Where the module was called.
         begun: How many operations had run when it opened.
+        first: How many nodes there were when it opened.
         home: The identity of the Python frame of its own forward, once that is known.
+        script: What runs in it, where it is the call of a scripted module; None for any other.
         foreign: Whether that forward stands in a file that is not the user's.
     """
 
@@ -42,11 +45,13 @@ class Frame:
         "begun",
         "blocks",
         "call",
+        "first",
         "foreign",
         "home",
         "inner",
         "place",
         "scope",
+        "script",
         "source",
     )
 
@@ -65,8 +70,10 @@ class Frame:
         self.blocks: list[tuple[str, Scope | None]] = []
         self.source = source
         self.begun = begun
+        self.first = 0
         self.home = 0
         self.foreign = False
+        self.script: Any = None
 
 
 class ScopeStack:
@@ -92,7 +99,9 @@ class ScopeStack:
         self._stack = [self.top]
         # How often a place was opened, and its latest scope, by parent and place or name.
         self._opened: dict[tuple[Scope | None, Any], tuple[int, Scope]] = {}
-        self._adopted = 0
+        self._adopted = itertools.count()
+        self._visited: dict[tuple[Frame, str, int], Scope] = {}
+        self._modules: dict[Scope, torch.nn.Module] = {}
 
     @property
     def at_top(self) -> bool:
@@ -122,14 +131,25 @@ class ScopeStack:
         place = self.registry.module(module)
         if place is not None:
             return place
-        attribute = f"?{self._adopted}"
-        self._adopted += 1
+        attribute = f"?{next(self._adopted)}"
         prefix = f"{holder.name}." if holder.name else ""
         place = self.registry.add_root(
             module, name=prefix + attribute, attribute=attribute, registered=False
         )
         place.adopter = holder
         return place
+
+    def calls_of(self, place: ModulePlace) -> list[Frame]:
+        """Return the calls of a module that run now, innermost last."""
+        return place.frames
+
+    def branch(self, source: Source | None) -> "ScopeStack":
+        """Return the scopes of work that another thread does for what runs now.
+
+        Args:
+            source: The line that has handed the work over.
+        """
+        return _Branch(self, source)
 
     def open_call(self, place: ModulePlace, frame: Frame) -> None:
         """Make a frame, whose scope `call_scope` gave, the running one."""
@@ -150,7 +170,9 @@ class ScopeStack:
 
     def call_scope(self, place: ModulePlace) -> Scope:
         """Open the scope of a call of this module."""
-        parent = self._parent_of(place)
+        return self._open_call(place, self._parent_of(place))
+
+    def _open_call(self, place: ModulePlace, parent: Scope | None) -> Scope:
         opened = self._opened.get((parent, place))
         if opened is not None and opened[0] == 1 and opened[1].kind == "container":
             # It has stood as the container of what was called in it: the same scope.
@@ -158,6 +180,34 @@ class ScopeStack:
             scope.kind = "module"
             return scope
         return self._open_place(place, parent, "module")
+
+    def inner_scopes(self, frame: Frame, visits: Iterable[tuple[str, int]]) -> list[Scope]:
+        """Return the scopes of modules that ran inside of a call and told nobody, outermost first.
+
+        Args:
+            frame: The call.
+            visits: The modules, each in the one before: its dotted path from the called one, and
+                how many times it had run before.
+        """
+        scope, place = frame.scope, frame.place
+        scopes: list[Scope] = []
+        for path, number in visits:
+            assert place is not None
+            held = place.module._modules[path.rpartition(".")[2]]
+            inner = None if held is None else self.registry.module(held)
+            if inner is None:
+                break
+            known = self._visited.get((frame, path, number))
+            if known is None:
+                known = self._visited[frame, path, number] = self._open_call(inner, scope)
+                self._modules[known] = inner.module
+            scopes.append(known)
+            scope, place = known, inner
+        return scopes
+
+    def module_of(self, scope: Scope) -> torch.nn.Module:
+        """Return the module of a scope that `inner_scopes` has opened."""
+        return self._modules[scope]
 
     def container(self, place: ModulePlace) -> Scope:
         """Return the scope that stands for a module which is not called itself."""
@@ -184,11 +234,11 @@ class ScopeStack:
         if holder is None:
             return self.running.inner if place.adopter or self.at_top else self.top.inner
         between = []
-        while holder is not None and not holder.frames:
+        while holder is not None and not self.calls_of(holder):
             between.append(holder)
             holder = holder.parent
         if holder is not None:
-            scope: Scope | None = holder.frames[-1].inner
+            scope: Scope | None = self.calls_of(holder)[-1].inner
         else:
             scope = self._parent_of(between[-1])
         for container in reversed(between):
@@ -258,3 +308,32 @@ class ScopeStack:
             fix=f"call pop_scope({shown(name)}) before it ends, "
             f"or write 'with tbscope.scope({shown(name)}):'",
         )
+
+
+class _Branch(ScopeStack):
+    """The scopes of work that another thread does: it stands where it was handed over.
+
+    Which calls of a module run is for each thread its own affair.
+    """
+
+    def __init__(self, trunk: ScopeStack, source: Source | None) -> None:
+        # All that is shared; what is not follows.
+        self.__dict__.update(trunk.__dict__)
+        around = trunk.running
+        self.running = base = Frame(around.scope, around.place, None, source, around.begun)
+        base.inner = around.inner
+        if trunk.at_top:
+            self.top = base
+        self._stack = [*trunk._stack, base]
+
+    def calls_of(self, place: ModulePlace) -> list[Frame]:
+        return [frame for frame in self._stack if frame.place is place]
+
+    def open_call(self, place: ModulePlace, frame: Frame) -> None:
+        self._stack.append(frame)
+        self.running = frame
+
+    def close_call(self, frame: Frame) -> None:
+        while self._stack.pop() is not frame:
+            pass
+        self.running = self._stack[-1]

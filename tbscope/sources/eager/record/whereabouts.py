@@ -33,6 +33,10 @@ class Whereabouts:
         # By identity, as hashing a code object reads all of it; the code is kept alive.
         self._is_method: dict[int, tuple[CodeType, bool]] = {}
 
+    def branch(self, scopes: ScopeStack) -> "Whereabouts":
+        """Return one for the operations of another thread."""
+        return Whereabouts(scopes, self._boundary)
+
     def of_operation(self, frame: FrameType) -> tuple[Scope | None, Source | None]:
         """Return the scope and the source of an operation that this Python frame calls."""
         running = self._scopes.running
@@ -70,7 +74,7 @@ class Whereabouts:
                     if place is not None and place is running.place:
                         self._remember_home(frame, running)
                         break
-                    if place is not None and not place.frames:
+                    if place is not None and not self._scopes.calls_of(place):
                         return self._scopes.container(place)
             frame = frame.f_back
         return running.inner

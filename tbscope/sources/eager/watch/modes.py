@@ -123,7 +123,9 @@ class FakedOperationMode(OperationMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         args, kwargs = self._stand_ins.for_call(func, args, kwargs)
-        return super().__torch_function__(func, types, args, kwargs)
+        # Fake tensors are made for one thread at a time.
+        with self._recorder.turn:
+            return super().__torch_function__(func, types, args, kwargs)
 
     def again(self) -> OperationMode:
         """Return a mode that does the same, to watch what runs inside of a function."""

@@ -2,8 +2,8 @@
 
 The method of `torch.nn.Module` that every call goes through is replaced while any
 thread of the process is watched, and put back after; other threads pass through it
-at the price of one look-up. No hook is registered, so nothing of the model changes,
-and hooks run inside of their module's scope.
+at the price of a look at what the module gave. No hook is registered, so nothing of the
+model changes, and hooks run inside of their module's scope.
 """
 
 import sys
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from tbscope.sources.eager.active import watching
+from tbscope.sources.eager.watch.elsewhere import came_from_here
 from tbscope.sources.eager.watch.replacement import Replacement
 from tbscope.sources.torch.internals import call_method_name
 
@@ -25,7 +26,9 @@ def watched_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     """Call a module, and tell this thread's recorders of it."""
     recorders = watching.recorders
     if not recorders:
-        return _call_method.original(module, *args, **kwargs)
+        result = _call_method.original(module, *args, **kwargs)
+        came_from_here(result, sys._getframe(1))
+        return result
     if len(recorders) == 1:
         recorder = recorders[0]
         if recorder.paused:
@@ -38,8 +41,7 @@ def watched_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         except BaseException as error:
             recorder.fail_call(frame, error)
             raise
-        recorder.leave_call(frame, args, kwargs, result)
-        return result
+        return recorder.leave_call(frame, args, kwargs, result)
     return _call_for_several(module, args, kwargs)
 
 
@@ -62,7 +64,7 @@ def _call_for_several(
             recorder.fail_call(frame, error)
         raise
     for recorder, frame in frames:
-        recorder.leave_call(frame, args, kwargs, result)
+        result = recorder.leave_call(frame, args, kwargs, result)
     return result
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tbscope.sources.eager.active import keepers
+from tbscope.sources.eager.active import keepers, watching
 from tbscope.sources.eager.watch.replacement import Replacement
 from tbscope.sources.torch.internals import outside_modes
 
@@ -26,7 +26,8 @@ def watch_training_modes() -> AbstractContextManager[None]:
 
 def _watched_train(module: torch.nn.Module, mode: bool = True) -> Any:
     """Do what `Module.train` does; it calls itself for each child, so each comes by here."""
-    running = threading.get_ident()
+    # Work that the run has handed over is the run's own.
+    running = watching.thread or threading.get_ident()
     for keeper in tuple(keepers):
         if keeper.thread == running:
             with outside_modes():

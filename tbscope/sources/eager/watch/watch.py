@@ -6,11 +6,14 @@ from types import TracebackType
 from tbscope.sources.eager.active import watching
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch.call_log import CallLog
+from tbscope.sources.eager.watch.depth import deep_enough
+from tbscope.sources.eager.watch.elsewhere import watch_elsewhere
 from tbscope.sources.eager.watch.modes import FakedOperationMode, KernelMode, OperationMode
 from tbscope.sources.eager.watch.module_calls import watch_modules
 from tbscope.sources.eager.watch.own_functions import watch_own_functions
 from tbscope.sources.eager.watch.setters import watch_setters
 from tbscope.sources.eager.watch.storage_sizes import watch_sizes
+from tbscope.sources.eager.watch.threads import watch_threads
 from tbscope.sources.eager.watch.unobserved import unobserved
 from tbscope.sources.torch.fake import StandIns
 
@@ -43,7 +46,11 @@ class Watch(AbstractContextManager[None]):
             outer = watching.recorders
             stack.callback(setattr, watching, "recorders", outer)
             watching.recorders = (*outer, self._recorder)
+            stack.enter_context(deep_enough())
             stack.enter_context(watch_modules())
+            stack.enter_context(watch_elsewhere())
+            stack.callback(self._stop_threads)
+            stack.enter_context(watch_threads())
             stack.enter_context(unobserved())
             stack.enter_context(watch_sizes())
             stack.enter_context(watch_setters())
@@ -57,6 +64,10 @@ class Watch(AbstractContextManager[None]):
             stack.enter_context(KernelMode(self._recorder, operations, self._log))
             stack.enter_context(operations)
             self._stack = stack.pop_all()
+
+    def _stop_threads(self) -> None:
+        if self._recorder.strands is not None:
+            self._recorder.strands.stop()
 
     def __exit__(
         self,

@@ -1,0 +1,195 @@
+"""Watches the work that a run hands over to other threads.
+
+Modes belong to a thread, and so does what is watched. Work that is handed over while somebody
+watches takes the watching along: a function given to a pool, and what a thread is made to run.
+"""
+
+import functools
+import itertools
+import multiprocessing.pool
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+from tbscope.sources.eager.active import watching
+from tbscope.sources.eager.record.recorder import Recorder
+from tbscope.sources.eager.record.strands import HandedOver, Strands, strands_of
+from tbscope.sources.eager.watch.modes import FakedOperationMode, KernelMode, OperationMode
+from tbscope.sources.eager.watch.replacement import Replacement
+
+__all__ = ["watch_threads"]
+
+_Pool = multiprocessing.pool.ThreadPool
+
+_start = Replacement(threading.Thread, "start")
+_submit = Replacement(ThreadPoolExecutor, "submit")
+# All that a pool of this kind is given goes through one of these.
+_apply = Replacement(_Pool, "apply_async")
+_map = Replacement(_Pool, "_map_async")
+_imap = Replacement(_Pool, "imap")
+_imap_unordered = Replacement(_Pool, "imap_unordered")
+
+
+def watch_threads() -> AbstractContextManager[Any]:
+    """Have what this thread hands over to others watched there, during a block."""
+    with ExitStack() as stack:
+        stack.enter_context(_start.by(_watched_start))
+        stack.enter_context(_submit.by(_watched_submit))
+        stack.enter_context(_apply.by(_watched_apply))
+        stack.enter_context(_map.by(_watched_map))
+        stack.enter_context(_imap.by(_watched_imap))
+        stack.enter_context(_imap_unordered.by(_watched_imap_unordered))
+        return stack.pop_all()
+
+
+class _Work:
+    """A function that is watched in whichever thread calls it, by those who watch now.
+
+    Args:
+        function: The function.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._stand_ins = watching.stand_ins
+        self._eager = watching.eager
+        self._thread = watching.thread or threading.get_ident()
+        self._handed: list[tuple[Strands, HandedOver]] = []
+        for recorder in watching.recorders:
+            if isinstance(recorder, Recorder) and not recorder.paused:
+                strands = strands_of(recorder)
+                source = recorder.source_at(sys._getframe(2))
+                self._handed.append((strands, strands.hand_over(recorder, source)))
+        self._numbers = itertools.count()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.part(next(self._numbers), *args, **kwargs)
+
+    def part(self, number: int, /, *args: Any, **kwargs: Any) -> Any:
+        """Do one part of the work; parts have numbers, whichever is done first."""
+        with self._watched(number):
+            return self._function(*args, **kwargs)
+
+    @contextmanager
+    def _watched(self, number: int) -> Iterator[None]:
+        before = dict(vars(watching))
+        with ExitStack() as stack:
+            stack.callback(_put_back, before)
+            begun = []
+            for strands, handed in self._handed:
+                recorder = strands.begin(handed, number)
+                begun.append(recorder)
+                stack.callback(strands.end, recorder)
+            watching.recorders = tuple(begun)
+            watching.stand_ins, watching.eager = self._stand_ins, self._eager
+            watching.thread = self._thread
+            if self._stand_ins is not None:
+                stack.enter_context(self._stand_ins.used())
+            for recorder in begun:
+                operations = OperationMode(recorder)
+                if self._stand_ins is not None:
+                    operations = FakedOperationMode(recorder, self._stand_ins)
+                stack.enter_context(KernelMode(recorder, operations))
+                stack.enter_context(operations)
+            yield
+
+
+def _put_back(before: dict[str, Any]) -> None:
+    vars(watching).clear()
+    vars(watching).update(before)
+
+
+def _work(function: Callable[..., Any]) -> Any:
+    """Return a function that is watched where it runs; the same one where nobody watches."""
+    if all(recorder.paused for recorder in watching.recorders):
+        return function
+    return _Work(function)
+
+
+@contextmanager
+def _handing_over() -> Iterator[None]:
+    """Have threads not watched that are made for a pool: its work is, piece by piece."""
+    before, watching.handing_over = watching.handing_over, True
+    try:
+        yield
+    finally:
+        watching.handing_over = before
+
+
+def _watched_submit(
+    pool: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
+) -> Any:
+    with _handing_over():
+        return _submit.original(pool, _work(fn), *args, **kwargs)
+
+
+def _watched_apply(pool: Any, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return _apply.original(pool, _work(func), *args, **kwargs)
+
+
+def _watched_map(
+    pool: Any, func: Callable[..., Any], iterable: Iterable[Any], mapper: Any, *args: Any
+) -> Any:
+    work = _work(func)
+    if work is not func:
+        # `starmap` takes each entry apart, `map` does not.
+        apart = mapper.__name__ == "starmapstar"
+        parts = [(work, number, entry, apart) for number, entry in enumerate(iterable)]
+        func = _do_part
+        iterable = [(part,) for part in parts] if apart else parts
+    return _map.original(pool, func, iterable, mapper, *args)
+
+
+def _watched_imap(
+    pool: Any, func: Callable[..., Any], iterable: Iterable[Any], *args: Any, **kwargs: Any
+) -> Any:
+    return _imap.original(pool, *_in_parts(func, iterable), *args, **kwargs)
+
+
+def _watched_imap_unordered(
+    pool: Any, func: Callable[..., Any], iterable: Iterable[Any], *args: Any, **kwargs: Any
+) -> Any:
+    return _imap_unordered.original(pool, *_in_parts(func, iterable), *args, **kwargs)
+
+
+def _in_parts(
+    func: Callable[..., Any], iterable: Iterable[Any]
+) -> tuple[Callable[..., Any], Iterable[Any]]:
+    work = _work(func)
+    if work is func:
+        return func, iterable
+    return _do_part, ((work, number, entry, False) for number, entry in enumerate(iterable))
+
+
+def _do_part(part: tuple[_Work, int, Any, bool]) -> Any:
+    work, number, entry, apart = part
+    return work.part(number, *entry) if apart else work.part(number, entry)
+
+
+def _watched_start(thread: threading.Thread) -> None:
+    if watching.recorders and not watching.handing_over and not _is_librarys(thread):
+        work = _work(thread.run)
+
+        def run() -> None:
+            del thread.run
+            work()
+
+        if work is not thread.run:
+            thread.run = run  # type: ignore[method-assign]
+    _start.original(thread)
+
+
+def _is_librarys(thread: threading.Thread) -> bool:
+    """Tell whether a thread does work of Python's own library, such as serving a pool."""
+    does: Any = type(thread)
+    if does.__module__ == threading.__name__:
+        # What `Thread` and `Timer` are given.
+        does = getattr(thread, "_target", None) or getattr(thread, "function", None)
+    while isinstance(does, functools.partial):
+        does = does.func
+    module = getattr(does, "__module__", None) or type(does).__module__
+    return str(module).partition(".")[0] in sys.stdlib_module_names - {"__main__", "builtins"}

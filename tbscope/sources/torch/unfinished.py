@@ -1,0 +1,108 @@
+"""Results that compute only when they are asked: iterators, coroutines, futures, what holds some.
+
+A drawing has what they compute, as it has what a generator yields: they are run to their end.
+"""
+
+import asyncio
+import concurrent.futures
+import itertools
+import types
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import Any
+
+import torch
+
+from tbscope.sources.torch.internals import map_leaves
+
+__all__ = ["LAZY_ITERATORS", "computed"]
+
+_ITERTOOLS = (
+    *("accumulate", "batched", "chain", "combinations", "compress", "count", "cycle"),
+    *("dropwhile", "filterfalse", "groupby", "islice", "pairwise", "permutations", "product"),
+    *("repeat", "starmap", "takewhile", "zip_longest"),
+)
+_REVERSIBLE: tuple[Any, ...] = ([], {}, {}.values(), {}.items())
+_CONTAINERS = (*_REVERSIBLE, (), set())
+
+LAZY_ITERATORS: tuple[type[Iterator[Any]], ...] = (
+    *(types.GeneratorType, map, zip, filter, enumerate, reversed),
+    *[type(iter(container)) for container in _CONTAINERS],
+    *[type(reversed(container)) for container in _REVERSIBLE],
+    *[getattr(itertools, name) for name in _ITERTOOLS if hasattr(itertools, name)],
+)
+"""The iterators of Python that compute, or may compute, each entry when it is asked for.
+
+Not any iterator: to read one of a file, a socket or a data set takes something away.
+"""
+
+_COROUTINES = (types.CoroutineType, types.AsyncGeneratorType)
+_FUTURES = (asyncio.Future, concurrent.futures.Future, torch.futures.Future)
+_UNFINISHED: tuple[type, ...] = (*LAZY_ITERATORS, *_COROUTINES, *_FUTURES)
+
+# Some never end.
+_MOST_ENTRIES = 1_000
+_MOST_SECONDS = 10
+
+
+def computed(result: Any, tell: Callable[[str], None] = lambda _: None) -> Any:
+    """Return a result with a list in the place of each iterator, and what each coroutine gives.
+
+    Args:
+        result: What a model returned; only plain containers are looked into.
+        tell: Told in one sentence of what could not be computed.
+    """
+    if isinstance(result, _UNFINISHED):
+        return _finished(result, tell)
+    return map_leaves(
+        lambda leaf: _finished(leaf, tell) if isinstance(leaf, _UNFINISHED) else leaf, result
+    )
+
+
+def _finished(unfinished: Any, tell: Callable[[str], None]) -> Any:
+    if isinstance(unfinished, _COROUTINES):
+        return computed(_awaited(unfinished), tell)
+    if isinstance(unfinished, _FUTURES):
+        return computed(_outcome(unfinished, tell), tell)
+    entries = [computed(entry, tell) for entry in itertools.islice(unfinished, _MOST_ENTRIES)]
+    if len(entries) == _MOST_ENTRIES:
+        tell(
+            f"the model gave a {type(unfinished).__name__}, which was asked for {_MOST_ENTRIES:,} "
+            "entries: what it would give after these is not in the graph"
+        )
+    return entries
+
+
+def _awaited(unfinished: Any) -> Any:
+    """Run a coroutine to its end in a loop of its own, also where another loop runs now."""
+    generates = isinstance(unfinished, types.AsyncGeneratorType)
+    outer = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    loop = asyncio.new_event_loop()
+    try:
+        return loop.run_until_complete(_collected(unfinished) if generates else unfinished)
+    finally:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+        asyncio._set_running_loop(outer)
+
+
+async def _collected(generator: AsyncGenerator[Any, Any]) -> list[Any]:
+    entries: list[Any] = []
+    async for entry in generator:
+        entries.append(entry)
+        if len(entries) == _MOST_ENTRIES:
+            break
+    return entries
+
+
+def _outcome(future: Any, tell: Callable[[str], None]) -> Any:
+    """Return what a future holds; None for one that somebody else has yet to fill."""
+    if isinstance(future, concurrent.futures.Future):
+        concurrent.futures.wait([future], timeout=_MOST_SECONDS)
+    if future.done():
+        return future.value() if isinstance(future, torch.futures.Future) else future.result()
+    tell(
+        f"the model gave a {type(future).__name__} that is not done when its call is over: "
+        "what it will hold is not in the graph"
+    )
+    return None

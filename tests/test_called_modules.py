@@ -1,0 +1,241 @@
+"""Each module that is called is seen, by whatever way its inside runs."""
+
+import sys
+import threading
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import tbscope
+from tbscope.sources.eager.watch.depth import deep_enough
+
+X = torch.ones(2, 3)
+
+
+def scope_of_ops(graph):
+    return [(node.op, str(node.scope)) for node in graph.nodes if node.kind == "op"]
+
+
+def drawn(graph, **options):
+    return {node.name: list(node.input) for node in tbscope.to_graph_def(graph, **options).node}
+
+
+class Calling(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+class Sharing(nn.Module):
+    """Holds a layer that one of its parts calls."""
+
+    def __init__(self, deep=False):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        self.part = Calling(Calling(self.layer)) if deep else Calling(self.layer)
+
+    def forward(self, x):
+        return self.part(x).relu()
+
+
+def test_a_module_whose_only_child_stands_elsewhere_gives_what_it_gave():
+    graph = tbscope.trace(Sharing(), X)
+    tbscope.verify(graph)
+    assert scope_of_ops(graph) == [
+        ("linear", "Sharing/Linear[layer]"),
+        ("Calling", "Sharing/Calling[part]"),
+        ("relu", "Sharing"),
+    ]
+    nodes = drawn(graph)
+    assert nodes["part"] == ["layer"]
+    assert nodes["relu"] == ["part"]
+
+
+def test_each_of_several_such_modules_is_there():
+    graph = tbscope.trace(Sharing(deep=True), X)
+    names = [str(scope) for op, scope in scope_of_ops(graph) if op == "Calling"]
+    assert names == ["Sharing/Calling[part]/Calling[inner]"]
+    nodes = drawn(graph, leaves="box")
+    assert nodes["part/inner/Calling"] == ["layer/linear"]
+
+
+def test_a_module_with_something_of_its_own_has_nothing_more():
+    graph = tbscope.trace(Calling(Calling(nn.Linear(3, 3))), X)
+    assert [op for op, _ in scope_of_ops(graph)] == ["linear"]
+
+
+# -- depth ------------------------------------------------------------------------------
+
+
+def nested(levels):
+    model = nn.Linear(3, 3)
+    for _ in range(levels):
+        model = Calling(model)
+    return model
+
+
+def deepest():
+    """Return how many levels stand unwatched from here on."""
+    levels = 0
+    try:
+        for levels in range(10, 10_000, 10):
+            with torch.no_grad():
+                nested(levels)(X)
+    except RecursionError:
+        pass
+    return levels - 10
+
+
+def test_modules_nest_as_deep_as_they_do_unwatched():
+    levels = deepest()
+    before = sys.getrecursionlimit()
+    graph = tbscope.trace(nested(levels), X)
+    assert sys.getrecursionlimit() == before
+    assert len(graph.calls) == levels + 1
+    name = "/".join(["inner"] * levels)
+    assert drawn(graph)[name][0] == "x"
+
+
+def test_modules_that_nest_deeper_than_python_allows_are_told_so():
+    limit = sys.getrecursionlimit()
+    with pytest.raises(tbscope.TraceError) as raised:
+        tbscope.trace(nested(2 * limit), X)
+    lines = str(raised.value).split("\n")
+    assert lines[0].startswith("the model raised while it was being traced, in Calling/Calling[")
+    assert lines[0].endswith(" levels deep")
+    assert len(lines[0]) < 500
+    assert lines[1].startswith("  why: RecursionError: maximum recursion depth exceeded")
+    start = f"  fix: the model's calls are nested deeper than Python's limit of {limit}, at "
+    end = " in forward: if they end at all, call sys.setrecursionlimit() with more before"
+    assert lines[2].startswith(f"{start}test_called_modules.py:")
+    assert lines[2].endswith(end)
+    assert sys.getrecursionlimit() == limit
+
+
+def test_a_limit_that_somebody_sets_meanwhile_is_left_to_them():
+    limit = sys.getrecursionlimit()
+    try:
+        with deep_enough():
+            assert sys.getrecursionlimit() > limit
+            sys.setrecursionlimit(limit + 7)
+        assert sys.getrecursionlimit() == limit + 7
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def test_the_limit_is_as_before_however_many_threads_are_watched():
+    limit, inside, end = sys.getrecursionlimit(), threading.Event(), threading.Event()
+
+    def watch():
+        with tbscope.record():
+            inside.set()
+            end.wait()
+
+    with tbscope.record():
+        thread = threading.Thread(target=watch)
+        other = threading.Thread(target=lambda: None)
+        thread.start()
+        other.start()
+        inside.wait()
+    end.set()
+    thread.join()
+    assert sys.getrecursionlimit() == limit
+
+
+# -- scripted modules --------------------------------------------------------------------
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.ReLU(), nn.Linear(3, 3))
+
+    def forward(self, x):
+        return self.layers(x) + x
+
+
+class Looping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = Block()
+        self.out = nn.Linear(3, 3)
+
+    def forward(self, x):
+        for _ in range(int(x.size(0))):
+            x = self.cell(x)
+        return self.out(x)
+
+
+class Branching(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(), Block(), Block()])
+
+    def forward(self, x):
+        for number, block in enumerate(self.blocks):
+            if number > 0 and x.size(0) == 2:
+                x = block(x)
+        return x
+
+
+def compiled(kind, model):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.jit.script(model) if kind == "script" else torch.jit.trace(model, X)
+
+
+def boxes(graph):
+    """Return the scopes of the operations that compute, in order, each once."""
+    computing = ("addmm", "relu", "add")
+    return [scope for op, scope in scope_of_ops(graph) if op in computing]
+
+
+def of_block(scope):
+    layers = f"{scope}/Sequential[layers]"
+    inner = ["Linear[0]", "ReLU[1]", "ReLU[2]", "Linear[3]"]
+    return [*[f"{layers}/{name}" for name in inner], scope]
+
+
+@pytest.mark.parametrize("kind", ["script", "trace"])
+@pytest.mark.parametrize("kernels", [False, True])
+def test_inner_modules_of_scripted_modules_are_boxes(kind, kernels):
+    model = compiled(kind, Block())
+    graph = tbscope.trace(nn.Sequential(model, nn.ReLU()), X, kernels=kernels)
+    tbscope.verify(graph)
+    assert boxes(graph) == [*of_block("Sequential/Block[0]"), "Sequential/ReLU[1]"]
+    nodes = drawn(graph)
+    prefix = "" if "0/layers/1" in nodes else "Sequential/"
+    assert nodes[f"{prefix}0/layers/1"] == [f"{prefix}0/layers/0"]
+    assert nodes[f"{prefix}0/layers/2"] == [f"{prefix}0/layers/1"]
+
+
+def test_calls_inside_of_scripted_modules_tell_what_they_read_and_gave():
+    graph = tbscope.trace(compiled("script", Block()), X)
+    first, last = graph.find("layers.0"), graph.find("layers.3")
+    assert [argument.nest.name for argument in first.arguments] == ["x"]
+    assert first.results.producer.op == last.results.producer.op == "addmm"
+    assert [held.name for held in first.parameters] == ["weight", "bias"]
+    card = next(n for n in tbscope.to_graph_def(graph).node if n.name.endswith("layers/0"))
+    assert card.attr["parameter_count"].i == 12
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_a_scripted_loop_has_a_box_for_each_turn(runs):
+    model = compiled("script", Looping())
+    for _ in range(runs):
+        # TorchScript runs code of its own making from the second time on.
+        graph = tbscope.trace(model, X)
+    first, second = of_block("Looping/Block[cell]"), of_block("Looping/Block[cell].1")
+    assert boxes(graph) == [*first, *second, "Looping/Linear[out]"]
+
+
+def test_a_scripted_branch_that_is_not_taken_takes_no_boxes_of_another():
+    graph = tbscope.trace(compiled("script", Branching()), X)
+    blocks = [of_block(f"Branching/ModuleList[blocks]/Block[{number}]") for number in (1, 2)]
+    assert boxes(graph) == [*blocks[0], *blocks[1]]
+    assert tbscope.trace(compiled("script", Branching()), torch.ones(3, 3)).calls[1:] == []

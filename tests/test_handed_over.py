@@ -1,0 +1,271 @@
+"""Work that a model hands over to other threads: it is drawn as if the model had done it."""
+
+import queue
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.pool import ThreadPool
+
+import pytest
+import torch
+from torch import nn
+
+import tbscope
+
+X = torch.ones(2, 3)
+OPTIONS = [{}, {"fake": True}, {"kernels": True}, {"grad": True}, {"profile": 1}]
+
+
+class Slow(nn.Module):
+    """Waits, the first ones longest, so that what is handed over last is done first."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x):
+        time.sleep(0.004 * float(self.linear.bias.shape[0] - self.turn))
+        return self.linear(x).relu()
+
+    turn = 0
+
+
+class Handing(nn.Module):
+    """Hands its two branches over in one of several ways."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.first, self.second = Slow(), Slow()
+        self.second.turn = 2
+        self.way = way
+
+    def forward(self, x):
+        one, other = self.way([self.first, self.second], x)
+        return one + other
+
+
+def by_submit(branches, x):
+    with ThreadPoolExecutor(2) as pool:
+        return [future.result() for future in [pool.submit(branch, x) for branch in branches]]
+
+
+def by_map(branches, x):
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda branch: branch(x), branches))
+
+
+def by_threads(branches, x):
+    found = {}
+    threads = [
+        threading.Thread(target=lambda branch=branch: found.update({branch: branch(x)}))
+        for branch in branches
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [found[branch] for branch in branches]
+
+
+def by_a_class_of_threads(branches, x):
+    class Worker(threading.Thread):
+        def run(self):
+            self.found = self.branch(x)
+
+    workers = [Worker() for _ in branches]
+    for worker, branch in zip(workers, branches, strict=True):
+        worker.branch = branch
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return [worker.found for worker in workers]
+
+
+def by_a_pool_of_processes_that_are_threads(branches, x):
+    with ThreadPool(2) as pool:
+        return pool.map(lambda branch: branch(x), branches)
+
+
+def by_starmap(branches, x):
+    with ThreadPool(2) as pool:
+        return pool.starmap(lambda branch, x: branch(x), [(branch, x) for branch in branches])
+
+
+def by_imap(branches, x):
+    with ThreadPool(2) as pool:
+        return list(pool.imap(lambda branch: branch(x), branches))
+
+
+def by_apply(branches, x):
+    with ThreadPool(2) as pool:
+        return [given.get() for given in [pool.apply_async(branch, (x,)) for branch in branches]]
+
+
+WAYS = [
+    by_submit,
+    by_map,
+    by_threads,
+    by_a_class_of_threads,
+    by_a_pool_of_processes_that_are_threads,
+    by_starmap,
+    by_imap,
+    by_apply,
+]
+
+EDGES = [
+    "linear(%x, %first.linear.weight, %first.linear.bias) in Handing/Slow[first]/Linear[linear]",
+    "relu(%1) in Handing/Slow[first]",
+    "linear(%x, %second.linear.weight, %second.linear.bias) in Handing/Slow[second]/Linear[linear]",
+    "relu(%3) in Handing/Slow[second]",
+    "add(%2, %4) in Handing",
+]
+
+
+def edges(graph):
+    return [
+        f"{node.op}({', '.join(f'%{value.name}' for value in node.inputs)}) in {node.scope}"
+        for node in graph.nodes
+        if node.kind == "op"
+    ]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("way", WAYS)
+def test_work_of_other_threads_stands_where_it_was_handed_over(way, options):
+    graph = tbscope.trace(Handing(way), X, **options)
+    tbscope.verify(graph)
+    assert edges(graph) == EDGES
+    scopes = [call.scope.path for call in graph.calls]
+    assert scopes == sorted(scopes)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_threads_do_is_in_the_graph_def(way):
+    drawn = tbscope.to_graph_def(tbscope.trace(Handing(way), X))
+    nodes = {node.name: list(node.input) for node in drawn.node if "__" not in node.name}
+    assert nodes["first/linear"][0] == nodes["second/linear"][0] == "x"
+    assert nodes["add"] == ["first/relu", "second/relu"]
+    assert nodes["out"] == ["add"]
+
+
+def test_a_module_that_threads_call_at_once_has_its_calls_in_the_order_of_the_work():
+    def way(branches, x):
+        with ThreadPoolExecutor(3) as pool:
+            given = list(pool.map(branches[0], [x, x + 1, x + 2]))
+        return given[0] + given[1], given[2]
+
+    drawn = {str(tbscope.trace(Handing(way), X)) for _ in range(3)}
+    graph = tbscope.trace(Handing(way), X)
+    assert drawn == {str(graph)}
+    linears = [node for node in graph.nodes if node.op == "linear"]
+    assert [node.scope.parent.part.index for node in linears] == [0, 1, 2]
+    assert [node.inputs[0].name for node in linears] == ["x", "1", "2"]
+    weight = next(node for node in graph.nodes if node.name == "first.linear.weight")
+    assert weight.scope is linears[0].scope
+
+
+def test_a_worker_that_is_fed_by_a_queue_is_drawn():
+    def fed(x):
+        given, found = queue.Queue(), queue.Queue()
+
+        def work():
+            while (task := given.get()) is not None:
+                found.put(task * 2)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        given.put(x + 1)
+        given.put(None)
+        thread.join()
+        return found.get() - 3
+
+    graph = tbscope.trace(fed, X)
+    assert [node.op for node in graph.nodes] == ["input", "add", "mul", "sub"]
+    assert graph.nodes[2].inputs == graph.nodes[1].outputs
+    assert graph.nodes[3].inputs == graph.nodes[2].outputs
+
+
+def test_what_a_worker_from_before_makes_is_a_constant_with_a_note():
+    given, found = queue.Queue(), queue.Queue()
+
+    def work():
+        while (task := given.get()) is not None:
+            found.put(task * 2)
+
+    thread = threading.Thread(target=work, name="worker-7")
+    thread.start()
+    graph = tbscope.trace(lambda x: (given.put(x), given.put(x), found.get() + found.get())[2], X)
+    given.put(None)
+    thread.join()
+    notes = [note for note in graph.notes if "thread" in note.text]
+    assert [note.text for note in notes] == [
+        "the thread 'worker-7', which nobody watched, has made a constant of the graph: "
+        "what it computed is not in it"
+    ]
+    assert str(notes[0].source).endswith(" in work")
+    constants = [node for node in tbscope.to_graph_def(graph).node if node.op == "Const"]
+    assert [node.attr["thread"].s for node in constants] == [b"worker-7"] * 2
+
+
+def test_a_constant_that_the_model_itself_holds_has_no_note_of_threads():
+    held = torch.ones(3)
+    graph = tbscope.trace(lambda x: x + held, X)
+    assert [note for note in graph.notes if "thread" in note.text] == []
+
+
+def test_a_thread_that_goes_on_after_the_call_has_a_note():
+    begin, end, threads = threading.Event(), threading.Event(), []
+
+    def leaving(x):
+        def work():
+            torch.relu(x)
+            begin.set()
+            end.wait()
+            torch.tanh(x)
+
+        threads.append(threading.Thread(target=work, name="late"))
+        threads[0].start()
+        begin.wait()
+        return x + 1
+
+    graph = tbscope.trace(leaving, X)
+    end.set()
+    threads[0].join()
+    assert [node.op for node in graph.nodes if node.kind == "op"] == ["relu", "add"]
+    assert graph.notes[0].text == (
+        "the thread 'late' had not done its work when the call was over: "
+        "what it did after is not in the graph"
+    )
+    assert str(graph.notes[0].source).endswith(" in leaving")
+
+
+def test_an_error_in_another_thread_tells_where_it_arose():
+    with pytest.raises(tbscope.TraceError) as raised:
+        tbscope.trace(Handing(by_submit), torch.ones(2, 4))
+    assert "in Handing/Slow[first]/Linear[linear]" in str(raised.value)
+
+
+def test_what_a_thread_of_the_model_switches_and_writes_is_as_before():
+    def switching(branches, x):
+        def work():
+            branches[0].eval()
+            branches[0].linear.bias.data.add_(1)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        return branches[0](x), x
+
+    model = Handing(switching)
+    bias = model.first.linear.bias.detach().clone()
+    tbscope.trace(model, X, training=True)
+    assert all(module.training for module in model.modules())
+    assert torch.equal(model.first.linear.bias, bias)
+
+
+def test_threads_and_pools_are_as_before():
+    start, submit, mapped = threading.Thread.start, ThreadPoolExecutor.submit, ThreadPool.imap
+    tbscope.trace(Handing(by_threads), X)
+    assert threading.Thread.start is start
+    assert ThreadPoolExecutor.submit is submit
+    assert ThreadPool.imap is mapped
