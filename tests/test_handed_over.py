@@ -4,6 +4,7 @@ import queue
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from multiprocessing.pool import ThreadPool
 
 import pytest
@@ -152,7 +153,7 @@ def test_a_module_that_threads_call_at_once_has_its_calls_in_the_order_of_the_wo
     def way(branches, x):
         def last_is_first(x, turn):
             time.sleep(0.01 * (2 - turn))
-            return branches[0](x)
+            return branches[0](x * 2)
 
         with ThreadPoolExecutor(3) as pool:
             given = list(pool.map(last_is_first, [x, x + 1, x + 2], range(3)))
@@ -161,11 +162,11 @@ def test_a_module_that_threads_call_at_once_has_its_calls_in_the_order_of_the_wo
     drawn = {str(tbscope.trace(Handing(way), X)) for _ in range(3)}
     graph = tbscope.trace(Handing(way), X)
     assert drawn == {str(graph)}
-    names = [node.name for node in graph.nodes[:6]]
-    assert names == ["x", "1", "2", "first.linear.weight", "first.linear.bias", "3"]
+    names = [node.name for node in graph.nodes[:7]]
+    assert names == ["x", "1", "2", "3", "first.linear.weight", "first.linear.bias", "4"]
     linears = [node for node in graph.nodes if node.op == "linear"]
     assert [node.scope.parent.part.index for node in linears] == [0, 1, 2]
-    assert [node.inputs[0].name for node in linears] == ["x", "1", "2"]
+    assert [node.inputs[0].name for node in linears] == ["3", "6", "9"]
     weight = next(node for node in graph.nodes if node.name == "first.linear.weight")
     assert weight.scope is linears[0].scope
 
@@ -294,7 +295,7 @@ def test_a_thread_that_was_started_has_nothing_of_ours():
     threads = []
 
     def starting(x):
-        threads.append(threading.Thread(target=torch.relu, args=(x,)))
+        threads.append(threading.Thread(target=partial(torch.relu, x)))
         threads[0].start()
         threads[0].join()
         return x + 1

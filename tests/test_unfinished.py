@@ -159,7 +159,13 @@ class Mapping(nn.Module):
         return map(torch.relu, [x])
 
 
+class Holding(nn.Module):
+    def forward(self, x):
+        return {"kept": x + 1, "later": map(torch.relu, [x])}
+
+
 def test_what_a_model_gives_to_be_computed_stands_in_the_model():
+    assert ops(tbscope.trace(Holding(), X)) == [("add", "Holding"), ("relu", "Holding")]
     assert ops(tbscope.trace(Mapping(), X)) == [("relu", "Mapping")]
     two = tbscope.trace(Two(Mapping, zipped), X)
     assert ops(two)[:2] == [("relu", "Two/Mapping[one]"), ("relu", "Two/Mapping[two]")]
