@@ -1,5 +1,6 @@
 """Work that a model hands over to other threads: it is drawn as if the model had done it."""
 
+import asyncio
 import queue
 import threading
 import time
@@ -102,7 +103,27 @@ def by_apply(branches, x):
         return [given.get() for given in [pool.apply_async(branch, (x,)) for branch in branches]]
 
 
+def by_fork(branches, x):
+    return [torch.jit.wait(future) for future in [torch.jit.fork(one, x) for one in branches]]
+
+
+def by_futures_of_torch(branches, x):
+    first = torch.futures.Future()
+    first.set_result(branches[0](x))
+    return first.wait(), first.then(lambda _: branches[1](x)).wait()
+
+
+def by_a_loop(branches, x):
+    async def both():
+        return await asyncio.gather(*[asyncio.to_thread(branch, x) for branch in branches])
+
+    return asyncio.run(both())
+
+
 WAYS = [
+    by_fork,
+    by_futures_of_torch,
+    by_a_loop,
     by_submit,
     by_map,
     by_threads,
