@@ -10,6 +10,7 @@ from torch import nn
 
 import tbscope
 from tbscope.sources.eager.watch.depth import deep_enough
+from tbscope.sources.torch.locate import OWN_FILES
 
 X = torch.ones(2, 3)
 
@@ -117,6 +118,18 @@ def test_modules_that_nest_deeper_than_python_allows_are_told_so():
     assert sys.getrecursionlimit() == limit
 
 
+@pytest.mark.parametrize(
+    ("error", "start"),
+    [("RecursionError", "the model raised"), ("ValueError", "tbscope itself failed")],
+)
+def test_where_pythons_limit_is_met_is_chance(error, start):
+    code = compile(f"def forward(x): raise {error}('deep')", f"{OWN_FILES}x.py", "exec")
+    names = {}
+    exec(code, names)
+    with pytest.raises(tbscope.TraceError, match=start):
+        tbscope.trace(names["forward"], X)
+
+
 def test_a_limit_that_somebody_sets_meanwhile_is_left_to_them():
     limit = sys.getrecursionlimit()
     try:
@@ -220,6 +233,8 @@ def test_calls_inside_of_scripted_modules_tell_what_they_read_and_gave():
     assert [argument.nest.name for argument in first.arguments] == ["x"]
     assert first.results.producer.op == last.results.producer.op == "addmm"
     assert [held.name for held in first.parameters] == ["weight", "bias"]
+    looping = tbscope.trace(compiled("script", Looping()), X)
+    assert looping.find("out").results is looping.outputs[0].value
     card = next(n for n in tbscope.to_graph_def(graph).node if n.name.endswith("layers/0"))
     assert card.attr["parameter_count"].i == 12
 

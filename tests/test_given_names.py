@@ -133,6 +133,14 @@ def test_on_meta_the_error_of_a_model_that_reads_values_names_fake(model):
     )
 
 
+def test_with_fake_no_error_names_fake_as_the_way_out():
+    def forward(x):
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+
+    with pytest.raises(tbscope.TraceError, match="fix: pass fake=False"):
+        tbscope.trace(forward, torch.ones(2), fake=True)
+
+
 @pytest.mark.parametrize("device", ["meta", "cpu"])
 def test_with_fake_the_error_of_such_a_model_fits_the_device(device):
     given = torch.ones(2, 3, device=device), torch.ones(2, dtype=torch.bool, device=device)

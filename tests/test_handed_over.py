@@ -1,9 +1,11 @@
 """Work that a model hands over to other threads: it is drawn as if the model had done it."""
 
+import asyncio
 import queue
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from multiprocessing.pool import ThreadPool
 
 import pytest
@@ -101,7 +103,27 @@ def by_apply(branches, x):
         return [given.get() for given in [pool.apply_async(branch, (x,)) for branch in branches]]
 
 
+def by_fork(branches, x):
+    return [torch.jit.wait(future) for future in [torch.jit.fork(one, x) for one in branches]]
+
+
+def by_futures_of_torch(branches, x):
+    first = torch.futures.Future()
+    first.set_result(branches[0](x))
+    return first.wait(), first.then(lambda _: branches[1](x)).wait()
+
+
+def by_a_loop(branches, x):
+    async def both():
+        return await asyncio.gather(*[asyncio.to_thread(branch, x) for branch in branches])
+
+    return asyncio.run(both())
+
+
 WAYS = [
+    by_fork,
+    by_futures_of_torch,
+    by_a_loop,
     by_submit,
     by_map,
     by_threads,
@@ -150,16 +172,22 @@ def test_what_threads_do_is_in_the_graph_def(way):
 
 def test_a_module_that_threads_call_at_once_has_its_calls_in_the_order_of_the_work():
     def way(branches, x):
+        def last_is_first(x, turn):
+            time.sleep(0.01 * (2 - turn))
+            return branches[0](x * 2)
+
         with ThreadPoolExecutor(3) as pool:
-            given = list(pool.map(branches[0], [x, x + 1, x + 2]))
+            given = list(pool.map(last_is_first, [x, x + 1, x + 2], range(3)))
         return given[0] + given[1], given[2]
 
     drawn = {str(tbscope.trace(Handing(way), X)) for _ in range(3)}
     graph = tbscope.trace(Handing(way), X)
     assert drawn == {str(graph)}
+    names = [node.name for node in graph.nodes[:7]]
+    assert names == ["x", "1", "2", "3", "first.linear.weight", "first.linear.bias", "4"]
     linears = [node for node in graph.nodes if node.op == "linear"]
     assert [node.scope.parent.part.index for node in linears] == [0, 1, 2]
-    assert [node.inputs[0].name for node in linears] == ["x", "1", "2"]
+    assert [node.inputs[0].name for node in linears] == ["3", "6", "9"]
     weight = next(node for node in graph.nodes if node.name == "first.linear.weight")
     assert weight.scope is linears[0].scope
 
@@ -208,8 +236,8 @@ def test_what_a_worker_from_before_makes_is_a_constant_with_a_note():
 
 
 def test_a_constant_that_the_model_itself_holds_has_no_note_of_threads():
-    held = torch.ones(3)
-    graph = tbscope.trace(lambda x: x + held, X)
+    held, through = torch.ones(3), queue.Queue()
+    graph = tbscope.trace(lambda x: (through.put(held), x + through.get())[1], X)
     assert [note for note in graph.notes if "thread" in note.text] == []
 
 
@@ -232,6 +260,7 @@ def test_a_thread_that_goes_on_after_the_call_has_a_note():
     end.set()
     threads[0].join()
     assert [node.op for node in graph.nodes if node.kind == "op"] == ["relu", "add"]
+    assert "aten::tanh" not in graph.uncounted
     assert graph.notes[0].text == (
         "the thread 'late' had not done its work when the call was over: "
         "what it did after is not in the graph"
@@ -263,9 +292,35 @@ def test_what_a_thread_of_the_model_switches_and_writes_is_as_before():
     assert torch.equal(model.first.linear.bias, bias)
 
 
+def test_what_a_thread_makes_of_itself_is_as_fake_as_the_rest():
+    kinds = []
+
+    def way(branches, x):
+        with ThreadPoolExecutor(1) as pool:
+            kinds.append(pool.submit(lambda: type(torch.ones(1)).__name__).result())
+        return x, x
+
+    tbscope.trace(Handing(way), X, fake=True)
+    assert kinds == ["FakeTensor"]
+
+
 def test_threads_and_pools_are_as_before():
     start, submit, mapped = threading.Thread.start, ThreadPoolExecutor.submit, ThreadPool.imap
     tbscope.trace(Handing(by_threads), X)
     assert threading.Thread.start is start
     assert ThreadPoolExecutor.submit is submit
     assert ThreadPool.imap is mapped
+
+
+def test_a_thread_that_was_started_has_nothing_of_ours():
+    threads = []
+
+    def starting(x):
+        threads.append(threading.Thread(target=partial(torch.relu, x)))
+        threads[0].start()
+        threads[0].join()
+        return x + 1
+
+    graph = tbscope.trace(starting, X)
+    assert [node.op for node in graph.nodes if node.kind == "op"] == ["relu", "add"]
+    assert "run" not in vars(threads[0])

@@ -1,5 +1,7 @@
 """`training=` means what the model's own `train()` and `eval()` do; all is put back after."""
 
+import threading
+
 import pytest
 import torch
 from torch import nn
@@ -105,6 +107,30 @@ def test_what_eval_writes_and_sets_is_put_back(options):
     assert [node.op for node in graph.nodes if node.kind == "op"] == ["linear"]
     assert is_as(model, before)
     assert not model.merged
+
+
+def test_what_train_sets_is_put_back_beside_another_thread():
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    model = Frozen()
+    before = state(model)
+    tbscope.trace(model, X, training=True)
+    end.set()
+    thread.join()
+    assert is_as(model, before)
+
+
+def test_measured_runs_are_in_the_same_mode():
+    class Telling(Frozen):
+        def forward(self, x):
+            seen.append([module.training for module in (self.norm, self.drop)])
+            return super().forward(x)
+
+    seen = []
+    tbscope.trace(Telling(), X, training=True, profile=2)
+    assert len(seen) > 3
+    assert seen == [[False, True]] * len(seen)
 
 
 def test_without_a_mode_nothing_is_switched():

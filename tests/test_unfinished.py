@@ -154,6 +154,23 @@ def test_iterators_given_back_are_read_like_generators(result, names):
     assert all(len(node.input) == 1 for node in ends)
 
 
+class Mapping(nn.Module):
+    def forward(self, x):
+        return map(torch.relu, [x])
+
+
+class Holding(nn.Module):
+    def forward(self, x):
+        return {"kept": x + 1, "later": map(torch.relu, [x])}
+
+
+def test_what_a_model_gives_to_be_computed_stands_in_the_model():
+    assert ops(tbscope.trace(Holding(), X)) == [("add", "Holding"), ("relu", "Holding")]
+    assert ops(tbscope.trace(Mapping(), X)) == [("relu", "Mapping")]
+    two = tbscope.trace(Two(Mapping, zipped), X)
+    assert ops(two)[:2] == [("relu", "Two/Mapping[one]"), ("relu", "Two/Mapping[two]")]
+
+
 def test_an_iterator_without_end_is_read_so_far_and_told_of():
     graph = tbscope.trace(lambda x: (x + n for n in itertools.count()), X)
     assert len(graph.outputs) == 1000
@@ -188,6 +205,29 @@ def test_a_future_that_nobody_fills_has_a_note(monkeypatch):
 def test_iterators_given_to_a_model_give_it_inputs():
     graph = tbscope.trace(lambda xs: sum(y + 1 for y in xs), (map(torch.abs, [X, X * 2]),))
     assert [node.name for node in graph.inputs] == ["xs.0", "xs.1"]
+
+
+class Waiting(nn.Module):
+    """Computes nothing, and takes its time."""
+
+    async def forward(self, x):
+        await asyncio.sleep(0)
+        return x
+
+
+def test_a_coroutine_that_computes_nothing_is_passed_through():
+    graph = tbscope.trace(Two(Waiting, gathered), X)
+    passed = [(op, scope) for op, scope in ops(graph) if op == "Waiting"]
+    assert passed == [("Waiting", "Two/Waiting[one]"), ("Waiting", "Two/Waiting[two]")]
+    assert drawn(graph)["one"] == ["x"]
+
+
+def test_a_stream_without_end_is_read_so_far():
+    async def endless(x):
+        while True:
+            yield x + 1
+
+    assert len(tbscope.trace(endless, X).outputs) == 1000
 
 
 def test_an_error_in_a_coroutine_tells_of_its_module():

@@ -74,14 +74,12 @@ class _Watching(threading.local):
         stand_ins: What stands in for the tensors of the model; None where they are used.
         eager: Who tells the compiler to stand by; None when nothing is traced.
         thread: The identity of the thread whose run this one works for; 0 for none.
-        handing_over: Whether the thread hands work over to a pool now.
     """
 
     recorders: tuple[Watcher, ...] = ()
     stand_ins: Any = None
     eager: Any = None
     thread: int = 0
-    handing_over: bool = False
 
 
 class Arrival(NamedTuple):

@@ -62,12 +62,7 @@ def leave_unfinished(recorder: _Recorder, frame: Frame, given: Any, result: Any)
         if type(result) is CoroutineType:
             call.results = recorder.nest(value)
 
-    resumed = Resumed(
-        recorder.scopes,
-        frame,
-        failed=recorder.failures.left_call,
-        ran=lambda: recorder.builder.operations,
-    )
+    resumed = Resumed(recorder.scopes, frame, failed=recorder.failures.left_call)
     return resumed.stands_for(
         result, yields=lambda entry: entries.append(recorder.nest(entry)), ends=ends
     )

@@ -4,15 +4,16 @@ What such a forward gives runs step by step, between other code. Each step stand
 of its call all the same, for as long as it runs.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
+from tbscope.sources.torch.unfinished import LAZY_ITERATORS
 
 __all__ = ["RESUMED", "Resumed"]
 
-RESUMED = frozenset({GeneratorType, CoroutineType, AsyncGeneratorType})
+RESUMED: frozenset[type] = frozenset({*LAZY_ITERATORS, CoroutineType, AsyncGeneratorType})
 """What a forward gives that has run nothing of it yet."""
 
 
@@ -23,7 +24,6 @@ class Resumed:
         scopes: The scopes of the run.
         frame: The call, which is closed between its steps.
         failed: Told of an error that ends it.
-        ran: Tells how many operations have run.
     """
 
     def __init__(
@@ -32,18 +32,15 @@ class Resumed:
         frame: Frame,
         *,
         failed: Callable[[BaseException, Frame], None],
-        ran: Callable[[], int],
     ) -> None:
         self._scopes = scopes
         self._frame = frame
         self._failed = failed
-        self._ran = ran
-        self._left = ran()
 
     def stands_for(
         self, given: Any, *, yields: Callable[[Any], None], ends: Callable[[Any], None]
     ) -> Any:
-        """Return what the caller of the module gets instead: it gives the same, of the same kind.
+        """Return what the caller of the module gets instead: it gives the same.
 
         Args:
             given: What forward gave: of one of the types `RESUMED`.
@@ -52,9 +49,23 @@ class Resumed:
         """
         if type(given) is CoroutineType:
             return self._coroutine(given, ends)
+        if type(given) is AsyncGeneratorType:
+            return self._async_generator(given, yields, ends)
         if type(given) is GeneratorType:
             return self._steps(given, yields, ends)
-        return self._async_generator(given, yields, ends)
+        return self._entries(given, yields, ends)
+
+    def _entries(
+        self, given: Iterator[Any], yields: Callable[[Any], None], ends: Callable[[Any], None]
+    ) -> Iterator[Any]:
+        while True:
+            try:
+                entry = self._step(lambda _: next(given), None)
+            except StopIteration:
+                self._step(ends, None)
+                return
+            yields(entry)
+            yield entry
 
     async def _coroutine(self, given: Any, ends: Callable[[Any], None]) -> Any:
         return await _Awaited(self._steps(given, _nothing, ends))
@@ -99,7 +110,6 @@ class Resumed:
         """Go on with the call until it gives something; others may open calls until it goes on."""
         frame, scopes = self._frame, self._scopes
         assert frame.place is not None
-        frame.begun += self._ran() - self._left
         scopes.open_call(frame.place, frame)
         try:
             return resume(sent)
@@ -110,7 +120,6 @@ class Resumed:
             raise
         finally:
             scopes.close_call(frame)
-            self._left = self._ran()
 
 
 class _Awaited:

@@ -63,8 +63,6 @@ class ScriptRun:
                     calls[scope] = Call(scope, "", scope.qualified_name, source=frame.source)
             if inner:
                 node.scope = inner[-1]
-                for kernel in node.body.nodes if node.body else ():
-                    kernel.scope = node.scope
         _tell_of_edges(calls, around, given_back)
         return list(calls.values())
 

@@ -110,21 +110,10 @@ def _work(function: Callable[..., Any]) -> Any:
     return _Work(function)
 
 
-@contextmanager
-def _handing_over() -> Iterator[None]:
-    """Have threads not watched that are made for a pool: its work is, piece by piece."""
-    before, watching.handing_over = watching.handing_over, True
-    try:
-        yield
-    finally:
-        watching.handing_over = before
-
-
 def _watched_submit(
     pool: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
 ) -> Any:
-    with _handing_over():
-        return _submit.original(pool, _work(fn), *args, **kwargs)
+    return _submit.original(pool, _work(fn), *args, **kwargs)
 
 
 def _watched_apply(pool: Any, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -171,7 +160,7 @@ def _do_part(part: tuple[_Work, int, Any, bool]) -> Any:
 
 
 def _watched_start(thread: threading.Thread) -> None:
-    if watching.recorders and not watching.handing_over and not _is_librarys(thread):
+    if watching.recorders and not _is_librarys(thread):
         work = _work(thread.run)
 
         def run() -> None:
