@@ -182,7 +182,7 @@ def test_what_is_held_below_a_module_has_its_name_from_there_on():
         Part("B", parent=part, name=name, held=(weight,))
     hidden = Part("Hidden", parent=net, kind="module", held=(weight,))
     assert (first.unregistered, hidden.unregistered) == (False, True)
-    assert [name for name, _ in held_below(net)] == [
+    assert [parameter.name for parameter in held_below(net)] == [
         "a.weight",
         "a.0.weight",
         "a.1.weight",

@@ -73,7 +73,8 @@ def test_flops_of_which_none_could_be_counted_are_no_zero():
 
 def test_a_row_of_several_parts_tells_sums():
     part = Part("Net", kind="module")
-    part.holds.parameters, part.costs = 3, Costs(flops=8, moved_bytes=4, duration_us=1.5)
+    part.holds.parameters = 3
+    part.costs.add(Costs(flops=8, moved_bytes=4, duration_us=1.5))
     one = part_row(part, depth=1, all_parameters=12)
     both = add_rows([one, {**one, "flops": None, "duration_us": None}])
     assert (both["parameters"], both["share"], both["flops"]) == (6, 0.5, 8)

@@ -168,10 +168,10 @@ def leaf_facts(
         call = calls.get(node.scope) if node.kind == "module" and node.scope else None
         if call is not None:
             part = parts[call.scope]
-            held = [(own.name, own) for own in call.parameters]
+            held = list(call.parameters)
             if part.children:
                 held += held_below(part)
-            key = tuple([(name, *parameter[:-1]) for name, parameter in held])
+            key = tuple([parameter[:-1] for parameter in held])
             types = known.get(key)
             if types is None:
                 types = known[key] = _types(held)
@@ -181,11 +181,12 @@ def leaf_facts(
     return found
 
 
-def _types(held: Iterable[tuple[str, Parameter]]) -> dict[str, str]:
+def _types(held: Iterable[Parameter]) -> dict[str, str]:
     """Return the names and types of parameters and buffers, as one text for each kind."""
     types: dict[str, list[str]] = {}
-    for name, parameter in held:
-        types.setdefault(parameter.kind, []).append(f"{name} {type_to_text(parameter)}")
+    for parameter in held:
+        text = f"{parameter.name} {type_to_text(parameter)}"
+        types.setdefault(parameter.kind, []).append(text)
     return {kind: ", ".join(entries) for kind, entries in types.items()}
 
 

@@ -21,6 +21,8 @@ def count_parameters(parts: list[Part]) -> None:
     """
     holders: dict[int | str, list[tuple[Part, Parameter]]] = {}
     for part in parts:
+        if not part.held:
+            continue
         own = {parameter_key(part, parameter): parameter for parameter in part.held}
         for key, parameter in own.items():
             holders.setdefault(key, []).append((part, parameter))

@@ -32,17 +32,16 @@ class Part:
         held: Its own parameters and buffers, those of its children not among them.
         scopes: The scopes of its calls.
         calls: Its calls.
-        costs: What all that ran in it and below it costs.
         holds: What is held in it and below it.
         own_parameters: Numbers in its own parameters.
     """
 
     __slots__ = (
+        "_costs",
         "attribute",
         "calls",
         "children",
         "class_name",
-        "costs",
         "held",
         "holds",
         "index",
@@ -76,11 +75,19 @@ class Part:
         self.held = held
         self.scopes: list[Scope] = []
         self.calls: list[Call] = []
-        self.costs = Costs()
+        self._costs: Costs | None = None
         self.holds = Holdings()
         self.own_parameters = 0
         if parent is not None:
             parent.children.append(self)
+
+    @property
+    def costs(self) -> Costs:
+        """What all that ran in it and below it costs."""
+        # Whoever only counts parameters never asks.
+        if self._costs is None:
+            self._costs = Costs()
+        return self._costs
 
     @property
     def title(self) -> str:
@@ -101,8 +108,8 @@ class Part:
         parent.children.append(self)
 
 
-def held_below(root: Part) -> Iterator[tuple[str, Parameter]]:
-    """Return what is held below a module, each by its name from there on (`qkv.weight`).
+def held_below(root: Part) -> Iterator[Parameter]:
+    """Return what is held below a module, each with its name from there on (`qkv.weight`).
 
     What no module registers is not among it.
     """
@@ -113,7 +120,7 @@ def held_below(root: Part) -> Iterator[tuple[str, Parameter]]:
         if not part.unregistered:
             pending += reversed(part.children)
             for parameter in part.held:
-                yield f"{part.name}.{parameter.name}"[start:], parameter
+                yield parameter._replace(name=f"{part.name}.{parameter.name}"[start:])
 
 
 def walk(root: Part) -> Iterator[Part]:
