@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from tbscope.sources.torch.internals import default_device
+from tbscope.sources.torch.internals import default_device, set_default_device
 
 __all__ = ["Restorer", "keep_generator", "keep_process"]
 
@@ -17,7 +17,7 @@ Restorer: TypeAlias = tuple[str, Callable[[], object]]
 # Settings by name: how each is read, and how it is set. Only those that differ are set.
 _SETTINGS: tuple[tuple[str, Callable[[], Any], Callable[[Any], Any]], ...] = (
     ("the default dtype", torch.get_default_dtype, torch.set_default_dtype),
-    ("the default device", default_device, torch.set_default_device),
+    ("the default device", default_device, set_default_device),
     ("the gradient mode", torch.is_grad_enabled, torch.set_grad_enabled),
     ("the number of threads", torch.get_num_threads, torch.set_num_threads),
     (

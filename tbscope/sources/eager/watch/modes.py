@@ -16,12 +16,17 @@ from torch.overrides import TorchFunctionMode
 from tbscope.sources.eager.record.operation import Operation
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch.call_log import NO_RESULT, CallLog
-from tbscope.sources.torch.internals import DispatchMode, is_being_traced
+from tbscope.sources.torch.internals import (
+    RUNS_FOR_ITSELF,
+    DispatchMode,
+    is_being_traced,
+    is_of_its_own,
+)
 from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import body_name, kernel_facts, operation_name
 
-__all__ = ["KernelMode", "OperationMode"]
+__all__ = ["KernelMode", "OperationMode", "watch_operations"]
 
 _NO_KEYWORDS: dict[str, Any] = {}
 
@@ -93,6 +98,31 @@ class OperationMode(TorchFunctionMode):
             name = self._names[func] = operation_name(func)
             add_signature(self._recorder.graph.signatures, name, func)
         return name
+
+
+class OlderOperationMode(OperationMode):
+    """Looks away, too, while an older torch runs operations of its own."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        recorder = self._recorder
+        if recorder.paused or not is_of_its_own(sys._getframe(1)):
+            return super().__torch_function__(func, types, args, kwargs)
+        recorder.paused = True
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            recorder.paused = False
+
+
+def watch_operations(recorder: Recorder, log: CallLog | None = None) -> OperationMode:
+    """Return the mode that tells a recorder of the functions that this torch runs."""
+    return (OlderOperationMode if RUNS_FOR_ITSELF else OperationMode)(recorder, log)
 
 
 class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
@@ -182,7 +212,7 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
             if functions.inside:
                 functions.inside = False
                 stack.callback(setattr, functions, "inside", True)
-                stack.enter_context(OperationMode(self._recorder))
+                stack.enter_context(watch_operations(self._recorder))
             elif self._log is not None and not self._log.in_body:
                 self._log.in_body = True
                 stack.callback(setattr, self._log, "in_body", False)

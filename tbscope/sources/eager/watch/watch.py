@@ -6,7 +6,7 @@ from types import TracebackType
 from tbscope.sources.eager.active import watching
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch.call_log import CallLog
-from tbscope.sources.eager.watch.modes import KernelMode, OperationMode
+from tbscope.sources.eager.watch.modes import KernelMode, watch_operations
 from tbscope.sources.eager.watch.module_calls import watch_modules
 from tbscope.sources.eager.watch.storage_sizes import watch_sizes
 from tbscope.sources.eager.watch.unobserved import unobserved
@@ -35,7 +35,7 @@ class Watch(AbstractContextManager[None]):
             stack.enter_context(watch_modules())
             stack.enter_context(unobserved())
             stack.enter_context(watch_sizes())
-            operations = OperationMode(self._recorder, self._log)
+            operations = watch_operations(self._recorder, self._log)
             stack.enter_context(KernelMode(self._recorder, operations, self._log))
             stack.enter_context(operations)
             self._stack = stack.pop_all()
