@@ -6,18 +6,20 @@ virtual environment gets what is asked for with all that it needs, and of the re
 """
 
 import argparse
+import os
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
-# The first TensorBoard that does without `pkg_resources`, and the first setuptools without it.
+# The first TensorBoard that does without `pkg_resources`, which setuptools 82 has dropped.
 _WITHOUT_PKG_RESOURCES = (2, 21)
-_OLD_SETUPTOOLS = "setuptools<82"
+# The oldest that builds tbscope; an environment may begin with one that is older.
+_SETUPTOOLS = "setuptools>=77"
 
 _TELL = """
 from importlib.metadata import version
@@ -33,12 +35,14 @@ def normal(name: str) -> str:
 
 def asked_for(torch: str | None, tensorboard: str | None, others: Sequence[str]) -> list[str]:
     """Return the requirements of what is asked for, and what that needs beside it."""
-    wanted = [f"torch=={torch}"] if torch else []
+    wanted = [_SETUPTOOLS]
+    if torch:
+        wanted.append(f"torch=={torch}")
     if tensorboard:
         wanted.append(f"tensorboard=={tensorboard}")
         numbers = tuple(int(number) for number in tensorboard.split(".")[:2])
         if numbers < _WITHOUT_PKG_RESOURCES:
-            wanted.append(_OLD_SETUPTOOLS)
+            wanted[0] += ",<82"
     return [*wanted, *others]
 
 
@@ -52,29 +56,29 @@ def left_of(constraints: str, installed: Iterable[str]) -> str:
     return "".join(line for line in lines if normal(line.partition("==")[0]) not in names)
 
 
-def install(python: Path, wanted: Sequence[str]) -> None:
+def install(python: Path, wanted: Sequence[str], env: Mapping[str, str]) -> None:
     """Install the requirements, then tbscope with all that its tests need."""
     pip = [str(python), "-m", "pip"]
-    if wanted:
-        subprocess.run([*pip, "install", "--quiet", *wanted], check=True)
-    frozen = subprocess.run([*pip, "freeze", "--all"], check=True, capture_output=True, text=True)
+    subprocess.run([*pip, "install", "--quiet", *wanted], env=env, check=True)
+    frozen = subprocess.run(
+        [*pip, "freeze", "--all"], env=env, check=True, capture_output=True, text=True
+    )
     installed = [re.split(r"==| @ ", line)[0] for line in frozen.stdout.splitlines()]
     with tempfile.TemporaryDirectory() as folder:
         constraints = Path(folder) / "constraints.txt"
         constraints.write_text(left_of((ROOT / "constraints.txt").read_text(), installed))
-        rest = ["install", "--quiet", "-c", str(constraints), "-e", f"{ROOT}[test,dev]", *wanted]
-        subprocess.run([*pip, *rest], check=True)
+        rest = ["--quiet", "-c", str(constraints), "-e", f"{ROOT}[test,dev]", *wanted]
+        subprocess.run([*pip, "install", *rest], env=env, check=True)
 
 
 def run_against(python: Path, wanted: Sequence[str], tests: Sequence[str]) -> int:
     """Install into an environment, tell what stands in it, and run the tests; give their status."""
-    install(python, wanted)
-    names = ("torch", "tensorboard", "protobuf", "numpy", "transformers")
-    versions = (
-        f"import importlib.metadata as m; print(*(f'{{n}} {{m.version(n)}}' for n in {names}))"
-    )
-    subprocess.run([str(python), "-c", versions], check=True)
-    return subprocess.run([str(python), "-m", "pytest", *tests], cwd=ROOT, check=False).returncode
+    # What lies on the path would count as installed.
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    install(python, wanted, env)
+    subprocess.run([str(python), "-c", _TELL], env=env, check=True)
+    run = [str(python), "-m", "pytest", *tests]
+    return subprocess.run(run, cwd=ROOT, env=env, check=False).returncode
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
