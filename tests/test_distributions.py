@@ -16,7 +16,10 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 ROOT = Path(__file__).parents[1]
-_LEFT = shutil.ignore_patterns(".git", ".venv", ".*_cache", "__pycache__", "*.egg-info", "build")
+_LEFT = shutil.ignore_patterns(
+    *(".git", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "*venv*"),
+    *("build", "dist", "runs"),
+)
 _CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 _RELATIVE = re.compile(r"\]\((?!\w+:)([^)]*)\)")
 
