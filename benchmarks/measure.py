@@ -158,7 +158,9 @@ def peak_bytes(work: Callable[[], object]) -> int:
     nothing stands between it and the model. Python's own objects do not count.
     """
     activities = [torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
+    # Without `acc_events` torch 2.12 warns that further cycles would begin anew.
+    options = {"activities": activities, "profile_memory": True, "acc_events": True}
+    with torch.profiler.profile(**options) as profile:
         work()
     events = profile.profiler.kineto_results.events()
     blocks = [(event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"]

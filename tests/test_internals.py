@@ -1,9 +1,18 @@
 """The private parts of torch are named in one file and nowhere else."""
 
 import ast
+import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+import torch
+from torch.utils import checkpoint
+
+import tbscope
+from tbscope.sources.eager.watch import modes
+from tbscope.sources.torch.internals import is_of_its_own
 
 PACKAGE = Path(__file__).parents[1] / "tbscope"
 HOME = PACKAGE / "sources" / "torch" / "internals.py"
@@ -69,3 +78,32 @@ def test_the_file_that_may_names_them():
 )
 def test_what_is_private_is_found(text, found):
     assert named(text) == found
+
+
+def run_in(file, code):
+    """Give a function whose code stands in a file."""
+    names = {"torch": torch, "sys": sys}
+    exec(compile(f"def model(x): return {code}", file, "exec"), names)
+    return names["model"]
+
+
+@pytest.mark.parametrize(("file", "own"), [(checkpoint.__file__, True), ("mine.py", False)])
+def test_torch_runs_operations_of_its_own_around_checkpointed_functions(file, own):
+    assert is_of_its_own(run_in(file, "sys._getframe()")(1)) is own
+
+
+@pytest.mark.parametrize("importing", [True, False])
+def test_what_runs_while_the_compiler_is_imported_is_torchs_own(importing, monkeypatch):
+    module = ModuleType("torch._dynamo")
+    module.__spec__ = ModuleSpec("torch._dynamo", None)
+    module.__spec__._initializing = importing
+    monkeypatch.setitem(sys.modules, "torch._dynamo", module)
+    assert is_of_its_own(sys._getframe()) is importing
+
+
+@pytest.mark.parametrize(("file", "drawn"), [(checkpoint.__file__, []), ("mine.py", ["exp"])])
+def test_operations_of_an_older_torch_itself_are_not_drawn(file, drawn, monkeypatch):
+    monkeypatch.setattr(modes, "RUNS_FOR_ITSELF", True)
+    own = run_in(file, "torch.exp(x)")
+    graph = tbscope.trace(lambda x: (own(x), x.sin())[1], torch.ones(2))
+    assert [node.op for node in graph.nodes if node.kind == "op"] == [*drawn, "sin"]

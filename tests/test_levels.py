@@ -169,7 +169,8 @@ class Attend(torch.nn.Module):
 def test_the_kernels_of_an_operation_stand_in_a_scope_of_its_name():
     graph = at(tbscope.trace(Attend(), torch.rand(2, 3, 4), kernels=True), "aten")
     inside = [node for node in graph.nodes if graph.scope_path(node) == "Attend/Linear[fc]/linear"]
-    assert [node.op for node in inside] == ["view", "t", "addmm", "view"]
+    # torch 2.15 ends with `_unsafe_view`, a view that autograd takes for a copy.
+    assert [node.op.removeprefix("_unsafe_") for node in inside] == ["view", "t", "addmm", "view"]
     addmm = inside[2]
     assert addmm.kernels == ["aten::addmm"]
     assert addmm.attributes == {"operation": "linear"}

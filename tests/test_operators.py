@@ -9,6 +9,7 @@ from torch._higher_order_ops.map import map as map_rows
 
 import tbscope
 from tests.real_graphs import origins
+from tests.versions import TORCH, needs_torch
 
 
 def ops(graph):
@@ -21,6 +22,7 @@ def traced(run, *given, **options):
     return graph
 
 
+@needs_torch(2, 8, reason="map runs the function itself, no graph that it makes of it first")
 def test_a_function_that_runs_on_a_part_of_a_tensor_reads_a_slice_of_it():
     graph = traced(lambda x: map_rows(torch.tanh, x), torch.ones(1, 3))
     assert ops(graph)[:2] == ["slice", "tanh"]
@@ -124,7 +126,8 @@ def test_what_a_script_detaches_still_comes_from_where_it_came():
             return x.detach() * 2
 
     graph = traced(nn.Sequential(torch.jit.script(Detaching())), torch.ones(2))
-    assert ops(graph) == ["detach", "mul"]
+    # Up to 2.8 torch runs the kernel twice.
+    assert ops(graph) == ["detach"] * (1 if TORCH >= (2, 9) else 2) + ["mul"]
     assert origins(graph) == {"out": {graph.inputs[0].name}}
 
 

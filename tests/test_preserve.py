@@ -17,6 +17,7 @@ from transformers import BatchEncoding, DynamicCache
 
 from tbscope.errors import TraceError
 from tbscope.sources.eager.keep.preserve import Preserved
+from tbscope.sources.torch.internals import set_default_device
 from tbscope.sources.torch.operations import SETTERS
 
 
@@ -598,7 +599,7 @@ class TestProcess:
                 torch.set_default_device("meta")
             assert torch.get_default_device() == torch.device("cpu")
         finally:
-            torch.set_default_device(None)
+            set_default_device(None)
 
 
 class TestFailures:

@@ -4,6 +4,7 @@ import threading
 
 import torch
 from torch import nn
+from versions import needs_torch
 
 import tbscope
 
@@ -53,6 +54,7 @@ def test_distributed_models_are_drawn_without_waiting_for_other_ranks():
         dist.destroy_process_group()
 
 
+@needs_torch(2, 7, reason="fully_shard runs on the CPU")
 def test_fully_sharded_modules_are_drawn_under_their_names():
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh

@@ -8,7 +8,9 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from operator import attrgetter
+from types import FrameType
 from typing import Any
 
 import torch
@@ -18,6 +20,7 @@ from torch.nn.modules import module as _module
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import parametrize
 from torch.utils import _python_dispatch, _pytree, flop_counter
+from torch.utils import checkpoint as _checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tbscope.errors import TraceError
@@ -25,6 +28,7 @@ from tbscope.errors import TraceError
 __all__ = [
     "BACKWARD",
     "MOVES",
+    "RUNS_FOR_ITSELF",
     "UNINITIALIZED",
     "DispatchMode",
     "call_method_name",
@@ -40,6 +44,7 @@ __all__ = [
     "is_being_traced",
     "is_higher_order",
     "is_stand_in",
+    "is_of_its_own",
     "nested_lengths",
     "outside_modes",
     "parts_of",
@@ -53,6 +58,7 @@ __all__ = [
     "script_graph",
     "scripted_attributes",
     "set_scripted_attribute",
+    "set_default_device",
     "set_version",
     "shared_tables",
     "storage_key",
@@ -61,6 +67,10 @@ __all__ = [
     "without_functions",
     "without_modes",
 ]
+
+
+# torch 2.6 to 2.8 want a rule for each operator with functions and each class of modes.
+_ASKS_MODES = hasattr(TorchDispatchMode, "supports_higher_order_operators")
 
 
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -73,10 +83,24 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        if not _ASKS_MODES:
+            _take_operators_with_functions(type(self))
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False
+
+
+def _take_operators_with_functions(mode_class: type[TorchDispatchMode]) -> None:
+    """Have every operator with functions (`cond`, `scan`) ask a class of modes as others do."""
+
+    def ask(operator: Any, mode: TorchDispatchMode, *args: Any, **kwargs: Any) -> Any:
+        return mode.__torch_dispatch__(operator, (), args, kwargs)  # type: ignore[no-untyped-call]
+
+    # Those imported since the last mode was made have no rule yet.
+    for operator in tuple(torch._ops._higher_order_ops.values()):
+        if mode_class not in operator.python_key_table:
+            operator.py_impl(mode_class)(partial(ask, operator))
 
 
 UNINITIALIZED: tuple[type, ...] = tuple(
@@ -97,7 +121,38 @@ if without_functions is None:  # The public one leaves modes alone: slower, and 
 
 _functorch: Any = getattr(torch._C, "_functorch", None)
 _no_dispatch: Any = getattr(torch._C, "_DisableTorchDispatch", None)
-_set_versions: Any = getattr(torch._C._autograd, "_unsafe_set_version_counter", None)
+
+
+def _version_setter() -> Callable[[torch.Tensor, int], Any] | None:
+    """Return what sets a tensor's counter of writes; None where torch has no such thing.
+
+    torch 2.6 takes a tensor and a number, 2.7 and later a sequence of each.
+    """
+    setter: Any = getattr(torch._C._autograd, "_unsafe_set_version_counter", None)
+    if setter is None:
+        return None
+    try:
+        setter((), ())
+    except TypeError:
+        return setter  # type: ignore[no-any-return]
+    return lambda tensor, version: setter((tensor,), (version,))
+
+
+_set_version = _version_setter()
+
+
+# Up to 2.10 torch keeps the inputs of a checkpointed function by an operation without a result;
+# up to 2.8 its compiler tries all operators out while it is imported, at its first use.
+RUNS_FOR_ITSELF: bool = hasattr(_checkpoint, "_NoopSaveInputs")
+"""Whether this torch has operations of its own run in the midst of a model's."""
+
+
+def is_of_its_own(frame: FrameType) -> bool:
+    """Tell whether an operation that this Python frame calls is one of torch's own."""
+    if frame.f_code.co_filename == _checkpoint.__file__:
+        return True
+    compiler = sys.modules.get("torch._dynamo")
+    return bool(getattr(getattr(compiler, "__spec__", None), "_initializing", False))
 
 
 def call_method_name() -> str:
@@ -145,8 +200,8 @@ def without_modes() -> Iterator[None]:
 
 def set_version(tensor: torch.Tensor, version: int) -> None:
     """Set the counter by which autograd notices writes; left as it is where torch cannot."""
-    if _set_versions is not None:
-        _set_versions((tensor,), (version,))
+    if _set_version is not None:
+        _set_version(tensor, version)
 
 
 def flop_formula(kernel: Any) -> Callable[..., Any] | None:
@@ -316,6 +371,17 @@ def shared_tables() -> list[Any]:
         *([] if options is None else [vars(options)]),
         *([] if cache is None else [cache]),
     ]
+
+
+def set_default_device(device: torch.device | None) -> None:
+    """Set the device that `default_device` tells; None for none.
+
+    `torch.get_default_device` of torch 2.6 to 2.8 fails where one was set and taken back.
+    """
+    torch.set_default_device(device)
+    held: Any = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
+    if device is None and hasattr(held, "device_context"):
+        del held.device_context
 
 
 def uncompiled(module: torch.nn.Module) -> torch.nn.Module:

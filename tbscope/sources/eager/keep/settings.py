@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tbscope.sources.torch.internals import default_device
+from tbscope.sources.torch.internals import default_device, set_default_device
 
 __all__ = ["SETTINGS", "UNREADABLE", "Setting", "read"]
 
@@ -91,7 +91,7 @@ _sparse: Any = torch.sparse.check_sparse_tensor_invariants
 
 _OF_TORCH: tuple[Setting, ...] = (
     Setting("the default dtype", torch.get_default_dtype, torch.set_default_dtype),
-    Setting("the default device", default_device, torch.set_default_device),
+    Setting("the default device", default_device, set_default_device),
     Setting("the gradient mode", torch.is_grad_enabled, torch.set_grad_enabled),
     Setting("the number of threads", torch.get_num_threads, torch.set_num_threads),
     Setting(

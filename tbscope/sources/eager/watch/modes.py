@@ -8,7 +8,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -17,12 +17,17 @@ from tbscope.sources.eager.record.operation import Operation
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch.call_log import NO_RESULT, CallLog
 from tbscope.sources.torch.fake import StandIns
-from tbscope.sources.torch.internals import DispatchMode, is_being_traced
+from tbscope.sources.torch.internals import (
+    RUNS_FOR_ITSELF,
+    DispatchMode,
+    is_being_traced,
+    is_of_its_own,
+)
 from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import SETTERS, body_name, kernel_facts, operation_name
 
-__all__ = ["FakedOperationMode", "KernelMode", "OperationMode"]
+__all__ = ["FakedOperationMode", "KernelMode", "OperationMode", "watch_operations"]
 
 _NO_KEYWORDS: dict[str, Any] = {}
 
@@ -93,7 +98,7 @@ class OperationMode(TorchFunctionMode):
 
     def again(self) -> "OperationMode":
         """Return a mode that does the same, to watch what runs inside of a function."""
-        return OperationMode(self._recorder)
+        return type(self)(self._recorder)
 
     def _name(self, func: Callable[..., Any]) -> str:
         name = self._names.get(func)
@@ -103,7 +108,38 @@ class OperationMode(TorchFunctionMode):
         return name
 
 
-class FakedOperationMode(OperationMode):
+class OlderOperationMode(OperationMode):
+    """Looks away, too, while an older torch runs operations of its own."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        recorder = self._recorder
+        if recorder.paused or not is_of_its_own(sys._getframe(1)):
+            return super().__torch_function__(func, types, args, kwargs)
+        recorder.paused = True
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            recorder.paused = False
+
+
+if TYPE_CHECKING:
+    _Mode = OperationMode
+else:
+    _Mode = OlderOperationMode if RUNS_FOR_ITSELF else OperationMode
+
+
+def watch_operations(recorder: Recorder, log: CallLog | None = None) -> OperationMode:
+    """Return the mode that tells a recorder of the functions that this torch runs."""
+    return _Mode(recorder, log)
+
+
+class FakedOperationMode(_Mode):
     """Watches functions, and hands them stand-ins for the tensors of the model.
 
     Args:
