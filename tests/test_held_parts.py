@@ -131,11 +131,13 @@ def counted(module):
 
 def told_by_cards(graph, **drawing):
     """Give what each card tells by the qualified name; that of the root by its empty name."""
-    told = {}
+    told, root = {}, graph.calls[0].class_name
     for node in tbscope.to_graph_def(graph, **drawing).node:
-        if "class" in node.attr and node.attr["class"].s != b"torch.nn.modules.linear.Linear":
+        name, module = node.attr["class"].s.decode(), node.attr["module"].s.decode()
+        # What no module registers has no name, as the root.
+        if "class" in node.attr and not name.endswith(".Linear") and (module or name == root):
             keys = ("parameter_count", "trainable_parameter_count", "bytes")
-            told[node.attr["module"].s.decode()] = tuple(node.attr[key].i for key in keys)
+            told[module] = tuple(node.attr[key].i for key in keys)
     return told
 
 

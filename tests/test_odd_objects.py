@@ -87,6 +87,9 @@ def drawn(form, label, options):
 @pytest.mark.parametrize("form", FORMS)
 def test_what_a_model_runs_with_it_is_drawn_with(form, options):
     labels = MAKE.keys() - UNDRAWN
+    if form == "a result":
+        # Its entries are part of the result, and raise for whoever asks for them.
+        labels -= {"map"}
     assert [wrong for label in sorted(labels) if (wrong := drawn(form, label, options))] == []
 
 

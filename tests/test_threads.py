@@ -3,7 +3,6 @@
 What may end a process runs in a process of its own.
 """
 
-import os
 import queue
 import subprocess
 import sys
@@ -138,25 +137,6 @@ class TestDrawsWait:
         with pytest.raises(tbscope.TraceError):
             tbscope.trace(Meeting(fail), X)
         both(lambda: tbscope.trace(small(), X))
-
-    def test_a_process_forked_while_another_thread_draws_can_draw(self):
-        drawing, forked, status = threading.Event(), threading.Event(), []
-
-        def stay(model):
-            drawing.set()
-            forked.wait(60)
-
-        def fork():
-            drawing.wait()
-            child = os.fork()
-            if child == 0:
-                tbscope.trace(nn.Linear(4, 4), X)
-                os._exit(7)
-            forked.set()
-            status.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-
-        both(lambda: tbscope.trace(Meeting(stay), X), fork)
-        assert status == [7]
 
 
 class TestFlags:

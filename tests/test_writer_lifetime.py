@@ -100,13 +100,15 @@ def test_without_close_all_scalars_of_a_group_are_on_disk(tmp_path, ending):
 def test_a_forked_process_writes_a_file_of_its_own(tmp_path):
     code = """
     writer = tbscope.SummaryWriter(sys.argv[1], max_queue=100, flush_secs=1000)
-    writer.add_graph(model, x)
+    def draw():
+        writer.add_graph(model, x)
+    draw()
     child = os.fork()
     writer.add_scalar("who", child > 0)
     if child:
         assert os.waitpid(child, 0)[1] == 0
     else:
-        writer.add_graph(model, x)
+        draw()
     """
     run_script(code, tmp_path)
     parents, childs = sorted(

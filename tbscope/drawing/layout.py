@@ -95,13 +95,15 @@ def lay_out(
     Returns:
         The layout; no two of its names are equal.
     """
-    parts = held_parts(graph).of_scope
+    held = held_parts(graph)
+    parts = held.of_scope
     told = list(module_cards(graph, work or {}, parts)) if cards else []
     if also:
         told += blank_cards(graph, also, told)
     labels = [(card.scope, card.label) for card in told]
     names = name_graph(graph, style, root=root, cards=labels)
     facts = leaf_facts(graph, work or {}, parts)
+    held.forget()
     constants_only = not circles
     no_circles: set[Node] = set()
     found = parameters_to_draw(graph, names, constants_only=constants_only)

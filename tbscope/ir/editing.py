@@ -130,9 +130,9 @@ class Editor:
                 call.arguments = copy_arguments(call.arguments, named)
                 call.results = with_values(call.results, named)
         for node in self._instead:
-            # What stands there now was in its body.
-            node.body = None
-        let_go(gone)
+            # What stands there now is in its body, and stays.
+            node.outputs.clear()
+        let_go(node for node in gone if node not in self._instead)
         # A pass and its editor refer to each other, where these are methods of the pass.
         self._reading = self._giving = None
 

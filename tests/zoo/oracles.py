@@ -90,9 +90,16 @@ def _tensors_in(nest: Any, path: str, seen: set[int]) -> Iterator[tuple[str, tor
             yield here, leaf
         elif _is_holder(leaf) and id(leaf) not in seen:
             seen.add(id(leaf))
-            for name, value in vars(leaf).items():
-                if not isinstance(value, str | int | float | bool | None):
-                    yield from _tensors_in(value, f"{here}.{name}" if here else name, seen)
+            found = {
+                name: [*_tensors_in(value, f"{here}.{name}" if here else name, seen)]
+                for name, value in vars(leaf).items()
+                if not isinstance(value, str | int | float | bool | None)
+            }
+            # How a cache works is no output, where its public attributes lead to tensors.
+            public = any(held for name, held in found.items() if name[0] != "_")
+            for name, held in found.items():
+                if name[0] != "_" or not public:
+                    yield from held
 
 
 def outputs_in(result: Any) -> Iterator[tuple[str, torch.Tensor]]:

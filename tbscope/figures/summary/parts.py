@@ -63,10 +63,18 @@ class HeldParts(NamedTuple):
     top: Part
     of_scope: Mapping[Scope, Part]
 
+    def forget(self) -> None:
+        """Let go of all parts, once nothing of them is asked any more."""
+        # They refer to each other: garbage that only the collector finds.
+        for part in list(walk(self.top)):
+            part.children.clear()
+            part.parent = None
+
 
 def held_parts(graph: Graph) -> HeldParts:
     """Return the parts of a graph: who holds which parameters and buffers."""
     tree = _Tree(graph, per_call=False)
+    tree.close()
     count_parameters(list(walk(tree.top)))
     return HeldParts(tree.top, tree.part_of)
 
@@ -96,6 +104,10 @@ class _Tree:
         self._add_modules()
         self._add_scopes()
         self._add_calls()
+
+    def close(self) -> None:
+        """Let go of what refers to this, once all is added."""
+        del self._root
 
     def _add_modules(self) -> None:
         """Add every module at its place, called or not."""

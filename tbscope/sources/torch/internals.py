@@ -7,7 +7,7 @@ that tells which part is missing from this torch.
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from operator import attrgetter
 from types import FrameType
@@ -194,7 +194,18 @@ def without_modes() -> Iterator[None]:
 
     It takes longer than `outside_modes`, in which torch makes none.
     """
-    with without_functions(), _python_dispatch._disable_current_modes():
+    # Also as if no `vmap` or `grad` were around it, in which no tensor may ask for gradients.
+    transforms = without_transforms if in_functorch() else nullcontext
+    with without_functions(), _python_dispatch._disable_current_modes(), transforms():
+        yield
+
+
+@contextmanager
+def without_transforms() -> Iterator[None]:
+    """Run a block outside of every `vmap`, `grad` and `jvp`; inside, where torch cannot."""
+    pyfunctorch = sys.modules.get("torch._functorch.pyfunctorch")
+    cleared = getattr(pyfunctorch, "temporarily_clear_interpreter_stack", nullcontext)
+    with cleared():
         yield
 
 

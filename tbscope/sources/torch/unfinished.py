@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from tbscope.sources.torch.internals import map_leaves
+from tbscope.words import error_text
 
 __all__ = ["LAZY_ITERATORS", "computed"]
 
@@ -53,6 +54,14 @@ def computed(result: Any, tell: Callable[[str], None] = lambda _: None) -> Any:
     """
     if isinstance(result, _UNFINISHED):
         return _finished(result, tell)
+    found: list[Any] = []
+    try:
+        map_leaves(lambda leaf: found.append(leaf) if isinstance(leaf, _UNFINISHED) else 0, result)
+    except Exception:  # noqa: BLE001
+        # A list that holds itself, or a mapping that cannot be read: it is taken as it is.
+        return result
+    if not found:
+        return result
     return map_leaves(
         lambda leaf: _finished(leaf, tell) if isinstance(leaf, _UNFINISHED) else leaf, result
     )
@@ -63,7 +72,17 @@ def _finished(unfinished: Any, tell: Callable[[str], None]) -> Any:
         return computed(_awaited(unfinished), tell)
     if isinstance(unfinished, _FUTURES):
         return computed(_outcome(unfinished, tell), tell)
-    entries = [computed(entry, tell) for entry in itertools.islice(unfinished, _MOST_ENTRIES)]
+    entries: list[Any] = []
+    try:
+        entries.extend(computed(one, tell) for one in itertools.islice(unfinished, _MOST_ENTRIES))
+    except Exception as error:
+        # The model ran to its end; what it gave raises for whoever asks, and nobody may.
+        if isinstance(unfinished, types.GeneratorType):
+            raise
+        tell(
+            f"the model gave a {type(unfinished).__name__} that raised when it was asked for its "
+            f"entries: {error_text(error)}"
+        )
     if len(entries) == _MOST_ENTRIES:
         tell(
             f"the model gave a {type(unfinished).__name__}, which was asked for {_MOST_ENTRIES:,} "

@@ -136,7 +136,7 @@ else:
 
 def watch_operations(recorder: Recorder, log: CallLog | None = None) -> OperationMode:
     """Return the mode that tells a recorder of the functions that this torch runs."""
-    return _Mode(recorder, log)
+    return (OlderOperationMode if RUNS_FOR_ITSELF else OperationMode)(recorder, log)
 
 
 class FakedOperationMode(_Mode):
