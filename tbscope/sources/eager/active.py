@@ -6,7 +6,7 @@ watches, so the answer must cost next to nothing.
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Any, Protocol
 
@@ -24,6 +24,12 @@ class Watcher(Protocol):
 
     def about_to_write(self, tensor: Any) -> None:
         """Take note of a tensor that is about to be written into."""
+
+    def add_face(self, face: Any, tensor: Any) -> None:
+        """Take note of a tensor that shows another one by a class of its own."""
+
+    def others_stand_in(self, module: Any) -> AbstractContextManager[None]:
+        """Have other tensors stand in for those of a module, for a block."""
 
     def open_scope(self, name: str) -> None:
         """Take note of a scope by hand that opens."""

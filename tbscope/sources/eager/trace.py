@@ -224,6 +224,7 @@ class _Run:
             name = _name_of(model)
             recorder.open_scope(name)
             result = model(*self._args, **self._kwargs)
+            recorder.know(result)
             recorder.close_scope(name)
         return _computed(result)
 

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.nn import parameter as _parameter
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.utils import _python_dispatch, _pytree, flop_counter
@@ -21,15 +22,20 @@ from tbscope.errors import TraceError
 __all__ = [
     "UNINITIALIZED",
     "DispatchMode",
+    "batch_dimension",
     "call_method_name",
     "default_device",
+    "face_maker",
     "fake_mode",
     "flattened",
     "flop_formula",
     "function_modes",
+    "functional_calls",
     "functorch_inner",
+    "in_forward_mode",
     "in_functorch",
     "is_being_traced",
+    "is_fake",
     "is_higher_order",
     "nested_lengths",
     "outside_modes",
@@ -205,9 +211,49 @@ def functorch_inner(tensor: torch.Tensor) -> torch.Tensor | None:
     return inner
 
 
+def batch_dimension(tensor: torch.Tensor) -> int | None:
+    """Return the dimension that `vmap` hides in one of its wrappers; None for any other tensor."""
+    if _functorch is None or not _functorch.is_batchedtensor(tensor):
+        return None
+    dimension: int = _functorch.maybe_get_bdim(tensor)
+    return dimension
+
+
+def is_fake(kind: type) -> bool:
+    """Tell whether a class is one of tensors that have a shape and no content."""
+    fake_tensor = sys.modules.get("torch._subclasses.fake_tensor")
+    return fake_tensor is not None and issubclass(kind, fake_tensor.FakeTensor)
+
+
+def functional_calls() -> tuple[Any, str] | None:
+    """Return the module and the name of the function behind each form of `functional_call`.
+
+    It puts the tensors that it was given in the place of a module's own, calls the module,
+    and puts its own back. None where torch has no such function.
+    """
+    home = torch.nn.utils.stateless
+    return (home, "_functional_call") if hasattr(home, "_functional_call") else None
+
+
+def face_maker() -> tuple[Any, str] | None:
+    """Return the class and the name of the method that shows a tensor as one of another class.
+
+    By it `Parameter(tensor)` is made, unseen by any mode. None where torch has no such method.
+    """
+    return (torch.Tensor, "_make_subclass") if hasattr(torch.Tensor, "_make_subclass") else None
+
+
 def in_functorch() -> bool:
     """Tell whether code runs inside of `vmap`, `grad`, `jvp` or the like."""
     return _functorch is not None and _functorch.peek_interpreter_stack() is not None
+
+
+def in_forward_mode() -> bool:
+    """Tell whether tangents are computed beside the values (`forward_ad`, `jvp`), unseen by modes.
+
+    True where torch hides it.
+    """
+    return getattr(forward_ad, "_current_level", 0) >= 0
 
 
 def is_higher_order(function: Any) -> bool:

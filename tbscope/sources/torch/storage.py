@@ -11,9 +11,10 @@ from typing import Any
 import torch
 
 from tbscope.ir.graph import Node, Value
-from tbscope.sources.torch.internals import storage_key
+from tbscope.sources.torch.internals import in_functorch, storage_key
+from tbscope.sources.torch.wrapping import PLAIN, memory_of
 
-__all__ = ["Region", "Write", "Writes", "same_storage"]
+__all__ = ["Region", "Write", "Writes", "same_storage", "share_memory"]
 
 _MOST_WORK = 10_000
 _UNKNOWN_END = (1 << 63) - 1
@@ -117,19 +118,25 @@ class Writes:
             value: What the written tensor is now.
             tensor: The tensor written, maybe a view that nobody else holds.
         """
-        key = storage_key(tensor)
-        if key is None:
-            return
-        self.any = True
-        region = Region(tensor)
-        kept = self._by_storage.setdefault(key, [])
-        # A write to the same part as the last one hides that, since it depends on it.
-        if kept and kept[-1].region.covers_same(region):
-            kept.pop()
-        kept.append(Write(node, order, value, region))
+        for part in memory_of(tensor):
+            key = storage_key(part)
+            if key is None:
+                continue
+            self.any = True
+            region = Region(part)
+            kept = self._by_storage.setdefault(key, [])
+            # A write to the same part as the last one hides that, since it depends on it.
+            if kept and kept[-1].region.covers_same(region):
+                kept.pop()
+            kept.append(Write(node, order, value, region))
 
     def touching(self, tensor: torch.Tensor, since: int) -> list[Write]:
         """Return the writes after `since` into the memory of this tensor, the latest first."""
+        if type(tensor) in PLAIN and storage_key(tensor) is not None:
+            return self._touching(tensor, since)
+        return [write for part in memory_of(tensor) for write in self._touching(part, since)]
+
+    def _touching(self, tensor: torch.Tensor, since: int) -> list[Write]:
         key = storage_key(tensor)
         writes = self._by_storage.get(key) if key is not None else None
         if not writes or writes[-1].order <= since:
@@ -148,15 +155,24 @@ class Writes:
         by_storage = self._by_storage
         old: set[int | None] | None = None
         for result in results:
-            key = storage_key(result)
-            if key in by_storage:
-                if old is None:
-                    old = {storage_key(tensor) for tensor in read}
-                if key not in old:
-                    del by_storage[key]
+            for part in memory_of(result):
+                key = storage_key(part)
+                if key in by_storage:
+                    if old is None:
+                        old = {storage_key(each) for one in read for each in memory_of(one)}
+                    if key not in old:
+                        del by_storage[key]
 
 
 def same_storage(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Tell whether two tensors are views of one storage."""
     key = storage_key(one)
     return key is not None and key == storage_key(other)
+
+
+def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Tell whether two tensors, or what they are made of, are views of one storage."""
+    if type(one) in PLAIN and type(other) in PLAIN and not in_functorch():
+        return same_storage(one, other)
+    keys = {storage_key(part) for part in memory_of(one)} - {None}
+    return not keys.isdisjoint(map(storage_key, memory_of(other)))

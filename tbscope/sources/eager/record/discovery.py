@@ -5,12 +5,15 @@ from typing import Any
 import torch
 
 from tbscope.ir.builder import GraphBuilder
-from tbscope.ir.graph import Node, Value
+from tbscope.ir.graph import Argument, Node, Value
 from tbscope.sources.eager.record.scope_stack import ScopeStack
 from tbscope.sources.eager.record.values import TensorValues
+from tbscope.sources.eager.record.wrappers import Inside
 from tbscope.sources.torch.contents import content_of
+from tbscope.sources.torch.internals import batch_dimension, functorch_inner
 from tbscope.sources.torch.nests import tensor_leaves
-from tbscope.sources.torch.registry import TensorPlace
+from tbscope.sources.torch.registry import ModulePlace, TensorPlace
+from tbscope.sources.torch.wrapping import held_tensors, is_wrapper
 
 __all__ = ["Discovery"]
 
@@ -23,6 +26,9 @@ class Discovery:
         scopes: The scopes that are open.
         values: The values that tensors hold.
         open_ended: Whether an unknown tensor is an input where no module runs.
+
+    Attributes:
+        replaced: The modules for whose tensors others stand in now.
     """
 
     def __init__(
@@ -38,6 +44,7 @@ class Discovery:
         self._registry = scopes.registry
         self._values = values
         self._open_ended = open_ended
+        self.replaced: list[ModulePlace] = []
 
     def value_of(self, tensor: torch.Tensor) -> Value:
         """Return the value that a tensor holds now; a new one for a tensor not seen before."""
@@ -45,11 +52,15 @@ class Discovery:
 
     def is_known(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor holds a value, or is a parameter or buffer of a module."""
-        return self._values.get(tensor) is not None or self._registry.tensor(tensor) is not None
+        return (
+            self._values.find(tensor) is not None
+            or self._values.wrappers.inside(tensor) is not None
+            or self._registry.tensor(tensor) is not None
+        )
 
     def add_input(self, name: str, tensor: torch.Tensor) -> None:
         """Make a tensor an input of the graph under this path."""
-        known = self._values.get(tensor)
+        known = self._values.find(tensor)
         if known is not None:
             also = known.producer.attributes
             also["also"] = f"{also['also']}, {name}" if "also" in also else name
@@ -63,13 +74,38 @@ class Discovery:
                 if not self.is_known(tensor):
                     self.add_input(path, tensor)
 
+    def know(self, results: list[torch.Tensor]) -> None:
+        """Take what is inside of wrappers out of them, where code that gives it is about to end."""
+        for tensor in results:
+            if self._values.wrappers.inside(tensor) is not None:
+                self.value_of(tensor)
+
+    def add_face(self, face: torch.Tensor, tensor: torch.Tensor) -> None:
+        """Note that a tensor shows another one by a class of its own (`Parameter(tensor)`)."""
+        if face is not tensor and self.is_known(tensor):
+            self._values.wrappers.show(face, self.value_of(tensor))
+
     def _discover(self, tensor: torch.Tensor) -> Value:
+        wrappers = self._values.wrappers
+        inside = wrappers.inside(tensor)
+        if inside is not None:
+            taken = self._taken_out(inside)
+            wrappers.keep(tensor, taken)
+            return taken
+        value_then = wrappers.value(tensor)
+        if value_then is not None:
+            changed = wrappers.changed(tensor)
+            return self._made(tensor, [value_then], changed) if changed else value_then
+        wrapped = functorch_inner(tensor)
+        if wrapped is not None:
+            return self._entered(tensor, self.value_of(wrapped))
         place = self._registry.tensor(tensor)
-        if place is None:
-            alias = self._values.alias(tensor, self.value_of)
-            if alias is not None:
-                return alias
-            place = self._late_tensor(tensor)
+        face = wrappers.face(tensor)
+        if face is not None or (place is None and wrappers.is_composite(tensor)):
+            made = self._made_of_known(tensor, face)
+            if made is not None:
+                return made
+        place = place or self._late_tensor(tensor)
         if place is not None:
             node = self._held(tensor, place)
         elif self._open_ended and self._scopes.at_top:
@@ -78,20 +114,110 @@ class Discovery:
             node = self._constant(tensor)
         return self._values.give(node, tensor)
 
+    # -- tensors that are made of others ------------------------------------------------
+
+    def _entered(self, tensor: torch.Tensor, value: Value) -> Value:
+        """Give a tensor the value of the one that `vmap`, `grad` or `jvp` has wrapped in it."""
+        dimension = batch_dimension(tensor)
+        if dimension is None:
+            self._values.wrappers.keep(tensor, value)
+            return value
+        return self._values.make(self._view("add_batch_dim", value, dimension), tensor)
+
+    def _taken_out(self, inside: Inside) -> Value:
+        """Return the value of what is inside of a wrapper."""
+        if inside.value is None:
+            outer = inside.outer
+            value = self._taken_out(outer) if isinstance(outer, Inside) else outer
+            op, dimension = inside.step
+            if op is not None:
+                value = self._values.take_out(self._view(op, value, dimension), inside)
+            inside.value = value
+        return inside.value
+
+    def _made_of_known(self, tensor: torch.Tensor, face: Value | None) -> Value | None:
+        """Return the value of a tensor that is made of others; None if none of them is known."""
+        wrappers = self._values.wrappers
+        if not wrappers.is_composite(tensor):
+            if face is not None and not self._takes_a_place(tensor):
+                wrappers.keep(tensor, face)
+                return face
+            return None
+        parts = [part for _, part in held_tensors(tensor)]
+        known = [part for part in parts if self._leads_on(part)]
+        if face is None and not known:
+            return None
+        if is_wrapper(type(tensor)):
+            known = parts
+        if face is not None:
+            if not known:
+                wrappers.keep(tensor, face)
+                return face
+            return self._made(tensor, [face], known)
+        if len(known) == 1 and wrappers.is_all(tensor, known[0]):
+            value = self.value_of(known[0])
+            wrappers.keep(tensor, value)
+            return value
+        return self._made(tensor, [], known)
+
+    def _leads_on(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor, or one inside of it, is known."""
+        if self.is_known(tensor) or functorch_inner(tensor) is not None:
+            return True
+        wrappers = self._values.wrappers
+        return wrappers.is_composite(tensor) and (
+            wrappers.face(tensor) is not None
+            or any(self._leads_on(part) for _, part in held_tensors(tensor))
+        )
+
+    def _made(self, tensor: torch.Tensor, first: list[Value], parts: list[torch.Tensor]) -> Value:
+        """Add a node for the making of a tensor out of others."""
+        values = [*first, *map(self.value_of, parts)]
+        inputs = list(dict.fromkeys(values))
+        return self._values.make(self._step(type(tensor).__name__, inputs), tensor)
+
+    def _view(self, op: str, value: Value, dimension: int | None) -> Node:
+        node = self._step(op, [value])
+        node.role = "view"
+        if dimension is not None:
+            node.arguments.append(Argument(None, dimension))
+        return node
+
+    def _step(self, op: str, inputs: list[Value]) -> Node:
+        """Add a node for what happened where no operation was seen."""
+        running = self._scopes.running
+        arguments = [Argument(None, value) for value in inputs]
+        return self._builder.append_op(op, running.inner, inputs, arguments, [], running.source, [])
+
+    def _takes_a_place(self, tensor: torch.Tensor) -> bool:
+        """Tell whether the running module holds a tensor where it held another one before.
+
+        So a sharded module holds its parameter, put together, while it runs.
+        """
+        place = self._scopes.running.place
+        if place is None or self._registry.tensor(tensor) is not None:
+            return False
+        names = _names_of(tensor, place.module)
+        return bool(names) and self._registry.knows(place, names) and not self._is_replaced(place)
+
     def _late_tensor(self, tensor: torch.Tensor) -> TensorPlace | None:
         """Look for a tensor that the running module holds only since it ran."""
         place = self._scopes.running.place
         if place is None:
             return None
-        module = place.module
-        if not any(
-            held is tensor
-            for table in (module._parameters, module._buffers)
-            for held in table.values()
-        ):
+        names = _names_of(tensor, place.module)
+        if not names or (self._is_replaced(place) and self._registry.knows(place, names)):
             return None
         self._registry.refresh(place)
         return self._registry.tensor(tensor)
+
+    def _is_replaced(self, place: ModulePlace | None) -> bool:
+        """Tell whether others stand in for the tensors of a module, or of one that holds it."""
+        while self.replaced and place is not None:
+            if place in self.replaced:
+                return True
+            place = place.parent
+        return False
 
     # -- nodes --------------------------------------------------------------------------
 
@@ -117,3 +243,9 @@ class Discovery:
         node.source = running.source
         node.attributes.update(content_of(tensor))
         return node
+
+
+def _names_of(tensor: torch.Tensor, module: torch.nn.Module) -> list[str]:
+    """Return the names under which a module holds a tensor as a parameter or buffer."""
+    tables = (module._parameters, module._buffers)
+    return [name for table in tables for name, held in table.items() if held is tensor]

@@ -57,6 +57,8 @@ class OperationMode(TorchFunctionMode):
             kwargs = _NO_KEYWORDS
         if recorder.paused or operations.running is not None:
             return func(*args, **kwargs)
+        if types and not all(issubclass(kind, torch.Tensor) for kind in types):
+            return self._by_its_own(func, types, args, kwargs)
         # Not `operations.begin()`: sizes, dtypes and flags are asked for at every turn, and
         # this is most of what such a question costs. One without kernels serves again.
         operation = operations.idle or Operation(operations)
@@ -86,6 +88,17 @@ class OperationMode(TorchFunctionMode):
         if self._log is not None and kind not in NO_RESULT:
             self._log.add(func, node)
         return result
+
+    def _by_its_own(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Do what an object that is no tensor does with a torch function, and watch that."""
+        with self:
+            for kind in types:
+                result = kind.__torch_function__(func, types, args, kwargs)
+                if result is not NotImplemented:
+                    return result
+        return func(*args, **kwargs)
 
     def _name(self, func: Callable[..., Any]) -> str:
         name = self._names.get(func)

@@ -26,6 +26,7 @@ class Replacement:
         self._owner = owner
         self._name = name
         self._users = 0
+        self._own = True
         self._lock = threading.Lock()
         self.original: Any = getattr(owner, name)
 
@@ -42,6 +43,7 @@ class Replacement:
             if self._users == 0:
                 self._name = name or self._name
                 self.original = getattr(self._owner, self._name)
+                self._own = self._name in vars(self._owner)
                 setattr(self._owner, self._name, substitute)
             self._users += 1
         try:
@@ -50,4 +52,8 @@ class Replacement:
             with self._lock:
                 self._users -= 1
                 if self._users == 0 and getattr(self._owner, self._name) is substitute:
-                    setattr(self._owner, self._name, self.original)
+                    if self._own:
+                        setattr(self._owner, self._name, self.original)
+                    else:
+                        # It came from a class above, and does so again.
+                        delattr(self._owner, self._name)

@@ -10,6 +10,7 @@ from tbscope.sources.eager.watch.modes import KernelMode, OperationMode
 from tbscope.sources.eager.watch.module_calls import watch_modules
 from tbscope.sources.eager.watch.storage_sizes import watch_sizes
 from tbscope.sources.eager.watch.unobserved import unobserved
+from tbscope.sources.eager.watch.unseen import watch_unseen
 
 __all__ = ["Watch"]
 
@@ -35,6 +36,7 @@ class Watch(AbstractContextManager[None]):
             stack.enter_context(watch_modules())
             stack.enter_context(unobserved())
             stack.enter_context(watch_sizes())
+            stack.enter_context(watch_unseen())
             operations = OperationMode(self._recorder, self._log)
             stack.enter_context(KernelMode(self._recorder, operations, self._log))
             stack.enter_context(operations)
