@@ -25,7 +25,6 @@ __all__ = [
     "batch_dimension",
     "call_method_name",
     "default_device",
-    "face_maker",
     "fake_mode",
     "flattened",
     "flop_formula",
@@ -233,14 +232,6 @@ def functional_calls() -> tuple[Any, str] | None:
     """
     home = torch.nn.utils.stateless
     return (home, "_functional_call") if hasattr(home, "_functional_call") else None
-
-
-def face_maker() -> tuple[Any, str] | None:
-    """Return the class and the name of the method that shows a tensor as one of another class.
-
-    By it `Parameter(tensor)` is made, unseen by any mode. None where torch has no such method.
-    """
-    return (torch.Tensor, "_make_subclass") if hasattr(torch.Tensor, "_make_subclass") else None
 
 
 def in_functorch() -> bool:

@@ -10,10 +10,10 @@ from tbscope.sources.eager.record.scope_stack import ScopeStack
 from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.eager.record.wrappers import Inside
 from tbscope.sources.torch.contents import content_of
-from tbscope.sources.torch.internals import batch_dimension, functorch_inner
+from tbscope.sources.torch.internals import batch_dimension, functorch_inner, without_functions
 from tbscope.sources.torch.nests import tensor_leaves
 from tbscope.sources.torch.registry import ModulePlace, TensorPlace
-from tbscope.sources.torch.wrapping import held_tensors, is_wrapper
+from tbscope.sources.torch.wrapping import PLAIN, held_tensors, is_wrapper
 
 __all__ = ["Discovery"]
 
@@ -48,7 +48,14 @@ class Discovery:
 
     def value_of(self, tensor: torch.Tensor) -> Value:
         """Return the value that a tensor holds now; a new one for a tensor not seen before."""
-        return self._values.get(tensor) or self._discover(tensor)
+        known = self._values.get(tensor)
+        if known is not None:
+            return known
+        if type(tensor) in PLAIN:
+            return self._discover(tensor)
+        # A subclass may answer questions for its shape by code of its own.
+        with without_functions():
+            return self._discover(tensor)
 
     def is_known(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor holds a value, or is a parameter or buffer of a module."""
@@ -65,7 +72,8 @@ class Discovery:
             also = known.producer.attributes
             also["also"] = f"{also['also']}, {name}" if "also" in also else name
             return
-        self._values.give(self._builder.append_source("input", name), tensor)
+        with without_functions():
+            self._values.give(self._builder.append_source("input", name), tensor)
 
     def add_unknown(self, given: list[tuple[str, Any]]) -> None:
         """Make inputs of the tensors that come from outside of a region."""
@@ -143,6 +151,7 @@ class Discovery:
                 wrappers.keep(tensor, face)
                 return face
             return None
+        face = face or self._values.shown_by(tensor)
         parts = [part for _, part in held_tensors(tensor)]
         known = [part for part in parts if self._leads_on(part)]
         if face is None and not known:

@@ -11,7 +11,7 @@ import torch
 from tbscope.ir.graph import Node, Value
 from tbscope.sources.eager.record.wrappers import Inside, Wrappers, shape_of
 from tbscope.sources.torch.internals import in_functorch
-from tbscope.sources.torch.storage import Writes, share_memory
+from tbscope.sources.torch.storage import Writes, same_storage, share_memory
 from tbscope.sources.torch.wrapping import PLAIN
 
 __all__ = ["TensorValues"]
@@ -70,6 +70,17 @@ class TensorValues:
         else:
             self.wrappers.hold(tensor, value)
         return value
+
+    def shown_by(self, tensor: torch.Tensor) -> Value | None:
+        """Return the value of a tensor that somebody still holds and another one shows whole."""
+        return next(
+            (
+                value
+                for other, value in reversed(self.alive())
+                if same_storage(other, tensor) and other.shape == tensor.shape
+            ),
+            None,
+        )
 
     def take_out(self, node: Node, inside: Inside) -> Value:
         """Make what is inside of a wrapper the output of a node."""

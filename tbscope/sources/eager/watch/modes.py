@@ -16,14 +16,17 @@ from torch.overrides import TorchFunctionMode
 from tbscope.sources.eager.record.operation import Operation
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch.call_log import NO_RESULT, CallLog
-from tbscope.sources.torch.internals import DispatchMode, is_being_traced
+from tbscope.sources.torch.internals import DispatchMode, is_being_traced, without_functions
 from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import body_name, kernel_facts, operation_name
+from tbscope.sources.torch.wrapping import PLAIN
 
 __all__ = ["KernelMode", "OperationMode"]
 
 _NO_KEYWORDS: dict[str, Any] = {}
+# What most operations give; a list or tuple may hold tensors of any class.
+_USUAL = PLAIN | {tuple, list, type(None)}
 
 
 class OperationMode(TorchFunctionMode):
@@ -83,8 +86,13 @@ class OperationMode(TorchFunctionMode):
             return result
         node = None
         if result is not None or operation.kernels:
-            name = self._name(func)
-            node = recorder.add_operation(name, args, kwargs, result, operation, sys._getframe(1))
+            name, frame = self._name(func), sys._getframe(1)
+            if types or kind not in _USUAL:
+                # A subclass may answer questions for its shape by code of its own.
+                with without_functions():
+                    node = recorder.add_operation(name, args, kwargs, result, operation, frame)
+            else:
+                node = recorder.add_operation(name, args, kwargs, result, operation, frame)
         if self._log is not None and kind not in NO_RESULT:
             self._log.add(func, node)
         return result
@@ -153,7 +161,8 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
             raise
         finally:
             operations.end()
-        node = recorder.add_kernel(facts, args, kwargs, result, operation, sys._getframe(1))
+        with without_functions():
+            node = recorder.add_kernel(facts, args, kwargs, result, operation, sys._getframe(1))
         if self._log is not None:
             self._log.add(facts.name, node)
         return result

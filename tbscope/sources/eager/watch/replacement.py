@@ -7,6 +7,8 @@ from typing import Any
 
 __all__ = ["Replacement"]
 
+_INHERITED = object()
+
 
 class Replacement:
     """Puts a substitute in the place of an attribute, and the original back.
@@ -26,7 +28,7 @@ class Replacement:
         self._owner = owner
         self._name = name
         self._users = 0
-        self._own = True
+        self._before: Any = _INHERITED
         self._lock = threading.Lock()
         self.original: Any = getattr(owner, name)
 
@@ -43,7 +45,7 @@ class Replacement:
             if self._users == 0:
                 self._name = name or self._name
                 self.original = getattr(self._owner, self._name)
-                self._own = self._name in vars(self._owner)
+                self._before = vars(self._owner).get(self._name, _INHERITED)
                 setattr(self._owner, self._name, substitute)
             self._users += 1
         try:
@@ -51,9 +53,9 @@ class Replacement:
         finally:
             with self._lock:
                 self._users -= 1
-                if self._users == 0 and getattr(self._owner, self._name) is substitute:
-                    if self._own:
-                        setattr(self._owner, self._name, self.original)
-                    else:
-                        # It came from a class above, and does so again.
+                if self._users == 0 and vars(self._owner).get(self._name) is substitute:
+                    if self._before is _INHERITED:
                         delattr(self._owner, self._name)
+                    else:
+                        # As it stood there: a static method reads as the function in it.
+                        setattr(self._owner, self._name, self._before)

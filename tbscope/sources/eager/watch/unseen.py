@@ -1,10 +1,11 @@
-"""Tells of what torch does where no mode looks: of stand-ins for parameters, and of new faces.
+"""Tells of what torch does where no mode looks: of new parameters, and of stand-ins for them.
 
 `functional_call` puts other tensors in the place of a module's own before it calls it, so
-that a module which nobody knows yet would be met with what is not its own.
-`Parameter(tensor)` shows a tensor as one of another class, which no operation does.
+that a module which nobody knows yet would be met with what is not its own. `Parameter(tensor)`
+shows a tensor as one of another class, which is no operation.
 """
 
+import functools
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
@@ -12,21 +13,20 @@ import torch
 
 from tbscope.sources.eager.active import watching
 from tbscope.sources.eager.watch.replacement import Replacement
-from tbscope.sources.torch.internals import face_maker, functional_calls
+from tbscope.sources.torch.internals import functional_calls
 
 __all__ = ["watch_unseen"]
 
 _functional_call = Replacement(*home) if (home := functional_calls()) else None
-_make_face = Replacement(*home) if (home := face_maker()) else None
+_new_parameter = Replacement(torch.nn.Parameter, "__new__")
 
 
 def watch_unseen() -> AbstractContextManager[Any]:
-    """Have this thread's recorders told of functional calls and of new faces, during a block."""
+    """Have this thread's recorders told of functional calls and new parameters, in a block."""
     with ExitStack() as stack:
         if _functional_call is not None:
             stack.enter_context(_functional_call.by(_watched_functional_call))
-        if _make_face is not None:
-            stack.enter_context(_make_face.by(_watched_face))
+        stack.enter_context(_new_parameter.by(staticmethod(_watched_new)))
         return stack.pop_all()
 
 
@@ -40,11 +40,12 @@ def _watched_functional_call(module: torch.nn.Module, *args: Any, **kwargs: Any)
         return _functional_call.original(module, *args, **kwargs)
 
 
-def _watched_face(kind: type, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """Do what `Tensor._make_subclass` does."""
-    assert _make_face is not None
-    face: torch.Tensor = _make_face.original(kind, tensor, *args, **kwargs)
-    for recorder in watching.recorders:
-        if not recorder.paused:
-            recorder.add_face(face, tensor)
+@functools.wraps(_new_parameter.original)
+def _watched_new(kind: type, data: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """Do what `Parameter.__new__` does."""
+    face = _new_parameter.original(kind, data, *args, **kwargs)
+    if isinstance(data, torch.Tensor):
+        for recorder in watching.recorders:
+            if not recorder.paused:
+                recorder.add_face(face, data)
     return face
