@@ -132,22 +132,18 @@ class Writes:
 
     def touching(self, tensor: torch.Tensor, since: int) -> list[Write]:
         """Return the writes after `since` into the memory of this tensor, the latest first."""
-        if type(tensor) in PLAIN and storage_key(tensor) is not None:
-            return self._touching(tensor, since)
-        return [write for part in memory_of(tensor) for write in self._touching(part, since)]
-
-    def _touching(self, tensor: torch.Tensor, since: int) -> list[Write]:
         key = storage_key(tensor)
-        writes = self._by_storage.get(key) if key is not None else None
-        if not writes or writes[-1].order <= since:
-            return []
-        region = Region(tensor)
+        if key is not None and type(tensor) in PLAIN:
+            writes = self._by_storage.get(key)
+            # Most are read that nobody has written into since.
+            if not writes or writes[-1].order <= since:
+                return []
+            return _overlapping(writes, Region(tensor), since)
         found = []
-        for write in reversed(writes):
-            if write.order <= since:
-                break
-            if write.region.overlaps(region):
-                found.append(write)
+        for part in memory_of(tensor):
+            key = storage_key(part)
+            if key in self._by_storage:
+                found += _overlapping(self._by_storage[key], Region(part), since)
         return found
 
     def forget_fresh(self, results: list[torch.Tensor], read: list[torch.Tensor]) -> None:
@@ -155,13 +151,29 @@ class Writes:
         by_storage = self._by_storage
         old: set[int | None] | None = None
         for result in results:
-            for part in memory_of(result):
-                key = storage_key(part)
-                if key in by_storage:
-                    if old is None:
-                        old = {storage_key(each) for one in read for each in memory_of(one)}
-                    if key not in old:
-                        del by_storage[key]
+            key = storage_key(result)
+            if key is not None and type(result) in PLAIN:
+                keys = [key] if key in by_storage else []
+            else:
+                keys = [
+                    key for part in memory_of(result) if (key := storage_key(part)) in by_storage
+                ]
+            for key in keys:
+                if old is None:
+                    old = {storage_key(part) for tensor in read for part in memory_of(tensor)}
+                if key not in old:
+                    by_storage.pop(key, None)
+
+
+def _overlapping(writes: list[Write], region: Region, since: int) -> list[Write]:
+    """Return the writes after `since` into a part of one storage, the latest first."""
+    found = []
+    for write in reversed(writes):
+        if write.order <= since:
+            break
+        if write.region.overlaps(region):
+            found.append(write)
+    return found
 
 
 def same_storage(one: torch.Tensor, other: torch.Tensor) -> bool:

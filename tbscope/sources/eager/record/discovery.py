@@ -95,22 +95,16 @@ class Discovery:
 
     def _discover(self, tensor: torch.Tensor) -> Value:
         wrappers = self._values.wrappers
-        inside = wrappers.inside(tensor)
-        if inside is not None:
-            taken = self._taken_out(inside)
-            wrappers.keep(tensor, taken)
-            return taken
-        value_then = wrappers.value(tensor)
-        if value_then is not None:
-            changed = wrappers.changed(tensor)
-            return self._made(tensor, [value_then], changed) if changed else value_then
+        # In most models nothing is inside of anything.
+        value = self._looked_into(tensor) if wrappers.any else None
+        if value is not None:
+            return value
         wrapped = functorch_inner(tensor)
         if wrapped is not None:
             return self._entered(tensor, self.value_of(wrapped))
         place = self._registry.tensor(tensor)
-        face = wrappers.face(tensor)
-        if face is not None or (place is None and wrappers.is_composite(tensor)):
-            made = self._made_of_known(tensor, face)
+        if (place is None and wrappers.is_composite(tensor)) or wrappers.any:
+            made = self._made_of_known(tensor, known=place is not None)
             if made is not None:
                 return made
         place = place or self._late_tensor(tensor)
@@ -123,6 +117,20 @@ class Discovery:
         return self._values.give(node, tensor)
 
     # -- tensors that are made of others ------------------------------------------------
+
+    def _looked_into(self, tensor: torch.Tensor) -> Value | None:
+        """Return the value of what is inside of a wrapper, or is one itself; None for neither."""
+        wrappers = self._values.wrappers
+        inside = wrappers.inside(tensor)
+        if inside is not None:
+            value = self._taken_out(inside)
+            wrappers.keep(tensor, value)
+            return value
+        before = wrappers.value(tensor)
+        if before is None:
+            return None
+        changed = wrappers.changed(tensor)
+        return self._made(tensor, [before], changed) if changed else before
 
     def _entered(self, tensor: torch.Tensor, value: Value) -> Value:
         """Give a tensor the value of the one that `vmap`, `grad` or `jvp` has wrapped in it."""
@@ -143,31 +151,38 @@ class Discovery:
             inside.value = value
         return inside.value
 
-    def _made_of_known(self, tensor: torch.Tensor, face: Value | None) -> Value | None:
-        """Return the value of a tensor that is made of others; None if none of them is known."""
+    def _made_of_known(self, tensor: torch.Tensor, *, known: bool) -> Value | None:
+        """Return the value of a tensor that is made of others, or shows another one.
+
+        Args:
+            tensor: A tensor that nobody has seen before.
+            known: Whether it is a parameter or buffer of a module.
+        Returns:
+            None where none of those others is known.
+        """
         wrappers = self._values.wrappers
+        face = wrappers.face(tensor)
         if not wrappers.is_composite(tensor):
-            if face is not None and not self._takes_a_place(tensor):
-                wrappers.keep(tensor, face)
-                return face
+            if face is None or self._takes_a_place(tensor):
+                return None
+            wrappers.keep(tensor, face)
+            return face
+        if known and face is None:
             return None
         face = face or self._values.shown_by(tensor)
         parts = [part for _, part in held_tensors(tensor)]
-        known = [part for part in parts if self._leads_on(part)]
-        if face is None and not known:
+        leading = [part for part in parts if self._leads_on(part)]
+        if face is None and not leading:
             return None
         if is_wrapper(type(tensor)):
-            known = parts
-        if face is not None:
-            if not known:
-                wrappers.keep(tensor, face)
-                return face
-            return self._made(tensor, [face], known)
-        if len(known) == 1 and wrappers.is_all(tensor, known[0]):
-            value = self.value_of(known[0])
-            wrappers.keep(tensor, value)
-            return value
-        return self._made(tensor, [], known)
+            leading = parts
+        first = [] if face is None else [face]
+        alone = not first and len(leading) == 1 and wrappers.is_all(tensor, leading[0])
+        if leading and not alone:
+            return self._made(tensor, first, leading)
+        value = face or self.value_of(leading[0])
+        wrappers.keep(tensor, value)
+        return value
 
     def _leads_on(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor, or one inside of it, is known."""

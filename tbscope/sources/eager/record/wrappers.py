@@ -115,8 +115,8 @@ class Wrappers:
 
     @property
     def any(self) -> bool:
-        """Whether anything was inside of a wrapper; in most models nothing is."""
-        return bool(self._inside)
+        """Whether anything was inside of another, or shows another; in most models nothing is."""
+        return bool(self._inside or self._composites or self._faces)
 
     def value(self, tensor: torch.Tensor) -> Value | None:
         """Return what a tensor of a subclass held when it was last made; None for any other."""

@@ -60,7 +60,9 @@ class OperationMode(TorchFunctionMode):
             kwargs = _NO_KEYWORDS
         if recorder.paused or operations.running is not None:
             return func(*args, **kwargs)
-        if types and not all(issubclass(kind, torch.Tensor) for kind in types):
+        # Functions that are written in Python name the classes of plain tensors, too.
+        plain = not types or PLAIN.issuperset(types)
+        if not plain and not all(issubclass(kind, torch.Tensor) for kind in types):
             return self._by_its_own(func, types, args, kwargs)
         # Not `operations.begin()`: sizes, dtypes and flags are asked for at every turn, and
         # this is most of what such a question costs. One without kernels serves again.
@@ -87,12 +89,12 @@ class OperationMode(TorchFunctionMode):
         node = None
         if result is not None or operation.kernels:
             name, frame = self._name(func), sys._getframe(1)
-            if types or kind not in _USUAL:
+            if plain and kind in _USUAL:
+                node = recorder.add_operation(name, args, kwargs, result, operation, frame)
+            else:
                 # A subclass may answer questions for its shape by code of its own.
                 with without_functions():
                     node = recorder.add_operation(name, args, kwargs, result, operation, frame)
-            else:
-                node = recorder.add_operation(name, args, kwargs, result, operation, frame)
         if self._log is not None and kind not in NO_RESULT:
             self._log.add(func, node)
         return result
