@@ -1,8 +1,8 @@
-"""Tells of what torch does where no mode looks: of new parameters, and of stand-ins for them.
+"""Tells of what torch does where no mode looks: of new faces of tensors, and of stand-ins.
 
 `functional_call` puts other tensors in the place of a module's own before it calls it, so
 that a module which nobody knows yet would be met with what is not its own. `Parameter(tensor)`
-shows a tensor as one of another class, which is no operation.
+and `tensor.as_subclass(cls)` show a tensor as one of another class, which is no operation.
 """
 
 import functools
@@ -19,14 +19,16 @@ __all__ = ["watch_unseen"]
 
 _functional_call = Replacement(*home) if (home := functional_calls()) else None
 _new_parameter = Replacement(torch.nn.Parameter, "__new__")
+_as_subclass = Replacement(torch.Tensor, "as_subclass")
 
 
 def watch_unseen() -> AbstractContextManager[Any]:
-    """Have this thread's recorders told of functional calls and new parameters, in a block."""
+    """Have this thread's recorders told of functional calls and of new faces, in a block."""
     with ExitStack() as stack:
         if _functional_call is not None:
             stack.enter_context(_functional_call.by(_watched_functional_call))
         stack.enter_context(_new_parameter.by(staticmethod(_watched_new)))
+        stack.enter_context(_as_subclass.by(_watched_subclass))
         return stack.pop_all()
 
 
@@ -45,7 +47,19 @@ def _watched_new(kind: type, data: Any = None, *args: Any, **kwargs: Any) -> Any
     """Do what `Parameter.__new__` does."""
     face = _new_parameter.original(kind, data, *args, **kwargs)
     if isinstance(data, torch.Tensor):
-        for recorder in watching.recorders:
-            if not recorder.paused:
-                recorder.add_face(face, data)
+        _tell_of(face, data)
     return face
+
+
+@functools.wraps(_as_subclass.original)
+def _watched_subclass(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Do what `Tensor.as_subclass` does."""
+    face = _as_subclass.original(tensor, *args, **kwargs)
+    _tell_of(face, tensor)
+    return face
+
+
+def _tell_of(face: torch.Tensor, tensor: torch.Tensor) -> None:
+    for recorder in watching.recorders:
+        if not recorder.paused:
+            recorder.add_face(face, tensor)
