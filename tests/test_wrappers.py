@@ -131,9 +131,16 @@ def test_a_parameter_made_of_what_was_computed_is_that():
 def test_parameter_is_as_it_was_after_a_trace():
     before = vars(nn.Parameter)["__new__"]
     during = []
-    tbscope.trace(lambda x: during.append(vars(nn.Parameter)["__new__"]) or x + 1, X)
+
+    def run(x):
+        during.append(vars(nn.Parameter)["__new__"])
+        tbscope.trace(nn.ReLU(), x)
+        return x + 1
+
+    tbscope.trace(run, X)
     assert vars(nn.Parameter)["__new__"] is before
     assert during[0] is not before
+    assert "as_subclass" not in vars(torch.Tensor)
 
 
 # -- subclasses ----------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ def watch_unseen() -> AbstractContextManager[Any]:
     with ExitStack() as stack:
         if _functional_call is not None:
             stack.enter_context(_functional_call.by(_watched_functional_call))
-        stack.enter_context(_new_parameter.by(staticmethod(_watched_new)))
+        stack.enter_context(_new_parameter.by(_watched_method))
         stack.enter_context(_as_subclass.by(_watched_subclass))
         return stack.pop_all()
 
@@ -49,6 +49,10 @@ def _watched_new(kind: type, data: Any = None, *args: Any, **kwargs: Any) -> Any
     if isinstance(data, torch.Tensor):
         _tell_of(face, data)
     return face
+
+
+# One for all users: the last of them looks whether it still stands there.
+_watched_method = staticmethod(_watched_new)
 
 
 @functools.wraps(_as_subclass.original)
