@@ -96,6 +96,20 @@ def _(x, y):
     return vmap(row)(kept, y), kept + 1
 
 
+@adding("vmap that sets a part of what is outside", X, Y)
+def _(x, y):
+    kept = x * 2
+
+    def row(one, other):
+        one[0] = other[0]
+        return one + 1
+
+    return vmap(row)(kept, y), kept + 1
+
+
+add("vmap of vmap to numbers", lambda x: vmap(vmap(lambda each: each * 2))(x), X)
+
+
 @adding("vmap that writes apart", X, Y)
 def _(x, y):
     def row(one, other):
