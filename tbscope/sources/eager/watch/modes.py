@@ -8,7 +8,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -27,7 +27,7 @@ from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import SETTERS, body_name, kernel_facts, operation_name
 
-__all__ = ["FakedOperationMode", "KernelMode", "OperationMode", "watch_operations"]
+__all__ = ["FakedOperationMode", "KernelMode", "OperationMode", "OPERATION_MODE"]
 
 _NO_KEYWORDS: dict[str, Any] = {}
 
@@ -128,18 +128,11 @@ class OlderOperationMode(OperationMode):
             recorder.paused = False
 
 
-if TYPE_CHECKING:
-    _Mode = OperationMode
-else:
-    _Mode = OlderOperationMode if RUNS_FOR_ITSELF else OperationMode
+OPERATION_MODE = OlderOperationMode if RUNS_FOR_ITSELF else OperationMode
+"""The mode that tells a recorder of the functions that this torch runs."""
 
 
-def watch_operations(recorder: Recorder, log: CallLog | None = None) -> OperationMode:
-    """Return the mode that tells a recorder of the functions that this torch runs."""
-    return (OlderOperationMode if RUNS_FOR_ITSELF else OperationMode)(recorder, log)
-
-
-class FakedOperationMode(_Mode):
+class FakedOperationMode(OPERATION_MODE):  # type: ignore[misc,valid-type]
     """Watches functions, and hands them stand-ins for the tensors of the model.
 
     Args:

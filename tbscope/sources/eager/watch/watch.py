@@ -5,15 +5,10 @@ from types import TracebackType
 
 from tbscope.sources.eager.active import watching
 from tbscope.sources.eager.record.recorder import Recorder
+from tbscope.sources.eager.watch import modes
 from tbscope.sources.eager.watch.call_log import CallLog
 from tbscope.sources.eager.watch.depth import deep_enough
 from tbscope.sources.eager.watch.elsewhere import watch_elsewhere
-from tbscope.sources.eager.watch.modes import (
-    FakedOperationMode,
-    KernelMode,
-    OperationMode,
-    watch_operations,
-)
 from tbscope.sources.eager.watch.module_calls import watch_modules
 from tbscope.sources.eager.watch.own_functions import watch_own_functions
 from tbscope.sources.eager.watch.setters import watch_setters
@@ -59,15 +54,15 @@ class Watch(AbstractContextManager[None]):
             stack.enter_context(unobserved())
             stack.enter_context(watch_sizes())
             stack.enter_context(watch_setters())
-            operations: OperationMode
+            operations: modes.OperationMode
             if self._stand_ins is not None:
                 stack.callback(setattr, watching, "stand_ins", watching.stand_ins)
                 watching.stand_ins = self._stand_ins
                 stack.enter_context(watch_own_functions())
-                operations = FakedOperationMode(self._recorder, self._stand_ins)
+                operations = modes.FakedOperationMode(self._recorder, self._stand_ins)
             else:
-                operations = watch_operations(self._recorder, self._log)
-            stack.enter_context(KernelMode(self._recorder, operations, self._log))
+                operations = modes.OPERATION_MODE(self._recorder, self._log)
+            stack.enter_context(modes.KernelMode(self._recorder, operations, self._log))
             stack.enter_context(operations)
             self._stack = stack.pop_all()
 
