@@ -311,6 +311,7 @@ class _Run:
             name = _name_of(model)
             recorder.open_scope(name)
             result = computed(model(*self._args, **self._kwargs), self._tell)
+            recorder.know(result)
             recorder.close_scope(name)
             return result
         with recorder.scopes.inside(owner, 0):

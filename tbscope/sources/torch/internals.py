@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import _tensor_str
+from torch.autograd import forward_ad
 from torch.nn import parameter as _parameter
 from torch.nn.modules import module as _module
 from torch.nn.modules.lazy import LazyModuleMixin
@@ -31,6 +32,7 @@ __all__ = [
     "RUNS_FOR_ITSELF",
     "UNINITIALIZED",
     "DispatchMode",
+    "batch_dimension",
     "call_method_name",
     "default_device",
     "drop_gradient_hooks",
@@ -38,10 +40,13 @@ __all__ = [
     "flattened",
     "flop_formula",
     "function_modes",
+    "functional_calls",
     "functorch_inner",
     "gradient_hooks",
+    "in_forward_mode",
     "in_functorch",
     "is_being_traced",
+    "is_fake",
     "is_higher_order",
     "is_stand_in",
     "is_of_its_own",
@@ -284,10 +289,15 @@ def fake_mode() -> Any:
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
-def is_stand_in(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor is one of `fake_mode`, with a shape and no content."""
+def is_fake(kind: type) -> bool:
+    """Tell whether a class is that of the tensors of `fake_mode`, with a shape and no content."""
     fakes = sys.modules.get("torch._subclasses.fake_tensor")
-    return fakes is not None and isinstance(tensor, fakes.FakeTensor)
+    return fakes is not None and issubclass(kind, fakes.FakeTensor)
+
+
+def is_stand_in(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor is one of `fake_mode`."""
+    return is_fake(type(tensor))
 
 
 @contextmanager
@@ -309,9 +319,35 @@ def functorch_inner(tensor: torch.Tensor) -> torch.Tensor | None:
     return inner
 
 
+def batch_dimension(tensor: torch.Tensor) -> int | None:
+    """Return the dimension that `vmap` hides in one of its wrappers; None for any other tensor."""
+    if _functorch is None or not _functorch.is_batchedtensor(tensor):
+        return None
+    dimension: int = _functorch.maybe_get_bdim(tensor)
+    return dimension
+
+
+def functional_calls() -> tuple[Any, str] | None:
+    """Return the module and the name of the function behind each form of `functional_call`.
+
+    It puts the tensors that it was given in the place of a module's own, calls the module,
+    and puts its own back. None where torch has no such function.
+    """
+    home = torch.nn.utils.stateless
+    return (home, "_functional_call") if hasattr(home, "_functional_call") else None
+
+
 def in_functorch() -> bool:
     """Tell whether code runs inside of `vmap`, `grad`, `jvp` or the like."""
     return _functorch is not None and _functorch.peek_interpreter_stack() is not None
+
+
+def in_forward_mode() -> bool:
+    """Tell whether tangents are computed beside the values (`forward_ad`, `jvp`), unseen by modes.
+
+    True where torch hides it.
+    """
+    return getattr(forward_ad, "_current_level", 0) >= 0
 
 
 def is_higher_order(function: Any) -> bool:

@@ -189,6 +189,11 @@ class Registry:
         """Return the place of a parameter or buffer; None where it is neither."""
         return self._tensors.get(id(tensor))
 
+    def knows(self, place: ModulePlace, names: list[str]) -> bool:
+        """Tell whether a module held a tensor under each of these names when it was registered."""
+        known = {each.attribute for each in self._tensors.values() if each.owner is place}
+        return known.issuperset(names)
+
     def forget(self) -> None:
         """Let go of all modules and tensors."""
         self._modules.clear()

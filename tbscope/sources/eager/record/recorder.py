@@ -30,7 +30,7 @@ from tbscope.sources.eager.record.scripted import ScriptRun
 from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.eager.record.whereabouts import Whereabouts
 from tbscope.sources.torch.fake import StandIns
-from tbscope.sources.torch.internals import without_functions
+from tbscope.sources.torch.internals import in_forward_mode, without_functions
 from tbscope.sources.torch.literals import FILLED, Literals, all_among, collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import CUTS_UNSEEN, RANDOM, READS, KernelFacts
@@ -233,6 +233,29 @@ class Recorder:
         leave(self, frame, (args, kwargs), result)
         return result
 
+    @contextmanager
+    def others_stand_in(self, module: torch.nn.Module) -> Iterator[None]:
+        """Have other tensors stand in for those that a module and its parts hold, for a block.
+
+        The module is met now, with what it holds, though it is called in the block.
+        """
+        with self.turn:
+            place = self.scopes.place_of(module)
+            self._discovery.replaced.append(place)
+        try:
+            yield
+        finally:
+            self._discovery.replaced.remove(place)
+
+    def add_face(self, face: torch.Tensor, tensor: torch.Tensor) -> None:
+        """Take note of a tensor that shows another one by a class of its own."""
+        self._discovery.add_face(face, tensor)
+
+    def know(self, result: Any) -> None:
+        """Take note of what a function gave, before its scope is closed."""
+        if self._values.wrappers.any:
+            self._discovery.know(collect_tensors(result, []))
+
     def fail_call(self, frame: Frame, error: BaseException) -> None:
         """Close a module call that raised; remember the innermost one of each error."""
         self.failures.left_call(error, frame)
@@ -312,7 +335,7 @@ class Recorder:
                 return None
             if not kernels and all_among(results, (args, kwargs)):
                 # Nothing ran, and what came in came out: contiguous() of what is so already.
-                if name not in CUTS_UNSEEN or not any(map(self._values.get, results)):
+                if name not in CUTS_UNSEEN or not any(map(self._values.find, results)):
                     return None
                 kernels = [f"aten::{name}"]
         read: list[torch.Tensor] = []
@@ -370,9 +393,12 @@ class Recorder:
         """Return the kernels that ran in an operation; None where it was a single one."""
         if len(runs) != len(node.kernels) or len(runs) == 1:
             return None
+        if in_forward_mode():
+            # What it is given and gives has tangents, which no kernel is seen to take.
+            runs = []
         held = self._values
         writers = held.earlier_writers if node.control_inputs else None
-        return KernelRuns(node, runs, outer=held.get, read=read, writers=writers)
+        return KernelRuns(node, runs, outer=held.find, read=read, writers=writers)
 
     def _read_given(
         self, given: Sequence[torch.Tensor], read: list[torch.Tensor], values: list[Value]
