@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from tbscope.sources.torch.internals import uncompiled
+from tbscope.sources.torch.module_internals import uncompiled
 
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope

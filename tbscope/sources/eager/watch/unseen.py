@@ -13,7 +13,7 @@ import torch
 
 from tbscope.sources.eager.active import watching
 from tbscope.sources.eager.watch.replacement import Replacement
-from tbscope.sources.torch.internals import functional_calls
+from tbscope.sources.torch.module_internals import functional_calls
 
 __all__ = ["watch_unseen"]
 
