@@ -46,6 +46,9 @@ class Watcher(Protocol):
     def about_to_accumulate(self) -> None:
         """Take note of a backward pass that is about to add to gradients."""
 
+    def swapping(self, one: Any, other: Any) -> AbstractContextManager[None]:
+        """Have two tensors become what the other one was, in a block."""
+
     def add_face(self, face: Any, tensor: Any) -> None:
         """Take note of a tensor that shows another one by a class of its own."""
 

@@ -195,6 +195,15 @@ class Wrappers:
         """Note that a tensor shows the value of another one."""
         self._faces[id(face)] = (ref(face), value)
 
+    def let_go(self, tensor: torch.Tensor) -> None:
+        """Hold no reference to a tensor any more, not even a weak one."""
+        for table in (self._held, self._inside, self._composites, self._faces):
+            table.pop(id(tensor), None)
+        for composite in self._composites.values():
+            composite.parts = {
+                name: part for name, part in composite.parts.items() if part.held() is not tensor
+            }
+
     def forget(self) -> None:
         """Let go of everything."""
         self._inside.clear()
