@@ -102,9 +102,13 @@ class Wrappers:
 
     Args:
         held: The values of all other tensors, by identity.
+
+    Attributes:
+        any: Whether anything was inside of another, or shows another; in most models nothing is.
     """
 
     def __init__(self, held: Held) -> None:
+        self.any = False
         self._held = held
         self._inside: dict[int, Inside] = {}
         self._composites: dict[int, _Composite] = {}
@@ -112,11 +116,6 @@ class Wrappers:
         self._kinds: dict[type, bool] = {}
 
     # -- asking ---------------------------------------------------------------------------
-
-    @property
-    def any(self) -> bool:
-        """Whether anything was inside of another, or shows another; in most models nothing is."""
-        return bool(self._inside or self._composites or self._faces)
 
     def value(self, tensor: torch.Tensor) -> Value | None:
         """Return what a tensor of a subclass held when it was last made; None for any other."""
@@ -187,6 +186,7 @@ class Wrappers:
                 name: _Part(ref(part), self._state(part)) for name, part in held_tensors(tensor)
             }
             self._composites[id(tensor)] = _Composite(tensor, value, parts)
+            self.any = True
             self._held.pop(id(tensor), None)
         else:
             self._held[id(tensor)] = (ref(tensor), value)
@@ -194,6 +194,7 @@ class Wrappers:
     def show(self, face: torch.Tensor, value: Value) -> None:
         """Note that a tensor shows the value of another one."""
         self._faces[id(face)] = (ref(face), value)
+        self.any = True
 
     def let_go(self, tensor: torch.Tensor) -> None:
         """Hold no reference to a tensor any more, not even a weak one."""
@@ -219,6 +220,7 @@ class Wrappers:
                 self._held.pop(id(inner), None)
                 self._composites.pop(id(inner), None)
             inside = self._inside[id(inner)] = Inside(inner, outer, step)
+            self.any = True
             self._enter(inner, inside, again=again)
 
     def _steps(self, tensor: torch.Tensor) -> list[tuple[torch.Tensor, Step]]:
