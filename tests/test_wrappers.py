@@ -78,6 +78,22 @@ def test_what_is_inside_of_others_is_let_go_while_the_run_goes_on():
     assert (alive[0], alive[1]()) == (None, None)
 
 
+@pytest.mark.parametrize("read", [True, False], ids=["read before", "not read before"])
+def test_each_of_two_swapped_tensors_is_what_the_other_was(read):
+    def run(self, x):
+        before = self.lin(x).sum() if read else x.sum()
+        other = torch.eye(4) * x.mean()
+        torch.utils.swap_tensors(self.lin.weight, nn.Parameter(other))
+        return before, self.lin(x)
+
+    model = Holder(run)
+    weight = model.lin.weight.detach().clone()
+    graph = tbscope.trace(model, X)
+    assert origins(graph)["out.1"] == {"x", "lin.bias"}
+    assert ("lin.weight" in origins(graph)["out.0"]) is read
+    assert torch.equal(model.lin.weight, weight)
+
+
 # -- functional_call -----------------------------------------------------------------------------
 
 

@@ -52,8 +52,8 @@ class Watcher(Protocol):
     def add_face(self, face: Any, tensor: Any) -> None:
         """Take note of a tensor that shows another one by a class of its own."""
 
-    def others_stand_in(self, module: Any) -> AbstractContextManager[None]:
-        """Have other tensors stand in for those of a module, for a block."""
+    def others_stand_in(self, module: Any, names: Any) -> AbstractContextManager[None]:
+        """Have other tensors stand in for those of a module that are so named, for a block."""
 
     def open_scope(self, name: str) -> None:
         """Take note of a scope by hand that opens."""

@@ -109,7 +109,9 @@ class Recorder(TensorRecorder):
         if self.before_closing is not None:
             self.before_closing()
             self.before_closing = None
-        graph.notes += find_notes(graph, reads=self._reads, whole=not self.ended)
+        graph.notes += find_notes(
+            graph, reads=self._reads, whole=not self.ended, stood_in=self._replaced_parameters()
+        )
         # At once, not when the garbage collector comes by: this refers to itself.
         self._values.forget()
         self._discovery.forget()

@@ -4,7 +4,7 @@ They stand in for others, show others, are swapped, or go through a module as th
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -69,6 +69,7 @@ class TensorRecorder:
         self.about_to_set: Callable[[torch.Tensor], None] = _tell_nobody
         self.about_to_accumulate: Callable[[], None] = _tell_nobody
         self._stand_in: Callable[[torch.Tensor], torch.Tensor] | None = None
+        self._replaced: set[int] = set()
         self._append_op = builder.append_op
         self.nest = Literals(self.value_of).nest
 
@@ -86,18 +87,38 @@ class TensorRecorder:
             self.registry.add_stand_in(tensor, twin)
 
     @contextmanager
-    def others_stand_in(self, module: torch.nn.Module) -> Iterator[None]:
+    def others_stand_in(self, module: torch.nn.Module, names: Iterable[str]) -> Iterator[None]:
         """Have other tensors stand in for those that a module and its parts hold, for a block.
 
         The module is met now, with what it holds, though it is called in the block.
+
+        Args:
+            module: The module.
+            names: Which of its parameters and buffers these are, as in `named_parameters()`.
         """
         with self.turn:
             place = self.scopes.place_of(module)
             self._discovery.replaced.append(place)
+            held = dict(module.named_parameters(remove_duplicate=False))
+            for name in held.keys() & set(names):
+                known = self.registry.tensor(held[name])
+                if known is not None:
+                    self._replaced.add(known.number)
         try:
             yield
         finally:
             self._discovery.replaced.remove(place)
+
+    def _replaced_parameters(self) -> set[int]:
+        """Return the numbers of the parameters in whose place others were used."""
+        if not self._values.wrappers.any:
+            return self._replaced
+        found = set(self._replaced)
+        for tensor in self.registry.tensors():
+            place, value = self.registry.tensor(tensor), self._values.find(tensor)
+            if place is not None and value is not None and value.producer.kind == "op":
+                found.add(place.number)
+        return found
 
     # -- what no operation tells ----------------------------------------------------------
 

@@ -32,14 +32,15 @@ def watch_unseen() -> AbstractContextManager[Any]:
         return stack.pop_all()
 
 
-def _watched_functional_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+def _watched_functional_call(module: Any, given: Any, *args: Any, **kwargs: Any) -> Any:
     """Do what `functional_call` does; the module is met before others stand in for its own."""
     assert _functional_call is not None
+    usual = isinstance(module, torch.nn.Module) and isinstance(given, dict)
     with ExitStack() as stack:
         for recorder in watching.recorders:
-            if not recorder.paused and isinstance(module, torch.nn.Module):
-                stack.enter_context(recorder.others_stand_in(module))
-        return _functional_call.original(module, *args, **kwargs)
+            if usual and not recorder.paused:
+                stack.enter_context(recorder.others_stand_in(module, given))
+        return _functional_call.original(module, given, *args, **kwargs)
 
 
 @functools.wraps(_new_parameter.original)
