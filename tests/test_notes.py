@@ -326,6 +326,21 @@ def test_parameters_for_which_others_stand_in_are_not_called_unread():
     assert notes(run, given, X, topic="unused") == spare
 
 
+def test_a_list_of_parameters_for_which_others_stand_in_is_not_called_idle():
+    class Listing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scales = nn.ParameterList([torch.ones(3), torch.ones(3)])
+
+        def forward(self, x):
+            return x * self.scales[0]
+
+    net = Listing()
+    given = {"scales.0": torch.zeros(3), "scales.1": torch.zeros(3)}
+    run = lambda weights, x: functional_call(net, weights, (x,))
+    assert notes(run, given, X, topic="unused") == ["no operation reads the input weights.scales.1"]
+
+
 def test_a_parameter_that_is_made_in_the_run_and_read_is_not_called_unread():
     class Two(nn.Module):
         def __init__(self):

@@ -115,8 +115,8 @@ class TensorRecorder:
             return self._replaced
         found = set(self._replaced)
         for tensor in self.registry.tensors():
-            place, value = self.registry.tensor(tensor), self._values.find(tensor)
-            if place is not None and value is not None and value.producer.kind == "op":
+            place = self.registry.tensor(tensor)
+            if place is not None and self._values.find(tensor) is not None:
                 found.add(place.number)
         return found
 
