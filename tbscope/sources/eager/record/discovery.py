@@ -7,6 +7,7 @@ import torch
 
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Node, Note, Value
+from tbscope.ir.nodes import OPERATIONS
 from tbscope.sources.eager.active import Arrival, arrivals
 from tbscope.sources.eager.record.scope_stack import ScopeStack
 from tbscope.sources.eager.record.values import TensorValues
@@ -276,6 +277,31 @@ class Discovery:
             place = place.parent
         return False
 
+    def from_before(self, tensors: list[torch.Tensor]) -> str:
+        """Name those tensors that were there before the run, or are views of what was."""
+        names = [name for tensor in tensors if (name := self._name_from_before(tensor))]
+        return ", ".join(dict.fromkeys(names))
+
+    def _name_from_before(self, tensor: torch.Tensor) -> str | None:
+        place = self._registry.tensor(tensor)
+        if place is not None:
+            return place.qualified_name
+        value = self._values.find(tensor)
+        if value is None:
+            return self._attribute_name(tensor) or "a constant"
+        while (node := value.producer).kind in OPERATIONS:
+            if "fills" in node.attributes:
+                return str(node.attributes["fills"])
+            # What it wrote into comes last among what it gave.
+            at = value.index - len(node.outputs) + len(node.writes)
+            if node.writes and at >= 0:
+                value = node.inputs[node.writes[at]]
+            elif node.role == "view":
+                value = node.inputs[0]
+            else:
+                return None
+        return node.name
+
     # -- nodes --------------------------------------------------------------------------
 
     def _held(self, tensor: torch.Tensor, place: TensorPlace) -> Node:
@@ -289,13 +315,7 @@ class Discovery:
     def _constant(self, tensor: torch.Tensor) -> Node:
         """Add a node for a tensor from outside, named by the attribute that holds it."""
         running = self._scopes.running
-        name = None
-        if running.place is not None:
-            for attribute, held in vars(running.place.module).items():
-                if held is tensor:
-                    prefix = running.place.name
-                    name = f"{prefix}.{attribute}" if prefix else attribute
-                    break
+        name = self._attribute_name(tensor)
         node = self._builder.append_source("constant", name, running.inner)
         node.source = running.source
         arrival = arrivals.get(id(tensor))
@@ -303,6 +323,15 @@ class Discovery:
             self._tell_of(node, arrival)
         node.attributes.update(content_of(tensor))
         return node
+
+    def _attribute_name(self, tensor: torch.Tensor) -> str | None:
+        """Return the path of the attribute by which the running module holds a tensor."""
+        place = self._scopes.running.place
+        if place is not None:
+            for attribute, held in vars(place.module).items():
+                if held is tensor:
+                    return f"{place.name}.{attribute}" if place.name else attribute
+        return None
 
     def _tell_of(self, node: Node, arrival: Arrival) -> None:
         """Tell of a thread that has made a constant; of each line of it once."""

@@ -241,6 +241,7 @@ class Recorder(TensorRecorder):
         read: list[torch.Tensor] = []
         values: list[Value] = []
         arguments = []
+        filled = ""
         for given in args:
             kind = type(given)
             # Most arguments are tensors and numbers; the rest may be nests of them.
@@ -257,6 +258,7 @@ class Recorder(TensorRecorder):
             if key == "out" and written and given is not None:
                 # What it names is filled, not read: an edge from it would be invented.
                 arguments.append(Argument(key, FILLED))
+                filled = self._discovery.from_before(collect_tensors(given, []))
             else:
                 arguments.append(Argument(key, self.nest(given, read, values)))
         if operation.given:
@@ -270,6 +272,8 @@ class Recorder(TensorRecorder):
             node.random = is_random(kernels, arguments, self.graph.signatures.get(name, ()))
         if written:
             node.writes = held.places_of(written, read, values)
+            if filled:
+                node.attributes["fills"] = filled
         # Before the node has outputs: its kernels read what was there before.
         inside = self._kernel_runs(node, operation.runs, read) if operation.runs else None
         if kernels:
