@@ -70,6 +70,34 @@ def test_a_module_with_something_of_its_own_has_nothing_more():
     assert [op for op, _ in scope_of_ops(graph)] == ["linear"]
 
 
+class Counting(nn.Module):
+    """Computes with a number, and gives one, or nothing."""
+
+    def forward(self, count=None):
+        return None if count is None else count + 1
+
+
+class Telling(nn.Module):
+    """Has parts that have to do with no tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.count, self.nothing, self.around = Counting(), Counting(), nn.Sequential(Counting())
+
+    def forward(self, x):
+        self.nothing()
+        self.around(2)
+        return x * self.count(1) * self.count(1)
+
+
+@pytest.mark.parametrize("options", [{}, {"leaves": "box"}, {"level": "module"}, {"dead": "drop"}])
+def test_a_module_that_has_to_do_with_no_tensor_is_drawn(options):
+    nodes = drawn(tbscope.trace(Telling(), X), **options)
+    paths = {name.removesuffix("/Counting") for name in nodes}
+    assert {"count", "count.1", "nothing", "around/0"} <= paths
+    assert nodes["out"] == ["mul.2nd"]
+
+
 # -- depth ------------------------------------------------------------------------------
 
 
