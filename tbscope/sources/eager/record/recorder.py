@@ -57,6 +57,7 @@ class Recorder(TensorRecorder):
         failures: The operation and the module call in which the latest error arose.
         modules_called: The module of each call of the graph.
         ended: Whether an error ended the run.
+        scripted: Whether a scripted module was called, which may run in several threads.
         strands: What several threads do of the run; None where only one has done anything.
         before_closing: Called once the run is over, while all is known; None for nothing.
     """
@@ -74,6 +75,7 @@ class Recorder(TensorRecorder):
         self.failures = Failures()
         self.modules_called: list[torch.nn.Module] = []
         self.ended = False
+        self.scripted = self._forked = False
         self.strands: Any = None
         self.before_closing: Callable[[], None] | None = None
         self._reads = Reads()
@@ -172,6 +174,7 @@ class Recorder(TensorRecorder):
         frame.first = len(self.graph.nodes)
         if isinstance(module, torch.jit.ScriptModule):
             frame.script = ScriptRun(module, place.name)
+            self.scripted = True
         scopes.open_call(place, frame)
         return frame
 
@@ -214,7 +217,7 @@ class Recorder(TensorRecorder):
         kwargs: dict[str, Any],
         result: Any,
         operation: Operation,
-        frame: FrameType,
+        frame: FrameType | None,
     ) -> Node | None:
         """Record one operation that has run; return its node, None where it has none.
 
@@ -224,7 +227,7 @@ class Recorder(TensorRecorder):
             kwargs: Its keyword arguments.
             result: What it gave.
             operation: What its kernels did.
-            frame: The Python frame that called it.
+            frame: The Python frame that called it; None where none did.
         """
         results = [result] if type(result) is torch.Tensor else collect_tensors(result, [])
         written, kernels = operation.written, operation.kernels
@@ -323,7 +326,7 @@ class Recorder(TensorRecorder):
         kwargs: dict[str, Any],
         result: Any,
         operation: Operation,
-        frame: FrameType,
+        frame: FrameType | None,
     ) -> Node | None:
         """Record a kernel that ran outside of every operation (in a ScriptModule, in C++)."""
         if facts.label == "detach" and not collect_tensors(result, []):
@@ -331,9 +334,21 @@ class Recorder(TensorRecorder):
         if facts.label not in self.graph.signatures:
             add_signature(self.graph.signatures, facts.label, facts.kernel)
         node = self.add_operation(facts.label, args, kwargs, result, operation, frame)
-        if node is not None and self.scopes.running.script is not None:
+        # What TorchScript forks is no step of its code: it stands in the module that did.
+        if node is not None and frame is not None and self.scopes.running.script is not None:
             self.scopes.running.script.add(node)
         return node
+
+    def tell_of_fork(self) -> None:
+        """Tell, once, that a scripted module runs operations in threads of TorchScript's own."""
+        if not self._forked:
+            self._forked = True
+            frame = self.scopes.running
+            text = (
+                f"{frame.scope} runs operations in threads of TorchScript's own (torch.jit.fork): "
+                "which of them comes first may differ from run to run"
+            )
+            self.graph.notes.append(Note(text, frame.source))
 
     def fail_operation(
         self,
@@ -341,7 +356,7 @@ class Recorder(TensorRecorder):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         error: BaseException,
-        frame: FrameType,
+        frame: FrameType | None,
     ) -> None:
         """Keep in mind an operation that raised, should its error end the run."""
         if self.failures.is_known(error):
@@ -372,7 +387,7 @@ class Recorder(TensorRecorder):
         self.graph.notes.insert(0, Note(f"the run ended here: {text}", source, node))
         self.ended = True
 
-    def add_read(self, name: str, tensor: Any, frame: FrameType) -> None:
+    def add_read(self, name: str, tensor: Any, frame: FrameType | None) -> None:
         """Note that Python read the content of a tensor (`item`, `bool`, `tolist`)."""
         if name not in READS or not isinstance(tensor, torch.Tensor):
             return

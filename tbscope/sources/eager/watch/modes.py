@@ -8,6 +8,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
@@ -26,7 +27,13 @@ from tbscope.sources.torch.internals import (
 )
 from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
-from tbscope.sources.torch.operations import SETTERS, body_name, kernel_facts, operation_name
+from tbscope.sources.torch.operations import (
+    SETTERS,
+    KernelFacts,
+    body_name,
+    kernel_facts,
+    operation_name,
+)
 from tbscope.sources.torch.wrapping import PLAIN
 
 __all__ = ["FakedOperationMode", "KernelMode", "OperationMode", "OPERATION_MODE"]
@@ -210,7 +217,7 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        recorder, operations = self._recorder, self._operations
+        recorder = self._recorder
         if kwargs is None:
             kwargs = _NO_KEYWORDS
         facts = kernel_facts(func)
@@ -218,6 +225,26 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         if facts.higher_order:
             args, kwargs = self._show_functions(args, kwargs)
+        running = self._operations.running
+        if running is not None and not recorder.scripted:
+            return running.run(facts, args, kwargs)
+        # What TorchScript forks runs in a thread of its own, where Python has called nothing.
+        frame = sys._getframe().f_back
+        if recorder.scripted:
+            with recorder.turn:
+                if frame is None:
+                    recorder.tell_of_fork()
+                return self._run(facts, args, kwargs, frame)
+        return self._run(facts, args, kwargs, frame)
+
+    def _run(
+        self,
+        facts: KernelFacts,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        frame: FrameType | None,
+    ) -> Any:
+        recorder, operations = self._recorder, self._operations
         running = operations.running
         if running is not None:
             return running.run(facts, args, kwargs)
@@ -226,12 +253,12 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
         try:
             result = operation.run(facts, args, kwargs)
         except BaseException as error:
-            recorder.fail_operation(facts.label, args, kwargs, error, sys._getframe(1))
+            recorder.fail_operation(facts.label, args, kwargs, error, frame)
             raise
         finally:
             operations.end()
         with without_functions():
-            node = recorder.add_kernel(facts, args, kwargs, result, operation, sys._getframe(1))
+            node = recorder.add_kernel(facts, args, kwargs, result, operation, frame)
         if self._log is not None:
             self._log.add(facts.name, node)
         return result
