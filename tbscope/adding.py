@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeAlias, Unpack
 
 from tbscope.checks import Dtypes, InputSize, check_truth, is_word, plain_text
 from tbscope.collector import collecting_rarely
-from tbscope.drawing.figures import profile_figures
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Note
 from tbscope.options import Drawing, Running, check_options, shows_options
@@ -190,7 +189,7 @@ def _draw(
     with collecting_rarely():
         kernels = drawing.get("level") == "aten"
         graph = graph_of(model, input_to_model, {**run, "kernels": kernels})
-        drawn = draw(graph, profile_figures(graph), **drawing)
+        drawn = draw(graph, **drawing)
         if verbose:
             print(graph)  # noqa: T201  As torch's does.
         write_entry(writer, drawn, entry)

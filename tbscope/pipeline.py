@@ -14,7 +14,6 @@ from tbscope.drawing.layout import lay_out
 from tbscope.drawing.places import Origin, place_figures
 from tbscope.figures.costs import scope_work
 from tbscope.graphdef.stats import run_metadata
-from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph
 from tbscope.ir.invariants import verify
 from tbscope.ir.nodes import let_go
@@ -54,19 +53,20 @@ def to_graph_def(graph: Graph, **drawing: Unpack[Drawing]) -> GraphDef:
         ArgumentError: It is no graph; or an option is none, or does not fit the graph.
         GraphError: The graph breaks an invariant.
     """
-    require_graph(graph, "to_graph_def")
-    return draw(graph, profile_figures(graph), **drawing).graph_def
+    return draw(graph, **drawing).graph_def
 
 
-def draw(graph: Graph, figures: Sequence[Figure], **drawing: Unpack[Drawing]) -> Drawn:
+def draw(
+    graph: Graph, figures: Sequence[Figure] | None = None, **drawing: Unpack[Drawing]
+) -> Drawn:
     """Return the GraphDef of a graph, with figures on its nodes and on the cards of its modules.
 
     Args:
         graph: Any graph; it stays as it is.
-        figures: Numbers of its nodes and scopes.
+        figures: Numbers of its nodes and scopes; None for those that were measured with it.
         drawing: How it is drawn (see `Drawing`).
     Raises:
-        ArgumentError: An option is none, or does not fit the graph.
+        ArgumentError: It is no graph; or an option is none, or does not fit the graph.
         GraphError: The graph breaks an invariant.
     """
     check_options(**drawing)
@@ -75,10 +75,12 @@ def draw(graph: Graph, figures: Sequence[Figure], **drawing: Unpack[Drawing]) ->
         return _draw(graph, figures, with_defaults(drawing))
 
 
-def _draw(graph: Graph, figures: Sequence[Figure], options: Drawing) -> Drawn:
+def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> Drawn:
     level, leaves = options["level"], options["leaves"]
     root, color_by, cards = options["root"], options["color_by"], options["cards"]
-    verify(graph)
+    verify(graph, "to_graph_def")
+    if figures is None:
+        figures = profile_figures(graph)
     drawn = graph.copy()
     origin = Origin.of(graph, drawn) if figures else None
     set_level(drawn, level)

@@ -37,17 +37,18 @@ class Invariant(NamedTuple):
     check: Callable[[Graph], Iterator[str]]
 
 
-def verify(graph: Graph) -> None:
+def verify(graph: Graph, doing: str = "verify") -> None:
     """Check that a graph keeps every invariant of `INVARIANTS`.
 
     Args:
         graph: The graph; nothing in it changes.
+        doing: What is to be done with it, for the message where it is none.
     Raises:
         ArgumentError: It is no graph.
         GraphError: It breaks at least one; the message tells the first few, and how
             many there are.
     """
-    require_graph(graph, "verify")
+    require_graph(graph, doing)
     broken = [f"{one.name}: {text}" for one in INVARIANTS for text in one.check(graph)]
     if not broken:
         return
