@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias, Unpack
 from tbscope.checks import Dtypes, InputSize, check_truth, is_word, plain_text
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError
+from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph, Note
 from tbscope.options import Drawing, Running, check_options, shows_options
 from tbscope.overlays.make import OverlayValues, make_overlay
@@ -189,6 +190,8 @@ def _draw(
     with collecting_rarely():
         kernels = drawing.get("level") == "aten"
         graph = graph_of(model, input_to_model, {**run, "kernels": kernels})
+        if graph is model:
+            require_graph(graph, "add_graph")
         drawn = draw(graph, **drawing)
         if verbose:
             print(graph)  # noqa: T201  As torch's does.
@@ -219,6 +222,7 @@ def _draw_overlay(
             why="numbers are drawn on a graph that has been recorded",
             fix="graph = tbscope.trace(model, input), or what add_graph gave",
         )
+    require_graph(graph, "add_overlay")
     with collecting_rarely():
         drawn = draw(graph, make_overlay(graph, str.__str__(tag), values), **drawing)
         write_entry(writer, drawn, entry)

@@ -14,8 +14,9 @@ from tbscope.drawing.layout import lay_out
 from tbscope.drawing.places import Origin, place_figures
 from tbscope.figures.costs import scope_work
 from tbscope.graphdef.stats import run_metadata
+from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph
-from tbscope.ir.invariants import verify
+from tbscope.ir.invariants import check_invariants
 from tbscope.ir.nodes import let_go
 from tbscope.ir.scopes import Scope
 from tbscope.options import Drawing, check_options, shows_options, with_defaults
@@ -53,6 +54,7 @@ def to_graph_def(graph: Graph, **drawing: Unpack[Drawing]) -> GraphDef:
         ArgumentError: It is no graph; or an option is none, or does not fit the graph.
         GraphError: The graph breaks an invariant.
     """
+    require_graph(graph, "to_graph_def")
     return draw(graph, **drawing).graph_def
 
 
@@ -62,11 +64,11 @@ def draw(
     """Return the GraphDef of a graph, with figures on its nodes and on the cards of its modules.
 
     Args:
-        graph: Any graph; it stays as it is.
+        graph: What is known to be a graph; it stays as it is.
         figures: Numbers of its nodes and scopes; None for those that were measured with it.
         drawing: How it is drawn (see `Drawing`).
     Raises:
-        ArgumentError: It is no graph; or an option is none, or does not fit the graph.
+        ArgumentError: An option is none, or does not fit the graph.
         GraphError: The graph breaks an invariant.
     """
     check_options(**drawing)
@@ -78,7 +80,7 @@ def draw(
 def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> Drawn:
     level, leaves = options["level"], options["leaves"]
     root, color_by, cards = options["root"], options["color_by"], options["cards"]
-    verify(graph, "to_graph_def")
+    check_invariants(graph)
     if figures is None:
         figures = profile_figures(graph)
     drawn = graph.copy()

@@ -12,7 +12,7 @@ from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph, Node, NodeKind, Value
 from tbscope.ir.scopes import Phase, Scope, ScopeKind
 
-__all__ = ["INVARIANTS", "Invariant", "verify"]
+__all__ = ["INVARIANTS", "Invariant", "check_invariants", "verify"]
 
 _SHOWN = 5
 
@@ -37,18 +37,26 @@ class Invariant(NamedTuple):
     check: Callable[[Graph], Iterator[str]]
 
 
-def verify(graph: Graph, doing: str = "verify") -> None:
+def verify(graph: Graph) -> None:
     """Check that a graph keeps every invariant of `INVARIANTS`.
 
     Args:
         graph: The graph; nothing in it changes.
-        doing: What is to be done with it, for the message where it is none.
     Raises:
         ArgumentError: It is no graph.
         GraphError: It breaks at least one; the message tells the first few, and how
             many there are.
     """
-    require_graph(graph, doing)
+    require_graph(graph, "verify")
+    check_invariants(graph)
+
+
+def check_invariants(graph: Graph) -> None:
+    """Do what `verify` does, with what is known to be a graph.
+
+    Raises:
+        GraphError: It breaks at least one invariant.
+    """
     broken = [f"{one.name}: {text}" for one in INVARIANTS for text in one.check(graph)]
     if not broken:
         return
