@@ -206,6 +206,23 @@ def test_weights_that_autocast_keeps_have_gradients_after_a_trace():
     assert model.weight.grad is not None
 
 
+class Doubling(nn.Linear):
+    def forward(self, x):
+        with torch.no_grad():
+            self.weight.mul_(2)
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_weights_that_autocast_keeps_are_those_of_the_model_after_a_trace(grad):
+    model = Doubling(2, 2)
+    with torch.autocast("cpu"):
+        tbscope.trace(model, X, grad=grad)
+        after = nn.functional.linear(X, model.weight)
+    with torch.autocast("cpu"):
+        assert torch.equal(nn.functional.linear(X, model.weight), after)
+
+
 def test_a_setting_that_cannot_be_read_is_left_alone():
     backends.cuda.matmul.fp32_precision = "tf32"
     try:
