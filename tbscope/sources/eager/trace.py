@@ -222,6 +222,13 @@ class _Run:
             were_set=self._preserved.were_set(),
         )
         profile_graph(graph, self._log, repeats, steps=self._steps, recorder=self._recorder)
+        if self._preserved.left:
+            graph.notes.append(
+                Note(
+                    f"for profile={self._steps} the model ran {repeats.runs + 1:,} times: what is "
+                    "not put back may have changed in each of them"
+                )
+            )
 
     def _stand_in(self, stand_ins: StandIns) -> None:
         """Have stand-ins for all tensors of the model and its inputs."""
