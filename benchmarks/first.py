@@ -28,7 +28,7 @@ from benchmarks.models import Case, find_case
 from benchmarks.report import columns, figure, shorten
 from benchmarks.ways import WAYS_OF_TORCH
 
-__all__ = ["first_summary", "first_table", "measure_first"]
+__all__ = ["first_summary", "first_table", "in_a_process", "measure_first"]
 
 HEAD = ("model", "forward", "torch's", "torchview", "tbscope", "of torch's", "of torchview's")
 
@@ -97,7 +97,7 @@ def measure_first(case: Case, *, rounds: int, threads: int) -> dict[str, Any]:
     failures: dict[str, str] = {}
     for tool, known in TOOLS.items():
         for way in range(len(known)):
-            seconds, failure = _in_a_process(case, tool, way, threads)
+            seconds, failure = in_a_process(case, tool, way, threads)
             if seconds is not None:
                 ways[tool] = way
                 break
@@ -108,7 +108,7 @@ def measure_first(case: Case, *, rounds: int, threads: int) -> dict[str, Any]:
     times: dict[str, list[float]] = {tool: [] for tool in ways}
     for _ in range(rounds):
         for tool, way in ways.items():
-            seconds, failure = _in_a_process(case, tool, way, threads)
+            seconds, failure = in_a_process(case, tool, way, threads)
             if seconds is None:
                 sys.exit(f"measuring the first graph of {case.name} failed\n{failure}")
             times[tool].append(seconds)
@@ -120,7 +120,7 @@ def measure_first(case: Case, *, rounds: int, threads: int) -> dict[str, Any]:
     return {"name": case.name, "rounds": rounds, "ms": ms, "failures": failures, **ratios}
 
 
-def _in_a_process(case: Case, tool: str, way: int, threads: int) -> tuple[float | None, str]:
+def in_a_process(case: Case, tool: str, way: int, threads: int) -> tuple[float | None, str]:
     """Give the CPU seconds of a first graph; where it fails none, and why."""
     command = [sys.executable, "-m", "benchmarks.first", case.name, tool, str(way)]
     command += ["--threads", str(threads)]
