@@ -11,6 +11,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
+from versions import TORCH, needs_torch
 
 import tbscope
 
@@ -94,13 +95,23 @@ def local(weight):
 
 
 def drawn(options):
-    return lambda model: tbscope.trace(model, X, **options)
+    def draw(model):
+        try:
+            tbscope.trace(model, X, **options)
+        except tbscope.TraceError as error:
+            # Up to 2.8 torch cannot tell without values what processes give each other.
+            told = TORCH >= (2, 9) or "fake" not in options
+            if told or "c10d._allgather_base_" not in error.why:
+                raise
+
+    return draw
 
 
 def same(one, other):
     return len(one) == len(other) > 0 and all(map(torch.equal, one, other))
 
 
+@needs_torch(2, 7, reason="fully_shard runs on the CPU")
 class TestFullyShard:
     @pytest.mark.parametrize("reshard", [None, True, False], ids=["auto", "reshard", "stay"])
     @pytest.mark.parametrize("mixed", [False, True], ids=["float", "mixed"])
@@ -233,7 +244,7 @@ for step in range(2):
     model(x).sum().backward()
     # Wrong from here on, if the draw had taken part in what the processes tell each other.
     dist.barrier()
-print(*(parameter.grad.sum().item() for parameter in spread.parameters()))
+print("gradients", *(parameter.grad.sum().item() for parameter in spread.parameters()))
 """
 
 
@@ -250,4 +261,5 @@ def test_a_distributed_part_of_a_model_is_drawn_by_one_process_without_the_other
     printed = [process.communicate(timeout=200) for process in ranks]
     assert [process.returncode for process in ranks] == [0, 0], printed
     # All processes have the same gradients, as training them together gives.
-    assert printed[0][0] == printed[1][0] != ""
+    told = [output.partition("gradients ")[2] for output, _ in printed]
+    assert told[0] == told[1] != ""

@@ -9,6 +9,7 @@ from log_writers import ELSEWHERE, FILES, MAKERS, MODEL, X, read, run_script
 import tbscope
 
 GONE = f"make the directory, leave it there while it is written to, or {ELSEWHERE}"
+FULL = f"OSError: No space left on device; free some space there, or {ELSEWHERE}"
 REMOVE = f"remove the file that stands where a directory should be, or {ELSEWHERE}"
 
 
@@ -196,6 +197,92 @@ def test_a_training_script_goes_on_when_the_disk_is_full(tmp_path):
     writer.add_graph(MODEL, X, on_error="warn")
     writer.close()
     assert read(tmp_path).Graph().node
+
+
+# -- a store on another machine, to which a file goes as a whole ---------------------------------
+
+STORE = """
+    import threading, time
+    from tensorboard.compat.tensorflow_stub.io import gfile
+
+    class Store:
+        files, full, sent, refused = {}, False, 0, 0
+        exists = isdir = makedirs = lambda self, name: True
+        join = lambda self, *parts: "/".join(parts)
+
+        def write(self, name, content, binary_mode=False):
+            if self.full:
+                self.refused += 1
+                raise OSError(28, "No space left on device")
+            self.files[name] = content
+            self.sent += 1
+
+    store = Store()
+    gfile.register_filesystem("store", store)
+
+    def why(doing, *given):
+        try:
+            doing(*given)
+        except tbscope.WriterError as error:
+            return f"{error.why}; {error.fix}"
+
+    def written():
+        return sum(content.count(b"loss") for content in store.files.values())
+
+    writer = tbscope.SummaryWriter("store://log", flush_secs=%s)
+    writer.add_scalars("loss", dict(a=1, b=2), 0)
+    store.full = True
+"""
+
+
+def run_with_store(code, flush_secs=1000):
+    """Run code with a writer whose store is full, and two scalars that wait to be written."""
+    done = run_script(STORE % flush_secs + code)
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+def test_a_full_store_is_told_of_by_the_call_and_its_files_go_on():
+    code = """
+    print(why(writer.flush), why(writer.add_scalar, "loss", 1), why(writer.add_graph, small, x))
+    store.full = False
+    print(written(), why(writer.close), written(), threading.active_count())
+    """
+    assert run_with_store(code) == [f"{FULL} None {FULL}", "0 None 3 1"]
+
+
+def test_a_writer_whose_close_fails_leaves_no_thread_behind():
+    code = """
+    print(threading.active_count(), why(writer.close), threading.active_count())
+    store.full = False
+    print(why(writer.close), why(writer.add_scalar, "loss", 1), why(writer.close), written())
+    """
+    assert run_with_store(code) == [f"4 {FULL} 1", "None None None 1"]
+
+
+def test_scalars_are_sent_to_a_store_together_when_they_are_flushed():
+    code = """
+    store.full = False
+    before = store.sent
+    for step in range(100):
+        writer.add_scalar("loss", 1, step)
+    print(why(writer.flush), written(), store.sent - before < 10, why(writer.close))
+    """
+    assert run_with_store(code) == ["None 102 True None"]
+
+
+def test_a_store_that_is_full_when_its_thread_flushes_is_told_of_by_the_next_call():
+    code = """
+    while not store.refused:
+        time.sleep(0.01)
+    while (said := why(writer.add_scalar, "loss", 1)) is None:
+        time.sleep(0.01)
+    store.full = False
+    while why(writer.flush) is not None:
+        time.sleep(0.01)
+    print(said, why(writer.add_scalar, "loss", 2), why(writer.close), threading.active_count())
+    """
+    assert run_with_store(code, flush_secs=0.01) == [f"{FULL} None None 1"]
 
 
 # -- directories -------------------------------------------------------------------------------

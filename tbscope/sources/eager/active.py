@@ -117,6 +117,9 @@ class Keeper(Protocol):
     def add_module(self, module: Any) -> None:
         """Keep a module as it is now, and switch its mode to that of the run."""
 
+    def switched(self, module: Any) -> bool:
+        """Tell whether a module is kept, and in the mode of the run."""
+
     def note_mode(self, module: Any, training: bool) -> None:
         """Take note that another thread has given a module this mode."""
 

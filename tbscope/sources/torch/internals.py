@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from operator import attrgetter
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch.autograd import forward_ad
@@ -61,11 +61,18 @@ __all__ = [
 # torch 2.6 to 2.8 want a rule for each operator with functions and each class of modes.
 _ASKS_MODES = hasattr(TorchDispatchMode, "supports_higher_order_operators")
 
+# What puts a mode on the stack of this thread, and takes it off; None where torch has no such.
+_stack: Any = None
+if hasattr(_python_dispatch, "_push_mode") and hasattr(_python_dispatch, "_pop_mode"):
+    _stack = (_python_dispatch._push_mode, _python_dispatch._pop_mode)
+
 
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A mode for kernels that takes operators with functions as they are.
 
-    It keeps torch from importing all of `torch._dynamo` to wrap it, where torch asks.
+    It keeps torch from importing all of `torch._dynamo` to wrap it, where torch asks, and from
+    noting for the whole process that a mode holds: when modes of two threads end in the order
+    in which they began, torch takes one for there for good, and compiles nothing any more.
     """
 
     supports_higher_order_operators = True
@@ -74,6 +81,19 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         if not _ASKS_MODES:
             _take_operators_with_functions(type(self))
+
+    def __enter__(self) -> Self:
+        if _stack is None:
+            super().__enter__()  # type: ignore[no-untyped-call]
+        else:
+            _stack[0](self)
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        if _stack is None:
+            super().__exit__(*raised)  # type: ignore[no-untyped-call]
+        else:
+            _stack[1]()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -71,6 +71,10 @@ class KeptModules:
         """Tell whether a module is kept."""
         return id(module) in self._before
 
+    def switched(self, module: torch.nn.Module) -> bool:
+        """Tell whether a module is kept, and has been switched."""
+        return id(module) in self._switched
+
     def _keep(self, module: torch.nn.Module) -> None:
         attributes = module.__dict__
         before: dict[str, Any] = attributes.copy()

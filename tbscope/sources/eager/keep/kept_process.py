@@ -31,6 +31,8 @@ def keep_process() -> Iterator[Restorer]:
         yield "the random generator of numpy", lambda: numpy.set_state(held)
     yield keep_generator(torch.default_generator)
     yield from _keep_devices()
+    # Weights that a run has cast lack gradients, or are those that it wrote and nobody has.
+    yield "the weights that autocast has cast", torch.clear_autocast_cache
     yield _keep_settings()
     yield _keep_environment()
     yield _keep_filters()
