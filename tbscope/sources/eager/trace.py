@@ -26,7 +26,8 @@ from tbscope.sources.eager.watch.training_modes import watch_training_modes
 from tbscope.sources.eager.watch.watch import Watch
 from tbscope.sources.torch.fake import StandIns, faked
 from tbscope.sources.torch.inputs import Made, argument_names, bind_inputs, require_made
-from tbscope.sources.torch.internals import outside_modes, uncompiled
+from tbscope.sources.torch.internals import outside_modes
+from tbscope.sources.torch.module_internals import uncompiled
 from tbscope.sources.torch.nests import result_leaves, tensor_leaves
 from tbscope.sources.torch.own_modes import switches_itself
 from tbscope.sources.torch.registry import class_label
@@ -318,6 +319,7 @@ class _Run:
             name = _name_of(model)
             recorder.open_scope(name)
             result = computed(model(*self._args, **self._kwargs), self._tell)
+            recorder.know(result)
             recorder.close_scope(name)
             return result
         with recorder.scopes.inside(owner, 0):

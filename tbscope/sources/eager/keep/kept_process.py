@@ -12,7 +12,7 @@ import torch
 
 from tbscope.sources.eager.keep.kinds import contents_of, refill, same
 from tbscope.sources.eager.keep.settings import SETTINGS, UNREADABLE, read
-from tbscope.sources.torch.internals import shared_tables
+from tbscope.sources.torch.module_internals import shared_tables
 
 __all__ = ["Restorer", "keep_generator", "keep_process"]
 

@@ -15,7 +15,8 @@ from tbscope.errors import ArgumentError, TraceError, trace_error_like
 from tbscope.sources.eager.active import is_only_thread
 from tbscope.sources.eager.keep.preserve import Preserved
 from tbscope.sources.eager.measure.write_watch import WriteWatch
-from tbscope.sources.torch.internals import UNINITIALIZED, version_of, without_functions
+from tbscope.sources.torch.internals import version_of, without_functions
+from tbscope.sources.torch.module_internals import UNINITIALIZED
 from tbscope.sources.torch.nests import tensor_leaves
 from tbscope.words import error_text
 

@@ -25,6 +25,7 @@ class _Recorder(Protocol):
     value_of: Any
     nest: Any
 
+    def know(self, result: Any) -> None: ...
     def append_pass_through(self, frame: Frame, read: list[torch.Tensor], given: Any) -> None: ...
 
 
@@ -70,6 +71,7 @@ def leave_unfinished(recorder: _Recorder, frame: Frame, given: Any, result: Any)
 
 def _check_end(recorder: _Recorder, frame: Frame, given: Any, result: Any) -> None:
     recorder.scopes.check_closed(frame)
+    recorder.know(result)
     if recorder.builder.operations == frame.begun or _is_empty(recorder.graph, frame):
         # An identity, whose inputs are its outputs.
         read, given_back = collect_tensors(given, []), collect_tensors(result, [])

@@ -15,6 +15,7 @@ from tbscope.sources.eager.watch.setters import watch_setters
 from tbscope.sources.eager.watch.storage_sizes import watch_sizes
 from tbscope.sources.eager.watch.threads import watch_threads
 from tbscope.sources.eager.watch.unobserved import unobserved
+from tbscope.sources.eager.watch.unseen import watch_unseen
 from tbscope.sources.torch.fake import StandIns
 
 __all__ = ["Watch"]
@@ -54,6 +55,7 @@ class Watch(AbstractContextManager[None]):
             stack.enter_context(unobserved())
             stack.enter_context(watch_sizes())
             stack.enter_context(watch_setters())
+            stack.enter_context(watch_unseen())
             operations: modes.OperationMode
             if self._stand_ins is not None:
                 stack.callback(setattr, watching, "stand_ins", watching.stand_ins)
