@@ -12,19 +12,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from versions import TORCH, needs_torch
+from ways_to_draw import WAYS
 
 import tbscope
 
 X = torch.linspace(-1, 1, 32).reshape(4, 8)
-MODES = [
-    {},
-    {"training": True},
-    {"training": None},
-    {"grad": True},
-    {"fake": True},
-    {"partial": True},
-    {"profile": 1},
-]
 MOMENTS = ["at first", "before forward", "before backward", "after backward"]
 
 
@@ -120,7 +112,7 @@ class TestFullyShard:
     def test_it_trains_to_the_same_weights(self, reshard, mixed, by_block, moment):
         make = functools.partial(sharded, by_block=by_block, mixed=mixed, reshard=reshard)
         wanted = trained(make)
-        for options in MODES:
+        for options in WAYS:
             assert same(trained(make, moment, drawn(options)), wanted), options
 
     @pytest.mark.parametrize("moment", MOMENTS)
@@ -209,12 +201,12 @@ def sharded_the_first_way():
 )
 def test_a_distributed_model_trains_to_the_same_weights(make, moment):
     wanted = trained(make)
-    for options in MODES:
+    for options in WAYS:
         assert same(trained(make, moment, drawn(options)), wanted), options
 
 
 @pytest.mark.parametrize("make", [compiled_and_distributed, distributed_and_compiled])
-@pytest.mark.parametrize("options", MODES, ids=str)
+@pytest.mark.parametrize("options", WAYS, ids=str)
 def test_all_of_a_compiled_and_distributed_model_has_its_flag_again(make, options):
     model = make()
     inner = getattr(model, "_orig_mod", model).module

@@ -12,14 +12,11 @@ import pytest
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode, is_in_torch_dispatch_mode
+from ways_to_draw import WAYS, small
 
 import tbscope
 
 X = torch.ones(3, 4)
-
-
-def small():
-    return nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
 
 
 TASKS = queue.SimpleQueue()
@@ -431,19 +428,7 @@ print("alive")
 """
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"training": True},
-        {"training": None},
-        {"grad": True},
-        {"fake": True},
-        {"partial": True},
-        {"profile": 1},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("options", WAYS, ids=str)
 def test_a_process_lives_in_which_one_thread_trains_what_another_one_draws(options):
     code = TRAINING.format(options=options, norm=True, backward="")
     done = subprocess.run(

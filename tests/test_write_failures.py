@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import textwrap
 
 import pytest
 from log_writers import ELSEWHERE, FILES, MAKERS, MODEL, X, read, run_script
@@ -93,51 +94,41 @@ def test_a_scalar_that_cannot_be_written_is_an_error_of_ours_and_no_traceback_of
     assert values[-1] == -1
 
 
+def why_not_written(code, last, directory):
+    """Run code of which the last part cannot be written; return what is printed: why not."""
+    last = textwrap.indent(textwrap.dedent(last), "    ")
+    ending = "except tbscope.WriterError as error:\n    said = error\nlimit(None)\nprint(said.why)"
+    done = run_script(f"{textwrap.dedent(code)}\ntry:\n{last}\n{ending}", directory)
+    return done.stdout, done.stderr
+
+
+TOO_LARGE = ("OSError: File too large\n", "")
+WAITING = """
+writer = tbscope.SummaryWriter(sys.argv[1], max_queue=1000)
+limit(100)
+writer.add_scalar("loss", 1, 0)
+writer.add_scalar("loss", 1, 1)
+"""
+
+
 def test_a_scalar_of_a_group_that_cannot_be_written_is_an_error_of_ours(tmp_path):
-    code = """
-    writer = tbscope.SummaryWriter(sys.argv[1], flush_secs=1)
-    limit(2000)
-    try:
-        for step in range(10_000):
-            writer.add_scalars("loss", dict(a=step), step)
-    except tbscope.WriterError as error:
-        said = error
-    limit(None)
-    print(said.why)
+    code = "writer = tbscope.SummaryWriter(sys.argv[1], flush_secs=1); limit(2000)"
+    last = """
+    for step in range(10_000):
+        writer.add_scalars("loss", dict(a=step), step)
     """
-    done = run_script(code, tmp_path)
-    assert (done.stdout, done.stderr) == ("OSError: File too large\n", "")
+    assert why_not_written(code, last, tmp_path) == TOO_LARGE
 
 
 @pytest.mark.parametrize(
     "ending", ["writer.flush()", "writer.close()", "writer.__exit__(None, None, None)"]
 )
 def test_what_was_not_written_is_told_at_the_latest_at_the_end(tmp_path, ending):
-    code = f"""
-    writer = tbscope.SummaryWriter(sys.argv[1], max_queue=1000)
-    limit(100)
-    writer.add_scalar("loss", 1, 0)
-    writer.add_scalar("loss", 1, 1)
-    try:
-        {ending}
-    except tbscope.WriterError as error:
-        said = error
-    limit(None)
-    print(said.why)
-    """
-    done = run_script(code, tmp_path)
-    assert (done.stdout, done.stderr) == ("OSError: File too large\n", "")
+    assert why_not_written(WAITING, ending, tmp_path) == TOO_LARGE
 
 
 def test_a_writer_that_is_dropped_warns_of_what_it_could_not_write(tmp_path):
-    code = """
-    writer = tbscope.SummaryWriter(sys.argv[1], max_queue=1000)
-    limit(100)
-    writer.add_scalar("loss", 1, 0)
-    writer.add_scalar("loss", 1, 1)
-    del writer
-    """
-    done = run_script(code, tmp_path)
+    done = run_script(f"{WAITING}\ndel writer", tmp_path)
     assert "UserWarning: cannot write to " in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -158,15 +149,8 @@ def test_a_file_that_cannot_be_begun_is_told_of_by_no_thread(tmp_path, module, d
     os.mkdir(sys.argv[1] + "/eval")
     writer = {module}.SummaryWriter(sys.argv[1])
     limit(0)
-    try:
-        {doing}
-    except tbscope.WriterError as error:
-        said = error
-    limit(None)
-    print(said.why)
     """
-    done = run_script(code, tmp_path)
-    assert (done.stdout, done.stderr) == ("OSError: File too large\n", "")
+    assert why_not_written(code, doing, tmp_path) == TOO_LARGE
     assert not list((tmp_path / "eval").iterdir())
 
 

@@ -45,7 +45,9 @@ class Region:
 
     def covers_same(self, other: "Region") -> bool:
         """Tell whether two regions of one storage are the same."""
-        return self.layout is not None and self.start == other.start and self.layout == other.layout
+        return bool(
+            self.layout is not None and self.start == other.start and self.layout == other.layout
+        )
 
     def overlaps(self, other: "Region") -> bool:
         """Tell whether two regions of one storage have a byte in common."""

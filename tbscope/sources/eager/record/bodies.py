@@ -211,7 +211,7 @@ def _give(node: Node, tensor: torch.Tensor) -> Value:
 
 def _same_layout(one: torch.Tensor, other: torch.Tensor) -> bool:
     try:
-        return (
+        return bool(
             one.shape == other.shape
             and one.dtype == other.dtype
             and same_storage(one, other)
