@@ -1,0 +1,265 @@
+"""Regroups the nodes of an ONNX model: each call of a chosen module becomes a local function."""
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, TypeAlias
+
+from tbscope.errors import ArgumentError
+from tbscope.ir.graph import Graph
+from tbscope.sources.onnx.cutting import Cutter, Region
+from tbscope.sources.onnx.exporting import numbers_of, operations_of, operations_of_file
+from tbscope.sources.onnx.extra import need
+from tbscope.sources.onnx.functions import Functions, Made, Wanted
+from tbscope.sources.onnx.loading import is_program, load_model
+from tbscope.sources.onnx.metadata import Level, Origin, origin_by_metadata
+from tbscope.sources.onnx.ordering import Order
+from tbscope.sources.onnx.origins import filled
+from tbscope.sources.onnx.places import Place, Places
+from tbscope.sources.onnx.scoping import label_of
+from tbscope.words import shown
+
+__all__ = ["Modules", "Regrouped", "modules_to_functions"]
+
+Modules: TypeAlias = "Collection[type | str] | Callable[[str, str], object] | None"
+"""Which modules become functions: classes, names and patterns of names, or a predicate of the
+qualified name and the full name of the class. None for all inside the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Regrouped:
+    """A model whose modules are functions.
+
+    Attributes:
+        model: The model, of the kind that was given: a `ModelProto`, also for a file, or an
+            `onnx_ir.Model`.
+        functions: A line for each function that was made: its arguments, its hyper-parameters,
+            its results, and how many calls it has.
+        left: A sentence for each call of a module that stays inline, with the reason.
+    """
+
+    model: Any
+    functions: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return "\n".join([*self.functions, *(f"left inline: {text}" for text in self.left)])
+
+
+def modules_to_functions(
+    onnx_model: Any,
+    modules: Modules = None,
+    *,
+    domain: str = "modules",
+    record: Graph | None = None,
+) -> Regrouped:
+    """Make the calls of modules local functions of an ONNX model.
+
+    Args:
+        onnx_model: What `torch.onnx.export(..., dynamo=True)` gave or wrote: an `ONNXProgram`, a
+            path, a `ModelProto` or an `onnx_ir.Model`. It stays as it is.
+        modules: Which modules: classes, qualified names and patterns of them (`layers.*`), names
+            of classes; or a function of both names that tells it. None for all but the outermost.
+        domain: The domain of the functions.
+        record: What `tbscope.trace` gave for the same model: it tells the order of arguments and
+            results, their names, and the hyper-parameters. Without it, what enters stands in the
+            order in which it is read.
+    Returns:
+        The model: equal bodies are one function, a module inside of another one is called in its
+        body, and what a body reads of the model's tensors it is given behind its arguments.
+        What cannot be a function stays inline, and is told.
+    Raises:
+        ArgumentError: onnx_ir is not installed; it is no model, or one that tells nothing of
+            modules; or no module is meant.
+    """
+    return _Regrouping(onnx_model, domain, record).run(_chooser(modules))
+
+
+class _Regrouping:
+    def __init__(self, given: Any, domain: Any, record: Graph | None) -> None:
+        ir = need("onnx_ir")
+        _check_domain(domain)
+        self._as_message = True
+        numbers: Mapping[str, Sequence[int]] = {}
+        program = getattr(given, "exported_program", None) if is_program(given) else None
+        if is_program(given):
+            given = given.model
+        if isinstance(given, ir.Model):
+            self._as_message = False
+            self._model = given.clone()
+        elif isinstance(given, str | os.PathLike):
+            load_model(given)
+            self._model = ir.load(given)
+        else:
+            self._model = ir.from_proto(load_model(given))
+        if program is not None:
+            numbers = numbers_of(program)
+        self._graph = self._model.graph
+        # Functions tell more in a file of version 10: which module they are.
+        self._model.ir_version = max(self._model.ir_version, 10)
+        self._left: list[str] = []
+        self._functions = Functions(self._model, domain)
+        self._cutter = Cutter(self._graph)
+        self._find_places(Places(numbers))
+        self._order = self._make_order(record, program)
+
+    def run(self, chosen: "Callable[[Level], bool]") -> Regrouped:
+        places = [place for place in self._all if chosen(place.level)]
+        if not places:
+            self._refuse()
+        # Inner modules first: the body of an outer one calls them.
+        for place in sorted(places, key=lambda place: -len(place.path())):
+            self._regroup(place)
+        self._model.graph.sort()
+        model = need("onnx_ir").to_proto(self._model) if self._as_message else self._model
+        made: list[Made] = self._functions.made
+        return Regrouped(model, [str(one) for one in made], self._left)
+
+    def _find_places(self, places: Places) -> None:
+        """Find the call in which each node stands, and the calls, outer ones first."""
+        nodes = list(self._graph)
+        told = [origin_by_metadata(node.metadata_props) for node in nodes]
+        if not any(origin is not None and origin.levels for origin in told):
+            raise ArgumentError(
+                "no modules can be made functions of a model that tells of none",
+                why="its nodes have no metadata of the kind 'pkg.torch.onnx.name_scopes'",
+                fix="export it anew: torch.onnx.export(model, args, path, dynamo=True)",
+            )
+        self._origins: dict[Any, Origin | None] = {}
+        self._places: dict[Any, Place | None] = {}
+        self._nodes: dict[Place, list[Any]] = {}
+        self._all: list[Place] = []
+        for node, origin in zip(nodes, filled(told, [0] * len(told)), strict=True):
+            self._origins[node] = origin
+            place = places.of(origin) if origin is not None and origin.levels else None
+            self._places[node] = place
+            for each in place.path() if place else []:
+                if each not in self._nodes:
+                    self._nodes[each] = []
+                    self._all.append(each)
+                self._nodes[each].append(node)
+
+    def _make_order(self, record: Graph | None, program: Any) -> Order | None:
+        if record is None:
+            return None
+        values = dict(self._graph.initializers.items())
+        for node in self._graph:
+            origin = self._origins[node]
+            if origin is not None and origin.name:
+                values[origin.name] = node.outputs[0]
+        for node in self._graph:
+            values.update({str(value.name): value for value in node.outputs})
+        operations = (
+            operations_of_file(self._graph, self._places, self._origins)
+            if program is None
+            else operations_of(program)
+        )
+        values.update({str(value.name): value for value in self._graph.inputs})
+        return Order(record, operations, values, list(self._graph.inputs))
+
+    def _regroup(self, place: Place) -> None:
+        """Make one call of a module a call of a function."""
+        region = self._cutter.region(self._nodes[place])
+        number = f", call {place.number}" if place.number else ""
+        what = f"{place.level.name or 'the model'} ({place.level.class_name}{number})"
+        if region.cycle is not None:
+            self._left.append(
+                f"{what}: {region.cycle} leaves it and comes back through nodes outside"
+            )
+            return
+        if not region.outputs:
+            self._left.append(f"{what}: nothing that it gives is read")
+            return
+        levels = tuple(each.level for each in place.path())
+        names: dict[Any, str] = {}
+        attributes: dict[str, Any] = {}
+        call = self._order.call(place.level.name, place.number) if self._order else None
+        if self._order is not None and call is not None:
+            inputs, held, names = self._order.sort_inputs(call, region.inputs, region.held)
+            outputs = self._order.sort_outputs(call, region.outputs)
+            region = Region(region.nodes, inputs, held, outputs, None)
+            attributes = _attributes(call.hyperparameters)
+        wanted = Wanted(region, names, levels, attributes)
+        node = self._functions.call(wanted)
+        self._cutter.replace(region, node)
+        self._functions.fill(node, wanted)
+        if self._order is not None:
+            self._order.renamed(zip(region.outputs, node.outputs, strict=True))
+        inside = set(region.nodes)
+        for each in place.path():
+            self._nodes[each] = [one for one in self._nodes[each] if one not in inside]
+            self._nodes[each].append(node)
+
+    def _refuse(self) -> None:
+        known = dict.fromkeys(place.level.name for place in self._all if place.level.name)
+        classes = dict.fromkeys(label_of(place.level.class_name or "") for place in self._all)
+        raise ArgumentError(
+            "no module of the ONNX model is meant by modules=",
+            why=f"it has modules of the classes {', '.join(classes)}",
+            fix=f"modules=[{next(iter(known), '')!r}], a class, or a function of both names",
+        )
+
+
+def _attributes(hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return hyper-parameters as ONNX has attributes: numbers, texts, and lists of one kind."""
+    found: dict[str, Any] = {}
+    for name, value in hyperparameters.items():
+        if isinstance(value, bool):
+            found[name] = int(value)
+        elif isinstance(value, int | float | str):
+            found[name] = value
+        elif isinstance(value, list | tuple) and value and _of_one_kind(value):
+            found[name] = list(value)
+        elif value is not None and value != [] and value != ():
+            found[name] = str(value)
+    return found
+
+
+def _of_one_kind(values: Sequence[Any]) -> bool:
+    return type(values[0]) in (int, float, str) and len(set(map(type, values))) == 1
+
+
+def _chooser(modules: Modules) -> "Callable[[Level], bool]":
+    """Return what tells whether a module is meant."""
+    if modules is None:
+        return lambda level: bool(level.name)
+    if callable(modules) and not isinstance(modules, type):
+        return lambda level: bool(modules(level.name, level.class_name or ""))
+    if isinstance(modules, str | type) or not isinstance(modules, Iterable):
+        raise _no_modules(modules)
+    classes: set[str] = set()
+    patterns: list[str] = []
+    for each in modules:
+        if isinstance(each, type):
+            classes.add(f"{each.__module__}.{each.__qualname__}")
+        elif isinstance(each, str):
+            patterns.append(each)
+        else:
+            raise _no_modules(each)
+
+    def means(level: Level) -> bool:
+        full = level.class_name or ""
+        return full in classes or any(
+            pattern in (full, label_of(full)) or fnmatchcase(level.name, pattern)
+            for pattern in patterns
+        )
+
+    return means
+
+
+def _no_modules(given: object) -> ArgumentError:
+    return ArgumentError(
+        f"modules={shown(given)} tells no modules",
+        why="they are told by a list of classes and names, or by a function of both names",
+        fix="modules=[Layer], modules=['layers.*'], or modules=lambda name, class_name: ...",
+    )
+
+
+def _check_domain(domain: object) -> None:
+    if not isinstance(domain, str) or not domain or domain == "ai.onnx":
+        raise ArgumentError(
+            f"domain={shown(domain)} cannot be that of functions",
+            why="it is a text, and that of ONNX's own operators is taken",
+            fix="domain='my.model'",
+        )
