@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -65,6 +66,7 @@ def export_onnx(
             why="the exporter before it does not write which module a node is of",
             fix="leave dynamo out",
         )
+    _check_path(path)
     given = tuple(args) if isinstance(args, tuple | list) else (args,)
     record = trace(model, given, kwargs=kwargs, training=training)
     program = _export(model, given, dict(kwargs or {}), training, {**options, "dynamo": True})
@@ -74,6 +76,25 @@ def export_onnx(
         data = f"{os.path.basename(os.fspath(path))}.data" if size > _MOST_BYTES else None
         ir.save(result.model, path, external_data=data)
     return result
+
+
+def _check_path(path: Any) -> None:
+    """Raise ArgumentError where nothing can be written, before anything has run."""
+    if path is None:
+        return
+    if not isinstance(path, str | os.PathLike):
+        raise ArgumentError(
+            f"path={shown(path)} is no path",
+            why="the model is written there",
+            fix="path='model.onnx', or None to write nothing",
+        )
+    file = Path(path)
+    if not file.parent.is_dir() or file.is_dir():
+        raise ArgumentError(
+            f"no model can be written to path={shown(os.fspath(path))}",
+            why="it is a directory" if file.is_dir() else "there is no such directory",
+            fix=f"mkdir -p {file.parent}",
+        )
 
 
 def _held(model: Any) -> list[Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from tbscope.ir.graph import Shape
 from tbscope.sources.onnx.places import Place
 
-__all__ = ["Operation", "numbers_of", "operations_of", "operations_of_file"]
+__all__ = ["Operation", "numbers_of", "operation_of", "operations_of", "operations_of_file"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +79,16 @@ def operations_of_file(
         place, origin = places.get(node), origins.get(node)
         if place is None or origin is None or not origin.name:
             continue
-        shape = node.outputs[0].shape if len(node.outputs) == 1 else None
-        found[origin.name] = Operation(
-            origin.name,
-            (place.level.name, place.number),
-            _plain(origin.target),
-            None
-            if shape is None
-            else tuple(size if isinstance(size, int) else None for size in shape),
-        )
+        call = place.level.name, place.number
+        found[origin.name] = operation_of(origin.name, call, origin.target, node)
     return list(found.values())
+
+
+def operation_of(name: str, call: tuple[str, int], target: str, node: Any) -> Operation:
+    """Return an operation as the last node tells it that it became."""
+    shape = node.outputs[0].shape if len(node.outputs) == 1 else None
+    sizes = None if shape is None else [s if isinstance(s, int) else None for s in shape]
+    return Operation(name, call, _plain(target), None if sizes is None else tuple(sizes))
 
 
 def _is_part(node: Any) -> bool:

@@ -1,6 +1,7 @@
 """Makes local functions of regions of an ONNX graph; equal ones are one function."""
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from tbscope.sources.onnx.metadata import (
 )
 from tbscope.sources.onnx.origins import OF_MODULE
 from tbscope.sources.onnx.scoping import label_of
+from tbscope.sources.onnx.tensors import is_made_up
 
 __all__ = ["Functions", "Made", "Wanted"]
 
@@ -91,7 +93,7 @@ class Functions:
         made = self._by_key.get(key)
         if made is None:
             class_name = wanted.levels[-1].class_name or "Module"
-            name = self._unique(label_of(class_name))
+            name = self._unique(re.sub(r"\W", "_", label_of(class_name)))
             made = self._by_key[key] = Made(
                 self._ir.Function(
                     self._domain,
@@ -316,7 +318,7 @@ def _local_name(value: Any, prefix: str) -> str:
     name = str(value.name)
     folded = value.metadata_props.get(_FOLDED, "")
     if folded.startswith("['") and folded.count("'") == 2:
-        name = f"{folded[2:-2]}_folded"
+        name = folded[2:-2] if is_made_up(folded[2:-2]) else f"{folded[2:-2]}_folded"
     if name.startswith(prefix):
         return name[len(prefix) :]
     # That of another module: equal tensors may be one in the file.

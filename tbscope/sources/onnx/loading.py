@@ -70,12 +70,33 @@ def _read(onnx: Any, path: Path) -> Any:
 def _whole(model: Any, what: str) -> Any:
     """Return a model that has a graph, and a version."""
     if model.HasField("graph") and (model.graph.node or model.graph.output):
-        return model
+        broken = _broken_text(model)
+        if broken is None:
+            return model
+        raise ArgumentError(
+            f"no graph can be read of {what}",
+            why=f"it has {shown(broken)} where a name should be, which is no text in UTF-8",
+            fix="the file is broken: write it anew",
+        )
     raise ArgumentError(
         f"no graph can be read of {what}",
         why="it is a model without a graph",
         fix=_FIX,
     )
+
+
+def _broken_text(message: Any) -> bytes | None:
+    """Return a text of a message that is none; protobuf gives it as bytes."""
+    pending = [message]
+    while pending:
+        for entry, held in pending.pop().ListFields():
+            if entry.type == entry.TYPE_STRING:
+                for text in [held] if isinstance(held, str | bytes) else held:
+                    if isinstance(text, bytes):
+                        return text
+            elif entry.type == entry.TYPE_MESSAGE:
+                pending += [held] if hasattr(held, "ListFields") else held
+    return None
 
 
 def is_program(given: object) -> bool:

@@ -13,6 +13,7 @@ scopes: `/layers/layers.0/q/MatMul`.
 
 import ast
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 __all__ = [
@@ -31,6 +32,9 @@ __all__ = [
 NAMES = "pkg.torch.onnx.name_scopes"
 CLASSES = "pkg.torch.onnx.class_hierarchy"
 NAMESPACE = "namespace"
+
+# What torch.export writes for an operation that it made itself, as for the size of an input.
+_NOWHERE = "_empty_nn_module_stack"
 
 
 class Level(NamedTuple):
@@ -65,15 +69,20 @@ def properties(entries: Iterable[Any]) -> dict[str, str]:
 
 
 def origin_by_metadata(found: Mapping[str, str]) -> Origin | None:
-    """Return the origin that torch's exporter wrote with a node; None where it wrote none."""
-    names, classes = _texts(found.get(NAMES)), _texts(found.get(CLASSES))
+    """Return the origin that torch's exporter wrote with a node.
+
+    None where it wrote none, or of no module.
+    """
+    names, classes = _texts(found.get(NAMES, "")), _texts(found.get(CLASSES, ""))
     if not names or len(names) != len(classes):
         steps = [step.partition(": ") for step in found.get(NAMESPACE, "").split("/")]
         # `: nets.Net` is cut at the colon alone by who strips it.
         if not all(colon for _, colon, _ in steps):
             return None
-        names, classes = [step[0] for step in steps], [step[2] for step in steps]
+        names, classes = tuple(step[0] for step in steps), tuple(step[2] for step in steps)
     levels = tuple(map(Level, names[:-1], classes[:-1]))
+    if not levels or levels[0].name.startswith(_NOWHERE):
+        return None
     return Origin(levels, names[-1], classes[-1])
 
 
@@ -116,13 +125,15 @@ def origin_by_parameters(parameters: Iterable[str], operation: str) -> Origin | 
     return None
 
 
-def _texts(text: str | None) -> list[str]:
+# Nodes of one module tell the same classes.
+@lru_cache(maxsize=4096)
+def _texts(text: str) -> tuple[str, ...]:
     """Read a list of texts as Python prints it; an empty one where it is none."""
     if not text:
-        return []
+        return ()
     try:
         found = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return []
+        return ()
     whole = isinstance(found, list) and all(isinstance(each, str) for each in found)
-    return found if whole else []
+    return tuple(found) if whole else ()

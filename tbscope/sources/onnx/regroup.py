@@ -14,7 +14,7 @@ from tbscope.sources.onnx.extra import need
 from tbscope.sources.onnx.functions import Functions, Made, Wanted
 from tbscope.sources.onnx.loading import is_program, load_model
 from tbscope.sources.onnx.metadata import Level, Origin, origin_by_metadata
-from tbscope.sources.onnx.ordering import Order
+from tbscope.sources.onnx.ordering import Order, numbers_by_record
 from tbscope.sources.onnx.origins import filled
 from tbscope.sources.onnx.places import Place, Places
 from tbscope.sources.onnx.scoping import label_of
@@ -22,7 +22,7 @@ from tbscope.words import shown
 
 __all__ = ["Modules", "Regrouped", "modules_to_functions"]
 
-Modules: TypeAlias = "Collection[type | str] | Callable[[str, str], object] | None"
+Modules: TypeAlias = "Collection[type | str] | type | str | Callable[[str, str], object] | None"
 """Which modules become functions: classes, names and patterns of names, or a predicate of the
 qualified name and the full name of the class. None for all inside the model."""
 
@@ -93,9 +93,11 @@ class _Regrouping:
             self._model = ir.load(given)
         else:
             self._model = ir.from_proto(load_model(given))
+        self._graph = self._model.graph
         if program is not None:
             numbers = numbers_of(program)
-        self._graph = self._model.graph
+        elif record is not None:
+            numbers = numbers_by_record(record, self._graph)
         # Functions tell more in a file of version 10: which module they are.
         self._model.ir_version = max(self._model.ir_version, 10)
         self._left: list[str] = []
@@ -128,7 +130,8 @@ class _Regrouping:
             )
         self._origins: dict[Any, Origin | None] = {}
         self._places: dict[Any, Place | None] = {}
-        self._nodes: dict[Place, list[Any]] = {}
+        # In the order in which they came; of a dict, as nodes are taken out.
+        self._nodes: dict[Place, dict[Any, None]] = {}
         self._all: list[Place] = []
         for node, origin in zip(nodes, filled(told, [0] * len(told)), strict=True):
             self._origins[node] = origin
@@ -136,9 +139,9 @@ class _Regrouping:
             self._places[node] = place
             for each in place.path() if place else []:
                 if each not in self._nodes:
-                    self._nodes[each] = []
+                    self._nodes[each] = {}
                     self._all.append(each)
-                self._nodes[each].append(node)
+                self._nodes[each][node] = None
 
     def _make_order(self, record: Graph | None, program: Any) -> Order | None:
         if record is None:
@@ -160,7 +163,7 @@ class _Regrouping:
 
     def _regroup(self, place: Place) -> None:
         """Make one call of a module a call of a function."""
-        region = self._cutter.region(self._nodes[place])
+        region = self._cutter.region(list(self._nodes[place]))
         number = f", call {place.number}" if place.number else ""
         what = f"{place.level.name or 'the model'} ({place.level.class_name}{number})"
         if region.cycle is not None:
@@ -186,10 +189,11 @@ class _Regrouping:
         self._functions.fill(node, wanted)
         if self._order is not None:
             self._order.renamed(zip(region.outputs, node.outputs, strict=True))
-        inside = set(region.nodes)
         for each in place.path():
-            self._nodes[each] = [one for one in self._nodes[each] if one not in inside]
-            self._nodes[each].append(node)
+            nodes = self._nodes[each]
+            for one in region.nodes:
+                del nodes[one]
+            nodes[node] = None
 
     def _refuse(self) -> None:
         known = dict.fromkeys(place.level.name for place in self._all if place.level.name)
@@ -226,11 +230,11 @@ def _chooser(modules: Modules) -> "Callable[[Level], bool]":
         return lambda level: bool(level.name)
     if callable(modules) and not isinstance(modules, type):
         return lambda level: bool(modules(level.name, level.class_name or ""))
-    if isinstance(modules, str | type) or not isinstance(modules, Iterable):
+    if not isinstance(modules, str | type | Iterable):
         raise _no_modules(modules)
     classes: set[str] = set()
     patterns: list[str] = []
-    for each in modules:
+    for each in [modules] if isinstance(modules, str | type) else modules:
         if isinstance(each, type):
             classes.add(f"{each.__module__}.{each.__qualname__}")
         elif isinstance(each, str):
@@ -252,7 +256,7 @@ def _no_modules(given: object) -> ArgumentError:
     return ArgumentError(
         f"modules={shown(given)} tells no modules",
         why="they are told by a list of classes and names, or by a function of both names",
-        fix="modules=[Layer], modules=['layers.*'], or modules=lambda name, class_name: ...",
+        fix="modules={Layer, 'layers.*'}, or modules=lambda name, class_name: 'attn' in name",
     )
 
 

@@ -11,7 +11,7 @@ from tbscope.sources.onnx.extra import need
 from tbscope.sources.onnx.metadata import properties
 from tbscope.sources.onnx.types import dtype_name
 
-__all__ = ["Held", "attribute_value", "held_in", "literal"]
+__all__ = ["Held", "attribute_value", "held_in", "is_made_up", "literal"]
 
 _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 _FOLDED = "pkg.onnxscript.optimizer.folded_from"
@@ -66,12 +66,13 @@ def _held(name: str, tensor: Any, facts: Mapping[str, str]) -> Held:
     attributes: dict[str, Any] = {}
     kind = _KINDS.get(facts.get(_KIND, ""))
     origins = _names(facts.get(_FOLDED, ""))
-    if kind is None and len(origins) == 1:
+    if kind is None and len(origins) == 1 and not is_made_up(origins[0]):
         attributes["initializer"], name, kind = name, origins[0], "parameter"
     told = None if kind in ("parameter", "buffer") else literal(tensor)
     if kind is None:
-        whole = not dtype.startswith(("float", "bfloat"))
-        kind = "constant" if whole or _MADE_UP.fullmatch(name) else "parameter"
+        # Indices and masks are no parameters; the small integers of a quantised model are.
+        counts = dtype in ("int64", "bool", "string")
+        kind = "constant" if counts or is_made_up(name) else "parameter"
     if origins and name not in origins:
         attributes["folded_from"] = ", ".join(origins)
     if tensor.external_data:
@@ -79,6 +80,15 @@ def _held(name: str, tensor: Any, facts: Mapping[str, str]) -> Held:
             (entry.value for entry in tensor.external_data if entry.key == "location"), "elsewhere"
         )
     return Held(name, kind, shape, dtype, attributes, told)
+
+
+def is_made_up(name: str) -> bool:
+    """Tell whether a name is one that an exporter made up, and not that of a parameter.
+
+    >>> is_made_up("val_12"), is_made_up("onnx::MatMul_7"), is_made_up("layer1.0.weight")
+    (True, True, False)
+    """
+    return _MADE_UP.fullmatch(name) is not None
 
 
 def literal(tensor: Any) -> Nest:
