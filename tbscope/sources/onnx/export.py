@@ -11,7 +11,13 @@ from tbscope.checks import check_truth
 from tbscope.errors import ArgumentError, TraceError
 from tbscope.sources.eager.trace import trace
 from tbscope.sources.onnx.extra import need
-from tbscope.sources.onnx.regroup import Modules, Regrouped, modules_to_functions
+from tbscope.sources.onnx.regroup import (
+    Modules,
+    Regrouped,
+    check_domain,
+    check_modules,
+    modules_to_functions,
+)
 from tbscope.words import error_text, shown
 
 __all__ = ["export_onnx"]
@@ -67,6 +73,8 @@ def export_onnx(
             fix="leave dynamo out",
         )
     _check_path(path)
+    check_domain(domain)
+    check_modules(modules)
     given = tuple(args) if isinstance(args, tuple | list) else (args,)
     record = trace(model, given, kwargs=kwargs, training=training)
     program = _export(model, given, dict(kwargs or {}), training, {**options, "dynamo": True})
@@ -89,10 +97,10 @@ def _check_path(path: Any) -> None:
             fix="path='model.onnx', or None to write nothing",
         )
     file = Path(path)
-    if not file.parent.is_dir() or file.is_dir():
+    if not os.path.isdir(file.parent) or os.path.isdir(file):
         raise ArgumentError(
             f"no model can be written to path={shown(os.fspath(path))}",
-            why="it is a directory" if file.is_dir() else "there is no such directory",
+            why="it is a directory" if os.path.isdir(file) else "there is no such directory",
             fix=f"mkdir -p {file.parent}",
         )
 

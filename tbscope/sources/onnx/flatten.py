@@ -21,7 +21,7 @@ _MOST_NODES = 2_000_000
 _MOST_DEPTH = 100
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Frame:
     """One call of a local function.
 

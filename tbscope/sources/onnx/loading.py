@@ -62,7 +62,7 @@ def _read(onnx: Any, path: Path) -> Any:
             why=error_text(error),
             fix="onnx.checker.check_model(path) tells more; a model of more than 2 GB has its "
             "data in other files"
-            if path.is_file()
+            if os.path.isfile(path)
             else _FIX,
         ) from error
 

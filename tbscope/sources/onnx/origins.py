@@ -157,11 +157,11 @@ def filled(told: Sequence[Origin | None], frames: Sequence[int]) -> list[Origin 
             before = None
         later = after[place]
         if origin is None and (before is not None or later is not None):
-            one, other = (before or later), (later or before)
-            assert one is not None and other is not None
-            levels = _common(one.levels, other.levels)
-            # At the ends it is known to be in the model, and no more.
-            levels = levels if before is not None and later is not None else levels[:1]
+            if before is not None and later is not None:
+                levels = _common(before.levels, later.levels)
+            else:
+                # At the ends it is known to be in the model, and no more.
+                levels = (before or later or Origin((), "", "")).levels[:1]
             found[place] = Origin(levels, "", "") if levels else None
         before = origin or before
     return found

@@ -1,13 +1,16 @@
 """Regroups the nodes of an ONNX model: each call of a chosen module becomes a local function."""
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
+from tbscope.checks import ask
 from tbscope.errors import ArgumentError
-from tbscope.ir.graph import Graph
+from tbscope.ir.forms import require_graph
+from tbscope.ir.graph import Graph, Module
 from tbscope.sources.onnx.cutting import Cutter, Region
 from tbscope.sources.onnx.exporting import numbers_of, operations_of, operations_of_file
 from tbscope.sources.onnx.extra import need
@@ -20,11 +23,15 @@ from tbscope.sources.onnx.places import Place, Places
 from tbscope.sources.onnx.scoping import label_of
 from tbscope.words import shown
 
-__all__ = ["Modules", "Regrouped", "modules_to_functions"]
+__all__ = ["Modules", "Regrouped", "check_domain", "check_modules", "modules_to_functions"]
 
-Modules: TypeAlias = "Collection[type | str] | type | str | Callable[[str, str], object] | None"
-"""Which modules become functions: classes, names and patterns of names, or a predicate of the
-qualified name and the full name of the class. None for all inside the model."""
+Modules: TypeAlias = "Collection[type | str] | type | str | Callable[[Module], object] | None"
+"""Which modules become functions: classes, names and patterns of names, or a function of a
+`Module`, which has its qualified name and the full name of its class. None for all inside the
+model."""
+
+_LONGEST_PATTERN = 1000
+_DOMAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +67,7 @@ def modules_to_functions(
         onnx_model: What `torch.onnx.export(..., dynamo=True)` gave or wrote: an `ONNXProgram`, a
             path, a `ModelProto` or an `onnx_ir.Model`. It stays as it is.
         modules: Which modules: classes, qualified names and patterns of them (`layers.*`), names
-            of classes; or a function of both names that tells it. None for all but the outermost.
+            of classes; or a function that tells it of a `Module`. None for all but the outermost.
         domain: The domain of the functions.
         record: What `tbscope.trace` gave for the same model: it tells the order of arguments and
             results, their names, and the hyper-parameters. Without it, what enters stands in the
@@ -73,13 +80,16 @@ def modules_to_functions(
         ArgumentError: onnx_ir is not installed; it is no model, or one that tells nothing of
             modules; or no module is meant.
     """
-    return _Regrouping(onnx_model, domain, record).run(_chooser(modules))
+    chosen = _chooser(modules)
+    check_domain(domain)
+    if record is not None:
+        require_graph(record, "modules_to_functions")
+    return _Regrouping(onnx_model, domain, record).run(chosen, modules)
 
 
 class _Regrouping:
     def __init__(self, given: Any, domain: Any, record: Graph | None) -> None:
         ir = need("onnx_ir")
-        _check_domain(domain)
         self._as_message = True
         numbers: Mapping[str, Sequence[int]] = {}
         program = getattr(given, "exported_program", None) if is_program(given) else None
@@ -106,10 +116,10 @@ class _Regrouping:
         self._find_places(Places(numbers))
         self._order = self._make_order(record, program)
 
-    def run(self, chosen: "Callable[[Level], bool]") -> Regrouped:
+    def run(self, chosen: "Callable[[Level], bool]", modules: Modules) -> Regrouped:
         places = [place for place in self._all if chosen(place.level)]
         if not places:
-            self._refuse()
+            self._refuse(modules)
         # Inner modules first: the body of an outer one calls them.
         for place in sorted(places, key=lambda place: -len(place.path())):
             self._regroup(place)
@@ -195,13 +205,13 @@ class _Regrouping:
                 del nodes[one]
             nodes[node] = None
 
-    def _refuse(self) -> None:
+    def _refuse(self, modules: Modules) -> None:
         known = dict.fromkeys(place.level.name for place in self._all if place.level.name)
         classes = dict.fromkeys(label_of(place.level.class_name or "") for place in self._all)
         raise ArgumentError(
-            "no module of the ONNX model is meant by modules=",
+            f"modules={shown(modules)} means no module of the ONNX model",
             why=f"it has modules of the classes {', '.join(classes)}",
-            fix=f"modules=[{next(iter(known), '')!r}], a class, or a function of both names",
+            fix=f"modules=[{next(iter(known), '')!r}], a class, or a function of a Module",
         )
 
 
@@ -225,27 +235,49 @@ def _of_one_kind(values: Sequence[Any]) -> bool:
 
 
 def _chooser(modules: Modules) -> "Callable[[Level], bool]":
-    """Return what tells whether a module is meant."""
+    """Return what tells whether a module is meant.
+
+    Raises:
+        ArgumentError: It tells no modules.
+    """
     if modules is None:
         return lambda level: bool(level.name)
-    if callable(modules) and not isinstance(modules, type):
-        return lambda level: bool(modules(level.name, level.class_name or ""))
-    if not isinstance(modules, str | type | Iterable):
+    if isinstance(modules, str | type | list | tuple | set | frozenset):
+        return _listed([modules] if isinstance(modules, str | type) else modules)
+    if not callable(modules):
         raise _no_modules(modules)
+
+    def means(level: Level) -> bool:
+        return bool(
+            ask(
+                modules,
+                Module(level.name, level.class_name or "", ()),
+                option="modules",
+                place=shown(level.name),
+                fix="give True or False for each Module",
+            )
+        )
+
+    return means
+
+
+def _listed(modules: Collection[type | str]) -> "Callable[[Level], bool]":
+    """Return what tells whether a module is one of a list."""
     classes: set[str] = set()
     patterns: list[str] = []
-    for each in [modules] if isinstance(modules, str | type) else modules:
+    for each in modules:
         if isinstance(each, type):
             classes.add(f"{each.__module__}.{each.__qualname__}")
         elif isinstance(each, str):
-            patterns.append(each)
+            patterns.append(str.__str__(each))
         else:
             raise _no_modules(each)
 
     def means(level: Level) -> bool:
         full = level.class_name or ""
         return full in classes or any(
-            pattern in (full, label_of(full)) or fnmatchcase(level.name, pattern)
+            pattern in (full, label_of(full))
+            or (len(pattern) <= _LONGEST_PATTERN and fnmatchcase(level.name, pattern))
             for pattern in patterns
         )
 
@@ -255,15 +287,29 @@ def _chooser(modules: Modules) -> "Callable[[Level], bool]":
 def _no_modules(given: object) -> ArgumentError:
     return ArgumentError(
         f"modules={shown(given)} tells no modules",
-        why="they are told by a list of classes and names, or by a function of both names",
-        fix="modules={Layer, 'layers.*'}, or modules=lambda name, class_name: 'attn' in name",
+        why="they are told by classes and names, in a list, or by a function of a Module",
+        fix="modules={Layer, 'layers.*'}, or modules=lambda module: 'attn' in module.name",
     )
 
 
-def _check_domain(domain: object) -> None:
-    if not isinstance(domain, str) or not domain or domain == "ai.onnx":
+def check_domain(domain: object) -> None:
+    """Check that functions can be of a domain.
+
+    Raises:
+        ArgumentError: It is no name, or that of ONNX's own operators.
+    """
+    if not isinstance(domain, str) or not _DOMAIN.fullmatch(domain) or domain == "ai.onnx":
         raise ArgumentError(
             f"domain={shown(domain)} cannot be that of functions",
-            why="it is a text, and that of ONNX's own operators is taken",
+            why="it is a name of letters, digits, dots and dashes, and not that of ONNX's operators",
             fix="domain='my.model'",
         )
+
+
+def check_modules(modules: Modules) -> None:
+    """Check that something tells modules, before anything has run.
+
+    Raises:
+        ArgumentError: It tells none.
+    """
+    _chooser(modules)

@@ -21,7 +21,7 @@ _KINDS: Mapping[str, SourceKind] = {
     "CONSTANT_TENSOR": "constant",
 }
 # Names that an exporter made up: `val_12`, `onnx::MatMul_7`, `123`.
-_MADE_UP = re.compile(r"(_?val_|const[a-z]*_?|onnx::\w+_|)[0-9]+", re.IGNORECASE)
+_MADE_UP = re.compile(r"(_?val_|const[a-z]*_?|onnx::\w+_|)[0-9_]+", re.IGNORECASE)
 _MOST_SHOWN = 8
 
 
