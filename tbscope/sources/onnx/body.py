@@ -130,6 +130,8 @@ class Body:
     def _add(self, node: Any, scope: Scope | None) -> None:
         attributes = {one.name: attribute_value(one) for one in node.attribute}
         bodies = [one for one in node.attribute if one.type in (one.GRAPH, one.GRAPHS)]
+        # Files have them in any order; of an If the branch that is taken comes first.
+        bodies.sort(key=lambda one: one.name, reverse=True)
         if node.op_type == "Constant" and self._constant(node, attributes):
             return
         if bodies:

@@ -10,14 +10,9 @@ import torch
 from tbscope.checks import check_truth
 from tbscope.errors import ArgumentError, TraceError
 from tbscope.sources.eager.trace import trace
+from tbscope.sources.onnx.choosing import Modules, check_domain, chooser
 from tbscope.sources.onnx.extra import need
-from tbscope.sources.onnx.regroup import (
-    Modules,
-    Regrouped,
-    check_domain,
-    check_modules,
-    modules_to_functions,
-)
+from tbscope.sources.onnx.regroup import Regrouped, modules_to_functions
 from tbscope.words import error_text, shown
 
 __all__ = ["export_onnx"]
@@ -74,7 +69,7 @@ def export_onnx(
         )
     _check_path(path)
     check_domain(domain)
-    check_modules(modules)
+    chooser(modules)
     given = tuple(args) if isinstance(args, tuple | list) else (args,)
     record = trace(model, given, kwargs=kwargs, training=training)
     program = _export(model, given, dict(kwargs or {}), training, {**options, "dynamo": True})

@@ -1,16 +1,14 @@
 """Regroups the nodes of an ONNX model: each call of a chosen module becomes a local function."""
 
 import os
-import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
-from typing import Any, TypeAlias
+from typing import Any
 
-from tbscope.checks import ask
 from tbscope.errors import ArgumentError
 from tbscope.ir.forms import require_graph
-from tbscope.ir.graph import Graph, Module
+from tbscope.ir.graph import Graph
+from tbscope.sources.onnx.choosing import Modules, check_domain, chooser
 from tbscope.sources.onnx.cutting import Cutter, Region
 from tbscope.sources.onnx.exporting import numbers_of, operations_of, operations_of_file
 from tbscope.sources.onnx.extra import need
@@ -23,15 +21,7 @@ from tbscope.sources.onnx.places import Place, Places
 from tbscope.sources.onnx.scoping import label_of
 from tbscope.words import shown
 
-__all__ = ["Modules", "Regrouped", "check_domain", "check_modules", "modules_to_functions"]
-
-Modules: TypeAlias = "Collection[type | str] | type | str | Callable[[Module], object] | None"
-"""Which modules become functions: classes, names and patterns of names, or a function of a
-`Module`, which has its qualified name and the full name of its class. None for all inside the
-model."""
-
-_LONGEST_PATTERN = 1000
-_DOMAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}")
+__all__ = ["Regrouped", "modules_to_functions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +70,7 @@ def modules_to_functions(
         ArgumentError: onnx_ir is not installed; it is no model, or one that tells nothing of
             modules; or no module is meant.
     """
-    chosen = _chooser(modules)
+    chosen = chooser(modules)
     check_domain(domain)
     if record is not None:
         require_graph(record, "modules_to_functions")
@@ -232,84 +222,3 @@ def _attributes(hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
 
 def _of_one_kind(values: Sequence[Any]) -> bool:
     return type(values[0]) in (int, float, str) and len(set(map(type, values))) == 1
-
-
-def _chooser(modules: Modules) -> "Callable[[Level], bool]":
-    """Return what tells whether a module is meant.
-
-    Raises:
-        ArgumentError: It tells no modules.
-    """
-    if modules is None:
-        return lambda level: bool(level.name)
-    if isinstance(modules, str | type | list | tuple | set | frozenset):
-        return _listed([modules] if isinstance(modules, str | type) else modules)
-    if not callable(modules):
-        raise _no_modules(modules)
-
-    def means(level: Level) -> bool:
-        return bool(
-            ask(
-                modules,
-                Module(level.name, level.class_name or "", ()),
-                option="modules",
-                place=shown(level.name),
-                fix="give True or False for each Module",
-            )
-        )
-
-    return means
-
-
-def _listed(modules: Collection[type | str]) -> "Callable[[Level], bool]":
-    """Return what tells whether a module is one of a list."""
-    classes: set[str] = set()
-    patterns: list[str] = []
-    for each in modules:
-        if isinstance(each, type):
-            classes.add(f"{each.__module__}.{each.__qualname__}")
-        elif isinstance(each, str):
-            patterns.append(str.__str__(each))
-        else:
-            raise _no_modules(each)
-
-    def means(level: Level) -> bool:
-        full = level.class_name or ""
-        return full in classes or any(
-            pattern in (full, label_of(full))
-            or (len(pattern) <= _LONGEST_PATTERN and fnmatchcase(level.name, pattern))
-            for pattern in patterns
-        )
-
-    return means
-
-
-def _no_modules(given: object) -> ArgumentError:
-    return ArgumentError(
-        f"modules={shown(given)} tells no modules",
-        why="they are told by classes and names, in a list, or by a function of a Module",
-        fix="modules={Layer, 'layers.*'}, or modules=lambda module: 'attn' in module.name",
-    )
-
-
-def check_domain(domain: object) -> None:
-    """Check that functions can be of a domain.
-
-    Raises:
-        ArgumentError: It is no name, or that of ONNX's own operators.
-    """
-    if not isinstance(domain, str) or not _DOMAIN.fullmatch(domain) or domain == "ai.onnx":
-        raise ArgumentError(
-            f"domain={shown(domain)} cannot be that of functions",
-            why="it is a name of letters, digits, dots and dashes, and not that of ONNX's operators",
-            fix="domain='my.model'",
-        )
-
-
-def check_modules(modules: Modules) -> None:
-    """Check that something tells modules, before anything has run.
-
-    Raises:
-        ArgumentError: It tells none.
-    """
-    _chooser(modules)
