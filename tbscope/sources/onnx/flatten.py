@@ -5,7 +5,7 @@ all bodies are laid out in one list, under names of their own, each node with th
 call that it came from.
 """
 
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,10 +37,6 @@ class Frame:
     node: Any
     function: Any
 
-    def depth(self) -> int:
-        """Return how many calls are around it, with itself."""
-        return 1 + (self.parent.depth() if self.parent else 0)
-
 
 @dataclass(frozen=True, slots=True)
 class Flat:
@@ -71,11 +67,19 @@ class _Flattening:
         self._graph = model.graph
         self._functions = {_key(one.domain, one.name, one): one for one in model.functions}
         self._frames: dict[int, Frame] = {}
-        self._count = 0
+        self._sizes: dict[tuple[str, str, str], int] = {}
 
     def run(self) -> Flat:
         if not self._functions:
             return Flat(list(self._graph.node), {})
+        # Before anything is laid out: functions that call each other twice double with each.
+        if self._size(self._graph.node, ()) > _MOST_NODES:
+            raise ArgumentError(
+                f"the functions of the ONNX model have more than {_MOST_NODES:,} nodes where they "
+                "are called",
+                why="each call draws the body of its function",
+                fix="read a part of the model: onnx.utils.extract_model",
+            )
         nodes = self._expand(self._graph.node, {}, {}, None)
         return Flat(nodes, self._frames)
 
@@ -92,23 +96,14 @@ class _Flattening:
             twin = self._renamed(node, names, attributes, frame)
             function = self._functions.get(_key(node.domain, node.op_type, node))
             if function is None:
-                self._count_node()
                 found.append(twin)
             else:
                 found += self._called(function, twin, frame)
         return found
 
     def _called(self, function: Any, node: Any, around: Frame | None) -> list[Any]:
-        self._count_node()
         frame = Frame(len(self._frames) + 1, around, node, function)
         self._frames[frame.number] = frame
-        if frame.depth() > _MOST_DEPTH:
-            raise ArgumentError(
-                f"the function {shown(function.name)} of the ONNX model is called inside of "
-                f"{_MOST_DEPTH} calls of functions",
-                why="a function calls itself, or the file is broken",
-                fix="onnx.checker.check_model tells more",
-            )
         names = dict(zip(function.input, node.input, strict=False))
         for name in function.input[len(node.input) :]:
             names[name] = ""
@@ -153,15 +148,26 @@ class _Flattening:
         del graph.node[:]
         graph.node.extend(nodes)
 
-    def _count_node(self) -> None:
-        self._count += 1
-        if self._count > _MOST_NODES:
-            raise ArgumentError(
-                f"the functions of the ONNX model have more than {_MOST_NODES:,} nodes where they "
-                "are called",
-                why="each call draws the body of its function",
-                fix="read a part of the model: onnx.utils.extract_model",
-            )
+    def _size(self, nodes: Iterable[Any], around: tuple[tuple[str, str, str], ...]) -> int:
+        """Return how many nodes there are with the bodies of all functions that they call."""
+        count = 0
+        for node in _with_inner(nodes):
+            key = _key(node.domain, node.op_type, node)
+            function = self._functions.get(key)
+            count += 1
+            if function is None:
+                continue
+            if key in around or len(around) >= _MOST_DEPTH:
+                raise ArgumentError(
+                    f"the function {shown(function.name)} of the ONNX model is called inside of "
+                    f"{len(around)} calls of functions",
+                    why="a function calls itself" if key in around else "the calls have no end",
+                    fix="onnx.checker.check_model tells more",
+                )
+            if key not in self._sizes:
+                self._sizes[key] = self._size(function.node, (*around, key))
+            count += self._sizes[key]
+        return count
 
 
 class _Names(dict[str, str]):
@@ -178,6 +184,18 @@ class _Names(dict[str, str]):
 
 def _key(domain: str, name: str, message: Any) -> tuple[str, str, str]:
     return "" if domain == "ai.onnx" else domain, name, getattr(message, "overload", "")
+
+
+def _with_inner(nodes: Iterable[Any]) -> Iterator[Any]:
+    """Return nodes with those of their bodies."""
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        yield node
+        for attribute in node.attribute:
+            pending += attribute.g.node
+            for graph in attribute.graphs:
+                pending += graph.node
 
 
 def _tell(node: Any, frame: Frame) -> None:

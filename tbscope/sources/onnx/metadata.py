@@ -26,6 +26,7 @@ __all__ = [
     "origin_by_name",
     "origin_by_parameters",
     "properties",
+    "whole_origin",
     "written",
 ]
 
@@ -73,17 +74,21 @@ def origin_by_metadata(found: Mapping[str, str]) -> Origin | None:
 
     None where it wrote none, or of no module.
     """
+    origin = whole_origin(found)
+    if origin is None or not origin.levels or origin.levels[0].name.startswith(_NOWHERE):
+        return None
+    return origin
+
+
+def whole_origin(found: Mapping[str, str]) -> Origin | None:
+    """Return what the metadata of a node tells, also if it stands in no module."""
     names, classes = _texts(found.get(NAMES, "")), _texts(found.get(CLASSES, ""))
     if not names or len(names) != len(classes):
         steps = [step.partition(": ") for step in found.get(NAMESPACE, "").split("/")]
-        # `: nets.Net` is cut at the colon alone by who strips it.
         if not all(colon for _, colon, _ in steps):
             return None
         names, classes = tuple(step[0] for step in steps), tuple(step[2] for step in steps)
-    levels = tuple(map(Level, names[:-1], classes[:-1]))
-    if not levels or levels[0].name.startswith(_NOWHERE):
-        return None
-    return Origin(levels, names[-1], classes[-1])
+    return Origin(tuple(map(Level, names[:-1], classes[:-1])), names[-1], classes[-1])
 
 
 def written(origin: Origin) -> dict[str, str]:

@@ -11,6 +11,7 @@ from tbscope.sources.onnx.metadata import (
     origin_by_name,
     origin_by_parameters,
     properties,
+    whole_origin,
 )
 
 __all__ = ["OF_MODULE", "Origins", "filled", "frame_number", "joined"]
@@ -68,7 +69,12 @@ class Origins:
 
     def of_call(self, frame: Frame) -> Origin | None:
         """Return the origin of the call of a function."""
-        return self._told(frame.node)
+        if not is_module(frame.function):
+            return self._told(frame.node)
+        origin = whole_origin(properties(frame.node.metadata_props))
+        if origin is None or frame.parent is None:
+            return origin
+        return self._inside(origin, frame.parent)
 
     def model_class(self) -> str | None:
         """Return the full name of the class of the model; None where nothing tells it."""
@@ -76,6 +82,10 @@ class Origins:
             first = origin.levels[0] if origin.levels else None
             if first is not None and not first.name:
                 return first.class_name
+        for frame in self._frames.values():
+            called = self.of_call(frame) if self.module_of(frame) == "" else None
+            if called is not None:
+                return called.target
         return None
 
     def _add(self, nodes: Iterable[Any], around: tuple[Level, ...]) -> None:
@@ -105,15 +115,18 @@ class Origins:
         origin = origin_by_metadata(properties(node.metadata_props))
         if origin is None:
             return None
+        return self._inside(origin, frame)
+
+    def _inside(self, origin: Origin, frame: Frame) -> Origin:
+        """Return the origin of a node of a function under qualified names, from the call on."""
         base = self._base(frame)
         levels = [level._replace(name=joined(base, level.name)) for level in origin.levels[1:]]
-        name = origin.name
-        return origin._replace(levels=tuple(levels), name=name)
+        return origin._replace(levels=tuple(levels))
 
     def _base(self, frame: Frame) -> str:
         """Return the qualified name of the module whose call a frame is."""
         if frame.number not in self._bases:
-            origin = origin_by_metadata(properties(frame.node.metadata_props))
+            origin = whole_origin(properties(frame.node.metadata_props))
             outer = "" if frame.parent is None else self._base(frame.parent)
             self._bases[frame.number] = joined(outer, origin.name if origin else "")
         return self._bases[frame.number]
