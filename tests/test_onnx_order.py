@@ -56,12 +56,13 @@ def tensors(count, *shape):
     return [torch.rand(shape) for _ in range(count)]
 
 
-def exported(model, args, kwargs=None, **options):
-    """Export with functions; hold the result against the plain export in every way."""
-    result = tbscope.export_onnx(model, args, kwargs, **options)
+def exported(model, args, kwargs=None, modules=None):
+    """Make modules functions; hold the result against the plain export in every way."""
+    program, record = export(model, args, kwargs), tbscope.trace(model, args, kwargs=kwargs)
+    result = tbscope.modules_to_functions(program, modules, record=record)
     message = onnx_message(result)
     onnx.checker.check_model(message, full_check=True)
-    plain = export(model, args, kwargs).model_proto
+    plain = program.model_proto
     feeds = feeds_of(plain, [*args, *(kwargs or {}).values()])
     expected = run(plain, feeds)
     same_numbers(message, feeds, expected)
@@ -89,6 +90,8 @@ def test_arguments_swapped_by_keyword_and_nested_are_in_the_order_of_forward():
         "modules::Mix_1(%a, %b, %pair.rest.0, %pair.first, %mask, %fc.weight, %fc.bias, %val_0)"
         " -> (%tanh_1, %add_3, %sub_3), 1 uses",
     ]
+    both = tbscope.export_onnx(prepared(Twice()), (x, y), {"z": z, "w": w}, modules={Mix})
+    assert both.functions == result.functions
     assert called(result, "Mix")[0][:4] == ["y", "x", "z", "w"]
     assert called(result, "Mix_1")[0][:5] == ["tanh", "sub_1", "add_1", "x", "y"]
     # Without a record it is the order in which they are read.

@@ -2,23 +2,22 @@
 
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 from tbscope.errors import ArgumentError
 from tbscope.sources.onnx.extra import need
 from tbscope.words import error_text, shown
 
-__all__ = ["is_model", "is_program", "load_model"]
+__all__ = ["is_model", "is_program", "load_model", "path_of"]
 
 _FIX = "give the path of an .onnx file, or what onnx.load gives"
 
 
 def is_model(given: object) -> bool:
     """Tell whether something is an ONNX model, or the path of one, without importing onnx."""
-    if isinstance(given, str | os.PathLike):
-        path = os.fspath(given)
-        return isinstance(path, str) and path.endswith(".onnx")
+    path = path_of(given)
+    if path is not None:
+        return path.endswith(".onnx")
     onnx = sys.modules.get("onnx")
     if onnx is not None and isinstance(given, onnx.ModelProto):
         return True
@@ -38,8 +37,9 @@ def load_model(given: Any) -> Any:
     onnx = need("onnx")
     if isinstance(given, onnx.ModelProto):
         return _whole(given, "the message")
-    if isinstance(given, str | os.PathLike):
-        return _whole(_read(onnx, Path(given)), shown(os.fspath(given)))
+    path = path_of(given)
+    if path is not None:
+        return _whole(_read(onnx, path), shown(path))
     if is_program(given):
         given = given.model
     ir = sys.modules.get("onnx_ir")
@@ -52,13 +52,13 @@ def load_model(given: Any) -> Any:
     )
 
 
-def _read(onnx: Any, path: Path) -> Any:
+def _read(onnx: Any, path: str) -> Any:
     try:
         # Data in other files stays there: a graph needs none of it.
         return onnx.load(path, load_external_data=False)
     except Exception as error:  # The parsers of all formats raise errors of their own.
         raise ArgumentError(
-            f"no ONNX model can be read of {shown(str(path))}",
+            f"no ONNX model can be read of {shown(path)}",
             why=error_text(error),
             fix="onnx.checker.check_model(path) tells more; a model of more than 2 GB has its "
             "data in other files"
@@ -97,6 +97,19 @@ def _broken_text(message: Any) -> bytes | None:
             elif entry.type == entry.TYPE_MESSAGE:
                 pending += [held] if hasattr(held, "ListFields") else held
     return None
+
+
+def path_of(given: object) -> str | None:
+    """Return the path that something is; None for what is none."""
+    if isinstance(given, str):
+        return str.__str__(given)
+    if not isinstance(given, os.PathLike):
+        return None
+    try:
+        path = os.fspath(given)
+    except Exception:  # noqa: BLE001  What does not tell its path is refused as no model.
+        return None
+    return path if isinstance(path, str) else None
 
 
 def is_program(given: object) -> bool:

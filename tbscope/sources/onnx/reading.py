@@ -10,7 +10,7 @@ from tbscope.ir.regions import STATE, Regions
 from tbscope.ir.scopes import Scope
 from tbscope.sources.onnx.body import Body, broken, tell_symbols
 from tbscope.sources.onnx.flatten import Frame, flatten
-from tbscope.sources.onnx.loading import load_model
+from tbscope.sources.onnx.loading import load_model, path_of
 from tbscope.sources.onnx.metadata import Level, Origin
 from tbscope.sources.onnx.origins import Origins, frame_number
 from tbscope.sources.onnx.places import Places
@@ -48,9 +48,8 @@ def from_onnx(path_or_proto: Any) -> Graph:
 
 
 def _title(given: object) -> str:
-    if isinstance(given, str | os.PathLike):
-        return os.path.basename(os.fspath(given)).removesuffix(".onnx")
-    return ""
+    """Return the name of a file, without its ending; empty for what is none."""
+    return os.path.basename(path_of(given) or "").removesuffix(".onnx")
 
 
 class _Reading:

@@ -1,6 +1,5 @@
 """Regroups the nodes of an ONNX model: each call of a chosen module becomes a local function."""
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +12,7 @@ from tbscope.sources.onnx.cutting import Cutter, Region
 from tbscope.sources.onnx.exporting import numbers_of, operations_of, operations_of_file
 from tbscope.sources.onnx.extra import need
 from tbscope.sources.onnx.functions import Functions, Made, Wanted
-from tbscope.sources.onnx.loading import is_program, load_model
+from tbscope.sources.onnx.loading import is_program, load_model, path_of
 from tbscope.sources.onnx.metadata import Level, Origin, origin_by_metadata
 from tbscope.sources.onnx.ordering import Order, numbers_by_record
 from tbscope.sources.onnx.origins import filled
@@ -88,9 +87,10 @@ class _Regrouping:
         if isinstance(given, ir.Model):
             self._as_message = False
             self._model = given.clone()
-        elif isinstance(given, str | os.PathLike):
-            load_model(given)
-            self._model = ir.load(given)
+        elif (path := path_of(given)) is not None:
+            # Whatever is wrong with the file, this tells.
+            load_model(path)
+            self._model = ir.load(path)
         else:
             self._model = ir.from_proto(load_model(given))
         self._graph = self._model.graph
