@@ -42,7 +42,7 @@ def test_a_file_that_is_cut_is_refused_and_the_whole_one_is_read(tmp_path):
 
 
 def test_a_path_where_nothing_is_is_refused(tmp_path):
-    assert refused(tmp_path / "gone.onnx") == (
+    assert refused(f"{tmp_path}/gone.onnx") == (
         f"no ONNX model can be read of '{tmp_path}/gone.onnx'\n"
         f"  why: FileNotFoundError: [Errno 2] No such file or directory: '{tmp_path}/gone.onnx'\n"
         "  fix: give the path of an .onnx file, or what onnx.load gives"

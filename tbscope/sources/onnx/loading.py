@@ -39,7 +39,7 @@ def load_model(given: Any) -> Any:
         return _whole(given, "the message")
     path = path_of(given)
     if path is not None:
-        return _whole(_read(onnx, path), shown(path))
+        return _whole(_read(onnx, path, shown(given)), shown(given))
     if is_program(given):
         given = given.model
     ir = sys.modules.get("onnx_ir")
@@ -52,13 +52,13 @@ def load_model(given: Any) -> Any:
     )
 
 
-def _read(onnx: Any, path: str) -> Any:
+def _read(onnx: Any, path: str, what: str) -> Any:
     try:
         # Data in other files stays there: a graph needs none of it.
         return onnx.load(path, load_external_data=False)
     except Exception as error:  # The parsers of all formats raise errors of their own.
         raise ArgumentError(
-            f"no ONNX model can be read of {shown(path)}",
+            f"no ONNX model can be read of {what}",
             why=error_text(error),
             fix="onnx.checker.check_model(path) tells more; a model of more than 2 GB has its "
             "data in other files"
