@@ -89,7 +89,7 @@ class _Regrouping:
             self._model = given.clone()
         elif (path := path_of(given)) is not None:
             # Whatever is wrong with the file, this tells.
-            load_model(path)
+            load_model(given)
             self._model = ir.load(path)
         else:
             self._model = ir.from_proto(load_model(given))
