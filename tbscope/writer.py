@@ -20,6 +20,7 @@ from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph
 from tbscope.options import Drawing, shows_options
 from tbscope.overlays.make import OverlayValues
+from tbscope.sources.onnx.reading import from_onnx
 from tbscope.writing.failures import foresee_failure, writing_failed
 from tbscope.writing.records import file_path, keep_failures, speed_up
 
@@ -122,6 +123,21 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
             on_error=on_error,
             **drawing,
         )
+
+    def add_onnx_graph(self, prototxt: Any) -> Graph:  # type: ignore[override]  # As above.
+        """Draw an ONNX model in TensorBoard's Graphs dashboard, grouped by its modules.
+
+        It is what `add_graph(tbscope.from_onnx(prototxt))` draws; that takes options, too.
+
+        Args:
+            prototxt: The path of an .onnx file; or a model, as `tbscope.from_onnx` takes it.
+        Returns:
+            The graph that was drawn.
+        Raises:
+            ArgumentError: It is no model, or onnx is not installed.
+            WriterError: The file cannot be written.
+        """
+        return add_graph(self, from_onnx(prototxt))
 
     @shows_options
     def add_overlay(
