@@ -5,6 +5,7 @@
 from copy import deepcopy
 
 import torch
+from cases import add, adding, adding_to_a_module
 from torch import nn
 from torch.func import (
     functional_call,
@@ -17,8 +18,6 @@ from torch.func import (
     vmap,
 )
 from torch.nn.utils import parametrizations
-
-from tests.cases import add, adding, adding_to_a_module
 
 torch.manual_seed(0)
 X = torch.rand(3, 4) + 0.5

@@ -5,10 +5,9 @@
 import warnings
 
 import torch
+from cases import add, adding, adding_to_a_module
 from torch import nn
 from torch.nn import functional
-
-from tests.cases import add, adding, adding_to_a_module
 
 torch.manual_seed(0)
 X = torch.rand(3, 4) + 0.5

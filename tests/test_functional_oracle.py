@@ -7,16 +7,18 @@ an output that changes a path must lead, and to one that does not, none.
 from copy import deepcopy
 from functools import partial
 
+import called_models
+import composite_models
 import pytest
 import torch
+import transformed_models
+from cases import MODELS, Case
 from torch import nn
 from torch.utils import _pytree as pytree
 
 import tbscope
 from tbscope.sources.torch.inputs import argument_names
 from tbscope.sources.torch.nests import result_leaves, tensor_leaves
-from tests import called_models, composite_models, transformed_models
-from tests.cases import MODELS, Case
 from tests.real_graphs import origins
 
 FILES = (called_models, composite_models, transformed_models)

@@ -5,12 +5,12 @@ from weakref import ref
 
 import pytest
 import torch
+from cases import Holder
+from composite_models import Like, Scaled, Two
 from torch import nn
 from torch.func import functional_call, grad, jvp, vmap
 
 import tbscope
-from tests.cases import Holder
-from tests.composite_models import Like, Scaled, Two
 from tests.real_graphs import origins
 
 X = torch.ones(3, 4)

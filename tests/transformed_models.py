@@ -3,6 +3,7 @@
 # ruff: noqa: PLW0108
 
 import torch
+from cases import add, adding, adding_to_a_module
 from torch._higher_order_ops import scan
 from torch.func import (
     functionalize,
@@ -18,8 +19,6 @@ from torch.func import (
 )
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
-
-from tests.cases import add, adding, adding_to_a_module
 
 torch.manual_seed(0)
 X = torch.rand(3, 4) + 0.5
