@@ -133,6 +133,13 @@ def test_a_constant_in_place_of_a_parameter_is_a_constant(held):
     assert ("lin.weight" in origins(graph)["out"]) is not held
 
 
+def test_a_constant_in_place_of_a_parameter_deep_inside_is_a_constant():
+    base = nn.Sequential(nn.Sequential(nn.Linear(4, 4)))
+    given = {"0.0.weight": torch.eye(4)}
+    graph = tbscope.trace(lambda x: functional_call(base, given, (x,)), X)
+    assert origins(graph) == {"out": {"x", "0.0.bias"}}
+
+
 def test_a_parameter_made_of_what_was_computed_is_that():
     def run(x):
         layer = nn.Linear(4, 4)
