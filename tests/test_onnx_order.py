@@ -196,6 +196,22 @@ def test_one_tensor_given_twice_is_one_input():
     assert [each[:2] for each in called(result, "Sum")] == [["y", "x"]]
 
 
+def test_a_module_that_is_registered_twice_is_one_function():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = self.b = nn.Linear(3, 3)
+
+        def forward(self, x):
+            return self.b(self.a(x))
+
+    result, _ = exported(prepared(Net()), tuple(tensors(1, 2, 3)))
+    assert result.functions == [
+        "modules::Linear(%input, %weight, %bias; in_features, out_features, bias)"
+        " -> (%linear), 2 uses"
+    ]
+
+
 def test_a_parameter_that_is_an_argument_stands_where_it_is_given():
     class Scale(nn.Module):
         def __init__(self):

@@ -31,6 +31,8 @@ class Order:
         operations: The operations of the exported program.
         values: The values of the ONNX model by the names of these operations.
         inputs: The inputs of the ONNX model, in order.
+        calls: The calls of modules that the ONNX model tells, in order: the name and the class of
+            the module, and which call of it it is.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class Order:
         operations: Sequence[Operation],
         values: Mapping[str, Any],
         inputs: Sequence[Any],
+        calls: Iterable[tuple[str, str | None, int]],
     ) -> None:
         self._values = values
         self._now: dict[Any, Any] = {}
@@ -48,6 +51,18 @@ class Order:
         for call in record.calls:
             if call.scope in number_of and call.number == 0:
                 self._calls[number_of[call.scope]] = call
+        # A module that is registered twice has one name in the record, and may have another here.
+        here = {(name, number): class_name for name, class_name, number in calls}
+        free = [key for key in self._calls if key not in here]
+        for key, class_name in here.items():
+            if key not in self._calls:
+                same = (one for one in free if self._calls[one].class_name == class_name)
+                other = next(same, None)
+                if other is not None:
+                    free.remove(other)
+                    call = self._calls.pop(other)
+                    self._calls[key] = call
+                    number_of[call.scope] = key
         self._names = self._aligned(record, operations, number_of)
         self._inputs = _inputs_by_node(record.inputs, inputs)
 

@@ -164,7 +164,8 @@ class _Regrouping:
             else operations_of(program)
         )
         values.update({str(value.name): value for value in self._graph.inputs})
-        return Order(record, operations, values, list(self._graph.inputs))
+        calls = [(place.level.name, place.level.class_name, place.number) for place in self._all]
+        return Order(record, operations, values, list(self._graph.inputs), calls)
 
     def _regroup(self, place: Place) -> None:
         """Make one call of a module a call of a function."""
