@@ -241,6 +241,22 @@ def test_bodies_are_scopes_whose_results_the_operation_reads():
     assert draws_well(graph) == []
 
 
+def test_branches_stand_in_one_order_whatever_the_order_in_the_file():
+    model = control_flow()
+    drawn = str(tbscope.from_onnx(model))
+    (branches,) = [each for each in model.graph.node[0].attribute[0].g.node if each.op_type == "If"]
+    turned = list(branches.attribute)[::-1]
+    del branches.attribute[:]
+    branches.attribute.extend(turned)
+    assert str(tbscope.from_onnx(model)) == drawn
+
+
+def test_numbers_of_32_bits_are_told_as_they_were_written():
+    nodes = [node("LeakyRelu", ["x"], ["y"], alpha=0.1)]
+    model = model_of(nodes, [info("x", FLOAT, [3])], [info("y", FLOAT, [3])])
+    assert dict(tbscope.from_onnx(model).nodes[1].arguments)["alpha"] == 0.1
+
+
 def test_a_scan_is_given_slices():
     body = helper.make_graph(
         [node("Add", ["s", "one"], ["next"]), node("Relu", ["next"], ["each"])],
