@@ -1,10 +1,12 @@
 """The packages of the extra are asked for when they are needed, and not before."""
 
+import inspect
 import subprocess
 import sys
 
 import pytest
 import torch
+import torch.utils.tensorboard
 from onnx_build import FLOAT, info, model_of, node
 from test_writer import expected_bytes, graph_events
 
@@ -56,6 +58,14 @@ def test_a_writer_draws_a_model_with_its_groups(tmp_path):
         graph = writer.add_onnx_graph(small())
     assert [str(scope) for scope in graph.scopes()] == ["Net", "Net/ReLU[act]"]
     assert graph_events(tmp_path) == [expected_bytes(graph)]
+
+
+def test_the_method_of_the_writer_has_the_signature_of_torchs():
+    ours, torchs = (
+        list(inspect.signature(kind.add_onnx_graph).parameters)
+        for kind in (tbscope.SummaryWriter, torch.utils.tensorboard.SummaryWriter)
+    )
+    assert ours == torchs
 
 
 def test_add_graph_takes_a_model_and_the_path_of_one(tmp_path):

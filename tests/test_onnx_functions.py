@@ -257,7 +257,7 @@ def test_a_body_of_an_operation_reads_what_its_function_is_given():
              else_branch=branch("Mul", "e")),
     ]  # fmt: skip
     result = checked(built(nodes, [weight("layer0.weight", 3)]))
-    assert result.functions == ["modules::Layer(%m, %weight) -> (%y), 1 uses"]
+    assert result.functions == ["modules::Layer(%m, %weight) -> (%y), 1 use"]
 
 
 def test_branches_that_differ_are_two_functions():
@@ -287,7 +287,7 @@ def test_a_name_that_is_taken_gets_a_number():
         node("Mul", ["a", "other.a"], ["b"], levels=at("layer0"), name="layer0"),
     ]
     result = checked(built(nodes, [weight("layer0.a", 3), weight("other.a", 3)]))
-    assert result.functions == ["modules::Layer(%x, %a_1, %a_2) -> (%b), 1 uses"]
+    assert result.functions == ["modules::Layer(%x, %a_1, %a_2) -> (%b), 1 use"]
 
 
 def test_functions_that_are_there_stay():

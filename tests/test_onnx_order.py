@@ -86,9 +86,9 @@ def test_arguments_swapped_by_keyword_and_nested_are_in_the_order_of_forward():
     result, plain = exported(prepared(Twice()), (x, y), {"z": z, "w": w}, modules={Mix})
     assert result.functions == [
         "modules::Mix(%a, %b, %pair.first, %pair.rest.0, %fc.weight, %fc.bias, %val_0) -> "
-        "(%tanh, %add_1, %sub_1), 1 uses",
+        "(%tanh, %add_1, %sub_1), 1 use",
         "modules::Mix_1(%a, %b, %pair.rest.0, %pair.first, %mask, %fc.weight, %fc.bias, %val_0)"
-        " -> (%tanh_1, %add_3, %sub_3), 1 uses",
+        " -> (%tanh_1, %add_3, %sub_3), 1 use",
     ]
     both = tbscope.export_onnx(prepared(Twice()), (x, y), {"z": z, "w": w}, modules={Mix})
     assert both.functions == result.functions
@@ -139,7 +139,7 @@ def test_the_file_and_the_record_tell_the_calls_too(again):
     assert [line.rpartition(", ")[2] for line in with_record.functions] == ["4 uses"]
     # The file alone does not tell where one call ends and the next begins.
     alone = tbscope.modules_to_functions(message, ["Sequential"])
-    assert [line.rpartition(", ")[2] for line in alone.functions] == ["1 uses", "1 uses"]
+    assert [line.rpartition(", ")[2] for line in alone.functions] == ["1 use", "1 use"]
 
 
 def test_hyper_parameters_are_attributes_of_the_calls(again):
@@ -194,6 +194,22 @@ def test_one_tensor_given_twice_is_one_input():
 
     result, _ = exported(Net().eval(), tuple(tensors(2, 3)), modules={Sum})
     assert [each[:2] for each in called(result, "Sum")] == [["y", "x"]]
+
+
+def test_a_module_that_is_registered_twice_is_one_function():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = self.b = nn.Linear(3, 3)
+
+        def forward(self, x):
+            return self.b(self.a(x))
+
+    result, _ = exported(prepared(Net()), tuple(tensors(1, 2, 3)))
+    assert result.functions == [
+        "modules::Linear(%input, %weight, %bias; in_features, out_features, bias)"
+        " -> (%linear), 2 uses"
+    ]
 
 
 def test_a_parameter_that_is_an_argument_stands_where_it_is_given():

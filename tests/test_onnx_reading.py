@@ -186,6 +186,18 @@ def test_a_function_is_a_call_with_its_body():
     assert draws_well(graph) == []
 
 
+def test_what_a_function_names_hides_nothing_outside():
+    nodes = [
+        node("Neg", ["x"], ["t"]),
+        node("Steps", ["x", "w"], ["y", "z"], domain="my"),
+        node("Abs", ["t"], ["end"]),
+    ]
+    held, facts = [weight("w", 3)], {"functions": functions()}
+    model = model_of(nodes, [info("x", FLOAT, [2, 3])], [info("end", FLOAT, [2, 3])], held, **facts)
+    graph = tbscope.from_onnx(model)
+    assert graph.outputs[0].value.producer.inputs[0].producer.op == "Neg"
+
+
 def control_flow():
     """Give a model with an If whose branches read outside, in a Loop."""
     shape = ["n", 3]
@@ -227,6 +239,22 @@ def test_bodies_are_scopes_whose_results_the_operation_reads():
     # Read in both branches, it is there once.
     assert [node.name for node in graph.nodes if node.kind == "parameter"] == ["w"]
     assert draws_well(graph) == []
+
+
+def test_branches_stand_in_one_order_whatever_the_order_in_the_file():
+    model = control_flow()
+    drawn = str(tbscope.from_onnx(model))
+    (branches,) = [each for each in model.graph.node[0].attribute[0].g.node if each.op_type == "If"]
+    turned = list(branches.attribute)[::-1]
+    del branches.attribute[:]
+    branches.attribute.extend(turned)
+    assert str(tbscope.from_onnx(model)) == drawn
+
+
+def test_numbers_of_32_bits_are_told_as_they_were_written():
+    nodes = [node("LeakyRelu", ["x"], ["y"], alpha=0.1)]
+    model = model_of(nodes, [info("x", FLOAT, [3])], [info("y", FLOAT, [3])])
+    assert dict(tbscope.from_onnx(model).nodes[1].arguments)["alpha"] == 0.1
 
 
 def test_a_scan_is_given_slices():
@@ -295,6 +323,19 @@ def test_data_in_other_files_is_not_read(tmp_path):
     held = graph.find("layers.0.fc.weight")
     assert (held.outputs[0].shape, held.attributes["data"]) == ((3, 3), "gone.bin")
     assert scopes(graph) == scopes(tbscope.from_onnx(two_layers()))
+
+
+def test_shapes_are_inferred_though_what_tells_them_is_in_another_file():
+    nodes = [node("Reshape", ["x", "sizes"], ["a"]), node("Relu", ["x"], ["b"])]
+    sizes = weight("sizes", 2, kind=INT)
+    sizes.ClearField("raw_data")
+    sizes.data_location = onnx.TensorProto.EXTERNAL
+    sizes.external_data.add(key="location", value="gone.bin")
+    outputs = [info("a", FLOAT, None), info("b", FLOAT, None)]
+    model = model_of(nodes, [info("x", FLOAT, [3, 2])], outputs, [sizes], checked=False)
+    graph = tbscope.from_onnx(model)
+    assert graph.notes == []
+    assert [output.value.shape for output in graph.outputs] == [(None, None), (3, 2)]
 
 
 def test_a_model_of_more_than_two_gigabytes_is_read(tmp_path):

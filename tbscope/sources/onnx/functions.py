@@ -61,7 +61,8 @@ class Made:
         outputs = ", ".join(f"%{value.name}" for value in function.outputs)
         names = ", ".join(function.attributes)
         inside = f"{inputs}; {names}" if names else inputs
-        return f"{function.domain}::{function.name}({inside}) -> ({outputs}), {len(self.uses)} uses"
+        uses = "1 use" if len(self.uses) == 1 else f"{len(self.uses)} uses"
+        return f"{function.domain}::{function.name}({inside}) -> ({outputs}), {uses}"
 
 
 class Functions:

@@ -6,21 +6,19 @@ They are laid side by side, and so a value of the record is found in the ONNX mo
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tbscope.ir.graph import Call, Graph, Node, Value
 from tbscope.ir.nests import walk
 from tbscope.ir.regions import STATE
 from tbscope.ir.scopes import Scope
+from tbscope.sources.onnx.alignment import fits, side_by_side
 from tbscope.sources.onnx.exporting import Operation, operation_of
 from tbscope.sources.onnx.metadata import Level, origin_by_metadata
 from tbscope.sources.onnx.types import dtype_name
 
 __all__ = ["Order", "numbers_by_record"]
-
-_SAME, _ALIKE, _SIZED = 4, 3, 1
-_MOST_CELLS = 4_000_000
 
 
 class Order:
@@ -31,6 +29,8 @@ class Order:
         operations: The operations of the exported program.
         values: The values of the ONNX model by the names of these operations.
         inputs: The inputs of the ONNX model, in order.
+        calls: The calls of modules that the ONNX model tells, in order: the name and the class of
+            the module, and which call of it it is.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class Order:
         operations: Sequence[Operation],
         values: Mapping[str, Any],
         inputs: Sequence[Any],
+        calls: Iterable[tuple[str, str | None, int]],
     ) -> None:
         self._values = values
         self._now: dict[Any, Any] = {}
@@ -48,6 +49,18 @@ class Order:
         for call in record.calls:
             if call.scope in number_of and call.number == 0:
                 self._calls[number_of[call.scope]] = call
+        # A module that is registered twice has one name in the record, and may have another here.
+        here = {(name, number): class_name for name, class_name, number in calls}
+        free = [key for key in self._calls if key not in here]
+        for key, class_name in here.items():
+            if key not in self._calls:
+                same = (one for one in free if self._calls[one].class_name == class_name)
+                other = next(same, None)
+                if other is not None:
+                    free.remove(other)
+                    call = self._calls.pop(other)
+                    self._calls[key] = call
+                    number_of[call.scope] = key
         self._names = self._aligned(record, operations, number_of)
         self._inputs = _inputs_by_node(record.inputs, inputs)
 
@@ -176,7 +189,7 @@ class Order:
             theirs[operation.call].append(operation)
         names: dict[Node, str] = {}
         for key, nodes in ours.items():
-            for node, operation in _side_by_side(nodes, theirs.get(key, []), _likeness):
+            for node, operation in side_by_side(nodes, theirs.get(key, [])):
                 names[node] = operation.name
         return names
 
@@ -211,7 +224,7 @@ def numbers_by_record(record: Graph, nodes: Iterable[Any]) -> dict[str, tuple[in
     numbers: dict[str, tuple[int, ...]] = {}
     for name, operations in theirs.items():
         around: dict[str, int] = {}
-        found = {one.name: node for node, one in _side_by_side(ours[name], operations, _likeness)}
+        found = {one.name: node for node, one in side_by_side(ours[name], operations)}
         for operation in operations:
             if operation.name in found:
                 around = _numbers_around(found[operation.name].scope, called)
@@ -271,73 +284,10 @@ def _inputs_by_node(nodes: Sequence[Node], inputs: Sequence[Any]) -> dict[Node, 
     return found
 
 
-def _likeness(node: Node, operation: Operation) -> int:
-    """Return how much an operation of the record is like one of the program; 0 for not at all."""
-    shapes = [value.shape for value in node.outputs]
-    fits = operation.shape is None or not shapes or _fits(operation.shape, shapes[0])
-    names = {node.op.strip("_").rpartition(".")[2]}
-    names.update(kernel.rpartition("::")[2].strip("_") for kernel in node.kernels)
-    if operation.target in names:
-        return _SAME if fits else 0
-    near = any(name and (name in operation.target or operation.target in name) for name in names)
-    return (_ALIKE if near else _SIZED) if fits and operation.shape is not None else 0
-
-
-def _fits(one: Sequence[int | None], other: Sequence[int | None] | None) -> bool:
-    if other is None:
-        return True
-    return len(one) == len(other) and all(
-        a == b or a is None or b is None for a, b in zip(one, other, strict=True)
-    )
-
-
-def _side_by_side(
-    ours: Sequence[Node], theirs: Sequence[Operation], likeness: Callable[[Node, Operation], int]
-) -> Iterable[tuple[Node, Operation]]:
-    """Return pairs of two sequences, in order in both, that are together as alike as can be."""
-    if len(ours) * len(theirs) > _MOST_CELLS:
-        return _one_by_one(ours, theirs, likeness)
-    best = [[0] * (len(theirs) + 1) for _ in range(len(ours) + 1)]
-    for i in range(len(ours) - 1, -1, -1):
-        row, below = best[i], best[i + 1]
-        for j in range(len(theirs) - 1, -1, -1):
-            score = likeness(ours[i], theirs[j])
-            paired = below[j + 1] + score if score else 0
-            row[j] = max(paired, below[j], row[j + 1])
-    pairs = []
-    i = j = 0
-    while i < len(ours) and j < len(theirs):
-        score = likeness(ours[i], theirs[j])
-        # Of several that are alike in the same way, the last one gives the result.
-        if best[i][j] == best[i][j + 1]:
-            j += 1
-        elif best[i][j] == best[i + 1][j]:
-            i += 1
-        else:
-            assert score
-            pairs.append((ours[i], theirs[j]))
-            i, j = i + 1, j + 1
-    return pairs
-
-
-def _one_by_one(
-    ours: Sequence[Node], theirs: Sequence[Operation], likeness: Callable[[Node, Operation], int]
-) -> list[tuple[Node, Operation]]:
-    """As `_side_by_side`, for sequences that are too long for it: the next that is the same."""
-    pairs, start = [], 0
-    for operation in theirs:
-        for place in range(start, len(ours)):
-            if likeness(ours[place], operation) == _SAME:
-                pairs.append((ours[place], operation))
-                start = place + 1
-                break
-    return pairs
-
-
 def _is_like(value: Any, leaf: Value) -> bool:
     """Tell whether a value of the ONNX model has the type of one of the record."""
     if value.dtype is not None and dtype_name(value.dtype.value) != leaf.dtype:
         return False
     if value.shape is None or leaf.shape is None:
         return False
-    return _fits([size if isinstance(size, int) else None for size in value.shape], leaf.shape)
+    return fits([size if isinstance(size, int) else None for size in value.shape], leaf.shape)

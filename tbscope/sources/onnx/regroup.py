@@ -13,7 +13,7 @@ from tbscope.sources.onnx.exporting import numbers_of, operations_of, operations
 from tbscope.sources.onnx.extra import need
 from tbscope.sources.onnx.functions import Functions, Made, Wanted
 from tbscope.sources.onnx.loading import is_program, load_model, path_of
-from tbscope.sources.onnx.metadata import Level, Origin, origin_by_metadata
+from tbscope.sources.onnx.metadata import Level, Origin, origin_by_metadata, written
 from tbscope.sources.onnx.ordering import Order, numbers_by_record
 from tbscope.sources.onnx.origins import filled
 from tbscope.sources.onnx.places import Place, Places
@@ -135,6 +135,11 @@ class _Regrouping:
         self._all: list[Place] = []
         for node, origin in zip(nodes, filled(told, [0] * len(told)), strict=True):
             self._origins[node] = origin
+            if origin is not None and not origin.name:
+                # Where it stands its neighbours told, which may be others afterwards.
+                name = str(node.outputs[0].name) if node.outputs else ""
+                own = origin._replace(name=name, target=node.op_type)
+                node.metadata_props.update(written(own))
             place = places.of(origin) if origin is not None and origin.levels else None
             self._places[node] = place
             for each in place.path() if place else []:
@@ -159,7 +164,8 @@ class _Regrouping:
             else operations_of(program)
         )
         values.update({str(value.name): value for value in self._graph.inputs})
-        return Order(record, operations, values, list(self._graph.inputs))
+        calls = [(place.level.name, place.level.class_name, place.number) for place in self._all]
+        return Order(record, operations, values, list(self._graph.inputs), calls)
 
     def _regroup(self, place: Place) -> None:
         """Make one call of a module a call of a function."""
