@@ -177,6 +177,7 @@ class Use:
         inputs: What the inputs of the definition are here, in their order.
         waits: The nodes outside that operations of the body wait for.
         parts: What stands here for each step of the body: a node, or a use.
+        scopes: The scope at the end of each way (`Step.places`) down from that of the call.
     """
 
     definition: "Definition"
@@ -186,6 +187,7 @@ class Use:
     inputs: list[Value] = field(default_factory=list)
     waits: list[Node] = field(default_factory=list)
     parts: "list[Node | Use]" = field(default_factory=list)
+    scopes: dict[tuple[Place, ...], Scope | None] = field(default_factory=dict)
 
     @property
     def call(self) -> Call:

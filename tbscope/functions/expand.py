@@ -6,13 +6,16 @@ types, sources and figures, and their places among those of other calls.
 """
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from tbscope.functions.definition import CallStep, Definition, Given, Place, Read, Ref, Step, Use
+from tbscope.functions.definition import CallStep, Definition, Given, Read, Ref, Step, Use
 from tbscope.functions.reading import OF_A_RUN
 from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Output, Value, copy_body
 from tbscope.ir.nests import map_nest, walk
 from tbscope.ir.nodes import OPERATIONS
-from tbscope.ir.scopes import Scope
+
+if TYPE_CHECKING:
+    from tbscope.ir.scopes import Scope
 
 __all__ = ["expand"]
 
@@ -83,10 +86,6 @@ class _Body:
 class _Expansion:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._below = {
-            (scope.parent, Place(scope.kind, *_part(scope), scope.phase)): scope
-            for scope in graph.scopes()
-        }
         self._nodes: dict[Node, Node] = {}
         self._calls: dict[tuple[Scope | None, int], Call] = {}
 
@@ -137,8 +136,7 @@ class _Expansion:
                 found.append(inner)
             else:
                 assert isinstance(part, Node), "an operation stands for an operation"
-                scope = self._scope(body.use.scope, step.places)
-                node = Node(part.name, step.op, step.kind, scope)
+                node = Node(part.name, step.op, step.kind, body.use.scopes[step.places])
                 self._nodes[part] = self._told(node, part)
                 body.parts.append(node)
         return found
@@ -210,12 +208,3 @@ class _Expansion:
             )
             for ((name, ref), waits), old in zip(named, self._graph.outputs, strict=True)
         ]
-
-    def _scope(self, scope: Scope | None, places: tuple[Place, ...]) -> Scope | None:
-        for place in places:
-            scope = self._below[scope, place]
-        return scope
-
-
-def _part(scope: Scope) -> tuple[str, str | None, int]:
-    return scope.part.label, scope.part.attribute, scope.part.index

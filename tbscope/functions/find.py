@@ -61,6 +61,7 @@ def find_definitions(graph: Graph) -> Use:
             inputs=reading.inputs,
             waits=reading.waits,
             parts=reading.parts,
+            scopes=reading.scopes,
         )
         for part in use.parts:
             if isinstance(part, Use):

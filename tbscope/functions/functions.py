@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import overload
 
 from tbscope.checks import is_word
+from tbscope.collector import not_collecting
 from tbscope.errors import ArgumentError, NotFoundError
 from tbscope.functions.definition import Definition, Use
 from tbscope.functions.expand import expand
@@ -40,7 +41,9 @@ class Functions(Sequence[Definition]):
                 fix="graph.functions(by='structure')",
             )
         self.graph = graph
-        whole = find_definitions(graph)
+        # What it makes is much, and none of it garbage.
+        with not_collecting():
+            whole = find_definitions(graph)
         self.main: Definition = whole.definition
         self._uses: dict[Scope, Use] = {}
         pending = [whole]

@@ -30,6 +30,9 @@ __all__ = ["OF_A_RUN", "Reading"]
 OF_A_RUN = frozenset({"read_by_python", "thread", "error"})
 """The attributes of an operation that tell of one run, and so belong to a use."""
 
+# Modules that nobody registers are numbered on through the whole run, `?0`, `?1`.
+_ADOPTED = "?"
+
 
 class Entry(NamedTuple):
     """What an input of a call is.
@@ -61,6 +64,7 @@ class Reading:
         parts: What stands for each of them.
         results: What it gives.
         ends: For the graph itself, what each of its outputs waits for.
+        scopes: The scope at the end of each way down from that of the call.
     """
 
     def __init__(
@@ -86,6 +90,8 @@ class Reading:
         self.parts: list[Node | Use] = []
         self.results: Nest = None
         self.ends: tuple[tuple[Ref, ...], ...] = ()
+        self.scopes: dict[tuple[Place, ...], Scope | None] = {(): scope}
+        self._adopted: dict[str, int] = {}
 
     def read_call(self) -> None:
         """Read the call of a module."""
@@ -173,8 +179,13 @@ class Reading:
             assert scope is not None, "what stands in a call stands below its scope"
             # No deeper than the containers between two calls.
             part = scope.part
-            place = Place(scope.kind, part.label, part.attribute, part.index, scope.phase)
+            attribute = part.attribute
+            if attribute is not None and attribute[:1] == _ADOPTED and scope.qualified_name is None:
+                number = self._adopted.setdefault(attribute, len(self._adopted))
+                attribute = f"{_ADOPTED}{number}"
+            place = Place(scope.kind, part.label, attribute, part.index, scope.phase)
             known = self._places[scope] = (*self._places_of(scope.parent), place)
+            self.scopes[known] = scope
         return known
 
     # -- refs -------------------------------------------------------------------------
