@@ -109,11 +109,13 @@ class _Maker:
     def _value(self, ref: Ref) -> Value:
         if isinstance(ref, Read):
             return self._inputs[ref.place]
-        node = self._steps[ref.path[0]]
-        if len(ref.path) == 1:
-            assert ref.output is not None, "an operation is no value"
+        assert ref.output is not None, "an operation is no value"
+        place, *below = ref.path
+        node, step = self._steps[place], self._definition.steps[place]
+        if isinstance(step, Step):
             return node.outputs[ref.output]
-        return node.outputs[self._places[ref.path[0]][Given(ref.path[1:], ref.output)]]
+        inner = Given(tuple(below), ref.output) if below else step.definition.given[ref.output]
+        return node.outputs[self._places[place][inner]]
 
     def _nest(self, nest: Nest) -> Nest:
         return map_nest(

@@ -57,13 +57,17 @@ class CallTree:
 
     def way(self, node: Node, scope: Scope | None) -> tuple[int, ...]:
         """Return the places on the way down from a call to an operation below it."""
-        way = [self.place[node]]
+        return (*map(self.place.__getitem__, self.calls_down_to(node, scope)), self.place[node])
+
+    def calls_down_to(self, node: Node, scope: Scope | None) -> list[Scope]:
+        """Return the calls between one, or the graph, and an operation, the outermost first."""
+        found: list[Scope] = []
         inner = self.call_of(node)
         while inner is not scope:
             assert inner is not None, "the operation stands below the call"
-            way.append(self.place[inner])
+            found.append(inner)
             inner = self.around(inner)
-        return tuple(reversed(way))
+        return found[::-1]
 
     def inside_out(self) -> list[Scope | None]:
         """Return the calls, each after those in it; the graph itself comes last."""

@@ -48,9 +48,10 @@ class Given(NamedTuple):
     """What an operation of a body gives.
 
     Attributes:
-        path: The place of the step among those of the body; where that is a call, further on
-            among the steps of what is called.
-        output: Which of its outputs; None for the operation itself, which is waited for.
+        path: The place of a step among those of the body; where what is read inside a call is
+            none of its results, further on among the steps of what is called.
+        output: Which output of the operation at the end of the path, or which tensor among the
+            results of the call there; None for the operation itself, which is waited for.
     """
 
     path: tuple[int, ...]
@@ -205,18 +206,21 @@ class Use:
         Raises:
             IndexError: The definition has no such ref.
         """
-        if isinstance(ref, Read):
-            return self.inputs[ref.place]
-        assert ref.output is not None, "an operation is no value"
-        return self.node(ref.path).outputs[ref.output]
+        use = self
+        while isinstance(ref, Given):
+            assert ref.output is not None, "an operation is no value"
+            part = use.part(ref.path)
+            if isinstance(part, Node):
+                return part.outputs[ref.output]
+            use, ref = part, part.definition.given[ref.output]
+        return use.inputs[ref.place]
 
-    def node(self, path: tuple[int, ...]) -> Node:
-        """Return the operation at the end of a way through the steps."""
+    def part(self, path: tuple[int, ...]) -> "Node | Use":
+        """Return the operation or the use at the end of a way through the steps."""
         part: Node | Use = self
         for place in path:
             assert isinstance(part, Use), "an operation has no steps"
             part = part.parts[place]
-        assert isinstance(part, Node), "the way ends at a call"
         return part
 
     def __repr__(self) -> str:
@@ -269,6 +273,11 @@ class Definition:
     def arguments(self) -> tuple[Argument, ...]:
         """What the call is given, in the order of forward's parameters: refs and constants."""
         return self.signatures[0].arguments if self.signatures else ()
+
+    @cached_property
+    def given(self) -> list[Ref]:
+        """The tensors among the results of the call, in order."""
+        return [ref for _, ref in walk(self.results) if isinstance(ref, (Read, Given))]
 
     @cached_property
     def outputs(self) -> dict[str, Ref]:

@@ -49,13 +49,21 @@ class _Body:
         self.parts: list[Node | _Body] = []
 
     def value(self, ref: Ref) -> Value:
-        if isinstance(ref, Read):
-            return self.inputs[ref.place]
-        assert ref.output is not None, "an operation is no value"
-        return self._node(ref).outputs[ref.output]
+        body = self
+        while isinstance(ref, Given):
+            assert ref.output is not None, "an operation is no value"
+            part = body._part(ref.path)
+            if isinstance(part, Node):
+                return part.outputs[ref.output]
+            body, ref = part, part.definition.given[ref.output]
+        return body.inputs[ref.place]
 
     def waited(self, ref: Ref) -> Node:
-        return self.waits[ref.place] if isinstance(ref, Read) else self._node(ref)
+        if isinstance(ref, Read):
+            return self.waits[ref.place]
+        part = self._part(ref.path)
+        assert isinstance(part, Node), "the way ends at a call"
+        return part
 
     def nest(self, nest: Nest, like: Nest) -> Nest:
         """Return a nest with values for its refs, of the types that the use has there."""
@@ -74,12 +82,11 @@ class _Body:
 
         return map_nest(nest, changed)
 
-    def _node(self, ref: Given) -> Node:
+    def _part(self, path: tuple[int, ...]) -> "Node | _Body":
         part: Node | _Body = self
-        for place in ref.path:
+        for place in path:
             assert isinstance(part, _Body), "an operation has no steps"
             part = part.parts[place]
-        assert isinstance(part, Node), "the way ends at a call"
         return part
 
 

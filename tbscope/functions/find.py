@@ -6,7 +6,7 @@ digests of their definitions. Names, types, sources and what was measured stand 
 
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tbscope.functions.calls import CallTree
 from tbscope.functions.definition import (
@@ -22,11 +22,9 @@ from tbscope.functions.definition import (
 )
 from tbscope.functions.reading import Reading
 from tbscope.functions.state import StateNames
-from tbscope.ir.graph import Argument, Graph, Nest
-from tbscope.ir.nests import walk
-
-if TYPE_CHECKING:
-    from tbscope.ir.scopes import Scope
+from tbscope.ir.graph import Argument, Graph, Nest, Node
+from tbscope.ir.nests import values_in, walk
+from tbscope.ir.scopes import Scope
 
 __all__ = ["find_definitions"]
 
@@ -44,12 +42,14 @@ def find_definitions(graph: Graph) -> Use:
     tree, state = CallTree(graph), StateNames(graph)
     known: dict[_Key, Definition] = {}
     uses: dict[Scope | None, Use] = {}
+    results: dict[Scope, dict[tuple[Node, int], int]] = {}
     for scope in tree.inside_out():
-        reading = Reading(scope, tree, state, uses)
+        reading = Reading(scope, tree, state, uses, results)
         if scope is None:
             reading.read_graph(graph)
         else:
             reading.read_call()
+            results[scope] = _results(tree, scope)
         key = _key(reading)
         definition = known.get(key)
         if definition is None:
@@ -78,6 +78,15 @@ def find_definitions(graph: Graph) -> Use:
     for definition in known.values():
         _let_escape(definition)
     return whole
+
+
+def _results(tree: CallTree, scope: Scope) -> dict[tuple[Node, int], int]:
+    """Return which tensor among the results of a call each value is, of those made in it."""
+    found: dict[tuple[Node, int], int] = {}
+    for at, value in enumerate(values_in(tree.calls[scope][0].results)):
+        if tree.is_in(value.producer, scope):
+            found.setdefault((value.producer, value.index), at)
+    return found
 
 
 def _define(reading: Reading, key: _Key) -> Definition:
@@ -139,7 +148,10 @@ def _let_out(ref: Given, definition: Definition) -> None:
         step = definition.steps[path[0]]
         assert isinstance(step, CallStep), "the way leads through calls"
         definition, path = step.definition, path[1:]
-        definition.escapes.add(Given(path, ref.output))
+        inner = Given(path, ref.output)
+        if inner in definition.escapes:
+            break
+        definition.escapes.add(inner)
 
 
 def _written(steps: tuple[Step | CallStep, ...]) -> set[int]:
@@ -164,7 +176,10 @@ def _seen_in(ref: Ref, steps: tuple[Step | CallStep, ...]) -> set[int]:
     while isinstance(ref, Given):
         step = steps[ref.path[0]]
         if isinstance(step, CallStep):
-            within = _seen_in(Given(ref.path[1:], ref.output), step.definition.steps)
+            assert ref.output is not None, "an operation is not written"
+            called = step.definition
+            inner = Given(ref.path[1:], ref.output) if ref.path[1:] else called.given[ref.output]
+            within = _seen_in(inner, called.steps)
             return {place for inner in within for place in _seen_in(step.inputs[inner], steps)}
         if step.role != "view" or not step.inputs:
             return set()

@@ -54,6 +54,7 @@ class Reading:
         tree: All calls of the graph.
         state: The names of its parameters.
         uses: The uses of the calls that stand in this one.
+        results: Which tensor among the results of each of these a value is.
 
     Attributes:
         signatures: Its signatures.
@@ -73,11 +74,13 @@ class Reading:
         tree: CallTree,
         state: StateNames,
         uses: dict[Scope | None, Use],
+        results: dict[Scope, dict[tuple[Node, int], int]],
     ) -> None:
         self._scope = scope
         self._tree = tree
         self._state = state
         self._uses = uses
+        self._results = results
         self._reads: dict[tuple[Node, int], Read] = {}
         self._waited: dict[Node, Read] = {}
         self._places: dict[Scope | None, tuple[Place, ...]] = {scope: ()}
@@ -176,17 +179,23 @@ class Reading:
     def _places_of(self, scope: Scope | None) -> tuple[Place, ...]:
         known = self._places.get(scope)
         if known is None:
-            assert scope is not None, "what stands in a call stands below its scope"
-            # No deeper than the containers between two calls.
-            part = scope.part
-            attribute = part.attribute
-            if attribute is not None and attribute[:1] == _ADOPTED and scope.qualified_name is None:
-                number = self._adopted.setdefault(attribute, len(self._adopted))
-                attribute = f"{_ADOPTED}{number}"
-            place = Place(scope.kind, part.label, attribute, part.index, scope.phase)
-            known = self._places[scope] = (*self._places_of(scope.parent), place)
+            way: list[Place] = []
+            stands = scope
+            while stands is not self._scope:
+                assert stands is not None, "what stands in a call stands below its scope"
+                way.append(self._place(stands))
+                stands = stands.parent
+            known = self._places[scope] = tuple(reversed(way))
             self.scopes[known] = scope
         return known
+
+    def _place(self, scope: Scope) -> Place:
+        part = scope.part
+        attribute = part.attribute
+        if attribute is not None and attribute[:1] == _ADOPTED and scope.qualified_name is None:
+            number = self._adopted.setdefault(attribute, len(self._adopted))
+            attribute = f"{_ADOPTED}{number}"
+        return Place(scope.kind, part.label, attribute, part.index, scope.phase)
 
     # -- refs -------------------------------------------------------------------------
 
@@ -219,8 +228,20 @@ class Reading:
         if known is not None:
             return known
         if self._tree.is_in(value.producer, self._scope):
-            return Given(self._tree.way(value.producer, self._scope), value.index)
+            return self._given(key)
         return self._take(value, self._entry(value.producer, below))
+
+    def _given(self, key: tuple[Node, int]) -> Given:
+        """Return the shortest way to a value that is made in this call or in one in it."""
+        node, index = key
+        tree = self._tree
+        way: list[int] = []
+        for scope in tree.calls_down_to(node, self._scope):
+            way.append(tree.place[scope])
+            at = self._results[scope].get(key)
+            if at is not None:
+                return Given(tuple(way), at)
+        return Given((*way, tree.place[node]), index)
 
     def _entry(self, node: Node, below: tuple[Call, str] | None) -> Entry:
         if self._calls:
