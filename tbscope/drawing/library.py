@@ -1,0 +1,454 @@
+"""The function library: boxes with the same inside as one function of the GraphDef, and its calls.
+
+The page shows the function in its Functions panel, with its usages, and puts a copy of it in
+the place of each call that is opened. It does so only for some forms, and fails as a whole for
+others (render.ts, `buildSubhierarchy`): a call reads one node per `input_arg`, none of them
+drawn as a circle; what reads a call reads an output that the function has; and each output is
+a node of its name. A box for which that cannot be had stays a box.
+
+Source: tensorboard/plugins/graph/tf_graph_common/render.ts, graph.ts (`build`)
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from tensorboard.compat.proto.graph_pb2 import GraphDef
+from tensorboard.compat.proto.node_def_pb2 import NodeDef
+from tensorboard.compat.proto.types_pb2 import DT_FLOAT
+
+from tbscope.checks import ask
+from tbscope.drawing.unique import UniqueNames
+from tbscope.errors import ArgumentError
+from tbscope.functions.definition import Definition
+from tbscope.functions.functions import Functions
+from tbscope.ir.scopes import Scope
+from tbscope.page.constants import ASIDE_OP, LIBRARY, SERIES_SIZE
+from tbscope.page.ops import is_embedded, op_type
+from tbscope.words import shown
+
+__all__ = ["Wanted", "check_functions", "with_library"]
+
+Wanted: TypeAlias = bool | Collection[type | str] | Callable[[Definition], bool]
+"""Which definitions become functions: none, the outermost that have several uses, those of some
+classes, or those for which a function of a `Definition` is true."""
+
+_SHAPES = "_output_shapes"
+_ILLEGAL = re.compile(r"[^A-Za-z0-9_]")
+# What the page would fold into a stack, in which calls are not drawn as boxes.
+_NUMBERED = re.compile(r"\D*[0-9]+")
+# As the page reads a reference (graph.ts, `INPUT_NAME_PART_MATCHER`).
+_REFERENCE = re.compile(r"([^:]+):([0-9]+)")
+
+
+def check_functions(wanted: object) -> None:
+    """Raise ArgumentError unless this can tell which definitions become functions."""
+    if isinstance(wanted, bool) or (callable(wanted) and not isinstance(wanted, type)):
+        return
+    if (
+        isinstance(wanted, Collection)
+        and not isinstance(wanted, str | bytes | Mapping)
+        and all(isinstance(one, str | type) for one in wanted)
+    ):
+        return
+    raise ArgumentError(
+        f"functions cannot be {shown(wanted)}",
+        why="it is True, False, a set of classes or of their names, or a function of a Definition",
+        fix="functions={'LlamaDecoderLayer'}, or True for the outermost that have several uses",
+    )
+
+
+def with_library(
+    graph_def: GraphDef,
+    functions: Functions,
+    boxes: Mapping[Scope, str],
+    wanted: Wanted,
+) -> GraphDef:
+    """Return a GraphDef in which boxes with the same inside are calls of one function.
+
+    Args:
+        graph_def: How the graph is drawn without functions; it stays as it is.
+        functions: The definitions of the graph.
+        boxes: The name of the box of each scope.
+        wanted: Which definitions become functions.
+    """
+    library = _Library(graph_def)
+    by_name: dict[str, list[Scope]] = defaultdict(list)
+    for scope, name in boxes.items():
+        by_name[name].append(scope)
+    alone = {scopes[0] for name, scopes in by_name.items() if name and len(scopes) == 1}
+    chosen = _chosen(functions, wanted)
+    for definition in chosen:
+        found = [boxes[use.scope] for use in definition.uses if use.scope in alone]
+        if len(found) > 1:
+            library.share(found, definition)
+    return library.message()
+
+
+def _chosen(functions: Functions, wanted: Wanted) -> list[Definition]:
+    """Return the definitions to share in order: with True the outer ones first.
+
+    An outer function so takes what is in it with it, and none of it becomes a function of
+    its own: the page draws the calls in a function beside its flow.
+    """
+    if wanted is True:
+        return list(functions)[::-1]
+    if isinstance(wanted, Collection):
+        names = {one if isinstance(one, str) else _full_name(one) for one in wanted}
+        known = [
+            one
+            for one in functions
+            if one.class_name in names or one.class_name.rpartition(".")[2] in names
+        ]
+        missing = names.difference(
+            *({one.class_name, one.class_name.rpartition(".")[2]} for one in known)
+        )
+        if missing:
+            raise ArgumentError(
+                f"functions names {shown(min(missing))}, of which the graph has no call",
+                why="its classes are those of modules that were called",
+                fix="graph.functions() tells what can be drawn so",
+            )
+        return known
+    assert callable(wanted), "nothing is chosen where functions are not wanted"
+    return [
+        one
+        for one in functions
+        if ask(
+            *(wanted, one),
+            option="functions",
+            place=f"the definition {one.name}",
+            fix="have it give True or False for every definition",
+        )
+    ]
+
+
+def _full_name(one: type) -> str:
+    return f"{one.__module__}.{one.__qualname__}"
+
+
+class _Ref(NamedTuple):
+    """What a node reads: a node, by its name, and which output; None where it only waits."""
+
+    name: str
+    output: int | None
+
+
+@dataclass(slots=True, eq=False)
+class _Item:
+    """A node of the GraphDef as it is now."""
+
+    name: str
+    op: str
+    refs: list[_Ref]
+    node: NodeDef
+
+
+@dataclass(slots=True, eq=False)
+class _Inside:
+    """What stands in one box.
+
+    Attributes:
+        box: Its name.
+        items: Its nodes, in order.
+        arguments: What these read outside, in order of first use.
+        waits: What these wait for outside.
+        read: What is read outside, by its name in the box.
+    """
+
+    box: str
+    items: list[_Item]
+    arguments: dict[_Ref, int] = field(default_factory=dict)
+    waits: dict[_Ref, None] = field(default_factory=dict)
+    read: set[_Ref] = field(default_factory=set)
+
+    def within(self, name: str) -> str | None:
+        """Return the name of a node from the box on; None for one outside."""
+        cut = len(self.box) + 1
+        return name[cut:] if name.startswith(f"{self.box}/") else None
+
+    def form(self) -> tuple[object, ...]:
+        """Return what is equal for boxes with the same inside."""
+        told = []
+        for item in self.items:
+            refs: list[object] = []
+            for ref in item.refs:
+                within = self.within(ref.name)
+                if within is not None:
+                    refs.append((within, ref.output))
+                elif ref.output is not None:
+                    refs.append(self.arguments[ref])
+            told.append((self.within(item.name), item.op, tuple(refs)))
+        return tuple(told)
+
+
+class _Library:
+    """A GraphDef whose boxes become calls.
+
+    Args:
+        graph_def: The GraphDef; it stays as it is.
+    """
+
+    def __init__(self, graph_def: GraphDef) -> None:
+        self._graph_def = graph_def
+        self._result = GraphDef()
+        self._items = {
+            node.name: _Item(node.name, node.op, list(_refs(node)), node) for node in graph_def.node
+        }
+        self._calls: list[_Item] = []
+        self._names = UniqueNames(
+            {item.op for item in self._items.values()},
+            numbered=lambda title, number: f"{title}_{number}",
+        )
+
+    def share(self, boxes: list[str], definition: Definition) -> None:
+        """Make a function of each inside that several of these boxes have."""
+        insides = self._insides(boxes)
+        groups: dict[tuple[object, ...], list[_Inside]] = defaultdict(list)
+        for inside in insides:
+            groups[inside.form()].append(inside)
+        for group in groups.values():
+            if len(group) > 1:
+                self._make(group, definition)
+
+    # -- boxes ------------------------------------------------------------------------
+
+    def _insides(self, boxes: list[str]) -> list[_Inside]:
+        """Return the insides of boxes that can be calls."""
+        found = {box: _Inside(box, []) for box in boxes}
+        stands: dict[str, _Inside] = {}
+        for item in self._items.values():
+            inside = _box_around(item.name, found)
+            if inside is not None:
+                inside.items.append(item)
+                stands[item.name] = inside
+        broken: set[_Inside] = {inside for inside in found.values() if not _is_drawn(inside)}
+        for item in self._items.values():
+            here = stands.get(item.name)
+            for ref in item.refs:
+                there = stands.get(ref.name)
+                source = self._items.get(ref.name)
+                if source is None or here is there:
+                    continue
+                embedded = is_embedded(source.op)
+                if here is not None:
+                    if ref.output is None:
+                        here.waits[ref] = None
+                    elif embedded or is_embedded(item.op) or source.name.startswith(LIBRARY):
+                        broken.add(here)
+                    else:
+                        here.arguments.setdefault(ref, len(here.arguments))
+                if there is not None:
+                    if embedded:
+                        broken.add(there)
+                    elif ref.output is not None:
+                        name = there.within(ref.name)
+                        assert name is not None, "it stands in the box"
+                        there.read.add(_Ref(name, ref.output))
+        return [inside for inside in found.values() if inside not in broken]
+
+    # -- functions --------------------------------------------------------------------
+
+    def _make(self, group: list[_Inside], definition: Definition) -> None:
+        """Make a function of the inside that boxes have in common, and calls of the boxes."""
+        first = group[0]
+        title = _ILLEGAL.sub("_", op_type(definition.class_name.rpartition(".")[2]))
+        name = self._names.claim(title.lstrip("_") or "Function")
+        labels = UniqueNames(
+            {(first.within(item.name) or "").partition("/")[0] for item in first.items},
+            numbered=lambda label, number: f"{label}_{number}",
+        )
+        arguments = [labels.claim(label) for label in self._labels(group, definition)]
+        read = {ref for inside in group for ref in inside.read}
+        order = {first.within(item.name): at for at, item in enumerate(first.items)}
+        outputs = sorted(read, key=lambda ref: (order[ref.name], ref.output or 0))
+        given = [labels.claim("out") for _ in outputs]
+        function = self._result.library.function.add()
+        function.signature.name = name
+        for label in arguments:
+            function.signature.input_arg.add(name=label, type=DT_FLOAT)
+        for label in given:
+            function.signature.output_arg.add(name=label, type=DT_FLOAT)
+        for at, item in enumerate(first.items):
+            node = function.node_def.add()
+            node.CopyFrom(item.node)
+            node.name = first.within(item.name) or item.name
+            del node.input[:]
+            node.input.extend(_texts(_inner(item.refs, first, arguments)))
+            for key in _differing([inside.items[at].node for inside in group]):
+                del node.attr[key]
+        for label, ref in zip(given, outputs, strict=True):
+            node = function.node_def.add(name=label, op="Output")
+            node.input.extend(_texts([ref]))
+        places = {ref: at for at, ref in enumerate(outputs)}
+        self._call(group, name, places)
+
+    def _labels(self, group: list[_Inside], definition: Definition) -> Iterator[str]:
+        """Yield what the inputs of a function are called."""
+        names = [one.name for one in definition.inputs if one.kind == "argument"]
+        count = len(group[0].arguments)
+        for at in range(count):
+            plain = names[at] if len(names) == count else "input"
+            yield _ILLEGAL.sub("_", plain).lstrip("_") or "input"
+
+    def _call(self, group: list[_Inside], function: str, places: Mapping[_Ref, int]) -> None:
+        """Put calls in the place of boxes."""
+        apart = _in_a_row([inside.box for inside in group])
+        calls: dict[str, _Item] = {}
+        gone: dict[str, _Inside] = {}
+        named: dict[_Inside, str] = {}
+        for inside in group:
+            name = inside.box
+            if name in apart:
+                name += "_"
+            while name in self._items:
+                name += "_"
+            named[inside] = name
+            node = NodeDef(name=name, op=function)
+            self._add_shapes(node, inside, places)
+            call = _Item(name, function, [*inside.arguments, *inside.waits], node)
+            calls[inside.items[0].name] = call
+            gone.update((item.name, inside) for item in inside.items)
+        self._calls += calls.values()
+        items: dict[str, _Item] = {}
+        for name, item in self._items.items():
+            if name in calls:
+                items[calls[name].name] = calls[name]
+            if name not in gone:
+                items[name] = item
+        self._items = items
+        for item in items.values():
+            item.refs = [
+                _outer(ref, gone[ref.name], named, places) if ref.name in gone else ref
+                for ref in item.refs
+            ]
+
+    def _add_shapes(self, node: NodeDef, inside: _Inside, places: Mapping[_Ref, int]) -> None:
+        """Tell the shape of each output of a call."""
+        shapes = node.attr[_SHAPES].list
+        for ref in places:
+            source = self._items[f"{inside.box}/{ref.name}"].node
+            known = source.attr[_SHAPES].list.shape if _SHAPES in source.attr else ()
+            shape = shapes.shape.add()
+            if ref.output is not None and ref.output < len(known):
+                shape.CopyFrom(known[ref.output])
+            else:
+                shape.unknown_rank = True
+
+    # -- the result -------------------------------------------------------------------
+
+    def message(self) -> GraphDef:
+        """Return the GraphDef with its functions and calls."""
+        result = self._result
+        if not self._calls:
+            return self._graph_def
+        self._have_drawn([call for call in self._calls if self._items.get(call.name) is call])
+        result.versions.CopyFrom(self._graph_def.versions)
+        for item in self._items.values():
+            node = result.node.add()
+            node.CopyFrom(item.node)
+            node.name = item.name
+            del node.input[:]
+            node.input.extend(_texts(item.refs))
+        return result
+
+    def _have_drawn(self, calls: list[_Item]) -> None:
+        """Have the page put copies in the place of calls before it takes functions out of its flow.
+
+        From then on its copies would stand beside the flow. It makes those first that lines
+        at its top level begin in: so the node that tells of the whole waits for one call of
+        each box.
+        """
+        above = {call.name.rpartition("/")[0]: call for call in calls if "/" in call.name}
+        if not above:
+            return
+        refs = [_Ref(call.name, None) for call in above.values()]
+        whole = next(
+            (item for item in self._items.values() if item.op == ASIDE_OP and "/" not in item.name),
+            None,
+        )
+        if whole is None:
+            name = "Functions"
+            while name in self._items:
+                name += "_"
+            whole = self._items[name] = _Item(name, ASIDE_OP, [], NodeDef(name=name, op=ASIDE_OP))
+        whole.refs = [*whole.refs, *refs]
+
+
+def _box_around(name: str, boxes: Mapping[str, _Inside]) -> _Inside | None:
+    """Return the innermost of some boxes in which a node stands."""
+    above = name.rpartition("/")[0]
+    while above:
+        found = boxes.get(above)
+        if found is not None:
+            return found
+        above = above.rpartition("/")[0]
+    return None
+
+
+def _is_drawn(inside: _Inside) -> bool:
+    return any(not is_embedded(item.op) and item.op != ASIDE_OP for item in inside.items)
+
+
+def _in_a_row(boxes: list[str]) -> set[str]:
+    """Return those that the page would fold into a stack, where it draws no copies as boxes."""
+    beside: dict[str, list[str]] = defaultdict(list)
+    for box in boxes:
+        above, _, label = box.rpartition("/")
+        if _NUMBERED.fullmatch(label):
+            beside[above].append(box)
+    return {box for row in beside.values() if len(row) >= SERIES_SIZE for box in row}
+
+
+def _outer(
+    ref: _Ref, inside: _Inside, named: Mapping[_Inside, str], places: Mapping[_Ref, int]
+) -> _Ref:
+    """Return what is read of a call instead of something in the box that it was."""
+    within = inside.within(ref.name)
+    if ref.output is None or within is None:
+        return _Ref(named[inside], None)
+    return _Ref(named[inside], places[_Ref(within, ref.output)])
+
+
+def _inner(refs: Iterable[_Ref], inside: _Inside, arguments: list[str]) -> Iterator[_Ref]:
+    """Yield what a node reads as it stands in the function."""
+    for ref in refs:
+        within = inside.within(ref.name)
+        if within is not None:
+            yield _Ref(within, ref.output)
+        elif ref.output is not None:
+            yield _Ref(arguments[inside.arguments[ref]], 0)
+
+
+def _differing(nodes: list[NodeDef]) -> list[str]:
+    """Return the keys of attributes in which nodes differ."""
+    first, *others = nodes
+    found = []
+    for key, value in first.attr.items():
+        if any(key not in other.attr or value != other.attr[key] for other in others):
+            found.append(key)
+    return found
+
+
+def _refs(node: NodeDef) -> Iterator[_Ref]:
+    for text in node.input:
+        if text.startswith("^"):
+            yield _Ref(text[1:], None)
+        elif text:
+            found = _REFERENCE.fullmatch(text)
+            yield _Ref(found[1], int(found[2])) if found else _Ref(text, 0)
+
+
+def _texts(refs: Iterable[_Ref]) -> Iterator[str]:
+    """Yield references, data first, with an empty one between two of the same node."""
+    last = None
+    for ref in sorted(refs, key=lambda ref: ref.output is None):
+        if ref.name == last:
+            yield ""
+        last = ref.name
+        if ref.output is None:
+            yield f"^{ref.name}"
+        else:
+            yield f"{ref.name}:{ref.output}" if ref.output else ref.name
