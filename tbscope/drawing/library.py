@@ -3,8 +3,9 @@
 The page shows the function in its Functions panel, with its usages, and puts a copy of it in
 the place of each call that is opened. It does so only for some forms, and fails as a whole for
 others (render.ts, `buildSubhierarchy`): a call reads one node per `input_arg`, none of them
-drawn as a circle; what reads a call reads an output that the function has; and each output is
-a node of its name. A box for which that cannot be had stays a box.
+drawn as a circle; what reads a call reads an output that the function has; each output is a
+node of its name; and nothing waits for a call, or is waited for by one. A box for which that
+cannot be had stays a box.
 
 Source: tensorboard/plugins/graph/tf_graph_common/render.ts, graph.ts (`build`)
 """
@@ -17,15 +18,14 @@ from typing import NamedTuple, TypeAlias
 
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tensorboard.compat.proto.node_def_pb2 import NodeDef
-from tensorboard.compat.proto.types_pb2 import DT_FLOAT
 
 from tbscope.checks import ask
 from tbscope.drawing.unique import UniqueNames
 from tbscope.errors import ArgumentError
-from tbscope.functions.definition import Definition
+from tbscope.functions.definition import CallStep, Definition, Read, Ref
 from tbscope.functions.functions import Functions
 from tbscope.ir.scopes import Scope
-from tbscope.page.constants import ASIDE_OP, LIBRARY, SERIES_SIZE
+from tbscope.page.constants import ASIDE_OP, SERIES_SIZE
 from tbscope.page.ops import is_embedded, op_type
 from tbscope.words import shown
 
@@ -74,7 +74,7 @@ def with_library(
         boxes: The name of the box of each scope.
         wanted: Which definitions become functions.
     """
-    library = _Library(graph_def)
+    library = _Library(graph_def, functions)
     by_name: dict[str, list[Scope]] = defaultdict(list)
     for scope, name in boxes.items():
         by_name[name].append(scope)
@@ -154,14 +154,12 @@ class _Inside:
         box: Its name.
         items: Its nodes, in order.
         arguments: What these read outside, in order of first use.
-        waits: What these wait for outside.
         read: What is read outside, by its name in the box.
     """
 
     box: str
     items: list[_Item]
     arguments: dict[_Ref, int] = field(default_factory=dict)
-    waits: dict[_Ref, None] = field(default_factory=dict)
     read: set[_Ref] = field(default_factory=set)
 
     def within(self, name: str) -> str | None:
@@ -189,10 +187,14 @@ class _Library:
 
     Args:
         graph_def: The GraphDef; it stays as it is.
+        functions: The definitions of its graph.
     """
 
-    def __init__(self, graph_def: GraphDef) -> None:
+    def __init__(self, graph_def: GraphDef, functions: Functions) -> None:
         self._graph_def = graph_def
+        self._reads: dict[Definition, list[int]] = {}
+        for definition in functions:
+            self._reads[definition] = _reads(definition, self._reads)
         self._result = GraphDef()
         self._items = {
             node.name: _Item(node.name, node.op, list(_refs(node)), node) for node in graph_def.node
@@ -234,18 +236,15 @@ class _Library:
                     continue
                 embedded = is_embedded(source.op)
                 if here is not None:
-                    if ref.output is None:
-                        here.waits[ref] = None
-                    elif embedded or is_embedded(item.op) or source.name.startswith(LIBRARY):
+                    if ref.output is None or embedded or is_embedded(item.op):
                         broken.add(here)
                     else:
                         here.arguments.setdefault(ref, len(here.arguments))
                 if there is not None:
-                    if embedded:
+                    name = there.within(ref.name)
+                    if ref.output is None or embedded or name is None:
                         broken.add(there)
-                    elif ref.output is not None:
-                        name = there.within(ref.name)
-                        assert name is not None, "it stands in the box"
+                    else:
                         there.read.add(_Ref(name, ref.output))
         return [inside for inside in found.values() if inside not in broken]
 
@@ -260,7 +259,8 @@ class _Library:
             {(first.within(item.name) or "").partition("/")[0] for item in first.items},
             numbered=lambda label, number: f"{label}_{number}",
         )
-        arguments = [labels.claim(label) for label in self._labels(group, definition)]
+        count = len(first.arguments)
+        arguments = [labels.claim(label) for label in self._labels(definition, count)]
         read = {ref for inside in group for ref in inside.read}
         order = {first.within(item.name): at for at, item in enumerate(first.items)}
         outputs = sorted(read, key=lambda ref: (order[ref.name], ref.output or 0))
@@ -268,15 +268,19 @@ class _Library:
         function = self._result.library.function.add()
         function.signature.name = name
         for label in arguments:
-            function.signature.input_arg.add(name=label, type=DT_FLOAT)
+            function.signature.input_arg.add(name=label)
         for label in given:
-            function.signature.output_arg.add(name=label, type=DT_FLOAT)
+            function.signature.output_arg.add(name=label)
         for at, item in enumerate(first.items):
+            if is_embedded(item.op):
+                # The page would draw each of them twice, once of it loose.
+                continue
             node = function.node_def.add()
             node.CopyFrom(item.node)
             node.name = first.within(item.name) or item.name
             del node.input[:]
-            node.input.extend(_texts(_inner(item.refs, first, arguments)))
+            refs = [ref for ref in item.refs if not self._is_circle(ref)]
+            node.input.extend(_texts(_inner(refs, first, arguments)))
             for key in _differing([inside.items[at].node for inside in group]):
                 del node.attr[key]
         for label, ref in zip(given, outputs, strict=True):
@@ -285,10 +289,17 @@ class _Library:
         places = {ref: at for at, ref in enumerate(outputs)}
         self._call(group, name, places)
 
-    def _labels(self, group: list[_Inside], definition: Definition) -> Iterator[str]:
-        """Yield what the inputs of a function are called."""
-        names = [one.name for one in definition.inputs if one.kind == "argument"]
-        count = len(group[0].arguments)
+    def _is_circle(self, ref: _Ref) -> bool:
+        source = self._items.get(ref.name)
+        return source is not None and is_embedded(source.op)
+
+    def _labels(self, definition: Definition, count: int) -> Iterator[str]:
+        """Yield what the inputs of a function are called: by forward's parameters, if possible.
+
+        Views that are not drawn may have made two inputs of one, or one of two.
+        """
+        read = [definition.inputs[place] for place in self._reads[definition]]
+        names = [one.name for one in read if one.kind in ("argument", "captured")]
         for at in range(count):
             plain = names[at] if len(names) == count else "input"
             yield _ILLEGAL.sub("_", plain).lstrip("_") or "input"
@@ -308,7 +319,7 @@ class _Library:
             named[inside] = name
             node = NodeDef(name=name, op=function)
             self._add_shapes(node, inside, places)
-            call = _Item(name, function, [*inside.arguments, *inside.waits], node)
+            call = _Item(name, function, list(inside.arguments), node)
             calls[inside.items[0].name] = call
             gone.update((item.name, inside) for item in inside.items)
         self._calls += calls.values()
@@ -358,13 +369,16 @@ class _Library:
         """Have the page put copies in the place of calls before it takes functions out of its flow.
 
         From then on its copies would stand beside the flow. It makes those first that lines
-        at its top level begin in: so the node that tells of the whole waits for one call of
-        each box.
+        at its top level begin in: so the node that tells of the whole reads one call of each box.
         """
-        above = {call.name.rpartition("/")[0]: call for call in calls if "/" in call.name}
+        above = {
+            call.name.rpartition("/")[0]: call
+            for call in calls
+            if "/" in call.name and call.node.attr[_SHAPES].list.shape
+        }
         if not above:
             return
-        refs = [_Ref(call.name, None) for call in above.values()]
+        refs = [_Ref(call.name, 0) for call in above.values()]
         whole = next(
             (item for item in self._items.values() if item.op == ASIDE_OP and "/" not in item.name),
             None,
@@ -375,6 +389,17 @@ class _Library:
                 name += "_"
             whole = self._items[name] = _Item(name, ASIDE_OP, [], NodeDef(name=name, op=ASIDE_OP))
         whole.refs = [*whole.refs, *refs]
+
+
+def _reads(definition: Definition, known: Mapping[Definition, list[int]]) -> list[int]:
+    """Return the inputs that operations of a definition, or below it, read, by their first use."""
+    found: dict[int, None] = {}
+    for step in definition.steps:
+        refs: Iterable[Ref] = step.inputs
+        if isinstance(step, CallStep):
+            refs = [step.inputs[place] for place in known[step.definition]]
+        found.update({ref.place: None for ref in refs if isinstance(ref, Read)})
+    return list(found)
 
 
 def _box_around(name: str, boxes: Mapping[str, _Inside]) -> _Inside | None:
