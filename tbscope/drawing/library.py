@@ -376,6 +376,13 @@ class _Library:
             for call in calls
             if "/" in call.name and call.node.attr[_SHAPES].list.shape
         }
+        called = {call.name for call in calls}
+        for item in self._items.values():
+            top = item.name.partition("/")[0]
+            for ref in item.refs:
+                if ref.name in called and ref.name.partition("/")[0] != top:
+                    # The page makes those beside this one anyway.
+                    above.pop(ref.name.rpartition("/")[0], None)
         if not above:
             return
         refs = [_Ref(call.name, 0) for call in above.values()]
