@@ -21,6 +21,7 @@ __all__ = ["show"]
 )
 @click.option(
     "--functions",
+    "definitions",
     is_flag=True,
     help="Print each definition that its calls share instead, and the graph of their uses.",
 )
@@ -35,7 +36,7 @@ def show(
     sources: bool,
     parameters: bool,
     summary: bool,
-    functions: bool,
+    definitions: bool,
     depth: int | None,
     traceback: bool,
     **run: Any,
@@ -52,9 +53,9 @@ def show(
     """  # noqa: D301
     if depth is not None and not summary:
         raise click.UsageError("--depth is for the table: give --summary, too.")
-    if summary and functions:
+    if summary and definitions:
         raise click.UsageError("--summary and --functions are two ways to print: give one.")
-    if (summary or functions) and (sources or parameters):
+    if (summary or definitions) and (sources or parameters):
         other = "--summary" if summary else "--functions"
         raise click.UsageError(f"--sources and --parameters are for lines, not for {other}.")
     with errors_as_messages(traceback=traceback):
@@ -62,7 +63,7 @@ def show(
         if summary:
             graph.summary(depth=depth).show()
             return
-        if functions:
+        if definitions:
             click.echo(str(graph.functions()))
             return
         from tbscope.ir.text import graph_to_text

@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeAlias
 
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tensorboard.compat.proto.node_def_pb2 import NodeDef
+from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 
 from tbscope.checks import ask
 from tbscope.drawing.unique import UniqueNames
@@ -286,6 +287,10 @@ class _Library:
         for label, ref in zip(given, outputs, strict=True):
             node = function.node_def.add(name=label, op="Output")
             node.input.extend(_texts([ref]))
+            shapes = [self._shape(inside, ref) for inside in group]
+            if all(shape == shapes[0] for shape in shapes):
+                # A line from a call has the label of this node.
+                node.attr[_SHAPES].list.shape.add().CopyFrom(shapes[0])
         places = {ref: at for at, ref in enumerate(outputs)}
         self._call(group, name, places)
 
@@ -340,13 +345,15 @@ class _Library:
         """Tell the shape of each output of a call."""
         shapes = node.attr[_SHAPES].list
         for ref in places:
-            source = self._items[f"{inside.box}/{ref.name}"].node
-            known = source.attr[_SHAPES].list.shape if _SHAPES in source.attr else ()
-            shape = shapes.shape.add()
-            if ref.output is not None and ref.output < len(known):
-                shape.CopyFrom(known[ref.output])
-            else:
-                shape.unknown_rank = True
+            shapes.shape.add().CopyFrom(self._shape(inside, ref))
+
+    def _shape(self, inside: _Inside, ref: _Ref) -> TensorShapeProto:
+        """Return the shape of something that a box gives."""
+        source = self._items[f"{inside.box}/{ref.name}"].node
+        known = source.attr[_SHAPES].list.shape if _SHAPES in source.attr else ()
+        if ref.output is not None and ref.output < len(known):
+            return known[ref.output]
+        return TensorShapeProto(unknown_rank=True)
 
     # -- the result -------------------------------------------------------------------
 
