@@ -13,8 +13,8 @@ from typing import get_type_hints as hints_of
 
 from tbscope.checks import Dtypes, InputSize, check_truth, is_text, is_word
 from tbscope.drawing.categories import ColorBy, check_color_by
-from tbscope.drawing.library import Wanted, check_functions
 from tbscope.drawing.naming import Style, check_style
+from tbscope.drawing.wanted import Wanted, check_functions
 from tbscope.errors import ArgumentError
 from tbscope.passes.dead import Dead, check_dead
 from tbscope.passes.levels import Level, check_level

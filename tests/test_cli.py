@@ -222,7 +222,16 @@ def test_the_definitions_are_printed_once_each_before_the_graph_of_their_uses():
 
 def test_equal_boxes_are_written_as_functions_where_asked(folder):
     target = "torch.nn:Transformer"
-    words = ["-a", "d_model=8", "-a", "nhead=2", "-a", "dim_feedforward=8"]
+    words = [
+        "-a",
+        "d_model=8",
+        "-a",
+        "nhead=2",
+        "-a",
+        "dim_feedforward=8",
+        "-a",
+        "batch_first=true",
+    ]
     words += ["-i", "3x1x8", "-i", "3x1x8", "-o", "graph.pb"]
     for flag, count in (("--functions", 2), ("--no-functions", 0)):
         result = tbscope("export", target, *words, flag)

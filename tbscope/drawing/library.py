@@ -12,29 +12,23 @@ Source: tensorboard/plugins/graph/tf_graph_common/render.ts, graph.ts (`build`)
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tensorboard.compat.proto.node_def_pb2 import NodeDef
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 
-from tbscope.checks import ask
 from tbscope.drawing.unique import UniqueNames
-from tbscope.errors import ArgumentError
+from tbscope.drawing.wanted import Wanted, wanted_definitions
 from tbscope.functions.definition import CallStep, Definition, Read, Ref
 from tbscope.functions.functions import Functions
 from tbscope.ir.scopes import Scope
 from tbscope.page.constants import ASIDE_OP, SERIES_SIZE
 from tbscope.page.ops import is_embedded, op_type
-from tbscope.words import shown
 
-__all__ = ["Wanted", "check_functions", "with_library"]
-
-Wanted: TypeAlias = bool | Collection[type | str] | Callable[[Definition], bool]
-"""Which definitions become functions: none, the outermost that have several uses, those of some
-classes, or those for which a function of a `Definition` is true."""
+__all__ = ["with_library"]
 
 _SHAPES = "_output_shapes"
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_]")
@@ -42,23 +36,6 @@ _ILLEGAL = re.compile(r"[^A-Za-z0-9_]")
 _NUMBERED = re.compile(r"\D*[0-9]+")
 # As the page reads a reference (graph.ts, `INPUT_NAME_PART_MATCHER`).
 _REFERENCE = re.compile(r"([^:]+):([0-9]+)")
-
-
-def check_functions(wanted: object) -> None:
-    """Raise ArgumentError unless this can tell which definitions become functions."""
-    if isinstance(wanted, bool) or (callable(wanted) and not isinstance(wanted, type)):
-        return
-    if (
-        isinstance(wanted, Collection)
-        and not isinstance(wanted, str | bytes | Mapping)
-        and all(isinstance(one, str | type) for one in wanted)
-    ):
-        return
-    raise ArgumentError(
-        f"functions cannot be {shown(wanted)}",
-        why="it is True, False, a set of classes or of their names, or a function of a Definition",
-        fix="functions={'LlamaDecoderLayer'}, or True for the outermost that have several uses",
-    )
 
 
 def with_library(
@@ -80,54 +57,12 @@ def with_library(
     for scope, name in boxes.items():
         by_name[name].append(scope)
     alone = {scopes[0] for name, scopes in by_name.items() if name and len(scopes) == 1}
-    chosen = _chosen(functions, wanted)
+    chosen = wanted_definitions(functions, wanted)
     for definition in chosen:
         found = [boxes[use.scope] for use in definition.uses if use.scope in alone]
         if len(found) > 1:
             library.share(found, definition)
     return library.message()
-
-
-def _chosen(functions: Functions, wanted: Wanted) -> list[Definition]:
-    """Return the definitions to share in order: with True the outer ones first.
-
-    An outer function so takes what is in it with it, and none of it becomes a function of
-    its own: the page draws the calls in a function beside its flow.
-    """
-    if wanted is True:
-        return list(functions)[::-1]
-    if isinstance(wanted, Collection):
-        names = {one if isinstance(one, str) else _full_name(one) for one in wanted}
-        known = [
-            one
-            for one in functions
-            if one.class_name in names or one.class_name.rpartition(".")[2] in names
-        ]
-        missing = names.difference(
-            *({one.class_name, one.class_name.rpartition(".")[2]} for one in known)
-        )
-        if missing:
-            raise ArgumentError(
-                f"functions names {shown(min(missing))}, of which the graph has no call",
-                why="its classes are those of modules that were called",
-                fix="graph.functions() tells what can be drawn so",
-            )
-        return known
-    assert callable(wanted), "nothing is chosen where functions are not wanted"
-    return [
-        one
-        for one in functions
-        if ask(
-            *(wanted, one),
-            option="functions",
-            place=f"the definition {one.name}",
-            fix="have it give True or False for every definition",
-        )
-    ]
-
-
-def _full_name(one: type) -> str:
-    return f"{one.__module__}.{one.__qualname__}"
 
 
 class _Ref(NamedTuple):
