@@ -11,8 +11,11 @@ from tbscope.drawing.build import build_graph_def
 from tbscope.drawing.categories import label_nodes
 from tbscope.drawing.figures import Figure, profile_figures
 from tbscope.drawing.layout import lay_out
+from tbscope.drawing.library import with_library
 from tbscope.drawing.places import Origin, place_figures
+from tbscope.errors import ArgumentError
 from tbscope.figures.costs import scope_work
+from tbscope.functions.functions import Functions
 from tbscope.graphdef.stats import run_metadata
 from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph
@@ -83,6 +86,12 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
     check_invariants(graph)
     if figures is None:
         figures = profile_figures(graph)
+    if figures and options["functions"] is not False:
+        raise ArgumentError(
+            "functions cannot be drawn with times, memory or an overlay",
+            why="the page has one body for all calls of a function, and no numbers for it",
+            fix="leave functions out, or draw the graph without numbers under another tag",
+        )
     drawn = graph.copy()
     origin = Origin.of(graph, drawn) if figures else None
     set_level(drawn, level)
@@ -111,4 +120,6 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
     stats = None if origin is None else place_figures(figures, origin, drawn, layout)
     message = build_graph_def(drawn, layout, labels=labels)
     let_go(drawn.nodes)
+    if options["functions"] is not False:
+        message = with_library(message, Functions(graph), layout.boxes, options["functions"])
     return Drawn(message, None if stats is None else run_metadata(stats))

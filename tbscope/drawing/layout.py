@@ -59,6 +59,7 @@ class Layout:
         cards: One for each card.
         told: The cards.
         facts: What is told of each node that stands for a module.
+        boxes: The name of the box of each scope; empty for one at the top level.
     """
 
     seeds: list[Seed] = field(default_factory=list)
@@ -67,6 +68,7 @@ class Layout:
     cards: list[NodeHead] = field(default_factory=list)
     told: list[Card] = field(default_factory=list)
     facts: dict[Node, dict[str, Nest]] = field(default_factory=dict)
+    boxes: dict[Scope, str] = field(default_factory=dict)
 
 
 def lay_out(
@@ -127,6 +129,7 @@ def lay_out(
             hierarchy = _hierarchy(layout)
             break
     layout.facts = facts
+    layout.boxes = names.scopes
     if templates:
         made = seeds(hierarchy, _classes(names.scopes))
         boxes = {seed.name.partition("/")[0] for seed in made}
