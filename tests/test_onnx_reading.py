@@ -80,6 +80,14 @@ def test_parameters_stand_under_their_module_and_calls_tell_what_they_were_given
     assert graph.summary().rows[0]["parameters"] == 18
 
 
+def test_a_parameter_of_another_module_is_no_argument():
+    model = two_layers()
+    model.graph.node[2].input[1] = "layers.0.fc.weight"
+    del model.graph.initializer[1]
+    (call,) = tbscope.from_onnx(model).find_calls("layers.1.fc")
+    assert [argument.nest.producer.op for argument in call.arguments] == ["Relu"]
+
+
 def test_shapes_are_inferred_and_sizes_with_a_name_are_kept_by_it():
     graph = tbscope.from_onnx(two_layers())
     matmul = next(node for node in graph.nodes if node.op == "MatMul")
@@ -239,6 +247,26 @@ def test_bodies_are_scopes_whose_results_the_operation_reads():
     # Read in both branches, it is there once.
     assert [node.name for node in graph.nodes if node.kind == "parameter"] == ["w"]
     assert draws_well(graph) == []
+
+
+def test_a_body_in_a_function_stands_in_the_operation():
+    branch = helper.make_graph(
+        [node("Neg", ["a"], ["t"])], "branch", [], [info("t", FLOAT, [2, 3])]
+    )
+    function = helper.make_function(
+        *("my", "Choose", ["on", "a"], ["c"]),
+        [node("If", ["on"], ["c"], then_branch=branch, else_branch=branch)],
+        [helper.make_opsetid("", 20)],
+    )
+    model = model_of(
+        [node("Choose", ["on", "x"], ["y"], domain="my")],
+        [info("x", FLOAT, [2, 3]), info("on", BOOL, [])],
+        [info("y", FLOAT, [2, 3])],
+        functions=[function],
+    )
+    graph = tbscope.from_onnx(model)
+    found = [str(each.scope) for each in graph.nodes if each.op == "Neg"]
+    assert found == ["Choose/If/then_branch", "Choose/If/else_branch"]
 
 
 def test_branches_stand_in_one_order_whatever_the_order_in_the_file():
