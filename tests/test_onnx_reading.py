@@ -244,6 +244,8 @@ def test_bodies_are_scopes_whose_results_the_operation_reads():
     loop = next(node for node in graph.nodes if node.op == "Loop")
     carried = dict(loop.arguments)["body"]
     assert [value.producer.op for value in carried] == ["Identity", "If"]
+    given = {node.op: [value.name for value in node.inputs] for node in graph.nodes}
+    assert given["iteration"] == []
     # Read in both branches, it is there once.
     assert [node.name for node in graph.nodes if node.kind == "parameter"] == ["w"]
     assert draws_well(graph) == []
