@@ -119,6 +119,29 @@ def test_a_module_that_is_left_and_entered_again_has_two_calls():
     assert scopes(graph) == ["Net", "Net/layers", "Net/layers/Layer[0]", "Net/layers/Layer[0].1"]
 
 
+def test_a_parameter_stands_in_the_call_that_reads_it_first():
+    around = [NET, LAYER]
+    nodes = [
+        node("Relu", ["x"], ["a"], levels=around),
+        node("Neg", ["a"], ["b"], levels=[NET]),
+        node("Relu", ["b"], ["c"], levels=around),
+        node("Mul", ["c", "layers.0.scale"], ["d"], levels=around),
+    ]
+    held = [weight("layers.0.scale", 2)]
+    model = model_of(nodes, [info("x", FLOAT, [2])], [info("d", FLOAT, [2])], held)
+    found = tbscope.from_onnx(model).find("layers.0.scale")
+    assert str(found.scope) == "Net/layers/Layer[0].1"
+
+
+def test_modules_in_a_body_are_counted_from_the_operation():
+    inner = node("Neg", ["x"], ["t"], levels=[NET, LAYER, LINEAR])
+    branch = helper.make_graph([inner], "branch", [], [info("t", FLOAT, [2])])
+    nodes = [node("If", ["on"], ["y"], levels=[NET, LAYER], then_branch=branch, else_branch=branch)]
+    inputs = [info("x", FLOAT, [2]), info("on", BOOL, [])]
+    graph = tbscope.from_onnx(model_of(nodes, inputs, [info("y", FLOAT, [2])]))
+    assert "Net/layers/Layer[0]/If/then_branch/Linear[fc]" in scopes(graph)
+
+
 def test_a_module_that_goes_on_after_another_one_has_one_call():
     around = [NET, LAYER]
     nodes = [
@@ -244,7 +267,7 @@ def test_bodies_are_scopes_whose_results_the_operation_reads():
     loop = next(node for node in graph.nodes if node.op == "Loop")
     carried = dict(loop.arguments)["body"]
     assert [value.producer.op for value in carried] == ["Identity", "If"]
-    given = {node.op: [value.name for value in node.inputs] for node in graph.nodes}
+    given = {node.op: node.arguments for node in graph.nodes}
     assert given["iteration"] == []
     # Read in both branches, it is there once.
     assert [node.name for node in graph.nodes if node.kind == "parameter"] == ["w"]
