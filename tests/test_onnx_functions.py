@@ -245,9 +245,11 @@ def test_what_nobody_reads_stays_inline():
 
 def test_a_body_of_an_operation_reads_what_its_function_is_given():
     def branch(op, name):
-        return helper.make_graph(
-            [node(op, ["m", "layer0.weight"], [name])], name, [], [info(name, FLOAT, SHAPE)]
-        )
+        inner = [
+            node(op, ["m", "layer0.weight"], [f"{name}0"]),
+            node("Neg", [f"{name}0"], [name]),
+        ]
+        return helper.make_graph(inner, name, [], [info(name, FLOAT, SHAPE)])
 
     nodes = [
         node("Neg", ["x"], ["m"], levels=[NET]),
