@@ -228,10 +228,14 @@ def test_what_another_module_made_before_is_a_further_result():
     assert [list(each.output) for each in result.model.graph.node] == [["shared", "a"], ["b"]]
 
 
-def test_an_output_of_the_model_is_one_of_the_function():
+@pytest.mark.parametrize("modules", [["layer0"], None])
+def test_an_output_of_the_model_is_one_of_the_function(modules):
     model = layers(1)
+    # In the second case that of an inner function, too.
+    del model.graph.node[1:]
+    model.graph.node.append(node("Relu", ["x"], ["r0"], levels=at("layer0")))
     model.graph.output.append(info("m0", FLOAT, SHAPE))
-    result = checked(model, ["layer0"])
+    result = checked(model, modules)
     assert list(result.model.graph.node[0].output) == ["m0", "r0"]
 
 
