@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     )
     from tbscope.figures.costs import Costs, graph_costs, node_costs, scope_costs
     from tbscope.figures.summary.table import Summary
+    from tbscope.functions.definition import Definition, Use
+    from tbscope.functions.functions import Functions
     from tbscope.ir.graph import (
         Argument,
         Call,
@@ -61,8 +63,10 @@ __all__ = [
     "Constant",
     "ConversionError",
     "Costs",
+    "Definition",
     "Drawing",
     "Finding",
+    "Functions",
     "Gradient",
     "Graph",
     "GraphError",
@@ -84,6 +88,7 @@ __all__ = [
     "SummaryWriter",
     "TbscopeError",
     "TraceError",
+    "Use",
     "Value",
     "WriterError",
     "add_graph",
@@ -111,6 +116,8 @@ _HOMES = {
     "tbscope.figures.costs": "Costs graph_costs node_costs scope_costs",
     "tbscope.errors": "ArgumentError ConversionError GraphError InputError NotFoundError "
     "ScopeError TbscopeError TraceError WriterError",
+    "tbscope.functions.definition": "Definition Use",
+    "tbscope.functions.functions": "Functions",
     "tbscope.ir.graph": "Argument Call Constant Gradient Graph Module Node Note Output Parameter "
     "Profile Source Value",
     "tbscope.ir.invariants": "verify",

@@ -14,6 +14,7 @@ from typing import get_type_hints as hints_of
 from tbscope.checks import Dtypes, InputSize, check_truth, is_text, is_word
 from tbscope.drawing.categories import ColorBy, check_color_by
 from tbscope.drawing.naming import Style, check_style
+from tbscope.drawing.wanted import Wanted, check_functions
 from tbscope.errors import ArgumentError
 from tbscope.passes.dead import Dead, check_dead
 from tbscope.passes.levels import Level, check_level
@@ -202,6 +203,10 @@ class Drawing(TypedDict, total=False):
         templates: Whether equal boxes are made to have equal colours, as Chrome, Edge and
             Safari need it. False for Firefox, which needs nothing.
         cards: Whether the box of each module holds a node that tells of it.
+        functions: Which boxes become calls of one function in the page's Functions panel: True
+            for the outermost of which there are several with the same definition
+            (`Graph.functions`), a set of classes or of their names, or a function of a
+            `Definition` that is true for those wanted.
     """
 
     style: Annotated[
@@ -271,6 +276,14 @@ class Drawing(TypedDict, total=False):
     ]
     cards: Annotated[
         bool, Option(True, "Put a node that tells of the module into the box of each module.")
+    ]
+    functions: Annotated[
+        Wanted,
+        Option(
+            False,
+            "Draw equal boxes as calls of one function, with its usages.",
+            check=check_functions,
+        ),
     ]
 
 

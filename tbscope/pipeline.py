@@ -11,12 +11,15 @@ from tbscope.drawing.build import build_graph_def
 from tbscope.drawing.categories import label_nodes
 from tbscope.drawing.figures import Figure, profile_figures
 from tbscope.drawing.layout import lay_out
+from tbscope.drawing.library import with_library
 from tbscope.drawing.places import Origin, place_figures
+from tbscope.errors import ArgumentError
 from tbscope.figures.costs import scope_work
+from tbscope.functions.functions import Functions
 from tbscope.graphdef.stats import run_metadata
 from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph
-from tbscope.ir.invariants import verify
+from tbscope.ir.invariants import check_invariants
 from tbscope.ir.nodes import let_go
 from tbscope.ir.scopes import Scope
 from tbscope.options import Drawing, check_options, shows_options, with_defaults
@@ -55,15 +58,17 @@ def to_graph_def(graph: Graph, **drawing: Unpack[Drawing]) -> GraphDef:
         GraphError: The graph breaks an invariant.
     """
     require_graph(graph, "to_graph_def")
-    return draw(graph, profile_figures(graph), **drawing).graph_def
+    return draw(graph, **drawing).graph_def
 
 
-def draw(graph: Graph, figures: Sequence[Figure], **drawing: Unpack[Drawing]) -> Drawn:
+def draw(
+    graph: Graph, figures: Sequence[Figure] | None = None, **drawing: Unpack[Drawing]
+) -> Drawn:
     """Return the GraphDef of a graph, with figures on its nodes and on the cards of its modules.
 
     Args:
-        graph: Any graph; it stays as it is.
-        figures: Numbers of its nodes and scopes.
+        graph: What is known to be a graph; it stays as it is.
+        figures: Numbers of its nodes and scopes; None for those that were measured with it.
         drawing: How it is drawn (see `Drawing`).
     Raises:
         ArgumentError: An option is none, or does not fit the graph.
@@ -75,10 +80,18 @@ def draw(graph: Graph, figures: Sequence[Figure], **drawing: Unpack[Drawing]) ->
         return _draw(graph, figures, with_defaults(drawing))
 
 
-def _draw(graph: Graph, figures: Sequence[Figure], options: Drawing) -> Drawn:
+def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> Drawn:
     level, leaves = options["level"], options["leaves"]
     root, color_by, cards = options["root"], options["color_by"], options["cards"]
-    verify(graph)
+    check_invariants(graph)
+    if figures is None:
+        figures = profile_figures(graph)
+    if figures and options["functions"] is not False:
+        raise ArgumentError(
+            "functions cannot be drawn with times, memory or an overlay",
+            why="the page has one body for all calls of a function, and no numbers for it",
+            fix="leave functions out, or draw the graph without numbers under another tag",
+        )
     drawn = graph.copy()
     origin = Origin.of(graph, drawn) if figures else None
     set_level(drawn, level)
@@ -107,4 +120,6 @@ def _draw(graph: Graph, figures: Sequence[Figure], options: Drawing) -> Drawn:
     stats = None if origin is None else place_figures(figures, origin, drawn, layout)
     message = build_graph_def(drawn, layout, labels=labels)
     let_go(drawn.nodes)
+    if options["functions"] is not False:
+        message = with_library(message, Functions(graph), layout.boxes, options["functions"])
     return Drawn(message, None if stats is None else run_metadata(stats))

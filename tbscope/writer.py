@@ -20,7 +20,6 @@ from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph
 from tbscope.options import Drawing, shows_options
 from tbscope.overlays.make import OverlayValues
-from tbscope.sources.onnx.reading import from_onnx
 from tbscope.writing.failures import foresee_failure, writing_failed
 from tbscope.writing.records import file_path, keep_failures, speed_up
 
@@ -137,6 +136,9 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
             ArgumentError: It is no model, or onnx is not installed.
             WriterError: The file cannot be written.
         """
+        # Few ever read one, and each import is part of a user's first graph.
+        from tbscope.sources.onnx.reading import from_onnx
+
         return add_graph(self, from_onnx(prototxt))
 
     @shows_options

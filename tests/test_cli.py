@@ -196,12 +196,48 @@ def test_the_summary_is_a_table_of_the_modules():
             ("--summary", "--sources"),
             "--sources and --parameters are for lines, not for --summary.",
         ),
+        (
+            ("--functions", "--parameters"),
+            "--sources and --parameters are for lines, not for --functions.",
+        ),
+        (
+            ("--functions", "--summary"),
+            "--summary and --functions are two ways to print: give one.",
+        ),
     ],
 )
 def test_what_is_for_lines_is_not_for_the_table(words, message):
     result = tbscope("show", "nets.py:Net", "-i", "2x3", *words)
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+def test_the_definitions_are_printed_once_each_before_the_graph_of_their_uses():
+    result = tbscope("show", "nets.py:Net", "-i", "2x3", "--functions")
+    assert (result.exit_code, result.stderr) == (0, "a word of the model's own\n")
+    parts = result.stdout.split("\n\n")
+    assert [part.partition("(")[0] for part in parts] == ["Linear", "Dropout", "Net", "graph"]
+    assert "  %1 : Float(2, 4) = Linear(%x), scope: Linear[fc]" in parts[2]
+
+
+def test_equal_boxes_are_written_as_functions_where_asked(folder):
+    target = "torch.nn:Transformer"
+    words = [
+        "-a",
+        "d_model=8",
+        "-a",
+        "nhead=2",
+        "-a",
+        "dim_feedforward=8",
+        "-a",
+        "batch_first=true",
+    ]
+    words += ["-i", "3x1x8", "-i", "3x1x8", "-o", "graph.pb"]
+    for flag, count in (("--functions", 2), ("--no-functions", 0)):
+        result = tbscope("export", target, *words, flag)
+        assert result.exit_code == 0, result.output
+        graph = GraphDef.FromString((folder / "graph.pb").read_bytes())
+        assert len(graph.library.function) == count
 
 
 def test_what_is_measured_is_written_with_the_graph(folder):

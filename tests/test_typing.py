@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from versions import TORCH, needs_torch
 
 import tbscope
 
@@ -114,11 +115,16 @@ def check(tmp_path, code):
         check=False,
     )
     assert done.stderr == ""
-    lines = re.findall(r"^user\.py:(\d+): error: .*\[([a-z-]+)\]$", done.stdout, re.MULTILINE)
-    assert len(lines) == done.stdout.count(": error: "), done.stdout
+    errors = [line for line in done.stdout.splitlines() if ": error: " in line]
+    if TORCH < (2, 13):
+        # Files of ours, that an older torch gives fewer types, are not the user's to check.
+        errors = [line for line in errors if line.startswith("user.py:")]
+    lines = re.findall(r"^user\.py:(\d+): error: .*\[([a-z-]+)\]$", "\n".join(errors), re.MULTILINE)
+    assert len(lines) == len(errors), done.stdout
     return [(int(number), kind) for number, kind in lines]
 
 
+@needs_torch(2, 10, reason="its writer has types of its own")
 def test_every_public_name_has_the_type_that_its_user_expects(tmp_path):
     assert check(tmp_path, GOOD) == []
 

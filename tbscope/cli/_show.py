@@ -1,4 +1,4 @@
-"""`tbscope show`: prints the graph of a model, or the table of its modules."""
+"""`tbscope show`: prints the graph of a model, the table of its modules, or their definitions."""
 
 from typing import Any
 
@@ -20,6 +20,12 @@ __all__ = ["show"]
     help="Print the table of its modules instead: shapes, parameters, FLOPs, bytes.",
 )
 @click.option(
+    "--functions",
+    "definitions",
+    is_flag=True,
+    help="Print each definition that its calls share instead, and the graph of their uses.",
+)
+@click.option(
     "--depth",
     type=click.IntRange(min=0),
     metavar="N",
@@ -30,11 +36,12 @@ def show(
     sources: bool,
     parameters: bool,
     summary: bool,
+    definitions: bool,
     depth: int | None,
     traceback: bool,
     **run: Any,
 ) -> None:
-    """Print the graph of a model, one operation a line, or the table of its modules.
+    """Print the graph of a model, one operation a line, or what its modules are.
 
     TARGET is package.module:NAME or path/to/file.py:NAME, where NAME is a model, or a function
     or class that makes one.
@@ -42,15 +49,22 @@ def show(
     \b
     tbscope show torch.nn:Linear -a in_features=3 -a out_features=5 -i 1x3
     tbscope show nets.py:make_model -i 2x3 --summary --depth 2
+    tbscope show nets.py:make_model -i 2x3 --functions
     """  # noqa: D301
     if depth is not None and not summary:
         raise click.UsageError("--depth is for the table: give --summary, too.")
-    if summary and (sources or parameters):
-        raise click.UsageError("--sources and --parameters are for lines, not for --summary.")
+    if summary and definitions:
+        raise click.UsageError("--summary and --functions are two ways to print: give one.")
+    if (summary or definitions) and (sources or parameters):
+        other = "--summary" if summary else "--functions"
+        raise click.UsageError(f"--sources and --parameters are for lines, not for {other}.")
     with errors_as_messages(traceback=traceback):
         graph = run_model(**run)
         if summary:
             graph.summary(depth=depth).show()
+            return
+        if definitions:
+            click.echo(str(graph.functions()))
             return
         from tbscope.ir.text import graph_to_text
 

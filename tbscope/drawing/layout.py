@@ -15,6 +15,7 @@ from tbscope.drawing.chunks import find_chunks, rename
 from tbscope.drawing.circles import parameters_to_draw
 from tbscope.drawing.naming import Names, Style, name_graph
 from tbscope.drawing.series import op_types_apart
+from tbscope.drawing.stands import find_stands
 from tbscope.drawing.templates import Seed, seeds
 from tbscope.figures.costs import Work
 from tbscope.figures.summary.parts import held_parts
@@ -59,6 +60,7 @@ class Layout:
         cards: One for each card.
         told: The cards.
         facts: What is told of each node that stands for a module.
+        boxes: The name of the box of each scope; empty for one at the top level.
     """
 
     seeds: list[Seed] = field(default_factory=list)
@@ -67,6 +69,7 @@ class Layout:
     cards: list[NodeHead] = field(default_factory=list)
     told: list[Card] = field(default_factory=list)
     facts: dict[Node, dict[str, Nest]] = field(default_factory=dict)
+    boxes: dict[Scope, str] = field(default_factory=dict)
 
 
 def lay_out(
@@ -98,10 +101,13 @@ def lay_out(
     held = held_parts(graph)
     parts = held.of_scope
     told = list(module_cards(graph, work or {}, parts)) if cards else []
+    stands = find_stands(graph, circles=circles)
     if also:
-        told += blank_cards(graph, also, told)
+        # A list that is no box has no card either.
+        apart = set(stands.beside.values())
+        told += blank_cards(graph, [scope for scope in also if scope not in apart], told)
     labels = [(card.scope, card.label) for card in told]
-    names = name_graph(graph, style, root=root, cards=labels)
+    names = name_graph(graph, style, root=root, cards=labels, stands=stands)
     facts = leaf_facts(graph, work or {}, parts)
     held.forget()
     constants_only = not circles
@@ -127,6 +133,7 @@ def lay_out(
             hierarchy = _hierarchy(layout)
             break
     layout.facts = facts
+    layout.boxes = names.scopes
     if templates:
         made = seeds(hierarchy, _classes(names.scopes))
         boxes = {seed.name.partition("/")[0] for seed in made}

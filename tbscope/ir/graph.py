@@ -34,7 +34,7 @@ from tbscope.ir.nodes import (
     with_values,
 )
 from tbscope.ir.scopes import Scope
-from tbscope.ir.ways_up import Table, way_up
+from tbscope.ir.ways_up import Functions, Table, way_up
 from tbscope.words import near_names, shown
 
 __all__ = [
@@ -57,6 +57,7 @@ __all__ = [
     "Shape",
     "Source",
     "Value",
+    "copy_body",
     "item_size_bytes",
     "with_values",
 ]
@@ -262,6 +263,20 @@ class Graph:
         )
         return table
 
+    def functions(self, by: Literal["structure"] = "structure") -> Functions:
+        """The module calls as functions: those with the same body share one definition.
+
+        `print(graph.functions())` prints each definition once, and the graph of their uses.
+
+        Args:
+            by: What makes two calls uses of one definition: "structure" for the same class,
+                hyper-parameters and inner graph; parameters and shapes may differ.
+        Raises:
+            ArgumentError: `by` is something else.
+        """
+        functions: Functions = way_up("Graph.functions")(self, by)
+        return functions
+
     def _not_found(self, name: str) -> NotFoundError:
         known = [call.qualified_name for call in self.calls if call.qualified_name]
         known += [call.scope.path for call in self.calls]
@@ -298,7 +313,7 @@ class Graph:
                 node.source,
                 node.kernels,
                 node.attributes.copy(),
-                node.body and _copy_body(node.body, nodes, values),
+                node.body and copy_body(node.body, nodes, values),
                 node.flops,
                 node.gradients,
                 node.allocated_bytes,
@@ -349,7 +364,8 @@ def _plain_name(name: object, doing: str) -> str:
     )
 
 
-def _copy_body(body: Body, nodes: dict[Node, Node], values: dict[Value, Value]) -> Body:
+def copy_body(body: Body, nodes: dict[Node, Node], values: dict[Value, Value]) -> Body:
+    """Return the kernels of a node's twin, where others stand for what they read outside."""
     inside = Graph("", body.nodes).copy()
     # What it hands on is given outside; what a kernel gives, by its twin.
     twins = dict(zip(body.nodes, inside.nodes, strict=True))

@@ -12,7 +12,7 @@ from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph, Node, NodeKind, Value
 from tbscope.ir.scopes import Phase, Scope, ScopeKind
 
-__all__ = ["INVARIANTS", "Invariant", "verify"]
+__all__ = ["INVARIANTS", "Invariant", "check_invariants", "verify"]
 
 _SHOWN = 5
 
@@ -48,6 +48,15 @@ def verify(graph: Graph) -> None:
             many there are.
     """
     require_graph(graph, "verify")
+    check_invariants(graph)
+
+
+def check_invariants(graph: Graph) -> None:
+    """Do what `verify` does, with what is known to be a graph.
+
+    Raises:
+        GraphError: It breaks at least one invariant.
+    """
     broken = [f"{one.name}: {text}" for one in INVARIANTS for text in one.check(graph)]
     if not broken:
         return

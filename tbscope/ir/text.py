@@ -10,10 +10,17 @@ The form is that of TorchScript. Its only reader is a person; nothing parses it.
 import re
 from collections.abc import Iterable, Iterator
 
-from tbscope.ir.graph import Graph, Nest, Node, Output, Parameter, Value
+from tbscope.ir.graph import Argument, Graph, Nest, Node, Output, Parameter, Value
 from tbscope.ir.nodes import OPERATIONS, STATE
 
-__all__ = ["graph_to_text", "node_to_text", "type_to_text"]
+__all__ = [
+    "body_to_lines",
+    "graph_to_text",
+    "listed",
+    "nest_to_text",
+    "node_to_text",
+    "type_to_text",
+]
 
 # A head or an end that is wider takes one line for each of its entries.
 _WIDTH = 100
@@ -94,17 +101,23 @@ def graph_to_text(graph: Graph, *, sources: bool = False, parameters: bool = Fal
         Lines without a line end after the last. An input that was given under two names
         has both: `%input_ids = %labels : Long(1, 8)`.
     """
-    hidden = {"input"} if parameters else {"input", *STATE}
     inputs = [_input(node, value) for node in graph.inputs for value in node.outputs]
-    lines = [_listed("graph(", inputs, "):")]
-    lines += [
+    lines = body_to_lines(graph, sources=sources, parameters=parameters)
+    return "\n".join([listed("graph(", inputs, "):"), *lines])
+
+
+def body_to_lines(graph: Graph, *, sources: bool = False, parameters: bool = False) -> list[str]:
+    """Return the lines of a graph below its head: one for each node, and what it returns."""
+    hidden = {"input"} if parameters else {"input", *STATE}
+    lines = [
         f"  {node_to_text(node, source=sources)}" for node in graph.nodes if node.kind not in hidden
     ]
-    lines.append(_listed("  return (", list(map(_output, graph.outputs)), ")"))
-    return "\n".join(lines)
+    lines.append(listed("  return (", list(map(_output, graph.outputs)), ")"))
+    return lines
 
 
-def _listed(start: str, entries: list[str], end: str) -> str:
+def listed(start: str, entries: list[str], end: str) -> str:
+    """Return entries between a start and an end: on one line, or where that is wide, on several."""
     line = start + ", ".join(entries) + end
     if len(line) <= _WIDTH:
         return line
@@ -114,20 +127,23 @@ def _listed(start: str, entries: list[str], end: str) -> str:
 def _operands(node: Node) -> Iterable[str]:
     if not node.arguments:
         return map(_name, node.inputs)
-    return (
-        _nest(argument.nest) if argument.name is None else f"{argument.name}={_nest(argument.nest)}"
-        for argument in node.arguments
-    )
+    return map(_argument, node.arguments)
 
 
-def _nest(nest: Nest) -> str:
+def _argument(argument: Argument) -> str:
+    told = nest_to_text(argument.nest)
+    return told if argument.name is None else f"{argument.name}={told}"
+
+
+def nest_to_text(nest: Nest) -> str:
+    """Return a nest as the arguments of a printed node have it."""
     # A value is known by its producer, for this file stands below graph.py.
     if hasattr(nest, "producer"):
         return _name(nest)
     if isinstance(nest, list):
-        return f"[{', '.join(map(_nest, nest))}]"
+        return f"[{', '.join(map(nest_to_text, nest))}]"
     if isinstance(nest, tuple):
-        return f"({', '.join(map(_nest, nest))}{',' if len(nest) == 1 else ''})"
+        return f"({', '.join(map(nest_to_text, nest))}{',' if len(nest) == 1 else ''})"
     if isinstance(nest, dict):
         return f"{{{', '.join(_entries(nest))}}}"
     return _one_line(repr(nest))
@@ -135,7 +151,7 @@ def _nest(nest: Nest) -> str:
 
 def _entries(nest: "dict[Nest, Nest]") -> Iterator[str]:
     for key, entry in nest.items():
-        yield f"{_nest(key)}: {_nest(entry)}"
+        yield f"{nest_to_text(key)}: {nest_to_text(entry)}"
 
 
 def _output(output: Output) -> str:

@@ -1,17 +1,21 @@
-"""Ways up: methods of a graph or a node for what is made of them, and so stands above them.
+"""Ways up: methods for what is made of a graph, a node or a definition, and so stands above.
 
 The graph names its homes here and loads each one when it is first called, so that no
 import of this floor leads up. Nothing else in tbscope is loaded by its name.
 """
 
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from typing import Any, Protocol
 
-__all__ = ["WAYS_UP", "Table", "way_up"]
+__all__ = ["WAYS_UP", "Functions", "Table", "way_up"]
 
 WAYS_UP = {
     "Graph.summary": ("tbscope.figures.summary.table", "Summary"),
+    "Graph.functions": ("tbscope.functions.functions", "Functions"),
+    "Definition.graph": ("tbscope.functions.body", "body_graph"),
+    "Definition.__str__": ("tbscope.functions.text", "definition_to_text"),
     "Graph.__str__": ("tbscope.ir.text", "graph_to_text"),
     "Node.__str__": ("tbscope.ir.text", "node_to_text"),
 }
@@ -31,6 +35,34 @@ class Table(Protocol):
 
     def show(self) -> None:
         """Print it."""
+
+
+class Functions(Protocol):
+    """The definitions of a graph's calls, as `tbscope.Functions` has them.
+
+    Attributes:
+        main: What stands outside of all calls.
+    """
+
+    main: Any
+
+    def use(self, call: Any) -> Any:
+        """Return the use that a call is."""
+
+    def find(self, name: str) -> Any:
+        """Return the definition with a name."""
+
+    def expand(self) -> Any:
+        """Return the graph again."""
+
+    def __getitem__(self, index: int) -> Any:
+        """Return the definition at a place."""
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return them, each after those that it uses."""
 
 
 @cache

@@ -9,7 +9,6 @@ from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph
 from tbscope.sources.eager.trace import trace
 from tbscope.sources.onnx.loading import is_model
-from tbscope.sources.onnx.reading import from_onnx
 from tbscope.words import shown
 
 _RUN_BY = {
@@ -76,6 +75,9 @@ def _as_it_is(graph: Graph, input_to_model: Any, run: Mapping[str, Any]) -> Grap
 
 
 def _read(model: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+    # Few ever read one, and each import is part of a user's first graph.
+    from tbscope.sources.onnx.reading import from_onnx
+
     return _as_it_is(from_onnx(model), input_to_model, run)
 
 

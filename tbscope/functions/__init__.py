@@ -1,0 +1,1 @@
+"""Module calls as functions: those with the same body share one definition."""

@@ -1,0 +1,131 @@
+"""Functions: what `graph.functions()` gives, the definitions of a graph and all their uses."""
+
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+from tbscope.checks import is_word
+from tbscope.collector import not_collecting
+from tbscope.errors import ArgumentError, NotFoundError
+from tbscope.functions.definition import Definition, Use
+from tbscope.functions.expand import expand
+from tbscope.functions.find import find_definitions
+from tbscope.functions.text import functions_to_text
+from tbscope.ir.forms import require_graph
+from tbscope.ir.graph import Call, Graph
+from tbscope.ir.scopes import Scope
+from tbscope.words import near_names, shown
+
+__all__ = ["Functions"]
+
+
+class Functions(Sequence[Definition]):
+    """The definitions of a graph, each after those that it uses.
+
+    Args:
+        graph: The graph; it stays as it is.
+        by: What makes two calls uses of one definition: "structure".
+    Raises:
+        ArgumentError: It is no graph, or `by` is something else.
+
+    Attributes:
+        graph: The graph.
+        main: What stands outside of all calls: a definition with one use, not among the others.
+    """
+
+    def __init__(self, graph: Graph, by: str = "structure") -> None:
+        require_graph(graph, "functions")
+        if not is_word(by, ("structure",)):
+            raise ArgumentError(
+                f"functions cannot be found by {shown(by)}",
+                why="calls share a definition where their structure is the same",
+                fix="graph.functions(by='structure')",
+            )
+        self.graph = graph
+        # What it makes is much, and none of it garbage.
+        with not_collecting():
+            whole = find_definitions(graph)
+        self.main: Definition = whole.definition
+        self._uses: dict[Scope, Use] = {}
+        pending = [whole]
+        while pending:
+            for part in reversed(pending.pop().parts):
+                if isinstance(part, Use):
+                    pending.append(part)
+                    assert part.scope is not None, "only the graph itself has no scope"
+                    self._uses[part.scope] = part
+        self._definitions = _inner_first(self.main)
+
+    def use(self, call: Call | Scope) -> Use:
+        """Return the use that a call, or its scope, is.
+
+        Raises:
+            NotFoundError: No call of this graph has that scope.
+        """
+        found = self._uses.get(call.scope if isinstance(call, Call) else call)
+        if found is None:
+            raise NotFoundError(
+                f"the graph of {self.graph.name} holds no call {shown(call)}",
+                why="uses are found by the calls of this graph, or by their scopes",
+                fix="graph.functions().use(graph.calls[0])",
+            )
+        return found
+
+    def find(self, name: str) -> Definition:
+        """Return the definition with a name, as it is printed (`Linear_2`).
+
+        Raises:
+            NotFoundError: None has that name; the message tells near ones.
+        """
+        for definition in self._definitions:
+            if definition.name == name:
+                return definition
+        near = near_names(str(name), [one.name for one in self._definitions])
+        fix = f"did you mean {', '.join(map(repr, near))}?" if near else "print(graph.functions())"
+        raise NotFoundError(
+            f"the graph of {self.graph.name} has no definition named {shown(name)}",
+            why="definitions are named after their classes, further ones with a number",
+            fix=fix,
+        )
+
+    def expand(self) -> Graph:
+        """Return the graph again: every use replaced by the body of its definition."""
+        return expand(self.graph, self.main.uses[0])
+
+    @overload
+    def __getitem__(self, index: int) -> Definition: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Definition]: ...
+    def __getitem__(self, index: int | slice) -> Definition | list[Definition]:
+        """Return the definition at a place."""
+        return self._definitions[index]
+
+    def __len__(self) -> int:
+        return len(self._definitions)
+
+    def __iter__(self) -> Iterator[Definition]:
+        return iter(self._definitions)
+
+    def __str__(self) -> str:
+        return functions_to_text(self._definitions, self.main)
+
+    def __repr__(self) -> str:
+        uses = sum(len(one.uses) for one in self._definitions)
+        return f"<Functions of {self.graph.name}: {len(self)} definitions, {uses} uses>"
+
+
+def _inner_first(main: Definition) -> list[Definition]:
+    """Return all definitions, each after those in its body, in the order of the run."""
+    found: dict[Definition, None] = {}
+    pending = [(main, main.nested())]
+    on_way = {main}
+    while pending:
+        definition, inner = pending[-1]
+        below = next((one for one in inner if one not in on_way), None)
+        if below is None:
+            found[definition] = None
+            pending.pop()
+        else:
+            on_way.add(below)
+            pending.append((below, below.nested()))
+    del found[main]
+    return list(found)

@@ -1,0 +1,112 @@
+"""Functions in TensorBoard's page: boxes of calls stand in the flow, open in place, count right."""
+
+import pytest
+import torch
+import transformers
+from browser import Browser, TensorBoard, write_runs
+from real_graphs import real_graph
+from test_functions import Block, Stack
+
+import tbscope
+
+X = torch.ones(2, 4)
+LAYERS = 7
+
+
+def llama():
+    config = transformers.LlamaConfig(
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        vocab_size=100,
+    )
+    model = transformers.LlamaForCausalLM(config)
+    return tbscope.trace(model, {"input_ids": torch.ones(1, 8, dtype=torch.long)})
+
+
+def repeated(definition):
+    return len(definition.uses) > 1
+
+
+REAL = ("MixtralForCausalLM",)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    logdir = tmp_path_factory.mktemp("functions")
+    stack = tbscope.trace(Stack(*[Block() for _ in range(LAYERS)]), X)
+    runs = {
+        "llama": tbscope.to_graph_def(llama(), functions=True),
+        "plain": tbscope.to_graph_def(llama()),
+        "nested": tbscope.to_graph_def(llama(), functions={"LlamaDecoderLayer", "LlamaAttention"}),
+        "stack": tbscope.to_graph_def(stack, functions={Block}),
+    }
+    for name in REAL:
+        runs[name] = tbscope.to_graph_def(real_graph(name), functions=True)
+        runs[f"{name}, nested"] = tbscope.to_graph_def(real_graph(name), functions=repeated)
+    write_runs(logdir, runs)
+    with TensorBoard(logdir) as server, Browser() as browser:
+        yield browser.open(server.url)
+
+
+def opened(page, run, *boxes):
+    page.show(run)
+    for box in boxes:
+        page.expand(box)
+    return page
+
+
+def test_calls_are_boxes_in_the_flow_and_open_in_place(page):
+    opened(page, "llama", "model", "model/layers", "model/layers/1_", "model/layers/1_/mlp")
+    layers = [f"model/layers/{number}_" for number in range(LAYERS)]
+    assert {(page.nodes[name].kind, page.nodes[name].section) for name in layers} == {
+        ("box", "core")
+    }
+    inside = {name for name in page.nodes if name.startswith("model/layers/1_/")}
+    assert {f"model/layers/1_/{name}" for name in ("self_attn", "mlp/gate_proj", "out")} <= inside
+    edges = {(edge.start, edge.end): edge.label for edge in page.edges}
+    assert edges["model/layers/1_/mlp", "model/layers/1_/add.2nd"] == "1×8×32"
+    assert edges["model/layers/3_", "model/layers/4_"] == "1×8×32"
+    assert page.errors == []
+
+
+def test_the_card_of_a_call_tells_all_usages_of_the_function(page):
+    opened(page, "llama", "model", "model/layers")
+    card = page.info_card("model/layers/2_")
+    assert f"Usages of the Function ( {LAYERS} )" in card
+    assert page.nodes["__function_library__LlamaDecoderLayer"].section == "function-library"
+
+
+def test_calls_have_one_colour(page):
+    opened(page, "llama", "model", "model/layers")
+    fills = page.fills
+    assert len({tuple(fills[f"model/layers/{number}_"]) for number in range(LAYERS)}) == 1
+
+
+@pytest.mark.parametrize("run", ["llama", "stack", *REAL])
+def test_every_box_opens_without_an_error(page, run):
+    page.show(run)
+    page.expand_each()
+    assert page.errors == []
+
+
+@pytest.mark.parametrize("run", ["nested", *(f"{name}, nested" for name in REAL)])
+def test_nested_functions_open_without_an_error(page, run):
+    page.show(run)
+    page.expand_each()
+    assert page.errors == []
+
+
+def test_nested_functions_are_used_as_often_as_they_are_written(page):
+    opened(page, "nested", "model", "model/layers", "model/layers/0_")
+    assert "model/layers/0_/self_attn" in page.nodes
+    card = page.info_card("model/layers/0_/self_attn")
+    assert "Usages of the Function ( 1 )" in card
+
+
+def test_without_functions_nothing_of_them_is_there(page):
+    opened(page, "plain", "model", "model/layers")
+    assert "Usages" not in page.info_card("model/layers/2")
+    assert "__function_library__LlamaDecoderLayer" not in page.nodes
