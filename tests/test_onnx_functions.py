@@ -228,10 +228,35 @@ def test_what_another_module_made_before_is_a_further_result():
     assert [list(each.output) for each in result.model.graph.node] == [["shared", "a"], ["b"]]
 
 
-def test_an_output_of_the_model_is_one_of_the_function():
+def test_a_function_tells_those_types_alone_that_all_its_calls_have():
+    def model(other):
+        nodes = [
+            node("Neg", ["x"], ["a"], levels=at("layer0")),
+            node("Abs", ["a"], ["b"], levels=at("layer0")),
+            node(other, ["b"], ["c"], levels=[NET]),
+            node("Neg", ["c"], ["d"], levels=at("layer1")),
+            node("Abs", ["d"], ["e"], levels=at("layer1")),
+        ]
+        shape = [3, 2] if other == "Transpose" else SHAPE
+        made = model_of(nodes, [info("x", FLOAT, SHAPE)], [info("e", FLOAT, shape)])
+        return onnx.shape_inference.infer_shapes(made)
+
+    def told(result):
+        (function,) = result.model.functions
+        return [len(each.type.tensor_type.shape.dim) for each in function.value_info]
+
+    assert told(checked(model("Relu"))) == [2, 2]
+    assert told(checked(model("Transpose"))) == [0, 0]
+
+
+@pytest.mark.parametrize("modules", [["layer0"], None])
+def test_an_output_of_the_model_is_one_of_the_function(modules):
     model = layers(1)
+    # In the second case that of an inner function, too.
+    del model.graph.node[1:]
+    model.graph.node.append(node("Relu", ["x"], ["r0"], levels=at("layer0")))
     model.graph.output.append(info("m0", FLOAT, SHAPE))
-    result = checked(model, ["layer0"])
+    result = checked(model, modules)
     assert list(result.model.graph.node[0].output) == ["m0", "r0"]
 
 
@@ -245,9 +270,11 @@ def test_what_nobody_reads_stays_inline():
 
 def test_a_body_of_an_operation_reads_what_its_function_is_given():
     def branch(op, name):
-        return helper.make_graph(
-            [node(op, ["m", "layer0.weight"], [name])], name, [], [info(name, FLOAT, SHAPE)]
-        )
+        inner = [
+            node(op, ["m", "layer0.weight"], [f"{name}0"]),
+            node("Neg", [f"{name}0"], [name]),
+        ]
+        return helper.make_graph(inner, name, [], [info(name, FLOAT, SHAPE)])
 
     nodes = [
         node("Neg", ["x"], ["m"], levels=[NET]),

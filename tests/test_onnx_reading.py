@@ -80,6 +80,14 @@ def test_parameters_stand_under_their_module_and_calls_tell_what_they_were_given
     assert graph.summary().rows[0]["parameters"] == 18
 
 
+def test_a_parameter_of_another_module_is_no_argument():
+    model = two_layers()
+    model.graph.node[2].input[1] = "layers.0.fc.weight"
+    del model.graph.initializer[1]
+    (call,) = tbscope.from_onnx(model).find_calls("layers.1.fc")
+    assert [argument.nest.producer.op for argument in call.arguments] == ["Relu"]
+
+
 def test_shapes_are_inferred_and_sizes_with_a_name_are_kept_by_it():
     graph = tbscope.from_onnx(two_layers())
     matmul = next(node for node in graph.nodes if node.op == "MatMul")
@@ -109,6 +117,29 @@ def test_a_module_that_is_left_and_entered_again_has_two_calls():
     model = model_of(nodes, [info("x", FLOAT, [2])], [info("c", FLOAT, [2])])
     graph = tbscope.from_onnx(model)
     assert scopes(graph) == ["Net", "Net/layers", "Net/layers/Layer[0]", "Net/layers/Layer[0].1"]
+
+
+def test_a_parameter_stands_in_the_call_that_reads_it_first():
+    around = [NET, LAYER]
+    nodes = [
+        node("Relu", ["x"], ["a"], levels=around),
+        node("Neg", ["a"], ["b"], levels=[NET]),
+        node("Relu", ["b"], ["c"], levels=around),
+        node("Mul", ["c", "layers.0.scale"], ["d"], levels=around),
+    ]
+    held = [weight("layers.0.scale", 2)]
+    model = model_of(nodes, [info("x", FLOAT, [2])], [info("d", FLOAT, [2])], held)
+    found = tbscope.from_onnx(model).find("layers.0.scale")
+    assert str(found.scope) == "Net/layers/Layer[0].1"
+
+
+def test_modules_in_a_body_are_counted_from_the_operation():
+    inner = node("Neg", ["x"], ["t"], levels=[NET, LAYER, LINEAR])
+    branch = helper.make_graph([inner], "branch", [], [info("t", FLOAT, [2])])
+    nodes = [node("If", ["on"], ["y"], levels=[NET, LAYER], then_branch=branch, else_branch=branch)]
+    inputs = [info("x", FLOAT, [2]), info("on", BOOL, [])]
+    graph = tbscope.from_onnx(model_of(nodes, inputs, [info("y", FLOAT, [2])]))
+    assert "Net/layers/Layer[0]/If/then_branch/Linear[fc]" in scopes(graph)
 
 
 def test_a_module_that_goes_on_after_another_one_has_one_call():
@@ -236,9 +267,31 @@ def test_bodies_are_scopes_whose_results_the_operation_reads():
     loop = next(node for node in graph.nodes if node.op == "Loop")
     carried = dict(loop.arguments)["body"]
     assert [value.producer.op for value in carried] == ["Identity", "If"]
+    given = {node.op: node.arguments for node in graph.nodes}
+    assert given["iteration"] == []
     # Read in both branches, it is there once.
     assert [node.name for node in graph.nodes if node.kind == "parameter"] == ["w"]
     assert draws_well(graph) == []
+
+
+def test_a_body_in_a_function_stands_in_the_operation():
+    branch = helper.make_graph(
+        [node("Neg", ["a"], ["t"])], "branch", [], [info("t", FLOAT, [2, 3])]
+    )
+    function = helper.make_function(
+        *("my", "Choose", ["on", "a"], ["c"]),
+        [node("If", ["on"], ["c"], then_branch=branch, else_branch=branch)],
+        [helper.make_opsetid("", 20)],
+    )
+    model = model_of(
+        [node("Choose", ["on", "x"], ["y"], domain="my")],
+        [info("x", FLOAT, [2, 3]), info("on", BOOL, [])],
+        [info("y", FLOAT, [2, 3])],
+        functions=[function],
+    )
+    graph = tbscope.from_onnx(model)
+    found = [str(each.scope) for each in graph.nodes if each.op == "Neg"]
+    assert found == ["Choose/If/then_branch", "Choose/If/else_branch"]
 
 
 def test_branches_stand_in_one_order_whatever_the_order_in_the_file():

@@ -73,7 +73,7 @@ class Scopes:
         return self._build.new_scope(label, parent=around, kind="function")
 
     def _open(self, level: Level, around: Scope | None) -> Scope:
-        outer = around.qualified_name if around is not None else None
+        outer = _name_around(around)
         own = level.name
         if outer and own.startswith(f"{outer}."):
             own = own[len(outer) + 1 :]
@@ -95,7 +95,7 @@ class Scopes:
         """Return the scope of a list of modules, which is not called itself."""
         known = self._holders.get((around, name))
         if known is None:
-            qualified = ".".join(filter(None, [around.qualified_name if around else "", name]))
+            qualified = ".".join(filter(None, [_name_around(around), name]))
             known = self._new(name, None, around, "container", qualified)
             self._holders[around, name] = known
         return known
@@ -114,3 +114,10 @@ class Scopes:
         if name is not None:
             self._named.setdefault(name, scope)
         return scope
+
+
+def _name_around(scope: Scope | None) -> str | None:
+    """Return the qualified name of the innermost module around; bodies and functions have none."""
+    while scope is not None and scope.qualified_name is None:
+        scope = scope.parent
+    return None if scope is None else scope.qualified_name
