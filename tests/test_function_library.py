@@ -235,11 +235,13 @@ def test_a_class_that_was_not_called_is_named():
 def test_a_function_that_raises_is_named():
     with pytest.raises(ArgumentError, match="the function given as functions raised for the"):
         drawn(Stack(Block()), lambda one: one.nonsense)
+    with pytest.raises(ArgumentError, match="the functions function gave 'yes' for the definition"):
+        drawn(Stack(Block()), lambda one: "yes")
 
 
 def test_numbers_and_functions_are_not_drawn_together():
     graph = tbscope.trace(Stack(Block(), Block()), X, profile=True)
-    with pytest.raises(ArgumentError, match="functions cannot be drawn with times, memory or an"):
+    with pytest.raises(ArgumentError, match="functions=True cannot be drawn with times, memory or"):
         tbscope.to_graph_def(graph, functions=True)
 
 
