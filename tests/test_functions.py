@@ -367,7 +367,8 @@ def test_a_graph_that_passes_have_changed_expands_to_itself():
             self.act = nn.ReLU()
 
         def forward(self, x):
-            return self.act((x * 2).view(-1)) + 1
+            y = x * 2
+            return self.act(y.view(-1)).sum() + y.sum()
 
     graph = tbscope.trace(Net(), X).copy()
     hide_plumbing(graph)
