@@ -27,6 +27,7 @@ from tbscope.passes.dead import mark_dead
 from tbscope.passes.leaves import collapse_leaves
 from tbscope.passes.levels import set_level
 from tbscope.passes.plumbing import hide_plumbing
+from tbscope.words import shown
 
 __all__ = ["Drawn", "draw", "to_graph_def"]
 
@@ -87,8 +88,9 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
     if figures is None:
         figures = profile_figures(graph)
     if figures and options["functions"] is not False:
+        asked = f"functions={shown(options['functions'])}"
         raise ArgumentError(
-            "functions cannot be drawn with times, memory or an overlay",
+            f"{asked} cannot be drawn with times, memory or an overlay",
             why="the page has one body for all calls of a function, and no numbers for it",
             fix="leave functions out, or draw the graph without numbers under another tag",
         )

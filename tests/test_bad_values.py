@@ -218,6 +218,7 @@ OF_OPTIONS = {
     "color_by": {"None", "dict", *GIVING_FUNCTIONS},
     "depth": {"None", "10**5000", *NATURALS},
     "columns": {"None", *LISTS},
+    "functions": {*TRUTHS, *LISTS, "set", "frozenset"},
 }
 """Which values each option takes; the others are refused."""
 
@@ -237,6 +238,7 @@ OF_CALLS = {
     "add_graph(graph, input_to_model)": {"None"},
     "add_overlay(tag)": {"numpy text", "Text", *TEXTS},
     "add_overlay(graph)": {"graph"},
+    "add_overlay(functions)": {"False"},
     "add_overlay(values key)": {"empty text", "number as text", "node", "call", "scope"},
     **each(
         ("add_overlay(values number)", "add_overlay(values gives)"),

@@ -235,11 +235,13 @@ def test_a_class_that_was_not_called_is_named():
 def test_a_function_that_raises_is_named():
     with pytest.raises(ArgumentError, match="the function given as functions raised for the"):
         drawn(Stack(Block()), lambda one: one.nonsense)
+    with pytest.raises(ArgumentError, match="the functions function gave 'yes' for the definition"):
+        drawn(Stack(Block()), lambda one: "yes")
 
 
 def test_numbers_and_functions_are_not_drawn_together():
     graph = tbscope.trace(Stack(Block(), Block()), X, profile=True)
-    with pytest.raises(ArgumentError, match="functions cannot be drawn with times, memory or an"):
+    with pytest.raises(ArgumentError, match="functions=True cannot be drawn with times, memory or"):
         tbscope.to_graph_def(graph, functions=True)
 
 
@@ -269,3 +271,40 @@ def test_uses_of_one_definition_have_one_colour_on_the_page(name):
         several += len(boxes) > 1 and len(found) == 1
         assert len(found) <= 1, definition.name
     assert several
+
+
+def test_boxes_that_are_drawn_otherwise_have_no_function_for_one():
+    class Views(nn.Module):
+        def forward(self, x):
+            return x.view(-1).relu().view(2, 4).sin()
+
+    model = Stack(Views(), Views())
+    assert len(calls(drawn(model))) == 2
+    message = drawn(model, keep=["layers.0"])
+    assert len(message.library.function) == 0
+    assert calls(message) == {}
+
+
+def test_a_box_that_reads_a_circle_outside_stays_a_box():
+    class Scaled(nn.Module):
+        def __init__(self, held):
+            super().__init__()
+            self.held = held
+
+        def forward(self, x):
+            return (x * self.held[0]).relu() if self.held else x.sin().relu()
+
+    class Net(nn.Module):
+        def __init__(self, *, shared):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(4))
+            held = [self.scale] if shared else []
+            self.first, self.second = Scaled(held), Scaled(held)
+
+        def forward(self, x):
+            return self.second(self.first(x + self.scale))
+
+    assert len(calls(drawn(Net(shared=False)))) == 2
+    message = drawn(Net(shared=True))
+    assert calls(message) == {}
+    hold(message)

@@ -3,10 +3,12 @@
 import pytest
 import torch
 from build import GraphBuilder
+from told import told
 from torch import nn
 
 import tbscope
 from tbscope.errors import ArgumentError, NotFoundError
+from tbscope.passes.plumbing import hide_plumbing
 
 X, Y = torch.ones(2, 4), torch.ones(2, 4)
 
@@ -319,3 +321,58 @@ def test_calls_that_run_again_in_their_scope_stay_one_use():
     (use,) = definition.uses
     assert [one.number for one in definition.signatures] == [0, 1]
     assert [call.number for call in use.calls] == [0, 1]
+
+
+def test_what_a_hook_makes_of_an_argument_is_made_in_the_call():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.ReLU()
+            self.layer.register_forward_pre_hook(lambda layer, given: (given[0] + 1,))
+
+        def forward(self, x):
+            return self.layer(x)
+
+    graph = tbscope.trace(Net(), X)
+    call = graph.find("layer")
+    # Were the argument told as the hook made it, it would be no input of the call.
+    call.arguments = [call.arguments[0]._replace(nest=graph.nodes[-2].outputs[0])]
+    assert [node.op for node in graph.nodes[-2:]] == ["add", "relu"]
+    relu = graph.functions().find("ReLU")
+    assert [one.kind for one in relu.inputs] == ["captured"]
+    assert str(relu).startswith("ReLU(input=<made in the call>, captured: %x) -> (%out)")
+    assert told(graph.functions().expand()) == told(graph)
+
+
+def test_calls_that_run_nothing_stand_in_their_order():
+    build = GraphBuilder()
+    net = build.call("Net")
+    x = build.input("x", (1,))
+    for name in ("a", "b"):
+        build.call(f"Net/Idle[{name}]", x, hyperparameters={"name": name})
+    build.output("out", build.op("relu", x, scope=net))
+    functions = build.graph.functions()
+    lines = [line.strip() for line in str(functions.find("Net")).splitlines()[1:-1]]
+    assert lines == [
+        "%1 : Float(1) = relu(%x)",
+        "Idle(%x), scope: Idle[a]",
+        "Idle_2(%x), scope: Idle[b]",
+    ]
+
+
+def test_a_graph_that_passes_have_changed_expands_to_itself():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.act = nn.ReLU()
+
+        def forward(self, x):
+            y = x * 2
+            return self.act(y.view(-1)).sum() + y.sum()
+
+    graph = tbscope.trace(Net(), X).copy()
+    hide_plumbing(graph)
+    (value,) = (call.arguments[0].nest for call in graph.calls if call.scope.part.label == "ReLU")
+    assert value.shape == (8,)
+    assert value not in value.producer.outputs
+    assert told(graph.functions().expand()) == told(graph)

@@ -148,7 +148,7 @@ def command_cell(option):
     if option.name in IN_OTHER_WORDS:
         return ", ".join(f"`{flag}`" for flag in IN_OTHER_WORDS[option.name])
     flag = flag_of(option.name)
-    if option.type in (bool, bool | None, bool | int):
+    if bool in (option.type, *typing.get_args(option.type)):
         return f"`{flag}`, `{flag_of(f'no_{option.name}')}`"
     if option.choices:
         return f"`{flag}` " + ", ".join(f"`{choice}`" for choice in option.choices)

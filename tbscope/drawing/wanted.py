@@ -1,7 +1,7 @@
 """Wanted: which definitions of a graph are drawn as functions."""
 
-from collections.abc import Callable, Collection, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Collection
+from typing import Any, TypeAlias
 
 from tbscope.checks import ask
 from tbscope.errors import ArgumentError
@@ -20,11 +20,8 @@ def check_functions(wanted: object) -> None:
     """Raise ArgumentError unless this can tell which definitions become functions."""
     if isinstance(wanted, bool) or (callable(wanted) and not isinstance(wanted, type)):
         return
-    if (
-        isinstance(wanted, Collection)
-        and not isinstance(wanted, str | bytes | Mapping)
-        and all(isinstance(one, str | type) for one in wanted)
-    ):
+    listed = isinstance(wanted, list | tuple | set | frozenset)
+    if listed and all(isinstance(one, str | type) for one in _entries(wanted)):
         return
     raise ArgumentError(
         f"functions cannot be {shown(wanted)}",
@@ -59,16 +56,24 @@ def wanted_definitions(functions: Functions, wanted: Wanted) -> list[Definition]
             )
         return known
     assert callable(wanted), "nothing is chosen where functions are not wanted"
-    return [
-        one
-        for one in functions
-        if ask(
-            *(wanted, one),
-            option="functions",
-            place=f"the definition {one.name}",
-            fix="have it give True or False for every definition",
+    return [one for one in functions if _asked(wanted, one)]
+
+
+def _asked(wanted: Callable[[Definition], bool], definition: Definition) -> bool:
+    fix = "have it give True or False for every definition"
+    place = f"the definition {definition.name}"
+    given: object = ask(wanted, definition, option="functions", place=place, fix=fix)
+    if type(given) is not bool:
+        raise ArgumentError(
+            f"the functions function gave {shown(given)} for {place}",
+            why=f"it tells which definitions are wanted; this is {type(given).__name__}",
+            fix=fix,
         )
-    ]
+    return given
+
+
+def _entries(wanted: Any) -> list[Any]:
+    return list(wanted)
 
 
 def _full_name(one: type) -> str:
