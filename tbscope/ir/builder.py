@@ -32,9 +32,10 @@ from tbscope.ir.graph import (
 )
 from tbscope.ir.invariants import verify
 from tbscope.ir.nests import values_in
+from tbscope.ir.node_names import Names
 from tbscope.ir.scopes import Scope, ScopeKind, ScopePart
 
-__all__ = ["GraphBuilder", "Names", "SourceKind"]
+__all__ = ["GraphBuilder", "SourceKind"]
 
 SourceKind: TypeAlias = Literal["input", "parameter", "buffer", "constant"]
 """What a node is that is no operation: a source of values."""
@@ -430,39 +431,6 @@ class GraphBuilder:
             why="nodes are added in the order in which they ran",
             fix=fix,
         )
-
-
-class Names:
-    """Names the nodes of one graph, by running numbers and by paths; no name is given twice."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._names: set[str] = set()
-        self._numbers: set[str] = set()
-
-    def number(self) -> str:
-        """Return the next running number that is nobody's name."""
-        self._count = count = self._count + 1
-        name = str(count)
-        # Few parameters are named by a number alone.
-        if self._numbers and name in self._numbers:
-            return self.number()
-        return name
-
-    def unique(self, name: str) -> str:
-        """Return a name as it is, or with the first `~number` that makes it unique."""
-        names = self._names
-        unique = name
-        if name in names:
-            number = 2
-            while (unique := f"{name}~{number}") in names:
-                number += 1
-        names.add(unique)
-        if unique.isdecimal():
-            if int(unique) <= self._count:
-                return self.unique(f"{name}~")
-            self._numbers.add(unique)
-        return unique
 
 
 def _is_size(size: object) -> bool:

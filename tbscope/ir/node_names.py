@@ -1,0 +1,36 @@
+"""The names of the nodes of one graph."""
+
+__all__ = ["Names"]
+
+
+class Names:
+    """Names the nodes of one graph, by running numbers and by paths; no name is given twice."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._names: set[str] = set()
+        self._numbers: set[str] = set()
+
+    def number(self) -> str:
+        """Return the next running number that is nobody's name."""
+        self._count = count = self._count + 1
+        name = str(count)
+        # Few parameters are named by a number alone.
+        if self._numbers and name in self._numbers:
+            return self.number()
+        return name
+
+    def unique(self, name: str) -> str:
+        """Return a name as it is, or with the first `~number` that makes it unique."""
+        names = self._names
+        unique = name
+        if name in names:
+            number = 2
+            while (unique := f"{name}~{number}") in names:
+                number += 1
+        names.add(unique)
+        if unique.isdecimal():
+            if int(unique) <= self._count:
+                return self.unique(f"{name}~")
+            self._numbers.add(unique)
+        return unique
