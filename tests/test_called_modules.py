@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 import torch
+from card_facts import facts
 from torch import nn
 
 import tbscope
@@ -297,7 +298,7 @@ def test_calls_inside_of_scripted_modules_tell_what_they_read_and_gave():
     looping = tbscope.trace(compiled("script", Looping()), X)
     assert looping.find("out").results is looping.outputs[0].value
     card = next(n for n in tbscope.to_graph_def(graph).node if n.name.endswith("layers/0"))
-    assert card.attr["parameter_count"].i == 12
+    assert facts(card)["parameter_count"].i == 12
 
 
 @pytest.mark.parametrize("runs", [1, 3])

@@ -45,8 +45,8 @@ def test_entries_joined_are_the_attributes_of_a_node():
     entries = [scope_entry("Net/Linear[fc]"), source_entry("net.py:3 in forward")]
     entries += [facts.get("in_features", 4), facts.get("bias", True)]
     assert attributes(*entries) == {
-        "scope": 's: "Net/Linear[fc]"',
-        "source": 's: "net.py:3 in forward"',
+        "    scope": 's: "Net/Linear[fc]"',
+        "    source": 's: "net.py:3 in forward"',
         "in_features": "i: 4",
         "bias": "b: true",
     }
@@ -54,7 +54,7 @@ def test_entries_joined_are_the_attributes_of_a_node():
 
 def test_a_scope_path_can_be_read_back_whole():
     path = "Größe/" + "Block[inner]/" * 200 + "Linear[fc]"
-    text = NodeDef.FromString(scope_entry(path)).attr["scope"].s
+    text = NodeDef.FromString(scope_entry(path)).attr["    scope"].s
     assert text.isascii()
     assert text.decode("unicode_escape") == path
 
@@ -87,7 +87,7 @@ def test_the_entries_of_outputs_are_what_protobuf_writes(outputs):
 
 def test_kernels_are_counted():
     kernels = ("aten::addmm", "aten::tanh", "aten::addmm")
-    assert attributes(kernels_entry(kernels)) == {"kernels": 's: "aten::addmm x2, aten::tanh"'}
+    assert attributes(kernels_entry(kernels)) == {"    kernels": 's: "aten::addmm x2, aten::tanh"'}
 
 
 def test_kernels_without_end_are_too_large():

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from build import GraphBuilder
+from card_facts import facts
 from torch import nn
 from torch.nn import functional
 
@@ -133,11 +134,11 @@ def told_by_cards(graph, **drawing):
     """Give what each card tells by the qualified name; that of the root by its empty name."""
     told, root = {}, graph.calls[0].class_name
     for node in tbscope.to_graph_def(graph, **drawing).node:
-        name, module = node.attr["class"].s.decode(), node.attr["module"].s.decode()
+        name, module = facts(node)["class"].s.decode(), facts(node)["module"].s.decode()
         # What no module registers has no name, as the root.
         if "class" in node.attr and not name.endswith(".Linear") and (module or name == root):
             keys = ("parameter_count", "trainable_parameter_count", "bytes")
-            told[module] = tuple(node.attr[key].i for key in keys)
+            told[module] = tuple(facts(node)[key].i for key in keys)
     return told
 
 
@@ -167,12 +168,12 @@ def test_a_leaf_names_what_stands_below_it():
     graph = tbscope.trace(nn.Sequential(ReadsOne(), nn.ReLU()), torch.rand(2, 4))
     nodes = tbscope.to_graph_def(graph, level="module").node
     (leaf,) = (node for node in nodes if node.op == "ReadsOne")
-    assert leaf.attr["parameters"].s.decode() == (
+    assert facts(leaf)["parameters"].s.decode() == (
         "shift Float(1), norm.weight Float(4), norm.bias Float(4), "
         "qkv.deep.weight Float(4, 4), qkv.deep.bias Float(4), "
         "qkv.deeper.weight Float(1, 4), qkv.deeper.bias Float(1)"
     )
-    assert leaf.attr["buffers"].s.decode().startswith("norm.running_mean Float(4), ")
+    assert facts(leaf)["buffers"].s.decode().startswith("norm.running_mean Float(4), ")
 
 
 def test_what_is_held_below_a_module_has_its_name_from_there_on():

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from card_facts import facts
 from cli_runs import enter
 from cli_runs import tbscope as command
 from google.protobuf import text_format
@@ -61,7 +62,7 @@ def test_the_line_that_raised_is_the_innermost_of_the_users():
 def places(graph):
     """Tell the places that nodes and calls of a graph name; its GraphDef names no others."""
     sources = {one.source for one in (*graph.nodes, *graph.calls)} - {None}
-    drawn = {node.attr["source"].s.decode() for node in tbscope.to_graph_def(graph).node}
+    drawn = {facts(node)["source"].s.decode() for node in tbscope.to_graph_def(graph).node}
     assert {str(source) for source in sources} >= drawn - {""} != set()
     return {(source.file.rpartition("/")[2], source.line, source.function) for source in sources}
 
@@ -108,7 +109,7 @@ def test_where_the_command_asked_for_a_layer_of_torch_no_line_is_told(tmp_path, 
     result = command(*words, "-i", "1x2", "-o", "-")
     nodes = text_format.Parse(result.stdout, GraphDef()).node
     assert {node.op for node in nodes} >= {"Linear"}
-    assert not any("source" in node.attr for node in nodes)
+    assert not any("source" in facts(node) for node in nodes)
 
 
 def test_the_model_of_the_demo_has_its_own_lines():

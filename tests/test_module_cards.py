@@ -56,8 +56,8 @@ def test_a_card_tells_the_module_and_what_it_is_given():
 def test_parameters_are_those_of_all_that_is_inside():
     graph = chain(2)
     facts = cards(graph)["Chain"].facts
-    names = ("parameter_count", "trainable_parameter_count", "bytes")
-    assert [facts[name] for name in names] == [12, 12, 48]
+    names = ("parameter_count", "bytes")
+    assert [facts[name] for name in names] == [12, 48]
 
 
 def test_a_further_call_has_its_number():

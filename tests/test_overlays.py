@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from card_facts import facts
 from torch import nn
 from torch.nn import functional
 
@@ -301,7 +302,7 @@ def test_what_has_no_formula_has_no_number_in_an_overlay_of_flops(tag, kernels):
     model = nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.Flatten())
     graph = tbscope.trace(model, torch.rand(2, 3), kernels=kernels)
     drawn = draw(graph, make_overlay(graph, tag), level="aten" if kernels else "op")
-    told = {node.name: node.attr[tag] for node in drawn.graph_def.node if tag in node.attr}
+    told = {node.name: facts(node)[tag] for node in drawn.graph_def.node if tag in facts(node)}
     assert not [name for name in told if name == "1" or "gelu" in name]
     assert told["2"].i == 0
     assert max(value.i for value in told.values()) == 48

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 import torch
+from card_facts import facts
 from torch import nn
 
 import tbscope
@@ -96,7 +97,7 @@ def test_a_frozen_norm_stays_frozen_in_training(options):
     assert flags(graph) == {"": True, "layer": True, "norm": False, "drop": True}
     assert is_as(model, before)
     drawn = {node.name: node for node in tbscope.to_graph_def(graph).node}
-    assert [drawn[name].attr["training"].b for name in ("norm", "drop")] == [False, True]
+    assert [facts(drawn[name])["training"].b for name in ("norm", "drop")] == [False, True]
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from build import GraphBuilder
+from card_facts import facts
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from real_graphs import real_graph
@@ -42,9 +43,9 @@ def figures_of(drawn):
 def told(drawn, figure="weight"):
     """Give what each node and card tells of a figure, by its name."""
     return {
-        node.name: node.attr[figure].i
+        node.name: facts(node)[figure].i
         for node in drawn.graph_def.node
-        if figure in node.attr and not node.name.startswith("__function_library__")
+        if figure in facts(node) and not node.name.startswith("__function_library__")
     }
 
 
@@ -113,7 +114,7 @@ def check_sums(graph, way):
         inside = [
             size for name, size in figures.items() if name.startswith(f"{box}/" if box else "")
         ]
-        assert numbers[card.name] == sum(inside) == expected[card.attr["scope"].s.decode()]
+        assert numbers[card.name] == sum(inside) == expected[facts(card)["scope"].s.decode()]
 
 
 def test_what_became_part_of_an_operation_adds_to_its_figure():
@@ -269,7 +270,7 @@ def test_a_name_that_means_something_else_gets_an_underscore():
     numbers = {graph.find("block.fc.weight"): 5}
     drawn = draw(graph, (Figure("class", numbers), Figure("in_features", numbers)))
     (fc,) = (node for node in drawn.graph_def.node if node.name == "block/fc")
-    assert fc.attr["class"].s == b"torch.nn.modules.linear.Linear"
+    assert facts(fc)["class"].s == b"torch.nn.modules.linear.Linear"
     assert fc.attr["class_"].i == fc.attr["in_features_"].i == 5
 
 

@@ -56,7 +56,7 @@ def test_a_printed_path_is_read_back_as_it_was(path):
 @given(path=paths)
 def test_what_a_graph_def_tells_in_ascii_is_read_back_as_it_was(path):
     text = scope_entry(print_scope_path(path))
-    told = NodeDef.FromString(text).attr["scope"].s.decode("ascii")
+    told = NodeDef.FromString(text).attr["    scope"].s.decode("ascii")
     assert told.isprintable()
     assert parse_scope_path(told) == path
 

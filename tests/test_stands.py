@@ -6,6 +6,7 @@ from random import Random
 import pytest
 import torch
 from box_cycles import avoidable_cycles
+from card_facts import facts
 from list_models import (
     Block,
     Borrower,
@@ -246,7 +247,7 @@ def test_a_part_of_a_module_of_a_list_that_is_called_from_outside_is_told():
 def test_the_scope_of_what_stands_elsewhere_is_still_told():
     graph_def = drawn(*example(Embedding))
     (add,) = [node for node in graph_def.node if node.name == "transformer/add"]
-    assert add.attr["scope"].s == b"Embedding"
+    assert facts(add)["scope"].s == b"Embedding"
 
 
 def test_a_naming_function_decides_alone():

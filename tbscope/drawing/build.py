@@ -180,6 +180,8 @@ class _Builder:
             facts["name"] = node.name
         if node.arguments:
             self._add_arguments(node, facts)
+            if node.outputs:
+                _tell_once(facts, node.outputs[0])
         return facts
 
     def _add_flops(self, node: Node, facts: dict[str, Nest]) -> None:
@@ -218,6 +220,14 @@ class _Builder:
             facts["bytes"] = size_bytes
         if known:
             facts["requires_grad"] = known.requires_grad
+
+
+def _tell_once(facts: dict[str, Nest], given: Value) -> None:
+    """Leave out of the arguments of an operation what its result tells."""
+    if "dtype" in facts and str(facts["dtype"]) == f"torch.{given.dtype}":
+        del facts["dtype"]
+    if "device" in facts and str(facts["device"]) == given.device:
+        del facts["device"]
 
 
 def _scope_entry(scope: Scope | None) -> bytes:

@@ -106,8 +106,9 @@ def _parameter_count(told: _Told) -> int | None:
 
 
 def _trainable_count(told: _Told) -> int | None:
-    owned = told.owned
-    return owned.totals.trainable if owned.totals and owned.counted else None
+    """Return how many of the parameters are learnt, where these are not all of them."""
+    totals = told.owned.totals if told.owned.counted else None
+    return totals.trainable if totals and totals.trainable != totals.parameters else None
 
 
 def _bytes(told: _Told) -> int | None:

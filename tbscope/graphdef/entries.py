@@ -14,6 +14,7 @@ from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 from tbscope.graphdef import wire
 from tbscope.graphdef.attributes import MOST_CHARACTERS, ascii_line, attr_value_bytes
 from tbscope.graphdef.shapes import shape_bytes
+from tbscope.graphdef.worth import key_by_worth, number_by_worth
 from tbscope.ir.graph import Nest, Shape
 from tbscope.words import cut
 
@@ -41,9 +42,10 @@ _OURS = frozenset(
 _MOST_OF_NAME = 64
 _MOST_OF_SCOPE = 10_000
 
-_SCOPE, _SOURCE, _KERNELS, _LABEL, _SHAPES, _DTYPE = map(
-    wire.attribute_head, ("scope", "source", "kernels", "_XlaCluster", "_output_shapes", "dtype")
+_SCOPE, _SOURCE, _KERNELS = (
+    wire.attribute_head(key_by_worth(name)) for name in ("scope", "source", "kernels")
 )
+_LABEL, _SHAPES, _DTYPE = map(wire.attribute_head, ("_XlaCluster", "_output_shapes", "dtype"))
 # tensorboard/compat/proto/attr_value.proto: the field `shape` of a list.
 _SHAPE_ITEM = 7
 
@@ -89,6 +91,8 @@ class FactEntries:
     def make(self, name: str, constant: Nest) -> bytes:
         """Return the same entry as `get` without caching it: for a fact that only one node has."""
         head = self._heads[name]
+        if type(constant) is int:
+            constant = number_by_worth(name, constant)
         if type(constant) is str:
             return _text_entry(head, constant)
         value = attr_value_bytes(constant)
@@ -118,9 +122,12 @@ class FactEntries:
 
 
 def fact_key(name: str) -> str:
-    """Return the attribute name of a fact: ASCII, and not a name that has a meaning already."""
+    """Return the attribute name of a fact: ASCII, and not a name that has a meaning already.
+
+    Blanks before it are its place on the card.
+    """
     key = ascii_line(name)[:_MOST_OF_NAME]
-    return f"{key}_" if key in _OURS else key
+    return f"{key}_" if key in _OURS else key_by_worth(key)
 
 
 def _fact_head(name: str) -> bytes:

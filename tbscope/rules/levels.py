@@ -81,7 +81,7 @@ def false_series(reading: Reading) -> Iterator[Fault]:
     """
     for stack in reading.series():
         nodes = [reading.by_name[member.name] for member in stack.members]
-        modules = {_text(node, "module") for node in nodes}
+        modules = {_module(node) for node in nodes}
         if len(modules) == 1 and modules != {None}:
             continue
         differs = _difference(nodes)
@@ -115,8 +115,9 @@ def box_cycle(reading: Reading) -> Iterator[Fault]:
                 )
 
 
-def _text(node: Any, key: str) -> bytes | None:
-    return node.attr[key].s if key in node.attr else None
+def _module(node: Any) -> bytes | None:
+    """The module that a node is a call of; None where it tells of none."""
+    return next((value.s for key, value in node.attr.items() if key.strip() == "module"), None)
 
 
 def _difference(nodes: list[Any]) -> str:
@@ -134,7 +135,7 @@ def _facts(node: Any) -> dict[str, bytes]:
     return {
         key: node.attr[key].SerializeToString(deterministic=True)
         for key in sorted(node.attr)
-        if key == _SHAPES or (key[:1] != "_" and key not in _OWN)
+        if key == _SHAPES or (key[:1] != "_" and key.strip() not in _OWN)
     }
 
 

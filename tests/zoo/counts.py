@@ -7,6 +7,7 @@ from torch.nn.parameter import is_lazy
 
 import tbscope
 from tbscope.overlays.make import make_overlay
+from tests.told import facts
 
 __all__ = ["wrong_counts"]
 
@@ -19,10 +20,10 @@ def wrong_counts(graph: tbscope.Graph, model: nn.Module) -> Iterator[str]:
     registered = dict(model.named_modules())
     for drawing in DRAWINGS:
         for node in tbscope.to_graph_def(graph, **drawing).node:
-            name = node.attr["module"].s.decode()
+            name = facts(node)["module"].s.decode()
             # A card without a name is that of the model, or of what no module registers.
-            if "class" in node.attr and (name or "/" not in node.attr["scope"].s.decode()):
-                told = tuple(node.attr[key].i for key in _KEYS)
+            if "class" in node.attr and (name or "/" not in facts(node)["scope"].s.decode()):
+                told = tuple(facts(node)[key].i for key in _KEYS)
                 counted = _counted(registered[name]) if name in registered else None
                 if told != counted:
                     yield f"the card of {name!r} with {drawing} tells {told}, torch {counted}"

@@ -7,6 +7,7 @@ from itertools import zip_longest
 from typing import Any
 
 import tbscope
+from tests.told import facts
 from tests.zoo.dependencies import Dependency
 from tests.zoo.oracles import RunFacts, tensor_fact, tensors_in
 
@@ -357,7 +358,7 @@ def _wrong_definition(graph: tbscope.Graph, definition: Any) -> Iterator[str]:
             yield f"other inputs reach output {out.name} than before"
         owned = {n.name for n in _sources(out.value) if n.kind == "parameter"}
         now = {
-            node.attr["name"].s.decode()
+            facts(node)["name"].s.decode()
             for node in definition.node
             if node.name in seen and node.op in ("Parameter", "ParameterConst")
         }

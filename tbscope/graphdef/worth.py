@@ -1,0 +1,48 @@
+"""Worth: in which order an info card tells what it tells, and how it tells large numbers.
+
+The page lists attributes by the bytes of their names, the largest first, and HTML shows no
+blanks at the start of a line: a name with one blank stands behind all that have none. Blanks
+are for what comes later; what it is, its shapes and what it was set to keep their names, by
+which scripts read them.
+
+Source: tensorboard/plugins/graph/tf_graph_info/tf-node-info.ts; upb prints maps in this order
+"""
+
+import re
+
+from tbscope.figures.summary.columns import bytes_text, count_text, flops_text
+
+__all__ = ["key_by_worth", "number_by_worth"]
+
+# What comes behind all the rest, each step behind the one before.
+_LATER = (
+    ("parameters", "buffers", "parameter_count", "trainable_parameter_count"),
+    ("flops",),
+    ("flops_not_counted", "bytes"),
+    (
+        *("module", "call", "name", "operation", "operations", "kernels", "via", "then"),
+        *("training", "source", "scope", "defined"),
+    ),
+)
+_BLANKS = {name: " " * blanks for blanks, names in enumerate(_LATER, 1) for name in names}
+_FORMS = {
+    **dict.fromkeys(("flops", "backward_flops"), flops_text),
+    **dict.fromkeys(("parameter_count", "trainable_parameter_count"), count_text),
+    **dict.fromkeys(("bytes", "allocated_bytes", "peak_bytes"), bytes_text),
+}
+# Below it a number is as plain as its short form.
+_LARGE = 10_000
+_UNIT = re.compile("([0-9])([A-Za-z])$")
+
+
+def key_by_worth(name: str) -> str:
+    """Return the name of an attribute with as many blanks before it as it has to wait."""
+    return _BLANKS.get(name, "") + name
+
+
+def number_by_worth(name: str, number: int) -> int | str:
+    """Return a large count or size so that it can be read: `4.34 G (4,338,130,944)`."""
+    if number < _LARGE or name not in _FORMS:
+        return number
+    text = _UNIT.sub(r"\1 \2", _FORMS[name](number))
+    return f"{text} ({number:,})"
