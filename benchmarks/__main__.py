@@ -1,8 +1,9 @@
 """Prints what tbscope costs: `python -m benchmarks`, or with `--quick` in about a minute.
 
-Each model has a fresh process, in which a plain forward, torch's graph function and
-tbscope's trace, conversion and writing take turns. With `--profile`, how the times that
-`trace(..., profile=True)` measures stand to an unwatched forward.
+Each model has a fresh process, in which a plain forward, torch's graph function, torchview's
+(where it is installed) and tbscope's trace, conversion and writing take turns. With `--first`,
+the first graph of a process instead, imports counted, each in a process of its own. With
+`--profile`, how the times that `trace(..., profile=True)` measures stand to an unwatched forward.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 
 from benchmarks import report
+from benchmarks.first import first_summary, first_table, measure_first
 from benchmarks.models import CASES, PROFILED, SCALING, Case
 from benchmarks.profiles import add_profile_ratios, profiles_table
 
@@ -68,11 +70,36 @@ def print_profiles(parser: argparse.ArgumentParser, options: argparse.Namespace)
         options.json.write_text(json.dumps(found | {"profiles": profiles}, indent=2) + "\n")
 
 
+def print_first(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    cases = chosen(CASES, options)
+    if not cases:
+        parser.error(f"no model has {options.only!r} in its name")
+    firsts = []
+    for case in cases:
+        print(f"  {case.name} ...", file=sys.stderr, flush=True)
+        firsts.append(measure_first(case, rounds=options.rounds, threads=options.threads))
+    print(
+        f"torch {torch.__version__}, Python {platform.python_version()}, {options.threads} "
+        f"thread(s), medians of {options.rounds} processes, CPU milliseconds of the first graph",
+        "",
+        *first_table(firsts),
+        "",
+        *report.summary_lines(first_summary(firsts)),
+        sep="\n",
+    )
+    if options.json:
+        found = {"torch": torch.__version__, "rounds": options.rounds, "threads": options.threads}
+        options.json.write_text(json.dumps(found | {"first": firsts}, indent=2) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer and smaller models")
     parser.add_argument(
         "--profile", action="store_true", help="how true the times are that a profile tells"
+    )
+    parser.add_argument(
+        "--first", action="store_true", help="the first graph of a process, imports counted"
     )
     parser.add_argument("--rounds", type=int, default=7, help="least rounds per model (default 7)")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch (default 1)")
@@ -84,6 +111,9 @@ def main() -> None:
     if options.profile:
         print_profiles(parser, options)
         return
+    if options.first:
+        print_first(parser, options)
+        return
     models = [run(case, options, with_torch=True) for case in chosen(CASES, options)]
     scaling = [run(case, options, with_torch=False) for case in chosen(SCALING, options)]
     if not models and not scaling:
@@ -92,7 +122,7 @@ def main() -> None:
         f"torch {torch.__version__}, Python {platform.python_version()}, "
         f"{options.threads} thread(s), medians of {options.rounds} or more rounds, CPU milliseconds"
     )
-    figures = report.summary(models)
+    figures = report.summary(models, scaling)
     if models:
         print("", *report.models_table(models), "", *report.summary_lines(figures), sep="\n")
     if scaling:

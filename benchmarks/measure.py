@@ -14,25 +14,20 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch.utils.tensorboard._pytorch_graph import graph as torch_graph
 
 from benchmarks.models import find_case
+from benchmarks.ways import WAYS_OF_TORCH
 from tbscope import SummaryWriter, to_graph_def, trace
 from tbscope.writing.sinks import open_sink, write_graph_event
 
 __all__ = ["measure"]
 
 LEAST_SECONDS = 1.0
-
-# How torch's own is called, from what a user types to what helps it most.
-WAYS_OF_TORCH = {
-    "as users call it": {"grad": True, "strict": True},
-    "with no_grad": {"grad": False, "strict": True},
-    "with no_grad, not strict": {"grad": False, "strict": False},
-}
 
 
 class Run:
@@ -62,6 +57,12 @@ class Run:
         ):
             warnings.simplefilter("ignore")
             torch_graph(self.model, self.inputs, use_strict_trace=way["strict"])
+
+    def torchview(self) -> None:
+        from torchview import draw_graph
+
+        # All levels, as the others draw them; what graphviz then takes for the layout is its own.
+        draw_graph(self.model, input_data=self.inputs, device="cpu", depth=100, expand_nested=True)
 
     def tbscope(self) -> None:
         self.writer.add_graph(self.model, self.inputs)
@@ -95,8 +96,8 @@ class Run:
 def measure(name: str, *, rounds: int, with_torch: bool) -> dict[str, Any]:
     """Give what one model costs: medians of CPU milliseconds over some rounds.
 
-    Each round runs forward, tbscope's `add_graph`, its three parts by themselves, and
-    torch's graph function, one after the other, so that a machine that gets slower or
+    Each round runs forward, tbscope's `add_graph`, its three parts by themselves, torch's
+    graph function and torchview's, one after the other, so that a machine that gets slower or
     faster meanwhile does so for all.
     """
     model, inputs = find_case(name).make()
@@ -114,6 +115,8 @@ def measure(name: str, *, rounds: int, with_torch: bool) -> dict[str, Any]:
         }
         if run.way_of_torch:
             parts["torch"] = run.torch
+        if with_torch and find_spec("torchview") is not None:
+            parts["torchview"] = run.torchview
         times = interleave(parts, rounds=rounds)
         writer.close()
         peaks = {"forward": peak_bytes(run.forward), "traced": peak_bytes(run.trace)}

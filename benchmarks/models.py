@@ -243,11 +243,16 @@ CASES = (
 )
 
 SCALING = (
+    Case("chain of 30", chain(30)),
     Case("chain of 100", chain(100), quick=True),
+    Case("chain of 300", chain(300)),
     Case("chain of 1,000", chain(1000), quick=True),
+    Case("chain of 3,000", chain(3000)),
     Case("chain of 10,000", chain(10_000)),
+    Case("RNN of 10 steps", unrolled(10)),
     Case("RNN of 100 steps", unrolled(100), quick=True),
     Case("RNN of 1,000 steps", unrolled(1000)),
+    Case("RNN of 3,000 steps", unrolled(3000)),
 )
 
 _CASES = {case.name: case for case in CASES}

@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from tbscope.sources.eager.by_hand import pop_scope, push_scope, scope
     from tbscope.sources.eager.recording import Recording, record
     from tbscope.sources.eager.trace import trace
+    from tbscope.sources.onnx.export import export_onnx
+    from tbscope.sources.onnx.reading import from_onnx
+    from tbscope.sources.onnx.regroup import Regrouped, modules_to_functions
     from tbscope.writer import SummaryWriter
 
 __version__ = "0.1.0"
@@ -76,6 +79,7 @@ __all__ = [
     "Parameter",
     "Profile",
     "Recording",
+    "Regrouped",
     "Scope",
     "ScopeError",
     "ScopePart",
@@ -89,8 +93,11 @@ __all__ = [
     "WriterError",
     "add_graph",
     "add_overlay",
+    "export_onnx",
+    "from_onnx",
     "graph_costs",
     "lint",
+    "modules_to_functions",
     "node_costs",
     "parse_scope_path",
     "pop_scope",
@@ -121,6 +128,9 @@ _HOMES = {
     "tbscope.sources.eager.by_hand": "pop_scope push_scope scope",
     "tbscope.sources.eager.recording": "Recording record",
     "tbscope.sources.eager.trace": "trace",
+    "tbscope.sources.onnx.export": "export_onnx",
+    "tbscope.sources.onnx.reading": "from_onnx",
+    "tbscope.sources.onnx.regroup": "Regrouped modules_to_functions",
     "tbscope.figures.summary.table": "Summary",
     "tbscope.writer": "SummaryWriter",
 }

@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeAlias, Unpack
 
 from tbscope.checks import Dtypes, InputSize, check_truth, is_word, plain_text
 from tbscope.collector import collecting_rarely
-from tbscope.drawing.figures import profile_figures
 from tbscope.errors import ArgumentError
+from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph, Note
 from tbscope.options import Drawing, Running, check_options, shows_options
 from tbscope.overlays.make import OverlayValues, make_overlay
@@ -190,7 +190,9 @@ def _draw(
     with collecting_rarely():
         kernels = drawing.get("level") == "aten"
         graph = graph_of(model, input_to_model, {**run, "kernels": kernels})
-        drawn = draw(graph, profile_figures(graph), **drawing)
+        if graph is model:
+            require_graph(graph, "add_graph")
+        drawn = draw(graph, **drawing)
         if verbose:
             print(graph)  # noqa: T201  As torch's does.
         write_entry(writer, drawn, entry)
@@ -220,6 +222,7 @@ def _draw_overlay(
             why="numbers are drawn on a graph that has been recorded",
             fix="graph = tbscope.trace(model, input), or what add_graph gave",
         )
+    require_graph(graph, "add_overlay")
     with collecting_rarely():
         drawn = draw(graph, make_overlay(graph, str.__str__(tag), values), **drawing)
         write_entry(writer, drawn, entry)

@@ -19,7 +19,7 @@ from tbscope.functions.functions import Functions
 from tbscope.graphdef.stats import run_metadata
 from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph
-from tbscope.ir.invariants import verify
+from tbscope.ir.invariants import check_invariants
 from tbscope.ir.nodes import let_go
 from tbscope.ir.scopes import Scope
 from tbscope.options import Drawing, check_options, shows_options, with_defaults
@@ -59,15 +59,17 @@ def to_graph_def(graph: Graph, **drawing: Unpack[Drawing]) -> GraphDef:
         GraphError: The graph breaks an invariant.
     """
     require_graph(graph, "to_graph_def")
-    return draw(graph, profile_figures(graph), **drawing).graph_def
+    return draw(graph, **drawing).graph_def
 
 
-def draw(graph: Graph, figures: Sequence[Figure], **drawing: Unpack[Drawing]) -> Drawn:
+def draw(
+    graph: Graph, figures: Sequence[Figure] | None = None, **drawing: Unpack[Drawing]
+) -> Drawn:
     """Return the GraphDef of a graph, with figures on its nodes and on the cards of its modules.
 
     Args:
-        graph: Any graph; it stays as it is.
-        figures: Numbers of its nodes and scopes.
+        graph: What is known to be a graph; it stays as it is.
+        figures: Numbers of its nodes and scopes; None for those that were measured with it.
         drawing: How it is drawn (see `Drawing`).
     Raises:
         ArgumentError: An option is none, or does not fit the graph.
@@ -79,10 +81,12 @@ def draw(graph: Graph, figures: Sequence[Figure], **drawing: Unpack[Drawing]) ->
         return _draw(graph, figures, with_defaults(drawing))
 
 
-def _draw(graph: Graph, figures: Sequence[Figure], options: Drawing) -> Drawn:
+def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> Drawn:
     level, leaves = options["level"], options["leaves"]
     root, color_by, cards = options["root"], options["color_by"], options["cards"]
-    verify(graph)
+    check_invariants(graph)
+    if figures is None:
+        figures = profile_figures(graph)
     if figures and options["functions"] is not False:
         asked = f"functions={shown(options['functions'])}"
         raise ArgumentError(

@@ -123,6 +123,24 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
             **drawing,
         )
 
+    def add_onnx_graph(self, prototxt: Any) -> Graph:  # type: ignore[override]  # As above.
+        """Draw an ONNX model in TensorBoard's Graphs dashboard, grouped by its modules.
+
+        It is what `add_graph(tbscope.from_onnx(prototxt))` draws; that takes options, too.
+
+        Args:
+            prototxt: The path of an .onnx file; or a model, as `tbscope.from_onnx` takes it.
+        Returns:
+            The graph that was drawn.
+        Raises:
+            ArgumentError: It is no model, or onnx is not installed.
+            WriterError: The file cannot be written.
+        """
+        # Few ever read one, and each import is part of a user's first graph.
+        from tbscope.sources.onnx.reading import from_onnx
+
+        return add_graph(self, from_onnx(prototxt))
+
     @shows_options
     def add_overlay(
         self,

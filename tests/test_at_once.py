@@ -1,12 +1,17 @@
 """The graph is on disk at once, whichever writer takes it, and however it writes."""
 
+import contextlib
+import errno
+import io
 import os
 import shutil
 
 import pytest
 from log_writers import ELSEWHERE, FILES, MAKERS, MODEL, X, read, run_script
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 import tbscope
+from tbscope.writing.records import keep_failures
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name not in MAKERS])
@@ -37,8 +42,29 @@ def test_a_writer_that_was_closed_and_is_used_again_loses_nothing(tmp_path, name
         tbscope.add_graph(writer, MODEL, X, tag=f"at {step}")
         assert f"at {step} " in read(tmp_path).Tags()["tensors"]
     writer.close()
-    assert [event.step for event in read(tmp_path).Scalars("loss")] == [0, 1, 2]
-    assert read(tmp_path).Tags()["tensors"] == ["at 0 ", "at 1 ", "at 2 "]
+    # Files of one second are read in the order of their numbers as texts: 10 before 9.
+    assert sorted(event.step for event in read(tmp_path).Scalars("loss")) == [0, 1, 2]
+    assert sorted(read(tmp_path).Tags()["tensors"]) == ["at 0 ", "at 1 ", "at 2 "]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+def test_a_graph_that_fails_at_the_flush_alone_is_told_of(tmp_path):
+    writer = EventFileWriter(str(tmp_path))
+    failures = []
+    file = io.BufferedWriter(io.FileIO("/dev/full", "w"))
+    try:
+        # Such a file as TensorFlow's, which takes all and writes it at the flush.
+        writer._async_writer._writer._writer = file
+        keep_failures(writer, failures)
+        with pytest.raises(tbscope.WriterError, match="No space left on device"):
+            tbscope.add_graph(writer, MODEL, X)
+        assert failures == []
+        writer.flush()
+        assert [error.errno for error in failures] == [errno.ENOSPC]
+    finally:
+        with contextlib.suppress(OSError):
+            file.close()
+        writer.close()
 
 
 class Refusing:

@@ -10,6 +10,7 @@ import inspect
 import pytest
 import torch
 from bad_values import GRAPH, MAKE
+from onnx_build import FLOAT, info, model_of, node
 from torch import nn
 
 import tbscope
@@ -30,6 +31,10 @@ class Net(nn.Module):
 
 
 NET = Net()
+LINEAR = [("", "nets.Net"), ("fc", "torch.nn.modules.linear.Linear")]
+ONNX = model_of(
+    [node("Relu", ["x"], ["y"], levels=LINEAR)], [info("x", FLOAT, [2])], [info("y", FLOAT, [2])]
+)
 
 
 class Sink:
@@ -64,6 +69,10 @@ def _drawn(name):
 
 def _summed(name):
     return lambda value: GRAPH.summary(**{name: value})
+
+
+def _regrouped(name):
+    return lambda value: tbscope.modules_to_functions(ONNX, **{name: value})
 
 
 def _recorded(method):
@@ -147,6 +156,16 @@ CALLS = {
     "record(named=)": lambda value: tbscope.record(named=value),
     "Recording(models)": tbscope.Recording,
     "Recording(named_models)": lambda value: tbscope.Recording((), value),
+    "from_onnx(path_or_proto)": tbscope.from_onnx,
+    "modules_to_functions(onnx_model)": tbscope.modules_to_functions,
+    **{
+        f"modules_to_functions({name})": _regrouped(name)
+        for name in ("modules", "domain", "record")
+    },
+    "modules_to_functions(modules entry)": lambda value: tbscope.modules_to_functions(
+        ONNX, ["fc", value]
+    ),
+    "export_onnx(model)": lambda value: tbscope.export_onnx(value, domain=""),
     "Recording.input": _recorded("input"),
     "Recording.output": _recorded("output"),
 }
@@ -250,6 +269,18 @@ OF_CALLS = {
     "Recording(models)": LISTS,
     "Recording(named_models)": {"None", "dict"},
     **each(("Recording.input", "Recording.output"), TENSORS),
+    "modules_to_functions(modules)": {
+        "None",
+        "module class",
+        "function of text",
+        *GIVING_FUNCTIONS,
+    },
+    "modules_to_functions(modules entry)": {*CLASSES, *ANY_TEXT, "numpy text", "Text"},
+    "modules_to_functions(domain)": {
+        *(WORDS - {"blank", "percent", "bracket", "pattern"}),
+        *("numpy text", "Text"),
+    },
+    "modules_to_functions(record)": {"None", *GRAPHS},
 }
 """Which values a parameter takes that is no option."""
 

@@ -11,6 +11,7 @@ from torch import nn
 import tbscope
 from tbscope.sources.eager.watch.depth import deep_enough
 from tbscope.sources.torch.locate import OWN_FILES
+from tests.real_graphs import origins
 
 X = torch.ones(2, 3)
 
@@ -68,6 +69,66 @@ def test_each_of_several_such_modules_is_there():
 def test_a_module_with_something_of_its_own_has_nothing_more():
     graph = tbscope.trace(Calling(Calling(nn.Linear(3, 3))), X)
     assert [op for op, _ in scope_of_ops(graph)] == ["linear"]
+
+
+class Counting(nn.Module):
+    """Computes with a number, and gives one, or nothing."""
+
+    def forward(self, count=None):
+        return None if count is None else count + 1
+
+
+class Telling(nn.Module):
+    """Has parts that have to do with no tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.count, self.nothing, self.around = Counting(), Counting(), nn.Sequential(Counting())
+
+    def forward(self, x):
+        self.nothing()
+        self.around(2)
+        return x * self.count(1) * self.count(1)
+
+
+@pytest.mark.parametrize("options", [{}, {"leaves": "box"}, {"level": "module"}, {"dead": "drop"}])
+def test_a_module_that_has_to_do_with_no_tensor_is_drawn(options):
+    nodes = drawn(tbscope.trace(Telling(), X), **options)
+    paths = {name.removesuffix("/Counting") for name in nodes}
+    assert {"count", "count.1", "nothing", "around/0"} <= paths
+    assert nodes["out"] == ["mul.2nd"]
+
+
+class Forking(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.other = nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def forward(self, x):
+        handed_over = torch.jit.fork(self.one, x)
+        here = self.other(x)
+        return torch.jit.wait(handed_over) + here
+
+
+@pytest.mark.parametrize("compiled", [torch.jit.script, lambda net: torch.jit.trace(net, X)])
+def test_what_a_scripted_module_forks_stands_in_it(compiled):
+    graph = tbscope.trace(compiled(Forking()), X)
+    tbscope.verify(graph)
+    assert sorted(scope_of_ops(graph)) == [
+        ("add", "Forking"),
+        ("addmm", "Forking"),
+        ("addmm", "Forking/Linear[other]"),
+        ("t", "Forking"),
+        ("t", "Forking/Linear[other]"),
+    ]
+    assert origins(graph) == {"out": {"x", "one.weight", "one.bias", "other.weight", "other.bias"}}
+    assert ["torch.jit.fork" in note.text for note in graph.notes].count(True) == 1
+
+
+def test_a_model_that_forks_unscripted_has_no_note_of_it():
+    graph = tbscope.trace(Forking(), X)
+    assert ("linear", "Forking/Linear[one]") in scope_of_ops(graph)
+    assert not any("fork" in note.text for note in graph.notes)
 
 
 # -- depth ------------------------------------------------------------------------------

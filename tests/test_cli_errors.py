@@ -73,22 +73,37 @@ def test_a_file_that_is_not_there():
     )
 
 
-def test_a_file_that_raises_when_it_is_imported(folder):
-    (folder / "broken.py").write_text("import not_there_either\n")
-    assert refused("show", "broken.py:Net") == (
-        "Error: cannot import 'broken.py'\n"
-        "  why: ModuleNotFoundError: No module named 'not_there_either'\n"
-        "  fix: add --traceback to see where\n"
+@pytest.mark.parametrize(
+    ("name", "code", "target", "what", "why"),
+    [
+        (
+            *("broken.py", "import not_there", "broken.py:Net"),
+            *(
+                "cannot import 'broken.py'",
+                "ModuleNotFoundError: No module named 'not_there'",
+            ),
+        ),
+        (
+            *("broken_module.py", "raise ValueError('two\\nlines')", "broken_module:Net"),
+            *("cannot import 'broken_module'", "ValueError: two lines"),
+        ),
+        (
+            *("lazy.py", "def __getattr__(name):\n    raise ImportError('no')", "lazy.py:Net"),
+            *("'lazy.py' raised when it was asked for 'Net'", "ImportError: no"),
+        ),
+    ],
+    ids=["a file", "a module", "a lazy package"],
+)
+def test_code_that_raises(folder, name, code, target, what, why):
+    (folder / name).write_text(f"{code}\n")
+    assert refused("show", target) == (
+        f"Error: {what}\n  why: {why}\n  fix: add --traceback to see where\n"
     )
 
 
-def test_a_module_that_raises_when_it_is_imported(folder):
-    (folder / "broken_module.py").write_text("raise ValueError('two\\nlines')\n")
-    assert refused("show", "broken_module:Net") == (
-        "Error: cannot import 'broken_module'\n"
-        "  why: ValueError: two lines\n"
-        "  fix: add --traceback to see where\n"
-    )
+def test_a_lazy_package_that_does_not_know_the_name(folder):
+    (folder / "empty.py").write_text("def __getattr__(name):\n    raise AttributeError(name)\n")
+    assert refused("show", "empty.py:Net").startswith("Error: 'empty.py' has no 'Net'\n")
 
 
 def test_a_file_that_is_part_of_a_package(folder):
@@ -317,17 +332,6 @@ def test_a_text_about_options_names_those_of_the_command(text, words):
 
 
 # -- what the model does, and what no option is -----------------------------------------------
-
-
-def test_a_lazy_package_that_raises_when_it_is_asked(folder):
-    (folder / "lazy.py").write_text("def __getattr__(name):\n    raise ImportError('no backend')\n")
-    assert refused("show", "lazy.py:Net") == (
-        "Error: 'lazy.py' raised when it was asked for 'Net'\n"
-        "  why: ImportError: no backend\n"
-        "  fix: add --traceback to see where\n"
-    )
-    (folder / "empty.py").write_text("def __getattr__(name):\n    raise AttributeError(name)\n")
-    assert refused("show", "empty.py:Net").startswith("Error: 'empty.py' has no 'Net'\n")
 
 
 @pytest.mark.parametrize("command", [("show",), ("export", "-o", "-")])

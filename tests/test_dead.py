@@ -4,6 +4,7 @@ import pytest
 import torch
 from build import GraphBuilder
 from real_graphs import KINDS, operations, origins, real_graph
+from torch import nn
 
 import tbscope
 from tbscope.errors import ArgumentError
@@ -200,3 +201,64 @@ def marked_nodes(name):
     graph = real_graph(name).copy()
     mark_dead(graph)
     return [node for node in graph.nodes if "unused" in node.attributes]
+
+
+# -- what is filled by `out=` ---------------------------------------------------------------------
+
+
+class Filling(nn.Module):
+    """Fills something by `out=`, and gives something else."""
+
+    def __init__(self, target):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(4))
+        self.memo = torch.zeros(4)
+        self.target = target
+
+    def forward(self, x):
+        torch.add(x, 1, out=self.target(self, x))
+        return x.cos()
+
+
+OUTSIDE = torch.zeros(4)
+
+
+def normalise(self, x):
+    """Give what is new, of an operation that writes into views of a buffer."""
+    means, variances = self.seen[:2], self.seen[2:]
+    return nn.functional.batch_norm(x.view(2, 2), means, variances, training=True).view(4)
+
+
+TARGETS = {
+    "a buffer": (lambda self, x: self.seen, "seen"),
+    "a view of one": (lambda self, x: self.seen.view(2, 2).view(4), "seen"),
+    "an attribute": (lambda self, x: self.memo, "memo"),
+    "one that was filled": (lambda self, x: torch.neg(x, out=self.memo), "memo"),
+    "a tensor from outside": (lambda self, x: OUTSIDE, "a constant"),
+    "an input": (lambda self, x: x, "x"),
+    "one that was written into": (lambda self, x: x.mul_(2).view(4), "x"),
+    "a new one": (lambda self, x: torch.empty(4), None),
+    "a computed one": (lambda self, x: self.seen + 1, None),
+    "a view of a new one": (lambda self, x: x.clone().view(4), None),
+    "one beside what was written": (normalise, None),
+}
+
+
+@pytest.mark.parametrize(("target", "fills"), TARGETS.values(), ids=TARGETS)
+def test_what_fills_something_from_before_is_run_for_that(target, fills):
+    graph = tbscope.trace(Filling(target), torch.rand(4))
+    (add,) = (node for node in graph.nodes if node.kernels == ["aten::add"] and node.arguments[2:])
+    assert add.attributes.get("fills") == fills
+    assert ("add" in dropped(graph)) is (fills is not None)
+
+
+@pytest.mark.parametrize("level", ["op", "aten", "module"])
+def test_what_fills_a_buffer_is_drawn_at_each_level(level):
+    class Two(Filling):
+        def forward(self, x):
+            torch.linalg.multi_dot([x, torch.eye(4), torch.eye(4)], out=self.seen)
+            return x.cos()
+
+    graph = tbscope.trace(nn.Sequential(Two(None), nn.ReLU()), torch.rand(4), kernels=True)
+    drawn = tbscope.to_graph_def(graph, level=level, dead="drop")
+    assert [node.attr["fills"].s for node in drawn.node if "fills" in node.attr] == [b"0.seen"]

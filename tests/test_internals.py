@@ -1,4 +1,4 @@
-"""The private parts of torch are named in one file and nowhere else."""
+"""The private parts of torch are named in two files, each in one of them, and nowhere else."""
 
 import ast
 import sys
@@ -15,8 +15,9 @@ from tbscope.sources.eager.watch import modes
 from tbscope.sources.torch.internals import is_of_its_own
 
 PACKAGE = Path(__file__).parents[1] / "tbscope"
-HOME = PACKAGE / "sources" / "torch" / "internals.py"
-FILES = [path for path in sorted(PACKAGE.rglob("*.py")) if path != HOME]
+HOME = PACKAGE / "sources" / "torch"
+HOMES = [HOME / "internals.py", HOME / "module_internals.py"]
+FILES = [path for path in sorted(PACKAGE.rglob("*.py")) if path not in HOMES]
 
 # Private attributes of torch's objects. The tables of a module (`_parameters`, `_modules`) are
 # not among them: what it holds is told nowhere else as it is, with what is None.
@@ -59,8 +60,11 @@ def test_no_other_file_names_a_private_part_of_torch(path):
     assert named(path.read_text()) == set()
 
 
-def test_the_file_that_may_names_them():
-    assert {"_C", "_schema", "_version", "_pytree"} <= named(HOME.read_text())
+def test_the_files_that_may_name_them_and_share_no_more_than_the_way_to_them():
+    of_tensors, of_modules = (named(home.read_text()) for home in HOMES)
+    assert {"_C", "_schema", "_version", "_pytree"} <= of_tensors
+    assert {"_C", "_tensor_str"} <= of_modules
+    assert of_tensors & of_modules <= {"_C"}
 
 
 @pytest.mark.parametrize(

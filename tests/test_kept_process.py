@@ -1,5 +1,6 @@
 """What forward does to the process: after a trace its settings and tables are as they were."""
 
+import functools
 import gc
 import logging
 import os
@@ -13,8 +14,10 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import weight_norm
+from versions import needs_torch
 
 import tbscope
+from tbscope.sources.torch.module_internals import set_default_device
 
 X = torch.ones(1, 2)
 backends = torch.backends
@@ -50,6 +53,13 @@ def set_allow_tf32():
     backends.cudnn.allow_tf32 = not backends.cudnn.allow_tf32
 
 
+def set_older_words_alone():
+    torch.set_float32_matmul_precision("medium")
+    for words in (backends.cuda.matmul, backends.mkldnn.matmul):
+        # As it was; the older words, when they are put back, set it again.
+        words.fp32_precision = "none"
+
+
 def halved(number):
     return (torch.tensor([number]) * 0.5).item()
 
@@ -63,13 +73,15 @@ def generator_states():
     return random.getstate(), repr(of_numpy), torch.get_rng_state().tolist()
 
 
+def in_new_words(path):
+    """Give the precision of a part of `torch.backends`; None where this torch has no such words."""
+    owner = functools.reduce(lambda held, name: getattr(held, name, None), path.split("."), torch)
+    return getattr(owner, "fp32_precision", None)
+
+
 def precisions():
-    return (
-        torch.get_float32_matmul_precision(),
-        backends.fp32_precision,
-        backends.cuda.matmul.fp32_precision,
-        backends.mkldnn.matmul.fp32_precision,
-    )
+    parts = ("backends", "backends.cuda.matmul", "backends.mkldnn.matmul")
+    return torch.get_float32_matmul_precision(), *map(in_new_words, parts)
 
 
 # By name: what forward does, and what tells that it has done it.
@@ -79,6 +91,7 @@ DEEDS = {
     "default dtype": (lambda: torch.set_default_dtype(torch.float64), torch.get_default_dtype),
     "default device": (lambda: torch.set_default_device("meta"), torch.get_default_device),
     "precision": (lambda: torch.set_float32_matmul_precision("medium"), precisions),
+    "precision in older words alone": (set_older_words_alone, precisions),
     "precision in new words": (
         lambda: setattr(backends.cuda.matmul, "fp32_precision", "tf32"),
         lambda: backends.cuda.matmul.fp32_precision,
@@ -89,7 +102,7 @@ DEEDS = {
     ),
     "tf32": (
         set_allow_tf32,
-        lambda: (backends.cudnn.allow_tf32, backends.cudnn.conv.fp32_precision),
+        lambda: (backends.cudnn.allow_tf32, in_new_words("backends.cudnn.conv")),
     ),
     "attention": (lambda: backends.cuda.enable_flash_sdp(False), backends.cuda.flash_sdp_enabled),
     "mkldnn": (lambda: setattr(backends.mkldnn, "enabled", False), lambda: backends.mkldnn.enabled),
@@ -127,6 +140,10 @@ DEEDS = {
     ),
 }
 
+has_new_words = needs_torch(2, 9, reason="precision is told in new words, too")
+NEW = ("precision in new words", "precision in older words alone", "precision of all")
+NAMES = [pytest.param(name, marks=has_new_words) if name in NEW else name for name in DEEDS]
+
 
 @pytest.fixture(autouse=True)
 def set_back(monkeypatch):
@@ -135,7 +152,7 @@ def set_back(monkeypatch):
     monkeypatch.setenv("TBSCOPE_GONE", "1")
     yield
     torch.set_default_dtype(torch.float32)
-    torch.set_default_device(None)
+    set_default_device(None)
     torch.use_deterministic_algorithms(False)
     torch.set_flush_denormal(False)
     torch.autograd.set_detect_anomaly(False)
@@ -145,7 +162,7 @@ def set_back(monkeypatch):
 @pytest.mark.parametrize(
     "options", [{}, {"grad": True}, {"profile": 1}, {"partial": True}], ids=str
 )
-@pytest.mark.parametrize("name", DEEDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_process_is_as_it_was(name, options):
     deed, tell = DEEDS[name]
     model = Doing(deed)
@@ -168,7 +185,7 @@ def test_the_process_is_as_it_was_where_forward_raises(name):
     assert tell() == before
 
 
-@pytest.mark.parametrize("name", DEEDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_each_deed_would_show(name):
     deed, tell = DEEDS[name]
     seen = []
@@ -206,6 +223,24 @@ def test_weights_that_autocast_keeps_have_gradients_after_a_trace():
     assert model.weight.grad is not None
 
 
+class Doubling(nn.Linear):
+    def forward(self, x):
+        with torch.no_grad():
+            self.weight.mul_(2)
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_weights_that_autocast_keeps_are_those_of_the_model_after_a_trace(grad):
+    model = Doubling(2, 2)
+    with torch.autocast("cpu"):
+        tbscope.trace(model, X, grad=grad)
+        after = nn.functional.linear(X, model.weight)
+    with torch.autocast("cpu"):
+        assert torch.equal(nn.functional.linear(X, model.weight), after)
+
+
+@has_new_words
 def test_a_setting_that_cannot_be_read_is_left_alone():
     backends.cuda.matmul.fp32_precision = "tf32"
     try:

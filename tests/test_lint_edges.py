@@ -134,6 +134,18 @@ PAIRS = [
     ("long-chain", chain(1001, "n{}x"), merged(chain(1000, "n{}x"), message("beside In"))),
     # In a stack that is opened, what its members read beside it is not drawn.
     ("long-chain", detour(1002, ""), detour(1002, "beside")),
+    # A node is on the way out of a box and back, or beside it; without a box there is no way.
+    (
+        "box-cycle",
+        message("x In", "a/p Op x", "q Op a/p", "a/r Op q"),
+        message("x In", "a/p Op x", "q Op a/p", "a/r Op x"),
+    ),
+    (
+        "box-cycle",
+        message("a/b/p Op", "a/q Op a/b/p", "a/b/r Op ^a/q"),
+        message("a/b/p Op", "a/q Op a/b/p", "a/c/r Op ^a/q"),
+    ),
+    ("box-cycle", message("a/p Op q", "q Op a/p"), message("p Op q", "q Op p")),
     ("false-series", stack(1, 1, 1, 1, 2), stack(1, 1, 1, 2)),
     *(
         (

@@ -132,7 +132,9 @@ def findings(model, inputs, drawings=DRAWINGS):
 
 def broken(graph, drawings=DRAWINGS):
     found = {str(how): tbscope.lint(tbscope.to_graph_def(graph, **how)) for how in drawings}
-    return {how: [str(one) for one in told] for how, told in found.items() if told}
+    # Which boxes may point at each other, and which not, is told by test_stands.py.
+    told = {how: [one for one in all_ if one.rule != "box-cycle"] for how, all_ in found.items()}
+    return {how: [str(one) for one in some] for how, some in told.items() if some}
 
 
 def random_program(random, depth=2):

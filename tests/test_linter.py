@@ -132,6 +132,10 @@ PAIRS = {
     "device-legend": (message("x In", x="cuda:0"), message("x In", x="/job:a/device:cuda:0")),
     "wide-level": (chain(101, "n{}x"), chain(100, "n{}x")),
     "long-chain": (chain(1001, "m/n{}x"), chain(1000, "m/n{}x")),
+    "box-cycle": (
+        message("x In", "a/p Op x", "b/q Op a/p", "a/r Op b/q"),
+        message("x In", "a/p Op x", "b/q Op a/p", "c/r Op b/q"),
+    ),
     "false-series": (stack(1, 1, 1, 2, 1), stack(1, 1, 1, 1, 1)),
     "lone-node": (lone([]), lone(["box/more Op box/op"])),
     "lost-output": (gathered(13, 5), gathered(12, 5)),

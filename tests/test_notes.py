@@ -7,6 +7,7 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch.func import functional_call
 from torch.nn import functional
 
 import tbscope
@@ -312,6 +313,48 @@ def test_a_method_leaves_the_parts_that_it_does_not_run():
             return self.encoder(x)
 
     assert notes(Pair().encode, X) == ["nothing ran in decoder (Linear), which has 12 parameters"]
+
+
+def test_parameters_for_which_others_stand_in_are_not_called_unread():
+    net = nn.Sequential(*linears(2))
+    given = {name: torch.zeros_like(each) for name, each in net.named_parameters()}
+    run = lambda weights, x: functional_call(net, weights, (x,))
+    assert notes(run, given, X, topic="unused") == []
+    # Near miss: what stands in for one says nothing of another, which nothing reads.
+    net[1].register_parameter("spare", nn.Parameter(torch.ones(2)))
+    spare = ["no operation reads the parameter 1.spare (2 numbers)"]
+    assert notes(run, given, X, topic="unused") == spare
+
+
+def test_a_list_of_parameters_for_which_others_stand_in_is_not_called_idle():
+    class Listing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scales = nn.ParameterList([torch.ones(3), torch.ones(3)])
+
+        def forward(self, x):
+            return x * self.scales[0]
+
+    net = Listing()
+    given = {"scales.0": torch.zeros(3), "scales.1": torch.zeros(3)}
+    run = lambda weights, x: functional_call(net, weights, (x,))
+    assert notes(run, given, X, topic="unused") == ["no operation reads the input weights.scales.1"]
+
+
+def test_a_parameter_that_is_made_in_the_run_and_read_is_not_called_unread():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.spare = (nn.Parameter(torch.zeros(3)) for _ in range(2))
+
+        def forward(self, x):
+            return x * self.used
+
+    def run(x):
+        return Two()(x)
+
+    spare = ["no operation reads the parameter spare (3 numbers)"]
+    assert notes(run, X, topic="unused") == spare
 
 
 def test_a_recording_tells_of_the_models_that_it_was_given():

@@ -17,7 +17,7 @@ from transformers import BatchEncoding, DynamicCache
 
 from tbscope.errors import TraceError
 from tbscope.sources.eager.keep.preserve import Preserved
-from tbscope.sources.torch.internals import set_default_device
+from tbscope.sources.torch.module_internals import set_default_device
 from tbscope.sources.torch.operations import SETTERS
 
 

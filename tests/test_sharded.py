@@ -11,19 +11,12 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
+from versions import TORCH, needs_torch
+from ways_to_draw import WAYS
 
 import tbscope
 
 X = torch.linspace(-1, 1, 32).reshape(4, 8)
-MODES = [
-    {},
-    {"training": True},
-    {"training": None},
-    {"grad": True},
-    {"fake": True},
-    {"partial": True},
-    {"profile": 1},
-]
 MOMENTS = ["at first", "before forward", "before backward", "after backward"]
 
 
@@ -94,13 +87,23 @@ def local(weight):
 
 
 def drawn(options):
-    return lambda model: tbscope.trace(model, X, **options)
+    def draw(model):
+        try:
+            tbscope.trace(model, X, **options)
+        except tbscope.TraceError as error:
+            # Up to 2.8 torch cannot tell without values what processes give each other.
+            told = TORCH >= (2, 9) or "fake" not in options
+            if told or "c10d._allgather_base_" not in error.why:
+                raise
+
+    return draw
 
 
 def same(one, other):
     return len(one) == len(other) > 0 and all(map(torch.equal, one, other))
 
 
+@needs_torch(2, 7, reason="fully_shard runs on the CPU")
 class TestFullyShard:
     @pytest.mark.parametrize("reshard", [None, True, False], ids=["auto", "reshard", "stay"])
     @pytest.mark.parametrize("mixed", [False, True], ids=["float", "mixed"])
@@ -109,7 +112,7 @@ class TestFullyShard:
     def test_it_trains_to_the_same_weights(self, reshard, mixed, by_block, moment):
         make = functools.partial(sharded, by_block=by_block, mixed=mixed, reshard=reshard)
         wanted = trained(make)
-        for options in MODES:
+        for options in WAYS:
             assert same(trained(make, moment, drawn(options)), wanted), options
 
     @pytest.mark.parametrize("moment", MOMENTS)
@@ -198,12 +201,12 @@ def sharded_the_first_way():
 )
 def test_a_distributed_model_trains_to_the_same_weights(make, moment):
     wanted = trained(make)
-    for options in MODES:
+    for options in WAYS:
         assert same(trained(make, moment, drawn(options)), wanted), options
 
 
 @pytest.mark.parametrize("make", [compiled_and_distributed, distributed_and_compiled])
-@pytest.mark.parametrize("options", MODES, ids=str)
+@pytest.mark.parametrize("options", WAYS, ids=str)
 def test_all_of_a_compiled_and_distributed_model_has_its_flag_again(make, options):
     model = make()
     inner = getattr(model, "_orig_mod", model).module
@@ -233,7 +236,7 @@ for step in range(2):
     model(x).sum().backward()
     # Wrong from here on, if the draw had taken part in what the processes tell each other.
     dist.barrier()
-print(*(parameter.grad.sum().item() for parameter in spread.parameters()))
+print("gradients", *(parameter.grad.sum().item() for parameter in spread.parameters()))
 """
 
 
@@ -250,4 +253,5 @@ def test_a_distributed_part_of_a_model_is_drawn_by_one_process_without_the_other
     printed = [process.communicate(timeout=200) for process in ranks]
     assert [process.returncode for process in ranks] == [0, 0], printed
     # All processes have the same gradients, as training them together gives.
-    assert printed[0][0] == printed[1][0] != ""
+    told = [output.partition("gradients ")[2] for output, _ in printed]
+    assert told[0] == told[1] != ""

@@ -87,6 +87,19 @@ def note(what):
     return f"the run changed {what}, which is not put back"
 
 
+@pytest.mark.parametrize("steps", [1, 4])
+def test_how_often_a_measured_model_ran_is_told_where_something_is_not_put_back(steps):
+    State.count = 0
+    notes = tbscope.trace(Doing(count_state), X, profile=steps).notes
+    assert [note.text for note in notes if note.text.startswith("for profile=")] == [
+        f"for profile={steps} the model ran {State.count} times: what is not put back may have "
+        "changed in each of them"
+    ]
+    assert State.count > 2 * steps
+    plain = tbscope.trace(Doing(lambda: None), X, profile=steps).notes
+    assert not any(note.text.startswith("for profile=") for note in plain)
+
+
 @pytest.mark.parametrize(
     ("action", "what"),
     [

@@ -11,14 +11,12 @@ import threading
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode, is_in_torch_dispatch_mode
+from ways_to_draw import WAYS, small
 
 import tbscope
 
 X = torch.ones(3, 4)
-
-
-def small():
-    return nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
 
 
 TASKS = queue.SimpleQueue()
@@ -139,6 +137,31 @@ class TestDrawsWait:
         both(lambda: tbscope.trace(small(), X))
 
 
+class DoNothing(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **kwargs or {})
+
+
+def end_a_recording_in_a_draw(then):
+    """Draw while another thread records, which ends in the midst; then do something there."""
+    begun, end = threading.Event(), threading.Event()
+
+    def record():
+        with tbscope.record():
+            begun.set()
+            end.wait()
+
+    def end_it(model):
+        end.set()
+        thread.join()
+        then()
+
+    thread = threading.Thread(target=record)
+    thread.start()
+    begun.wait()
+    tbscope.trace(Meeting(end_it), X)
+
+
 class TestFlags:
     def test_without_a_mode_no_flag_is_changed_while_the_model_runs(self):
         model, seen = Meeting(lambda model: None), []
@@ -179,12 +202,7 @@ class TestFlags:
     def test_the_compiler_compiles_again_though_a_recording_ended_inside_of_a_draw(self):
         import torch._dynamo
 
-        begun, end, compiled = threading.Event(), threading.Event(), []
-
-        def record():
-            with tbscope.record():
-                begun.set()
-                end.wait()
+        compiled = []
 
         def backend(module, inputs):
             compiled.append(1)
@@ -192,18 +210,21 @@ class TestFlags:
 
         function = torch.compile(lambda x: x * 2 + 1, backend=backend)
 
-        def end_it(model):
-            end.set()
-            thread.join()
+        def run():
             function(X)
             assert compiled == []
 
-        thread = threading.Thread(target=record)
-        thread.start()
-        begun.wait()
-        tbscope.trace(Meeting(end_it), X)
+        end_a_recording_in_a_draw(run)
         function(X)
         assert compiled == [1]
+
+    def test_no_mode_is_taken_for_there_though_a_recording_ended_inside_of_a_draw(self):
+        with DoNothing():
+            end_a_recording_in_a_draw(lambda: None)
+            assert is_in_torch_dispatch_mode()
+        assert not is_in_torch_dispatch_mode()
+        end_a_recording_in_a_draw(lambda: None)
+        assert not is_in_torch_dispatch_mode()
 
     def test_train_is_the_method_that_it_was(self):
         before = nn.Module.train
@@ -407,19 +428,7 @@ print("alive")
 """
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"training": True},
-        {"training": None},
-        {"grad": True},
-        {"fake": True},
-        {"partial": True},
-        {"profile": 1},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("options", WAYS, ids=str)
 def test_a_process_lives_in_which_one_thread_trains_what_another_one_draws(options):
     code = TRAINING.format(options=options, norm=True, backward="")
     done = subprocess.run(

@@ -195,7 +195,7 @@ class Passing(nn.Module):
         (lambda w, x, y: y, 2, ["exp"], 1),
         (lambda w, x, y: (y, x), 2, ["exp", "input"], 2),
         (lambda w: w, 0, ["parameter"], 1),
-        (lambda w: None, 0, None, 0),
+        (lambda w: None, 0, [], 0),
     ],
 )
 def test_a_module_that_runs_nothing_reads_what_it_gives_back_or_all_that_it_was_given(
@@ -209,8 +209,8 @@ def test_a_module_that_runs_nothing_reads_what_it_gives_back_or_all_that_it_was_
     graph = tbscope.trace(Wrap(forward, inner=Passing(choose)), torch.ones(2))
     found = [node for node in graph.nodes if node.op == "Passing"]
     ops = [[value.producer.op for value in node.inputs] for node in found]
-    assert ops == ([read] if read else [])
-    assert [len(node.outputs) for node in found] == ([gives] if read else [])
+    assert ops == [read]
+    assert [len(node.outputs) for node in found] == [gives]
 
 
 def test_lazy_modules_are_drawn_with_their_sizes_and_stay_lazy():

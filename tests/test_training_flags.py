@@ -5,24 +5,12 @@ import functools
 import pytest
 import torch
 from torch import nn
+from ways_to_draw import WAYS, small
 
 import tbscope
 from tbscope.sources.torch.registry import Registry
 
-MODES = [
-    {},
-    {"training": True},
-    {"training": None},
-    {"grad": True},
-    {"fake": True},
-    {"partial": True},
-    {"profile": 1},
-    {"profile": 1, "training": True},
-]
-
-
-def small():
-    return nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
+MODES = [*WAYS, {"profile": 1, "training": True}]
 
 
 def compiled(module):

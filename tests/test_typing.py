@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from versions import TORCH, needs_torch
 
 import tbscope
 
@@ -59,6 +60,12 @@ assert_type(tbscope.parse_scope_path("Net/Linear[fc]"), tuple[tbscope.ScopePart,
 assert_type(tbscope.print_scope_path(tbscope.parse_scope_path("Net")), str)
 assert_type(tbscope.lint(tbscope.to_graph_def(graph)), list[tbscope.Finding])
 assert_type(tbscope.verify(graph), None)
+assert_type(tbscope.from_onnx("model.onnx"), tbscope.Graph)
+assert_type(w.add_onnx_graph("model.onnx"), tbscope.Graph)
+regrouped = tbscope.modules_to_functions("model.onnx", {nn.Linear, "layers.*"}, record=graph)
+assert_type(regrouped, tbscope.Regrouped)
+assert_type(tbscope.export_onnx(model, x, {"y": 1}, "m.onnx", modules=nn.Linear), tbscope.Regrouped)
+assert_type(tbscope.modules_to_functions(w, lambda module: module.name == "fc").left, list[str])
 assert_type(tbscope.push_scope("part"), None)
 assert_type(tbscope.pop_scope(), None)
 assert_type(tbscope.__version__, str)
@@ -108,11 +115,16 @@ def check(tmp_path, code):
         check=False,
     )
     assert done.stderr == ""
-    lines = re.findall(r"^user\.py:(\d+): error: .*\[([a-z-]+)\]$", done.stdout, re.MULTILINE)
-    assert len(lines) == done.stdout.count(": error: "), done.stdout
+    errors = [line for line in done.stdout.splitlines() if ": error: " in line]
+    if TORCH < (2, 13):
+        # Files of ours, that an older torch gives fewer types, are not the user's to check.
+        errors = [line for line in errors if line.startswith("user.py:")]
+    lines = re.findall(r"^user\.py:(\d+): error: .*\[([a-z-]+)\]$", "\n".join(errors), re.MULTILINE)
+    assert len(lines) == len(errors), done.stdout
     return [(int(number), kind) for number, kind in lines]
 
 
+@needs_torch(2, 10, reason="its writer has types of its own")
 def test_every_public_name_has_the_type_that_its_user_expects(tmp_path):
     assert check(tmp_path, GOOD) == []
 

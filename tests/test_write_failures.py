@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import textwrap
 
 import pytest
 from log_writers import ELSEWHERE, FILES, MAKERS, MODEL, X, read, run_script
@@ -9,6 +10,7 @@ from log_writers import ELSEWHERE, FILES, MAKERS, MODEL, X, read, run_script
 import tbscope
 
 GONE = f"make the directory, leave it there while it is written to, or {ELSEWHERE}"
+FULL = f"OSError: No space left on device; free some space there, or {ELSEWHERE}"
 REMOVE = f"remove the file that stands where a directory should be, or {ELSEWHERE}"
 
 
@@ -92,51 +94,41 @@ def test_a_scalar_that_cannot_be_written_is_an_error_of_ours_and_no_traceback_of
     assert values[-1] == -1
 
 
+def why_not_written(code, last, directory):
+    """Run code of which the last part cannot be written; return what is printed: why not."""
+    last = textwrap.indent(textwrap.dedent(last), "    ")
+    ending = "except tbscope.WriterError as error:\n    said = error\nlimit(None)\nprint(said.why)"
+    done = run_script(f"{textwrap.dedent(code)}\ntry:\n{last}\n{ending}", directory)
+    return done.stdout, done.stderr
+
+
+TOO_LARGE = ("OSError: File too large\n", "")
+WAITING = """
+writer = tbscope.SummaryWriter(sys.argv[1], max_queue=1000)
+limit(100)
+writer.add_scalar("loss", 1, 0)
+writer.add_scalar("loss", 1, 1)
+"""
+
+
 def test_a_scalar_of_a_group_that_cannot_be_written_is_an_error_of_ours(tmp_path):
-    code = """
-    writer = tbscope.SummaryWriter(sys.argv[1], flush_secs=1)
-    limit(2000)
-    try:
-        for step in range(10_000):
-            writer.add_scalars("loss", dict(a=step), step)
-    except tbscope.WriterError as error:
-        said = error
-    limit(None)
-    print(said.why)
+    code = "writer = tbscope.SummaryWriter(sys.argv[1], flush_secs=1); limit(2000)"
+    last = """
+    for step in range(10_000):
+        writer.add_scalars("loss", dict(a=step), step)
     """
-    done = run_script(code, tmp_path)
-    assert (done.stdout, done.stderr) == ("OSError: File too large\n", "")
+    assert why_not_written(code, last, tmp_path) == TOO_LARGE
 
 
 @pytest.mark.parametrize(
     "ending", ["writer.flush()", "writer.close()", "writer.__exit__(None, None, None)"]
 )
 def test_what_was_not_written_is_told_at_the_latest_at_the_end(tmp_path, ending):
-    code = f"""
-    writer = tbscope.SummaryWriter(sys.argv[1], max_queue=1000)
-    limit(100)
-    writer.add_scalar("loss", 1, 0)
-    writer.add_scalar("loss", 1, 1)
-    try:
-        {ending}
-    except tbscope.WriterError as error:
-        said = error
-    limit(None)
-    print(said.why)
-    """
-    done = run_script(code, tmp_path)
-    assert (done.stdout, done.stderr) == ("OSError: File too large\n", "")
+    assert why_not_written(WAITING, ending, tmp_path) == TOO_LARGE
 
 
 def test_a_writer_that_is_dropped_warns_of_what_it_could_not_write(tmp_path):
-    code = """
-    writer = tbscope.SummaryWriter(sys.argv[1], max_queue=1000)
-    limit(100)
-    writer.add_scalar("loss", 1, 0)
-    writer.add_scalar("loss", 1, 1)
-    del writer
-    """
-    done = run_script(code, tmp_path)
+    done = run_script(f"{WAITING}\ndel writer", tmp_path)
     assert "UserWarning: cannot write to " in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -157,15 +149,8 @@ def test_a_file_that_cannot_be_begun_is_told_of_by_no_thread(tmp_path, module, d
     os.mkdir(sys.argv[1] + "/eval")
     writer = {module}.SummaryWriter(sys.argv[1])
     limit(0)
-    try:
-        {doing}
-    except tbscope.WriterError as error:
-        said = error
-    limit(None)
-    print(said.why)
     """
-    done = run_script(code, tmp_path)
-    assert (done.stdout, done.stderr) == ("OSError: File too large\n", "")
+    assert why_not_written(code, doing, tmp_path) == TOO_LARGE
     assert not list((tmp_path / "eval").iterdir())
 
 
@@ -196,6 +181,92 @@ def test_a_training_script_goes_on_when_the_disk_is_full(tmp_path):
     writer.add_graph(MODEL, X, on_error="warn")
     writer.close()
     assert read(tmp_path).Graph().node
+
+
+# -- a store on another machine, to which a file goes as a whole ---------------------------------
+
+STORE = """
+    import threading, time
+    from tensorboard.compat.tensorflow_stub.io import gfile
+
+    class Store:
+        files, full, sent, refused = {}, False, 0, 0
+        exists = isdir = makedirs = lambda self, name: True
+        join = lambda self, *parts: "/".join(parts)
+
+        def write(self, name, content, binary_mode=False):
+            if self.full:
+                self.refused += 1
+                raise OSError(28, "No space left on device")
+            self.files[name] = content
+            self.sent += 1
+
+    store = Store()
+    gfile.register_filesystem("store", store)
+
+    def why(doing, *given):
+        try:
+            doing(*given)
+        except tbscope.WriterError as error:
+            return f"{error.why}; {error.fix}"
+
+    def written():
+        return sum(content.count(b"loss") for content in store.files.values())
+
+    writer = tbscope.SummaryWriter("store://log", flush_secs=%s)
+    writer.add_scalars("loss", dict(a=1, b=2), 0)
+    store.full = True
+"""
+
+
+def run_with_store(code, flush_secs=1000):
+    """Run code with a writer whose store is full, and two scalars that wait to be written."""
+    done = run_script(STORE % flush_secs + code)
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+def test_a_full_store_is_told_of_by_the_call_and_its_files_go_on():
+    code = """
+    print(why(writer.flush), why(writer.add_scalar, "loss", 1), why(writer.add_graph, small, x))
+    store.full = False
+    print(written(), why(writer.close), written(), threading.active_count())
+    """
+    assert run_with_store(code) == [f"{FULL} None {FULL}", "0 None 3 1"]
+
+
+def test_a_writer_whose_close_fails_leaves_no_thread_behind():
+    code = """
+    print(threading.active_count(), why(writer.close), threading.active_count())
+    store.full = False
+    print(why(writer.close), why(writer.add_scalar, "loss", 1), why(writer.close), written())
+    """
+    assert run_with_store(code) == [f"4 {FULL} 1", "None None None 1"]
+
+
+def test_scalars_are_sent_to_a_store_together_when_they_are_flushed():
+    code = """
+    store.full = False
+    before = store.sent
+    for step in range(100):
+        writer.add_scalar("loss", 1, step)
+    print(why(writer.flush), written(), store.sent - before < 10, why(writer.close))
+    """
+    assert run_with_store(code) == ["None 102 True None"]
+
+
+def test_a_store_that_is_full_when_its_thread_flushes_is_told_of_by_the_next_call():
+    code = """
+    while not store.refused:
+        time.sleep(0.01)
+    while (said := why(writer.add_scalar, "loss", 1)) is None:
+        time.sleep(0.01)
+    store.full = False
+    while why(writer.flush) is not None:
+        time.sleep(0.01)
+    print(said, why(writer.add_scalar, "loss", 2), why(writer.close), threading.active_count())
+    """
+    assert run_with_store(code, flush_secs=0.01) == [f"{FULL} None None 1"]
 
 
 # -- directories -------------------------------------------------------------------------------

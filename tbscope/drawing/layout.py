@@ -15,6 +15,7 @@ from tbscope.drawing.chunks import find_chunks, rename
 from tbscope.drawing.circles import parameters_to_draw
 from tbscope.drawing.naming import Names, Style, name_graph
 from tbscope.drawing.series import op_types_apart
+from tbscope.drawing.stands import find_stands
 from tbscope.drawing.templates import Seed, seeds
 from tbscope.figures.costs import Work
 from tbscope.figures.summary.parts import held_parts
@@ -100,10 +101,13 @@ def lay_out(
     held = held_parts(graph)
     parts = held.of_scope
     told = list(module_cards(graph, work or {}, parts)) if cards else []
+    stands = find_stands(graph, circles=circles)
     if also:
-        told += blank_cards(graph, also, told)
+        # A list that is no box has no card either.
+        apart = set(stands.beside.values())
+        told += blank_cards(graph, [scope for scope in also if scope not in apart], told)
     labels = [(card.scope, card.label) for card in told]
-    names = name_graph(graph, style, root=root, cards=labels)
+    names = name_graph(graph, style, root=root, cards=labels, stands=stands)
     facts = leaf_facts(graph, work or {}, parts)
     held.forget()
     constants_only = not circles

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from tbscope.checks import ask, is_word
+from tbscope.drawing.stands import Stands
 from tbscope.drawing.unique import UniqueNames
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node
@@ -67,6 +68,7 @@ def name_graph(
     *,
     root: bool | None = None,
     cards: Iterable[tuple[Scope, str]] = (),
+    stands: Stands | None = None,
 ) -> Names:
     r"""Name every scope, node and output of a graph, each differently.
 
@@ -81,6 +83,7 @@ def name_graph(
             it are called by a number alone (the page sorts those before all others, so
             that their colours go wrong). A function decides by itself.
         cards: The scope and the label of each further node that tells of a scope.
+        stands: What is drawn elsewhere than where it ran; a function does not ask for it.
     Returns:
         Names that are legal in a GraphDef and harmless in TensorBoard's page. In style
         "tf" each also fits `^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$`.
@@ -90,8 +93,8 @@ def name_graph(
     Source: tensorflow/python/framework/ops.py (`_VALID_OP_NAME_REGEX`).
     """
     check_style(style)
-    namer = _Namer(style)
-    scopes = list(graph.scopes())
+    scopes = list(graph.scopes()) if stands is None else stands.all
+    namer = _Namer(style, Stands([]) if stands is None or callable(style) else stands)
     keep = style == "torch" if root is None else root
     top = None if keep else _root(graph, scopes)
     if root is None and top is not None and _has_numbered_boxes(graph, scopes, top):
@@ -154,8 +157,9 @@ def attribute_of(node: Node) -> str:
 class _Namer:
     """Names the things of one graph."""
 
-    def __init__(self, style: Style) -> None:
+    def __init__(self, style: Style, stands: Stands) -> None:
         self.names = Names()
+        self._stands = stands
         self._style = style
         self._unique = UniqueNames()
         self._claim = self._unique.claim
@@ -166,22 +170,42 @@ class _Namer:
         if callable(self._style):
             self._name_scopes_by_function(self._style, scopes)
             return
-        levels: dict[Scope | None, list[Scope]] = {}
+        stands = self._stands
+        print_part = _tf_part if self._style == "tf" else _torch_part
+        levels: dict[Scope | None, list[tuple[Scope, tuple[str, bool]]]] = {}
         for scope in scopes:
-            levels.setdefault(scope.parent, []).append(scope)
+            holder, part = scope.parent, print_part(scope)
+            if scope in stands.scopes:
+                # Where it is a guest, it gives way.
+                holder, part = stands.scopes[scope], (part[0], True)
+            elif scope in stands.beside:
+                holder, part = self._beside(scope, print_part)
+            levels.setdefault(holder, []).append((scope, part))
         if left_out:
             self.names.scopes[left_out] = ""
             del levels[None]
-        print_part = _tf_part if self._style == "tf" else _torch_part
-        for parent, children in levels.items():
-            above = self.names.scopes[parent] if parent else ""
+        named: list[Scope | None] = [left_out or None]
+        for holder in named:
+            above = self.names.scopes[holder] if holder else ""
             above = f"{above}/" if above else ""
-            wishes = [(scope, print_part(scope)) for scope in children]
+            wishes = levels.get(holder, [])
             # What a module is really called goes before what had to be changed.
             wishes.sort(key=lambda wish: (wish[1][1], wish[0].kind in _NO_MODULES))
-            for scope, (part, _) in wishes:
-                text = part if above else self._first(part)
+            for scope, (wish, _) in wishes:
+                text = wish if above else self._first(wish)
                 self.names.scopes[scope] = self._claim(above + text)
+                named.append(scope)
+
+    def _beside(
+        self, scope: Scope, print_part: Callable[[Scope], tuple[str, bool]]
+    ) -> tuple[Scope | None, tuple[str, bool]]:
+        """Return where a member of a list stands that has no box, and its name: `resnets.0`."""
+        text, changed = print_part(scope)
+        while scope in self._stands.beside:
+            scope = self._stands.beside[scope]
+            above, also = print_part(scope)
+            text, changed = f"{above}.{text}", changed or also
+        return self._stands.scopes.get(scope, scope.parent), (text, changed)
 
     def _name_scopes_by_function(
         self, give_name: Callable[[Scope], str], scopes: Iterable[Scope]
@@ -235,7 +259,7 @@ class _Namer:
 
     def name_nodes(self, nodes: list[Node]) -> None:
         """Name what is left: parameters and buffers, then operations and constants."""
-        names, scopes = self.names.nodes, self.names.scopes
+        names, scopes, stands = self.names.nodes, self.names.scopes, self._stands.nodes
         others: list[Node] = []
         for node in nodes:
             kind = node.kind
@@ -250,7 +274,7 @@ class _Namer:
             elif kind == "constant" and not node.name.isdigit():
                 names[node] = self._claim(self._below(scope, attribute_of(node)))
             elif node not in names:
-                names[node] = self._claim(self._below(scope, node.op))
+                names[node] = self._claim(self._below(stands.get(node, scope), node.op))
 
     def name_cards(self, cards: Iterable[tuple[Scope, str]]) -> None:
         """Name the nodes that tell of scopes."""

@@ -7,10 +7,11 @@ sentences, however large the model.
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from itertools import chain
 from typing import Literal, NamedTuple
 
+from tbscope.figures.turns import turn_notes
 from tbscope.ir.graph import Graph, Module, Node, Note, Parameter, Source, Value
 from tbscope.ir.regions import STATE, with_above
 
@@ -42,7 +43,9 @@ class Read(NamedTuple):
     source: Source | None
 
 
-def find_notes(graph: Graph, *, reads: Iterable[Read], whole: bool) -> list[Note]:
+def find_notes(
+    graph: Graph, *, reads: Iterable[Read], whole: bool, stood_in: Set[int] = frozenset()
+) -> list[Note]:
     """Return the notes of a run that is over, the most important first.
 
     Args:
@@ -50,11 +53,13 @@ def find_notes(graph: Graph, *, reads: Iterable[Read], whole: bool) -> list[Note
         reads: What Python read of its tensors.
         whole: Whether it ran to its end: of one that did not, nobody knows what it would have
             used.
+        stood_in: The numbers of the parameters in whose place others were used.
     """
     notes = list(_read_notes(reads))
     if whole:
         notes += _input_notes(graph)
-        notes += _unused_notes(graph)
+        notes += _unused_notes(graph, stood_in)
+    notes += _few(list(turn_notes(graph)), "groups of modules that read each other", "run")
     notes += _random_notes(graph)
     notes += _flops_notes(graph)
     return notes
@@ -113,16 +118,20 @@ def _input_notes(graph: Graph) -> Iterator[Note]:
             yield Note(f"no operation reads the {len(nodes):,} inputs {pattern}", topic="unused")
 
 
-def _unused_notes(graph: Graph) -> list[Note]:
+def _unused_notes(graph: Graph, stood_in: Set[int]) -> list[Note]:
     """Tell of modules in which nothing ran, and of parameters that nothing read."""
     ran = _names_run(graph)
-    idle = {module.name for module in graph.modules if module.name not in ran}
+    idle = {
+        module.name
+        for module in graph.modules
+        if module.name not in ran and not _is_replaced(module, stood_in)
+    }
     read = _names_read(graph)
     used = {
         parameter.number
         for module in graph.modules
         for parameter in module.parameters
-        if _qualified(module, parameter.name) in read
+        if parameter.number in stood_in or _qualified(module, parameter.name) in read
     }
     notes = _idle_notes(graph, idle, used)
     notes += _parameter_notes(
@@ -133,6 +142,12 @@ def _unused_notes(graph: Graph) -> list[Note]:
         if parameter.kind == "parameter" and parameter.number not in used
     )
     return notes
+
+
+def _is_replaced(module: Module, stood_in: Set[int]) -> bool:
+    """Tell whether others were used in the place of all that a module holds, which is something."""
+    numbers = {parameter.number for parameter in module.parameters}
+    return bool(numbers) and numbers <= stood_in
 
 
 def _names_run(graph: Graph) -> set[str | None]:

@@ -402,7 +402,8 @@ class GraphBuilder:
     def _check(self, node: Node) -> None:
         known = self._known
         if len(known) < len(self.graph.nodes):
-            known.update(self.graph.nodes)
+            # Those that are known stand first: nothing else is looked at twice.
+            known.update(self.graph.nodes[len(known) :])
         for value in node.inputs:
             if value.producer not in known:
                 self._refuse(node, f"reads %{value.name}", "add what gives it first")

@@ -12,7 +12,7 @@ from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph, Node, NodeKind, Value
 from tbscope.ir.scopes import Phase, Scope, ScopeKind
 
-__all__ = ["INVARIANTS", "Invariant", "verify"]
+__all__ = ["INVARIANTS", "Invariant", "check_invariants", "verify"]
 
 _SHOWN = 5
 
@@ -48,6 +48,15 @@ def verify(graph: Graph) -> None:
             many there are.
     """
     require_graph(graph, "verify")
+    check_invariants(graph)
+
+
+def check_invariants(graph: Graph) -> None:
+    """Do what `verify` does, with what is known to be a graph.
+
+    Raises:
+        GraphError: It breaks at least one invariant.
+    """
     broken = [f"{one.name}: {text}" for one in INVARIANTS for text in one.check(graph)]
     if not broken:
         return
@@ -172,15 +181,15 @@ def _inputs(graph: Graph) -> Iterator[str]:
 def _types(graph: Graph) -> Iterator[str]:
     for node in graph.nodes:
         for value in node.outputs:
-            shape = value.shape
-            if not isinstance(shape, tuple):
-                yield f"%{value.name} has the shape {shape!r}, which is no tuple"
-            else:
+            shape: object = value.shape
+            if isinstance(shape, tuple):
                 for size in shape:
                     # A size of another integer type (a SymInt) has no form in a file.
                     if size is not None and (type(size) is not int or size < 0):
                         yield f"%{value.name} has the shape {shape!r}, where {size!r} is no size"
                         break
+            elif shape is not None:
+                yield f"%{value.name} has the shape {shape!r}, which is no tuple"
             if not value.dtype:
                 yield f"%{value.name} has no dtype"
             if not value.device:
@@ -234,7 +243,11 @@ INVARIANTS = (
     ),
     Invariant("kinds", "Every node is of a known kind, and only operations read values.", _kinds),
     Invariant("inputs", "The inputs are the nodes of that kind, at the top level.", _inputs),
-    Invariant("types", "Every value has a shape, a dtype and a device.", _types),
+    Invariant(
+        "types",
+        "Every value has a dtype, a device, and a shape or None for an unknown rank.",
+        _types,
+    ),
     Invariant(
         "calls",
         "The scopes of modules, and no others, have calls, each with a number of its own.",

@@ -14,6 +14,7 @@ __all__ = [
     "OPERATIONS",
     "OWNED",
     "STATE",
+    "TOLD",
     "Argument",
     "Body",
     "Nest",
@@ -37,6 +38,12 @@ on another device, a "copy" gives it once more; a "maker" makes of nothing but n
 tensor that is the same in every run (`arange`). Whoever saw the operation run says it; no
 pass asks for its name.
 """
+TOLD = ("error", "fills", "read_by_python")
+"""The attributes that tell for what more than its result a node has run.
+
+It raised, filled by `out=` what was there before the run, or gave what Python read.
+"""
+
 OPERATIONS: frozenset[NodeKind] = frozenset({"op", "module"})
 """The kinds of nodes that run something: operations, and leaf modules drawn as one."""
 

@@ -7,7 +7,7 @@ from tbscope.checks import is_word
 from tbscope.errors import ArgumentError
 from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Constant, Graph, Node, Value
-from tbscope.ir.regions import OPERATIONS, OWNED
+from tbscope.ir.nodes import OPERATIONS, OWNED, TOLD
 from tbscope.words import shown
 
 __all__ = ["Dead", "check_dead", "mark_dead"]
@@ -16,8 +16,6 @@ Dead: TypeAlias = Literal["keep", "drop"]
 """Whether operations that nothing depends on are drawn."""
 
 _UNUSED = Constant("<unused>")
-# What raised, and what Python read: the run depended on it.
-_TOLD = frozenset({"error", "read_by_python"})
 
 
 def check_dead(dead: object) -> None:
@@ -87,7 +85,7 @@ def _with_effects(graph: Graph) -> set[Node]:
         if node.kind not in OPERATIONS:
             outer.update(node.outputs)
             continue
-        if not node.outputs or not _TOLD.isdisjoint(node.attributes):
+        if not node.outputs or any(name in node.attributes for name in TOLD):
             found.add(node)
         if outer.isdisjoint(node.inputs):
             continue

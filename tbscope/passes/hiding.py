@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node, Value
+from tbscope.ir.nodes import TOLD
 from tbscope.ir.regions import OPERATIONS, OWNED
 from tbscope.ir.scopes import Scope
 from tbscope.passes.bypass import step_text
@@ -105,13 +106,13 @@ def _leaving(
 
 
 def _bound(graph: Graph) -> set[Node]:
-    """Return the nodes that are more than their result: read by Python, noted, or waited for."""
+    """Return the nodes that are more than their result: told of, noted, or waited for."""
     bound = {note.node for note in graph.notes if note.node is not None}
     for node in graph.nodes:
         if node.control_inputs:
             bound.update(node.control_inputs)
             bound.add(node)
-        if "read_by_python" in node.attributes:
+        if node.attributes and any(name in node.attributes for name in TOLD):
             bound.add(node)
     for output in graph.outputs:
         bound.update(output.control_inputs)

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Argument, Call, Graph, Node, Value
 from tbscope.ir.nests import values_in
+from tbscope.ir.nodes import TOLD
 from tbscope.ir.regions import OPERATIONS, STATE, Regions, with_above
 from tbscope.passes.leaves import stand_for
 
 __all__ = ["collapse_modules"]
 
-_KEPT = ("error", "read_by_python")
 _MOST_OPERATIONS = 200
 
 
@@ -142,7 +142,7 @@ def _join(call: Call, nodes: list[Node], given: Iterable[Value], editor: Editor)
     if text != whole.op:
         whole.attributes["operations"] = text[:_MOST_OPERATIONS]
     for node in nodes:
-        for name in _KEPT:
+        for name in TOLD:
             if name in node.attributes:
                 whole.attributes[name] = node.attributes[name]
     stand_for(whole, call)

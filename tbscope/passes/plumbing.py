@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node, Value
+from tbscope.ir.nodes import TOLD
 from tbscope.ir.regions import OPERATIONS, OWNED, add_with_above
 from tbscope.passes.bypass import Bypass, step_text
 from tbscope.passes.hiding import Hidden, find_hidden
@@ -31,7 +32,7 @@ __all__ = ["check_patterns", "hide_plumbing", "is_plumbing"]
 _PLUMBING = frozenset({"view", "cast", "copy"})
 _MAKES_ANEW = frozenset({"cast", "copy"})
 # What these attributes tell, a reader of the drawing looks for at their node.
-_TOLD = frozenset({"error", "read_by_python"})
+_TOLD = frozenset(TOLD)
 
 
 def is_plumbing(node: Node) -> bool:

@@ -3,15 +3,16 @@
 from collections.abc import Iterator
 from typing import Any
 
+from tbscope.cycles import find_cycles
 from tbscope.page.constants import CHAIN_LIMIT, LEVEL_LIMIT, STACK_LIMIT
 from tbscope.page.edges import Links
 from tbscope.page.flow import longest_chain, lost_exits
-from tbscope.page.glyphs import Glyph, Series
+from tbscope.page.glyphs import Box, Glyph, Series
 from tbscope.page.library import is_library
 from tbscope.page.scenes import Scene
 from tbscope.rules.reading import Fault, Reading, quote, shown_place
 
-__all__ = ["false_series", "lone_node", "long_chain", "lost_output", "wide_level"]
+__all__ = ["box_cycle", "false_series", "lone_node", "long_chain", "lost_output", "wide_level"]
 
 # Attributes that tell a node from its equals, and make no difference between them.
 _OWN = frozenset({"kernels", "module", "name", "scope", "source"})
@@ -91,6 +92,27 @@ def false_series(reading: Reading) -> Iterator[Fault]:
                 f"and they differ in {quote(differs)}",
                 "end their names with something else than a number",
             )
+
+
+def box_cycle(reading: Reading) -> Iterator[Fault]:
+    """Find boxes from which data leads out and, along lines of their level, back in.
+
+    Source: tf_graph_common/layout.ts: lines of a cycle run against all others
+    """
+    for scene in reading.scenes:
+        for cycle in find_cycles(reading.hierarchy.links(scene.box)):
+            found = set(cycle)
+            boxes = [one for one in scene.glyphs if one in found and isinstance(one, Box)]
+            if boxes:
+                others = [one for one in scene.box.children.values() if one in found]
+                others.remove(boxes[0])
+                more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+                yield Fault(
+                    boxes[0].name,
+                    f"in {shown_place(scene.box.name)}, it and {quote(others[0].name)}{more} "
+                    "read each other by turns",
+                    "have what runs between its parts stand in it, or its parts beside it",
+                )
 
 
 def _text(node: Any, key: str) -> bytes | None:

@@ -173,6 +173,12 @@ RULES = (
     ),
     Rule("long-chain", "error", "No level holds a chain of more than 1,000.", levels.long_chain),
     Rule(
+        "box-cycle",
+        "warning",
+        "No line leads from a box, along others of its level, back to it.",
+        levels.box_cycle,
+    ),
+    Rule(
         "false-series",
         "error",
         "Siblings that are folded into a stack are alike.",

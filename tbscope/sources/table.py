@@ -8,6 +8,7 @@ from typing import Any
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph
 from tbscope.sources.eager.trace import trace
+from tbscope.sources.onnx.loading import is_model
 from tbscope.words import shown
 
 _RUN_BY = {
@@ -73,6 +74,13 @@ def _as_it_is(graph: Graph, input_to_model: Any, run: Mapping[str, Any]) -> Grap
     return graph
 
 
+def _read(model: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+    # Few ever read one, and each import is part of a user's first graph.
+    from tbscope.sources.onnx.reading import from_onnx
+
+    return _as_it_is(from_onnx(model), input_to_model, run)
+
+
 def _wanted(value: object) -> str:
     return repr(value) if isinstance(value, bool | None) else "True"
 
@@ -83,6 +91,7 @@ def _run(model: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
 
 SOURCES = (
     GraphSource("a graph that is made already", lambda given: isinstance(given, Graph), _as_it_is),
+    GraphSource("an ONNX model, or the path of one", is_model, _read),
     GraphSource("a module or another callable, which is run", lambda given: True, _run),
 )
 """The kinds that are tried, in this order; the last takes anything, and says what it cannot run."""

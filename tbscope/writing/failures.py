@@ -69,7 +69,6 @@ def writing_failed(path: str, error: Exception) -> WriterError:
         path: The file or directory that was to be written; empty where it is not known.
         error: What was raised.
     """
-    number = error.errno if isinstance(error, OSError) else None
     where = (isinstance(error, OSError) and isinstance(error.filename, str) and error.filename) or (
         path or "the writer's log"
     )
@@ -77,19 +76,20 @@ def writing_failed(path: str, error: Exception) -> WriterError:
     if isinstance(error, OSError) and error.strerror:
         why = f"{type(error).__name__}: {error.strerror}"
     shown = where if where.isprintable() else repr(where)
-    return WriterError(f"cannot write to {_cut(shown)}", why=_cut(why), fix=_fix(path, number))
+    return WriterError(f"cannot write to {_cut(shown)}", why=_cut(why), fix=_fix(path, error))
 
 
 def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def _fix(path: str, number: int | None) -> str:
+def _fix(path: str, error: Exception) -> str:
+    number = error.errno if isinstance(error, OSError) else None
     if number == errno.EBADF:
         return "make a new writer: writer = tbscope.SummaryWriter(log_dir)"
     if number == errno.ENOENT:
         return f"make the directory, leave it there while it is written to, or {_ELSEWHERE}"
-    if is_remote(path):
+    if is_remote(path) and isinstance(error, ImportError | ValueError):
         scheme = path.partition("://")[0]
         packages = {"s3": "fsspec s3fs", "gs": "fsspec gcsfs"}.get(scheme, "fsspec")
         return (

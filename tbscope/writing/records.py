@@ -27,6 +27,7 @@ __all__ = [
     "file_path",
     "has_lost_its_thread",
     "keep_failures",
+    "raise_kept",
     "speed_up",
     "write_whole",
 ]
@@ -93,13 +94,40 @@ def keep_failures(file_writer: object, failures: list[Exception]) -> None:
     inner = record_writer.write
 
     def write(data: bytes) -> None:
+        write_whole(record_writer, inner, [data])
+
+    # A file that is not appended to is sent as a whole by each flush.
+    appended = _appended_path(record_writer)
+    record_writer.write = _kept(write if appended else inner, inner, failures)
+    # These write, too, where a file is sent as a whole, as to most stores on other machines.
+    for name in ("flush", "close"):
+        inner_one = getattr(record_writer, name)
+        setattr(record_writer, name, _kept(inner_one, inner_one, failures))
+
+
+def _kept(
+    doing: Callable[..., None], raises: Callable[..., None], failures: list[Exception]
+) -> Callable[..., None]:
+    """Make a function that tells its errors in a list; `raises` names the one that raises them."""
+
+    def keep(*given: bytes) -> None:
         try:
-            write_whole(record_writer, inner, [data])
+            doing(*given)
         except Exception as error:  # noqa: BLE001  Whoever reads the list raises it.
             failures.append(error)
 
-    write.raises = inner  # type: ignore[attr-defined]
-    record_writer.write = write
+    keep.raises = raises  # type: ignore[attr-defined]
+    keep.failures = failures  # type: ignore[attr-defined]
+    return keep
+
+
+def raise_kept(file_writer: object) -> None:
+    """Raise the first of the errors that `keep_failures` keeps, and forget the others."""
+    record_writer: Any = getattr(async_writer_of(file_writer), "_writer", None)
+    failures: list[Exception] = getattr(getattr(record_writer, "flush", None), "failures", [])
+    first, failures[:] = failures[:1], []
+    if first:
+        raise first[0]
 
 
 def write_whole(record_writer: Any, write: Callable[[bytes], None], datas: list[bytes]) -> None:
@@ -116,7 +144,7 @@ def write_whole(record_writer: Any, write: Callable[[bytes], None], datas: list[
     try:
         for data in datas:
             raising(data)
-        record_writer.flush()
+        getattr(record_writer.flush, "raises", record_writer.flush)()
     except BaseException:
         if path:
             # A directory that is gone needs no cutting; the error to tell is the first one.

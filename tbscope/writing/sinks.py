@@ -29,6 +29,7 @@ from tbscope.writing.records import (
     await_free_name,
     file_path,
     has_lost_its_thread,
+    raise_kept,
     speed_up,
 )
 
@@ -208,6 +209,7 @@ def write_graph_event(
                 _add(sink, event)
             if hasattr(sink, "flush"):
                 sink.flush()
+                raise_kept(sink)
     except Exception as error:
         raise writing_failed(file_path(sink) or log_directory(sink), error) from error
 

@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Any, NamedTuple, Protocol
 
@@ -45,6 +45,15 @@ class Watcher(Protocol):
 
     def about_to_accumulate(self) -> None:
         """Take note of a backward pass that is about to add to gradients."""
+
+    def swapping(self, one: Any, other: Any) -> AbstractContextManager[None]:
+        """Have two tensors become what the other one was, in a block."""
+
+    def add_face(self, face: Any, tensor: Any) -> None:
+        """Take note of a tensor that shows another one by a class of its own."""
+
+    def others_stand_in(self, module: Any, names: Any) -> AbstractContextManager[None]:
+        """Have other tensors stand in for those of a module that are so named, for a block."""
 
     def open_scope(self, name: str) -> None:
         """Take note of a scope by hand that opens."""
@@ -107,6 +116,9 @@ class Keeper(Protocol):
 
     def add_module(self, module: Any) -> None:
         """Keep a module as it is now, and switch its mode to that of the run."""
+
+    def switched(self, module: Any) -> bool:
+        """Tell whether a module is kept, and in the mode of the run."""
 
     def note_mode(self, module: Any, training: bool) -> None:
         """Take note that another thread has given a module this mode."""

@@ -26,7 +26,8 @@ _NO_MEMORY = re.compile(r"can't allocate memory|out of memory|not enough memory"
 # Slips of whoever wrote the model, which no other input would mend.
 _SLIPS = (AttributeError, KeyError, NameError, ImportError)
 _ABOUT_TYPES = re.compile(
-    r"dtype|scalar type|should be the same|not implemented for|data ?type|type promoting",
+    r"dtype|scalar type|should be the same|not implemented for|data ?type|type promoting|"
+    r"must have the type",  # So torch 2.6 says of an LSTM.
     re.IGNORECASE,
 )
 _WANTS_WHOLE = "scalar types: Long, Int"

@@ -23,10 +23,11 @@ from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch.call_log import CallLog
 from tbscope.sources.eager.watch.module_calls import watched_call
 from tbscope.sources.eager.watch.training_modes import watch_training_modes
-from tbscope.sources.eager.watch.watch import Watch
+from tbscope.sources.eager.watch.watch import Watch, ready_to_watch
 from tbscope.sources.torch.fake import StandIns, faked
 from tbscope.sources.torch.inputs import Made, argument_names, bind_inputs, require_made
-from tbscope.sources.torch.internals import outside_modes, uncompiled
+from tbscope.sources.torch.internals import outside_modes
+from tbscope.sources.torch.module_internals import uncompiled
 from tbscope.sources.torch.nests import result_leaves, tensor_leaves
 from tbscope.sources.torch.own_modes import switches_itself
 from tbscope.sources.torch.registry import class_label
@@ -178,6 +179,7 @@ class _Run:
         with ExitStack() as stack:
             stack.enter_context(self._preserved)
             if self._training is not None and switches_itself(self._modules):
+                stack.enter_context(ready_to_watch())
                 self._switch(self._modules[0])
             stand_ins = None
             if fake:
@@ -222,6 +224,13 @@ class _Run:
             were_set=self._preserved.were_set(),
         )
         profile_graph(graph, self._log, repeats, steps=self._steps, recorder=self._recorder)
+        if self._preserved.left:
+            graph.notes.append(
+                Note(
+                    f"for profile={self._steps} the model ran {repeats.runs + 1:,} times: what is "
+                    "not put back may have changed in each of them"
+                )
+            )
 
     def _stand_in(self, stand_ins: StandIns) -> None:
         """Have stand-ins for all tensors of the model and its inputs."""
@@ -311,6 +320,7 @@ class _Run:
             name = _name_of(model)
             recorder.open_scope(name)
             result = computed(model(*self._args, **self._kwargs), self._tell)
+            recorder.know(result)
             recorder.close_scope(name)
             return result
         with recorder.scopes.inside(owner, 0):

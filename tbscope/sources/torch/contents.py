@@ -1,10 +1,16 @@
 """What a constant tensor holds: its values where they are few, else what they lie between."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 
-from tbscope.sources.torch.internals import outside_modes, without_functions
+from tbscope.sources.torch.internals import (
+    in_functorch,
+    outside_modes,
+    without_functions,
+    without_transforms,
+)
 
 __all__ = ["content_of"]
 
@@ -32,7 +38,9 @@ def content_of(tensor: torch.Tensor) -> dict[str, Any]:
     size = tensor.numel()
     if size == 0 or size > _MOST or tensor.dtype not in _COUNTED | _MEASURED:
         return {}
-    with torch.no_grad(), without_functions(), outside_modes():
+    # Inside of a `grad` torch up to 2.8 gives no content of what it makes of a tensor.
+    transforms = without_transforms if in_functorch() else nullcontext
+    with torch.no_grad(), without_functions(), outside_modes(), transforms():
         return _few(tensor) if size <= _FEW else _many(tensor)
 
 

@@ -134,8 +134,10 @@ class Copies(dict[int | None, int | None]):
     A product may read a copy of what the operation was given, laid out in another way.
     """
 
-    def add(self, original: torch.Tensor, copy: torch.Tensor) -> None:
-        """Remember a copy."""
+    def add(self, original: Any, copy: torch.Tensor) -> None:
+        """Remember a copy; none of a number, as which torch hands on what holds just one."""
+        if not isinstance(original, torch.Tensor):
+            return
         key = storage_key(original)
         self[storage_key(copy)] = self.get(key, key)
 

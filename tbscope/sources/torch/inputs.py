@@ -8,8 +8,8 @@ from torch.nn.utils.rnn import PackedSequence
 
 from tbscope.checks import entries_of, names_of
 from tbscope.errors import InputError
-from tbscope.sources.torch.internals import UNINITIALIZED
 from tbscope.sources.torch.misfits import Attempt, misfit_error, nothing_given_error, with_article
+from tbscope.sources.torch.module_internals import UNINITIALIZED
 from tbscope.sources.torch.signatures import (
     Mismatch,
     argument_names,

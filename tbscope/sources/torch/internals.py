@@ -1,5 +1,6 @@
-"""The private parts of torch that tbscope relies on, each named here and nowhere else.
+"""The private parts of torch that tell of tensors, of operators, and of who watches them.
 
+Those that tell of modules are named in module_internals.py; no other file names any.
 torch promises nothing about them. Each has a fallback that does less, or an error
 that tells which part is missing from this torch.
 """
@@ -11,14 +12,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from operator import attrgetter
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 import torch
-from torch import _tensor_str
-from torch.nn import parameter as _parameter
-from torch.nn.modules import module as _module
-from torch.nn.modules.lazy import LazyModuleMixin
-from torch.nn.utils import parametrize
+from torch.autograd import forward_ad
 from torch.utils import _python_dispatch, _pytree, flop_counter
 from torch.utils import checkpoint as _checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -29,10 +26,8 @@ __all__ = [
     "BACKWARD",
     "MOVES",
     "RUNS_FOR_ITSELF",
-    "UNINITIALIZED",
     "DispatchMode",
-    "call_method_name",
-    "default_device",
+    "batch_dimension",
     "drop_gradient_hooks",
     "fake_mode",
     "flattened",
@@ -40,8 +35,10 @@ __all__ = [
     "function_modes",
     "functorch_inner",
     "gradient_hooks",
+    "in_forward_mode",
     "in_functorch",
     "is_being_traced",
+    "is_fake",
     "is_higher_order",
     "is_stand_in",
     "is_of_its_own",
@@ -52,17 +49,9 @@ __all__ = [
     "map_leaves",
     "map_tensors",
     "operator_name",
-    "prepares_lazily",
     "schema_of",
-    "script_frames",
-    "script_graph",
-    "scripted_attributes",
-    "set_scripted_attribute",
-    "set_default_device",
     "set_version",
-    "shared_tables",
     "storage_key",
-    "uncompiled",
     "version_of",
     "without_functions",
     "without_modes",
@@ -72,11 +61,18 @@ __all__ = [
 # torch 2.6 to 2.8 want a rule for each operator with functions and each class of modes.
 _ASKS_MODES = hasattr(TorchDispatchMode, "supports_higher_order_operators")
 
+# What puts a mode on the stack of this thread, and takes it off; None where torch has no such.
+_stack: Any = None
+if hasattr(_python_dispatch, "_push_mode") and hasattr(_python_dispatch, "_pop_mode"):
+    _stack = (_python_dispatch._push_mode, _python_dispatch._pop_mode)
+
 
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A mode for kernels that takes operators with functions as they are.
 
-    It keeps torch from importing all of `torch._dynamo` to wrap it, where torch asks.
+    It keeps torch from importing all of `torch._dynamo` to wrap it, where torch asks, and from
+    noting for the whole process that a mode holds: when modes of two threads end in the order
+    in which they began, torch takes one for there for good, and compiles nothing any more.
     """
 
     supports_higher_order_operators = True
@@ -85,6 +81,19 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         if not _ASKS_MODES:
             _take_operators_with_functions(type(self))
+
+    def __enter__(self) -> Self:
+        if _stack is None:
+            super().__enter__()  # type: ignore[no-untyped-call]
+        else:
+            _stack[0](self)
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        if _stack is None:
+            super().__exit__(*raised)  # type: ignore[no-untyped-call]
+        else:
+            _stack[1]()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -102,11 +111,6 @@ def _take_operators_with_functions(mode_class: type[TorchDispatchMode]) -> None:
         if mode_class not in operator.python_key_table:
             operator.py_impl(mode_class)(partial(ask, operator))
 
-
-UNINITIALIZED: tuple[type, ...] = tuple(
-    filter(None, (getattr(_parameter, "UninitializedTensorMixin", None),))
-)
-"""The classes of parameters and buffers that a lazy module has not made yet."""
 
 BACKWARD = "_engine_run_backward" if hasattr(torch.autograd, "_engine_run_backward") else "backward"
 """What of `torch.autograd` every backward pass goes through; others may hold the public one."""
@@ -153,19 +157,6 @@ def is_of_its_own(frame: FrameType) -> bool:
         return True
     compiler = sys.modules.get("torch._dynamo")
     return bool(getattr(getattr(compiler, "__spec__", None), "_initializing", False))
-
-
-def call_method_name() -> str:
-    """Return the method of `torch.nn.Module` through which every call of a module goes.
-
-    `_call_impl` is private but cheap to replace; the public `__call__` is a slot, so
-    replacing it makes Python update every subclass. Where the compiler is loaded, a
-    module may hold its own copy of the private one, so the public one it is; the same
-    where torch has no such private method.
-    """
-    if "torch._dynamo" in sys.modules or not hasattr(torch.nn.Module, "_call_impl"):
-        return "__call__"
-    return "_call_impl"
 
 
 def storage_key(tensor: torch.Tensor) -> int | None:
@@ -284,10 +275,15 @@ def fake_mode() -> Any:
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
-def is_stand_in(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor is one of `fake_mode`, with a shape and no content."""
+def is_fake(kind: type) -> bool:
+    """Tell whether a class is that of the tensors of `fake_mode`, with a shape and no content."""
     fakes = sys.modules.get("torch._subclasses.fake_tensor")
-    return fakes is not None and isinstance(tensor, fakes.FakeTensor)
+    return fakes is not None and issubclass(kind, fakes.FakeTensor)
+
+
+def is_stand_in(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor is one of `fake_mode`."""
+    return is_fake(type(tensor))
 
 
 @contextmanager
@@ -309,9 +305,25 @@ def functorch_inner(tensor: torch.Tensor) -> torch.Tensor | None:
     return inner
 
 
+def batch_dimension(tensor: torch.Tensor) -> int | None:
+    """Return the dimension that `vmap` hides in one of its wrappers; None for any other tensor."""
+    if _functorch is None or not _functorch.is_batchedtensor(tensor):
+        return None
+    dimension: int = _functorch.maybe_get_bdim(tensor)
+    return dimension
+
+
 def in_functorch() -> bool:
     """Tell whether code runs inside of `vmap`, `grad`, `jvp` or the like."""
     return _functorch is not None and _functorch.peek_interpreter_stack() is not None
+
+
+def in_forward_mode() -> bool:
+    """Tell whether tangents are computed beside the values (`forward_ad`, `jvp`), unseen by modes.
+
+    True where torch hides it.
+    """
+    return getattr(forward_ad, "_current_level", 0) >= 0
 
 
 def is_higher_order(function: Any) -> bool:
@@ -322,38 +334,6 @@ def is_higher_order(function: Any) -> bool:
 def is_being_traced() -> bool:
     """Tell whether code runs on stand-ins for tensors, to make a graph of it (`make_fx`)."""
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
-
-
-def default_device() -> torch.device | None:
-    """Return the device set by `torch.set_default_device`; None where none was set."""
-    held = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
-    context = getattr(held, "device_context", None)
-    device: torch.device | None = getattr(context, "device", None)
-    return device
-
-
-# The hooks of all modules, as torch.nn.modules.module registers them.
-_shared_hooks: tuple[Any, ...] = tuple(
-    table
-    for name, table in vars(_module).items()
-    if name.startswith("_global_") and isinstance(table, dict)
-)
-
-
-def scripted_attributes(module: Any) -> dict[str, Any]:
-    """Return what the attributes of a scripted module hold now, by name.
-
-    Tensors are the module's own, lists and mappings copies of its own. Nothing for a module
-    whose attributes this torch does not tell.
-    """
-    concrete = module.__dict__.get("_concrete_type")
-    names = concrete.get_attributes() if concrete is not None else ()
-    return {name: module._c.getattr(name) for name in names}
-
-
-def set_scripted_attribute(module: Any, name: str, value: Any) -> None:
-    """Set an attribute of a scripted module, parameters and buffers too."""
-    module._c.setattr(name, value)
 
 
 gradient_hooks: Callable[[torch.Tensor], Any] = (
@@ -369,41 +349,6 @@ def drop_gradient_hooks(tensor: torch.Tensor) -> None:
     tensor._backward_hooks = None
 
 
-def shared_tables() -> list[Any]:
-    """Return the tables of torch that code of users fills for the whole process.
-
-    Hooks of all modules, print options, and what `parametrize.cached()` remembers; without
-    those that this torch keeps elsewhere.
-    """
-    options = getattr(_tensor_str, "PRINT_OPTS", None)
-    cache = getattr(parametrize, "_cache", None)
-    return [
-        *_shared_hooks,
-        *([] if options is None else [vars(options)]),
-        *([] if cache is None else [cache]),
-    ]
-
-
-def set_default_device(device: torch.device | None) -> None:
-    """Set the device that `default_device` tells; None for none.
-
-    `torch.get_default_device` of torch 2.6 to 2.8 fails where one was set and taken back.
-    """
-    torch.set_default_device(device)
-    held: Any = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
-    if device is None and hasattr(held, "device_context"):
-        del held.device_context
-
-
-def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
-    """Return the module that `torch.compile` wrapped; any other module is returned as it is."""
-    eval_frame = sys.modules.get("torch._dynamo.eval_frame")
-    wrapper = getattr(eval_frame, "OptimizedModule", None)
-    while wrapper is not None and isinstance(module, wrapper):
-        module = module._modules["_orig_mod"]
-    return module
-
-
 def schema_of(function: Any) -> Any:
     """Return the schema of an ATen operator; None for a function that has none."""
     return getattr(function, "_schema", None)
@@ -415,37 +360,9 @@ def operator_name(function: Any) -> str | None:
     return named if isinstance(named, str) else None
 
 
-def script_frames() -> list[tuple[str, int]]:
-    """Return where TorchScript's interpreter stands: file and line of each call, outermost first.
-
-    Empty where it runs nothing, and where torch does not tell.
-    """
-    profiler: Any = getattr(torch._C, "_profiler", None)
-    gather = getattr(profiler, "gather_traceback", None)
-    if gather is None:
-        return []
-    traceback = gather(python=False, script=True, cpp=False)
-    frames = profiler.symbolize_tracebacks([traceback])[0]
-    return [(frame["filename"], frame["line"]) for frame in reversed(frames)]
-
-
-def script_graph(module: torch.nn.Module, method: str) -> Any:
-    """Return TorchScript's graph of a method of a scripted module; None where it tells of none."""
-    try:
-        return module._c._get_method(method).graph  # type: ignore[union-attr,operator]
-    except (AttributeError, RuntimeError):
-        # It is none, or has no such method: a module that is traced is called in one way.
-        return None
-
-
 def version_of(tensor: torch.Tensor) -> int:
     """Return the counter by which autograd notices writes."""
     return tensor._version
-
-
-def prepares_lazily(hook: Any) -> bool:
-    """Tell whether a hook is the one by which a lazy module makes its parameters."""
-    return getattr(hook, "__func__", None) is LazyModuleMixin._infer_parameters
 
 
 def map_tensors(change: Callable[[torch.Tensor], Any], nest: Any) -> Any:

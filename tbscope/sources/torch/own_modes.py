@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tbscope.sources.torch.internals import uncompiled
+from tbscope.sources.torch.module_internals import uncompiled
 
 __all__ = ["switches_itself"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from tbscope.sources.torch.internals import uncompiled
+from tbscope.sources.torch.module_internals import uncompiled
 
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope
@@ -188,6 +188,11 @@ class Registry:
     def tensor(self, tensor: torch.Tensor) -> TensorPlace | None:
         """Return the place of a parameter or buffer; None where it is neither."""
         return self._tensors.get(id(tensor))
+
+    def knows(self, place: ModulePlace, names: list[str]) -> bool:
+        """Tell whether a module held a tensor under each of these names when it was registered."""
+        known = {each.attribute for each in self._tensors.values() if each.owner is place}
+        return known.issuperset(names)
 
     def forget(self) -> None:
         """Let go of all modules and tensors."""

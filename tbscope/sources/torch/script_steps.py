@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
-from tbscope.sources.torch.internals import script_graph
+from tbscope.sources.torch.module_internals import script_graph
 
 __all__ = ["Block", "ScriptSteps", "Step"]
 

@@ -12,8 +12,9 @@ import torch
 
 from tbscope.ir.graph import Node, Value
 from tbscope.sources.torch.internals import storage_key
+from tbscope.sources.torch.wrapping import PLAIN, memory_of
 
-__all__ = ["Region", "Write", "Writes", "same_storage"]
+__all__ = ["Region", "Write", "Writes", "lies_in", "same_storage", "storage_keys"]
 
 _MOST_WORK = 10_000
 _UNKNOWN_END = (1 << 63) - 1
@@ -44,7 +45,9 @@ class Region:
 
     def covers_same(self, other: "Region") -> bool:
         """Tell whether two regions of one storage are the same."""
-        return self.layout is not None and self.start == other.start and self.layout == other.layout
+        return bool(
+            self.layout is not None and self.start == other.start and self.layout == other.layout
+        )
 
     def overlaps(self, other: "Region") -> bool:
         """Tell whether two regions of one storage have a byte in common."""
@@ -117,30 +120,32 @@ class Writes:
             value: What the written tensor is now.
             tensor: The tensor written, maybe a view that nobody else holds.
         """
-        key = storage_key(tensor)
-        if key is None:
-            return
-        self.any = True
-        region = Region(tensor)
-        kept = self._by_storage.setdefault(key, [])
-        # A write to the same part as the last one hides that, since it depends on it.
-        if kept and kept[-1].region.covers_same(region):
-            kept.pop()
-        kept.append(Write(node, order, value, region))
+        for part in memory_of(tensor):
+            key = storage_key(part)
+            if key is None:
+                continue
+            self.any = True
+            region = Region(part)
+            kept = self._by_storage.setdefault(key, [])
+            # A write to the same part as the last one hides that, since it depends on it.
+            if kept and kept[-1].region.covers_same(region):
+                kept.pop()
+            kept.append(Write(node, order, value, region))
 
     def touching(self, tensor: torch.Tensor, since: int) -> list[Write]:
         """Return the writes after `since` into the memory of this tensor, the latest first."""
         key = storage_key(tensor)
-        writes = self._by_storage.get(key) if key is not None else None
-        if not writes or writes[-1].order <= since:
-            return []
-        region = Region(tensor)
+        if key is not None and type(tensor) in PLAIN:
+            writes = self._by_storage.get(key)
+            # Most are read that nobody has written into since.
+            if not writes or writes[-1].order <= since:
+                return []
+            return _overlapping(writes, Region(tensor), since)
         found = []
-        for write in reversed(writes):
-            if write.order <= since:
-                break
-            if write.region.overlaps(region):
-                found.append(write)
+        for part in memory_of(tensor):
+            key = storage_key(part)
+            if key in self._by_storage:
+                found += _overlapping(self._by_storage[key], Region(part), since)
         return found
 
     def forget_fresh(self, results: list[torch.Tensor], read: list[torch.Tensor]) -> None:
@@ -149,14 +154,47 @@ class Writes:
         old: set[int | None] | None = None
         for result in results:
             key = storage_key(result)
-            if key in by_storage:
+            if key is not None and type(result) in PLAIN:
+                keys = [key] if key in by_storage else []
+            else:
+                keys = [
+                    key for part in memory_of(result) if (key := storage_key(part)) in by_storage
+                ]
+            for key in keys:
                 if old is None:
-                    old = {storage_key(tensor) for tensor in read}
+                    old = {storage_key(part) for tensor in read for part in memory_of(tensor)}
                 if key not in old:
-                    del by_storage[key]
+                    by_storage.pop(key, None)
+
+
+def _overlapping(writes: list[Write], region: Region, since: int) -> list[Write]:
+    """Return the writes after `since` into a part of one storage, the latest first."""
+    found = []
+    for write in reversed(writes):
+        if write.order <= since:
+            break
+        if write.region.overlaps(region):
+            found.append(write)
+    return found
 
 
 def same_storage(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Tell whether two tensors are views of one storage."""
     key = storage_key(one)
     return key is not None and key == storage_key(other)
+
+
+def storage_keys(tensor: torch.Tensor) -> set[int]:
+    """Return the identities of the storages in which a tensor, or what it is made of, lies."""
+    key = storage_key(tensor)
+    if key is not None and type(tensor) in PLAIN:
+        return {key}
+    return {key for part in memory_of(tensor) if (key := storage_key(part)) is not None}
+
+
+def lies_in(tensor: torch.Tensor, keys: set[int]) -> bool:
+    """Tell whether a tensor, or a part of what it is made of, lies in one of these storages."""
+    key = storage_key(tensor)
+    if key is not None and type(tensor) in PLAIN:
+        return key in keys
+    return not keys.isdisjoint(storage_keys(tensor))

@@ -11,7 +11,7 @@ import torch
 
 from tbscope.sources.eager.keep.kept_contents import KeptContents, Report
 from tbscope.sources.eager.keep.kinds import PLAIN, kind_of, refill
-from tbscope.sources.torch.internals import scripted_attributes, set_scripted_attribute
+from tbscope.sources.torch.module_internals import scripted_attributes, set_scripted_attribute
 from tbscope.sources.torch.nests import slots_of, tensor_leaves
 
 if TYPE_CHECKING:
@@ -70,6 +70,10 @@ class KeptModules:
     def keeps(self, module: torch.nn.Module) -> bool:
         """Tell whether a module is kept."""
         return id(module) in self._before
+
+    def switched(self, module: torch.nn.Module) -> bool:
+        """Tell whether a module is kept, and has been switched."""
+        return id(module) in self._switched
 
     def _keep(self, module: torch.nn.Module) -> None:
         attributes = module.__dict__

@@ -12,7 +12,7 @@ import torch
 
 from tbscope.sources.eager.keep.kinds import contents_of, refill, same
 from tbscope.sources.eager.keep.settings import SETTINGS, UNREADABLE, read
-from tbscope.sources.torch.internals import shared_tables
+from tbscope.sources.torch.module_internals import shared_tables
 
 __all__ = ["Restorer", "keep_generator", "keep_process"]
 
@@ -31,6 +31,8 @@ def keep_process() -> Iterator[Restorer]:
         yield "the random generator of numpy", lambda: numpy.set_state(held)
     yield keep_generator(torch.default_generator)
     yield from _keep_devices()
+    # Weights that a run has cast lack gradients, or are those that it wrote and nobody has.
+    yield "the weights that autocast has cast", torch.clear_autocast_cache
     yield _keep_settings()
     yield _keep_environment()
     yield _keep_filters()

@@ -18,7 +18,6 @@ from tbscope.sources.eager.active import is_only_thread
 from tbscope.sources.eager.keep.kept_contents import Report
 from tbscope.sources.eager.keep.kinds import refill, same
 from tbscope.sources.torch.internals import (
-    UNINITIALIZED,
     drop_gradient_hooks,
     flattened,
     gradient_hooks,
@@ -28,6 +27,7 @@ from tbscope.sources.torch.internals import (
     version_of,
     without_functions,
 )
+from tbscope.sources.torch.module_internals import UNINITIALIZED
 
 __all__ = ["KeptTensors"]
 

@@ -48,6 +48,7 @@ class Preserved(AbstractContextManager["Preserved"]):
             to set, or whose gradient it is about to take.
         about_to_accumulate: To be told before the run adds to gradients.
         switch: Has a module switch itself to the mode of the run, by its own method.
+        switched: Tells whether a module is kept, and in the mode of the run.
         kept: Returns the tensors whose content is kept.
         written: Returns the tensors that `about_to_write` was told of.
         were_set: Returns the tensors that `about_to_set` was told of.
@@ -75,6 +76,7 @@ class Preserved(AbstractContextManager["Preserved"]):
         self._failures: list[tuple[str, Exception]] = []
         self.thread = 0
         self.switch = self._modules.switch
+        self.switched = self._modules.switched
         self.about_to_write = self._tensors.about_to_write
         self.kept = self._tensors.kept
         self.written = self._tensors.written

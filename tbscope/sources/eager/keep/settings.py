@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tbscope.sources.torch.internals import default_device, set_default_device
+from tbscope.sources.torch.module_internals import default_device, set_default_device
 
 __all__ = ["SETTINGS", "UNREADABLE", "Setting", "read"]
 

@@ -15,7 +15,8 @@ from tbscope.errors import ArgumentError, TraceError, trace_error_like
 from tbscope.sources.eager.active import is_only_thread
 from tbscope.sources.eager.keep.preserve import Preserved
 from tbscope.sources.eager.measure.write_watch import WriteWatch
-from tbscope.sources.torch.internals import UNINITIALIZED, version_of, without_functions
+from tbscope.sources.torch.internals import version_of, without_functions
+from tbscope.sources.torch.module_internals import UNINITIALIZED
 from tbscope.sources.torch.nests import tensor_leaves
 from tbscope.words import error_text
 
@@ -76,6 +77,7 @@ class Repeats:
 
     Attributes:
         disturbed: Whether somebody else seems to have written into the model meanwhile.
+        runs: How often the call was made.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class Repeats:
         self._grad = grad
         self._set = were_set
         self.disturbed = False
+        self.runs = 0
         buffers = [buffer for module in modules for buffer in module._buffers.values()]
         self._copied = [*written, *(buffer for buffer in buffers if buffer is not None)]
 
@@ -173,6 +176,7 @@ class Repeats:
         Raises:
             TraceError: The model raised.
         """
+        self.runs += 1
         try:
             return self._call()
         except Exception as error:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tbscope.ir.graph import Argument, Body, Constant, Node, Value
-from tbscope.sources.eager.record.values import shape_of
+from tbscope.sources.eager.record.wrappers import shape_of
 from tbscope.sources.torch.internals import schema_of
 from tbscope.sources.torch.literals import FILLED, Literals, collect_tensors
 from tbscope.sources.torch.operations import KernelFacts
@@ -39,7 +39,7 @@ class KernelRuns:
 
     Args:
         node: The operation, before it has outputs.
-        runs: Its kernels, in order.
+        runs: Its kernels, in order; empty where what flows between them is not seen.
         outer: Returns the value that a tensor holds outside; None for an unknown tensor.
         read: The tensors among the operation's arguments.
         writers: Returns the operations that have written into the memory of the tensors that
@@ -72,7 +72,7 @@ class KernelRuns:
         try:
             for run in runs:
                 self._add(run)
-            self._complete = True
+            self._complete = bool(runs)
         except _LostError:
             self._complete = False
 
@@ -211,7 +211,7 @@ def _give(node: Node, tensor: torch.Tensor) -> Value:
 
 def _same_layout(one: torch.Tensor, other: torch.Tensor) -> bool:
     try:
-        return (
+        return bool(
             one.shape == other.shape
             and one.dtype == other.dtype
             and same_storage(one, other)

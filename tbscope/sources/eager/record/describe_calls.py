@@ -10,10 +10,10 @@ import torch
 
 from tbscope.ir.graph import Module, Note, Parameter, Source
 from tbscope.sources.eager.record.recorder import Recorder
-from tbscope.sources.eager.record.values import shape_of
+from tbscope.sources.eager.record.wrappers import shape_of
 from tbscope.sources.torch.hyperparameters import class_source, hyperparameters
-from tbscope.sources.torch.internals import UNINITIALIZED
 from tbscope.sources.torch.locate import short_path
+from tbscope.sources.torch.module_internals import UNINITIALIZED
 from tbscope.sources.torch.registry import Registry, TensorPlace
 
 __all__ = ["describe_calls"]

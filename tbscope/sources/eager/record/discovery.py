@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tbscope.ir.builder import GraphBuilder
-from tbscope.ir.graph import Node, Note, Value
+from tbscope.ir.graph import Argument, Node, Note, Value
+from tbscope.ir.nodes import OPERATIONS
 from tbscope.sources.eager.active import Arrival, arrivals
 from tbscope.sources.eager.record.scope_stack import ScopeStack
 from tbscope.sources.eager.record.values import TensorValues
+from tbscope.sources.eager.record.wrappers import Inside
 from tbscope.sources.torch.contents import content_of
+from tbscope.sources.torch.internals import batch_dimension, functorch_inner, without_functions
 from tbscope.sources.torch.nests import tensor_leaves
-from tbscope.sources.torch.registry import TensorPlace
+from tbscope.sources.torch.registry import ModulePlace, TensorPlace
+from tbscope.sources.torch.wrapping import PLAIN, held_tensors, is_wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +36,7 @@ class Discovery:
     Attributes:
         stand_in: Returns who stands in for a tensor, the tensor itself where nobody does;
             None where the run has no stand-ins.
+        replaced: The modules for whose tensors others stand in now.
     """
 
     def __init__(
@@ -47,6 +52,7 @@ class Discovery:
         self._registry = scopes.registry
         self._values = values
         self._open_ended = open_ended
+        self.replaced: list[ModulePlace] = []
         self.stand_in: Callable[[torch.Tensor], torch.Tensor] | None = None
         # The threads, with their lines, of which was told that they have made a constant.
         self._threads: set[tuple[str, Any]] = set()
@@ -61,24 +67,36 @@ class Discovery:
 
     def value_of(self, tensor: torch.Tensor) -> Value:
         """Return the value that a tensor holds now; a new one for a tensor not seen before."""
-        return self._values.get(tensor) or self._discover(tensor)
+        known = self._values.get(tensor)
+        if known is not None:
+            return known
+        if type(tensor) in PLAIN:
+            return self._discover(tensor)
+        # A subclass may answer questions for its shape by code of its own.
+        with without_functions():
+            return self._discover(tensor)
 
     def is_known(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor holds a value, or is a parameter or buffer of a module."""
-        return self._values.get(tensor) is not None or self._registry.tensor(tensor) is not None
+        return (
+            self._values.find(tensor) is not None
+            or self._values.wrappers.inside(tensor) is not None
+            or self._registry.tensor(tensor) is not None
+        )
 
     def add_input(self, name: str, tensor: torch.Tensor) -> None:
         """Make a tensor an input of the graph under this path."""
-        known = self._values.get(tensor)
+        known = self._values.find(tensor)
         if known is not None:
             also = known.producer.attributes
             also["also"] = f"{also['also']}, {name}" if "also" in also else name
             return
-        self._values.give(self._builder.append_source("input", name), tensor)
+        with without_functions():
+            self._values.give(self._builder.append_source("input", name), tensor)
 
     def add_hidden_input(self, name: str, tensor: torch.Tensor) -> None:
         """Make a tensor an input under this path as soon as something reads it."""
-        if self._values.get(tensor) is None:
+        if self._values.find(tensor) is None:
             self._hidden.setdefault(id(tensor), (name, tensor))
 
     def add_unknown(self, given: list[tuple[str, Any]]) -> None:
@@ -94,15 +112,34 @@ class Discovery:
         """Let go of all tensors, once the run is over."""
         self._hidden.clear()
 
+    def know(self, results: list[torch.Tensor]) -> None:
+        """Take what is inside of wrappers out of them, where code that gives it is about to end."""
+        for tensor in results:
+            if self._values.wrappers.inside(tensor) is not None:
+                self.value_of(tensor)
+
+    def add_face(self, face: torch.Tensor, tensor: torch.Tensor) -> None:
+        """Note that a tensor shows another one by a class of its own (`Parameter(tensor)`)."""
+        if face is not tensor and self.is_known(tensor):
+            self._values.wrappers.show(face, self.value_of(tensor))
+
     def _discover(self, tensor: torch.Tensor) -> Value:
         if self.stand_in is not None and (twin := self.stand_in(tensor)) is not tensor:
             return self.value_of(twin)
+        wrappers = self._values.wrappers
+        # In most models nothing is inside of anything.
+        value = self._looked_into(tensor) if wrappers.any else None
+        if value is not None:
+            return value
+        wrapped = functorch_inner(tensor)
+        if wrapped is not None:
+            return self._entered(tensor, self.value_of(wrapped))
         place = self._registry.tensor(tensor)
-        if place is None:
-            alias = self._values.alias(tensor, self.value_of)
-            if alias is not None:
-                return alias
-            place = self._late_tensor(tensor)
+        if (place is None and wrappers.is_composite(tensor)) or wrappers.any:
+            made = self._made_of_known(tensor, known=place is not None)
+            if made is not None:
+                return made
+        place = place or self._late_tensor(tensor)
         if place is not None:
             node = self._held(tensor, place)
         elif id(tensor) in self._hidden:
@@ -113,20 +150,157 @@ class Discovery:
             node = self._constant(tensor)
         return self._values.give(node, tensor)
 
+    # -- tensors that are made of others ------------------------------------------------
+
+    def _looked_into(self, tensor: torch.Tensor) -> Value | None:
+        """Return the value of what is inside of a wrapper, or is one itself; None for neither."""
+        wrappers = self._values.wrappers
+        inside = wrappers.inside(tensor)
+        if inside is not None:
+            value = self._taken_out(inside)
+            wrappers.keep(tensor, value)
+            return value
+        before = wrappers.value(tensor)
+        if before is None:
+            return None
+        changed = wrappers.changed(tensor)
+        return self._made(tensor, [before], changed) if changed else before
+
+    def _entered(self, tensor: torch.Tensor, value: Value) -> Value:
+        """Give a tensor the value of the one that `vmap`, `grad` or `jvp` has wrapped in it."""
+        dimension = batch_dimension(tensor)
+        if dimension is None:
+            self._values.wrappers.keep(tensor, value)
+            return value
+        return self._values.make(self._view("add_batch_dim", value, dimension), tensor)
+
+    def _taken_out(self, inside: Inside) -> Value:
+        """Return the value of what is inside of a wrapper."""
+        if inside.value is None:
+            outer = inside.outer
+            value = self._taken_out(outer) if isinstance(outer, Inside) else outer
+            op, dimension = inside.step
+            if op is not None:
+                value = self._values.take_out(self._view(op, value, dimension), inside)
+            inside.value = value
+        return inside.value
+
+    def _made_of_known(self, tensor: torch.Tensor, *, known: bool) -> Value | None:
+        """Return the value of a tensor that is made of others, or shows another one.
+
+        Args:
+            tensor: A tensor that nobody has seen before.
+            known: Whether it is a parameter or buffer of a module.
+        Returns:
+            None where none of those others is known.
+        """
+        wrappers = self._values.wrappers
+        face = wrappers.face(tensor)
+        if not wrappers.is_composite(tensor):
+            if face is None or self._takes_a_place(tensor):
+                return None
+            wrappers.keep(tensor, face)
+            return face
+        if known and face is None:
+            return None
+        face = face or self._values.shown_by(tensor)
+        parts = [part for _, part in held_tensors(tensor)]
+        leading = [part for part in parts if self._leads_on(part)]
+        if face is None and not leading:
+            return None
+        if is_wrapper(type(tensor)):
+            leading = parts
+        first = [] if face is None else [face]
+        alone = not first and len(leading) == 1 and wrappers.is_all(tensor, leading[0])
+        if leading and not alone:
+            return self._made(tensor, first, leading)
+        value = face or self.value_of(leading[0])
+        wrappers.keep(tensor, value)
+        return value
+
+    def _leads_on(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor, or one inside of it, is known."""
+        if self.is_known(tensor) or functorch_inner(tensor) is not None:
+            return True
+        wrappers = self._values.wrappers
+        return wrappers.is_composite(tensor) and (
+            wrappers.face(tensor) is not None
+            or any(self._leads_on(part) for _, part in held_tensors(tensor))
+        )
+
+    def _made(self, tensor: torch.Tensor, first: list[Value], parts: list[torch.Tensor]) -> Value:
+        """Add a node for the making of a tensor out of others."""
+        values = [*first, *map(self.value_of, parts)]
+        inputs = list(dict.fromkeys(values))
+        return self._values.make(self._step(type(tensor).__name__, inputs), tensor)
+
+    def _view(self, op: str, value: Value, dimension: int | None) -> Node:
+        node = self._step(op, [value])
+        node.role = "view"
+        if dimension is not None:
+            node.arguments.append(Argument(None, dimension))
+        return node
+
+    def _step(self, op: str, inputs: list[Value]) -> Node:
+        """Add a node for what happened where no operation was seen."""
+        running = self._scopes.running
+        arguments = [Argument(None, value) for value in inputs]
+        return self._builder.append_op(op, running.inner, inputs, arguments, [], running.source, [])
+
+    def _takes_a_place(self, tensor: torch.Tensor) -> bool:
+        """Tell whether the running module holds a tensor where it held another one before.
+
+        So a sharded module holds its parameter, put together, while it runs.
+        """
+        place = self._scopes.running.place
+        if place is None or self._registry.tensor(tensor) is not None:
+            return False
+        names = _names_of(tensor, place.module)
+        return bool(names) and self._registry.knows(place, names) and not self._is_replaced(place)
+
     def _late_tensor(self, tensor: torch.Tensor) -> TensorPlace | None:
         """Look for a tensor that the running module holds only since it ran."""
         place = self._scopes.running.place
         if place is None:
             return None
-        module = place.module
-        if not any(
-            held is tensor
-            for table in (module._parameters, module._buffers)
-            for held in table.values()
-        ):
+        names = _names_of(tensor, place.module)
+        if not names or (self._is_replaced(place) and self._registry.knows(place, names)):
             return None
         self._registry.refresh(place)
         return self._registry.tensor(tensor)
+
+    def _is_replaced(self, place: ModulePlace | None) -> bool:
+        """Tell whether others stand in for the tensors of a module, or of one that holds it."""
+        while self.replaced and place is not None:
+            if place in self.replaced:
+                return True
+            place = place.parent
+        return False
+
+    def from_before(self, tensors: list[torch.Tensor]) -> str:
+        """Name those tensors that were there before the run, or are views of what was."""
+        names = [name for tensor in tensors if (name := self._name_from_before(tensor))]
+        return ", ".join(dict.fromkeys(names))
+
+    def _name_from_before(self, tensor: torch.Tensor) -> str | None:
+        place = self._registry.tensor(tensor)
+        if place is not None:
+            return place.qualified_name
+        value = self._values.find(tensor)
+        if value is None:
+            return self._attribute_name(tensor) or "a constant"
+        while (node := value.producer).kind in OPERATIONS:
+            if "fills" in node.attributes:
+                return str(node.attributes["fills"])
+            # What it wrote into comes last among what it gave.
+            at = value.index - len(node.outputs) + len(node.writes)
+            if node.writes and at >= 0:
+                value = node.inputs[node.writes[at]]
+            elif node.role == "view":
+                value = node.inputs[0]
+            else:
+                return None
+        return node.name
 
     # -- nodes --------------------------------------------------------------------------
 
@@ -141,13 +315,7 @@ class Discovery:
     def _constant(self, tensor: torch.Tensor) -> Node:
         """Add a node for a tensor from outside, named by the attribute that holds it."""
         running = self._scopes.running
-        name = None
-        if running.place is not None:
-            for attribute, held in vars(running.place.module).items():
-                if held is tensor:
-                    prefix = running.place.name
-                    name = f"{prefix}.{attribute}" if prefix else attribute
-                    break
+        name = self._attribute_name(tensor)
         node = self._builder.append_source("constant", name, running.inner)
         node.source = running.source
         arrival = arrivals.get(id(tensor))
@@ -155,6 +323,15 @@ class Discovery:
             self._tell_of(node, arrival)
         node.attributes.update(content_of(tensor))
         return node
+
+    def _attribute_name(self, tensor: torch.Tensor) -> str | None:
+        """Return the path of the attribute by which the running module holds a tensor."""
+        place = self._scopes.running.place
+        if place is not None:
+            for attribute, held in vars(place.module).items():
+                if held is tensor:
+                    return f"{place.name}.{attribute}" if place.name else attribute
+        return None
 
     def _tell_of(self, node: Node, arrival: Arrival) -> None:
         """Tell of a thread that has made a constant; of each line of it once."""
@@ -166,3 +343,9 @@ class Discovery:
         if (arrival.thread, arrival.source) not in self._threads:
             self._threads.add((arrival.thread, arrival.source))
             self._builder.graph.notes.append(Note(text, arrival.source, node))
+
+
+def _names_of(tensor: torch.Tensor, module: torch.nn.Module) -> list[str]:
+    """Return the names under which a module holds a tensor as a parameter or buffer."""
+    tables = (module._parameters, module._buffers)
+    return [name for table in tables for name, held in table.items() if held is tensor]

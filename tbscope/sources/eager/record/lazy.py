@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import torch
 
-from tbscope.sources.torch.internals import prepares_lazily
+from tbscope.sources.torch.module_internals import prepares_lazily
 
 __all__ = ["look_away"]
 

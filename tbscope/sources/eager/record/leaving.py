@@ -25,6 +25,7 @@ class _Recorder(Protocol):
     value_of: Any
     nest: Any
 
+    def know(self, result: Any) -> None: ...
     def append_pass_through(self, frame: Frame, read: list[torch.Tensor], given: Any) -> None: ...
 
 
@@ -70,11 +71,11 @@ def leave_unfinished(recorder: _Recorder, frame: Frame, given: Any, result: Any)
 
 def _check_end(recorder: _Recorder, frame: Frame, given: Any, result: Any) -> None:
     recorder.scopes.check_closed(frame)
+    recorder.know(result)
     if recorder.builder.operations == frame.begun or _is_empty(recorder.graph, frame):
-        # An identity, whose inputs are its outputs.
+        # An identity, whose inputs are its outputs; or one that has to do with no tensor.
         read, given_back = collect_tensors(given, []), collect_tensors(result, [])
-        if read or given_back:
-            recorder.append_pass_through(frame, given_back or read, given_back)
+        recorder.append_pass_through(frame, given_back or read, given_back)
 
 
 def _is_empty(graph: Graph, frame: Frame) -> bool:

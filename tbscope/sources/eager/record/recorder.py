@@ -4,7 +4,6 @@ The modes tell it of operations and kernels, the watched module calls of modules
 the scopes by hand of theirs. It changes none of what it sees.
 """
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -18,39 +17,32 @@ from tbscope.figures.notes import find_notes
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Call, Graph, Node, Note, Source, Value
 from tbscope.sources.eager.record.bodies import KernelRun, KernelRuns
-from tbscope.sources.eager.record.discovery import Discovery
 from tbscope.sources.eager.record.failures import Failures
 from tbscope.sources.eager.record.lazy import look_away
 from tbscope.sources.eager.record.leaving import leave, leave_unfinished
 from tbscope.sources.eager.record.operation import Operation, Operations
 from tbscope.sources.eager.record.reads import Reads, shares_memory
 from tbscope.sources.eager.record.resumed import RESUMED
-from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
+from tbscope.sources.eager.record.scope_stack import Frame
 from tbscope.sources.eager.record.scripted import ScriptRun
-from tbscope.sources.eager.record.values import TensorValues
+from tbscope.sources.eager.record.tensors import TensorRecorder
 from tbscope.sources.eager.record.whereabouts import Whereabouts
-from tbscope.sources.torch.fake import StandIns
-from tbscope.sources.torch.internals import without_functions
+from tbscope.sources.torch.internals import in_forward_mode
 from tbscope.sources.torch.literals import FILLED, Literals, all_among, collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import CUTS_UNSEEN, RANDOM, READS, KernelFacts
 from tbscope.sources.torch.ranks import process_rank
 from tbscope.sources.torch.roles import is_random, role_of
 from tbscope.sources.torch.signatures import argument_names
-from tbscope.sources.torch.storage import same_storage
 
 __all__ = ["Recorder"]
-
-
-def _tell_nobody(*_: Any) -> None:
-    pass
 
 
 # As `Argument(name, nest)`, in a third of the time.
 _argument = partial(tuple.__new__, Argument)
 
 
-class Recorder:
+class Recorder(TensorRecorder):
     """Builds the graph of one run.
 
     Args:
@@ -61,23 +53,11 @@ class Recorder:
         bodies: Whether the kernels of each operation are recorded as nodes.
 
     Attributes:
-        builder: The door to the graph.
-        graph: What has been recorded so far.
-        scopes: The scopes that are open.
-        registry: The places of the modules and their tensors.
-        paused: Whether it looks away.
         operations: The operation that runs, and those around it.
-        value_of: Returns the value that a tensor holds now; a new one if it was never seen.
-        nest: Returns a nest with the values of its tensors.
-        add_input: Makes a tensor an input of the graph under a path.
-        add_hidden_input: Makes it one as soon as something reads it.
-        live_results: Returns what operations made, somebody holds, and nothing has read.
-        about_to_set: To be told of a tensor that is about to be set by what is no operation.
-        about_to_accumulate: To be told that a backward pass is about to add to gradients.
         failures: The operation and the module call in which the latest error arose.
         modules_called: The module of each call of the graph.
         ended: Whether an error ended the run.
-        turn: Held by the thread that records, where several do.
+        scripted: Whether a scripted module was called, which may run in several threads.
         strands: What several threads do of the run; None where only one has done anything.
         before_closing: Called once the run is over, while all is known; None for nothing.
     """
@@ -90,46 +70,17 @@ class Recorder:
         open_ended: bool = False,
         bodies: bool = False,
     ) -> None:
-        self.builder = builder = GraphBuilder(name, rank=process_rank())
-        self.graph = builder.graph
-        self.scopes = ScopeStack(builder)
-        self.registry = self.scopes.registry
-        self.paused = False
+        super().__init__(GraphBuilder(name, rank=process_rank()), open_ended=open_ended)
         self.operations = Operations(self.graph.uncounted, keep_runs=bodies)
         self.failures = Failures()
         self.modules_called: list[torch.nn.Module] = []
         self.ended = False
-        self.turn = threading.RLock()
+        self.scripted = self._forked = False
         self.strands: Any = None
         self.before_closing: Callable[[], None] | None = None
         self._reads = Reads()
         self._open_ended = open_ended
         self._where = Whereabouts(self.scopes, boundary.__code__)
-        self._values = TensorValues(self.graph.nodes)
-        self._discovery = Discovery(
-            builder, self.scopes, values=self._values, open_ended=open_ended
-        )
-        self.value_of = self._discovery.value_of
-        self.add_input = self._discovery.add_input
-        self.add_hidden_input = self._discovery.add_hidden_input
-        self.live_results = self._values.unread
-        # Told of what changes a tensor and is no operation; nobody, where nothing is put back.
-        self.about_to_set: Callable[[torch.Tensor], None] = _tell_nobody
-        self.about_to_accumulate: Callable[[], None] = _tell_nobody
-        self._stand_in: Callable[[torch.Tensor], torch.Tensor] | None = None
-        self._append_op = builder.append_op
-        self.nest = Literals(self.value_of).nest
-
-    def use(self, stand_ins: StandIns) -> None:
-        """Take the stand-ins of tensors for those tensors."""
-        self._stand_in = self._discovery.stand_in = stand_ins.of
-        for module in self.registry.modules():
-            self.add_stand_ins(module, stand_ins)
-
-    def add_stand_ins(self, module: torch.nn.Module, stand_ins: StandIns) -> None:
-        """Have stand-ins made for the tensors of one module, and know them."""
-        for tensor, twin in stand_ins.add(module):
-            self.registry.add_stand_in(tensor, twin)
 
     def branch(self, source: Source | None) -> "Recorder":
         """Return a recorder for work that another thread does: it adds to the same graph.
@@ -160,7 +111,9 @@ class Recorder:
         if self.before_closing is not None:
             self.before_closing()
             self.before_closing = None
-        graph.notes += find_notes(graph, reads=self._reads, whole=not self.ended)
+        graph.notes += find_notes(
+            graph, reads=self._reads, whole=not self.ended, stood_in=self._replaced_parameters()
+        )
         # At once, not when the garbage collector comes by: this refers to itself.
         self._values.forget()
         self._discovery.forget()
@@ -221,6 +174,7 @@ class Recorder:
         frame.first = len(self.graph.nodes)
         if isinstance(module, torch.jit.ScriptModule):
             frame.script = ScriptRun(module, place.name)
+            self.scripted = True
         scopes.open_call(place, frame)
         return frame
 
@@ -237,17 +191,6 @@ class Recorder:
         """Close a module call that raised; remember the innermost one of each error."""
         self.failures.left_call(error, frame)
         self.scopes.close_call(frame)
-
-    def append_pass_through(self, frame: Frame, read: list[torch.Tensor], given: Any) -> None:
-        """Append a node for a module call that reads tensors and gives them back as they are."""
-        assert frame.place is not None
-        inputs = list(dict.fromkeys(self.value_of(tensor) for tensor in read))
-        arguments = [Argument(None, value) for value in inputs]
-        node = self._append_op(
-            frame.place.label, frame.scope, inputs, arguments, [], frame.source, []
-        )
-        for tensor in {id(tensor): tensor for tensor in given}.values():
-            self._values.give(node, tensor if self._stand_in is None else self._stand_in(tensor))
 
     @contextmanager
     def function(self, name: str) -> Iterator[Callable[[Any], None]]:
@@ -267,23 +210,6 @@ class Recorder:
             finally:
                 self.scopes.close_block(name, failed=failed)
 
-    def add_slices(self, operands: list[torch.Tensor], given: Any) -> None:
-        """Make known the parts of its operands that an operation hands to a function.
-
-        Args:
-            operands: The tensors that the operation was given.
-            given: What it hands on; the slices among it were cut unseen.
-        """
-        for tensor in collect_tensors(given, []):
-            if not self._discovery.is_known(tensor):
-                with without_functions():
-                    whole = [one for one in operands if same_storage(one, tensor)] or operands
-                values = [self.value_of(one) for one in whole]
-                arguments = [Argument(None, value) for value in values]
-                scope = self.scopes.running.inner
-                node = self._append_op("slice", scope, values, arguments, [], None, [])
-                self._values.give(node, tensor)
-
     def add_operation(
         self,
         name: str,
@@ -291,7 +217,7 @@ class Recorder:
         kwargs: dict[str, Any],
         result: Any,
         operation: Operation,
-        frame: FrameType,
+        frame: FrameType | None,
     ) -> Node | None:
         """Record one operation that has run; return its node, None where it has none.
 
@@ -301,7 +227,7 @@ class Recorder:
             kwargs: Its keyword arguments.
             result: What it gave.
             operation: What its kernels did.
-            frame: The Python frame that called it.
+            frame: The Python frame that called it; None where none did.
         """
         results = [result] if type(result) is torch.Tensor else collect_tensors(result, [])
         written, kernels = operation.written, operation.kernels
@@ -312,12 +238,13 @@ class Recorder:
                 return None
             if not kernels and all_among(results, (args, kwargs)):
                 # Nothing ran, and what came in came out: contiguous() of what is so already.
-                if name not in CUTS_UNSEEN or not any(map(self._values.get, results)):
+                if name not in CUTS_UNSEEN or not any(map(self._values.find, results)):
                     return None
                 kernels = [f"aten::{name}"]
         read: list[torch.Tensor] = []
         values: list[Value] = []
         arguments = []
+        filled = ""
         for given in args:
             kind = type(given)
             # Most arguments are tensors and numbers; the rest may be nests of them.
@@ -334,6 +261,7 @@ class Recorder:
             if key == "out" and written and given is not None:
                 # What it names is filled, not read: an edge from it would be invented.
                 arguments.append(Argument(key, FILLED))
+                filled = self._discovery.from_before(collect_tensors(given, []))
             else:
                 arguments.append(Argument(key, self.nest(given, read, values)))
         if operation.given:
@@ -347,6 +275,8 @@ class Recorder:
             node.random = is_random(kernels, arguments, self.graph.signatures.get(name, ()))
         if written:
             node.writes = held.places_of(written, read, values)
+            if filled:
+                node.attributes["fills"] = filled
         # Before the node has outputs: its kernels read what was there before.
         inside = self._kernel_runs(node, operation.runs, read) if operation.runs else None
         if kernels:
@@ -370,9 +300,12 @@ class Recorder:
         """Return the kernels that ran in an operation; None where it was a single one."""
         if len(runs) != len(node.kernels) or len(runs) == 1:
             return None
+        if in_forward_mode():
+            # What it is given and gives has tangents, which no kernel is seen to take.
+            runs = []
         held = self._values
         writers = held.earlier_writers if node.control_inputs else None
-        return KernelRuns(node, runs, outer=held.get, read=read, writers=writers)
+        return KernelRuns(node, runs, outer=held.find, read=read, writers=writers)
 
     def _read_given(
         self, given: Sequence[torch.Tensor], read: list[torch.Tensor], values: list[Value]
@@ -393,7 +326,7 @@ class Recorder:
         kwargs: dict[str, Any],
         result: Any,
         operation: Operation,
-        frame: FrameType,
+        frame: FrameType | None,
     ) -> Node | None:
         """Record a kernel that ran outside of every operation (in a ScriptModule, in C++)."""
         if facts.label == "detach" and not collect_tensors(result, []):
@@ -401,9 +334,21 @@ class Recorder:
         if facts.label not in self.graph.signatures:
             add_signature(self.graph.signatures, facts.label, facts.kernel)
         node = self.add_operation(facts.label, args, kwargs, result, operation, frame)
-        if node is not None and self.scopes.running.script is not None:
+        # What TorchScript forks is no step of its code: it stands in the module that did.
+        if node is not None and frame is not None and self.scopes.running.script is not None:
             self.scopes.running.script.add(node)
         return node
+
+    def tell_of_fork(self) -> None:
+        """Tell, once, that a scripted module runs operations in threads of TorchScript's own."""
+        if not self._forked:
+            self._forked = True
+            frame = self.scopes.running
+            text = (
+                f"{frame.scope} runs operations in threads of TorchScript's own (torch.jit.fork): "
+                "which of them comes first may differ from run to run"
+            )
+            self.graph.notes.append(Note(text, frame.source))
 
     def fail_operation(
         self,
@@ -411,7 +356,7 @@ class Recorder:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         error: BaseException,
-        frame: FrameType,
+        frame: FrameType | None,
     ) -> None:
         """Keep in mind an operation that raised, should its error end the run."""
         if self.failures.is_known(error):
@@ -442,7 +387,7 @@ class Recorder:
         self.graph.notes.insert(0, Note(f"the run ended here: {text}", source, node))
         self.ended = True
 
-    def add_read(self, name: str, tensor: Any, frame: FrameType) -> None:
+    def add_read(self, name: str, tensor: Any, frame: FrameType | None) -> None:
         """Note that Python read the content of a tensor (`item`, `bool`, `tolist`)."""
         if name not in READS or not isinstance(tensor, torch.Tensor):
             return
@@ -461,11 +406,3 @@ class Recorder:
         """Take note of a tensor that something which is no operation is about to write into."""
         if self.operations.about_to_write is not None:
             self.operations.about_to_write(tensor)
-
-    def add_output(self, name: str, tensor: torch.Tensor) -> None:
-        """Make the value that a tensor holds now an output of the graph under this path."""
-        if self._stand_in is not None:
-            tensor = self._stand_in(tensor)
-        value = self.value_of(tensor)
-        writers = self._values.earlier_writers([tensor], [value])
-        self.builder.add_output(name, value, control_inputs=writers)

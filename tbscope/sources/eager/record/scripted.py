@@ -14,7 +14,7 @@ from tbscope.ir.graph import Argument, Call, Node, Value
 from tbscope.ir.nodes import OWNED, STATE
 from tbscope.ir.scopes import Scope
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
-from tbscope.sources.torch.internals import script_frames
+from tbscope.sources.torch.module_internals import script_frames
 from tbscope.sources.torch.script_steps import ScriptSteps
 
 __all__ = ["ScriptRun"]

@@ -25,7 +25,15 @@ _Place: TypeAlias = tuple[float, ...]
 
 # What threads call of a recorder while a run is watched.
 _SHARED: tuple[str, ...] = (
-    *("add_operation", "add_kernel", "fail_operation", "add_read", "add_slices"),
+    *(
+        "add_operation",
+        "add_kernel",
+        "fail_operation",
+        "add_read",
+        "add_slices",
+        "add_face",
+        "know",
+    ),
     *("enter_call", "leave_call", "fail_call", "open_scope", "close_scope"),
     *("about_to_write", "about_to_set", "about_to_accumulate"),
 )

@@ -4,23 +4,17 @@ A tensor that is written into holds a new value from then on. What reads the sam
 storage through another tensor gets the writer as a control input.
 """
 
-from collections.abc import Callable
 from weakref import ref
 
 import torch
 
-from tbscope.ir.graph import Node, Shape, Value
-from tbscope.sources.torch.internals import (
-    flattened,
-    functorch_inner,
-    in_functorch,
-    storage_key,
-)
-from tbscope.sources.torch.storage import Writes
+from tbscope.ir.graph import Node, Value
+from tbscope.sources.eager.record.wrappers import Inside, Wrappers, shape_of
+from tbscope.sources.torch.internals import in_functorch
+from tbscope.sources.torch.storage import Writes, lies_in, same_storage, storage_keys
+from tbscope.sources.torch.wrapping import PLAIN
 
-__all__ = ["TensorValues", "shape_of"]
-
-_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+__all__ = ["TensorValues"]
 
 
 class TensorValues:
@@ -32,6 +26,7 @@ class TensorValues:
     Attributes:
         written: Whether anything was written into that something else may read; most
             models write nothing.
+        wrappers: The tensors that are made of others, and those inside of them.
     """
 
     def __init__(self, nodes: list[Node]) -> None:
@@ -40,14 +35,19 @@ class TensorValues:
         self._order: dict[Node, int] = {}
         # By identity; an entry counts only while its tensor lives, as identities are reused.
         self._held: dict[int, tuple[ref[torch.Tensor], Value]] = {}
+        self.wrappers = Wrappers(self._held)
         self._writes = Writes()
         self._dtypes: dict[torch.dtype, str] = {}
         self._devices: dict[torch.device, str] = {}
 
     def get(self, tensor: torch.Tensor) -> Value | None:
-        """Return the value that a tensor holds now; None for an unknown tensor."""
+        """Return the value that a tensor holds now; None for one that has to be looked into."""
         held = self._held.get(id(tensor))
         return held[1] if held is not None and held[0]() is tensor else None
+
+    def find(self, tensor: torch.Tensor) -> Value | None:
+        """Return the value that a tensor held when it was last read; None for an unknown one."""
+        return self.get(tensor) or self.wrappers.value(tensor)
 
     def give(self, node: Node, tensor: torch.Tensor) -> Value:
         """Make a tensor the next output of a node."""
@@ -60,37 +60,40 @@ class TensorValues:
         if device is None:
             device = self._devices[place] = str(place)
         outputs = node.outputs
-        plain = type(tensor) in _PLAIN and not in_functorch()
+        plain = type(tensor) in PLAIN and not in_functorch()
         shape = tuple(tensor.shape) if plain and not tensor.is_nested else shape_of(tensor)
         # By position, as this runs for each tensor of a trace.
         value = Value(node, len(outputs), shape, dtype, device)
         outputs.append(value)
-        self._held[id(tensor)] = (ref(tensor), value)
-        if not plain:
-            for inner in inner_tensors(tensor):
-                self._held[id(inner)] = (ref(inner), value)
+        if plain:
+            self._held[id(tensor)] = (ref(tensor), value)
+        else:
+            self.wrappers.hold(tensor, value)
         return value
 
-    def alias(
-        self, tensor: torch.Tensor, value_of: Callable[[torch.Tensor], Value]
-    ) -> Value | None:
-        """Return the value of the tensor that an unknown wrapper holds; None if it is no wrapper.
+    def shown_by(self, tensor: torch.Tensor) -> Value | None:
+        """Return the value of a tensor that somebody still holds and another one shows whole."""
+        return next(
+            (
+                value
+                for other, value in reversed(self.alive())
+                if same_storage(other, tensor) and other.shape == tensor.shape
+            ),
+            None,
+        )
 
-        So a wrapper that torch makes on its own, for `vmap` or a distributed tensor,
-        is drawn as the tensor that it wraps.
+    def take_out(self, node: Node, inside: Inside) -> Value:
+        """Make what is inside of a wrapper the output of a node."""
+        value = Value(node, len(node.outputs), inside.shape, inside.dtype, inside.device)
+        node.outputs.append(value)
+        return value
 
-        Args:
-            tensor: The unknown tensor.
-            value_of: Returns the value of a tensor; a new one for a tensor not seen before.
-        """
-        if type(tensor) in _PLAIN and not in_functorch():
-            return None
-        inner = inner_tensors(tensor)
-        wrapped = functorch_inner(tensor)
-        if wrapped is None and not (len(inner) == 1 and self.get(inner[0]) is not None):
-            return None
-        value = value_of(inner[0])
-        self._held[id(tensor)] = (ref(tensor), value)
+    def make(self, node: Node, tensor: torch.Tensor) -> Value:
+        """Make a tensor of others that are known the output of a node."""
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        value = Value(node, len(node.outputs), shape_of(tensor), dtype, str(tensor.device))
+        node.outputs.append(value)
+        self.wrappers.keep(tensor, value)
         return value
 
     def give_written(
@@ -119,7 +122,8 @@ class TensorValues:
             elif not any(target is candidate for candidate in candidates):
                 # A result that it made and filled itself: nobody has seen it before.
                 continue
-            value = self._held[id(target)][1]
+            value = self.find(target)
+            assert value is not None
             self._writes.add(node, self._order_of(node), value, tensor)
             self.written = self._writes.any
 
@@ -135,14 +139,12 @@ class TensorValues:
         """
         places: set[int] = set()
         for tensor in written:
-            value, key = self.get(tensor), storage_key(tensor)
+            value, keys = self.find(tensor), storage_keys(tensor)
             places.update(
                 [
                     place
                     for place, other in enumerate(read)
-                    if other is tensor
-                    or values[place] is value
-                    or (key is not None and storage_key(other) == key)
+                    if other is tensor or values[place] is value or lies_in(other, keys)
                 ]
             )
         return tuple(sorted(places))
@@ -159,18 +161,20 @@ class TensorValues:
         """
         found = list(results)
         for value in node.outputs[len(results) :]:
-            found += [tensor for tensor in written if self.get(tensor) is value][:1]
+            found += [tensor for tensor in written if self.find(tensor) is value][:1]
         return found
 
     def _target(self, tensor: torch.Tensor, candidates: list[torch.Tensor]) -> torch.Tensor | None:
         """Return the tensor known to the user that a write to this one changes."""
-        if self.get(tensor) is not None:
+        # A kernel inside of `vmap` or `grad` writes into what the wrapper holds that is known.
+        hidden = in_functorch()
+        if self.find(tensor) is not None and not hidden:
             return tensor
-        key = storage_key(tensor)
+        keys = storage_keys(tensor)
         for candidate in candidates:
-            if candidate is tensor or (key is not None and storage_key(candidate) == key):
+            if candidate is tensor or lies_in(candidate, keys):
                 return candidate
-        return None
+        return tensor if hidden and self.find(tensor) is not None else None
 
     def earlier_writers(self, read: list[torch.Tensor], values: list[Value]) -> list[Node]:
         """Return the nodes that wrote into the tensors' memory through another tensor, in order.
@@ -198,20 +202,23 @@ class TensorValues:
         found = [
             (tensor, value) for held, value in self._held.values() if (tensor := held()) is not None
         ]
+        found += self.wrappers.alive()
         return sorted(found, key=lambda pair: (self._order_of(pair[1].producer), pair[1].index))
 
     def unread(self) -> list[torch.Tensor]:
         """Return the tensors that operations made, somebody still holds, and nothing has read."""
         read = {value for node in self._nodes if node.outputs for value in node.inputs}
+        alive = self.alive()
+        # What `vmap` gave is inside of a wrapper that went with it.
+        alive += self.wrappers.left(read.union(value for _, value in alive))
         return [
-            tensor
-            for tensor, value in self.alive()
-            if value.producer.kind == "op" and value not in read
+            tensor for tensor, value in alive if value.producer.kind == "op" and value not in read
         ]
 
     def forget(self) -> None:
         """Let go of all tensors and values, once the run is over."""
         self._held.clear()
+        self.wrappers.forget()
         self._order.clear()
 
     def _order_of(self, node: Node) -> int:
@@ -221,40 +228,3 @@ class TensorValues:
             for at in range(len(order), len(self._nodes)):
                 order[self._nodes[at]] = at
         return order[node]
-
-
-def inner_tensors(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Return the tensors inside of a wrapper; none for a plain tensor."""
-    wrapped = functorch_inner(tensor)
-    return flattened(tensor) if wrapped is None else [wrapped]
-
-
-def shape_of(tensor: torch.Tensor) -> Shape:
-    """Return the sizes of a tensor; None for each size that is not a plain number."""
-    try:
-        shape = tuple(tensor.shape)
-    except RuntimeError:
-        # A nested tensor of the strided layout knows only some of its sizes.
-        return tuple(_size(tensor, dim) for dim in range(tensor.dim()))
-    for size in shape:
-        if type(size) is not int:
-            return tuple(map(_plain, shape))
-    return shape
-
-
-def _size(tensor: torch.Tensor, dim: int) -> int | None:
-    try:
-        return int(tensor.size(dim))
-    except RuntimeError:
-        return None
-
-
-def _plain(size: object) -> int | None:
-    """Return a size as a number; None for a ragged or a symbolic one."""
-    if type(size) is int:
-        return size
-    node = getattr(size, "node", None)
-    if node is None or node.is_nested_int():
-        return None
-    hint = getattr(node, "hint", None)
-    return int(hint) if isinstance(hint, int) else None

@@ -37,7 +37,7 @@ class Whereabouts:
         """Return one for the operations of another thread."""
         return Whereabouts(scopes, self._boundary)
 
-    def of_operation(self, frame: FrameType) -> tuple[Scope | None, Source | None]:
+    def of_operation(self, frame: FrameType | None) -> tuple[Scope | None, Source | None]:
         """Return the scope and the source of an operation that this Python frame calls."""
         running = self._scopes.running
         scope = self.scope_at(frame)

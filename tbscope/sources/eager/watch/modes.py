@@ -8,6 +8,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
@@ -22,14 +23,24 @@ from tbscope.sources.torch.internals import (
     DispatchMode,
     is_being_traced,
     is_of_its_own,
+    without_functions,
 )
 from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
-from tbscope.sources.torch.operations import SETTERS, body_name, kernel_facts, operation_name
+from tbscope.sources.torch.operations import (
+    SETTERS,
+    KernelFacts,
+    body_name,
+    kernel_facts,
+    operation_name,
+)
+from tbscope.sources.torch.wrapping import PLAIN
 
 __all__ = ["FakedOperationMode", "KernelMode", "OperationMode", "OPERATION_MODE"]
 
 _NO_KEYWORDS: dict[str, Any] = {}
+# What most operations give; a list or tuple may hold tensors of any class.
+_USUAL = PLAIN | {tuple, list, type(None)}
 
 
 class OperationMode(TorchFunctionMode):
@@ -66,6 +77,10 @@ class OperationMode(TorchFunctionMode):
                 recorder.about_to_set(tensor)
         if recorder.paused or operations.running is not None:
             return func(*args, **kwargs)
+        # Functions that are written in Python name the classes of plain tensors, too.
+        plain = not types or PLAIN.issuperset(types)
+        if not plain and not all(issubclass(kind, torch.Tensor) for kind in types):
+            return self._by_its_own(func, types, args, kwargs)
         # Not `operations.begin()`: sizes, dtypes and flags are asked for at every turn, and
         # this is most of what such a question costs. One without kernels serves again.
         operation = operations.idle or Operation(operations)
@@ -90,8 +105,13 @@ class OperationMode(TorchFunctionMode):
             return result
         node = None
         if result is not None or operation.kernels:
-            name = self._name(func)
-            node = recorder.add_operation(name, args, kwargs, result, operation, sys._getframe(1))
+            name, frame = self._name(func), sys._getframe(1)
+            if plain and kind in _USUAL:
+                node = recorder.add_operation(name, args, kwargs, result, operation, frame)
+            else:
+                # A subclass may answer questions for its shape by code of its own.
+                with without_functions():
+                    node = recorder.add_operation(name, args, kwargs, result, operation, frame)
         if self._log is not None and kind not in NO_RESULT:
             self._log.add(func, node)
         return result
@@ -99,6 +119,17 @@ class OperationMode(TorchFunctionMode):
     def again(self) -> "OperationMode":
         """Return a mode that does the same, to watch what runs inside of a function."""
         return type(self)(self._recorder)
+
+    def _by_its_own(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Do what an object that is no tensor does with a torch function, and watch that."""
+        with self:
+            for kind in types:
+                result = kind.__torch_function__(func, types, args, kwargs)
+                if result is not NotImplemented:
+                    return result
+        return func(*args, **kwargs)
 
     def _name(self, func: Callable[..., Any]) -> str:
         name = self._names.get(func)
@@ -186,7 +217,7 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        recorder, operations = self._recorder, self._operations
+        recorder = self._recorder
         if kwargs is None:
             kwargs = _NO_KEYWORDS
         facts = kernel_facts(func)
@@ -194,6 +225,26 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         if facts.higher_order:
             args, kwargs = self._show_functions(args, kwargs)
+        running = self._operations.running
+        if running is not None and not recorder.scripted:
+            return running.run(facts, args, kwargs)
+        # What TorchScript forks runs in a thread of its own, where Python has called nothing.
+        frame = sys._getframe().f_back
+        if recorder.scripted:
+            with recorder.turn:
+                if frame is None:
+                    recorder.tell_of_fork()
+                return self._run(facts, args, kwargs, frame)
+        return self._run(facts, args, kwargs, frame)
+
+    def _run(
+        self,
+        facts: KernelFacts,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        frame: FrameType | None,
+    ) -> Any:
+        recorder, operations = self._recorder, self._operations
         running = operations.running
         if running is not None:
             return running.run(facts, args, kwargs)
@@ -202,11 +253,12 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
         try:
             result = operation.run(facts, args, kwargs)
         except BaseException as error:
-            recorder.fail_operation(facts.label, args, kwargs, error, sys._getframe(1))
+            recorder.fail_operation(facts.label, args, kwargs, error, frame)
             raise
         finally:
             operations.end()
-        node = recorder.add_kernel(facts, args, kwargs, result, operation, sys._getframe(1))
+        with without_functions():
+            node = recorder.add_kernel(facts, args, kwargs, result, operation, frame)
         if self._log is not None:
             self._log.add(facts.name, node)
         return result

@@ -15,7 +15,7 @@ import torch
 from tbscope.sources.eager.active import watching
 from tbscope.sources.eager.watch.elsewhere import came_from_here
 from tbscope.sources.eager.watch.replacement import Replacement
-from tbscope.sources.torch.internals import call_method_name
+from tbscope.sources.torch.module_internals import call_method_name
 
 __all__ = ["watch_modules", "watched_call"]
 

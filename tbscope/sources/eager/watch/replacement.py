@@ -26,6 +26,8 @@ class Replacement:
         self._owner = owner
         self._name = name
         self._users = 0
+        # Whether the owner has it from another class, so that its own has to go again.
+        self._inherited = False
         self._lock = threading.Lock()
         self.original: Any = self._now()
 
@@ -47,6 +49,7 @@ class Replacement:
         with self._lock:
             if self._users == 0:
                 self._name = name or self._name
+                self._inherited = self._name not in vars(self._owner)
                 self.original = self._now()
                 setattr(self._owner, self._name, substitute)
             self._users += 1
@@ -56,4 +59,7 @@ class Replacement:
             with self._lock:
                 self._users -= 1
                 if self._users == 0 and self._now() is substitute:
-                    setattr(self._owner, self._name, self.original)
+                    if self._inherited:
+                        delattr(self._owner, self._name)
+                    else:
+                        setattr(self._owner, self._name, self.original)

@@ -37,7 +37,9 @@ def _watched_backward(*args: Any, **kwargs: Any) -> Any:
 
 def _watched_swap(one: torch.Tensor, other: torch.Tensor) -> None:
     """Do what `torch.utils.swap_tensors` does."""
-    for recorder in watching.recorders:
-        recorder.about_to_set(one)
-        recorder.about_to_set(other)
-    _swap.original(one, other)
+    with ExitStack() as stack:
+        for recorder in watching.recorders:
+            recorder.about_to_set(one)
+            recorder.about_to_set(other)
+            stack.enter_context(recorder.swapping(one, other))
+        _swap.original(one, other)

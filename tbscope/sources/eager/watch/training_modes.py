@@ -29,7 +29,7 @@ def _watched_train(module: torch.nn.Module, mode: bool = True) -> Any:
     # Work that the run has handed over is the run's own.
     running = watching.thread or threading.get_ident()
     for keeper in tuple(keepers):
-        if keeper.thread == running:
+        if keeper.thread == running and not keeper.switched(module):
             with outside_modes():
                 keeper.add_module(module)
     result = _train.original(module, mode)

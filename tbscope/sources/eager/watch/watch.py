@@ -1,6 +1,7 @@
 """Has a recorder watch a thread: its module calls, its operations and their kernels."""
 
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import TracebackType
 
 from tbscope.sources.eager.active import watching
@@ -15,9 +16,28 @@ from tbscope.sources.eager.watch.setters import watch_setters
 from tbscope.sources.eager.watch.storage_sizes import watch_sizes
 from tbscope.sources.eager.watch.threads import watch_threads
 from tbscope.sources.eager.watch.unobserved import unobserved
+from tbscope.sources.eager.watch.unseen import watch_unseen
 from tbscope.sources.torch.fake import StandIns
 
-__all__ = ["Watch"]
+__all__ = ["Watch", "ready_to_watch"]
+
+
+@contextmanager
+def ready_to_watch() -> Iterator[None]:
+    """Have in place, during a block, all that is put in the place of torch's and Python's own.
+
+    Each watch sees to it itself. Where one follows another, they cost less in such a block:
+    whenever something of a class is replaced, Python forgets what it knew of the class.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(watch_modules())
+        stack.enter_context(watch_elsewhere())
+        stack.enter_context(watch_threads())
+        stack.enter_context(unobserved())
+        stack.enter_context(watch_sizes())
+        stack.enter_context(watch_setters())
+        stack.enter_context(watch_unseen())
+        yield
 
 
 class Watch(AbstractContextManager[None]):
@@ -47,13 +67,8 @@ class Watch(AbstractContextManager[None]):
             stack.callback(setattr, watching, "recorders", outer)
             watching.recorders = (*outer, self._recorder)
             stack.enter_context(deep_enough())
-            stack.enter_context(watch_modules())
-            stack.enter_context(watch_elsewhere())
             stack.callback(self._stop_threads)
-            stack.enter_context(watch_threads())
-            stack.enter_context(unobserved())
-            stack.enter_context(watch_sizes())
-            stack.enter_context(watch_setters())
+            stack.enter_context(ready_to_watch())
             operations: modes.OperationMode
             if self._stand_ins is not None:
                 stack.callback(setattr, watching, "stand_ins", watching.stand_ins)

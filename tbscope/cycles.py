@@ -1,0 +1,64 @@
+"""Cycles: which places lead back to themselves along the steps from one to the next.
+
+It knows nothing of what the places are: nodes, scopes, or shapes on a page.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator
+from typing import TypeVar
+
+__all__ = ["find_cycles"]
+
+_Place = TypeVar("_Place", bound=Hashable)
+
+
+def find_cycles(steps: Iterable[tuple[_Place, _Place]]) -> list[list[_Place]]:
+    """Find the places that lead to each other and back.
+
+    Args:
+        steps: From where to where. One from a place to itself is none.
+    Returns:
+        Groups of two or more places, each of which leads to all others of its group.
+
+    Source: R. Tarjan, Depth-first search and linear graph algorithms, 1972
+    """
+    readers: dict[_Place, list[_Place]] = {}
+    for start, end in steps:
+        readers.setdefault(start, []).append(end)
+    found: list[list[_Place]] = []
+    reached: dict[_Place, int] = {}
+    # The first place on the way so far to which each one leads; a group ends where it is its own.
+    lowest: dict[_Place, int] = {}
+    waiting: list[_Place] = []
+    done: set[_Place] = set()
+    for first in readers:
+        if first in reached:
+            continue
+        way: list[tuple[_Place, Iterator[_Place]]] = []
+        pending: _Place | None = first
+        while pending is not None or way:
+            if pending is not None:
+                reached[pending] = lowest[pending] = len(reached)
+                waiting.append(pending)
+                way.append((pending, iter(readers.get(pending, ()))))
+            place, ahead = way[-1]
+            pending = None
+            for other in ahead:
+                if other not in reached:
+                    pending = other
+                    break
+                if other not in done:
+                    lowest[place] = min(lowest[place], reached[other])
+            if pending is not None:
+                continue
+            way.pop()
+            if way:
+                above = way[-1][0]
+                lowest[above] = min(lowest[above], lowest[place])
+            if lowest[place] == reached[place]:
+                group = [waiting.pop()]
+                while group[-1] != place:
+                    group.append(waiting.pop())
+                done.update(group)
+                if len(group) > 1:
+                    found.append(group)
+    return found

@@ -1,0 +1,70 @@
+"""Tells of what torch does where no mode looks: of new faces of tensors, and of stand-ins.
+
+`functional_call` puts other tensors in the place of a module's own before it calls it, so
+that a module which nobody knows yet would be met with what is not its own. `Parameter(tensor)`
+and `tensor.as_subclass(cls)` show a tensor as one of another class, which is no operation.
+"""
+
+import functools
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+
+import torch
+
+from tbscope.sources.eager.active import watching
+from tbscope.sources.eager.watch.replacement import Replacement
+from tbscope.sources.torch.module_internals import functional_calls
+
+__all__ = ["watch_unseen"]
+
+_functional_call = Replacement(*home) if (home := functional_calls()) else None
+_new_parameter = Replacement(torch.nn.Parameter, "__new__")
+_as_subclass = Replacement(torch.Tensor, "as_subclass")
+
+
+def watch_unseen() -> AbstractContextManager[Any]:
+    """Have this thread's recorders told of functional calls and of new faces, in a block."""
+    with ExitStack() as stack:
+        if _functional_call is not None:
+            stack.enter_context(_functional_call.by(_watched_functional_call))
+        stack.enter_context(_new_parameter.by(_watched_method))
+        stack.enter_context(_as_subclass.by(_watched_subclass))
+        return stack.pop_all()
+
+
+def _watched_functional_call(module: Any, given: Any, *args: Any, **kwargs: Any) -> Any:
+    """Do what `functional_call` does; the module is met before others stand in for its own."""
+    assert _functional_call is not None
+    usual = isinstance(module, torch.nn.Module) and isinstance(given, dict)
+    with ExitStack() as stack:
+        for recorder in watching.recorders:
+            if usual and not recorder.paused:
+                stack.enter_context(recorder.others_stand_in(module, given))
+        return _functional_call.original(module, given, *args, **kwargs)
+
+
+@functools.wraps(_new_parameter.original)
+def _watched_new(kind: type, data: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """Do what `Parameter.__new__` does."""
+    face = _new_parameter.original(kind, data, *args, **kwargs)
+    if isinstance(data, torch.Tensor):
+        _tell_of(face, data)
+    return face
+
+
+# One for all users: the last of them looks whether it still stands there.
+_watched_method = staticmethod(_watched_new)
+
+
+@functools.wraps(_as_subclass.original)
+def _watched_subclass(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Do what `Tensor.as_subclass` does."""
+    face = _as_subclass.original(tensor, *args, **kwargs)
+    _tell_of(face, tensor)
+    return face
+
+
+def _tell_of(face: torch.Tensor, tensor: torch.Tensor) -> None:
+    for recorder in watching.recorders:
+        if not recorder.paused:
+            recorder.add_face(face, tensor)

@@ -1,0 +1,157 @@
+"""Cuts regions out of an ONNX graph: what goes in, what comes out, and whether it can be cut."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Cutter", "Region", "reads"]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Some nodes of a graph, as one.
+
+    Attributes:
+        nodes: The nodes, in order.
+        inputs: The values that they read and do not give, in the order in which they are read.
+        held: Those that the model holds as tensors, in the same order.
+        outputs: The values that they give and that are read outside, in the order in which they
+            are given.
+        cycle: A value that leaves the region and comes back to it through nodes outside, by its
+            name; None where there is no such value.
+    """
+
+    nodes: list[Any]
+    inputs: list[Any]
+    held: list[Any]
+    outputs: list[Any]
+    cycle: str | None
+
+
+def reads(node: Any) -> Iterator[tuple[Any, int, Any]]:
+    """Return what a node reads, also in its bodies, as the node there, the place and the value."""
+    for place, value in enumerate(node.inputs):
+        if value is not None:
+            yield node, place, value
+    for graph in _graphs(node):
+        for inner in graph:
+            yield from reads(inner)
+
+
+class Cutter:
+    """The nodes of one graph, of which regions are cut.
+
+    Args:
+        graph: A graph of `onnx_ir`, in order.
+    """
+
+    def __init__(self, graph: Any) -> None:
+        self._graph = graph
+        self._place: dict[Any, int] = {}
+        self._top: dict[Any, Any] = {}
+        self._graph_outputs = set(graph.outputs)
+        for place, node in enumerate(graph):
+            self._add(node, place)
+
+    def region(self, nodes: Sequence[Any]) -> Region:
+        """Return what goes into some nodes and what comes out."""
+        ordered = sorted(nodes, key=self._place.__getitem__)
+        inside = set(ordered)
+        made = {value for node in ordered for value in node.outputs}
+        taken: dict[Any, None] = {}
+        for node in ordered:
+            for _, _, value in reads(node):
+                # What a body gives to itself is no matter of the graph.
+                if value not in made and value.graph is self._graph:
+                    taken[value] = None
+        outputs = [
+            value
+            for node in ordered
+            for value in node.outputs
+            if value in self._graph_outputs
+            or any(self._top[use.node] not in inside for use in value.uses())
+        ]
+        held = [value for value in taken if value.is_initializer()]
+        inputs = [value for value in taken if not value.is_initializer()]
+        return Region(ordered, inputs, held, outputs, self._cycle(ordered, inside, outputs))
+
+    def replace(self, region: Region, node: Any) -> None:
+        """Put one node in place of a region; its outputs are those of the region, in order."""
+        last = region.nodes[-1]
+        inside = set(region.nodes)
+        place = self._place[last]
+        between = self._needs_order(region, inside)
+        self._graph.insert_after(last, node)
+        self._add(node, place)
+        for old, new in zip(region.outputs, node.outputs, strict=True):
+            for use in tuple(old.uses()):
+                if self._top[use.node] not in inside:
+                    use.node.replace_input_with(use.idx, new)
+            for index, value in enumerate(self._graph.outputs):
+                if value is old:
+                    self._graph.outputs[index] = new
+            if old in self._graph_outputs:
+                self._graph_outputs.discard(old)
+                self._graph_outputs.add(new)
+        self._graph.remove(region.nodes)
+        if between:
+            # What stood between the nodes and reads what they give comes after them now.
+            self._graph.sort()
+            for new_place, each in enumerate(self._graph):
+                self._place[each] = new_place
+
+    def _needs_order(self, region: Region, inside: set[Any]) -> bool:
+        last = self._place[region.nodes[-1]]
+        return any(
+            self._place[self._top[use.node]] < last
+            for value in region.outputs
+            for use in value.uses()
+            if self._top[use.node] not in inside
+        )
+
+    def _cycle(
+        self, ordered: Sequence[Any], inside: set[Any], outputs: Sequence[Any]
+    ) -> str | None:
+        """Return the name of a value that comes back through nodes outside; None for none."""
+        last = self._place[ordered[-1]]
+        for output in outputs:
+            pending = self._readers(output, inside)
+            seen: set[Any] = set()
+            while pending:
+                node = pending.pop()
+                if node in seen or self._place[node] > last:
+                    continue
+                seen.add(node)
+                for value in node.outputs:
+                    readers = [self._top[use.node] for use in value.uses()]
+                    if any(reader in inside for reader in readers):
+                        return str(output.name)
+                    pending += readers
+        return None
+
+    def _readers(self, value: Any, inside: set[Any]) -> list[Any]:
+        found = (self._top[use.node] for use in value.uses())
+        return [node for node in found if node not in inside]
+
+    def _add(self, node: Any, place: int) -> None:
+        self._place[node] = place
+        for inner in _with_inner(node):
+            self._top[inner] = node
+
+
+def _graphs(node: Any) -> Iterator[Any]:
+    for attribute in node.attributes.values():
+        kind = attribute.type.name
+        if attribute.is_ref():
+            continue
+        if kind == "GRAPH":
+            yield attribute.as_graph()
+        elif kind == "GRAPHS":
+            yield from attribute.as_graphs()
+
+
+def _with_inner(node: Any) -> Iterator[Any]:
+    yield node
+    for graph in _graphs(node):
+        for inner in graph:
+            yield from _with_inner(inner)

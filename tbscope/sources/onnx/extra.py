@@ -1,0 +1,28 @@
+"""The packages of the extra `tbscope[onnx]`, imported when they are first needed."""
+
+from importlib import import_module
+from typing import Any
+
+from tbscope.errors import ArgumentError
+
+__all__ = ["need"]
+
+
+def need(package: str) -> Any:
+    """Import a package of the extra.
+
+    Args:
+        package: Its name in an import (`onnx`, `onnx_ir`), or that of a part of it.
+    Raises:
+        ArgumentError: It is not installed.
+    """
+    try:
+        return import_module(package)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != package.partition(".")[0]:
+            raise
+        raise ArgumentError(
+            f"ONNX models need the package {package.partition('.')[0]!r}, which is not installed",
+            why="it comes with an extra of tbscope, as most models never become ONNX",
+            fix="pip install 'tbscope[onnx]'",
+        ) from error

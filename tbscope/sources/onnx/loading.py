@@ -1,0 +1,141 @@
+"""Reads ONNX files and messages, which may be broken, huge, or no models at all."""
+
+import os
+import sys
+from typing import Any
+
+from tbscope.errors import ArgumentError
+from tbscope.sources.onnx.extra import need
+from tbscope.words import error_text, shown
+
+__all__ = ["is_model", "is_program", "load_model", "path_of"]
+
+_FIX = "give the path of an .onnx file, or what onnx.load gives"
+
+
+def is_model(given: object) -> bool:
+    """Tell whether something is an ONNX model, or the path of one, without importing onnx."""
+    path = path_of(given)
+    if path is not None:
+        return path.endswith(".onnx")
+    onnx = sys.modules.get("onnx")
+    if onnx is not None and isinstance(given, onnx.ModelProto):
+        return True
+    ir = sys.modules.get("onnx_ir")
+    return (ir is not None and isinstance(given, ir.Model)) or is_program(given)
+
+
+def load_model(given: Any) -> Any:
+    """Return a model as a message, without the data that it keeps in other files.
+
+    Args:
+        given: The path of a file, a `ModelProto`, the model of `onnx_ir`, or what
+            `torch.onnx.export` gives.
+    Raises:
+        ArgumentError: It is none of these; the file cannot be read, or holds no model.
+    """
+    onnx = need("onnx")
+    if isinstance(given, onnx.ModelProto):
+        return _whole(given, "the message")
+    path = path_of(given)
+    if path is not None:
+        return _whole(_read(onnx, path, shown(given)), shown(given))
+    if is_program(given):
+        given = given.model
+    ir = sys.modules.get("onnx_ir")
+    if ir is not None and isinstance(given, ir.Model):
+        return _whole(_without_data(ir, given), "the model")
+    raise ArgumentError(
+        f"no ONNX model can be read of {shown(given)}",
+        why="a model is a file, a ModelProto, an onnx_ir.Model, or what torch.onnx.export gives",
+        fix=_FIX,
+    )
+
+
+def _read(onnx: Any, path: str, what: str) -> Any:
+    try:
+        # Data in other files stays there: a graph needs none of it.
+        return onnx.load(path, load_external_data=False)
+    except Exception as error:  # The parsers of all formats raise errors of their own.
+        raise ArgumentError(
+            f"no ONNX model can be read of {what}",
+            why=error_text(error),
+            fix="onnx.checker.check_model(path) tells more; a model of more than 2 GB has its "
+            "data in other files"
+            if os.path.isfile(path)
+            else _FIX,
+        ) from error
+
+
+def _whole(model: Any, what: str) -> Any:
+    """Return a model that has a graph, and a version."""
+    if model.HasField("graph") and (model.graph.node or model.graph.output):
+        broken = _broken_text(model)
+        if broken is None:
+            return model
+        raise ArgumentError(
+            f"no graph can be read of {what}",
+            why=f"it has {shown(broken)} where a name should be, which is no text in UTF-8",
+            fix="the file is broken: write it anew",
+        )
+    raise ArgumentError(
+        f"no graph can be read of {what}",
+        why="it is a model without a graph",
+        fix=_FIX,
+    )
+
+
+def _broken_text(message: Any) -> bytes | None:
+    """Return a text of a message that is none; protobuf gives it as bytes."""
+    pending = [message]
+    while pending:
+        for entry, held in pending.pop().ListFields():
+            if entry.type == entry.TYPE_STRING:
+                for text in [held] if isinstance(held, str | bytes) else held:
+                    if isinstance(text, bytes):
+                        return text
+            elif entry.type == entry.TYPE_MESSAGE:
+                pending += [held] if hasattr(held, "ListFields") else held
+    return None
+
+
+def path_of(given: object) -> str | None:
+    """Return the path that something is; None for what is none."""
+    if isinstance(given, str):
+        return str.__str__(given)
+    if not isinstance(given, os.PathLike):
+        return None
+    try:
+        path = os.fspath(given)
+    except Exception:  # noqa: BLE001  What does not tell its path is refused as no model.
+        return None
+    return path if isinstance(path, str) else None
+
+
+def is_program(given: object) -> bool:
+    """Tell whether something is what `torch.onnx.export` gives."""
+    kind = type(given)
+    return kind.__name__ == "ONNXProgram" and kind.__module__.partition(".")[0] == "torch"
+
+
+def _without_data(ir: Any, model: Any) -> Any:
+    """Return the message of an `onnx_ir` model, with no more than small tensors.
+
+    A message takes 2 GB at most.
+    """
+    copy = model.clone()
+    for value in copy.graph.initializers.values():
+        tensor = value.const_value
+        if tensor is not None and tensor.size > _MOST_ELEMENTS:
+            value.const_value = ir.ExternalTensor(
+                "left_out",
+                0,
+                tensor.nbytes,
+                tensor.dtype,
+                shape=tensor.shape,
+                name=value.name or "",
+            )
+    return ir.to_proto(copy)
+
+
+_MOST_ELEMENTS = 1024

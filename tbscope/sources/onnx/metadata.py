@@ -1,0 +1,144 @@
+"""The modules around an ONNX node: by torch's metadata, else by its name, else by its parameters.
+
+`torch.onnx.export(dynamo=True)` writes with each node the modules in which it ran, from the
+outermost, and last the operation itself:
+
+    pkg.torch.onnx.name_scopes      ['', 'layers.0', 'layers.0.q', 'linear']
+    pkg.torch.onnx.class_hierarchy  ['nets.Net', 'nets.Att', '...Linear', 'aten.linear.default']
+    namespace                       : nets.Net/layers.0: nets.Att/.../linear: aten.linear.default
+
+Source: torch/onnx/_internal/exporter/_core.py. The exporter before it named its nodes by their
+scopes: `/layers/layers.0/q/MatMul`.
+"""
+
+import ast
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+__all__ = [
+    "CLASSES",
+    "NAMES",
+    "NAMESPACE",
+    "Level",
+    "Origin",
+    "origin_by_metadata",
+    "origin_by_name",
+    "origin_by_parameters",
+    "properties",
+    "whole_origin",
+    "written",
+]
+
+NAMES = "pkg.torch.onnx.name_scopes"
+CLASSES = "pkg.torch.onnx.class_hierarchy"
+NAMESPACE = "namespace"
+
+# What torch.export writes for an operation that it made itself, as for the size of an input.
+_NOWHERE = "_empty_nn_module_stack"
+
+
+class Level(NamedTuple):
+    """One module around a node.
+
+    Attributes:
+        name: Its qualified name (`layers.0`); empty for the model itself.
+        class_name: The full name of its class; None where the file does not tell.
+    """
+
+    name: str
+    class_name: str | None
+
+
+class Origin(NamedTuple):
+    """Where a node comes from.
+
+    Attributes:
+        levels: The modules around it, outermost first.
+        name: The name of the operation that it was made of (`linear_1`).
+        target: What that operation called (`aten.linear.default`).
+    """
+
+    levels: tuple[Level, ...]
+    name: str
+    target: str
+
+
+def properties(entries: Iterable[Any]) -> dict[str, str]:
+    """Return the `metadata_props` of a message as a dict."""
+    return {entry.key: entry.value for entry in entries}
+
+
+def origin_by_metadata(found: Mapping[str, str]) -> Origin | None:
+    """Return the origin that torch's exporter wrote with a node.
+
+    None where it wrote none, or of no module.
+    """
+    origin = whole_origin(found)
+    if origin is None or not origin.levels or origin.levels[0].name.startswith(_NOWHERE):
+        return None
+    return origin
+
+
+def whole_origin(found: Mapping[str, str]) -> Origin | None:
+    """Return what the metadata of a node tells, also if it stands in no module."""
+    names, classes = _texts(found.get(NAMES, "")), _texts(found.get(CLASSES, ""))
+    if not names or len(names) != len(classes):
+        steps = [step.partition(": ") for step in found.get(NAMESPACE, "").split("/")]
+        if not all(colon for _, colon, _ in steps):
+            return None
+        names, classes = tuple(step[0] for step in steps), tuple(step[2] for step in steps)
+    return Origin(tuple(map(Level, names[:-1], classes[:-1])), names[-1], classes[-1])
+
+
+def written(origin: Origin) -> dict[str, str]:
+    """Return the metadata that tells an origin, as torch's exporter writes it."""
+    names = [*(level.name for level in origin.levels), origin.name]
+    classes = [*(level.class_name or "" for level in origin.levels), origin.target]
+    steps = [f"{name}: {kind}" for name, kind in zip(names, classes, strict=True)]
+    return {NAMES: repr(names), CLASSES: repr(classes), NAMESPACE: "/".join(steps)}
+
+
+def origin_by_name(name: str, operation: str) -> Origin | None:
+    """Return the origin that a slashed name tells (`/layer1/layer1.0/conv1/Conv`), or None.
+
+    A step may begin with a class (`torch.nn.modules.conv.Conv2d::conv1`).
+    """
+    steps = [step for step in name.split("/") if step]
+    if len(steps) < 2:
+        return None
+    levels: list[Level] = []
+    for step in steps[:-1]:
+        class_name, _, own = step.rpartition("::")
+        around = levels[-1].name if levels else ""
+        # A module in a list is named with the list once more: `layer1/layer1.0`.
+        last = around.rpartition(".")[2]
+        if levels and last and own.startswith(f"{last}."):
+            own = own[len(last) + 1 :]
+        levels.append(Level(f"{around}.{own}" if around else own, class_name or None))
+    return Origin(tuple(levels), steps[-1], operation)
+
+
+def origin_by_parameters(parameters: Iterable[str], operation: str) -> Origin | None:
+    """Return the origin of a node that reads a parameter (`layer1.0.conv1.weight`), or None."""
+    for parameter in parameters:
+        owner = parameter.rpartition(".")[0]
+        if owner and "/" not in parameter and not owner.startswith("."):
+            steps = owner.split(".")
+            names = [".".join(steps[: place + 1]) for place in range(len(steps))]
+            return Origin(tuple(Level(name, None) for name in names), operation, operation)
+    return None
+
+
+# Nodes of one module tell the same classes.
+@lru_cache(maxsize=4096)
+def _texts(text: str) -> tuple[str, ...]:
+    """Read a list of texts as Python prints it; an empty one where it is none."""
+    if not text:
+        return ()
+    try:
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return ()
+    whole = isinstance(found, list) and all(isinstance(each, str) for each in found)
+    return tuple(found) if whole else ()

@@ -1,0 +1,132 @@
+"""What the operators of ONNX are: views, casts, copies and makers; random; with how many FLOPs."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tbscope.ir.graph import Role, Shape
+from tbscope.sources.onnx.extra import need
+
+__all__ = ["NO_FORMULA", "flops_of", "has_no_formula", "input_names", "is_random", "role_of"]
+
+# Source: the operator schemas, onnx/defs.
+_ROLES: Mapping[str, Role] = {
+    **dict.fromkeys(("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Expand"), "view"),
+    **dict.fromkeys(("Slice", "DepthToSpace", "SpaceToDepth"), "view"),
+    **dict.fromkeys(("Cast", "CastLike"), "cast"),
+    "Identity": "copy",
+    **dict.fromkeys(("Constant", "ConstantOfShape", "Range", "EyeLike"), "maker"),
+}
+_RANDOM = frozenset(
+    {
+        *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
+        *("Bernoulli", "Multinomial"),
+    }
+)
+# What computes much, and has no formula here.
+_NO_FORMULA = frozenset(
+    {
+        *("LSTM", "GRU", "RNN", "Einsum", "Attention", "DeformConv", "DFT", "STFT"),
+        *("MultiHeadAttention", "GroupQueryAttention", "PackedAttention", "LinearAttention"),
+        *("QAttention", "FusedConv", "MatMulNBits", "MoE", "QMoE"),
+    }
+)
+_MATMULS = frozenset(
+    {"MatMul", "MatMulInteger", "FusedMatMul", "QLinearMatMul", "MatMulIntegerToFloat"}
+)
+_CONVS = frozenset({"Conv", "ConvInteger", "QLinearConv"})
+
+NO_FORMULA = "there is no formula for this ONNX operator"
+
+
+def role_of(operator: str, *, reads: bool) -> Role | None:
+    """Return what an operator is that computes nothing; None for any other.
+
+    Args:
+        operator: Its `op_type`.
+        reads: Whether it reads a tensor.
+    """
+    role = _ROLES.get(operator)
+    return None if (role == "maker") == reads else role
+
+
+def is_random(operator: str, attributes: Mapping[str, Any]) -> bool:
+    """Tell whether an operator draws random numbers."""
+    return operator in _RANDOM or (operator == "Dropout" and bool(attributes.get("training_mode")))
+
+
+def has_no_formula(operator: str) -> bool:
+    """Tell whether an operator computes much of which nothing is counted."""
+    return operator in _NO_FORMULA
+
+
+def flops_of(
+    operator: str,
+    inputs: Sequence[Shape | None],
+    output: Shape | None,
+    attributes: Mapping[str, Any],
+) -> int | None:
+    """Return the FLOPs of a matrix product or a convolution, two for each product of numbers.
+
+    Args:
+        operator: Its `op_type`.
+        inputs: The shapes of its inputs.
+        output: The shape of its first output.
+        attributes: Its attributes.
+    Returns:
+        None where a size is not known, or for any other operator.
+    """
+    if operator == "Gemm":
+        inner = _size(inputs, 0, 0 if attributes.get("transA") else -1)
+        return _count(output, inner)
+    if operator in _MATMULS:
+        return _count(output, _size(inputs, 0, -2 if attributes.get("transA") else -1))
+    if operator in _CONVS:
+        # Each number of the result takes the whole kernel, of the channels of one group.
+        weight = inputs[3 if operator == "QLinearConv" else 1] if len(inputs) > 1 else None
+        return _count(output, _product(weight[1:]) if weight else None)
+    if operator == "ConvTranspose":
+        weight = inputs[1] if len(inputs) > 1 else None
+        return _count(inputs[0], _product(weight[1:]) if weight else None)
+    return None
+
+
+def input_names(operator: str, domain: str, version: int, count: int) -> list[str | None]:
+    """Return the names of the inputs of an operator, as its schema tells; None where it does not.
+
+    Args:
+        operator: Its `op_type`.
+        domain: Its domain, empty for ONNX's own.
+        version: The version of that domain.
+        count: How many inputs there are.
+    """
+    onnx = need("onnx")
+    try:
+        schema = onnx.defs.get_schema(operator, version, domain)
+    except onnx.defs.SchemaError:
+        return [None] * count
+    names: list[str | None] = []
+    for entry in schema.inputs:
+        if entry.option == onnx.defs.OpSchema.FormalParameterOption.Variadic:
+            break
+        names.append(entry.name)
+    return [*names, *[None] * count][:count]
+
+
+def _count(shape: Shape | None, inner: int | None) -> int | None:
+    size = _product(shape)
+    return None if size is None or inner is None else 2 * size * inner
+
+
+def _product(shape: Shape | None) -> int | None:
+    if shape is None or None in shape:
+        return None
+    return math.prod(size for size in shape if size is not None)
+
+
+def _size(inputs: Sequence[Shape | None], place: int, dimension: int) -> int | None:
+    shape = inputs[place] if len(inputs) > place else None
+    try:
+        return None if shape is None else shape[dimension]
+    except IndexError:
+        return None

@@ -1,0 +1,293 @@
+"""Puts what enters and leaves a module in the order of its call, as our own record tells it.
+
+The record of a run and the exported program are of the same model: within one call of a module
+the same operations come in the same order, some of them taken apart or left out by the exporter.
+They are laid side by side, and so a value of the record is found in the ONNX model.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tbscope.ir.graph import Call, Graph, Node, Value
+from tbscope.ir.nests import walk
+from tbscope.ir.regions import STATE
+from tbscope.ir.scopes import Scope
+from tbscope.sources.onnx.alignment import fits, side_by_side
+from tbscope.sources.onnx.exporting import Operation, operation_of
+from tbscope.sources.onnx.metadata import Level, origin_by_metadata
+from tbscope.sources.onnx.types import dtype_name
+
+__all__ = ["Order", "numbers_by_record"]
+
+
+class Order:
+    """Which value of an ONNX model is which argument of a call, and which result.
+
+    Args:
+        record: What `tbscope.trace` gave for the same model.
+        operations: The operations of the exported program.
+        values: The values of the ONNX model by the names of these operations.
+        inputs: The inputs of the ONNX model, in order.
+        calls: The calls of modules that the ONNX model tells, in order: the name and the class of
+            the module, and which call of it it is.
+    """
+
+    def __init__(
+        self,
+        record: Graph,
+        operations: Sequence[Operation],
+        values: Mapping[str, Any],
+        inputs: Sequence[Any],
+        calls: Iterable[tuple[str, str | None, int]],
+    ) -> None:
+        self._values = values
+        self._now: dict[Any, Any] = {}
+        self._operations = {one.name: one for one in operations}
+        number_of = _called_by_scope(record)
+        self._calls: dict[tuple[str, int], Call] = {}
+        for call in record.calls:
+            if call.scope in number_of and call.number == 0:
+                self._calls[number_of[call.scope]] = call
+        # A module that is registered twice has one name in the record, and may have another here.
+        here = {(name, number): class_name for name, class_name, number in calls}
+        free = [key for key in self._calls if key not in here]
+        for key, class_name in here.items():
+            if key not in self._calls:
+                same = (one for one in free if self._calls[one].class_name == class_name)
+                other = next(same, None)
+                if other is not None:
+                    free.remove(other)
+                    call = self._calls.pop(other)
+                    self._calls[key] = call
+                    number_of[call.scope] = key
+        self._names = self._aligned(record, operations, number_of)
+        self._inputs = _inputs_by_node(record.inputs, inputs)
+
+    def renamed(self, pairs: Iterable[tuple[Any, Any]]) -> None:
+        """Tell of values that others stand for now."""
+        self._now.update(pairs)
+
+    def call(self, name: str, number: int) -> Call | None:
+        """Return the call of a module in the record; None where it holds none."""
+        return self._calls.get((name, number))
+
+    def sort_inputs(
+        self, call: Call, values: Sequence[Any], held: Sequence[Any]
+    ) -> tuple[list[Any], list[Any], dict[Any, str]]:
+        """Put what enters a module in the order of its call.
+
+        Args:
+            call: The call.
+            values: What enters, in the order in which it is read.
+            held: Those tensors of the model that enter.
+        Returns:
+            The arguments of the call, in order, and then what enters beside them; the tensors
+            of the model that are no arguments; and the names of arguments.
+        """
+        leaves = [
+            (path or f"argument_{place}", leaf)
+            for place, argument in enumerate(call.arguments)
+            for path, leaf in walk(argument.nest, argument.name or f"argument_{place}")
+            if isinstance(leaf, Value)
+        ]
+        found, names = self._matched(leaves, [*values, *held], [*values])
+        rest = [value for value in values if value not in names]
+        return [*found, *rest], [value for value in held if value not in names], names
+
+    def sort_outputs(self, call: Call, values: Sequence[Any]) -> list[Any]:
+        """Put what leaves a module in the order of its results, and behind it what else leaves."""
+        leaves = [(path, leaf) for path, leaf in walk(call.results) if isinstance(leaf, Value)]
+        found, names = self._matched(leaves, values, values)
+        return [*found, *(value for value in values if value not in names)]
+
+    def _matched(
+        self, leaves: Sequence[tuple[str, Value]], values: Sequence[Any], rest: Sequence[Any]
+    ) -> tuple[list[Any], dict[Any, str]]:
+        """Return values in the order of the leaves that they are, with the names of these.
+
+        A leaf that is no value is left out; one that nothing is known of is the first value of
+        its type that nothing else is.
+        """
+        free = dict.fromkeys(values)
+        by_leaf: dict[int, Any] = {}
+        seen: set[Any] = set()
+        for place, (_, leaf) in enumerate(leaves):
+            for candidate in map(self._current, self._candidates(leaf)):
+                if candidate in seen:
+                    break
+                if candidate in free:
+                    del free[candidate]
+                    seen.add(candidate)
+                    by_leaf[place] = candidate
+                    break
+        open_ones = [value for value in rest if value in free]
+        for place, (_, leaf) in enumerate(leaves):
+            # Of what is known elsewhere in the model, nothing here takes the place.
+            if place not in by_leaf and next(self._candidates(leaf), None) is None:
+                near = next((one for one in open_ones if _is_like(one, leaf)), None)
+                if near is not None:
+                    open_ones.remove(near)
+                    by_leaf[place] = near
+        places = sorted(by_leaf)
+        return [by_leaf[place] for place in places], {by_leaf[at]: leaves[at][0] for at in places}
+
+    def _current(self, value: Any) -> Any:
+        while value in self._now:
+            value = self._now[value]
+        return value
+
+    def _candidates(self, leaf: Value) -> Iterator[Any]:
+        """Return the values of the ONNX model that a value of the record may be, best first."""
+        value: Value | None = leaf
+        while value is not None:
+            node = value.producer
+            if node.kind == "input":
+                if node in self._inputs:
+                    yield self._inputs[node]
+                return
+            if node.kind in STATE:
+                if node.name in self._values:
+                    yield self._values[node.name]
+                return
+            name = self._names.get(node)
+            if name is not None:
+                yield from self._of_operation(name, value.index)
+            # What only describes another tensor anew may have been left out.
+            value = node.inputs[0] if node.role is not None and node.inputs else None
+
+    def _of_operation(self, name: str, index: int) -> Iterator[Any]:
+        """Return the value of an operation; of one that was left out, what it read."""
+        seen: set[str] = set()
+        while name not in seen:
+            seen.add(name)
+            operation = self._operations.get(name)
+            if operation is not None and index < len(operation.parts):
+                name = operation.parts[index]
+            if name in self._values:
+                yield self._values[name]
+                return
+            if operation is None or not operation.reads:
+                return
+            name, index = operation.reads[0], 0
+
+    def _aligned(
+        self,
+        record: Graph,
+        operations: Sequence[Operation],
+        number_of: Mapping[Scope, tuple[str, int]],
+    ) -> dict[Node, str]:
+        """Return the operations of the program that those of the record became, by name."""
+        ours: dict[tuple[str, int], list[Node]] = defaultdict(list)
+        for node in record.nodes:
+            if node.kind == "op":
+                key = _call_around(node.scope, number_of)
+                if key is not None:
+                    ours[key].append(node)
+        theirs: dict[tuple[str, int], list[Operation]] = defaultdict(list)
+        for operation in operations:
+            theirs[operation.call].append(operation)
+        names: dict[Node, str] = {}
+        for key, nodes in ours.items():
+            for node, operation in side_by_side(nodes, theirs.get(key, [])):
+                names[node] = operation.name
+        return names
+
+
+def numbers_by_record(record: Graph, nodes: Iterable[Any]) -> dict[str, tuple[int, ...]]:
+    """Return which call of each module around it an operation ran in, by its name.
+
+    Args:
+        record: What `tbscope.trace` gave for the model.
+        nodes: The nodes of the ONNX model, which tell of the modules and not of their calls.
+    """
+    levels: dict[str, tuple[Level, ...]] = {}
+    theirs: dict[str, list[Operation]] = defaultdict(list)
+    for node in nodes:
+        origin = origin_by_metadata(node.metadata_props)
+        if origin is None or not origin.levels or not origin.name:
+            continue
+        name = origin.levels[-1].name
+        operation = operation_of(origin.name, (name, 0), origin.target, node)
+        if origin.name in levels:
+            # The last of the nodes that an operation became gives its result.
+            theirs[name][-1] = operation
+        else:
+            theirs[name].append(operation)
+        levels[origin.name] = origin.levels
+    called = _called_by_scope(record)
+    ours: dict[str, list[Node]] = defaultdict(list)
+    for node in record.nodes:
+        key = _call_around(node.scope, called) if node.kind == "op" else None
+        if key is not None:
+            ours[key[0]].append(node)
+    numbers: dict[str, tuple[int, ...]] = {}
+    for name, operations in theirs.items():
+        around: dict[str, int] = {}
+        found = {one.name: node for node, one in side_by_side(ours[name], operations)}
+        for operation in operations:
+            if operation.name in found:
+                around = _numbers_around(found[operation.name].scope, called)
+            of_levels = [around.get(level.name) for level in levels[operation.name]]
+            if None not in of_levels:
+                numbers[operation.name] = tuple(number or 0 for number in of_levels)
+    return numbers
+
+
+def _called_by_scope(record: Graph) -> dict[Scope, tuple[str, int]]:
+    """Return which call of which module each scope is that of."""
+    counts: dict[str, int] = defaultdict(int)
+    found: dict[Scope, tuple[str, int]] = {}
+    for call in record.calls:
+        if call.qualified_name is not None and call.number == 0:
+            found[call.scope] = call.qualified_name, counts[call.qualified_name]
+            counts[call.qualified_name] += 1
+    return found
+
+
+def _numbers_around(scope: Scope | None, called: Mapping[Scope, tuple[str, int]]) -> dict[str, int]:
+    """Return the numbers of the calls around a scope, with its own, by the names of the modules."""
+    found: dict[str, int] = {}
+    while scope is not None:
+        if scope in called:
+            name, number = called[scope]
+            found.setdefault(name, number)
+        scope = scope.parent
+    return found
+
+
+def _call_around(
+    scope: Scope | None, number_of: Mapping[Scope, tuple[str, int]]
+) -> tuple[str, int] | None:
+    while scope is not None:
+        if scope in number_of:
+            return number_of[scope]
+        scope = scope.parent
+    return None
+
+
+def _inputs_by_node(nodes: Sequence[Node], inputs: Sequence[Any]) -> dict[Node, Any]:
+    """Return the inputs of the model by those of the record: by name, the others in order."""
+    by_name = {str(value.name): value for value in inputs}
+    found: dict[Node, Any] = {}
+    for node in nodes:
+        for name in (node.name, node.name.replace(".", "_")):
+            if name in by_name:
+                found[node] = by_name.pop(name)
+                break
+    rest = iter(by_name.values())
+    for node in nodes:
+        if node not in found:
+            value = next(rest, None)
+            if value is not None:
+                found[node] = value
+    return found
+
+
+def _is_like(value: Any, leaf: Value) -> bool:
+    """Tell whether a value of the ONNX model has the type of one of the record."""
+    if value.dtype is not None and dtype_name(value.dtype.value) != leaf.dtype:
+        return False
+    if value.shape is None or leaf.shape is None:
+        return False
+    return fits([size if isinstance(size, int) else None for size in value.shape], leaf.shape)

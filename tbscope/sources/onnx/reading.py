@@ -1,0 +1,229 @@
+"""Makes the graph of an ONNX model."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from tbscope.ir.builder import GraphBuilder
+from tbscope.ir.graph import Argument, Graph, Module, Nest, Note, Parameter
+from tbscope.ir.regions import STATE, Regions
+from tbscope.ir.scopes import Scope
+from tbscope.sources.onnx.body import Body, broken, tell_symbols
+from tbscope.sources.onnx.flatten import Frame, flatten
+from tbscope.sources.onnx.loading import load_model, path_of
+from tbscope.sources.onnx.metadata import Level, Origin
+from tbscope.sources.onnx.origins import Origins, frame_number
+from tbscope.sources.onnx.places import Places
+from tbscope.sources.onnx.scoping import Scopes, label_of
+from tbscope.sources.onnx.tensors import held_in
+from tbscope.sources.onnx.types import UNKNOWN, infer, types_in
+
+__all__ = ["from_onnx"]
+
+
+def from_onnx(path_or_proto: Any) -> Graph:
+    """Read an ONNX model as a graph, grouped by the modules that it was made of.
+
+    Modules are known by the metadata that `torch.onnx.export(dynamo=True)` writes; else by the
+    names of the nodes, as torch's exporter before it and others write them
+    (`/layer1/layer1.0/conv1/Conv`); else by the names of the parameters. A call of a local
+    function is a scope with the body of the function, and so are the bodies of If, Loop and Scan.
+    Nothing runs, and no data is read that the model keeps in other files.
+
+    Args:
+        path_or_proto: The path of an .onnx file, a `ModelProto`, an `onnx_ir.Model`, or what
+            `torch.onnx.export` gives.
+    Returns:
+        The graph. A size that is known by a name alone (`batch`) is None, and told by the
+        attribute `symbolic_shape`.
+    Raises:
+        ArgumentError: onnx is not installed; or it is no model, a broken one, or one whose
+            functions call themselves.
+    """
+    model = load_model(path_or_proto)
+    try:
+        return _Reading(model, _title(path_or_proto)).run()
+    except (UnicodeDecodeError, OverflowError) as error:
+        raise broken(f"it cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _title(given: object) -> str:
+    """Return the name of a file, without its ending; empty for what is none."""
+    return os.path.basename(path_of(given) or "").removesuffix(".onnx")
+
+
+class _Reading:
+    """One model, from its first node to its last.
+
+    Args:
+        model: A `ModelProto`.
+        title: The name of its file.
+    """
+
+    def __init__(self, model: Any, title: str) -> None:
+        self._model = model
+        self._flat = flatten(model)
+        self._versions = {entry.domain: entry.version for entry in model.opset_import}
+        self._typed, self._untyped = infer(model, self._flat.nodes)
+        self._origins = Origins(self._typed.node, self._flat.frames, self._names_of_parameters())
+        self.build = GraphBuilder(self._name(title))
+        self._scopes = Scopes(self.build)
+        self._frames: dict[int, Scope] = {}
+        self._places: dict[tuple[Frame | None, Scope | None], Places] = {}
+
+    def run(self) -> Graph:
+        graph = self._model.graph
+        held = held_in(graph)
+        values: dict[str, Nest] = {}
+        types = dict(types_in(self._typed))
+        for entry in graph.input:
+            if entry.name not in held:
+                kind = types.get(entry.name, UNKNOWN)
+                values[entry.name] = value = self.build.add_input(
+                    entry.name, kind.shape, kind.dtype
+                )
+                tell_symbols(value.producer.attributes, [kind])
+        body = Body(self, values, held, types)
+        body.add(self._typed.node)
+        for entry in graph.output:
+            self.build.add_output(entry.name, body.value(entry.name, None))
+        self._describe_calls(values)
+        self._describe_modules()
+        if self._untyped:
+            self.build.graph.notes.append(Note(f"shapes were not inferred: {self._untyped}"))
+        return self.build.finish()
+
+    # -- scopes -----------------------------------------------------------------------
+
+    def scope_of(self, node: Any, around: Scope | None, body: int) -> Scope | None:
+        """Return the scope in which a node stands.
+
+        Args:
+            node: The node.
+            around: The scope of the body that it stands in; None for the model itself.
+            body: The number of the call of a function that this body came from.
+        """
+        number = frame_number(node)
+        frame = self._flat.frames[number] if number != body else None
+        if frame is not None:
+            around = self._scope_of_frame(frame, around, body)
+        return self._inside(self._origins.of(node), frame, around)
+
+    def _inside(
+        self, origin: Origin | None, frame: Frame | None, around: Scope | None
+    ) -> Scope | None:
+        if origin is None or not origin.levels:
+            return around
+        # Each body has calls of its own.
+        places = self._places.setdefault((frame, around), Places())
+        return self._scopes.of(places.of(origin), around)
+
+    def _scope_of_frame(self, frame: Frame, around: Scope | None, body: int) -> Scope:
+        """Return the scope of the call of a function."""
+        known = self._frames.get(frame.number)
+        if known is not None:
+            return known
+        outer = frame.parent
+        if outer is not None and outer.number == body:
+            outer = None
+        if outer is not None:
+            around = self._scope_of_frame(outer, around, body)
+        origin = self._origins.of_call(frame)
+        around = self._inside(origin, outer, around)
+        name = self._origins.module_of(frame)
+        if name is not None and origin is not None:
+            level = Level(name, origin.target)
+        else:
+            function = frame.function
+            level = Level(frame.node.name, f"{function.domain}::{function.name}")
+        self._frames[frame.number] = scope = self._scopes.call(level, around)
+        return scope
+
+    def block(self, label: str, around: Scope | None) -> Scope:
+        """Open a scope for the body of an operation."""
+        return self._scopes.block(label, around)
+
+    def owner(self, name: str, reader: Scope | None) -> Scope | None:
+        """Return the scope of the module that owns a parameter."""
+        return self._scopes.owner(name, reader)
+
+    # -- what is known of the model -----------------------------------------------------
+
+    def version(self, domain: str) -> int:
+        """Return the version of a domain."""
+        version: int = self._versions.get(domain, 1)
+        return version
+
+    def _names_of_parameters(self) -> set[str]:
+        return {
+            name
+            for name, one in held_in(self._model.graph).items()
+            if one.kind == "parameter" and "." in name
+        }
+
+    def _name(self, title: str) -> str:
+        known = self._origins.model_class()
+        if known:
+            return label_of(known)
+        return self._model.graph.name or title or "graph"
+
+    # -- calls --------------------------------------------------------------------------
+
+    def _describe_calls(self, values: Mapping[str, Nest]) -> None:
+        """Tell of each call what it was given, and what it gave."""
+        graph = self.build.graph
+        regions = Regions(graph)
+        places = {node: place for place, node in enumerate(graph.nodes)}
+        for scope, call in self._scopes.calls.items():
+            inside = sorted(regions.below(scope), key=places.__getitem__)
+            given = set(regions.entering(scope))
+            read = dict.fromkeys(value for node in inside for value in node.inputs)
+            call.arguments = [
+                Argument(None, value)
+                for value in read
+                if value in given and value.producer.kind not in STATE
+            ]
+            left = set(regions.leaving(scope))
+            made = [
+                value
+                for node in inside
+                for value in node.outputs
+                if value in left and node.kind not in STATE
+            ]
+            call.results = made[0] if len(made) == 1 else tuple(made)
+        for number, scope in self._frames.items():
+            frame, call = self._flat.frames[number], self._scopes.calls[scope]
+            given, made = frame.node.input, frame.node.output
+            # In the body of an operation, names are those of the body.
+            if values.keys() >= {name for name in (*given, *made) if name}:
+                names = zip(frame.function.input, given, strict=False)
+                call.arguments = [Argument(inner, values.get(outer)) for inner, outer in names]
+                found = [values[name] for name in made if name]
+                call.results = found[0] if len(found) == 1 else tuple(found)
+
+    def _describe_modules(self) -> None:
+        """Tell of each module what it holds."""
+        graph = self.build.graph
+        owned: dict[str, list[Parameter]] = {}
+        for number, node in enumerate(node for node in graph.nodes if node.kind in STATE):
+            owner, _, name = node.name.rpartition(".")
+            value = node.outputs[0]
+            kind = "buffer" if node.kind == "buffer" else "parameter"
+            owned.setdefault(owner, []).append(
+                Parameter(
+                    name,
+                    kind,  # type: ignore[arg-type]  # One of the two.
+                    value.shape,
+                    value.dtype,
+                    value.size_bytes or 0,
+                    requires_grad=node.kind == "parameter",
+                    number=number,
+                )
+            )
+        modules: dict[str, Module] = {}
+        for call in graph.calls:
+            module = call.qualified_name
+            if module is not None:
+                call.parameters = tuple(owned.get(module, ()))
+                modules.setdefault(module, Module(module, call.class_name, call.parameters))
+        graph.modules = list(modules.values())

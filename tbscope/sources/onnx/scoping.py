@@ -1,0 +1,123 @@
+"""Opens the scopes of a graph as the nodes of an ONNX model come: modules, blocks, functions."""
+
+from typing import TYPE_CHECKING
+
+from tbscope.ir.builder import GraphBuilder
+from tbscope.ir.scopes import Scope, ScopeKind
+from tbscope.sources.onnx.metadata import Level
+from tbscope.sources.onnx.places import Place
+
+if TYPE_CHECKING:
+    from tbscope.ir.graph import Call
+
+__all__ = ["Scopes", "label_of"]
+
+
+def label_of(class_name: str) -> str:
+    """Return the name of a class without its module; functions keep theirs.
+
+    >>> label_of("torch.nn.modules.linear.Linear"), label_of("domain::Layer")
+    ('Linear', 'Layer')
+    """
+    return class_name.rpartition("::")[2].rpartition(".")[2] or class_name
+
+
+class Scopes:
+    """The scopes of one graph, by the places that an ONNX model tells.
+
+    Args:
+        build: Where they are opened.
+    """
+
+    def __init__(self, build: GraphBuilder) -> None:
+        self._build = build
+        self._of: dict[tuple[Scope | None, Place], Scope] = {}
+        self._holders: dict[tuple[Scope | None, str], Scope] = {}
+        self._named: dict[str, Scope] = {}
+        self.calls: dict[Scope, Call] = {}
+
+    def of(self, place: Place | None, around: Scope | None) -> Scope | None:
+        """Return the scope of a place.
+
+        Args:
+            place: The place; None for none.
+            around: The scope in which the outermost place stands.
+        """
+        scope = around
+        for each in place.path() if place else []:
+            known = self._of.get((around, each))
+            if known is None:
+                known = self._of[around, each] = self._open(each.level, scope)
+            scope = known
+        return scope
+
+    def owner(self, name: str, reader: Scope | None) -> Scope | None:
+        """Return the scope of the module that owns a parameter; that of its reader if none does.
+
+        Of a module that is called several times, it is the call around the reader, else the first.
+        """
+        owner = name.rpartition(".")[0]
+        for scope in [reader, *(reader.ancestors() if reader else [])]:
+            if scope is not None and scope.qualified_name == owner:
+                return scope
+        if owner in self._named:
+            return self._named[owner]
+        return reader
+
+    def call(self, level: Level, around: Scope | None) -> Scope:
+        """Open the scope of one call of a module or a function."""
+        return self._open(level, around)
+
+    def block(self, label: str, around: Scope | None) -> Scope:
+        """Open a scope for the body of an operation."""
+        return self._build.new_scope(label, parent=around, kind="function")
+
+    def _open(self, level: Level, around: Scope | None) -> Scope:
+        outer = _name_around(around)
+        own = level.name
+        if outer and own.startswith(f"{outer}."):
+            own = own[len(outer) + 1 :]
+        *holders, attribute = own.split(".")
+        scope = around
+        for name in holders:
+            scope = self._holder(name, scope)
+        if level.class_name is None:
+            # Of what is known by its name alone, nobody tells that it is a module.
+            return self._new(attribute or self._build.graph.name, None, scope, "hand", level.name)
+        # What has no name and stands in another one is no module that somebody registers.
+        registered = None if around is not None and not level.name else level.name
+        label = label_of(level.class_name)
+        scope = self._new(label, attribute or None, scope, "module", registered)
+        self.calls[scope] = self._build.add_call(scope, class_name=level.class_name)
+        return scope
+
+    def _holder(self, name: str, around: Scope | None) -> Scope:
+        """Return the scope of a list of modules, which is not called itself."""
+        known = self._holders.get((around, name))
+        if known is None:
+            qualified = ".".join(filter(None, [_name_around(around), name]))
+            known = self._new(name, None, around, "container", qualified)
+            self._holders[around, name] = known
+        return known
+
+    def _new(
+        self,
+        label: str,
+        attribute: str | None,
+        around: Scope | None,
+        kind: ScopeKind,
+        name: str | None,
+    ) -> Scope:
+        scope = self._build.new_scope(
+            label, attribute, parent=around, kind=kind, qualified_name=name
+        )
+        if name is not None:
+            self._named.setdefault(name, scope)
+        return scope
+
+
+def _name_around(scope: Scope | None) -> str | None:
+    """Return the qualified name of the innermost module around; bodies and functions have none."""
+    while scope is not None and scope.qualified_name is None:
+        scope = scope.parent
+    return None if scope is None else scope.qualified_name

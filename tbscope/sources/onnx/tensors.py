@@ -1,0 +1,149 @@
+"""The tensors that an ONNX model holds: parameters, buffers, and numbers small enough to tell."""
+
+import ast
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tbscope.ir.builder import SourceKind
+from tbscope.ir.graph import Constant, Nest, Shape
+from tbscope.sources.onnx.extra import need
+from tbscope.sources.onnx.metadata import properties
+from tbscope.sources.onnx.types import dtype_name
+
+__all__ = ["Held", "attribute_value", "held_in", "is_made_up", "literal"]
+
+_KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
+_FOLDED = "pkg.onnxscript.optimizer.folded_from"
+_KINDS: Mapping[str, SourceKind] = {
+    "PARAMETER": "parameter",
+    "BUFFER": "buffer",
+    "CONSTANT_TENSOR": "constant",
+}
+# Names that an exporter made up: `val_12`, `onnx::MatMul_7`, `123`.
+_MADE_UP = re.compile(r"(_?val_|const[a-z]*_?|onnx::\w+_|)[0-9_]+", re.IGNORECASE)
+_MOST_SHOWN = 8
+
+
+class Held(NamedTuple):
+    """A tensor that a model holds.
+
+    Attributes:
+        name: What it is called: the name of a parameter, also where that was changed before it
+            was written (`layers.0.q.weight`, transposed).
+        kind: What it is.
+        shape: Its sizes.
+        dtype: Its element type.
+        attributes: Further facts.
+        literal: What it holds, if that are a few whole numbers or a single one; else None.
+    """
+
+    name: str
+    kind: SourceKind
+    shape: Shape
+    dtype: str
+    attributes: Mapping[str, Any]
+    literal: Nest = None
+
+
+def held_in(graph: Any) -> dict[str, Held]:
+    """Return the tensors that a graph holds, by the names of its values."""
+    facts = {entry.name: properties(entry.metadata_props) for entry in graph.value_info}
+    held = {
+        tensor.name: _held(tensor.name, tensor, facts.get(tensor.name, {}))
+        for tensor in graph.initializer
+    }
+    for sparse in graph.sparse_initializer:
+        tensor = sparse.values
+        dtype = dtype_name(tensor.data_type)
+        held[tensor.name] = Held(tensor.name, "parameter", tuple(sparse.dims), dtype, {})
+    return held
+
+
+def _held(name: str, tensor: Any, facts: Mapping[str, str]) -> Held:
+    shape = tuple(max(0, size) for size in tensor.dims)
+    dtype = dtype_name(tensor.data_type)
+    attributes: dict[str, Any] = {}
+    kind = _KINDS.get(facts.get(_KIND, ""))
+    origins = _names(facts.get(_FOLDED, ""))
+    if kind is None and len(origins) == 1 and not is_made_up(origins[0]):
+        attributes["initializer"], name, kind = name, origins[0], "parameter"
+    told = None if kind in ("parameter", "buffer") else literal(tensor)
+    if kind is None:
+        # Indices and masks are no parameters; the small integers of a quantised model are.
+        counts = dtype in ("int64", "bool", "string")
+        kind = "constant" if counts or is_made_up(name) else "parameter"
+    if origins and name not in origins:
+        attributes["folded_from"] = ", ".join(origins)
+    if tensor.external_data:
+        attributes["data"] = next(
+            (entry.value for entry in tensor.external_data if entry.key == "location"), "elsewhere"
+        )
+    return Held(name, kind, shape, dtype, attributes, told)
+
+
+def is_made_up(name: str) -> bool:
+    """Tell whether a name is one that an exporter made up, and not that of a parameter.
+
+    >>> is_made_up("val_12"), is_made_up("onnx::MatMul_7"), is_made_up("layer1.0.weight")
+    (True, True, False)
+    """
+    return _MADE_UP.fullmatch(name) is not None
+
+
+def literal(tensor: Any) -> Nest:
+    """Return what a tensor holds, if that are a few whole numbers or a single one; else None."""
+    onnx = need("onnx")
+    dtype = dtype_name(tensor.data_type)
+    size = 1
+    for length in tensor.dims:
+        size *= max(0, length)
+    few = (
+        size <= _MOST_SHOWN and len(tensor.dims) <= 1 and dtype.startswith(("int", "uint", "bool"))
+    )
+    if tensor.external_data or not (few or (size == 1 and dtype.startswith("float"))):
+        return None
+    try:
+        numbers = onnx.numpy_helper.to_array(tensor)
+    except Exception:  # noqa: BLE001  A broken tensor is drawn as one whose content is not told.
+        return None
+    found: Nest = numbers.astype(float if dtype.startswith("float") else int).reshape(-1).tolist()
+    if dtype == "bool":
+        found = [bool(each) for each in found]
+    return tuple(found) if tensor.dims else found[0]
+
+
+def attribute_value(attribute: Any) -> Nest:
+    """Return what an attribute of a node holds, as a constant; None for a graph."""
+    onnx = need("onnx")
+    if attribute.type in (attribute.GRAPH, attribute.GRAPHS):
+        return None
+    if attribute.type == attribute.TENSOR:
+        told = literal(attribute.t)
+        sizes = ", ".join(map(str, attribute.t.dims))
+        return Constant(f"{dtype_name(attribute.t.data_type)}({sizes})") if told is None else told
+    try:
+        return _plain(onnx.helper.get_attribute_value(attribute))
+    except ValueError:
+        return Constant("?")
+
+
+def _plain(value: Any) -> Nest:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        # A number of 32 bits: 1e-05, not 9.999999747378752e-06.
+        return float(f"{value:.7g}")
+    if hasattr(value, "__iter__") and not hasattr(value, "DESCRIPTOR"):
+        return tuple(map(_plain, value))
+    return Constant(type(value).__name__)
+
+
+def _names(text: str) -> list[str]:
+    try:
+        found = ast.literal_eval(text) if text else []
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return []
+    return [str(each) for each in found] if isinstance(found, list | tuple) else []

@@ -1,0 +1,133 @@
+"""The types of the values of an ONNX model: element types, shapes, and sizes known by name."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from tbscope.ir.graph import Shape
+from tbscope.sources.onnx.extra import need
+from tbscope.words import error_text
+
+__all__ = ["UNKNOWN", "ValueType", "dtype_name", "infer", "type_of", "types_in"]
+
+
+class ValueType(NamedTuple):
+    """The type of one value.
+
+    Attributes:
+        dtype: The element type as torch names it; what it is, if it is no tensor (`sequence`).
+        shape: Its sizes; None for one that is not known; None for an unknown rank.
+        symbols: The sizes as the file tells them, where one has a name (`(batch, 3)`); else
+            empty.
+    """
+
+    dtype: str
+    shape: Shape | None
+    symbols: str = ""
+
+
+UNKNOWN = ValueType("unknown", None)
+"""The type of a value of which nothing is told."""
+
+# onnx/onnx.proto: TensorProto.DataType; torch has the same types under other names.
+_DTYPES = {
+    "FLOAT": "float32",
+    "DOUBLE": "float64",
+    "FLOAT16": "float16",
+    "BFLOAT16": "bfloat16",
+    "FLOAT8E4M3FN": "float8_e4m3fn",
+    "FLOAT8E4M3FNUZ": "float8_e4m3fnuz",
+    "FLOAT8E5M2": "float8_e5m2",
+    "FLOAT8E5M2FNUZ": "float8_e5m2fnuz",
+    "UNDEFINED": "unknown",
+}
+# A model is drawn by its shapes, which small tensors tell: axes, sizes, steps.
+_MOST_ELEMENTS = 1024
+
+
+def dtype_name(number: int) -> str:
+    """Return the name of an element type as torch has it."""
+    onnx = need("onnx")
+    try:
+        name: str = onnx.TensorProto.DataType.Name(number)
+    except ValueError:
+        return "unknown"
+    return _DTYPES.get(name, name.lower())
+
+
+def type_of(message: Any) -> ValueType:
+    """Return the type that a `TypeProto` tells."""
+    kind = message.WhichOneof("value")
+    if kind is None:
+        return UNKNOWN
+    if kind not in ("tensor_type", "sparse_tensor_type"):
+        return ValueType(kind.removesuffix("_type"), None)
+    tensor = getattr(message, kind)
+    dtype = dtype_name(tensor.elem_type)
+    if not tensor.HasField("shape"):
+        return ValueType(dtype, None)
+    sizes = [_size(entry) for entry in tensor.shape.dim]
+    named = any(entry.dim_param for entry in tensor.shape.dim)
+    texts = [
+        entry.dim_param or ("?" if size is None else str(size))
+        for entry, size in zip(tensor.shape.dim, sizes, strict=True)
+    ]
+    return ValueType(dtype, tuple(sizes), f"({', '.join(texts)})" if named else "")
+
+
+def types_in(graph: Any) -> Iterator[tuple[str, ValueType]]:
+    """Return the name and the type of each value that a graph tells of."""
+    for entry in (*graph.value_info, *graph.output, *graph.input):
+        yield entry.name, type_of(entry.type)
+    for tensor in graph.initializer:
+        yield tensor.name, ValueType(dtype_name(tensor.data_type), tuple(tensor.dims))
+
+
+def infer(model: Any, nodes: Iterable[Any]) -> tuple[Any, str]:
+    """Infer the shapes of a model.
+
+    Args:
+        model: A `ModelProto`; it stays as it is.
+        nodes: What stands in its graph instead of its own nodes.
+    Returns:
+        A graph with the types that were found, and without the data of large tensors; and why
+        none were, or an empty text.
+    """
+    onnx = need("onnx")
+    twin = onnx.ModelProto(ir_version=max(model.ir_version, 4), opset_import=model.opset_import)
+    known = {entry.domain for entry in twin.opset_import}
+    for function in model.functions:
+        for entry in function.opset_import:
+            if entry.domain not in known:
+                known.add(entry.domain)
+                twin.opset_import.append(entry)
+    graph = twin.graph
+    graph.name = model.graph.name or "graph"
+    graph.node.extend(nodes)
+    graph.input.extend(model.graph.input)
+    graph.output.extend(model.graph.output)
+    graph.value_info.extend(model.graph.value_info)
+    listed = {entry.name for entry in graph.input}
+    for tensor in model.graph.initializer:
+        if _elements(tensor) <= _MOST_ELEMENTS and not tensor.external_data:
+            graph.initializer.append(tensor)
+        elif tensor.name not in listed:
+            graph.input.append(
+                onnx.helper.make_tensor_value_info(
+                    tensor.name, tensor.data_type, [max(0, size) for size in tensor.dims]
+                )
+            )
+    try:
+        return onnx.shape_inference.infer_shapes(twin, data_prop=True).graph, ""
+    except Exception as error:  # noqa: BLE001  It is told: a graph without shapes is still one.
+        return graph, error_text(error)
+
+
+def _elements(tensor: Any) -> int:
+    count = 1
+    for size in tensor.dims:
+        count *= max(0, size)
+    return count
+
+
+def _size(entry: Any) -> int | None:
+    return entry.dim_value if entry.HasField("dim_value") and entry.dim_value >= 0 else None

@@ -1,0 +1,154 @@
+"""The private parts of torch that tell of modules, of scripted ones, and of its settings.
+
+All others are named in internals.py. torch promises nothing about them; each has a fallback
+that does less.
+"""
+
+import sys
+from typing import Any
+
+import torch
+from torch import _tensor_str
+from torch.nn import parameter as _parameter
+from torch.nn.modules import module as _module
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.utils import parametrize
+
+__all__ = [
+    "UNINITIALIZED",
+    "call_method_name",
+    "default_device",
+    "functional_calls",
+    "prepares_lazily",
+    "script_frames",
+    "script_graph",
+    "scripted_attributes",
+    "set_default_device",
+    "set_scripted_attribute",
+    "shared_tables",
+    "uncompiled",
+]
+
+
+UNINITIALIZED: tuple[type, ...] = tuple(
+    filter(None, (getattr(_parameter, "UninitializedTensorMixin", None),))
+)
+"""The classes of parameters and buffers that a lazy module has not made yet."""
+
+
+def call_method_name() -> str:
+    """Return the method of `torch.nn.Module` through which every call of a module goes.
+
+    `_call_impl` is private but cheap to replace; the public `__call__` is a slot, so
+    replacing it makes Python update every subclass. Where the compiler is loaded, a
+    module may hold its own copy of the private one, so the public one it is; the same
+    where torch has no such private method.
+    """
+    if "torch._dynamo" in sys.modules or not hasattr(torch.nn.Module, "_call_impl"):
+        return "__call__"
+    return "_call_impl"
+
+
+def functional_calls() -> tuple[Any, str] | None:
+    """Return the module and the name of the function behind each form of `functional_call`.
+
+    It puts the tensors that it was given in the place of a module's own, calls the module,
+    and puts its own back. None where torch has no such function.
+    """
+    home = torch.nn.utils.stateless
+    return (home, "_functional_call") if hasattr(home, "_functional_call") else None
+
+
+def prepares_lazily(hook: Any) -> bool:
+    """Tell whether a hook is the one by which a lazy module makes its parameters."""
+    return getattr(hook, "__func__", None) is LazyModuleMixin._infer_parameters
+
+
+def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
+    """Return the module that `torch.compile` wrapped; any other module is returned as it is."""
+    eval_frame = sys.modules.get("torch._dynamo.eval_frame")
+    wrapper = getattr(eval_frame, "OptimizedModule", None)
+    while wrapper is not None and isinstance(module, wrapper):
+        module = module._modules["_orig_mod"]
+    return module
+
+
+def scripted_attributes(module: Any) -> dict[str, Any]:
+    """Return what the attributes of a scripted module hold now, by name.
+
+    Tensors are the module's own, lists and mappings copies of its own. Nothing for a module
+    whose attributes this torch does not tell.
+    """
+    concrete = module.__dict__.get("_concrete_type")
+    names = concrete.get_attributes() if concrete is not None else ()
+    return {name: module._c.getattr(name) for name in names}
+
+
+def set_scripted_attribute(module: Any, name: str, value: Any) -> None:
+    """Set an attribute of a scripted module, parameters and buffers too."""
+    module._c.setattr(name, value)
+
+
+def script_frames() -> list[tuple[str, int]]:
+    """Return where TorchScript's interpreter stands: file and line of each call, outermost first.
+
+    Empty where it runs nothing, and where torch does not tell.
+    """
+    profiler: Any = getattr(torch._C, "_profiler", None)
+    gather = getattr(profiler, "gather_traceback", None)
+    if gather is None:
+        return []
+    traceback = gather(python=False, script=True, cpp=False)
+    frames = profiler.symbolize_tracebacks([traceback])[0]
+    return [(frame["filename"], frame["line"]) for frame in reversed(frames)]
+
+
+def script_graph(module: torch.nn.Module, method: str) -> Any:
+    """Return TorchScript's graph of a method of a scripted module; None where it tells of none."""
+    try:
+        return module._c._get_method(method).graph  # type: ignore[union-attr,operator]
+    except (AttributeError, RuntimeError):
+        # It is none, or has no such method: a module that is traced is called in one way.
+        return None
+
+
+# The hooks of all modules, as torch.nn.modules.module registers them.
+_shared_hooks: tuple[Any, ...] = tuple(
+    table
+    for name, table in vars(_module).items()
+    if name.startswith("_global_") and isinstance(table, dict)
+)
+
+
+def shared_tables() -> list[Any]:
+    """Return the tables of torch that code of users fills for the whole process.
+
+    Hooks of all modules, print options, and what `parametrize.cached()` remembers; without
+    those that this torch keeps elsewhere.
+    """
+    options = getattr(_tensor_str, "PRINT_OPTS", None)
+    cache = getattr(parametrize, "_cache", None)
+    return [
+        *_shared_hooks,
+        *([] if options is None else [vars(options)]),
+        *([] if cache is None else [cache]),
+    ]
+
+
+def default_device() -> torch.device | None:
+    """Return the device set by `torch.set_default_device`; None where none was set."""
+    held = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
+    context = getattr(held, "device_context", None)
+    device: torch.device | None = getattr(context, "device", None)
+    return device
+
+
+def set_default_device(device: torch.device | None) -> None:
+    """Set the device that `default_device` tells; None for none.
+
+    `torch.get_default_device` of torch 2.6 to 2.8 fails where one was set and taken back.
+    """
+    torch.set_default_device(device)
+    held: Any = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
+    if device is None and hasattr(held, "device_context"):
+        del held.device_context

@@ -1,0 +1,79 @@
+"""Tensors that are made of others: what a subclass, or one of torch's own wrappers, holds."""
+
+from typing import Any
+
+import torch
+
+from tbscope.sources.torch.internals import (
+    is_fake,
+    outside_modes,
+    parts_of,
+    storage_key,
+    without_functions,
+)
+from tbscope.sources.torch.nests import slots_of, tensor_leaves
+
+__all__ = ["PLAIN", "held_tensors", "holds_others", "is_wrapper", "memory_of"]
+
+PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+"""The classes of tensors that nobody has added anything to."""
+
+_FUNCTIONS = tuple(kind.__torch_function__ for kind in (torch.Tensor, torch.nn.Parameter))
+_CONTAINERS = (list, tuple, dict)
+
+
+def is_wrapper(kind: type) -> bool:
+    """Tell whether tensors of a class hand each kernel on to the tensors that they hold."""
+    return getattr(kind, "__torch_dispatch__", None) != torch.Tensor.__torch_dispatch__
+
+
+def holds_others(kind: type) -> bool:
+    """Tell whether what a tensor of this class is may be told by other tensors in it.
+
+    So where it has a say in what torch's functions or kernels do with it; what any other
+    subclass keeps in its attributes, no operation reads.
+    """
+    if kind in PLAIN or is_fake(kind):
+        return False
+    function = getattr(kind.__torch_function__, "__func__", kind.__torch_function__)  # type: ignore[attr-defined]
+    usual = (getattr(each, "__func__", each) for each in _FUNCTIONS)
+    return is_wrapper(kind) or all(function is not each for each in usual)
+
+
+def held_tensors(tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
+    """Return the tensors that one of a subclass holds now, by the names of its attributes.
+
+    What it says itself (`__tensor_flatten__`) counts; where it says nothing, its attributes,
+    and of a wrapper also what lists, tuples and dicts in them hold.
+    """
+    kind = type(tensor)
+    flatten = getattr(kind, "__tensor_flatten__", None)
+    with without_functions():
+        if flatten is not None:
+            held = [(name, getattr(tensor, name, None)) for name in flatten(tensor)[0]]
+        else:
+            held = list(vars(tensor).items()) if kind.__dictoffset__ else []
+            held += [(name, getattr(tensor, name, None)) for name, _ in slots_of(kind)]
+    found: list[tuple[str, torch.Tensor]] = []
+    for name, each in held:
+        if isinstance(each, torch.Tensor):
+            found.append((name, each))
+        elif type(each) in _CONTAINERS and is_wrapper(kind):
+            found += tensor_leaves(each, name)
+    return found
+
+
+def memory_of(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Return the tensors in whose storages a tensor's content is: for a plain one, itself."""
+    own = storage_key(tensor) is not None
+    if own and type(tensor) in PLAIN:
+        return [tensor]
+    with outside_modes():
+        parts: list[Any] = parts_of(tensor)
+    if not parts and holds_others(type(tensor)):
+        parts = [part for _, part in held_tensors(tensor)]
+    found = [tensor] if own else []
+    for part in parts:
+        if part is not tensor:
+            found += memory_of(part)
+    return found

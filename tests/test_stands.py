@@ -1,0 +1,312 @@
+"""Stands: what is drawn elsewhere than where it ran, so that boxes do not point at each other."""
+
+import re
+from random import Random
+
+import pytest
+import torch
+from box_cycles import avoidable_cycles
+from list_models import (
+    Block,
+    Borrower,
+    Detector,
+    Embedding,
+    Leaves,
+    Shared,
+    Skips,
+    Turns,
+    example,
+)
+from real_graphs import KINDS, real_graph
+from test_lint_own import random_program
+from test_random_models import WIDTH
+from torch import nn
+
+import tbscope
+from tbscope.drawing import layout
+from tbscope.drawing.figures import Figure
+from tbscope.drawing.stands import Stands
+from tbscope.ir.graph import Graph
+from tbscope.pipeline import draw
+
+
+def drawn(model, inputs, **options):
+    """Give the GraphDef of a model, without what only colours."""
+    graph = model if isinstance(model, Graph) else tbscope.trace(model, inputs)
+    return tbscope.to_graph_def(graph, templates=False, cards=False, **options)
+
+
+def names(graph_def):
+    """Give the names of all that is no circle."""
+    return [node.name for node in graph_def.node if "Const" not in node.op]
+
+
+def cycles(graph_def):
+    """Give the boxes that point at others which point at them."""
+    return [found.node for found in tbscope.lint(graph_def) if found.rule == "box-cycle"]
+
+
+class Working(nn.Module):
+    """A parent that works before, between and after the members of a list of boxes."""
+
+    def __init__(self, work, times=3):
+        super().__init__()
+        self.layers = nn.ModuleList([Block() for _ in range(times)])
+        self.work = work
+
+    def forward(self, x):
+        return self.work(self.layers, x)
+
+
+@pytest.mark.parametrize("kind", [Embedding, Turns, Shared, Skips, Detector])
+@pytest.mark.parametrize("style", ["tf", "torch"])
+def test_no_box_points_at_another_that_points_at_it(kind, style):
+    assert cycles(drawn(*example(kind), style=style)) == []
+
+
+def test_what_the_parent_does_between_the_members_of_one_list_stands_in_the_list():
+    def work(layers, x):
+        return layers[2](layers[1](layers[0](x.exp()).neg()).cos()).sin()
+
+    found = names(drawn(Working(work), torch.rand(2, 8)))
+    assert {"layers/neg", "layers/cos"} <= set(found)
+    # What is before and after all of them stays outside.
+    assert {"exp", "sin"} <= set(found)
+
+
+def test_an_operation_that_also_reads_from_elsewhere_stands_in_the_list_if_it_is_between():
+    def work(layers, x):
+        return layers[1](layers[0](x) + x) + x
+
+    found = names(drawn(Working(work), torch.rand(2, 8)))
+    assert [name for name in found if name.endswith("add") and name.count("/") < 2] == [
+        "layers/add",
+        "add",
+    ]
+
+
+def test_what_only_members_of_one_list_read_stands_in_it():
+    def work(layers, x, most):
+        mask = torch.rand(8).exp()
+        for at, layer in enumerate(layers):
+            x = layer(x, mask) if at < most else layer(x)
+        return x
+
+    for most, name in ((1, "layers/rand"), (4, "layers/rand"), (5, "rand")):
+        net = Working(lambda layers, x, most=most: work(layers, x, most), times=6)
+        found = names(drawn(net, torch.rand(2, 8)))
+        # A list in which every member has a line to it would be full of them.
+        assert name in found
+
+
+def test_what_an_output_of_the_model_or_a_module_reads_too_stays_outside():
+    def inside(layers, x):
+        return layers[0](x).neg() * 0 + layers[1](x)
+
+    def given(layers, x):
+        y = layers[0](x).neg()
+        return layers[1](x), y
+
+    assert "neg" in names(drawn(Working(given), torch.rand(2, 8)))
+    assert "neg" in names(drawn(Working(inside), torch.rand(2, 8)))
+
+
+def test_members_of_two_lists_that_take_turns_stand_beside_each_other():
+    found = names(drawn(*example(Turns)))
+    tops = list(dict.fromkeys(name.partition("/")[0] for name in found))
+    turns = [f"{stem}.{at}" for at in range(3) for stem in ("resnets", "attentions")]
+    assert tops == ["x", *turns, "last", "out"]
+
+
+def test_lists_that_take_no_turns_keep_their_boxes():
+    class InTurn(Turns):
+        def forward(self, x):
+            for block in (*self.resnets, *self.attentions):
+                x = block(x)
+            return self.last(x)
+
+    tops = {name.partition("/")[0] for name in names(drawn(InTurn(), torch.rand(2, 8)))}
+    assert tops == {"x", "resnets", "attentions", "last", "out"}
+
+
+def test_only_as_many_lists_as_needed_lose_their_boxes():
+    class Between(Turns):
+        def forward(self, x):
+            # The members of one list run before and after another one, which ends in between.
+            x = self.resnets[0](x)
+            for block in self.attentions:
+                x = block(x)
+            return self.last(self.resnets[2](self.resnets[1](x)))
+
+    tops = {name.partition("/")[0] for name in names(drawn(Between(), torch.rand(2, 8)))}
+    assert tops == {"x", "resnets.0", "resnets.1", "resnets.2", "attentions", "last", "out"}
+
+
+def test_leaf_modules_keep_their_list_whatever_runs_between_them():
+    found = names(drawn(*example(Leaves)))
+    assert {f"{stem}/{at}" for stem in ("convs", "norms") for at in range(3)} <= set(found)
+    boxed = names(drawn(*example(Leaves), leaves="box"))
+    # As boxes, they stand beside each other.
+    assert any(name.startswith("convs.0/") for name in boxed)
+    assert cycles(drawn(*example(Leaves), leaves="box")) == []
+
+
+class Normed(Turns):
+    """Blocks that take turns with a list of leaf modules, or of others like them."""
+
+    def __init__(self, leaves=True):
+        super().__init__(2)
+        parts = [nn.LayerNorm(8) if leaves else Block() for _ in range(2)]
+        self.attentions = nn.ModuleList(parts)
+
+
+def test_a_list_keeps_its_box_where_the_cycle_would_stay():
+    boxes = {name.partition("/")[0] for name in names(drawn(Normed(), torch.rand(2, 8)))}
+    assert {"resnets", "attentions"} <= boxes
+    boxes = {name.partition("/")[0] for name in names(drawn(Normed(False), torch.rand(2, 8)))}
+    assert {"resnets.0", "attentions.0"} <= boxes
+
+
+@pytest.mark.parametrize(("most", "parted"), [(1, True), (3, False)])
+def test_a_list_keeps_its_box_where_most_of_it_is_called_from_modules_that_it_feeds(most, parted):
+    class Lender(Turns):
+        def forward(self, x):
+            for at, (block, other) in enumerate(zip(self.resnets, self.attentions, strict=True)):
+                x = block(x)
+                if at < most:
+                    # A part of it is called again, from outside.
+                    x = block.fc(self.last(x))
+                x = other(x)
+            return x
+
+    boxes = {name.partition("/")[0] for name in names(drawn(Lender(), torch.rand(2, 8)))}
+    assert ("resnets.2" in boxes) is parted
+
+
+def test_a_guest_of_a_list_gives_way_to_a_member_of_its_name():
+    def work(layers, x):
+        return layers["b"](layers["act"](layers["a"](x)))
+
+    net = Working(work)
+    net.layers = nn.ModuleDict({"a": Block(), "act": Block(), "b": Block()})
+    net.act = nn.ReLU()
+    net.work = lambda layers, x: layers["b"](net.act(layers["act"](net.act(layers["a"](x)))))
+    found = names(drawn(net, torch.rand(2, 8)))
+    assert "layers/act/fc" in found
+    assert {"layers/act.2nd", "layers/act.1"} <= set(found)
+
+
+def test_a_leaf_module_without_parameters_is_like_an_operation():
+    assert {"layers/act", "layers/act.1", "act.2"} <= set(names(drawn(*example(Shared))))
+
+    class Owning(Shared):
+        def __init__(self):
+            super().__init__()
+            self.act = nn.PReLU()
+
+    # A key of the state_dict leads to this one.
+    found = names(drawn(Owning(), torch.rand(2, 8)))
+    assert {"act", "act.1", "act.2"} <= set(found)
+
+
+def test_what_joins_the_stages_of_lists_in_lists_stands_as_deep_as_it_can():
+    found = names(drawn(*example(Skips)))
+    assert {"add", "ups/add", "ups/0/neg", "ups/1/neg"} <= set(found)
+
+
+def test_a_true_cycle_of_calls_stays_and_is_told():
+    model, x = example(Borrower)
+    graph = tbscope.trace(model, x)
+    assert cycles(drawn(graph, None)) == ["encoder"]
+    told = [note.text for note in graph.notes if "by turns" in note.text]
+    text = "encoder and decoder read each other by turns: a part of encoder was called from outside"
+    assert told == [text]
+
+
+def test_calls_that_nest_have_no_note_of_turns():
+    for kind in (Embedding, Turns, Leaves, Shared, Skips, Detector):
+        notes = tbscope.trace(*example(kind)).notes
+        assert not [note for note in notes if "by turns" in note.text]
+
+
+def test_a_part_of_a_module_of_a_list_that_is_called_from_outside_is_told():
+    def work(layers, x):
+        return layers[0].fc(layers[1](layers[0](x)))
+
+    graph = tbscope.trace(Working(work), torch.rand(2, 8))
+    (told,) = [note.text for note in graph.notes if "by turns" in note.text]
+    assert told.startswith("layers.0 and layers.1 read each other by turns")
+    # So it is where an operation of the parent of the list is between.
+    graph = tbscope.trace(
+        Working(lambda layers, x: layers[0].fc(layers[0](x).neg())), torch.rand(2, 8)
+    )
+    assert [note for note in graph.notes if "(neg) read each other by turns" in note.text]
+
+
+def test_the_scope_of_what_stands_elsewhere_is_still_told():
+    graph_def = drawn(*example(Embedding))
+    (add,) = [node for node in graph_def.node if node.name == "transformer/add"]
+    assert add.attr["scope"].s == b"Embedding"
+
+
+def test_a_naming_function_decides_alone():
+    def style(scope):
+        return "/".join(part.attribute or part.label for part in scope.parts)
+
+    found = names(drawn(*example(Embedding), style=style))
+    assert "Embedding/add" in found
+    assert "Embedding/transformer/add" not in found
+
+
+def test_a_member_beside_gives_way_to_a_module_of_its_name():
+    class Named(Turns):
+        def __init__(self):
+            super().__init__(2)
+            self.add_module("resnets_0", nn.Linear(8, 8))
+
+        def forward(self, x):
+            return super().forward(self.get_submodule("resnets_0")(x))
+
+    found = names(drawn(Named(), torch.rand(2, 8)))
+    assert {"resnets_0", "resnets.0/fc", "resnets.1/fc"} <= set(found)
+
+
+def test_numbers_of_a_list_that_is_no_box_stand_near_it():
+    graph = tbscope.trace(*example(Turns))
+    figure = Figure("mine", dict.fromkeys(graph.scopes(), 5), as_bytes=1)
+    found = draw(graph, [figure])
+    told = [node for node in found.graph_def.node if "mine" in node.attr]
+    assert {node.name for node in told} >= {"Turns", "resnets.0/Block", "attentions.2/Block"}
+    # Nothing stands where the list has no box.
+    assert not [node.name for node in told if node.name.startswith("resnets/")]
+    (device,) = found.stats.step_stats.dev_stats
+    total = sum(memory.total_bytes for stat in device.node_stats for memory in stat.memory)
+    assert total == 5 * len(figure.numbers)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_no_real_model_has_a_cycle_that_need_not_be(name):
+    graph = real_graph(name)
+    assert avoidable_cycles(graph, drawn(graph, None)) == []
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_random_model_has_a_cycle_that_need_not_be(seed):
+    torch.manual_seed(seed)
+    graph = tbscope.trace(random_program(Random(seed)), torch.rand(4, WIDTH))
+    assert avoidable_cycles(graph, drawn(graph, None)) == []
+
+
+@pytest.mark.parametrize("kind", [Embedding, Turns, Shared, Skips, Detector])
+def test_the_cycles_of_what_stands_where_it_ran_are_seen(kind, monkeypatch):
+    graph = tbscope.trace(*example(kind))
+    monkeypatch.setattr(layout, "find_stands", lambda graph, **_: Stands(list(graph.scopes())))
+    assert avoidable_cycles(graph, drawn(graph, None)) != []
+
+
+@pytest.mark.parametrize("kind", [Embedding, Turns, Leaves, Shared, Skips, Detector, Borrower])
+def test_every_key_of_the_state_dict_finds_something(kind):
+    model, inputs = example(kind)
+    graph_def = drawn(model, inputs)
+    for key in model.state_dict():
+        assert any(re.search(f"(^|/){key}$", node.name) for node in graph_def.node), key
