@@ -8,6 +8,7 @@ from torch import nn
 
 import tbscope
 from tbscope.errors import ArgumentError, NotFoundError
+from tbscope.functions import definition as refs
 from tbscope.passes.plumbing import hide_plumbing
 
 X, Y = torch.ones(2, 4), torch.ones(2, 4)
@@ -376,3 +377,12 @@ def test_a_graph_that_passes_have_changed_expands_to_itself():
     assert value.shape == (8,)
     assert value not in value.producer.outputs
     assert told(graph.functions().expand()) == told(graph)
+
+
+def test_what_a_call_gives_back_is_named_by_its_place_among_the_results():
+    functions = tbscope.trace(Stack(Stack(Block()), Block()), X).functions()
+    _, second = functions.find("Stack").steps
+    # Not by the way to the addition in the block in the inner stack.
+    assert second.inputs[0] == refs.Given((0,), 0)
+    use = functions.find("Stack").uses[0]
+    assert use.value(second.inputs[0]).producer.op == "add"
