@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from tbscope.sources.eager.by_hand import pop_scope, push_scope, scope
     from tbscope.sources.eager.recording import Recording, record
     from tbscope.sources.eager.trace import trace
+    from tbscope.sources.programs.exported import from_export
+    from tbscope.sources.table import load
     from tbscope.writer import SummaryWriter
 
 __version__ = "0.1.0"
@@ -84,8 +86,10 @@ __all__ = [
     "WriterError",
     "add_graph",
     "add_overlay",
+    "from_export",
     "graph_costs",
     "lint",
+    "load",
     "node_costs",
     "parse_scope_path",
     "pop_scope",
@@ -114,6 +118,8 @@ _HOMES = {
     "tbscope.sources.eager.by_hand": "pop_scope push_scope scope",
     "tbscope.sources.eager.recording": "Recording record",
     "tbscope.sources.eager.trace": "trace",
+    "tbscope.sources.programs.exported": "from_export",
+    "tbscope.sources.table": "load",
     "tbscope.figures.summary.table": "Summary",
     "tbscope.writer": "SummaryWriter",
 }
