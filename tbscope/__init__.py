@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from tbscope.sources.onnx.export import export_onnx
     from tbscope.sources.onnx.reading import from_onnx
     from tbscope.sources.onnx.regroup import Regrouped, modules_to_functions
+    from tbscope.sources.programs.exported import from_export
+    from tbscope.sources.table import load
     from tbscope.writer import SummaryWriter
 
 __version__ = "0.1.0"
@@ -94,9 +96,11 @@ __all__ = [
     "add_graph",
     "add_overlay",
     "export_onnx",
+    "from_export",
     "from_onnx",
     "graph_costs",
     "lint",
+    "load",
     "modules_to_functions",
     "node_costs",
     "parse_scope_path",
@@ -131,6 +135,8 @@ _HOMES = {
     "tbscope.sources.onnx.export": "export_onnx",
     "tbscope.sources.onnx.reading": "from_onnx",
     "tbscope.sources.onnx.regroup": "Regrouped modules_to_functions",
+    "tbscope.sources.programs.exported": "from_export",
+    "tbscope.sources.table": "load",
     "tbscope.figures.summary.table": "Summary",
     "tbscope.writer": "SummaryWriter",
 }

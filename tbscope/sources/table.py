@@ -9,6 +9,8 @@ from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph
 from tbscope.sources.eager.trace import trace
 from tbscope.sources.onnx.loading import is_model
+from tbscope.sources.programs.archive import is_program_file
+from tbscope.sources.programs.exported import is_exported
 from tbscope.words import shown
 
 _RUN_BY = {
@@ -16,7 +18,7 @@ _RUN_BY = {
     for name in ("training", "grad", "fake", "partial", "profile")
 }
 
-__all__ = ["SOURCES", "GraphSource", "graph_of"]
+__all__ = ["SOURCES", "GraphSource", "graph_of", "load"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,32 @@ def graph_of(model: object, input_to_model: Any, run: Mapping[str, Any]) -> Grap
     """
     kind = next(kind for kind in SOURCES if kind.takes(model))
     return kind.graph(model, input_to_model, run)
+
+
+def load(thing: Any) -> Graph:
+    """Return the graph of anything that holds one: a program that torch made, or a file of it.
+
+    Args:
+        thing: A graph, an `ExportedProgram`, or the path of a `.pt2` file. What it is, it tells
+            itself; the name of a file counts for nothing.
+    Raises:
+        ArgumentError: It holds no graph, as a model that has yet to run.
+    """
+    kind = next(kind for kind in SOURCES if kind.takes(thing))
+    if kind is SOURCES[-1]:
+        raise ArgumentError(
+            f"load was given {shown(thing)}, which holds no graph",
+            why=f"it takes {', '.join(map(str, SOURCES[:-1]))}",
+            fix="a model is run to learn its graph: tbscope.trace(model, input)",
+        )
+    return kind.graph(thing, None, {})
+
+
+def _exported(program: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+    # As below.
+    from tbscope.sources.programs.exported import from_export
+
+    return _as_it_is(from_export(program), input_to_model, run)
 
 
 def _as_it_is(graph: Graph, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
@@ -92,6 +120,8 @@ def _run(model: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
 SOURCES = (
     GraphSource("a graph that is made already", lambda given: isinstance(given, Graph), _as_it_is),
     GraphSource("an ONNX model, or the path of one", is_model, _read),
+    GraphSource("a program that torch.export made", is_exported, _exported),
+    GraphSource("the path of a .pt2 file", is_program_file, _exported),
     GraphSource("a module or another callable, which is run", lambda given: True, _run),
 )
 """The kinds that are tried, in this order; the last takes anything, and says what it cannot run."""

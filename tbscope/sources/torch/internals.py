@@ -7,7 +7,7 @@ that tells which part is missing from this torch.
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from operator import attrgetter
@@ -30,6 +30,7 @@ __all__ = [
     "batch_dimension",
     "drop_gradient_hooks",
     "fake_mode",
+    "filled",
     "flattened",
     "flop_formula",
     "function_modes",
@@ -38,6 +39,7 @@ __all__ = [
     "in_forward_mode",
     "in_functorch",
     "is_being_traced",
+    "is_composite",
     "is_fake",
     "is_higher_order",
     "is_stand_in",
@@ -331,6 +333,14 @@ def is_higher_order(function: Any) -> bool:
     return isinstance(function, torch._ops.HigherOrderOperator)
 
 
+def is_composite(kernel: Any) -> bool:
+    """Tell whether an operator is made of others (`linear`); True where torch does not tell."""
+    has_kernel = getattr(torch._C, "_dispatch_has_kernel_for_dispatch_key", None)
+    if has_kernel is None:
+        return True
+    return bool(has_kernel(kernel.name(), "CompositeImplicitAutograd"))
+
+
 def is_being_traced() -> bool:
     """Tell whether code runs on stand-ins for tensors, to make a graph of it (`make_fx`)."""
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
@@ -373,3 +383,8 @@ def map_tensors(change: Callable[[torch.Tensor], Any], nest: Any) -> Any:
 def map_leaves(change: Callable[[Any], Any], nest: Any) -> Any:
     """Return a nest with something else for each entry of its plain containers."""
     return _pytree.tree_map(change, nest)
+
+
+def filled(plan: Any, leaves: Sequence[Any]) -> Any:
+    """Return the nest of a plan (a TreeSpec), filled with leaves."""
+    return _pytree.tree_unflatten(leaves, plan)

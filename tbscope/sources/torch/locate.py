@@ -15,7 +15,7 @@ import torch
 
 from tbscope.ir.graph import Source
 
-__all__ = ["OWN_FILES", "Locator", "raised_at", "short_path"]
+__all__ = ["OWN_FILES", "Locator", "is_foreign_file", "raised_at", "short_path"]
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 OWN_FILES = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -28,7 +28,7 @@ _STDLIB = tuple({sysconfig.get_path(key) + os.sep for key in ("stdlib", "platstd
 _SITE = tuple({sysconfig.get_path(key) + os.sep for key in ("purelib", "platlib")})
 
 
-def _is_foreign(file: str) -> bool:
+def is_foreign_file(file: str) -> bool:
     """Tell whether a file belongs to torch, to Python's library or to tbscope."""
     if file.startswith((_TORCH, _PACKAGE)):
         # Beyond the command there is nothing to walk to: the walk ends there.
@@ -83,7 +83,7 @@ def raised_at(trace: TracebackType | None) -> Source | None:
     found = None
     while trace is not None:
         code = trace.tb_frame.f_code
-        if not _is_foreign(code.co_filename) and not _is_of_a_package(trace.tb_frame):
+        if not is_foreign_file(code.co_filename) and not _is_of_a_package(trace.tb_frame):
             found = Source(short_path(code.co_filename), trace.tb_lineno, code.co_name)
         trace = trace.tb_next
     return found
@@ -130,7 +130,7 @@ class Locator:
         """Tell whether a file is not the user's, and so passed over."""
         known = self._foreign.get(file)
         if known is None:
-            known = self._foreign[file] = _is_foreign(file)
+            known = self._foreign[file] = is_foreign_file(file)
         return known
 
     def _at(self, frame: FrameType, code: CodeType) -> Source | None:

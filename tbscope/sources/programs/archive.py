@@ -1,0 +1,204 @@
+"""Reads the files of torch.export.save (`.pt2`), after a look at what torch would do with them.
+
+`torch.export.load` unpickles what a file tells it to unpickle: example inputs, tensors of
+classes of their own, objects. It evaluates the formulas of sizes as Python, and it loads
+compiled code. So a file is looked through first, as zip and as JSON, which run nothing; it is
+handed to torch where all that torch would unpickle is plain data, and every formula a formula.
+"""
+
+import io
+import json
+import logging
+import os
+import re
+import warnings
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import torch
+
+from tbscope.errors import ArgumentError
+from tbscope.sources.programs.size_formulas import is_size_formula
+from tbscope.words import error_text, shown
+
+__all__ = ["is_program_file", "load_program"]
+
+_OLD = "serialized_exported_program.json"
+_NEW = "archive_format"
+# What torch unpickles: data where that is all it is, anything else where it is not.
+_PICKLED = re.compile(
+    r"(^|/)(serialized_\w+\.pt|data/(weights|constants|sample_inputs)/[^/]+\.pt)$"
+)
+_CONFIG = re.compile(r"(^|/)data/(weights|constants)/[^/]+_config\.json$")
+_OBJECT = re.compile(r"(^|/)data/constants/(custom|opaque)_obj_[^/]*$")
+_COMPILED = re.compile(r"(^|/)data/aotinductor/")
+_MODEL = re.compile(r"(^|/)(models/[^/]+\.json|serialized_exported_program\.json)$")
+
+
+def is_program_file(thing: object) -> bool:
+    """Tell whether something is the path of a file that torch.export.save has written.
+
+    The file is asked what it holds; its name counts for nothing.
+    """
+    if not isinstance(thing, str | os.PathLike):
+        return False
+    try:
+        with zipfile.ZipFile(thing) as archive:
+            return any(_MODEL.search(name) for name in archive.namelist())
+    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
+        return False
+
+
+def load_program(path: Any, *, trusted: bool = False) -> Any:
+    """Load the ExportedProgram in a file.
+
+    Args:
+        path: The path of the file.
+        trusted: Whether torch may unpickle and load whatever the file tells it to.
+    Raises:
+        ArgumentError: It is no such file, it is damaged, or it wants to have code run and is not
+            trusted.
+    """
+    raised: list[BaseException] = []
+    try:
+        with open(path, "rb") as file:
+            _check(file, path, trusted=trusted)
+            file.seek(0)
+            with _quiet() as raised:
+                return torch.export.load(file)
+    except ArgumentError:
+        raise
+    except FileNotFoundError as error:
+        raise _refused(path, "there is no such file", "give the path of a file") from error
+    except Exception as error:
+        # The first that it met; what it raises in the end may tell of no reason.
+        reason = next(iter(raised), error)
+        raise _refused(
+            path,
+            f"torch.export.load raised {error_text(reason)}",
+            "write it anew with torch.export.save(program, path), by this torch or an older one",
+        ) from error
+
+
+def _check(file: IO[bytes], path: Any, *, trusted: bool) -> None:
+    """Check that a file is whole, claims no more than it holds, and has torch run nothing."""
+    size = file.seek(0, io.SEEK_END)
+    try:
+        with zipfile.ZipFile(file) as archive:
+            entries = archive.infolist()
+            names = [entry.filename for entry in entries]
+            claimed = sum(entry.file_size for entry in entries)
+            if len({name.casefold() for name in names}) < len(names):
+                raise _refused(path, "two of its entries have the same name", _DAMAGED)
+            if claimed > size:
+                why = f"its entries claim {claimed:,} bytes, and the file has {size:,}"
+                raise _refused(path, why, _DAMAGED)
+            if not any(map(_MODEL.search, names)):
+                why = "it is a zip file, and holds no program"
+                raise _refused(path, why, "torch.export.save(program, path) writes one")
+            for name in names:
+                if _MODEL.search(name):
+                    _check_formulas(archive.read(name), name, path)
+                elif not trusted:
+                    _check_entry(archive, name, path)
+    except zipfile.BadZipFile as error:
+        why = f"it is no whole zip file: {error_text(error)}"
+        raise _refused(path, why, _DAMAGED) from error
+
+
+def _check_entry(archive: zipfile.ZipFile, name: str, path: Any) -> None:
+    """Check that torch runs nothing that one entry tells it to run."""
+    what = ""
+    if _COMPILED.search(name):
+        what = "compiled code, which torch would load"
+    elif _OBJECT.search(name):
+        what = "an object that torch would unpickle"
+    elif _CONFIG.search(name):
+        config = json.loads(archive.read(name)).get("config", {})
+        if any(entry.get("use_pickle") for entry in config.values()):
+            what = "tensors that torch would unpickle"
+    elif _PICKLED.search(name) and not _is_data(archive.read(name)):
+        what = "objects that torch would unpickle"
+    if what:
+        raise _refused(
+            path,
+            f"its entry {shown(name)} holds {what}, and that runs code of the file's author",
+            "where you trust the author: tbscope.from_export(path, trusted=True)",
+        )
+
+
+def _is_data(content: bytes) -> bool:
+    """Tell whether a pickle holds nothing but tensors, numbers, texts and plain containers."""
+    if not content:
+        return True
+    try:
+        torch.load(io.BytesIO(content), map_location="meta", weights_only=True)
+    except Exception:  # noqa: BLE001 (whatever it raises, torch would unpickle it next)
+        return False
+    return True
+
+
+def _check_formulas(content: bytes, name: str, path: Any) -> None:
+    """Check that the formulas of sizes are formulas: torch has Python evaluate them."""
+    known: set[str] = set()
+    for formula in _formulas(json.loads(content)):
+        if type(formula) is str and formula in known:
+            continue
+        if not is_size_formula(formula):
+            raise _refused(
+                path,
+                f"its entry {shown(name)} tells the size {shown(formula)}, which is no formula",
+                "ask its author for a file that torch.export.save has written",
+            )
+        known.add(formula)
+
+
+def _formulas(data: Any) -> Iterator[Any]:
+    pending = [data]
+    while pending:
+        thing = pending.pop()
+        if type(thing) is dict:
+            for key, entry in thing.items():
+                if key == "expr_str":
+                    yield entry
+                elif key == "range_constraints" and type(entry) is dict:
+                    yield from entry
+                if type(entry) is dict or type(entry) is list:
+                    pending.append(entry)
+        elif thing:
+            pending += [entry for entry in thing if type(entry) is dict or type(entry) is list]
+
+
+@contextmanager
+def _quiet() -> Iterator[list[BaseException]]:
+    """Have torch not log what it raises, nor warn of itself, during a block.
+
+    Returns:
+        What it would have logged, as it comes.
+    """
+    raised: list[BaseException] = []
+
+    def keep(record: logging.LogRecord) -> bool:
+        if record.exc_info and record.exc_info[1] is not None:
+            raised.append(record.exc_info[1])
+        return False
+
+    loggers = [logging.getLogger(f"torch.{name}") for name in ("export", "export.pt2_archive")]
+    for logger in loggers:
+        logger.addFilter(keep)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield raised
+    finally:
+        for logger in loggers:
+            logger.removeFilter(keep)
+
+
+_DAMAGED = "it is cut off or damaged: copy it, or write it, anew"
+
+
+def _refused(path: Any, why: str, fix: str) -> ArgumentError:
+    return ArgumentError(f"no program can be read from {shown(os.fspath(path))}", why=why, fix=fix)

@@ -1,0 +1,122 @@
+"""The borders of a program: the names of its inputs and outputs, as paths in their nests.
+
+A program holds a flat list of tensors, and a plan of the nest in which they were. That is
+filled with tensors without content, and walked as the eager tracer walks a real one.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from tbscope.sources.programs.slots import Held, Slot
+from tbscope.sources.torch.internals import filled
+from tbscope.sources.torch.nests import result_leaves, tensor_leaves
+
+__all__ = ["input_paths", "nest_of", "output_paths"]
+
+
+def input_paths(
+    plan: Any, names: Sequence[str] | None, leaves: Sequence[Any], fallback: Sequence[str]
+) -> tuple[list[str], list[tuple[str, Any]]]:
+    """Return the path of each input of a program, and its arguments with their names.
+
+    Args:
+        plan: How the positional and the keyword arguments were nested; None where the program
+            does not tell.
+        names: The names of the parameters of forward, as far as they are known.
+        leaves: What is known of each input: a slot for a tensor, else a constant.
+        fallback: A name for each input that the nest does not name.
+    """
+    if plan is None:
+        return list(fallback), list(zip(fallback, leaves, strict=True))
+    marks = [_mark(leaf) for leaf in leaves]
+    nest = _filled(plan, marks)
+    if nest is None or len(nest) != 2 or not isinstance(nest[1], dict):
+        return list(fallback), list(zip(fallback, leaves, strict=True))
+    args, kwargs = nest
+    order = list(names or ())
+    named = [
+        (order[at] if at < len(order) else f"args.{at}", given) for at, given in enumerate(args)
+    ]
+    named += sorted(
+        kwargs.items(), key=lambda pair: order.index(pair[0]) if pair[0] in order else len(order)
+    )
+    paths: dict[int, str] = {}
+    for name, given in named:
+        for path, tensor in tensor_leaves(given, name, public=True):
+            paths.setdefault(id(tensor), path)
+    found = [paths.get(id(mark), other) for mark, other in zip(marks, fallback, strict=True)]
+    return found, [(name, _unmarked(given, marks, leaves)) for name, given in named]
+
+
+def output_paths(plan: Any, leaves: Sequence[Any]) -> list[tuple[str, Slot]]:
+    """Return each tensor that a program gives with its path in the result (`logits`, `out.0`).
+
+    Args:
+        plan: How they were nested; None where the program does not tell.
+        leaves: What the program gives, flat.
+    """
+    marks = [_mark(leaf) for leaf in leaves]
+    nest = None if plan is None else _filled(plan, marks)
+    held = {id(mark): leaf for mark, leaf in zip(marks, leaves, strict=True)}
+    found: list[tuple[str, Slot]] = []
+    if nest is not None:
+        found = [
+            (path, held[id(tensor)]) for path, tensor in result_leaves(nest) if id(tensor) in held
+        ]
+    told = {id(slot) for _, slot in found}
+    rest = [leaf for leaf in leaves if type(leaf) is Slot and id(leaf) not in told]
+    alone = len(rest) == len(leaves) == 1
+    return found + [
+        ("out" if alone else f"out.{at}", leaf)
+        for at, leaf in enumerate(leaves)
+        if any(leaf is other for other in rest)
+    ]
+
+
+def nest_of(plan: Any, leaves: Sequence[Any]) -> Held:
+    """Return what a program gives in its nest; flat where that is none of plain containers."""
+    marks = [_mark(leaf) for leaf in leaves]
+    nest = None if plan is None else _filled(plan, marks)
+    if nest is None:
+        return leaves[0] if len(leaves) == 1 else tuple(leaves)
+    return _unmarked(nest, marks, leaves)
+
+
+def _mark(leaf: Any) -> Any:
+    """Return a tensor without content for a slot; a constant as it is."""
+    if type(leaf) is not Slot:
+        return leaf
+    shape = leaf.type.shape or ()
+    with torch.no_grad():
+        return torch.empty([1 if size is None else size for size in shape], device="meta")
+
+
+def _filled(plan: Any, marks: Sequence[Any]) -> Any:
+    """Return the nest of a plan, filled; None where its classes cannot be made of these."""
+    try:
+        return filled(plan, marks)
+    except Exception:  # noqa: BLE001 (containers of users are made by code of theirs)
+        return None
+
+
+def _unmarked(nest: Any, marks: Sequence[Any], leaves: Sequence[Any]) -> Held:
+    held = {id(mark): leaf for mark, leaf in zip(marks, leaves, strict=True)}
+    return _replaced(nest, lambda thing: held.get(id(thing), thing))
+
+
+def _replaced(nest: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(nest, tuple) and hasattr(nest, "_fields"):
+        return {
+            name: _replaced(entry, change) for name, entry in zip(nest._fields, nest, strict=False)
+        }
+    if isinstance(nest, list | tuple):
+        entries = [_replaced(entry, change) for entry in nest]
+        return entries if isinstance(nest, list) else tuple(entries)
+    if isinstance(nest, dict):
+        return {str(key): _replaced(entry, change) for key, entry in nest.items()}
+    if isinstance(nest, torch.Tensor):
+        return change(nest)
+    leaves = [change(tensor) for _, tensor in tensor_leaves(nest, "", public=True)]
+    return leaves if leaves else nest

@@ -1,0 +1,255 @@
+"""Graphs of programs that torch.export made."""
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from tbscope.checks import check_truth
+from tbscope.collector import collecting_rarely
+from tbscope.errors import ArgumentError
+from tbscope.figures.notes import Read, find_notes
+from tbscope.ir.builder import GraphBuilder
+from tbscope.ir.graph import Argument, Graph
+from tbscope.sources.programs.archive import load_program
+from tbscope.sources.programs.bodies import Body, call_with_bodies
+from tbscope.sources.programs.borders import input_paths, nest_of, output_paths
+from tbscope.sources.programs.functions import call_python
+from tbscope.sources.programs.places import Places, class_name_of, label_of
+from tbscope.sources.programs.reader import Reader
+from tbscope.sources.programs.results import describe_edges
+from tbscope.sources.programs.slots import Held, Slot
+from tbscope.sources.programs.state import State, container_class
+from tbscope.sources.programs.types import TensorType
+from tbscope.sources.torch.internals import is_higher_order
+from tbscope.sources.torch.misfits import with_article
+
+__all__ = ["from_export", "is_exported"]
+
+_STATE = {"PARAMETER": "parameter", "BUFFER": "buffer"}
+
+
+def is_exported(thing: object) -> bool:
+    """Tell whether something is an ExportedProgram; torch.export is not imported to learn that."""
+    home = sys.modules.get("torch.export.exported_program")
+    return home is not None and isinstance(thing, home.ExportedProgram)
+
+
+def from_export(exported_program_or_path: Any, *, trusted: bool = False) -> Graph:
+    """Return the graph of a program that torch.export made; nothing of it is run.
+
+    Scopes and calls come from the stack of modules that each operation carries; parameters,
+    buffers and constants have their qualified names, inputs and outputs their paths. A size that
+    has no number is not known on the edge; the attribute `symbolic_shape` tells its formula.
+
+    Args:
+        exported_program_or_path: An `ExportedProgram`, or the path of a `.pt2` file.
+        trusted: Whether a file may have code of its author run: what torch unpickles, and
+            compiled parts. Without it such a file is refused.
+    Raises:
+        ArgumentError: It is neither, or the file is damaged, or would run code.
+    """
+    check_truth("trusted", trusted)
+    program = exported_program_or_path
+    if isinstance(program, str | os.PathLike):
+        program = load_program(program, trusted=trusted)
+    if not is_exported(program):
+        raise ArgumentError(
+            f"from_export was given {with_article(program)}",
+            why="it takes an ExportedProgram, or the path of a .pt2 file",
+            fix="tbscope.from_export(torch.export.export(model, (x,)))",
+        )
+    with collecting_rarely():
+        return _Exported(program).graph()
+
+
+class _Exported:
+    """One program while it is read."""
+
+    def __init__(self, program: Any) -> None:
+        self._program = program
+        module: torch.fx.GraphModule = program.graph_module
+        self._module = module
+        signature = program.graph_signature
+        self._inputs = {spec.arg.name: spec for spec in signature.input_specs}
+        self._outputs = list(signature.output_specs)
+        self._names = [entry.fqn.partition("@")[0] for entry in program.module_call_graph]
+        self._classes = _classes_in(module)
+        root_class = self._classes.get("")
+        builder = GraphBuilder(label_of(root_class or "ExportedProgram"))
+        self._places = Places(builder, self._class_of)
+        if root_class is not None:
+            self._places.open_root(root_class)
+        self._reader = Reader(builder, self._places)
+        tensors = {**program.state_dict, **program.constants}
+        kinds: dict[str, Any] = {
+            spec.target: _STATE[spec.kind.name]
+            for spec in signature.input_specs
+            if spec.kind.name in _STATE and spec.target is not None
+        }
+        self._state = State(self._reader, _in_order(kinds, self._names), tensors)
+
+    def _class_of(self, name: str) -> str:
+        return self._classes.get(name) or container_class(self._names, name)
+
+    def graph(self) -> Graph:
+        """Read the program; return its graph."""
+        reader, places = self._reader, self._places
+        arguments = self._add_inputs()
+        given = self._read(self._module)
+        graph = reader.graph
+        self._add_outputs(given)
+        describe_edges(graph, places)
+        if places.root is not None:
+            places.call_of[places.root].arguments = [
+                Argument(name, reader.arguments((held,), {})[0][0].nest) for name, held in arguments
+            ]
+        self._state.describe(self._names, places, self._class_of)
+        reads = [Read(slot.read(), by, source) for slot, by, source in reader.read_out]
+        graph.notes += find_notes(graph, reads=reads, whole=True)
+        return reader.builder.finish()
+
+    # -- inputs and outputs ---------------------------------------------------------------
+
+    def _add_inputs(self) -> list[tuple[str, Held]]:
+        """Hold all that the program is given; return the arguments of the model by name."""
+        reader = self._reader
+        given: list[torch.fx.Node] = []
+        for node in self._module.graph.nodes:
+            if node.op != "placeholder":
+                continue
+            spec: Any = self._inputs.get(node.name)
+            kind = "USER_INPUT" if spec is None else spec.kind.name
+            told = reader.type_of(node)
+            if kind in _STATE:
+                reader.held[node] = self._state.slot(spec.target, told)
+            elif kind == "CONSTANT_TENSOR":
+                reader.held[node] = self._state.constant(spec.target, told)
+            elif kind == "USER_INPUT":
+                constant = getattr(getattr(spec, "arg", None), "value", None)
+                reader.held[node] = (
+                    Slot(told)
+                    if isinstance(told, TensorType)
+                    else told
+                    if constant is None
+                    else constant
+                )
+                given.append(node)
+            else:
+                reader.held[node] = None
+        leaves = [reader.held[node] for node in given]
+        signature = self._program.module_call_graph[0].signature if self._names else None
+        paths, arguments = input_paths(
+            getattr(self._program.call_spec, "in_spec", None),
+            getattr(signature, "forward_arg_names", None),
+            leaves,
+            [node.name for node in given],
+        )
+        for path, leaf in zip(paths, leaves, strict=True):
+            if type(leaf) is Slot:
+                leaf.value = reader.add_source("input", path, leaf.type)
+        return arguments
+
+    def _add_outputs(self, given: list[Held]) -> None:
+        """Write what the program writes back at its end, and make outputs of what it gives."""
+        reader = self._reader
+        leaves: list[Held] = []
+        by_name = {node.name: held for node, held in reader.held.items()}
+        for spec, held in zip(self._outputs, given, strict=False):
+            kind = spec.kind.name
+            if kind == "BUFFER_MUTATION" or kind == "PARAMETER_MUTATION":
+                self._write_back(self._state.slot(spec.target), held)
+            elif kind == "USER_INPUT_MUTATION":
+                self._write_back(by_name.get(spec.target), held)
+            elif kind in ("USER_OUTPUT", "LOSS_OUTPUT"):
+                leaves.append(held)
+        plan = getattr(self._program.call_spec, "out_spec", None)
+        for path, slot in output_paths(plan, leaves):
+            value = slot.read()
+            reader.builder.add_output(path, value, control_inputs=slot.writers())
+        root = self._places.root
+        if root is not None:
+            nest = reader.arguments((nest_of(plan, leaves),), {})[0][0].nest
+            self._places.call_of[root].results = nest
+
+    def _write_back(self, target: Held, held: Held) -> None:
+        """Append what writes a new content into a buffer or an input, as the model did."""
+        if type(target) is not Slot or type(held) is not Slot or target is held:
+            return
+        reader = self._reader
+        old, new = target.read(), held.read()
+        node = reader.builder.append_op(
+            "copy_",
+            new.producer.scope,
+            [old, new],
+            [Argument(None, old), Argument(None, new)],
+            [],
+            new.producer.source,
+            ["aten::copy_"],
+        )
+        node.flops = 0
+        reader.give(node, target.type, [target, held], [target], {0: target})
+
+    # -- nodes ------------------------------------------------------------------------------
+
+    def _read(self, module: torch.fx.GraphModule) -> list[Held]:
+        """Read the nodes of a program, or of a body; return what it gives."""
+        reader = self._reader
+        held = reader.held
+        for node in module.graph.nodes:
+            if node.op == "call_function":
+                held[node] = self._call(node)
+            elif node.op == "get_attr":
+                held[node] = self._attribute(module, node)
+            elif node.op == "output":
+                given = reader.of(node.args[0])
+                return list(given) if isinstance(given, tuple | list) else [given]
+        return []
+
+    def _call(self, node: torch.fx.Node) -> Held:
+        target: Any = node.target
+        if isinstance(target, torch._ops.OpOverload):
+            return self._reader.call_operator(node)
+        if is_higher_order(target):
+            return call_with_bodies(self._reader, node, self._read_body)
+        # Of Python's functions, a program calls those on numbers, and getitem.
+        return call_python(self._reader, node)
+
+    def _read_body(self, body: Body, given: list[Held]) -> list[Held]:
+        reader = self._reader
+        places = (node for node in body.module.graph.nodes if node.op == "placeholder")
+        reader.held.update(zip(places, given, strict=False))
+        return self._read(body.module)
+
+    def _attribute(self, module: torch.fx.GraphModule, node: torch.fx.Node) -> Held:
+        name = str(node.target)
+        thing: Any = module
+        for step in name.split("."):
+            thing = getattr(thing, step, None)
+        if isinstance(thing, torch.fx.GraphModule):
+            return Body(name, thing)
+        return self._state.constant(name, self._reader.type_of(node))
+
+
+def _classes_in(module: torch.fx.GraphModule) -> dict[str, str]:
+    """Return the full name of the class of each module that was called, by qualified name."""
+    found: dict[str, str] = {}
+    met: set[Any] = set()
+    for node in module.graph.nodes:
+        for key, entry in (node.meta.get("nn_module_stack") or {}).items():
+            if key not in met and isinstance(entry, tuple) and len(entry) == 2:
+                met.add(key)
+                found.setdefault(str(entry[0]).partition("@")[0], class_name_of(entry[1]))
+    return found
+
+
+def _in_order(kinds: Mapping[str, Any], modules: list[str]) -> dict[str, Any]:
+    """Return what tensors are in the order of the module tree, parameters of each module first."""
+    order = {name: at for at, name in enumerate(modules)}
+
+    def place(name: str) -> tuple[int, bool]:
+        return order.get(name.rpartition(".")[0], len(order)), kinds[name] != "parameter"
+
+    return {name: kinds[name] for name in sorted(kinds, key=place)}

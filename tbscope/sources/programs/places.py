@@ -1,0 +1,183 @@
+"""Places: the scopes of a program, from the stack of module calls that each node carries.
+
+A module stands below the nearest of its holders that runs, along its qualified name; holders
+that are not called stand in between as containers. That is the rule of the eager tracer.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from tbscope.ir.builder import GraphBuilder
+from tbscope.ir.graph import Call, Source
+from tbscope.ir.scopes import Scope
+
+__all__ = ["Places", "class_name_of", "label_of"]
+
+_NO_STACK: Mapping[str, Any] = {}
+
+
+def class_name_of(kind: Any) -> str:
+    """Return the full name of a class that a program names, by itself or by its text."""
+    if isinstance(kind, type):
+        return f"{kind.__module__}.{kind.__qualname__}"
+    return kind if isinstance(kind, str) and kind else "Module"
+
+
+def label_of(class_name: str) -> str:
+    """Return the name that a scope shows for a class."""
+    return class_name.rpartition(".")[2] or "Module"
+
+
+class Places:
+    """The scopes that a program has opened.
+
+    Args:
+        builder: The door to the graph.
+        container_class: The full name of the class of a module that is never called, by its
+            qualified name.
+
+    Attributes:
+        root: The scope of the model itself; None where the program tells of none.
+        runs_in: For the scope of a call the one in which it runs: not always the one around it,
+            as a part of a module may be called from outside.
+        call_of: The call of each scope of a module.
+        classes: The full name of the class of each module that was called.
+    """
+
+    def __init__(self, builder: GraphBuilder, container_class: Callable[[str], str]) -> None:
+        self._builder = builder
+        self._container_class = container_class
+        self.root: Scope | None = None
+        # For a scope in which the body of an operation runs: the scope of the body.
+        self._inside: dict[Scope | None, Scope] = {}
+        self._told: dict[tuple[str, ...], Scope | None] = {}
+        self._calls: dict[tuple[Scope | None, str], Scope] = {}
+        self._containers: dict[tuple[Scope | None, str], Scope] = {}
+        # The latest scope of each module, called or not, in the scope around it.
+        self._latest: dict[tuple[Scope | None, str], Scope] = {}
+        self._first: dict[str, Scope] = {}
+        self.runs_in: dict[Scope, Scope | None] = {}
+        self.call_of: dict[Scope, Call] = {}
+        self.classes: dict[str, str] = {}
+
+    def open_root(self, class_name: str) -> None:
+        """Open the scope of the model itself."""
+        self.root = self._open_call(None, "", None, class_name, None)
+
+    def scope_of(self, stack: Mapping[str, Any] | None, source: Source | None) -> Scope | None:
+        """Return the scope of a node; open those of the calls that it is the first to tell of.
+
+        Args:
+            stack: The calls around it, outermost first: by a name of each call the qualified
+                name of the module and its class.
+            source: Its line.
+        """
+        if stack is None:
+            stack = _NO_STACK
+        key = tuple(stack)
+        scope = self._told.get(key, self.root)
+        if key not in self._told:
+            scope = self._told[key] = self._find(stack, source)
+        return scope
+
+    @contextmanager
+    def body(self, name: str, around: Scope | None) -> Iterator[Scope]:
+        """Open the scope of the body of an operation in a scope, for as long as a block runs."""
+        inner = self._builder.new_scope(name, parent=around, kind="hand")
+        told, self._told = self._told, {}
+        before = self._inside
+        self._inside = {**before, around: inner}
+        try:
+            yield inner
+        finally:
+            self._inside, self._told = before, told
+
+    def _find(self, stack: Mapping[str, Any], source: Source | None) -> Scope | None:
+        inside = self._inside
+        scope = self.root
+        scope = inside.get(scope, scope)
+        # The calls around, by qualified name: the innermost of each counts.
+        open_calls: dict[str, Scope | None] = {"": scope}
+        for key, entry in stack.items():
+            if not isinstance(entry, tuple) or len(entry) != 2 or not isinstance(entry[0], str):
+                continue
+            name, kind = entry[0].partition("@")[0], entry[1]
+            # torch marks its own operations that stand in no module by an entry of its own.
+            if not name or name == key == kind:
+                continue
+            scope = self._call(key, name, class_name_of(kind), open_calls, source)
+            open_calls[name] = scope = inside.get(scope, scope)
+        return scope
+
+    def _call(
+        self,
+        key: str,
+        name: str,
+        class_name: str,
+        open_calls: dict[str, Scope | None],
+        source: Source | None,
+    ) -> Scope:
+        holder, attribute = name.rpartition(".")[::2]
+        between = []
+        while holder not in open_calls:
+            between.append(holder)
+            holder = holder.rpartition(".")[0]
+        runs_in = parent = open_calls[holder]
+        for container in reversed(between):
+            parent = self._container(container, parent)
+        known = self._calls.get((parent, key))
+        if known is None:
+            known = self._open_call(parent, name, attribute, class_name, source)
+            self._calls[parent, key] = known
+            self.runs_in[known] = runs_in
+        return known
+
+    def _open_call(
+        self,
+        parent: Scope | None,
+        name: str,
+        attribute: str | None,
+        class_name: str,
+        source: Source | None,
+    ) -> Scope:
+        builder = self._builder
+        # One that stood for what was called in it is called itself now: the same scope.
+        scope = self._containers.pop((parent, name), None)
+        if scope is None:
+            scope = builder.new_scope(
+                label_of(class_name), attribute, parent=parent, qualified_name=name
+            )
+        scope.kind = "module"
+        self._latest[parent, name] = scope
+        self._first.setdefault(name, scope)
+        self.classes[name] = class_name
+        # Of torch's own modules the line of an operation is that of the call.
+        told = source if class_name.startswith("torch.nn.") else None
+        self.call_of[scope] = builder.add_call(scope, class_name=class_name, source=told)
+        return scope
+
+    def _container(self, name: str, parent: Scope | None) -> Scope:
+        """Return the scope that stands for a module which is not called itself."""
+        # What is called in one that was called before stands in that call.
+        known = self._latest.get((parent, name))
+        if known is None:
+            label = label_of(self._container_class(name))
+            known = self._builder.new_scope(
+                label,
+                name.rpartition(".")[2],
+                parent=parent,
+                kind="container",
+                qualified_name=name,
+            )
+            self._containers[parent, name] = self._latest[parent, name] = known
+            self._first.setdefault(name, known)
+        return known
+
+    def home(self, name: str) -> Scope | None:
+        """Return the scope in which the parameters of a module stand: that of its first call."""
+        known = self._first.get(name)
+        if known is not None or not name:
+            return known or self.root
+        holder = name.rpartition(".")[0]
+        return self._container(name, self.home(holder))

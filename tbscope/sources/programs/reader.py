@@ -1,0 +1,412 @@
+"""The reader: turns the nodes of a program into those of a graph, one after the other.
+
+It runs nothing of the program. What a node gives is told by its metadata, or by its operation
+on stand-ins; what it reads, writes and shows, by the schema of its operator.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from tbscope.ir.builder import GraphBuilder
+from tbscope.ir.graph import Argument, Constant, Node, Source, Value
+from tbscope.ir.scopes import Scope
+from tbscope.sources.programs.lines import source_of
+from tbscope.sources.programs.places import Places
+from tbscope.sources.programs.slots import Held, Slot, slots_in
+from tbscope.sources.programs.types import (
+    UNKNOWN,
+    TensorType,
+    is_symbol,
+    symbol_text,
+    type_nest,
+    types_in,
+)
+from tbscope.sources.programs.work import Done, Workshop
+from tbscope.sources.torch.internals import schema_of
+from tbscope.sources.torch.literals import FILLED, Literals
+from tbscope.sources.torch.operation_arguments import add_signature, positional_names
+from tbscope.sources.torch.operations import RANDOM, KernelFacts, kernel_facts, operation_name
+from tbscope.sources.torch.roles import is_random, role_of
+
+__all__ = ["Reader", "plain"]
+
+
+def _no_tensor(_: torch.Tensor) -> Value:
+    raise AssertionError("a program holds tensors by name")
+
+
+_constant = Literals(_no_tensor).nest
+_PLAIN = frozenset({int, float, bool, str, complex, type(None)})
+# What holds in every run of the program, or hands a number to Python.
+_READ_OUT = frozenset({"_local_scalar_dense", "item"})
+
+
+def plain(given: Any, of_node: Callable[[Any], Held]) -> Held:
+    """Return the arguments of a program's node in plain containers.
+
+    Args:
+        given: What it is given: its nodes, constants, and containers of torch.fx.
+        of_node: Returns what another node gave.
+    """
+    if type(given) in _PLAIN:
+        return given
+    if isinstance(given, torch.fx.Node):
+        return of_node(given)
+    if isinstance(given, tuple):
+        return tuple([plain(entry, of_node) for entry in given])
+    if isinstance(given, list):
+        return [plain(entry, of_node) for entry in given]
+    if isinstance(given, dict):
+        return {key: plain(entry, of_node) for key, entry in given.items()}
+    return given
+
+
+class Reader:
+    """Reads the nodes of one program.
+
+    Args:
+        builder: The door to the graph.
+        places: The scopes of the program.
+
+    Attributes:
+        read_out: The values that are handed to Python, with their names there and lines.
+    """
+
+    def __init__(self, builder: GraphBuilder, places: Places) -> None:
+        self.builder = builder
+        self.graph = builder.graph
+        self.places = places
+        self.work = Workshop(builder.graph.uncounted)
+        self.read_out: list[tuple[Slot, str, Source | None]] = []
+        self.held: dict[torch.fx.Node, Held] = {}
+        self._where: Any = (None, None)
+        # Whether operators give what shows memory of their arguments.
+        self._shows: dict[KernelFacts, bool] = {}
+        # The scopes in which an operation stands.
+        self._busy: set[Scope | None] = set()
+
+    # -- what nodes gave ----------------------------------------------------------------
+
+    def of(self, given: Any) -> Held:
+        """Return what is given to a node, with slots and constants for other nodes."""
+        return plain(given, self.held.__getitem__)
+
+    def type_of(self, node: torch.fx.Node) -> Any:
+        """Return what the metadata of a node tell of what it gives; None for nothing."""
+        meta = node.meta
+        for word in ("val", "example_value", "tensor_meta"):
+            told = meta.get(word)
+            if told is not None:
+                return type_nest(told)
+        return None
+
+    def where(self, node: torch.fx.Node) -> tuple[Scope | None, Source | None]:
+        """Return the scope and the line of a node."""
+        if node is self._where[0]:
+            known: tuple[Scope | None, Source | None] = self._where[1]
+            return known
+        meta = node.meta
+        trace = meta.get("stack_trace")
+        source = source_of(trace) if type(trace) is str else None
+        place = (self.places.scope_of(meta.get("nn_module_stack"), source), source)
+        self._where = node, place
+        return place
+
+    # -- nodes --------------------------------------------------------------------------
+
+    def add_source(
+        self,
+        kind: Any,
+        name: str | None,
+        typed: TensorType,
+        *,
+        scope: Scope | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> Value:
+        """Add an input, a parameter, a buffer or a constant; return its value."""
+        node = self.builder.append_source(kind, name, scope)
+        node.attributes.update(attributes or {})
+        return self._give(node, typed)
+
+    def call_operator(self, node: torch.fx.Node) -> Held:
+        """Read a node that calls an operator of torch; return what it gives."""
+        target: Any = node.target
+        args, kwargs = self.of(node.args), self.of(node.kwargs)
+        facts = kernel_facts(target)
+        told = self.type_of(node)
+        if next(types_in(told), None) is None:
+            # A number made of sizes, a check that holds, or a number that Python reads.
+            done = None
+            if not facts.writes:
+                if facts.label in _READ_OUT:
+                    self._note_read(args, node)
+                return told
+        else:
+            done = self._done(facts, args, kwargs, told)
+        return self._append(node, facts, args, kwargs, told, done)
+
+    def call_function(
+        self,
+        node: torch.fx.Node,
+        function: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        told: Any,
+        *,
+        runs: bool,
+    ) -> Held:
+        """Read a node that calls any other function on tensors; return what it gives.
+
+        Args:
+            node: The node.
+            function: What it calls.
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+            told: What the metadata tell of what it gives; None where they tell nothing.
+            runs: Whether it is called on stand-ins, to learn what it does.
+        """
+        name = operation_name(function)
+        if name not in self.graph.signatures:
+            add_signature(self.graph.signatures, name, function)
+        done = self.work.run(function, args, kwargs) if runs else None
+        if told is None:
+            told = UNKNOWN if done is None else done.results
+        self.where(node)
+        arguments, read = self.arguments(args, kwargs)
+        appended = self.append(name, node, arguments, read, done or Done())
+        if done is None:
+            kernel = f"aten::{name}"
+            appended.role = role_of([kernel], reads=bool(read))
+            return self.give(appended, told, read)
+        appended.random = is_random(done.kernels, arguments, positional_names(function))
+        among = list(dict.fromkeys(read))
+        written = [among[place] for place in done.written]
+        shows = {at: among[place] for at, place in enumerate(done.shows) if place is not None}
+        return self.give(appended, told, read, written, shows)
+
+    def _done(self, facts: KernelFacts, args: Any, kwargs: Any, told: Any) -> Done | None:
+        """Return what an operator does; None where its name and its schema tell all."""
+        if self.work.is_composite(facts):
+            return self.work.run(facts.kernel, args, kwargs)
+        return self.work.count(facts, args, kwargs, told)
+
+    def _append(
+        self,
+        fx_node: torch.fx.Node,
+        facts: KernelFacts,
+        args: Any,
+        kwargs: Any,
+        told: Any,
+        done: Done | None,
+    ) -> Held:
+        target: Any = fx_node.target
+        name = operation_name(target)
+        if name not in self.graph.signatures:
+            add_signature(self.graph.signatures, name, target)
+        # Before its arguments, whose owners may have a first call here.
+        scope, _ = self.where(fx_node)
+        arguments, read = self.arguments(args, kwargs, facts.filled)
+        if done is not None and not done.kernels and len(done.shows) == 1 and scope in self._busy:
+            # Nothing ran, and what came in came out: no operation.
+            place = done.shows[0]
+            if place is not None and isinstance(told, TensorType):
+                return list(dict.fromkeys(read))[place]
+        node = self.append(name, fx_node, arguments, read, done or Done(kernels=(facts.name,)))
+        if not RANDOM.isdisjoint([facts.name, *node.kernels]):
+            node.random = is_random([facts.name], arguments, positional_names(target)) or (
+                facts.name not in RANDOM and is_random(node.kernels, arguments, ())
+            )
+        written = _written(facts, args, kwargs)
+        if done is None:
+            node.role = role_of(node.kernels, reads=bool(read))
+            gave = list(types_in(told))
+            node.flops = self.work.by_name(facts, [each.dtype for each in gave])
+            if facts.makes_tensor and not facts.writes:
+                node.allocated_bytes = sum([each.size_bytes for each in gave])
+        elif done.shows:
+            among = list(dict.fromkeys(read))
+            written += [among[place] for place in done.written if among[place] not in written]
+            shows = {at: among[place] for at, place in enumerate(done.shows) if place is not None}
+            return self.give(node, told, read, written, shows)
+        else:
+            node.role = role_of(node.kernels, reads=bool(read))
+        views = self._shows.get(facts)
+        if views is None:
+            views = self._shows[facts] = _may_show(facts)
+        shown = _shown(facts, args, kwargs, told) if views else None
+        return self.give(node, told, read, written, shown)
+
+    def arguments(
+        self, args: Any, kwargs: Any, filled: frozenset[str] = frozenset()
+    ) -> tuple[list[Argument], list[Slot]]:
+        """Return the arguments of a node, and the slots among them in order."""
+        read: list[Slot] = []
+        arguments = [Argument(None, _valued(given, read)) for given in args]
+        for key, given in kwargs.items():
+            if key in filled and given is not None:
+                arguments.append(Argument(key, FILLED))
+            elif given is not None:
+                arguments.append(Argument(key, _valued(given, read)))
+        return arguments, read
+
+    def append(
+        self,
+        name: str,
+        fx_node: torch.fx.Node,
+        arguments: list[Argument],
+        read: Sequence[Slot],
+        done: Done,
+    ) -> Node:
+        """Append an operation that reads these slots, without outputs."""
+        scope, source = self.where(fx_node)
+        self._busy.add(scope)
+        values = [slot.read() for slot in read]
+        writers: dict[Node, None] = {}
+        for slot in read:
+            if slot.memory.writes:
+                writers.update(dict.fromkeys(slot.writers()))
+        for value in values:
+            writers.pop(value.producer, None)
+        node = self.builder.append_op(
+            name, scope, values, arguments, list(writers), source, list(done.kernels)
+        )
+        node.flops, node.gradients, node.role = done.flops, done.gradients, done.role
+        node.allocated_bytes = done.allocated_bytes
+        return node
+
+    def give(
+        self,
+        node: Node,
+        told: Any,
+        read: Sequence[Slot] = (),
+        written: Sequence[Slot] = (),
+        shows: Mapping[int, Slot] | None = None,
+    ) -> Held:
+        """Give an operation its outputs; return them in their nest.
+
+        Args:
+            node: The operation.
+            told: What it gives, with a `TensorType` for each tensor.
+            read: The slots that it reads.
+            written: Those of them into which it writes.
+            shows: For results that show memory of what it reads, by position: whose.
+        """
+        at = len(self.graph.nodes)
+        shows = shows or {}
+        count = 0
+
+        def each(typed: Any) -> Held:
+            nonlocal count
+            if not isinstance(typed, TensorType):
+                if isinstance(typed, list | tuple):
+                    return [each(entry) for entry in typed]
+                if isinstance(typed, dict):
+                    return {key: each(entry) for key, entry in typed.items()}
+                return typed
+            shown, count = shows.get(count), count + 1
+            value = self._give(node, typed)
+            if shown is None:
+                return Slot(typed, value, at=at)
+            if shown in written:
+                shown.type = typed
+                shown.write(node, value, at)
+                return shown
+            return Slot(typed, value, memory=shown.memory, at=at)
+
+        held = each(told)
+        given = list(slots_in(held))
+        for slot in written:
+            if slot not in given:
+                slot.write(node, self._give(node, slot.type), at)
+        if written:
+            node.writes = tuple([place for place, slot in enumerate(read) if slot in written])
+        return held
+
+    def _give(self, node: Node, typed: TensorType) -> Value:
+        value = Value(node, len(node.outputs), typed.shape, typed.dtype, typed.device)
+        node.outputs.append(value)
+        if typed.symbols:
+            before = node.attributes.get("symbolic_shape")
+            node.attributes["symbolic_shape"] = (
+                typed.symbols if before is None else f"{before}, {typed.symbols}"
+            )
+        return value
+
+    def _note_read(self, args: Any, node: torch.fx.Node) -> None:
+        trace = node.meta.get("stack_trace")
+        source = source_of(trace) if type(trace) is str else None
+        for slot in slots_in(args):
+            self.read_out.append((slot, "item", source))
+
+
+def _valued(given: Any, read: list[Slot]) -> Any:
+    """Return arguments with values for slots; add the slots to a list."""
+    kind = type(given)
+    if kind is Slot:
+        read.append(given)
+        return given.read()
+    if kind is list or kind is tuple:
+        return kind([_valued(entry, read) for entry in given])
+    if kind is dict:
+        return {str(key): _valued(entry, read) for key, entry in given.items()}
+    if is_symbol(given):
+        return symbol_text(given)
+    if kind is slice and any(type(end) is Slot for end in (given.start, given.stop, given.step)):
+        return [_valued(end, read) for end in (given.start, given.stop, given.step)]
+    return given if kind is Constant else _constant(given)
+
+
+def _written(facts: KernelFacts, args: Any, kwargs: Any) -> list[Slot]:
+    """Return the slots into which an operator writes, as its schema tells."""
+    if not facts.writes or (facts.flag is not None and not _flagged(facts.flag, args)):
+        return []
+    found: list[Slot] = []
+    for position, name in facts.writes:
+        given = args[position] if position < len(args) else kwargs.get(name)
+        found += [slot for slot in slots_in(given) if slot not in found]
+    return found
+
+
+def _flagged(flag: int, args: Any) -> bool:
+    return len(args) > flag and bool(args[flag])
+
+
+def _may_show(facts: KernelFacts) -> bool:
+    """Tell whether an operator may give what shows memory of its arguments."""
+    schema = schema_of(facts.kernel)
+    return schema is not None and any(
+        argument.alias_info is not None for argument in schema.arguments
+    )
+
+
+def _shown(facts: KernelFacts, args: Any, kwargs: Any, told: Any) -> dict[int, Slot]:
+    """Return for each tensor that an operator gives, by position, whose memory it shows."""
+    schema = schema_of(facts.kernel)
+    if schema is None:
+        return {}
+    sets: dict[str, Slot] = {}
+    for position, argument in enumerate(schema.arguments):
+        if argument.alias_info is not None:
+            given = args[position] if position < len(args) else kwargs.get(argument.name)
+            slot = next(slots_in(given), None)
+            if slot is not None:
+                # What is "*" after may be seen in any result: those of `split`.
+                for name in (*argument.alias_info.before_set, *argument.alias_info.after_set):
+                    sets[name] = slot
+    found: dict[int, Slot] = {}
+    for position, result in enumerate(schema.returns):
+        alias = result.alias_info
+        names = () if alias is None else tuple(alias.before_set) or ("*",)
+        slot = next((sets[name] for name in names if name in sets), None)
+        if slot is None:
+            continue
+        if isinstance(told, TensorType):
+            found[0] = slot
+        elif len(schema.returns) == 1:
+            # A list of views: `split`.
+            found.update(dict.fromkeys(range(len(list(types_in(told)))), slot))
+        else:
+            found[position] = slot
+    return found

@@ -1,0 +1,155 @@
+"""The state of a program: its parameters, buffers and constants, each once, by name."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import torch
+
+from tbscope.ir.graph import Module, Parameter, Value
+from tbscope.sources.programs.places import Places
+from tbscope.sources.programs.reader import Reader
+from tbscope.sources.programs.slots import Slot
+from tbscope.sources.programs.types import UNKNOWN, TensorType, type_nest
+from tbscope.sources.torch.contents import content_of
+from tbscope.sources.torch.internals import storage_key
+
+__all__ = ["State", "container_class"]
+
+
+class State:
+    """What a program holds.
+
+    Args:
+        reader: Who reads the program.
+        kinds: What each tensor is, by its qualified name, in the order of the module tree.
+        tensors: The tensors, as far as the program has them, by qualified name.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        kinds: Mapping[str, Literal["parameter", "buffer"]],
+        tensors: Mapping[str, Any],
+    ) -> None:
+        self._reader = reader
+        self._kinds = kinds
+        self._tensors = tensors
+        self._slots: dict[str, Slot] = {}
+        # Tied ones have the name of the first, and one number.
+        self._first: dict[str, str] = {}
+        self._numbers: dict[str, int] = {}
+        known: dict[Any, str] = {}
+        for name in kinds:
+            tensor = tensors.get(name)
+            first = name if tensor is None else known.setdefault(_identity(tensor), name)
+            self._first[name] = first
+            self._numbers.setdefault(first, len(self._numbers))
+
+    def slot(self, name: str, told: Any = None) -> Slot:
+        """Return the slot of a parameter or buffer; its node is made once it is read."""
+        name = self._first.get(name, name)
+        slot = self._slots.get(name)
+        if slot is None:
+            kind = self._kinds.get(name, "buffer")
+            typed = self._type(name, told)
+            slot = self._slots[name] = Slot(typed, make=lambda: self._make(name, kind, typed))
+        return slot
+
+    def constant(self, name: str, told: Any = None) -> Slot:
+        """Return the slot of a constant; its node is made once it is read."""
+        slot = self._slots.get(name)
+        if slot is None:
+            typed = self._type(name, told)
+
+            def make() -> Value:
+                tensor = self._tensors.get(name)
+                content = content_of(tensor) if isinstance(tensor, torch.Tensor) else {}
+                scope = self._reader.places.home(name.rpartition(".")[0])
+                return self._reader.add_source(
+                    "constant", name, typed, scope=scope, attributes=content
+                )
+
+            slot = self._slots[name] = Slot(typed, make=make)
+        return slot
+
+    def _type(self, name: str, told: Any) -> TensorType:
+        tensor = self._tensors.get(name)
+        known = told if isinstance(told, TensorType) else None
+        if known is None and isinstance(tensor, torch.Tensor):
+            known = type_nest(tensor)
+        return known or UNKNOWN
+
+    def _make(self, name: str, kind: Literal["parameter", "buffer"], typed: TensorType) -> Value:
+        scope = self._reader.places.home(name.rpartition(".")[0])
+        attributes = {}
+        tensor = self._tensors.get(name)
+        if tensor is not None:
+            attributes["requires_grad"] = bool(tensor.requires_grad)
+        return self._reader.add_source(kind, name, typed, scope=scope, attributes=attributes)
+
+    def own(self) -> dict[str, tuple[Parameter, ...]]:
+        """Return the parameters and buffers of each module that has some, by its name."""
+        found: dict[str, list[Parameter]] = {}
+        for name, kind in self._kinds.items():
+            owner, _, attribute = name.rpartition(".")
+            tensor = self._tensors.get(name)
+            typed = self._type(name, None)
+            if tensor is None and name in self._slots:
+                typed = self._slots[name].type
+            found.setdefault(owner, []).append(
+                Parameter(
+                    attribute,
+                    kind,
+                    typed.shape,
+                    typed.dtype,
+                    0 if tensor is None else tensor.numel() * tensor.element_size(),
+                    bool(tensor is not None and tensor.requires_grad),
+                    typed.device,
+                    self._numbers[self._first[name]],
+                )
+            )
+        # Parameters first, as a module tells them.
+        return {
+            owner: tuple(sorted(own, key=lambda each: each.kind != "parameter"))
+            for owner, own in found.items()
+        }
+
+    def describe(self, names: Iterable[str], places: Places, class_of: Any) -> None:
+        """Tell the graph which modules there are, and its calls which parameters they have.
+
+        Args:
+            names: The qualified names of the modules, in the order of the tree.
+            places: The scopes of the program.
+            class_of: Returns the full name of the class of a module that was not called.
+        """
+        own = self.own()
+        graph = self._reader.graph
+        for call in graph.calls:
+            call.parameters = own.get(call.qualified_name or "", ())
+        for name in dict.fromkeys(["", *names, *own]):
+            class_name = places.classes.get(name) or class_of(name)
+            graph.modules.append(Module(name, class_name, own.get(name, ())))
+
+
+def container_class(names: Iterable[str], name: str) -> str:
+    """Return the class that a module seems to have of which a program tells only the name.
+
+    Args:
+        names: The qualified names of all modules.
+        name: That of the module.
+    Returns:
+        A ModuleList where its parts are numbered, else a module of no further class.
+    """
+    prefix = f"{name}."
+    parts = {other[len(prefix) :].partition(".")[0] for other in names if other.startswith(prefix)}
+    if parts and all(part.isdecimal() for part in parts):
+        return "torch.nn.modules.container.ModuleList"
+    return "torch.nn.modules.module.Module"
+
+
+def _identity(tensor: torch.Tensor) -> Any:
+    key = storage_key(tensor)
+    if key is None or tensor.numel() == 0:
+        return id(tensor)
+    stride = tensor.stride() if tensor.layout is torch.strided else ()
+    return key, tensor.storage_offset(), tuple(tensor.shape), stride, tensor.dtype

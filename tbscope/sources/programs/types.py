@@ -1,0 +1,111 @@
+"""What a program tells of its tensors: their sizes, also as formulas (`2*s0`), their types."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from tbscope.ir.graph import Constant, Shape, item_size_bytes
+from tbscope.sources.torch.nests import is_walked
+
+__all__ = ["UNKNOWN", "TensorType", "is_symbol", "symbol_text", "type_nest", "types_in"]
+
+_SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class TensorType(NamedTuple):
+    """What is known of a tensor before it is there.
+
+    Attributes:
+        shape: Sizes per dimension; None where one has no number; None for an unknown rank.
+        dtype: The element type (`float32`).
+        device: Where it is.
+        symbols: The shape with formulas for the sizes that have no number (`(2*s0, 4)`); empty
+            where all have one.
+        stride: The strides; None where they are not known.
+    """
+
+    shape: Shape | None
+    dtype: str
+    device: str
+    symbols: str = ""
+    stride: tuple[int, ...] | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all its elements; 0 where they are not known."""
+        size = item_size_bytes(self.dtype) or 0
+        for length in (None,) if self.shape is None else self.shape:
+            size *= length or 0
+        return size
+
+
+UNKNOWN = TensorType(None, "unknown", "cpu")
+"""The type of a tensor of which a program tells nothing."""
+
+
+def is_symbol(thing: object) -> bool:
+    """Tell whether something is a number that has no value yet."""
+    return isinstance(thing, _SYMBOLS)
+
+
+def symbol_text(symbol: Any) -> Constant:
+    """Return the formula of a number that has no value yet (`2*s0`)."""
+    return Constant(str(symbol))
+
+
+def type_nest(told: Any) -> Any:
+    """Return what the metadata of a node tells, with a `TensorType` for each tensor.
+
+    Args:
+        told: A tensor without content, metadata of one, a number, or a nest of these.
+    Returns:
+        A nest of lists, tuples, and dicts; constants where there is no tensor.
+    """
+    if isinstance(told, torch.Tensor):
+        return _type_of(told)
+    if is_symbol(told):
+        return symbol_text(told)
+    fields: Any = told
+    if isinstance(told, tuple) and {"shape", "dtype"} <= set(getattr(told, "_fields", ())):
+        # The metadata that torch.fx keeps of a tensor tells no device.
+        return _typed(fields.shape, fields.dtype, "cpu", getattr(told, "stride", None))
+    if isinstance(told, tuple | list) and not isinstance(told, torch.Size):
+        return [type_nest(entry) for entry in told]
+    if isinstance(told, dict):
+        return {str(key): type_nest(entry) for key, entry in told.items()}
+    if is_walked(type(told)):
+        return Constant(f"<{type(told).__qualname__}>")
+    return told if isinstance(told, bool | int | float | complex | str | None) else None
+
+
+def _type_of(tensor: torch.Tensor) -> TensorType:
+    strided = tensor.layout is torch.strided and not tensor.is_nested
+    stride = tensor.stride() if strided else None
+    shape = (None,) * tensor.dim() if tensor.is_nested else tensor.shape
+    return _typed(shape, tensor.dtype, str(tensor.device), stride)
+
+
+def _typed(shape: Any, dtype: torch.dtype, device: str, stride: Any) -> TensorType:
+    sizes = tuple(shape)
+    known = all(type(size) is int for size in sizes)
+    plain = sizes if known else tuple(size if type(size) is int else None for size in sizes)
+    symbols = ""
+    if not known and any(map(is_symbol, sizes)):
+        symbols = f"({', '.join(map(str, sizes))}{',' if len(sizes) == 1 else ''})"
+    strides = None
+    if known and stride is not None and all(type(step) is int for step in stride):
+        strides = tuple(stride)
+    return TensorType(plain, str(dtype).removeprefix("torch."), device, symbols, strides)
+
+
+def types_in(told: Any) -> Iterator[TensorType]:
+    """Yield the types of the tensors in a nest from left to right."""
+    if type(told) is TensorType:
+        yield told
+    elif isinstance(told, list | tuple):
+        for entry in told:
+            yield from types_in(entry)
+    elif isinstance(told, dict):
+        for entry in told.values():
+            yield from types_in(entry)

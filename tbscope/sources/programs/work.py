@@ -1,0 +1,257 @@
+"""The work of operations: which kernels run inside one, with what FLOPs, and what they write.
+
+A program names an operation by what it was called with, and nothing of what that does. So each
+one runs here once, on stand-ins without content; equal ones are known after the first.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from tbscope.ir.graph import Gradient, Node, Role
+from tbscope.sources.programs.slots import Slot
+from tbscope.sources.programs.types import TensorType, type_nest, types_in
+from tbscope.sources.torch.flops import Formulas
+from tbscope.sources.torch.internals import (
+    DispatchMode,
+    fake_mode,
+    is_composite,
+    quiet_fake_mode,
+    storage_key,
+)
+from tbscope.sources.torch.literals import collect_tensors
+from tbscope.sources.torch.operations import KernelFacts, kernel_facts
+from tbscope.sources.torch.roles import role_of
+
+if TYPE_CHECKING:
+    from tbscope.sources.torch.formulas import KernelWork
+
+__all__ = ["Done", "Workshop"]
+
+
+# Of these, each device has kernels of its own.
+_LABELS_BY_DEVICE = re.compile(r"attention|lstm|gru|rnn")
+
+
+class Done(NamedTuple):
+    """What one operation does.
+
+    Attributes:
+        kernels: Its kernels by name, in order.
+        flops: Their FLOPs; None where they are not known.
+        gradients: What the backward pass computes for it.
+        allocated_bytes: The bytes of its results that are no memory of its arguments.
+        written: Positions among the tensors that it reads of those that it writes into.
+        shows: For each tensor that it gives, the position of that whose memory it shows, or None.
+        results: Its results, with a `TensorType` for each tensor.
+        role: What it is if it computes nothing.
+    """
+
+    kernels: tuple[str, ...] = ()
+    flops: int | None = None
+    gradients: tuple[Gradient, ...] = ()
+    allocated_bytes: int = 0
+    written: tuple[int, ...] = ()
+    shows: tuple[int | None, ...] = ()
+    results: Any = None
+    role: Role | None = None
+
+
+class Workshop:
+    """Runs operations on stand-ins.
+
+    Args:
+        uncounted: Where each kernel is told that computes and has no FLOPs formula.
+    """
+
+    def __init__(self, uncounted: dict[str, str]) -> None:
+        self._formulas = Formulas(uncounted)
+        self._uncounted = uncounted
+        self._known: dict[Any, Done | None] = {}
+        self._mode: Any = None
+        self._composite: dict[KernelFacts, bool] = {}
+
+    def is_composite(self, facts: KernelFacts) -> bool:
+        """Tell whether an operator of torch's own is made of others (`linear`)."""
+        known = self._composite.get(facts)
+        if known is None:
+            known = facts.name.startswith("aten::") and is_composite(facts.kernel)
+            self._composite[facts] = known
+        return known
+
+    def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Done | None:
+        """Return what an operation does; None where its arguments do not tell, or it raises.
+
+        Args:
+            function: The operation.
+            args: Its positional arguments, with slots for tensors.
+            kwargs: Its keyword arguments.
+        """
+        slots: list[Slot] = []
+        key = (id(function), _key_of(args, slots), _key_of(kwargs, slots))
+        if any(slot.type.stride is None for slot in slots):
+            return None
+        try:
+            known = self._known.get(key, self)
+        except TypeError:
+            # An argument that cannot be compared with those of another.
+            return None
+        if known is self:
+            # Whatever raises here has run in the program: its kernel has no form without content.
+            try:
+                known = self._run(function, args, kwargs)
+            except Exception:  # noqa: BLE001
+                known = None
+            self._known[key] = known
+        return known  # type: ignore[return-value]
+
+    def _run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Done:
+        # What is the same on each device needs no stand-in that pretends to be on one.
+        device = None if _LABELS_BY_DEVICE.search(str(function)) else "meta"
+        if self._mode is None and device is None:
+            self._mode = fake_mode()
+        node = Node("", "")
+        with self._standing_in(device), torch.no_grad():
+            stand_ins: dict[Slot, torch.Tensor] = {}
+            given = _with(args, stand_ins, device), _with(kwargs, stand_ins, device)
+            read = list(stand_ins.values())
+            with _Kernels(self._formulas) as kernels:
+                result = function(*given[0], **given[1])
+            results = collect_tensors(result, [])
+            node.kernels = kernels.names
+            self._formulas.describe(node, kernels.work, read, results)
+        places = {storage_key(tensor): place for place, tensor in enumerate(read)}
+        written = {places.get(key) for key in kernels.written}
+        return Done(
+            tuple(kernels.names),
+            node.flops,
+            node.gradients,
+            node.allocated_bytes,
+            tuple(sorted(place for place in written if place is not None)),
+            tuple([places.get(storage_key(tensor)) for tensor in results]),
+            type_nest(result),
+            role_of(kernels.names, reads=bool(read)),
+        )
+
+    @contextmanager
+    def _standing_in(self, device: str | None) -> Iterator[None]:
+        if device is None:
+            with quiet_fake_mode(), self._mode:
+                yield
+        else:
+            yield
+
+    def count(self, facts: KernelFacts, args: Any, kwargs: Any, told: Any) -> Done | None:
+        """Return what one kernel does that has a FLOPs formula, without running it.
+
+        Args:
+            facts: What its schema tells.
+            args: Its positional arguments, with slots for tensors.
+            kwargs: Its keyword arguments.
+            told: What it gives, with a `TensorType` for each tensor.
+        Returns:
+            Its kernel, FLOPs and gradients; None where sizes are not known, or its formula raises.
+        """
+        formula = self._formulas[facts]
+        slots: list[Slot] = []
+        key = (id(facts), _key_of(args, slots), _key_of(kwargs, slots))
+        gave = [Slot(typed) for typed in types_in(told)]
+        if formula is None or any(slot.type.stride is None for slot in (*slots, *gave)):
+            return None
+        if key not in self._known:
+            stand_ins: dict[Slot, torch.Tensor] = {}
+            given = _with(args, stand_ins, "meta"), _with(kwargs, stand_ins, "meta")
+            read = list(stand_ins.values())
+            results = [_with(slot, {}, "meta") for slot in gave]
+            node = Node("", "", kernels=[facts.name])
+            try:
+                work = formula(*given, results[0] if isinstance(told, TensorType) else results)
+            except Exception as error:  # noqa: BLE001 (a formula may be the user's code)
+                self._formulas.fail(facts, error)
+                self._known[key] = None
+                return None
+            self._formulas.describe(node, [work], read, results)
+            size = node.allocated_bytes
+            self._known[key] = Done((facts.name,), node.flops, node.gradients, size)
+        return self._known[key]
+
+    def by_name(self, facts: KernelFacts, dtypes: list[str]) -> int | None:
+        """Return the FLOPs of a kernel of which the sizes are not known: 0, or None."""
+        formula = self._formulas[facts]
+        if formula is None and facts.name not in self._uncounted:
+            return 0
+        if not any(name.startswith(("float", "bfloat", "complex")) for name in dtypes):
+            return 0
+        if formula is not None:
+            self._uncounted[facts.name] = "the sizes of what it reads are not known"
+        return None
+
+
+class _Kernels(DispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the kernels that run in a block."""
+
+    def __init__(self, formulas: Formulas) -> None:
+        super().__init__()
+        self._formulas = formulas
+        self.names: list[str] = []
+        self.work: list[KernelWork] = []
+        self.written: set[int | None] = set()
+
+    def __torch_dispatch__(
+        self, kernel: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        facts = kernel_facts(kernel)
+        if facts.query:
+            return kernel(*args, **kwargs)
+        written = [storage_key(tensor) for tensor in facts.written(args, kwargs)]
+        formula = self._formulas[facts]
+        result = kernel(*args, **kwargs)
+        self.names.append(facts.name)
+        self.written.update(written)
+        if formula is not None:
+            try:
+                self.work.append(formula(args, kwargs, result))
+            except Exception as error:  # noqa: BLE001 (a formula may be the user's code)
+                self._formulas.fail(facts, error)
+        return result
+
+
+def _key_of(given: Any, slots: list[Slot]) -> Any:
+    """Return what tells arguments from others; add the slots among them to a list."""
+    kind = type(given)
+    if kind is Slot:
+        slots.append(given)
+        tensor: TensorType = given.type
+        return tensor.shape, tensor.stride, tensor.dtype, tensor.device, slots.index(given)
+    if kind is list or kind is tuple:
+        return (kind, *[_key_of(entry, slots) for entry in given])
+    if kind is dict:
+        return tuple([(key, _key_of(entry, slots)) for key, entry in given.items()])
+    return kind, given
+
+
+def _with(given: Any, stand_ins: dict[Slot, torch.Tensor], device: str | None = None) -> Any:
+    """Return arguments with a stand-in for each slot among them, on its device or on another."""
+    kind = type(given)
+    if kind is Slot:
+        stand_in = stand_ins.get(given)
+        if stand_in is None:
+            tensor = given.type
+            stand_ins[given] = stand_in = torch.empty_strided(
+                tensor.shape,
+                tensor.stride,
+                dtype=getattr(torch, tensor.dtype),
+                device=device or tensor.device,
+            )
+        return stand_in
+    if kind is list or kind is tuple:
+        return kind([_with(entry, stand_ins, device) for entry in given])
+    if kind is dict:
+        return {key: _with(entry, stand_ins, device) for key, entry in given.items()}
+    if kind is torch.device and device is not None:
+        return torch.device(device)
+    return given
