@@ -333,3 +333,18 @@ def test_a_call_of_each_box_is_read_at_the_top_level_so_that_the_page_draws_all_
     message = drawn(Stack(*parts), {Block}, cards=False)
     added = [list(node.input) for node in message.node if node.op == "NoOp"]
     assert added == ([[last]] if hidden else [])
+
+
+def test_a_function_is_not_called_like_the_operation_of_a_node():
+    class Part(nn.Module):
+        def __init__(self, *, alone):
+            super().__init__()
+            self.alone = alone
+
+        def forward(self, x):
+            return x.relu() if self.alone else x.sin().relu()
+
+    message = drawn(Stack(Part(alone=True), Part(alone=False), Part(alone=False)))
+    assert "Part" in {node.op for node in message.node}
+    assert [one.signature.name for one in message.library.function] == ["Part_2"]
+    assert list(calls(message)) == ["layers/1", "layers/2"]
