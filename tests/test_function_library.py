@@ -308,3 +308,43 @@ def test_a_box_that_reads_a_circle_outside_stays_a_box():
     message = drawn(Net(shared=True))
     assert calls(message) == {}
     hold(message)
+
+
+class Hidden(nn.Module):
+    """Holds blocks of which nothing is read at the top level."""
+
+    def __init__(self):
+        super().__init__()
+        self.stack = Stack(Block(), Block())
+
+    def forward(self, x):
+        return self.stack(x).tanh()
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_a_call_of_each_box_is_read_at_the_top_level_so_that_the_page_draws_all_in_time(hidden):
+    parts = [Hidden(), nn.Tanh()] if hidden else [Block(), Block()]
+    message = drawn(Stack(*parts), {Block})
+    (card,) = (node for node in message.node if node.op == "NoOp" and "/" not in node.name)
+    assert card.name == "Stack"
+    last = "layers/0/stack/layers/1"
+    assert list(card.input) == ([last] if hidden else [])
+    assert calls(message).keys() >= ({last} if hidden else {"layers/0", "layers/1"})
+    message = drawn(Stack(*parts), {Block}, cards=False)
+    added = [list(node.input) for node in message.node if node.op == "NoOp"]
+    assert added == ([[last]] if hidden else [])
+
+
+def test_a_function_is_not_called_like_the_operation_of_a_node():
+    class Part(nn.Module):
+        def __init__(self, *, alone):
+            super().__init__()
+            self.alone = alone
+
+        def forward(self, x):
+            return x.relu() if self.alone else x.sin().relu()
+
+    message = drawn(Stack(Part(alone=True), Part(alone=False), Part(alone=False)))
+    assert "Part" in {node.op for node in message.node}
+    assert [one.signature.name for one in message.library.function] == ["Part_2"]
+    assert list(calls(message)) == ["layers/1", "layers/2"]

@@ -5,6 +5,7 @@ import torch
 import transformers
 from browser import Browser, TensorBoard, write_runs
 from real_graphs import real_graph
+from test_function_library import Hidden
 from test_functions import Block, Stack
 
 import tbscope
@@ -37,11 +38,13 @@ REAL = ("MixtralForCausalLM",)
 def page(tmp_path_factory):
     logdir = tmp_path_factory.mktemp("functions")
     stack = tbscope.trace(Stack(*[Block() for _ in range(LAYERS)]), X)
+    hidden = tbscope.trace(Stack(Hidden(), torch.nn.Tanh()), X)
     runs = {
         "llama": tbscope.to_graph_def(llama(), functions=True),
         "plain": tbscope.to_graph_def(llama()),
         "nested": tbscope.to_graph_def(llama(), functions={"LlamaDecoderLayer", "LlamaAttention"}),
         "stack": tbscope.to_graph_def(stack, functions={Block}),
+        "hidden": tbscope.to_graph_def(hidden, functions={Block}),
     }
     for name in REAL:
         runs[name] = tbscope.to_graph_def(real_graph(name), functions=True)
@@ -77,6 +80,16 @@ def test_the_card_of_a_call_tells_all_usages_of_the_function(page):
     card = page.info_card("model/layers/2_")
     assert f"Usages of the Function ( {LAYERS} )" in card
     assert page.nodes["__function_library__LlamaDecoderLayer"].section == "function-library"
+
+
+def test_calls_of_which_nothing_is_read_at_the_top_level_are_in_the_flow_too(page):
+    opened(page, "hidden", "layers", "layers/0", "layers/0/stack", "layers/0/stack/layers")
+    drawn = [page.nodes[f"layers/0/stack/layers/{number}"] for number in range(2)]
+    assert [(one.kind, one.section) for one in drawn] == [("box", "core")] * 2
+    # Calls that are put in their places too late have no lines.
+    ends = {(edge.start.split("~")[0], edge.end.split("~")[0]) for edge in page.edges}
+    assert (drawn[0].name, drawn[1].name) in ends
+    assert page.errors == []
 
 
 def test_calls_have_one_colour(page):

@@ -53,13 +53,10 @@ def with_library(
         wanted: Which definitions become functions.
     """
     library = _Library(graph_def, functions)
-    by_name: dict[str, list[Scope]] = defaultdict(list)
-    for scope, name in boxes.items():
-        by_name[name].append(scope)
-    alone = {scopes[0] for name, scopes in by_name.items() if name and len(scopes) == 1}
     chosen = wanted_definitions(functions, wanted)
     for definition in chosen:
-        found = [boxes[use.scope] for use in definition.uses if use.scope in alone]
+        # No two scopes have one box; one that is called nothing has none.
+        found = [box for use in definition.uses if use.scope and (box := boxes.get(use.scope))]
         if len(found) > 1:
             library.share(found, definition)
     return library.message()
