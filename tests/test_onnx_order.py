@@ -214,7 +214,8 @@ def test_an_argument_is_found_though_the_exporter_left_a_view_of_it_out():
     assert [each[:2] for each in called(result, "Sub")] == [["y", "x"]]
     # The file has nothing of these views.
     record = tbscope.trace(Net(), args)
-    assert tbscope.modules_to_functions(plain, {Sub}, record=record).functions == result.functions
+    other = tbscope.modules_to_functions(plain, {Sub}, record=record)
+    assert list(other.model.graph.node[0].input)[:2] == ["y", "x"]
     assert result.functions[0].startswith("modules::Sub(%a, %b,")
 
 
