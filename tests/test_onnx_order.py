@@ -196,6 +196,29 @@ def test_one_tensor_given_twice_is_one_input():
     assert [each[:2] for each in called(result, "Sum")] == [["y", "x"]]
 
 
+def test_an_argument_is_found_though_the_exporter_left_a_view_of_it_out():
+    class Sub(nn.Module):
+        def forward(self, a, b):
+            return b * 2 - a
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.sub = Sub()
+
+        def forward(self, x, y):
+            return self.sub(y.detach(), x.detach())
+
+    args = tuple(tensors(2, 3))
+    result, plain = exported(Net().eval(), args, modules={Sub})
+    assert [each[:2] for each in called(result, "Sub")] == [["y", "x"]]
+    # The file has nothing of these views.
+    record = tbscope.trace(Net(), args)
+    other = tbscope.modules_to_functions(plain, {Sub}, record=record)
+    assert list(other.model.graph.node[0].input)[:2] == ["y", "x"]
+    assert result.functions[0].startswith("modules::Sub(%a, %b,")
+
+
 def test_a_module_that_is_registered_twice_is_one_function():
     class Net(nn.Module):
         def __init__(self):

@@ -61,6 +61,16 @@ def test_modules_are_scopes_by_the_metadata_of_the_exporter():
     assert draws_well(graph) == []
 
 
+def test_equal_layers_are_one_definition_whatever_their_nodes_are_called():
+    model = two_layers()
+    for number, each in enumerate(model.graph.node):
+        each.name = f"node_{number}"
+    graph = tbscope.from_onnx(model)
+    assert graph.nodes[2].attributes["onnx_name"] == "node_0"
+    uses = {each.name: len(each.uses) for each in graph.functions()}
+    assert (uses["Layer"], uses["Linear"]) == (2, 2)
+
+
 def test_the_namespace_alone_will_do():
     model = two_layers()
     for each in model.graph.node:

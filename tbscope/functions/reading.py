@@ -27,7 +27,7 @@ from tbscope.ir.scopes import Scope
 
 __all__ = ["OF_A_RUN", "Reading"]
 
-OF_A_RUN = frozenset({"read_by_python", "thread", "error"})
+OF_A_RUN = frozenset({"read_by_python", "thread", "error", "onnx_name", "symbolic_shape"})
 """The attributes of an operation that tell of one run, and so belong to a use."""
 
 # Modules that nobody registers are numbered on through the whole run, `?0`, `?1`.
