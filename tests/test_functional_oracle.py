@@ -12,6 +12,7 @@ import composite_models
 import pytest
 import torch
 import transformed_models
+from card_facts import facts
 from cases import MODELS, Case
 from torch import nn
 from torch.utils import _pytree as pytree
@@ -136,7 +137,7 @@ def reached_in(message, outputs):
                 seen.add(node.name)
                 pending += filter(None, node.input)
                 if node.op in SOURCES:
-                    found.add(node.attr["name"].s.decode() or node.name.replace("/", "."))
+                    found.add(facts(node)["name"].s.decode() or node.name.replace("/", "."))
         return found
 
     drawn = [node.name for node in message.node if node.op == "Output"]
