@@ -49,15 +49,15 @@ def side_by_side(
     i = j = 0
     while i < len(ours) and j < len(theirs):
         score = _likeness(ours[i], theirs[j])
-        # Of several that are alike in the same way, the last one gives the result.
+        # Of several of theirs that are alike in the same way, the last one gives the result; of
+        # several of ours the first one is it, as what is computed once is computed there.
         if best[i][j] == best[i][j + 1]:
             j += 1
-        elif best[i][j] == best[i + 1][j]:
-            i += 1
-        else:
-            assert score
+        elif score and best[i][j] == best[i + 1][j + 1] + score:
             pairs.append((ours[i], theirs[j]))
             i, j = i + 1, j + 1
+        else:
+            i += 1
     return pairs
 
 
