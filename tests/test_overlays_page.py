@@ -127,14 +127,19 @@ def test_a_number_for_a_box_stands_on_its_card(page):
     assert 'boxed {"i":13}' in page.info_card("Net")
 
 
-def test_nodes_without_a_number_are_faded(page):
+def test_nodes_without_a_number_keep_their_names_and_have_no_hatches(page):
     page.show(".", "boxed", profile=True).expand_all()
-    faded = page.evaluate(
+    for kind in ("memory", "compute_time"):
+        page.color_by(kind)
+        fills = {name: fill for name, (fill,) in page.fills.items()}
+        assert {"x", "out", "encoder/1", "decoder/0"} <= fills.keys()
+        assert {fill[:4] for fill in fills.values()} == {"rgb("}
+    # The page hatches what it takes for unused.
+    unused = page.evaluate(
         "() => Object.entries(tbscope.find('tf-graph').renderHierarchy.index)"
         ".filter(([name, drawn]) => drawn.isFadedOut).map(([name]) => name)"
     )
-    assert {"encoder/1", "encoder/2", "decoder/0", "x"} <= set(faded)
-    assert {"encoder", "encoder/0"}.isdisjoint(faded)
+    assert unused == []
 
 
 def test_each_node_is_on_its_device_and_the_legends_list_them(page):

@@ -32,11 +32,12 @@ WAYS = [
 
 
 def figures_of(drawn):
-    """Give the memory of each drawn node by its name."""
+    """Give the memory of each drawn node that has any, by its name."""
     return {
         entry.node_name: sum(memory.total_bytes for memory in entry.memory)
         for device in drawn.stats.step_stats.dev_stats
         for entry in device.node_stats
+        if entry.memory and not entry.node_name.startswith("__function_library__")
     }
 
 
@@ -334,9 +335,31 @@ def test_a_card_is_on_the_first_device_of_its_scope_and_what_is_on_none_on_the_f
         entry.node_name: device.device
         for device in drawn.stats.step_stats.dev_stats
         for entry in device.node_stats
+        if entry.memory
     } == {
         "Net/Net": "/device:GPU:1",
         "Net/block/Block": "/device:GPU:1",
         "Net/head/Head": "/device:CPU:0",
         "Net/seed": "/device:GPU:0",
     }
+
+
+def test_all_that_is_drawn_has_a_stat_where_anything_has_a_figure():
+    build = GraphBuilder("Net")
+    net = build.call("Net")
+    y = x = build.input("x", (2,))
+    for at in range(3):
+        block = build.call(f"Net/Block[b{at}]", x)
+        inner = build.call(f"Net/Block[b{at}]/Inner[inner]", x)
+        y = build.op("exp", build.op("neg", y, scope=inner), scope=inner)
+        y = build.op("add", y, build.parameter(f"b{at}.w", (2,), block), scope=block)
+    build.op("cos", y, scope=net)
+    build.output("out", y)
+    drawn = draw(build.graph, (Figure("weight", {build.graph.nodes[1]: 5}, as_bytes=1),))
+    stats = [stat for device in drawn.stats.step_stats.dev_stats for stat in device.node_stats]
+    names = [node.name for node in drawn.graph_def.node]
+    assert any(name.startswith("__function_library__") for name in names)
+    assert sorted(stat.node_name for stat in stats) == sorted(names)
+    # Without any figure there is nothing to colour by.
+    none = draw(build.graph, (Figure("weight", {}, as_bytes=1),))
+    assert not none.stats.step_stats.dev_stats

@@ -101,8 +101,7 @@ def test_figures_go_with_the_graph_of_the_run(tmp_path):
     assert steps_by_file(tmp_path) == [[0, 0], [1, 1]]
     with TensorBoard(tmp_path) as server:
         (device,) = figures_of(server, ".", "profile").step_stats.dev_stats
-        (stats,) = device.node_stats
-        assert stats.node_name == "ReLU[0]"
+        assert "ReLU[0]" in {stats.node_name for stats in device.node_stats}
         assert "ReLU[0]" in names(server)
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from tbscope.drawing.figures import Figure, Number, Target
 from tbscope.drawing.layout import Layout
 from tbscope.graphdef.stats import Stat
-from tbscope.ir.graph import Graph, Node, Value
+from tbscope.ir.graph import Graph, Node, Shape, Value
 from tbscope.ir.regions import OPERATIONS, Nearest, add_with_above, upward
 from tbscope.ir.scopes import Scope
 from tbscope.page.ops import is_embedded
@@ -65,7 +65,8 @@ def place_figures(
         drawn: The copy as it is drawn; its nodes get attributes.
         layout: How it is drawn; its cards, and the nodes that stand for modules, get facts.
     Returns:
-        The stats of each node that has a figure for a colouring.
+        The stats of all nodes, with those that only shape colours; of those without a figure
+        for a colouring they tell nothing. None where no node has one.
     """
     places = _Places(origin, drawn, layout)
     times: dict[Place, float] = defaultdict(float)
@@ -87,11 +88,19 @@ def place_figures(
             if circle is not None:
                 _tell(circle.attributes, figure, number)
         _tell_cards(layout, figure, of_places)
-    return [
-        Stat(name, device, times.get(place, 0.0), sizes.get(place, 0))
+    if not times and not sizes:
+        return []
+    # What has no stat the page hatches, and hides its name: so all has one, if only of nothing.
+    stats = [
+        Stat(name, device, times.get(place, 0.0), sizes.get(place, 0), _sizes_of(place))
         for place, name, device in _drawn_places(drawn, layout)
-        if place in times or place in sizes
     ]
+    device = stats[0].device if stats else _DEVICE
+    values = [output.given or output.value for output in drawn.outputs]
+    for head, value in zip(layout.outputs, values, strict=True):
+        stats.append(Stat(head.name, device, 0.0, 0, (value.shape,)))
+    # A box has nothing to tell but sums, and one of the panel stands in no other.
+    return stats + [Stat(seed.name, device, 0.0, 1) for seed in layout.seeds]
 
 
 def _held(figure: Figure, places: "_Places") -> dict[Place, list[Number]]:
@@ -142,6 +151,11 @@ def _drawn_places(drawn: Graph, layout: Layout) -> Iterator[tuple[Place, str, st
         yield node, entry.name, device or first or _DEVICE
     for card, entry in zip(layout.told, layout.cards, strict=True):
         yield card.scope, entry.name, devices.get(card.scope, _DEVICE)
+
+
+def _sizes_of(place: Place) -> tuple[Shape | None, ...]:
+    """Return the shapes of what a node gives; none for a card."""
+    return tuple([value.shape for value in place.outputs]) if isinstance(place, Node) else ()
 
 
 def _device_of(node: Node) -> str:

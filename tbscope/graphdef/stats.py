@@ -12,6 +12,7 @@ from typing import NamedTuple
 from tensorboard.compat.proto.config_pb2 import RunMetadata
 
 from tbscope.graphdef.shapes import device_to_text
+from tbscope.ir.graph import Shape
 
 __all__ = ["Stat", "run_metadata"]
 
@@ -27,12 +28,16 @@ class Stat(NamedTuple):
         device: Where it is, as torch prints it (`cpu`, `cuda:0`).
         duration_us: Its time, in microseconds.
         size_bytes: Its memory.
+        sizes: The shapes of what it gives, told where it has neither time nor memory: the page
+            hatches a node of which nothing is told, and hides its name
+            (tensorboard/plugins/graph/tf_graph_common/util.ts, `hasDisplayableNodeStats`).
     """
 
     name: str
     device: str
     duration_us: float
     size_bytes: int
+    sizes: tuple[Shape | None, ...] = ()
 
 
 def run_metadata(stats: Iterable[Stat]) -> RunMetadata:
@@ -61,6 +66,13 @@ def run_metadata(stats: Iterable[Stat]) -> RunMetadata:
             entry.all_end_rel_micros = round(before) - start
         if stat.size_bytes:
             entry.memory.add(total_bytes=stat.size_bytes)
+        elif not entry.all_end_rel_micros:
+            for shape in stat.sizes or ((0,),):
+                told = entry.output.add().tensor_description.shape
+                # The page reads the shape of each one, also where it has no dimensions.
+                told.SetInParent()
+                for size in shape or ():
+                    told.dim.add(size=-1 if size is None else size)
     return message
 
 
