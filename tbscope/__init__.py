@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from tbscope.sources.eager.recording import Recording, record
     from tbscope.sources.eager.trace import trace
     from tbscope.sources.programs.exported import from_export
+    from tbscope.sources.programs.graph_modules import from_fx
     from tbscope.sources.table import load
     from tbscope.writer import SummaryWriter
 
@@ -87,6 +88,7 @@ __all__ = [
     "add_graph",
     "add_overlay",
     "from_export",
+    "from_fx",
     "graph_costs",
     "lint",
     "load",
@@ -119,6 +121,7 @@ _HOMES = {
     "tbscope.sources.eager.recording": "Recording record",
     "tbscope.sources.eager.trace": "trace",
     "tbscope.sources.programs.exported": "from_export",
+    "tbscope.sources.programs.graph_modules": "from_fx",
     "tbscope.sources.table": "load",
     "tbscope.figures.summary.table": "Summary",
     "tbscope.writer": "SummaryWriter",

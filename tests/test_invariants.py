@@ -201,14 +201,14 @@ def test_inputs_that_are_not_the_nodes_of_that_kind(change, said):
     assert broken(graph) == [f"inputs: {said}"]
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (1, 2), (None, 3)])
-def test_a_shape_is_a_tuple_of_sizes(shape):
+@pytest.mark.parametrize("shape", [(), (0,), (1, 2), (None, 3), None])
+def test_a_shape_is_a_tuple_of_sizes_or_unknown(shape):
     graph = net().graph
     graph.nodes[4].outputs[0].shape = shape
     verify(graph)
 
 
-@pytest.mark.parametrize("shape", [None, [1, 2], 3])
+@pytest.mark.parametrize("shape", [False, [1, 2], 3])
 def test_a_shape_that_is_no_tuple(shape):
     graph = net().graph
     graph.nodes[4].outputs[0].shape = shape

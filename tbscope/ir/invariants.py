@@ -181,7 +181,10 @@ def _inputs(graph: Graph) -> Iterator[str]:
 def _types(graph: Graph) -> Iterator[str]:
     for node in graph.nodes:
         for value in node.outputs:
-            shape = value.shape
+            shape: object = value.shape
+            if shape is None:
+                # Of an unknown rank.
+                continue
             if not isinstance(shape, tuple):
                 yield f"%{value.name} has the shape {shape!r}, which is no tuple"
             else:
@@ -243,7 +246,11 @@ INVARIANTS = (
     ),
     Invariant("kinds", "Every node is of a known kind, and only operations read values.", _kinds),
     Invariant("inputs", "The inputs are the nodes of that kind, at the top level.", _inputs),
-    Invariant("types", "Every value has a shape, a dtype and a device.", _types),
+    Invariant(
+        "types",
+        "Every value has a dtype and a device, and a shape where its rank is known.",
+        _types,
+    ),
     Invariant(
         "calls",
         "The scopes of modules, and no others, have calls, each with a number of its own.",

@@ -10,6 +10,8 @@ from tbscope.ir.graph import Graph
 from tbscope.sources.eager.trace import trace
 from tbscope.sources.programs.archive import is_program_file
 from tbscope.sources.programs.exported import from_export, is_exported
+from tbscope.sources.programs.graph_modules import from_fx, is_graph_module
+from tbscope.sources.torch.inputs import bind_inputs
 from tbscope.words import shown
 
 _RUN_BY = {
@@ -56,8 +58,8 @@ def load(thing: Any) -> Graph:
     """Return the graph of anything that holds one: a program that torch made, or a file of it.
 
     Args:
-        thing: A graph, an `ExportedProgram`, or the path of a `.pt2` file. What it is, it tells
-            itself; the name of a file counts for nothing.
+        thing: A graph, an `ExportedProgram`, a `torch.fx.GraphModule`, or the path of a `.pt2`
+            file. What it is, it tells itself; the name of a file counts for nothing.
     Raises:
         ArgumentError: It holds no graph, as a model that has yet to run.
     """
@@ -74,6 +76,19 @@ def load(thing: Any) -> Graph:
 def _exported(program: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
     graph = from_export(program)
     return _as_it_is(graph, input_to_model, run)
+
+
+def _traced_by_fx(module: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+    """Read a graph module; run it where the options ask for what only a run can tell."""
+    asked = [name for name in run if name not in ("kwargs", "training")]
+    if any(run[name] not in (None, False) for name in asked) or run.get("kwargs"):
+        return _run(module, input_to_model, run)
+    if input_to_model is None:
+        return from_fx(module)
+    args, keywords = bind_inputs(module, input_to_model, None)
+    if keywords:
+        return _run(module, input_to_model, run)
+    return from_fx(module, *args)
 
 
 def _as_it_is(graph: Graph, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
@@ -111,6 +126,7 @@ SOURCES = (
     GraphSource("a graph that is made already", lambda given: isinstance(given, Graph), _as_it_is),
     GraphSource("a program that torch.export made", is_exported, _exported),
     GraphSource("the path of a .pt2 file", is_program_file, _exported),
+    GraphSource("a graph module of torch.fx", is_graph_module, _traced_by_fx),
     GraphSource("a module or another callable, which is run", lambda given: True, _run),
 )
 """The kinds that are tried, in this order; the last takes anything, and says what it cannot run."""

@@ -185,7 +185,7 @@ def _quiet() -> Iterator[list[BaseException]]:
             raised.append(record.exc_info[1])
         return False
 
-    loggers = [logging.getLogger(f"torch.{name}") for name in ("export", "export.pt2_archive")]
+    loggers = [logging.getLogger(f"torch.{name}") for name in _LOGGERS]
     for logger in loggers:
         logger.addFilter(keep)
     try:
@@ -197,6 +197,7 @@ def _quiet() -> Iterator[list[BaseException]]:
             logger.removeFilter(keep)
 
 
+_LOGGERS = ("export", "export.pt2_archive._package", "_export.serde.serialize")
 _DAMAGED = "it is cut off or damaged: copy it, or write it, anew"
 
 
