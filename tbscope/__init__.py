@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from tbscope.sources.onnx.reading import from_onnx
     from tbscope.sources.onnx.regroup import Regrouped, modules_to_functions
     from tbscope.sources.programs.exported import from_export
+    from tbscope.sources.programs.graph_modules import from_fx
     from tbscope.sources.table import load
     from tbscope.writer import SummaryWriter
 
@@ -97,6 +98,7 @@ __all__ = [
     "add_overlay",
     "export_onnx",
     "from_export",
+    "from_fx",
     "from_onnx",
     "graph_costs",
     "lint",
@@ -136,6 +138,7 @@ _HOMES = {
     "tbscope.sources.onnx.reading": "from_onnx",
     "tbscope.sources.onnx.regroup": "Regrouped modules_to_functions",
     "tbscope.sources.programs.exported": "from_export",
+    "tbscope.sources.programs.graph_modules": "from_fx",
     "tbscope.sources.table": "load",
     "tbscope.figures.summary.table": "Summary",
     "tbscope.writer": "SummaryWriter",

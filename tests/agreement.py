@@ -83,8 +83,11 @@ def _calls(graph: Graph, other: Graph) -> list[Call]:
 
 
 def module_calls(graph: Graph, other: Graph) -> list[tuple[str, str]]:
-    """Give path and class of each module call, in order."""
-    return [(path_of(call.scope), call.class_name) for call in _calls(graph, other)]
+    """Give path and class of each module call, in order; of the model itself the path tells it."""
+    return [
+        (path_of(call.scope), call.class_name if call.scope.parent else "")
+        for call in _calls(graph, other)
+    ]
 
 
 def parameters_read(graph: Graph) -> dict[str, set[str]]:

@@ -9,8 +9,8 @@ from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph
 from tbscope.sources.eager.trace import trace
 from tbscope.sources.onnx.loading import is_model
-from tbscope.sources.programs.archive import is_program_file
-from tbscope.sources.programs.exported import is_exported
+from tbscope.sources.programs.kinds import is_exported, is_graph_module, is_program_file
+from tbscope.sources.torch.inputs import bind_inputs
 from tbscope.words import shown
 
 _RUN_BY = {
@@ -57,8 +57,8 @@ def load(thing: Any) -> Graph:
     """Return the graph of anything that holds one: a program that torch made, or a file of it.
 
     Args:
-        thing: A graph, an `ExportedProgram`, or the path of a `.pt2` file. What it is, it tells
-            itself; the name of a file counts for nothing.
+        thing: A graph, an `ExportedProgram`, a `torch.fx.GraphModule`, or the path of a `.pt2`
+            file. What it is, it tells itself; the name of a file counts for nothing.
     Raises:
         ArgumentError: It holds no graph, as a model that has yet to run.
     """
@@ -77,6 +77,22 @@ def _exported(program: Any, input_to_model: Any, run: Mapping[str, Any]) -> Grap
     from tbscope.sources.programs.exported import from_export
 
     return _as_it_is(from_export(program), input_to_model, run)
+
+
+def _traced_by_fx(module: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+    """Read a graph module; run it where the options ask for what only a run can tell."""
+    asked = [name for name in run if name not in ("kwargs", "training")]
+    if any(run[name] not in (None, False) for name in asked) or run.get("kwargs"):
+        return _run(module, input_to_model, run)
+    # As below.
+    from tbscope.sources.programs.graph_modules import from_fx
+
+    if input_to_model is None:
+        return from_fx(module)
+    args, keywords = bind_inputs(module, input_to_model, None)
+    if keywords:
+        return _run(module, input_to_model, run)
+    return from_fx(module, *args)
 
 
 def _as_it_is(graph: Graph, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
@@ -122,6 +138,7 @@ SOURCES = (
     GraphSource("an ONNX model, or the path of one", is_model, _read),
     GraphSource("a program that torch.export made", is_exported, _exported),
     GraphSource("the path of a .pt2 file", is_program_file, _exported),
+    GraphSource("a graph module of torch.fx", is_graph_module, _traced_by_fx),
     GraphSource("a module or another callable, which is run", lambda given: True, _run),
 )
 """The kinds that are tried, in this order; the last takes anything, and says what it cannot run."""

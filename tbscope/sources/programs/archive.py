@@ -20,10 +20,11 @@ from typing import IO, Any
 import torch
 
 from tbscope.errors import ArgumentError
+from tbscope.sources.programs.kinds import holds_model
 from tbscope.sources.programs.size_formulas import is_size_formula
 from tbscope.words import error_text, shown
 
-__all__ = ["is_program_file", "load_program"]
+__all__ = ["load_program"]
 
 _OLD = "serialized_exported_program.json"
 _NEW = "archive_format"
@@ -34,21 +35,6 @@ _PICKLED = re.compile(
 _CONFIG = re.compile(r"(^|/)data/(weights|constants)/[^/]+_config\.json$")
 _OBJECT = re.compile(r"(^|/)data/constants/(custom|opaque)_obj_[^/]*$")
 _COMPILED = re.compile(r"(^|/)data/aotinductor/")
-_MODEL = re.compile(r"(^|/)(models/[^/]+\.json|serialized_exported_program\.json)$")
-
-
-def is_program_file(thing: object) -> bool:
-    """Tell whether something is the path of a file that torch.export.save has written.
-
-    The file is asked what it holds; its name counts for nothing.
-    """
-    if not isinstance(thing, str | os.PathLike):
-        return False
-    try:
-        with zipfile.ZipFile(thing) as archive:
-            return any(_MODEL.search(name) for name in archive.namelist())
-    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
-        return False
 
 
 def load_program(path: Any, *, trusted: bool = False) -> Any:
@@ -95,11 +81,11 @@ def _check(file: IO[bytes], path: Any, *, trusted: bool) -> None:
             if claimed > size:
                 why = f"its entries claim {claimed:,} bytes, and the file has {size:,}"
                 raise _refused(path, why, _DAMAGED)
-            if not any(map(_MODEL.search, names)):
+            if not any(map(holds_model, names)):
                 why = "it is a zip file, and holds no program"
                 raise _refused(path, why, "torch.export.save(program, path) writes one")
             for name in names:
-                if _MODEL.search(name):
+                if holds_model(name):
                     _check_formulas(archive.read(name), name, path)
                 elif not trusted:
                     _check_entry(archive, name, path)
@@ -185,7 +171,7 @@ def _quiet() -> Iterator[list[BaseException]]:
             raised.append(record.exc_info[1])
         return False
 
-    loggers = [logging.getLogger(f"torch.{name}") for name in ("export", "export.pt2_archive")]
+    loggers = [logging.getLogger(f"torch.{name}") for name in _LOGGERS]
     for logger in loggers:
         logger.addFilter(keep)
     try:
@@ -197,6 +183,7 @@ def _quiet() -> Iterator[list[BaseException]]:
             logger.removeFilter(keep)
 
 
+_LOGGERS = ("export", "export.pt2_archive._package", "_export.serde.serialize")
 _DAMAGED = "it is cut off or damaged: copy it, or write it, anew"
 
 

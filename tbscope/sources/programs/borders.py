@@ -13,7 +13,7 @@ from tbscope.sources.programs.slots import Held, Slot
 from tbscope.sources.torch.internals import filled
 from tbscope.sources.torch.nests import result_leaves, tensor_leaves
 
-__all__ = ["input_paths", "nest_of", "output_paths"]
+__all__ = ["input_paths", "nest_of", "output_paths", "result_paths"]
 
 
 def input_paths(
@@ -73,6 +73,32 @@ def output_paths(plan: Any, leaves: Sequence[Any]) -> list[tuple[str, Slot]]:
         for at, leaf in enumerate(leaves)
         if any(leaf is other for other in rest)
     ]
+
+
+def result_paths(held: Held, name: str = "") -> list[tuple[str, Slot]]:
+    """Return each slot of a nest with its path, as that of a result or of an input.
+
+    Args:
+        held: The nest.
+        name: The path of an input; empty for a result.
+    """
+    marks: dict[int, Slot] = {}
+    kept: list[Any] = []
+
+    def mark(thing: Any) -> Any:
+        if type(thing) is Slot:
+            kept.append(_mark(thing))
+            marks[id(kept[-1])] = thing
+            return kept[-1]
+        if isinstance(thing, list | tuple):
+            return [mark(entry) for entry in thing]
+        if isinstance(thing, dict):
+            return {key: mark(entry) for key, entry in thing.items()}
+        return thing
+
+    nest = mark(held)
+    leaves = tensor_leaves(nest, name, public=True) if name else result_leaves(nest)
+    return [(path, marks[id(tensor)]) for path, tensor in leaves]
 
 
 def nest_of(plan: Any, leaves: Sequence[Any]) -> Held:

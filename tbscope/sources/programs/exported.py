@@ -1,11 +1,8 @@
 """Graphs of programs that torch.export made."""
 
 import os
-import sys
 from collections.abc import Mapping
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from tbscope.checks import check_truth
 from tbscope.collector import collecting_rarely
@@ -14,27 +11,23 @@ from tbscope.figures.notes import Read, find_notes
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Graph
 from tbscope.sources.programs.archive import load_program
-from tbscope.sources.programs.bodies import Body, call_with_bodies
 from tbscope.sources.programs.borders import input_paths, nest_of, output_paths
-from tbscope.sources.programs.functions import call_python
-from tbscope.sources.programs.places import Places, class_name_of, label_of
+from tbscope.sources.programs.kinds import is_exported
+from tbscope.sources.programs.places import Places, label_of
 from tbscope.sources.programs.reader import Reader
 from tbscope.sources.programs.results import describe_edges
 from tbscope.sources.programs.slots import Held, Slot
 from tbscope.sources.programs.state import State, container_class
 from tbscope.sources.programs.types import TensorType
-from tbscope.sources.torch.internals import is_higher_order
+from tbscope.sources.programs.walk import Walk, classes_in
 from tbscope.sources.torch.misfits import with_article
 
-__all__ = ["from_export", "is_exported"]
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["from_export"]
 
 _STATE = {"PARAMETER": "parameter", "BUFFER": "buffer"}
-
-
-def is_exported(thing: object) -> bool:
-    """Tell whether something is an ExportedProgram; torch.export is not imported to learn that."""
-    home = sys.modules.get("torch.export.exported_program")
-    return home is not None and isinstance(thing, home.ExportedProgram)
 
 
 def from_export(exported_program_or_path: Any, *, trusted: bool = False) -> Graph:
@@ -76,7 +69,7 @@ class _Exported:
         self._inputs = {spec.arg.name: spec for spec in signature.input_specs}
         self._outputs = list(signature.output_specs)
         self._names = [entry.fqn.partition("@")[0] for entry in program.module_call_graph]
-        self._classes = _classes_in(module)
+        self._classes = classes_in(module)
         root_class = self._classes.get("")
         builder = GraphBuilder(label_of(root_class or "ExportedProgram"))
         self._places = Places(builder, self._class_of)
@@ -98,7 +91,7 @@ class _Exported:
         """Read the program; return its graph."""
         reader, places = self._reader, self._places
         arguments = self._add_inputs()
-        given = self._read(self._module)
+        given = Walk(reader, self._state).read(self._module)
         graph = reader.graph
         self._add_outputs(given)
         describe_edges(graph, places)
@@ -191,58 +184,6 @@ class _Exported:
         )
         node.flops = 0
         reader.give(node, target.type, [target, held], [target], {0: target})
-
-    # -- nodes ------------------------------------------------------------------------------
-
-    def _read(self, module: torch.fx.GraphModule) -> list[Held]:
-        """Read the nodes of a program, or of a body; return what it gives."""
-        reader = self._reader
-        held = reader.held
-        for node in module.graph.nodes:
-            if node.op == "call_function":
-                held[node] = self._call(node)
-            elif node.op == "get_attr":
-                held[node] = self._attribute(module, node)
-            elif node.op == "output":
-                given = reader.of(node.args[0])
-                return list(given) if isinstance(given, tuple | list) else [given]
-        return []
-
-    def _call(self, node: torch.fx.Node) -> Held:
-        target: Any = node.target
-        if isinstance(target, torch._ops.OpOverload):
-            return self._reader.call_operator(node)
-        if is_higher_order(target):
-            return call_with_bodies(self._reader, node, self._read_body)
-        # Of Python's functions, a program calls those on numbers, and getitem.
-        return call_python(self._reader, node)
-
-    def _read_body(self, body: Body, given: list[Held]) -> list[Held]:
-        reader = self._reader
-        places = (node for node in body.module.graph.nodes if node.op == "placeholder")
-        reader.held.update(zip(places, given, strict=False))
-        return self._read(body.module)
-
-    def _attribute(self, module: torch.fx.GraphModule, node: torch.fx.Node) -> Held:
-        name = str(node.target)
-        thing: Any = module
-        for step in name.split("."):
-            thing = getattr(thing, step, None)
-        if isinstance(thing, torch.fx.GraphModule):
-            return Body(name, thing)
-        return self._state.constant(name, self._reader.type_of(node))
-
-
-def _classes_in(module: torch.fx.GraphModule) -> dict[str, str]:
-    """Return the full name of the class of each module that was called, by qualified name."""
-    found: dict[str, str] = {}
-    met: set[Any] = set()
-    for node in module.graph.nodes:
-        for key, entry in (node.meta.get("nn_module_stack") or {}).items():
-            if key not in met and isinstance(entry, tuple) and len(entry) == 2:
-                met.add(key)
-                found.setdefault(str(entry[0]).partition("@")[0], class_name_of(entry[1]))
-    return found
 
 
 def _in_order(kinds: Mapping[str, Any], modules: list[str]) -> dict[str, Any]:

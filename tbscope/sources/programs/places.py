@@ -84,7 +84,14 @@ class Places:
     @contextmanager
     def body(self, name: str, around: Scope | None) -> Iterator[Scope]:
         """Open the scope of the body of an operation in a scope, for as long as a block runs."""
-        inner = self._builder.new_scope(name, parent=around, kind="hand")
+        with self.inside(
+            around, self._builder.new_scope(name, parent=around, kind="hand")
+        ) as inner:
+            yield inner
+
+    @contextmanager
+    def inside(self, around: Scope | None, inner: Scope) -> Iterator[Scope]:
+        """Have what stands in a scope stand in another one, for as long as a block runs."""
         told, self._told = self._told, {}
         before = self._inside
         self._inside = {**before, around: inner}

@@ -114,6 +114,12 @@ class Reader:
         self._where = node, place
         return place
 
+    def stand(self, node: torch.fx.Node, stack: Mapping[str, Any]) -> None:
+        """Have a node stand in these calls, where its metadata tell of others."""
+        trace = node.meta.get("stack_trace")
+        source = source_of(trace) if type(trace) is str else None
+        self._where = node, (self.places.scope_of(stack, source), source)
+
     # -- nodes --------------------------------------------------------------------------
 
     def add_source(
@@ -136,6 +142,10 @@ class Reader:
         args, kwargs = self.of(node.args), self.of(node.kwargs)
         facts = kernel_facts(target)
         told = self.type_of(node)
+        if told is None and not facts.writes and "val" not in node.meta:
+            # Nobody has told: what it gives on stand-ins tells.
+            ran = self.work.run(target, args, kwargs)
+            told = ran.results if ran is not None else UNKNOWN if _gives_tensor(facts) else None
         if next(types_in(told), None) is None:
             # A number made of sizes, a check that holds, or a number that Python reads.
             done = None
@@ -145,6 +155,8 @@ class Reader:
                 return told
         else:
             done = self._done(facts, args, kwargs, told)
+        if facts.writes and "nn_module_stack" not in node.meta:
+            self._stand_at_source(node, args)
         return self._append(node, facts, args, kwargs, told, done)
 
     def call_function(
@@ -172,7 +184,12 @@ class Reader:
             add_signature(self.graph.signatures, name, function)
         done = self.work.run(function, args, kwargs) if runs else None
         if told is None:
+            if done is None and _is_question(name, args):
+                return Constant(node.name)
             told = UNKNOWN if done is None else done.results
+        if done is not None and not done.written and next(types_in(told), None) is None:
+            # It asks a tensor for its shape, its type, or the like.
+            return told
         self.where(node)
         arguments, read = self.arguments(args, kwargs)
         appended = self.append(name, node, arguments, read, done or Done())
@@ -185,6 +202,13 @@ class Reader:
         written = [among[place] for place in done.written]
         shows = {at: among[place] for at, place in enumerate(done.shows) if place is not None}
         return self.give(appended, told, read, written, shows)
+
+    def _stand_at_source(self, node: torch.fx.Node, args: Any) -> None:
+        """Have a write of which nobody told the place stand where what it writes was made."""
+        last = next(reversed(list(slots_in(args))), None)
+        if last is not None and last.value is not None:
+            producer = last.value.producer
+            self._where = node, (producer.scope, producer.source)
 
     def _done(self, facts: KernelFacts, args: Any, kwargs: Any, told: Any) -> Done | None:
         """Return what an operator does; None where its name and its schema tell all."""
@@ -339,6 +363,32 @@ class Reader:
         source = source_of(trace) if type(trace) is str else None
         for slot in slots_in(args):
             self.read_out.append((slot, "item", source))
+
+
+# What is asked of a tensor, and not of its values.
+_QUESTIONS = frozenset(
+    {
+        *("size", "dim", "numel", "ndimension", "nelement", "stride", "is_contiguous", "len"),
+        *("element_size", "storage_offset", "is_floating_point", "is_complex", "get_device"),
+    }
+)
+_ASKED = frozenset(
+    {
+        *("shape", "dtype", "device", "ndim", "layout", "requires_grad", "is_cuda", "is_sparse"),
+        *("is_quantized", "is_leaf", "is_meta", "is_nested"),
+    }
+)
+
+
+def _is_question(name: str, args: Any) -> bool:
+    if name == "getattr":
+        return len(args) > 1 and args[1] in _ASKED
+    return name in _QUESTIONS
+
+
+def _gives_tensor(facts: KernelFacts) -> bool:
+    schema = schema_of(facts.kernel)
+    return schema is None or any("Tensor" in str(result.type) for result in schema.returns)
 
 
 def _valued(given: Any, read: list[Slot]) -> Any:

@@ -33,7 +33,7 @@ class State:
     ) -> None:
         self._reader = reader
         self._kinds = kinds
-        self._tensors = tensors
+        self._tensors = dict(tensors)
         self._slots: dict[str, Slot] = {}
         # Tied ones have the name of the first, and one number.
         self._first: dict[str, str] = {}
@@ -44,6 +44,14 @@ class State:
             first = name if tensor is None else known.setdefault(_identity(tensor), name)
             self._first[name] = first
             self._numbers.setdefault(first, len(self._numbers))
+
+    def held(self, name: str, tensor: Any, told: Any = None) -> Slot:
+        """Return the slot of a tensor that the program finds among its attributes."""
+        if name in self._kinds:
+            return self.slot(name, told)
+        if isinstance(tensor, torch.Tensor):
+            self._tensors.setdefault(name, tensor)
+        return self.constant(name, told)
 
     def slot(self, name: str, told: Any = None) -> Slot:
         """Return the slot of a parameter or buffer; its node is made once it is read."""

@@ -8,7 +8,7 @@ import torch
 from tbscope.ir.graph import Constant, Shape, item_size_bytes
 from tbscope.sources.torch.nests import is_walked
 
-__all__ = ["UNKNOWN", "TensorType", "is_symbol", "symbol_text", "type_nest", "types_in"]
+__all__ = ["UNKNOWN", "TensorType", "is_symbol", "placed", "symbol_text", "type_nest", "types_in"]
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -70,10 +70,12 @@ def type_nest(told: Any) -> Any:
     if isinstance(told, tuple) and {"shape", "dtype"} <= set(getattr(told, "_fields", ())):
         # The metadata that torch.fx keeps of a tensor tells no device.
         return _typed(fields.shape, fields.dtype, "cpu", getattr(told, "stride", None))
-    if isinstance(told, tuple | list) and not isinstance(told, torch.Size):
+    if isinstance(told, tuple | list):
         return [type_nest(entry) for entry in told]
     if isinstance(told, dict):
         return {str(key): type_nest(entry) for key, entry in told.items()}
+    if isinstance(told, torch.dtype | torch.device | torch.layout | torch.memory_format):
+        return told
     if is_walked(type(told)):
         return Constant(f"<{type(told).__qualname__}>")
     return told if isinstance(told, bool | int | float | complex | str | None) else None
@@ -97,6 +99,17 @@ def _typed(shape: Any, dtype: torch.dtype, device: str, stride: Any) -> TensorTy
     if known and stride is not None and all(type(step) is int for step in stride):
         strides = tuple(stride)
     return TensorType(plain, str(dtype).removeprefix("torch."), device, symbols, strides)
+
+
+def placed(told: Any, device: str) -> Any:
+    """Return what is told of tensors, with a device in place of theirs."""
+    if type(told) is TensorType:
+        return told._replace(device=device)
+    if isinstance(told, list):
+        return [placed(entry, device) for entry in told]
+    if isinstance(told, dict):
+        return {key: placed(entry, device) for key, entry in told.items()}
+    return told
 
 
 def types_in(told: Any) -> Iterator[TensorType]:

@@ -4,8 +4,9 @@ A program names an operation by what it was called with, and nothing of what tha
 one runs here once, on stand-ins without content; equal ones are known after the first.
 """
 
+import copy
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,7 +14,7 @@ import torch
 
 from tbscope.ir.graph import Gradient, Node, Role
 from tbscope.sources.programs.slots import Slot
-from tbscope.sources.programs.types import TensorType, type_nest, types_in
+from tbscope.sources.programs.types import TensorType, placed, type_nest, types_in
 from tbscope.sources.torch.flops import Formulas
 from tbscope.sources.torch.internals import (
     DispatchMode,
@@ -82,16 +83,28 @@ class Workshop:
             self._composite[facts] = known
         return known
 
-    def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Done | None:
+    def run(
+        self,
+        function: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        *,
+        module: tuple[torch.nn.Module, list[tuple[torch.Tensor, Slot]]] | None = None,
+    ) -> Done | None:
         """Return what an operation does; None where its arguments do not tell, or it raises.
 
         Args:
             function: The operation.
             args: Its positional arguments, with slots for tensors.
             kwargs: Its keyword arguments.
+            module: The module whose forward it is, and its tensors with their slots; None for none.
         """
         slots: list[Slot] = []
-        key = (id(function), _key_of(args, slots), _key_of(kwargs, slots))
+        key = (
+            id(function if module is None else module[0]),
+            _key_of(args, slots),
+            _key_of(kwargs, slots),
+        )
         if any(slot.type.stride is None for slot in slots):
             return None
         try:
@@ -102,27 +115,36 @@ class Workshop:
         if known is self:
             # Whatever raises here has run in the program: its kernel has no form without content.
             try:
-                known = self._run(function, args, kwargs)
+                known = self._run(function, args, kwargs, module)
             except Exception:  # noqa: BLE001
                 known = None
             self._known[key] = known
         return known  # type: ignore[return-value]
 
-    def _run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Done:
+    def _run(self, function: Callable[..., Any], args: Any, kwargs: Any, module: Any) -> Done:
         # What is the same on each device needs no stand-in that pretends to be on one.
-        device = None if _LABELS_BY_DEVICE.search(str(function)) else "meta"
+        device: str | None = "meta"
+        if module is not None or _LABELS_BY_DEVICE.search(str(function)):
+            device = None
         if self._mode is None and device is None:
             self._mode = fake_mode()
         node = Node("", "")
         with self._standing_in(device), torch.no_grad():
             stand_ins: dict[Slot, torch.Tensor] = {}
             given = _with(args, stand_ins, device), _with(kwargs, stand_ins, device)
+            if module is not None:
+                # A copy whose tensors have no content: the module itself stays as it is.
+                memo = {id(tensor): _with(slot, stand_ins) for tensor, slot in module[1]}
+                function = copy.deepcopy(module[0], memo).forward
             read = list(stand_ins.values())
             with _Kernels(self._formulas) as kernels:
                 result = function(*given[0], **given[1])
             results = collect_tensors(result, [])
             node.kernels = kernels.names
             self._formulas.describe(node, kernels.work, read, results)
+        told = type_nest(result)
+        if device is not None:
+            told = placed(told, _device_of(stand_ins))
         places = {storage_key(tensor): place for place, tensor in enumerate(read)}
         written = {places.get(key) for key in kernels.written}
         return Done(
@@ -132,7 +154,9 @@ class Workshop:
             node.allocated_bytes,
             tuple(sorted(place for place in written if place is not None)),
             tuple([places.get(storage_key(tensor)) for tensor in results]),
-            type_nest(result),
+            type_nest(result)
+            if device is None
+            else placed(type_nest(result), _device_of(stand_ins)),
             role_of(kernels.names, reads=bool(read)),
         )
 
@@ -218,6 +242,11 @@ class _Kernels(DispatchMode):  # type: ignore[no-untyped-call]
             except Exception as error:  # noqa: BLE001 (a formula may be the user's code)
                 self._formulas.fail(facts, error)
         return result
+
+
+def _device_of(slots: Iterable[Slot]) -> str:
+    """Return where an operation runs: where the first tensor is that it reads."""
+    return next((slot.type.device for slot in slots), "cpu")
 
 
 def _key_of(given: Any, slots: list[Slot]) -> Any:

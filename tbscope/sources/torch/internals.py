@@ -31,6 +31,7 @@ __all__ = [
     "drop_gradient_hooks",
     "fake_mode",
     "filled",
+    "flat",
     "flattened",
     "flop_formula",
     "function_modes",
@@ -41,6 +42,7 @@ __all__ = [
     "is_being_traced",
     "is_composite",
     "is_fake",
+    "is_guard",
     "is_higher_order",
     "is_stand_in",
     "is_of_its_own",
@@ -51,6 +53,7 @@ __all__ = [
     "map_leaves",
     "map_tensors",
     "operator_name",
+    "plan_of",
     "schema_of",
     "set_version",
     "storage_key",
@@ -388,3 +391,25 @@ def map_leaves(change: Callable[[Any], Any], nest: Any) -> Any:
 def filled(plan: Any, leaves: Sequence[Any]) -> Any:
     """Return the nest of a plan (a TreeSpec), filled with leaves."""
     return _pytree.tree_unflatten(leaves, plan)
+
+
+def plan_of(module: torch.fx.GraphModule) -> tuple[Any, Any, list[str] | None]:
+    """Return how the inputs and outputs of a graph module are nested, and the names of inputs.
+
+    None for each that it does not tell: its nodes are then given what it is given.
+    """
+    info = getattr(getattr(module.graph, "_codegen", None), "pytree_info", None)
+    if info is None:
+        return None, None, None
+    names = [name for name in getattr(info, "orig_args", ()) if name != "self"]
+    return getattr(info, "in_spec", None), getattr(info, "out_spec", None), names
+
+
+def flat(nest: Any) -> list[Any]:
+    """Return the leaves of a nest, as `filled` takes them."""
+    return list(_pytree.tree_leaves(nest))
+
+
+def is_guard(module: torch.nn.Module) -> bool:
+    """Tell whether a module is one by which an exported program checks its inputs."""
+    return type(module).__name__ == "GuardsFn" and type(module).__module__.startswith("torch.")

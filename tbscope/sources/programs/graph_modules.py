@@ -1,0 +1,256 @@
+"""Graphs of graph modules: what torch.fx traced, by itself or for others."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from tbscope.collector import collecting_rarely
+from tbscope.errors import ArgumentError, InputError
+from tbscope.figures.notes import Read, find_notes
+from tbscope.ir.builder import GraphBuilder
+from tbscope.ir.graph import Argument, Constant, Graph
+from tbscope.sources.programs.borders import input_paths, nest_of, output_paths, result_paths
+from tbscope.sources.programs.functions import call_method
+from tbscope.sources.programs.kinds import is_graph_module
+from tbscope.sources.programs.places import Places, class_name_of, label_of
+from tbscope.sources.programs.reader import Reader
+from tbscope.sources.programs.results import describe_edges
+from tbscope.sources.programs.slots import Held, Slot
+from tbscope.sources.programs.state import State, container_class
+from tbscope.sources.programs.types import UNKNOWN, TensorType, type_nest, types_in
+from tbscope.sources.programs.walk import Walk, classes_in
+from tbscope.sources.programs.work import Done
+from tbscope.sources.torch.hyperparameters import hyperparameters
+from tbscope.sources.torch.internals import flat, is_guard, plan_of
+from tbscope.sources.torch.misfits import with_article
+
+__all__ = ["from_fx"]
+
+
+def from_fx(graph_module: torch.fx.GraphModule, *inputs: Any) -> Graph:
+    """Return the graph of a graph module; no content of a tensor is computed.
+
+    Scopes come from the stack of modules that nodes carry, and from the modules that they call.
+    Shapes are those that nodes tell (`meta["val"]`, `tensor_meta`), else they follow from
+    those of the inputs, where these are given: operations run on stand-ins.
+
+    Args:
+        graph_module: What `torch.fx.symbolic_trace`, `make_fx`, `ExportedProgram.module()` or
+            any other tool of torch.fx gave.
+        inputs: Its positional arguments; tensors on "meta" will do. None where the shapes are
+            known, or may stay unknown.
+    Raises:
+        ArgumentError: It is no graph module.
+        InputError: The inputs are more, or fewer, than it takes.
+    """
+    if not is_graph_module(graph_module):
+        raise ArgumentError(
+            f"from_fx was given {with_article(graph_module)}",
+            why="it takes a torch.fx.GraphModule",
+            fix="tbscope.from_fx(torch.fx.symbolic_trace(model), x)",
+        )
+    with collecting_rarely():
+        return _Traced(graph_module, inputs).graph()
+
+
+class _Traced:
+    """One graph module while it is read."""
+
+    def __init__(self, module: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
+        self._module = module
+        self._inputs = inputs
+        parts = dict(module.named_modules(remove_duplicate=False))
+        self._parts = {
+            name: part
+            for name, part in parts.items()
+            if not isinstance(part, torch.fx.GraphModule) and not is_guard(part)
+        }
+        self._classes = classes_in(module)
+        label = self._classes.get("") or type(module).__name__.strip("<>")
+        builder = GraphBuilder(label_of(label))
+        self._places = Places(builder, self._class_of)
+        self._places.open_root(label)
+        self._reader = Reader(builder, self._places)
+        kinds: dict[str, Any] = {}
+        tensors: dict[str, Any] = {}
+        for name, part in parts.items():
+            prefix = f"{name}." if name else ""
+            for kind, own in (("parameter", part._parameters), ("buffer", part._buffers)):
+                for attribute, tensor in own.items():
+                    if tensor is not None:
+                        kinds[prefix + attribute] = kind
+                        tensors[prefix + attribute] = tensor
+        self._state = State(self._reader, kinds, tensors)
+
+    def _class_of(self, name: str) -> str:
+        known = self._classes.get(name)
+        if known is not None:
+            return known
+        part = self._parts.get(name)
+        # torch.fx puts plain modules where it keeps no class.
+        if part is None or type(part) is torch.nn.Module:
+            return container_class(self._parts, name)
+        return class_name_of(type(part))
+
+    def graph(self) -> Graph:
+        """Read the graph module; return its graph."""
+        reader, places = self._reader, self._places
+        plan, out_plan, names = plan_of(self._module)
+        arguments = self._add_inputs(plan, names)
+        result = _Parts(reader, self._state).result(self._module)
+        if out_plan is not None:
+            leaves = list(result) if isinstance(result, tuple | list) else [result]
+            found, nest = output_paths(out_plan, leaves), nest_of(out_plan, leaves)
+        else:
+            found, nest = result_paths(result), result
+        for path, slot in found:
+            value = slot.read()
+            reader.builder.add_output(path, value, control_inputs=slot.writers())
+        describe_edges(reader.graph, places)
+        assert places.root is not None
+        root = places.call_of[places.root]
+        root.training = self._module.training
+        root.results = reader.arguments((nest,), {})[0][0].nest
+        root.arguments = [
+            Argument(name, reader.arguments((held,), {})[0][0].nest) for name, held in arguments
+        ]
+        self._state.describe(self._parts, places, self._class_of)
+        reads = [Read(slot.read(), by, source) for slot, by, source in reader.read_out]
+        reader.graph.notes += find_notes(reader.graph, reads=reads, whole=True)
+        return reader.builder.finish()
+
+    def _add_inputs(self, plan: Any, names: list[str] | None) -> list[tuple[str, Held]]:
+        """Hold what the graph module is given; return the arguments of the model by name."""
+        reader = self._reader
+        nodes = [node for node in self._module.graph.nodes if node.op == "placeholder"]
+        own = [str(node.target).lstrip("*") for node in nodes]
+        given = self._given(nodes, plan)
+        for node, thing in zip(nodes, given, strict=True):
+            told = type_nest(thing) if thing is not _NOTHING else reader.type_of(node)
+            if told is None and thing is _NOTHING:
+                told = node.args[0] if node.args else UNKNOWN
+            reader.held[node] = _slots(told)
+        leaves = [reader.held[node] for node in nodes]
+        if plan is not None:
+            paths, arguments = input_paths(plan, names, leaves, own)
+        else:
+            paths, arguments = own, list(zip(own, leaves, strict=True))
+        for path, leaf in zip(paths, leaves, strict=True):
+            for inner, slot in result_paths(leaf, path):
+                slot.value = reader.add_source("input", inner, slot.type)
+        return arguments
+
+    def _given(self, nodes: list[torch.fx.Node], plan: Any) -> list[Any]:
+        """Return what each placeholder is given."""
+        if not self._inputs:
+            return [_NOTHING] * len(nodes)
+        given = flat((tuple(self._inputs), {})) if plan is not None else list(self._inputs)
+        least = sum(1 for node in nodes if not node.args)
+        if not least <= len(given) <= len(nodes):
+            raise InputError(
+                f"{len(given)} inputs are given for the {len(nodes)} of the graph module",
+                why=f"it takes {', '.join(str(node.target) for node in nodes) or 'none'}",
+                fix="tbscope.from_fx(graph_module, *inputs), or no inputs at all",
+            )
+        return given + [_NOTHING] * (len(nodes) - len(given))
+
+
+_NOTHING: Any = object()
+
+
+def _slots(told: Any) -> Held:
+    if isinstance(told, TensorType):
+        return Slot(told)
+    if isinstance(told, list | tuple):
+        return [_slots(entry) for entry in told]
+    if isinstance(told, dict):
+        return {key: _slots(entry) for key, entry in told.items()}
+    return told
+
+
+class _Parts(Walk):
+    """Reads the nodes of a graph module, and those that call its modules and methods."""
+
+    runs = True
+
+    def call_part(self, module: torch.fx.GraphModule, node: torch.fx.Node) -> Held:
+        """Read a node that calls a module or a method."""
+        if node.op == "call_method":
+            return call_method(self.reader, node)
+        part = module.get_submodule(str(node.target))
+        if is_guard(part):
+            return None
+        name = f"{self.prefix}{node.target}"
+        self.reader.stand(node, _stack_to(node, name, part))
+        if isinstance(part, torch.fx.GraphModule):
+            return self._inner(node, name, part)
+        return self._leaf(node, name, part)
+
+    def _inner(self, node: torch.fx.Node, name: str, part: torch.fx.GraphModule) -> Held:
+        """Read the nodes of a graph module inside of another one."""
+        reader = self.reader
+        scope, _ = reader.where(node)
+        assert scope is not None
+        args, kwargs = reader.of(node.args), reader.of(node.kwargs)
+        places = [one for one in part.graph.nodes if one.op == "placeholder"]
+        for at, place in enumerate(places):
+            default = place.args[0] if place.args else None
+            given = args[at] if at < len(args) else kwargs.get(str(place.target), default)
+            reader.held[place] = given
+        with reader.places.inside(reader.places.root, scope):
+            return type(self)(reader, self.state, f"{name}.").result(part)
+
+    def _leaf(self, node: torch.fx.Node, name: str, part: torch.nn.Module) -> Held:
+        """Read a node that calls a module: one operation, which reads all that the module holds."""
+        reader = self.reader
+        scope, _ = reader.where(node)
+        args, kwargs = reader.of(node.args), reader.of(node.kwargs)
+        tensors = dict(part.named_parameters(prefix=name)) | dict(part.named_buffers(prefix=name))
+        own = [
+            (tensor, self.state.held(path, tensor, type_nest(tensor)))
+            for path, tensor in tensors.items()
+        ]
+        told = reader.type_of(node)
+        done = reader.work.run(part.forward, args, kwargs, module=(part, own))
+        if told is None:
+            told = UNKNOWN if done is None else done.results
+        arguments, read = reader.arguments(args, kwargs)
+        given = list(dict.fromkeys([*read, *(slot for _, slot in own)]))
+        appended = reader.append(
+            label_of(class_name_of(type(part))), node, arguments, given, done or Done()
+        )
+        call = None if scope is None else reader.places.call_of.get(scope)
+        if call is not None:
+            call.training = part.training
+            call.hyperparameters = _hyperparameters(part)
+        if done is None:
+            return reader.give(appended, told, given)
+        appended.random = any(name in _RANDOM for name in done.kernels) and part.training
+        written = [given[place] for place in done.written]
+        count = len(list(types_in(told)))
+        shows = {
+            at: given[place]
+            for at, place in enumerate(done.shows[:count])
+            if place is not None and given[place] not in written
+        }
+        return reader.give(appended, told, given, written, shows)
+
+
+_RANDOM = frozenset({"aten::bernoulli_", "aten::native_dropout", "aten::bernoulli", "aten::rand"})
+
+
+def _stack_to(node: torch.fx.Node, name: str, part: torch.nn.Module) -> Mapping[str, Any]:
+    """Return the calls around a module that a node calls, with its own as the last."""
+    stack: dict[str, Any] = dict(node.meta.get("nn_module_stack") or {})
+    last = next(reversed(stack.values()), None)
+    if not isinstance(last, tuple) or last[0] != name:
+        stack[node.name] = (name, type(part))
+    return stack
+
+
+def _hyperparameters(part: torch.nn.Module) -> dict[str, Any]:
+    try:
+        return hyperparameters(part)
+    except Exception as error:  # noqa: BLE001 (extra_repr is the user's code)
+        return {"extra_repr": Constant(f"raised {type(error).__name__}")}

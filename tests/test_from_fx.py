@@ -1,0 +1,322 @@
+"""Graphs of graph modules: what they tell is what an eager call of the model tells."""
+
+import copy
+from collections import namedtuple
+
+import pytest
+import torch
+from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.passes.shape_prop import ShapeProp
+
+import tbscope
+from tests.agreement import check_whole, disagreements
+from tests.program_models import MODELS, Block, Counting, ResNet, example, exported
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+# torch.fx cannot trace a choice by a tensor, nor does it name keywords with positions.
+TRACED = [name for name in MODELS if name not in ("branches", "keywords")]
+FORGOTTEN = {("without gradients", True)}
+
+
+def _traced(name):
+    return torch.fx.symbolic_trace(example(name)[0])
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_a_traced_module_with_inputs_tells_what_an_eager_call_tells(name):
+    _, args, _, eager = example(name)
+
+    graph = tbscope.from_fx(_traced(name), *args)
+
+    check_whole(graph)
+    assert disagreements(eager, graph) == {}
+    assert [node.name for node in graph.inputs] == [node.name for node in eager.inputs]
+    assert [output.name for output in graph.outputs] == [output.name for output in eager.outputs]
+    assert tbscope.graph_costs(graph).flops == tbscope.graph_costs(eager).flops
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_without_inputs_all_but_the_shapes_is_told(name):
+    graph = tbscope.from_fx(_traced(name))
+
+    check_whole(graph)
+    assert set(disagreements(example(name)[3], graph)) == {"shapes"}
+    assert {value.shape for node in graph.inputs for value in node.outputs} == {None}
+
+
+@pytest.mark.parametrize("decomposed", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_module_of_a_program_tells_what_the_program_tells(name, decomposed):
+    eager = example(name)[3]
+    program = exported(name, decomposed=decomposed)
+
+    graph = tbscope.from_fx(program.module())
+
+    check_whole(graph)
+    if (name, decomposed) not in FORGOTTEN:
+        assert disagreements(eager, graph) == {}
+    of_program = tbscope.from_export(program)
+    assert disagreements(of_program, graph) == {}
+    assert [node.name for node in graph.inputs] == [node.name for node in of_program.inputs]
+    assert [each.name for each in graph.outputs] == [each.name for each in of_program.outputs]
+
+
+def test_make_fx_tells_shapes_and_kernels():
+    graph = tbscope.from_fx(make_fx(lambda x: torch.relu(x @ x).view(4))(torch.ones(2, 2)))
+
+    check_whole(graph)
+    assert [(node.op, node.outputs[0].shape) for node in graph.nodes] == [
+        ("input", (2, 2)),
+        ("mm", (2, 2)),
+        ("relu", (2, 2)),
+        ("view", (4,)),
+    ]
+    assert [node.flops for node in graph.nodes[1:]] == [16, 0, 0]
+
+
+def test_symbolic_sizes_of_make_fx_are_told_by_their_formulas():
+    traced = make_fx(lambda x: torch.cat([x, x]), tracing_mode="symbolic")(torch.ones(3, 2))
+
+    graph = tbscope.from_fx(traced)
+
+    out = graph.outputs[0].value
+    assert out.shape == (None, None)
+    assert out.producer.attributes["symbolic_shape"].startswith("(2*s")
+
+
+def test_shapes_of_shape_propagation_are_told():
+    traced = _traced("unet")
+    ShapeProp(traced).propagate(*example("unet")[1])
+
+    graph = tbscope.from_fx(traced)
+
+    assert disagreements(example("unet")[3], graph) == {}
+    assert graph.outputs[0].value.shape == (2, 3, 8, 8)
+
+
+# -- calls -----------------------------------------------------------------------------------
+
+
+def test_a_called_module_is_a_call_with_one_operation_that_reads_what_it_holds():
+    graph = tbscope.from_fx(torch.fx.symbolic_trace(nn.Sequential(nn.Linear(3, 2))))
+
+    (call,) = graph.calls[1:]
+    (node,) = [node for node in graph.nodes if node.kind == "op"]
+    assert (call.scope.path, call.class_name) == (
+        "Sequential/Linear[0]",
+        "torch.nn.modules.linear.Linear",
+    )
+    assert node.op == "Linear"
+    assert [value.name for value in node.inputs] == ["input", "0.weight", "0.bias"]
+    assert call.hyperparameters == {"in_features": 3, "out_features": 2, "bias": True}
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_called_module_tells_its_mode_what_it_writes_and_whether_it_is_random(training):
+    model = nn.Sequential(nn.BatchNorm1d(2), nn.Dropout(0.5)).train(training)
+
+    graph = tbscope.from_fx(torch.fx.symbolic_trace(model), torch.ones(3, 2))
+
+    norm, drop = [node for node in graph.nodes if node.kind == "op"]
+    written = {norm.inputs[place].producer.name for place in norm.writes}
+    state = {"0.running_mean", "0.running_var", "0.num_batches_tracked"}
+    assert written == (state if training else set())
+    assert (norm.random, drop.random) == (False, training)
+    assert [call.training for call in graph.calls] == [training] * 3
+
+
+def test_calls_without_a_stack_are_told_by_the_modules_that_nodes_call():
+    traced = torch.fx.symbolic_trace(nn.Sequential(nn.Sequential(nn.ReLU()), nn.ReLU()))
+    for node in traced.graph.nodes:
+        node.meta.clear()
+
+    graph = tbscope.from_fx(traced)
+
+    paths = [call.scope.path for call in graph.calls]
+    assert paths == ["Sequential", "Sequential/ModuleList[0]/ReLU[0]", "Sequential/ReLU[1]"]
+
+
+def test_a_module_called_twice_without_a_stack_has_two_calls():
+    traced = _traced("called twice")
+    for node in traced.graph.nodes:
+        node.meta.clear()
+
+    graph = tbscope.from_fx(traced)
+
+    paths = [call.scope.path for call in graph.calls if call.qualified_name == "block.fc"]
+    assert paths == ["Twice/Module[block]/Linear[fc]", "Twice/Module[block]/Linear[fc].1"]
+
+
+def test_a_graph_module_inside_of_another_is_read_through():
+    inner = torch.fx.symbolic_trace(Block())
+
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = inner
+            self.last = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.last(self.inner(x))
+
+    class Keeps(torch.fx.Tracer):
+        def is_leaf_module(self, module, name):
+            return isinstance(module, torch.fx.GraphModule) or super().is_leaf_module(module, name)
+
+    outer = Outer()
+    graph = tbscope.from_fx(torch.fx.GraphModule(outer, Keeps().trace(outer)), torch.ones(2, 4))
+
+    check_whole(graph)
+    assert [node.op for node in graph.nodes if node.kind == "op"] == ["Linear", "relu", "Linear"]
+    assert {node.name for node in graph.nodes if node.kind == "parameter"} == {
+        *("inner.fc.weight", "inner.fc.bias", "last.weight", "last.bias")
+    }
+
+
+def test_a_quantised_module_is_read():
+    from torch.ao.quantization import get_default_qconfig_mapping
+    from torch.ao.quantization.quantize_fx import prepare_fx
+
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()
+    prepared = prepare_fx(model, get_default_qconfig_mapping(), (torch.ones(1, 4),))
+
+    graph = tbscope.from_fx(prepared, torch.ones(1, 4))
+
+    check_whole(graph)
+    labels = {call.scope.part.label for call in graph.calls}
+    assert {"LinearReLU", "HistogramObserver"} <= labels
+    assert graph.outputs[0].value.shape == (1, 4)
+
+
+# -- nodes -----------------------------------------------------------------------------------
+
+
+def test_sizes_are_numbers_and_no_operations():
+    class Net(nn.Module):
+        def forward(self, x):
+            return x.view(x.size(0), x.shape[1] * 2).to(x.dtype)
+
+    graph = tbscope.from_fx(torch.fx.symbolic_trace(Net()), torch.ones(2, 3, 2))
+
+    assert [node.op for node in graph.nodes if node.kind == "op"] == ["view", "to"]
+    (view, _) = [node for node in graph.nodes if node.kind == "op"]
+    assert [argument.nest for argument in view.arguments[1:]] == [2, 6]
+    assert view.role == "view"
+
+
+def test_without_shapes_a_question_is_still_no_operation():
+    class Net(nn.Module):
+        def forward(self, x):
+            return x.view(x.size(0), x.shape[1] * 2)
+
+    graph = tbscope.from_fx(torch.fx.symbolic_trace(Net()))
+
+    assert [node.op for node in graph.nodes if node.kind == "op"] == ["view"]
+
+
+def test_a_write_gives_a_new_value_also_in_an_input():
+    class Net(nn.Module):
+        def forward(self, x):
+            x.add_(1)
+            return x * 2
+
+    graph = tbscope.from_fx(torch.fx.symbolic_trace(Net()), torch.ones(2))
+
+    add, mul = [node for node in graph.nodes if node.kind == "op"]
+    assert add.writes == (0,)
+    assert mul.inputs == add.outputs
+
+
+def test_a_tensor_attribute_is_a_buffer_as_torch_makes_it_one():
+    graph = tbscope.from_fx(_traced("without gradients"))
+
+    assert [node.name for node in graph.nodes if node.kind == "buffer"] == ["shift"]
+
+
+def test_named_tuples_name_the_outputs():
+    Pair = namedtuple("Pair", "first second")
+
+    class Net(nn.Module):
+        def forward(self, x):
+            return Pair(x + 1, x - 1)
+
+    graph = tbscope.from_fx(torch.fx.symbolic_trace(Net()))
+
+    assert [output.name for output in graph.outputs] == ["first", "second"]
+
+
+def test_a_function_of_the_user_is_not_called():
+    called = []
+    module = torch.fx.symbolic_trace(nn.ReLU())
+
+    def mine(x):
+        called.append(x)
+        return x
+
+    with module.graph.inserting_before(next(iter(reversed(module.graph.nodes)))):
+        (relu,) = [
+            node for node in module.graph.nodes if node.op in ("call_module", "call_function")
+        ]
+        node = module.graph.call_function(mine, (relu,))
+    next(iter(reversed(module.graph.nodes))).args = (node,)
+    module.recompile()
+
+    graph = tbscope.from_fx(module, torch.ones(2))
+
+    assert called == []
+    assert [node.op for node in graph.nodes if node.kind == "op"][-1] == "mine"
+    assert graph.outputs[0].value.shape is None
+
+
+def test_reading_leaves_the_module_as_it_was():
+    model = Counting().train()
+    traced = torch.fx.symbolic_trace(model)
+    before = copy.deepcopy(traced.state_dict()), torch.get_rng_state(), str(traced.graph)
+
+    tbscope.from_fx(traced, torch.ones(3, 4))
+
+    after = traced.state_dict()
+    assert all(torch.equal(after[name], value) for name, value in before[0].items())
+    assert torch.equal(torch.get_rng_state(), before[1])
+    assert str(traced.graph) == before[2]
+    assert not [node for node in traced.graph.nodes if "val" in node.meta]
+
+
+# -- what it is given ------------------------------------------------------------------------
+
+
+def test_load_and_add_graph_know_a_graph_module(tmp_path):
+    traced, (image,) = _traced("resnet"), example("resnet")[1]
+
+    with tbscope.SummaryWriter(tmp_path) as writer:
+        drawn = writer.add_graph(traced, image)
+
+    assert str(drawn) == str(tbscope.from_fx(traced, image))
+    assert str(tbscope.load(traced)) == str(tbscope.from_fx(traced))
+    assert str(drawn) != str(tbscope.load(traced))
+
+
+def test_what_only_a_run_can_tell_is_run(tmp_path):
+    with tbscope.SummaryWriter(tmp_path) as writer:
+        graph = writer.add_graph(_traced("resnet"), example("resnet")[1], profile=1)
+
+    assert graph.profile is not None
+
+
+@pytest.mark.parametrize("inputs", [(torch.ones(1), torch.ones(1))])
+def test_too_many_inputs_are_refused(inputs):
+    with pytest.raises(tbscope.InputError) as caught:
+        tbscope.from_fx(torch.fx.symbolic_trace(nn.ReLU()), *inputs)
+
+    assert str(caught.value) == (
+        "2 inputs are given for the 1 of the graph module\n"
+        "  why: it takes input\n"
+        "  fix: tbscope.from_fx(graph_module, *inputs), or no inputs at all"
+    )
+
+
+def test_from_fx_refuses_what_is_no_graph_module():
+    with pytest.raises(tbscope.ArgumentError, match="from_fx was given a ResNet"):
+        tbscope.from_fx(ResNet())
