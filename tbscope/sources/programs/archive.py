@@ -45,7 +45,11 @@ def is_program_file(thing: object) -> bool:
     if not isinstance(thing, str | os.PathLike):
         return False
     try:
-        with zipfile.ZipFile(thing) as archive:
+        path = os.fspath(thing)
+    except Exception:  # noqa: BLE001 (a class of the user's may raise anything)
+        return False
+    try:
+        with zipfile.ZipFile(path) as archive:
             return any(_MODEL.search(name) for name in archive.namelist())
     except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
         return False
@@ -63,18 +67,23 @@ def load_program(path: Any, *, trusted: bool = False) -> Any:
     """
     raised: list[BaseException] = []
     try:
-        with open(path, "rb") as file:
+        # Closed below, whatever comes.
+        file = open(path, "rb")  # noqa: SIM115
+    except FileNotFoundError as error:
+        raise _refused(path, "there is no such file", "give the path of a file") from error
+    except (OSError, ValueError) as error:
+        raise _refused(path, error_text(error), "give the path of a file") from error
+    try:
+        with file:
             _check(file, path, trusted=trusted)
             file.seek(0)
             with _quiet() as raised:
                 return torch.export.load(file)
     except ArgumentError:
         raise
-    except FileNotFoundError as error:
-        raise _refused(path, "there is no such file", "give the path of a file") from error
     except Exception as error:
-        # The first that it met; what it raises in the end may tell of no reason.
-        reason = next(iter(raised), error)
+        # The last that it has logged; what it raises in the end tells only that it has.
+        reason = raised[-1] if raised and "Please check the warnings" in str(error) else error
         raise _refused(
             path,
             f"torch.export.load raised {error_text(reason)}",
@@ -202,4 +211,4 @@ _DAMAGED = "it is cut off or damaged: copy it, or write it, anew"
 
 
 def _refused(path: Any, why: str, fix: str) -> ArgumentError:
-    return ArgumentError(f"no program can be read from {shown(os.fspath(path))}", why=why, fix=fix)
+    return ArgumentError(f"no program can be read from {shown(path)}", why=why, fix=fix)
