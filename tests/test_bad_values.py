@@ -129,6 +129,9 @@ CALLS = {
         GRAPH, color_by={"weight": value}
     ),
     "to_graph_def(keep entry)": lambda value: tbscope.to_graph_def(GRAPH, keep=[value]),
+    "load(thing)": tbscope.load,
+    "from_export(program)": tbscope.from_export,
+    "from_fx(graph_module)": tbscope.from_fx,
     "verify(graph)": tbscope.verify,
     "node_costs(graph)": tbscope.node_costs,
     "node_costs(backward)": lambda value: tbscope.node_costs(GRAPH, backward=value),
@@ -244,7 +247,7 @@ OF_CALLS = {
         ("add_overlay(values number)", "add_overlay(values gives)"),
         {*NUMBERS, *NUMBERS_OF_OTHERS},
     ),
-    **each(("to_graph_def(graph)", "verify(graph)", "node_costs(graph)"), GRAPHS),
+    **each(("to_graph_def(graph)", "verify(graph)", "node_costs(graph)", "load(thing)"), GRAPHS),
     **each(("scope_costs(graph)", "graph_costs(graph)", "Summary(graph)"), GRAPHS),
     **each(("scope_costs(costs)", "graph_costs(costs)"), {"None"}),
     "to_graph_def(style gives)": {

@@ -119,21 +119,21 @@ class Origins:
 
     def _inside(self, origin: Origin, frame: Frame) -> Origin:
         """Return the origin of a node of a function under qualified names, from the call on."""
-        base = self._base(frame)
+        base = self._prefix(frame)
         levels = [level._replace(name=joined(base, level.name)) for level in origin.levels[1:]]
         return origin._replace(levels=tuple(levels))
 
-    def _base(self, frame: Frame) -> str:
+    def _prefix(self, frame: Frame) -> str:
         """Return the qualified name of the module whose call a frame is."""
         if frame.number not in self._bases:
             origin = whole_origin(properties(frame.node.metadata_props))
-            outer = "" if frame.parent is None else self._base(frame.parent)
+            outer = "" if frame.parent is None else self._prefix(frame.parent)
             self._bases[frame.number] = joined(outer, origin.name if origin else "")
         return self._bases[frame.number]
 
     def module_of(self, frame: Frame) -> str | None:
         """Return the qualified name of the module whose call a frame is; None for no module."""
-        return self._base(frame) if is_module(frame.function) else None
+        return self._prefix(frame) if is_module(frame.function) else None
 
     def _by_metadata(self, node: Any) -> Origin | None:
         return origin_by_metadata(properties(node.metadata_props))

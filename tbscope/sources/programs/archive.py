@@ -9,7 +9,6 @@ handed to torch where all that torch would unpickle is plain data, and every for
 import io
 import json
 import logging
-import os
 import re
 import warnings
 import zipfile
@@ -49,18 +48,23 @@ def load_program(path: Any, *, trusted: bool = False) -> Any:
     """
     raised: list[BaseException] = []
     try:
-        with open(path, "rb") as file:
+        # Closed below, whatever comes.
+        file = open(path, "rb")  # noqa: SIM115
+    except FileNotFoundError as error:
+        raise _refused(path, "there is no such file", "give the path of a file") from error
+    except (OSError, ValueError) as error:
+        raise _refused(path, error_text(error), "give the path of a file") from error
+    try:
+        with file:
             _check(file, path, trusted=trusted)
             file.seek(0)
             with _quiet() as raised:
                 return torch.export.load(file)
     except ArgumentError:
         raise
-    except FileNotFoundError as error:
-        raise _refused(path, "there is no such file", "give the path of a file") from error
     except Exception as error:
-        # The first that it met; what it raises in the end may tell of no reason.
-        reason = next(iter(raised), error)
+        # The last that it has logged; what it raises in the end tells only that it has.
+        reason = raised[-1] if raised and "Please check the warnings" in str(error) else error
         raise _refused(
             path,
             f"torch.export.load raised {error_text(reason)}",
@@ -188,4 +192,4 @@ _DAMAGED = "it is cut off or damaged: copy it, or write it, anew"
 
 
 def _refused(path: Any, why: str, fix: str) -> ArgumentError:
-    return ArgumentError(f"no program can be read from {shown(os.fspath(path))}", why=why, fix=fix)
+    return ArgumentError(f"no program can be read from {shown(path)}", why=why, fix=fix)

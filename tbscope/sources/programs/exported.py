@@ -21,6 +21,7 @@ from tbscope.sources.programs.state import State, container_class
 from tbscope.sources.programs.types import TensorType
 from tbscope.sources.programs.walk import Walk, classes_in
 from tbscope.sources.torch.misfits import with_article
+from tbscope.words import error_text
 
 if TYPE_CHECKING:
     import torch
@@ -47,6 +48,7 @@ def from_export(exported_program_or_path: Any, *, trusted: bool = False) -> Grap
     check_truth("trusted", trusted)
     program = exported_program_or_path
     if isinstance(program, str | os.PathLike):
+        _check_path(program)
         program = load_program(program, trusted=trusted)
     if not is_exported(program):
         raise ArgumentError(
@@ -56,6 +58,17 @@ def from_export(exported_program_or_path: Any, *, trusted: bool = False) -> Grap
         )
     with collecting_rarely():
         return _Exported(program).graph()
+
+
+def _check_path(given: Any) -> None:
+    try:
+        os.fspath(given)
+    except Exception as error:
+        raise ArgumentError(
+            f"from_export was given {with_article(given)}, which tells no path",
+            why=error_text(error),
+            fix="tbscope.from_export('model.pt2')",
+        ) from error
 
 
 class _Exported:

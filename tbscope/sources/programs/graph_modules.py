@@ -213,8 +213,12 @@ class _Parts(Walk):
         ]
         told = reader.type_of(node)
         done = reader.work.run(part.forward, args, kwargs, module=(part, own))
+        if told is None and done is not None:
+            told = done.results
         if told is None:
-            told = UNKNOWN if done is None else done.results
+            # One that observes gives what it got; others may give anything.
+            observes = hasattr(part, "calculate_qparams") and args and type(args[0]) is Slot
+            told = args[0].type if observes else UNKNOWN
         arguments, read = reader.arguments(args, kwargs)
         given = list(dict.fromkeys([*read, *(slot for _, slot in own)]))
         appended = reader.append(
@@ -243,10 +247,11 @@ _RANDOM = frozenset({"aten::bernoulli_", "aten::native_dropout", "aten::bernoull
 def _stack_to(node: torch.fx.Node, name: str, part: torch.nn.Module) -> Mapping[str, Any]:
     """Return the calls around a module that a node calls, with its own as the last."""
     stack: dict[str, Any] = dict(node.meta.get("nn_module_stack") or {})
-    last = next(reversed(stack.values()), None)
-    if not isinstance(last, tuple) or last[0] != name:
-        stack[node.name] = (name, type(part))
-    return stack
+    key = next(reversed(stack), node.name)
+    last = stack.get(key)
+    own = isinstance(last, tuple) and last[0] == name
+    # What stands there now may be of another class than what was traced, as a fused one is.
+    return {**stack, key if own else node.name: (name, type(part))}
 
 
 def _hyperparameters(part: torch.nn.Module) -> dict[str, Any]:

@@ -28,10 +28,14 @@ def is_program_file(thing: object) -> bool:
     """
     if not isinstance(thing, str | os.PathLike):
         return False
+    try:
+        path = os.fspath(thing)
+    except Exception:  # noqa: BLE001 (a class of the user's may raise anything)
+        return False
     import zipfile
 
     try:
-        with zipfile.ZipFile(thing) as archive:
+        with zipfile.ZipFile(path) as archive:
             return any(map(holds_model, archive.namelist()))
     except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
         return False

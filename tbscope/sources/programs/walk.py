@@ -11,7 +11,7 @@ from tbscope.sources.programs.places import class_name_of
 from tbscope.sources.programs.reader import Reader
 from tbscope.sources.programs.slots import Held
 from tbscope.sources.programs.state import State
-from tbscope.sources.torch.internals import is_higher_order
+from tbscope.sources.torch.internals import is_higher_order, is_operator
 
 __all__ = ["Walk", "classes_in"]
 
@@ -60,7 +60,7 @@ class Walk:
 
     def _call(self, node: torch.fx.Node) -> Held:
         target: Any = node.target
-        if isinstance(target, torch._ops.OpOverload):
+        if is_operator(target):
             return self.reader.call_operator(node)
         if is_higher_order(target):
             return call_with_bodies(self.reader, node, self.read_body)

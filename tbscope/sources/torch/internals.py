@@ -44,6 +44,7 @@ __all__ = [
     "is_fake",
     "is_guard",
     "is_higher_order",
+    "is_operator",
     "is_stand_in",
     "is_of_its_own",
     "nested_lengths",
@@ -342,6 +343,11 @@ def is_composite(kernel: Any) -> bool:
     if has_kernel is None:
         return True
     return bool(has_kernel(kernel.name(), "CompositeImplicitAutograd"))
+
+
+def is_operator(function: Any) -> bool:
+    """Tell whether a function is an operator with a schema (`torch.ops.aten.relu.default`)."""
+    return isinstance(function, torch._ops.OpOverload)
 
 
 def is_being_traced() -> bool:
