@@ -273,10 +273,10 @@ OF_CALLS = {
     "Recording(named_models)": {"None", "dict"},
     **each(("Recording.input", "Recording.output"), TENSORS),
     "modules_to_functions(modules)": {
-        "None",
-        "module class",
-        "function of text",
-        *GIVING_FUNCTIONS,
+        *("None", "module class"),
+        # The model itself has no name.
+        *("empty text", "list of empty"),
+        *("function of text", "function of 1 MB", "function of itself"),
     },
     "modules_to_functions(modules entry)": {*CLASSES, *ANY_TEXT, "numpy text", "Text"},
     "modules_to_functions(domain)": {

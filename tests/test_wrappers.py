@@ -5,6 +5,7 @@ from weakref import ref
 
 import pytest
 import torch
+from card_facts import facts
 from cases import Holder
 from composite_models import Like, Scaled, Two
 from torch import nn
@@ -32,7 +33,7 @@ def test_vmap_hides_a_dimension_and_gives_it_back():
     # Both are views, which the drawing tells at the operation between them.
     message = tbscope.to_graph_def(graph)
     assert [node.op for node in message.node] == ["Input", "mul", "Output"]
-    assert message.node[1].attr["then"].s == b"remove_batch_dim(0)"
+    assert facts(message.node[1])["then"].s == b"remove_batch_dim(0)"
 
 
 def test_each_vmap_around_another_has_its_own_dimension():

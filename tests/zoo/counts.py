@@ -7,7 +7,7 @@ from torch.nn.parameter import is_lazy
 
 import tbscope
 from tbscope.overlays.make import make_overlay
-from tests.told import facts
+from tests.card_facts import facts
 
 __all__ = ["wrong_counts"]
 

@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import Any
 
 import tbscope
-from tests.told import facts
+from tests.card_facts import facts
 from tests.zoo.dependencies import Dependency
 from tests.zoo.oracles import RunFacts, tensor_fact, tensors_in
 

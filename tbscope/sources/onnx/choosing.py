@@ -81,15 +81,17 @@ def _no_modules(given: object) -> ArgumentError:
     )
 
 
-def check_domain(domain: object) -> None:
-    """Check that functions can be of a domain.
+def check_domain(domain: object) -> str:
+    """Return a domain as a plain text, if functions can be of it.
 
     Raises:
         ArgumentError: It is no name, or that of ONNX's own operators.
     """
-    if not isinstance(domain, str) or not _DOMAIN.fullmatch(domain) or domain == "ai.onnx":
+    plain = str.__str__(domain) if isinstance(domain, str) else ""
+    if not _DOMAIN.fullmatch(plain) or plain == "ai.onnx":
         raise ArgumentError(
             f"domain={shown(domain)} cannot be that of functions",
             why="it is a name of letters, digits, dots and dashes, and not that of ONNX itself",
             fix="domain='my.model'",
         )
+    return plain

@@ -68,7 +68,7 @@ def export_onnx(
             fix="leave dynamo out",
         )
     _check_path(path)
-    check_domain(domain)
+    domain = check_domain(domain)
     chooser(modules)
     given = tuple(args) if isinstance(args, tuple | list) else (args,)
     record = trace(model, given, kwargs=kwargs, training=training)

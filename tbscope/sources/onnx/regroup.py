@@ -70,7 +70,7 @@ def modules_to_functions(
             modules; or no module is meant.
     """
     chosen = chooser(modules)
-    check_domain(domain)
+    domain = check_domain(domain)
     if record is not None:
         require_graph(record, "modules_to_functions")
     return _Regrouping(onnx_model, domain, record).run(chosen, modules)
