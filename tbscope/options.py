@@ -197,9 +197,9 @@ class Drawing(TypedDict, total=False):
         keep: Patterns of plumbing (views, casts, copies) that is drawn all the same.
         hide: Patterns of further operations and modules that are left out.
         dead: Whether operations that no output depends on are drawn: "keep" or "drop".
-        color_by: What the page colours nodes by under "XLA cluster": "class", "dtype",
-            "trainable", "device", "source file", "rank", a mapping from names to labels, or
-            a function of a node.
+        color_by: What the page colours nodes by under "XLA cluster": "class", "kind",
+            "resolution", "dtype", "trainable", "device", "source file", "rank", a mapping
+            from names to labels, or a function of a node.
         templates: Whether equal boxes are made to have equal colours, as Chrome, Edge and
             Safari need it. False for Firefox, which needs nothing.
         cards: Whether the box of each module holds a node that tells of it.

@@ -96,6 +96,7 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
         )
     drawn = graph.copy()
     origin = Origin.of(graph, drawn) if figures else None
+    originals = dict(zip(drawn.nodes, graph.nodes, strict=True)) if callable(color_by) else None
     set_level(drawn, level)
     mark_dead(drawn, options["dead"])
     if level != "aten":
@@ -118,7 +119,7 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
             target for figure in figures for target in figure.numbers if isinstance(target, Scope)
         ],
     )
-    labels = None if color_by is None else label_nodes(drawn, color_by, layout.facts)
+    labels = None if color_by is None else label_nodes(drawn, color_by, layout.facts, originals)
     stats = None if origin is None else place_figures(figures, origin, drawn, layout)
     message = build_graph_def(drawn, layout, labels=labels)
     let_go(drawn.nodes)

@@ -30,7 +30,7 @@ def labels(color_by):
 @pytest.mark.parametrize(
     ("color_by", "expected"),
     [
-        ("class", {"1": "Linear", "2": "ReLU", "3": "Linear", "4": "Net"}),
+        ("class", {"1": "Linear", "2": "ReLU", "3": "Linear", "4": "double"}),
         ("dtype", {"x": "float32", "3": "float32", "4": "float64"}),
         ("device", {"x": "cpu", "4": "cpu"}),
         ("trainable", {"1": "frozen", "3": "trainable", "head.bias": "trainable"}),
@@ -56,8 +56,8 @@ def test_what_reads_no_parameter_is_neither_trainable_nor_frozen():
         (
             "clas",
             "nodes cannot be coloured by 'clas'\n"
-            "  why: color_by is one of 'class', 'dtype', 'trainable', 'device', 'source file', "
-            "'rank', a mapping, or a function\n"
+            "  why: color_by is one of 'class', 'kind', 'resolution', 'dtype', 'trainable', "
+            "'device', 'source file', 'rank', a mapping, or a function\n"
             "  fix: color_by='class'",
         ),
         (
@@ -91,3 +91,81 @@ def test_a_run_of_torch_distributed_tells_its_rank(monkeypatch):
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 2)
     assert tbscope.trace(nn.ReLU(), torch.ones(1)).rank == 2
+
+
+KINDS = {
+    "convolution": (nn.Conv1d(1, 1, 1), (1, 1, 4)),
+    "norm": (nn.BatchNorm1d(2), (3, 2)),
+    "activation": (nn.GELU(), (2,)),
+    "pooling": (nn.MaxPool2d(2), (1, 1, 4, 4)),
+    "linear": (nn.Linear(2, 2), (2, 2)),
+    "recurrent": (nn.GRU(2, 2), (3, 1, 2)),
+    "dropout": (nn.Dropout(), (2,)),
+    "shape": (nn.ZeroPad2d(1), (1, 1, 2, 2)),
+    "attention": (lambda x: nn.functional.scaled_dot_product_attention(x, x, x), (1, 2, 3, 4)),
+    "embedding": (lambda x: nn.functional.embedding(x.long(), x[None]), (3,)),
+    "arithmetic": (lambda x: x * 2, (2,)),
+    "reduction": (lambda x: x.mean(), (2,)),
+    "loss": (lambda x: nn.functional.mse_loss(x, x + 1), (2,)),
+    "other": (torch.linalg.det, (2, 2)),
+}
+
+
+def kinds_of(model, shape):
+    """Give the kind of each operation of a model, as it is drawn."""
+    graph = tbscope.trace(model, torch.rand(shape))
+    drawn = tbscope.to_graph_def(graph, color_by="kind", templates=False)
+    return {
+        node.attr["_XlaCluster"].s.decode() for node in drawn.node if "_XlaCluster" in node.attr
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_operation_is_of_the_kind_of_its_kernels(kind):
+    assert kind in kinds_of(*KINDS[kind])
+
+
+@pytest.mark.parametrize("kind", ["norm", "activation", "pooling", "linear", "dropout"])
+def test_a_module_of_one_kind_has_no_other_one(kind):
+    assert kinds_of(*KINDS[kind]) == {kind}
+
+
+def test_a_module_of_any_class_has_the_kind_of_what_runs_in_it():
+    class ConvNorm(nn.Module):
+        def forward(self, x):
+            return x.relu()
+
+    assert kinds_of(ConvNorm(), (2,)) == {"activation"}
+
+
+def test_the_resolution_is_that_of_maps_alone():
+    def model(x):
+        y = nn.functional.max_pool2d(x, 2)
+        return y.flatten(2).exp()
+
+    graph = tbscope.trace(model, torch.rand(1, 3, 8, 6))
+    found = {node.op: label for node, label in label_nodes(graph, "resolution").items()}
+    assert {"4x3", "8x6"} == set(found.values())
+    assert found["max_pool2d"] == "4x3"
+    assert found.keys().isdisjoint({"exp", "flatten"})
+
+
+def test_a_parameter_has_no_resolution():
+    graph = tbscope.trace(nn.Conv2d(1, 1, 3), torch.rand(1, 1, 8, 8))
+    found = {node.name for node in label_nodes(graph, "resolution")}
+    assert "weight" not in found
+    assert len(found) == 2
+
+
+def test_a_function_sees_the_nodes_of_the_graph_themselves():
+    graph = tbscope.trace(Net(), torch.ones(1, 2))
+    seen = []
+    tbscope.to_graph_def(graph, color_by=seen.append)
+    assert seen
+    assert all(any(node is one for one in graph.nodes) for node in seen)
+    # So a label may be looked up by the node.
+    # (The last operation of all is a cast, which is not drawn.)
+    last = {[node for node in graph.nodes if node.op == "linear"][-1]: "last"}
+    drawn = tbscope.to_graph_def(graph, color_by=last.get)
+    labels = [node.attr["_XlaCluster"].s for node in drawn.node if "_XlaCluster" in node.attr]
+    assert labels == [b"last"]

@@ -5,6 +5,7 @@ from chunked import rename_input
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tbscope.cycles import find_cycles
 from tbscope.drawing.chunks import find_chunks, rename
 from tbscope.page.constants import CHAIN_LIMIT, LEVEL_LIMIT, STACK_LIMIT
 from tbscope.page.flow import longest_chain, lost_exits
@@ -184,31 +185,79 @@ def test_a_mask_that_every_layer_reads_needs_no_chunks():
     assert find_chunks(Hierarchy([("mask", "Input", []), *nodes])) == {}
 
 
-def test_many_outputs_of_one_name_stand_in_one_box():
+def test_many_outputs_stand_in_one_box():
     nodes = chain([f"h/{at}" for at in range(24)])
     nodes += [(f"past.{at}.key", "Output", [f"h/{at}"]) for at in range(24)]
     assert lost_at_root(Hierarchy(nodes))
     nodes = cut(nodes)
-    assert boxes_of(nodes) == ["h", "past"]
-    assert {"x", "out", "past/past.0.key"} <= {name for name, _, _ in nodes}
+    assert boxes_of(nodes) == ["h", "outputs"]
+    assert {"x", "outputs/out", "outputs/past.0.key"} <= {name for name, _, _ in nodes}
     assert_drawn_well(nodes)
 
 
-def test_inputs_and_outputs_of_one_name_stand_in_two_boxes():
+def test_inputs_stay_where_they_are_and_outputs_have_one_box():
     nodes = chain([f"h/{at}" for at in range(60)])
     nodes = [(f"past.{at}", "Input", []) for at in range(60)] + [
         (name, op, [*inputs, f"past.{name[2:]}"] if "/" in name else inputs)
         for name, op, inputs in nodes
     ]
     nodes += [(f"past.{at}.2nd", "Output", [f"h/{at}"]) for at in range(60)]
-    assert boxes_of(cut(nodes)) == ["past", "h", "out.past"]
+    nodes = cut(nodes)
+    assert boxes_of(nodes) == ["h", "outputs"]
+    assert {f"past.{at}" for at in range(60)} <= {name for name, _, _ in nodes}
 
 
 def test_circles_follow_the_node_that_they_are_named_after():
     nodes = chain([f"{at}" for at in range(200)])
-    nodes.append(("3/weight", "ParameterConst", []))
+    # So many modules cannot all stay on their level.
+    nodes += [(f"{at}/weight", "ParameterConst", []) for at in range(200)]
     mapping = find_chunks(Hierarchy(nodes))
     assert rename(["3/weight", "weight", "x"], mapping) == ["0-49/3/weight", "weight", "x"]
+
+
+def turns(modules, each, *, boxes=False):
+    """Give modules with operations between them, all of which join one skip at the end."""
+    names = [(f"m{at}/inner" if boxes else f"m{at}", f"op{at}") for at in range(modules)]
+    nodes, last, skips = [("x", "Input", [])], "x", []
+    for module, stem in names:
+        nodes.append((module, "Linear", [last]))
+        nodes.append((f"{module}/weight", "ParameterConst", []))
+        last = module
+        for at in range(each):
+            nodes.append((f"{stem}.{at}th", "add", [last]))
+            last = f"{stem}.{at}th"
+            skips.append(last)
+    return [*nodes, ("cat", "cat", skips), ("out", "Output", ["cat"])]
+
+
+@pytest.mark.parametrize("boxes", [True, False])
+def test_no_cut_makes_a_cycle_and_no_module_stands_in_a_chunk(boxes):
+    nodes = turns(4, 12, boxes=boxes)
+    assert lost_at_root(Hierarchy(nodes))
+    hierarchy = Hierarchy(cut(nodes))
+    assert find_cycles(hierarchy.links(hierarchy.root)) == []
+    assert {f"m{at}" for at in range(4)} <= hierarchy.root.children.keys()
+    assert [name for name in hierarchy.boxes if name.startswith("op")] != []
+
+
+def test_a_module_goes_into_a_chunk_only_where_there_are_too_many():
+    few, many = (find_chunks(Hierarchy(turns(count, 12))) for count in (9, 101))
+    assert not any(name.startswith("m") for name in few)
+    assert any(name.startswith("m") for name in many)
+
+
+def test_a_parameter_that_is_a_node_keeps_its_name_in_a_level_that_is_cut():
+    for op, stays in (("Parameter", True), ("Buffer", True), ("Tensor", False)):
+        nodes = [*turns(4, 12), *((f"bias{at}x", op, []) for at in range(4))]
+        nodes.append(("other", "add", [f"bias{at}x" for at in range(4)]))
+        assert ("bias1x" not in find_chunks(Hierarchy(nodes))) is stays
+
+
+def test_many_outputs_of_operations_alone_stand_in_one_box_too():
+    names = [f"h{at}x" for at in range(120)]
+    nodes = chain(names)
+    nodes += [(f"{'abcdefgh'[at]}b", "Output", [names[at * 14]]) for at in range(8)]
+    assert "outputs" in boxes_of(cut(nodes))
 
 
 def test_modules_and_cards_stay_in_a_level_whose_operations_are_cut():

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 import torch
-from box_cycles import avoidable_cycles
+from box_cycles import avoidable_cycles, chunk_cycles
 from card_facts import facts
 from list_models import (
     Block,
@@ -288,7 +288,9 @@ def test_numbers_of_a_list_that_is_no_box_stand_near_it():
 @pytest.mark.parametrize("name", KINDS)
 def test_no_real_model_has_a_cycle_that_need_not_be(name):
     graph = real_graph(name)
-    assert avoidable_cycles(graph, drawn(graph, None)) == []
+    graph_def = drawn(graph, None)
+    assert avoidable_cycles(graph, graph_def) == []
+    assert chunk_cycles(graph, graph_def) == []
 
 
 @pytest.mark.parametrize("seed", range(40))

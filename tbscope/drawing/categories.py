@@ -9,19 +9,26 @@ from dataclasses import replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from tbscope.checks import ask, entries_of, is_word
+from tbscope.drawing.kinds import kind_of
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Nest, Node
-from tbscope.ir.regions import Nearest
+from tbscope.ir.regions import OPERATIONS, OWNED, Nearest
 from tbscope.words import near_names, shown
 
 __all__ = ["Category", "ColorBy", "check_color_by", "label_nodes"]
 
-Category: TypeAlias = Literal["class", "dtype", "trainable", "device", "source file", "rank"]
+Category: TypeAlias = Literal[
+    "class", "kind", "resolution", "dtype", "trainable", "device", "source file", "rank"
+]
 """A category that tbscope knows by itself."""
 
 ColorBy: TypeAlias = Category | Mapping[str, str] | Callable[[Node], str | None]
 """What a node is coloured by: a category; a mapping from the name of a node, or from a
 qualified name or printed path of a scope, to a label; or a function of a node."""
+
+
+# The batch, the channels, height and width.
+_IMAGE = 4
 
 
 def check_color_by(color_by: ColorBy | None) -> None:
@@ -42,7 +49,10 @@ def check_color_by(color_by: ColorBy | None) -> None:
 
 
 def label_nodes(
-    graph: Graph, color_by: ColorBy, facts: Mapping[Node, dict[str, Nest]] | None = None
+    graph: Graph,
+    color_by: ColorBy,
+    facts: Mapping[Node, dict[str, Nest]] | None = None,
+    originals: Mapping[Node, Node] | None = None,
 ) -> dict[Node, str]:
     """Return the label of each node that has one.
 
@@ -50,7 +60,9 @@ def label_nodes(
         graph: The graph as it is drawn.
         color_by: The category, the mapping or the function.
         facts: What is told of each node that stands for a module. A function of the user's
-            finds it in the node's `attributes`.
+            finds it in the node's `attributes`, if that node is none of the user's graph.
+        originals: The node of the user's graph, as `graph.nodes` has it, of which each one is
+            the copy. A function is asked for that.
     Returns:
         Labels by node. Nodes without one keep the page's neutral colour.
     Raises:
@@ -68,7 +80,9 @@ def label_nodes(
     labels: dict[Node, str] = {}
     for node in graph.nodes:
         told = facts.get(node) if facts and asks_user else None
-        about = node if told is None else replace(node, attributes=told)
+        about = originals.get(node) if originals else None
+        if about is None:
+            about = node if told is None else replace(node, attributes=told)
         label = (
             ask(
                 *(give, about),
@@ -132,9 +146,17 @@ def _by_mapping(graph: Graph, labels: Mapping[str, str]) -> dict[Node, str]:
 
 
 def _class(node: Node) -> str | None:
-    if node.kind == "module":
+    if node.kind in OPERATIONS:
         return node.op
     return node.scope.part.label if node.scope else None
+
+
+def _resolution(node: Node) -> str | None:
+    """Return height and width of an image or a map of features: `64x64`."""
+    shape = node.outputs[0].shape if node.outputs and node.kind not in OWNED else None
+    if shape is None or len(shape) < _IMAGE or None in shape[-2:]:
+        return None
+    return f"{shape[-2]}x{shape[-1]}"
 
 
 def _dtype(node: Node) -> str | None:
@@ -160,6 +182,8 @@ def _source_file(node: Node) -> str | None:
 
 _CATEGORIES: dict[str, Callable[[Node], str | None]] = {
     "class": _class,
+    "kind": kind_of,
+    "resolution": _resolution,
     "dtype": _dtype,
     "trainable": _trainable,
     "device": _device,

@@ -23,6 +23,7 @@ __all__ = ["find_chunks", "rename"]
 # What most of a chunk are called, and their first and last number.
 _Span = tuple[str, int, int]
 
+_STATE = frozenset({"Parameter", "Buffer"})
 _WORDS = re.compile(r"[_.-]+")
 
 
@@ -95,12 +96,12 @@ def _pinned(box: Box, level: Siblings) -> set[int]:
 
 
 def _modules(box: Box, level: Siblings, owners: set[str]) -> set[int]:
-    """Find the boxes of a level and its nodes with parameters: users look for their names."""
+    """Find the boxes, the nodes with parameters, and those that are: users know their names."""
     above = f"{box.name}/" if box.name else ""
     return {
         place
         for place, label in enumerate(level.labels)
-        if not level.ops[place] or above + label in owners
+        if level.ops[place] in _STATE or not level.ops[place] or above + label in owners
     }
 
 

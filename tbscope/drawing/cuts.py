@@ -6,10 +6,11 @@ groups is drawn well. How the chunks are called is decided in `chunks.py`.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain
 from typing import TypeAlias
 
+from tbscope.cycles import find_cycles
 from tbscope.page.constants import CROWD_SIZE, LEVEL_LIMIT, STACK_LIMIT
 from tbscope.page.siblings import Siblings
 
@@ -26,6 +27,8 @@ _FEW_CHUNKS = 10
 _MOST_BESIDE = 20
 # How many inputs of one name become a box.
 _FEWEST_ENDS = 5
+# How many operations are worth a box.
+_FEWEST_PARTS = 3
 _DIGITS = "0123456789"
 _NUMBER = re.compile("[0-9]+")
 
@@ -35,12 +38,67 @@ def divided(level: Siblings, pinned: set[int], modules: set[int]) -> Groups:
     if not is_crowded(level):
         return []
     groups: Groups = []
-    for groups in _proposals(level, pinned, modules):
+    circling: Groups = []
+    mild: Iterable[Groups] = ()
+    if modules or _outputs(level):
+        mild = _of_operations(level, pinned | modules)
+    for groups in chain(mild, _proposals(level, pinned, modules)):
         # One chunk of all would be the same level again.
         is_cut = len(groups) > 1 or (groups and len(groups[0]) < len(level) - 1)
         if is_cut and not is_crowded(level.grouped(groups)):
-            return groups
-    return groups
+            if not _makes_cycle(level, groups):
+                return groups
+            circling = circling or groups
+    return circling or groups
+
+
+def _makes_cycle(level: Siblings, groups: Groups) -> bool:
+    """Tell whether one of the boxes would point at something that points at it."""
+    boxes = range(len(groups))
+    return any(place in boxes for way in find_cycles(level.grouped(groups).links) for place in way)
+
+
+def _of_operations(level: Siblings, kept: set[int]) -> Iterator[Groups]:
+    """Yield ways to cut a level in which modules and inputs stay where they are.
+
+    Operations share a chunk only if no module lies on a way from one to the other.
+    """
+    ends = _outputs(level)
+    if ends:
+        yield ends
+    after = _modules_before(level, kept)
+    free = [at for at in range(len(level)) if at not in kept and at not in level.ends]
+    rows: dict[int, list[int]] = {}
+    for place in free:
+        rows.setdefault(after[place], []).append(place)
+    for size in (50, 20, 10):
+        parts = [
+            part
+            for row in rows.values()
+            for part in (_sections(level, row, size) if len(row) > size else [row])
+            if len(part) >= _FEWEST_PARTS
+        ]
+        yield ends + parts
+
+
+def _outputs(level: Siblings) -> Groups:
+    """The outputs of the whole graph, if they are many."""
+    outputs = [at for at, word in level.ends.items() if word == "Output"]
+    return [outputs] if len(outputs) >= _FEWEST_ENDS else []
+
+
+def _modules_before(level: Siblings, kept: set[int]) -> list[int]:
+    """For each child, how many of those that are kept lie on the longest way to it."""
+    sources: dict[int, list[int]] = {}
+    for start, end in level.links:
+        if start < end:
+            sources.setdefault(end, []).append(start)
+    before = [0] * len(level)
+    for place in range(len(level)):
+        before[place] = max(
+            (before[source] + (source in kept) for source in sources.get(place, ())), default=0
+        )
+    return before
 
 
 def is_crowded(level: Siblings) -> bool:
