@@ -155,6 +155,8 @@ def test_tied_weights_are_one_node_under_the_first_name():
         for own in module.parameters
     }
     assert numbers["embed.weight"] == numbers["head.weight"] != numbers["body.weight"]
+    # What a module holds does not enter it, also where it stands in another one.
+    assert [argument.nest.shape for argument in graph.find("head").arguments] == [(2, 5, 4)]
 
 
 def test_equal_weights_that_are_not_tied_are_two_nodes():
@@ -407,7 +409,7 @@ def test_what_gives_back_what_it_got_is_no_operation_but_where_it_is_all_of_a_ca
             self.drop = nn.Dropout(0.1)
 
         def forward(self, x):
-            y = (x + 1).contiguous()
+            y = (x + 1).to(torch.float32)
             return self.drop(y) * 2
 
     graph = tbscope.from_export(_export(Net().eval(), torch.ones(2, 2)))

@@ -35,6 +35,7 @@ def test_a_traced_module_with_inputs_tells_what_an_eager_call_tells(name):
     assert [node.name for node in graph.inputs] == [node.name for node in eager.inputs]
     assert [output.name for output in graph.outputs] == [output.name for output in eager.outputs]
     assert tbscope.graph_costs(graph).flops == tbscope.graph_costs(eager).flops
+    assert {value.device for node in graph.nodes for value in node.outputs} == {"cpu"}
 
 
 @pytest.mark.parametrize("name", TRACED)
@@ -59,6 +60,8 @@ def test_the_module_of_a_program_tells_what_the_program_tells(name, decomposed):
         assert disagreements(eager, graph) == {}
     of_program = tbscope.from_export(program)
     assert disagreements(of_program, graph) == {}
+    paths = [call.scope.path for call in graph.calls]
+    assert paths == [call.scope.path for call in of_program.calls]
     assert [node.name for node in graph.inputs] == [node.name for node in of_program.inputs]
     assert [each.name for each in graph.outputs] == [each.name for each in of_program.outputs]
 
