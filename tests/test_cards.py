@@ -194,17 +194,6 @@ def test_a_number_of_the_users_that_is_called_like_a_fact_is_set_apart():
     assert found["training_"] == {"i": "7"}
 
 
-def test_a_function_that_colours_nodes_reads_what_their_cards_tell():
-    graph = tbscope.trace(Net(nn.Linear(2, 3)), torch.ones(1, 2))
-    seen = {}
-
-    def label(node):
-        seen[node.op] = dict(node.attributes)
-
-    tbscope.to_graph_def(graph, color_by=label)
-    assert seen["Linear"].items() >= {"module": "part", "parameter_count": 9, "bias": True}.items()
-
-
 def test_the_nodes_of_the_graph_itself_tell_nothing_of_their_modules():
     graph = tbscope.trace(Net(nn.Linear(2, 3)), torch.ones(1, 2), profile=1)
     before = [dict(node.attributes) for node in graph.nodes]

@@ -11,7 +11,7 @@ from itertools import accumulate, chain
 from typing import TypeAlias
 
 from tbscope.cycles import find_cycles
-from tbscope.page.constants import CROWD_SIZE, LEVEL_LIMIT, STACK_LIMIT
+from tbscope.page.constants import CONTROL_LIMIT, CROWD_SIZE, LEVEL_LIMIT, STACK_LIMIT
 from tbscope.page.siblings import Siblings
 
 __all__ = ["Groups", "divided", "is_crowded", "read_number", "stem_of_end"]
@@ -41,7 +41,8 @@ def divided(level: Siblings, pinned: set[int], modules: set[int]) -> Groups:
     circling: Groups = []
     mild: Iterable[Groups] = ()
     if modules or _outputs(level):
-        mild = _of_operations(level, pinned | modules)
+        ways = _of_operations(level, pinned | modules)
+        mild = (way for way in ways if not any(map(_loses_waits, level.parts(way))))
     for groups in chain(mild, _proposals(level, pinned, modules)):
         # One chunk of all would be the same level again.
         is_cut = len(groups) > 1 or (groups and len(groups[0]) < len(level) - 1)
@@ -50,6 +51,13 @@ def divided(level: Siblings, pinned: set[int], modules: set[int]) -> Groups:
                 return groups
             circling = circling or groups
     return circling or groups
+
+
+def _loses_waits(level: Siblings) -> bool:
+    """Tell whether the page cuts the control lines of one child of a level, for they are many."""
+    waits = Counter(start for (start, _), data in level.links.items() if not data)
+    waits += Counter(end for (_, end), data in level.links.items() if not data)
+    return any(count > CONTROL_LIMIT for count in waits.values())
 
 
 def _makes_cycle(level: Siblings, groups: Groups) -> bool:

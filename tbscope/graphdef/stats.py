@@ -67,7 +67,8 @@ def run_metadata(stats: Iterable[Stat]) -> RunMetadata:
         if stat.size_bytes:
             entry.memory.add(total_bytes=stat.size_bytes)
         elif not entry.all_end_rel_micros:
-            for shape in stat.sizes or ((0,),):
+            # Of a size of 0 the page makes NaN; without a size it says "scalar".
+            for shape in stat.sizes or ((),):
                 told = entry.output.add().tensor_description.shape
                 # The page reads the shape of each one, also where it has no dimensions.
                 told.SetInParent()
