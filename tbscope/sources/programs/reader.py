@@ -14,6 +14,7 @@ from tbscope.ir.graph import Argument, Constant, Node, Source, Value
 from tbscope.ir.scopes import Scope
 from tbscope.sources.programs.lines import source_of
 from tbscope.sources.programs.places import Places
+from tbscope.sources.programs.schemas import gives_tensor, may_show, shown_slots, written_slots
 from tbscope.sources.programs.slots import Held, Slot, slots_in
 from tbscope.sources.programs.types import (
     UNKNOWN,
@@ -24,7 +25,6 @@ from tbscope.sources.programs.types import (
     types_in,
 )
 from tbscope.sources.programs.work import Done, Workshop
-from tbscope.sources.torch.internals import schema_of
 from tbscope.sources.torch.literals import FILLED, Literals
 from tbscope.sources.torch.operation_arguments import add_signature, positional_names
 from tbscope.sources.torch.operations import RANDOM, KernelFacts, kernel_facts, operation_name
@@ -145,7 +145,7 @@ class Reader:
         if told is None and not facts.writes and "val" not in node.meta:
             # Nobody has told: what it gives on stand-ins tells.
             ran = self.work.run(target, args, kwargs)
-            told = ran.results if ran is not None else UNKNOWN if _gives_tensor(facts) else None
+            told = ran.results if ran is not None else UNKNOWN if gives_tensor(facts) else None
         if next(types_in(told), None) is None:
             # A number made of sizes, a check that holds, or a number that Python reads.
             done = None
@@ -242,7 +242,7 @@ class Reader:
             node.random = is_random([facts.name], arguments, positional_names(target)) or (
                 facts.name not in RANDOM and is_random(node.kernels, arguments, ())
             )
-        written = _written(facts, args, kwargs)
+        written = written_slots(facts, args, kwargs)
         if done is None:
             node.role = role_of(node.kernels, reads=bool(read))
             gave = list(types_in(told))
@@ -258,8 +258,8 @@ class Reader:
             node.role = role_of(node.kernels, reads=bool(read))
         views = self._shows.get(facts)
         if views is None:
-            views = self._shows[facts] = _may_show(facts)
-        shown = _shown(facts, args, kwargs, told) if views else None
+            views = self._shows[facts] = may_show(facts)
+        shown = shown_slots(facts, args, kwargs, told) if views else None
         return self.give(node, told, read, written, shown)
 
     def arguments(
@@ -386,11 +386,6 @@ def _is_question(name: str, args: Any) -> bool:
     return name in _QUESTIONS
 
 
-def _gives_tensor(facts: KernelFacts) -> bool:
-    schema = schema_of(facts.kernel)
-    return schema is None or any("Tensor" in str(result.type) for result in schema.returns)
-
-
 def _valued(given: Any, read: list[Slot]) -> Any:
     """Return arguments with values for slots; add the slots to a list."""
     kind = type(given)
@@ -406,57 +401,3 @@ def _valued(given: Any, read: list[Slot]) -> Any:
     if kind is slice and any(type(end) is Slot for end in (given.start, given.stop, given.step)):
         return [_valued(end, read) for end in (given.start, given.stop, given.step)]
     return given if kind is Constant else _constant(given)
-
-
-def _written(facts: KernelFacts, args: Any, kwargs: Any) -> list[Slot]:
-    """Return the slots into which an operator writes, as its schema tells."""
-    if not facts.writes or (facts.flag is not None and not _flagged(facts.flag, args)):
-        return []
-    found: list[Slot] = []
-    for position, name in facts.writes:
-        given = args[position] if position < len(args) else kwargs.get(name)
-        found += [slot for slot in slots_in(given) if slot not in found]
-    return found
-
-
-def _flagged(flag: int, args: Any) -> bool:
-    return len(args) > flag and bool(args[flag])
-
-
-def _may_show(facts: KernelFacts) -> bool:
-    """Tell whether an operator may give what shows memory of its arguments."""
-    schema = schema_of(facts.kernel)
-    return schema is not None and any(
-        argument.alias_info is not None for argument in schema.arguments
-    )
-
-
-def _shown(facts: KernelFacts, args: Any, kwargs: Any, told: Any) -> dict[int, Slot]:
-    """Return for each tensor that an operator gives, by position, whose memory it shows."""
-    schema = schema_of(facts.kernel)
-    if schema is None:
-        return {}
-    sets: dict[str, Slot] = {}
-    for position, argument in enumerate(schema.arguments):
-        if argument.alias_info is not None:
-            given = args[position] if position < len(args) else kwargs.get(argument.name)
-            slot = next(slots_in(given), None)
-            if slot is not None:
-                # What is "*" after may be seen in any result: those of `split`.
-                for name in (*argument.alias_info.before_set, *argument.alias_info.after_set):
-                    sets[name] = slot
-    found: dict[int, Slot] = {}
-    for position, result in enumerate(schema.returns):
-        alias = result.alias_info
-        names = () if alias is None else tuple(alias.before_set) or ("*",)
-        slot = next((sets[name] for name in names if name in sets), None)
-        if slot is None:
-            continue
-        if isinstance(told, TensorType):
-            found[0] = slot
-        elif len(schema.returns) == 1:
-            # A list of views: `split`.
-            found.update(dict.fromkeys(range(len(list(types_in(told)))), slot))
-        else:
-            found[position] = slot
-    return found
