@@ -1,23 +1,16 @@
 """The function library of a GraphDef: which boxes become calls, and in which form."""
 
 import re
-from itertools import chain
 
 import pytest
 import torch
 from build import GraphBuilder
-from real_graphs import KINDS, real_graph
 from test_functions import Block, Stack
 from torch import nn
 
 import tbscope
-from tbscope.drawing.layout import lay_out
 from tbscope.errors import ArgumentError
-from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.ops import is_embedded
-from tbscope.page.structures import Structures
-from tbscope.passes.leaves import collapse_leaves
-from tbscope.passes.plumbing import hide_plumbing
 
 X = torch.ones(2, 4)
 
@@ -253,24 +246,6 @@ def test_every_other_option_goes_with_functions(options):
     message = drawn(Stack(*[Block() for _ in range(6)]), **options)
     assert len(calls(message)) == 6
     hold(message)
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_uses_of_one_definition_have_one_colour_on_the_page(name):
-    graph = real_graph(name)
-    drawn = graph.copy()
-    hide_plumbing(drawn)
-    collapse_leaves(drawn)
-    layout = lay_out(drawn)
-    hierarchy = Hierarchy(chain(layout.nodes, layout.outputs, layout.cards))
-    structures = Structures(hierarchy)
-    several = 0
-    for definition in graph.functions():
-        boxes = [hierarchy.boxes.get(layout.boxes[use.scope]) for use in definition.uses]
-        found = {structures.of[box] for box in boxes if box is not None}
-        several += len(boxes) > 1 and len(found) == 1
-        assert len(found) <= 1, definition.name
-    assert several
 
 
 def test_boxes_that_are_drawn_otherwise_have_no_function_for_one():
