@@ -310,6 +310,49 @@ def test_a_call_of_each_box_is_read_at_the_top_level_so_that_the_page_draws_all_
     assert added == ([[last]] if hidden else [])
 
 
+class Shifts(nn.Module):
+    """Runs one way or another, with the same structure: a view is drawn or is not."""
+
+    def forward(self, x):
+        return x.view(-1).relu().view(2, 4).sin()
+
+
+def test_boxes_of_one_definition_that_are_drawn_in_two_ways_and_read_each_other_are_two_functions():
+    model = Stack(*[Shifts() for _ in range(4)])
+    message = drawn(model, keep=["layers.0", "layers.2"])
+    assert len(message.library.function) == 2
+    assert calls(message) == {
+        "layers/0": ["x"],
+        "layers/1": ["layers/0"],
+        "layers/2": ["layers/1"],
+        "layers/3": ["layers/2"],
+    }
+    hold(message)
+
+
+def test_a_call_that_gives_nothing_tells_no_shapes():
+    class Looks(nn.Module):
+        def forward(self, x):
+            x.sin().cos()
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = nn.ModuleList([Looks(), Looks()])
+
+        def forward(self, x):
+            for part in self.parts:
+                part(x)
+            return x.tanh()
+
+    message = drawn(Net(), cards=False)
+    assert list(calls(message)) == ["parts/0", "parts/1"]
+    (function,) = message.library.function
+    assert not function.signature.output_arg
+    assert not any("_output_shapes" in node.attr for node in message.node if node.op == "Looks")
+    assert tbscope.lint(message) == []
+
+
 def test_a_function_is_not_called_like_the_operation_of_a_node():
     class Part(nn.Module):
         def __init__(self, *, alone):
