@@ -77,6 +77,13 @@ def test_a_function_without_a_node_for_an_output_is_told_at_its_calls():
     assert found(graph_def) == ["the function 'f' has an empty body, and the page fails"]
 
 
+def test_a_call_that_nobody_can_read_is_left_where_it_is():
+    assert len(found(with_library("x In", "a/y f x", outputs=1))) == 1
+    graph_def = with_library("x In", "a/y f x", outputs=0)
+    graph_def.library.function[0].node_def.add(name="z", op="Op", input=["x"])
+    assert found(graph_def) == []
+
+
 def test_a_function_without_inputs_may_be_called_without_any():
     graph_def = with_library("y f ")
     assert len(found(graph_def)) == 1

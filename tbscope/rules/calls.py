@@ -37,7 +37,7 @@ def function_call(reading: Reading) -> Iterator[Fault]:
             what = "is waited for by another node, and the page fails"
         if what:
             yield Fault(name, f"the function {quote(node.op)} {what}", _IN_PLACE)
-        elif name in drawn_late:
+        elif name in drawn_late and signature.output_arg:
             yield Fault(
                 name,
                 f"the function {quote(node.op)} is called in a box of which no call is read at "
@@ -84,9 +84,4 @@ def _drawn_late(reading: Reading, calls: dict[str, Any]) -> set[str]:
             name = parse_input(text)[0]
             if name in calls and name.partition("/")[0] != top:
                 early.add(name.rpartition("/")[0])
-    read = {parse_input(text)[0] for node in reading.nodes for text in node.input}
-    return {
-        name
-        for name in calls
-        if "/" in name and name in read and name.rpartition("/")[0] not in early
-    }
+    return {name for name in calls if "/" in name and name.rpartition("/")[0] not in early}
