@@ -38,10 +38,11 @@ on another device, a "copy" gives it once more; a "maker" makes of nothing but n
 tensor that is the same in every run (`arange`). Whoever saw the operation run says it; no
 pass asks for its name.
 """
-TOLD = ("error", "fills", "read_by_python")
+TOLD = ("error", "fills", "gradient_of", "read_by_python")
 """The attributes that tell for what more than its result a node has run.
 
-It raised, filled by `out=` what was there before the run, or gave what Python read.
+It raised, filled by `out=` what was there before the run, gave a parameter its gradient, or
+gave what Python read.
 """
 
 OPERATIONS: frozenset[NodeKind] = frozenset({"op", "module"})

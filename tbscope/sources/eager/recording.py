@@ -22,7 +22,9 @@ from tbscope.words import shown
 __all__ = ["Recording", "record"]
 
 
-def record(*models: torch.nn.Module, **named_models: torch.nn.Module) -> "Recording":
+def record(
+    *models: torch.nn.Module, backward: bool = True, **named_models: torch.nn.Module
+) -> "Recording":
     """Watch a region of code and record it as one graph.
 
         with tbscope.record(generator=G, discriminator=D) as recording:
@@ -44,7 +46,7 @@ def record(*models: torch.nn.Module, **named_models: torch.nn.Module) -> "Record
     Raises:
         ArgumentError: A model is no module.
     """
-    return Recording(models, named_models)
+    return Recording(models, named_models, backward=backward)
 
 
 class Recording:
@@ -54,10 +56,13 @@ class Recording:
         self,
         models: tuple[torch.nn.Module, ...] = (),
         named_models: Mapping[str, torch.nn.Module] | None = None,
+        *,
+        backward: bool = True,
     ) -> None:
         self._recorder = Recorder("record", boundary=watched_call, open_ended=True)
         self._watch: Watch | None = None
         self._graph: Graph | None = None
+        self._backward = backward
         self._named_outputs = False
         if not isinstance(models, tuple | list):
             raise ArgumentError(
@@ -138,6 +143,8 @@ class Recording:
                 fix="begin another one with tbscope.record()",
             )
         self._recorder.begin_at(sys._getframe(1))
+        if self._backward:
+            self._recorder.record_backward()
         self._watch = Watch(self._recorder)
         self._watch.__enter__()
         return self
@@ -156,7 +163,8 @@ class Recording:
         else:
             recorder.ended = True
         if not self._named_outputs:
-            results = recorder.live_results()
+            gradients = {id(tensor.grad) for tensor in recorder.registry.tensors()}
+            results = [one for one in recorder.live_results() if id(one) not in gradients]
             for number, tensor in enumerate(results):
                 recorder.add_output("out" if len(results) == 1 else f"out.{number}", tensor)
         describe_calls(recorder)

@@ -206,13 +206,24 @@ class TensorValues:
         return sorted(found, key=lambda pair: (self._order_of(pair[1].producer), pair[1].index))
 
     def unread(self) -> list[torch.Tensor]:
-        """Return the tensors that operations made, somebody still holds, and nothing has read."""
-        read = {value for node in self._nodes if node.outputs for value in node.inputs}
+        """Return the tensors that operations made, somebody still holds, and nothing has read.
+
+        A backward pass and an optimizer are no readers of a loss.
+        """
+        read: set[Value] = set()
+        for node in self._nodes:
+            if node.outputs:
+                forward = node.phase == "forward"
+                for value in node.inputs:
+                    if forward or value.producer.phase != "forward":
+                        read.add(value)
         alive = self.alive()
         # What `vmap` gave is inside of a wrapper that went with it.
         alive += self.wrappers.left(read.union(value for _, value in alive))
         return [
-            tensor for tensor, value in alive if value.producer.kind == "op" and value not in read
+            tensor
+            for tensor, value in alive
+            if value not in read and value.producer.kind == "op" and not _is_kept(value.producer)
         ]
 
     def forget(self) -> None:
@@ -228,3 +239,8 @@ class TensorValues:
             for at in range(len(order), len(self._nodes)):
                 order[self._nodes[at]] = at
         return order[node]
+
+
+def _is_kept(node: Node) -> bool:
+    """Tell whether a node gives what a model or an optimizer keeps: no result of a step."""
+    return node.phase == "optimizer" or "gradient_of" in node.attributes

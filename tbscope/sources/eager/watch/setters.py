@@ -29,10 +29,17 @@ def watch_setters() -> AbstractContextManager[Any]:
 
 def _watched_backward(*args: Any, **kwargs: Any) -> Any:
     """Run a backward pass; `torch.autograd.grad` adds to no gradient."""
-    if kwargs.get("accumulate_grad", True):
+    roots, gradients, _, creates_graph = (*args[:4], *(None,) * (4 - len(args)))
+    with ExitStack() as stack:
         for recorder in watching.recorders:
-            recorder.about_to_accumulate()
-    return _backward.original(*args, **kwargs)
+            if kwargs.get("accumulate_grad", True):
+                recorder.about_to_accumulate()
+            stack.enter_context(
+                recorder.backward_pass(
+                    roots or (), gradients or (), creates_graph=bool(creates_graph)
+                )
+            )
+        return _backward.original(*args, **kwargs)
 
 
 def _watched_swap(one: torch.Tensor, other: torch.Tensor) -> None:

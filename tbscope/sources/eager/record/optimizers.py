@@ -1,0 +1,226 @@
+"""Optimizer steps: where each of their operations stands, by the parameters that it serves.
+
+`optimizer/Adam/group_0/Net/fc/weight` holds what is done for one parameter; what is done for
+several at a time (the foreach variants) stands in the box of their group.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+
+from tbscope.ir.builder import GraphBuilder
+from tbscope.ir.graph import Node, Value
+from tbscope.ir.scopes import Scope
+from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
+
+__all__ = ["Optimizers"]
+
+
+class _Part(NamedTuple):
+    """The part of an optimizer's work: for one parameter, one group, or all.
+
+    Attributes:
+        group: The number of the group; None for all of them.
+        parameter: The identity of the parameter; None for several.
+    """
+
+    group: int | None = None
+    parameter: int | None = None
+
+    def joined(self, other: "_Part") -> "_Part":
+        """Return the least part that holds both."""
+        if self == other:
+            return self
+        return _Part(self.group) if self.group == other.group else _Part()
+
+
+@dataclass(slots=True, eq=False)
+class _Step:
+    """One step of an optimizer.
+
+    Attributes:
+        optimizer: The optimizer.
+        frame: The module call, or the top level, in which it was begun.
+        outer: Where what runs directly in that frame stood before.
+        around: The box of the step.
+        root: The scope in it that names the optimizer.
+        parts: The part of each tensor that the optimizer holds, by identity.
+        made: The part of each value that the step has made.
+        scopes: The scope of each part.
+        ran: Whether one of its operations has run.
+    """
+
+    optimizer: torch.optim.Optimizer
+    frame: Frame
+    outer: Scope | None
+    around: Scope
+    root: Scope
+    parts: dict[int, _Part] = field(default_factory=dict)
+    made: dict[Value, _Part] = field(default_factory=dict)
+    scopes: dict[_Part, Scope] = field(default_factory=dict)
+    ran: bool = False
+
+
+class Optimizers:
+    """Knows the steps of optimizers that run.
+
+    Args:
+        builder: The door to the graph.
+        scopes: The scopes that are open.
+
+    Attributes:
+        steps: Those that run, the innermost last.
+    """
+
+    def __init__(self, builder: GraphBuilder, scopes: ScopeStack) -> None:
+        self.steps: list[_Step] = []
+        self._builder = builder
+        self._scopes = scopes
+
+    def begin(self, optimizer: torch.optim.Optimizer) -> None:
+        """Have what runs from now on stand in a step of an optimizer."""
+        scopes = self._scopes
+        frame, outer = scopes.running, scopes.running.inner
+        around = scopes.open_block("optimizer")
+        root = self._new(type(optimizer).__name__, None, around)
+        around.phase = "optimizer"
+        frame.inner = root
+        step = _Step(optimizer, frame, outer, around, root)
+        for number, group in enumerate(optimizer.param_groups):
+            for parameter in group["params"]:
+                part = _Part(number, id(parameter))
+                held = [parameter, parameter.grad, *_tensors(optimizer.state.get(parameter))]
+                step.parts.update((id(tensor), part) for tensor in held if tensor is not None)
+        self.steps.append(step)
+
+    def end(self, optimizer: torch.optim.Optimizer) -> None:
+        """Have what runs from now on stand outside of a step again, and of those left in it."""
+        if all(step.optimizer is not optimizer for step in self.steps):
+            return
+        while True:
+            step = self.steps.pop()
+            step.frame.inner = step.around
+            self._scopes.close_block("optimizer", failed=True)
+            if step.optimizer is optimizer:
+                return
+
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """Have what runs in a block (a closure) stand where the optimizer was called.
+
+        Once the optimizer has done something with what a closure gave, the next one is a part
+        of its step.
+        """
+        step = self.steps[-1]
+        if step.ran:
+            yield
+            return
+        inner, step.frame.inner = step.frame.inner, step.outer
+        self.steps.pop()
+        try:
+            yield
+        finally:
+            self.steps.append(step)
+            step.frame.inner = inner
+
+    def place(
+        self, scope: Scope | None, read: Sequence[torch.Tensor], values: Sequence[Value]
+    ) -> Scope | None:
+        """Return where an operation stands that runs in a step.
+
+        Args:
+            scope: Where it would stand without.
+            read: The tensors that it reads.
+            values: Their values.
+        """
+        step = self.steps[-1]
+        if self._scopes.running is not step.frame:
+            return scope
+        part = self._part(step, read, values)
+        return step.root if part is None else self._scope_of(step, part)
+
+    def ran(
+        self,
+        node: Node,
+        read: Sequence[torch.Tensor],
+        results: Sequence[torch.Tensor],
+    ) -> None:
+        """Take note of an operation that has run in a step."""
+        step = self.steps[-1]
+        if self._scopes.running is not step.frame:
+            return
+        step.ran = True
+        node.phase = "optimizer"
+        part = self._part(step, read, node.inputs)
+        if part is not None:
+            for value in node.outputs:
+                step.made[value] = part
+        names = [name for place in node.writes if (name := self._name(read, place)) is not None]
+        if names:
+            node.attributes["updates"] = ", ".join(dict.fromkeys(names))
+
+    def _name(self, read: Sequence[torch.Tensor], place: int) -> str | None:
+        if place >= len(read):
+            return None
+        known = self._scopes.registry.tensor(read[place])
+        return None if known is None else known.qualified_name
+
+    def _part(
+        self, step: _Step, read: Sequence[torch.Tensor], values: Sequence[Value]
+    ) -> _Part | None:
+        found: _Part | None = None
+        for tensor, value in zip(read, values, strict=False):
+            part = step.parts.get(id(tensor)) or step.made.get(value)
+            if part is not None:
+                found = part if found is None else found.joined(part)
+        return found
+
+    # -- scopes -------------------------------------------------------------------------
+
+    def _scope_of(self, step: _Step, part: _Part) -> Scope:
+        scope = step.scopes.get(part)
+        if scope is None:
+            scope = step.scopes[part] = self._open(step, part)
+        return scope
+
+    def _open(self, step: _Step, part: _Part) -> Scope:
+        if part.group is None:
+            return step.root
+        group = step.optimizer.param_groups[part.group]
+        if part.parameter is None:
+            name = group.get("name")
+            label = name if isinstance(name, str) and name else f"group_{part.group}"
+            return self._new(label, None, step.root)
+        above = self._scope_of(step, _Part(part.group))
+        parameter = next(each for each in group["params"] if id(each) == part.parameter)
+        place = self._scopes.registry.tensor(parameter)
+        if place is None:
+            return self._new("parameter", None, above)
+        for inner in _way_down(self._scopes.home(place.owner)):
+            above = self._below(step, inner, above)
+        return self._new(place.attribute, None, above)
+
+    def _below(self, step: _Step, scope: Scope, above: Scope) -> Scope:
+        """Return the scope that mirrors one of the forward pass, below another one."""
+        key: Any = (scope, above)
+        known = step.scopes.get(key)
+        if known is None:
+            known = step.scopes[key] = self._new(scope.part.label, scope.part.attribute, above)
+        return known
+
+    def _new(self, label: str, attribute: str | None, parent: Scope) -> Scope:
+        scope = self._builder.new_scope(label, attribute, parent=parent, kind="hand")
+        scope.phase = "optimizer"
+        return scope
+
+
+def _way_down(scope: Scope) -> list[Scope]:
+    return [*reversed(list(scope.ancestors())), scope]
+
+
+def _tensors(state: Any) -> list[torch.Tensor]:
+    held = state.values() if isinstance(state, dict) else ()
+    return [tensor for tensor in held if isinstance(tensor, torch.Tensor)]
