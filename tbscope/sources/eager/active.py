@@ -51,6 +51,9 @@ class Watcher(Protocol):
     ) -> AbstractContextManager[None]:
         """Take note of what autograd's engine runs in a block, and of what it begins at."""
 
+    def gave_gradients(self, gradients: Any) -> None:
+        """Take note of what a backward pass has given to whoever asked for it."""
+
     def begin_step(self, optimizer: Any) -> None:
         """Take note that an optimizer begins a step."""
 

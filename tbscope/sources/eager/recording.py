@@ -163,8 +163,14 @@ class Recording:
         else:
             recorder.ended = True
         if not self._named_outputs:
-            gradients = {id(tensor.grad) for tensor in recorder.registry.tensors()}
-            results = [one for one in recorder.live_results() if id(one) not in gradients]
+            backward = recorder.backward
+            given = backward.gave if backward is not None else frozenset()
+            # What a model keeps in a buffer is no result of the region.
+            results = [
+                tensor
+                for tensor in recorder.live_results(given)
+                if recorder.registry.tensor(tensor) is None
+            ]
             for number, tensor in enumerate(results):
                 recorder.add_output("out" if len(results) == 1 else f"out.{number}", tensor)
         describe_calls(recorder)

@@ -8,7 +8,7 @@ stands in `gradients/Net/layer1/0`, the scope of that operation mirrored.
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import get_ident
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Node, Value
-from tbscope.ir.scopes import Scope
+from tbscope.ir.scopes import Scope, ScopePart
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
 from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.torch.autograd import accumulates_into, running_node, sequence_number
@@ -36,6 +36,7 @@ class _Pass:
         frame: The module call, or the top level, in which it was begun.
         creates_graph: Whether its own operations can be differentiated again.
         mirrors: The scope in it for each scope of the forward pass.
+        parts: The same scopes, by the one around them and the last step of their path.
         leaves: The tensors whose gradients it has added to.
     """
 
@@ -43,6 +44,7 @@ class _Pass:
     frame: Frame
     creates_graph: bool
     mirrors: dict[Scope, Scope] = field(default_factory=dict)
+    parts: dict[tuple[Scope, ScopePart], Scope] = field(default_factory=dict)
     leaves: dict[int, torch.Tensor] = field(default_factory=dict)
 
 
@@ -56,6 +58,7 @@ class Backward:
 
     Attributes:
         passes: Those that run, the innermost last.
+        gave: The values that passes have given to whoever asked (`torch.autograd.grad`).
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Backward:
         values: TensorValues,
     ) -> None:
         self.passes: list[_Pass] = []
+        self.gave: set[Value] = set()
         self._builder = builder
         self._scopes = scopes
         self._find, self._give = values.find, values.give
@@ -76,8 +80,6 @@ class Backward:
         # What autograd saves of a result is another tensor in the same memory.
         self._in_place: dict[_Place, Value] = {}
         self._in_memory: dict[int, Value] = {}
-        # The scopes that were opened in a pass: they mirror others, or run again what did.
-        self._roots: set[Scope] = set()
 
     # -- operations ---------------------------------------------------------------------
 
@@ -110,10 +112,16 @@ class Backward:
         value = self._in_place.get(place) or self._in_memory.get(place[0])
         if value is None:
             node = self._maker_of_running()
-            if node is not None and not node.writes and node.body is None:
-                value = self._give(node, tensor)
+            if node is not None:
+                value = self._give(self._keeper(node), tensor)
                 self._in_place[place] = self._in_memory[place[0]] = value
         return value
+
+    def _keeper(self, node: Node) -> Node:
+        """Return who gives what an operation has saved: it, where its results come last."""
+        if not node.writes and node.body is None:
+            return node
+        return self._builder.append_op("saved", node.scope, [], [], [node], node.source, [])
 
     def _maker_of_running(self) -> Node | None:
         """Return the operation whose gradient is computed now; None for none known."""
@@ -138,9 +146,16 @@ class Backward:
         """
         scopes = self._scopes
         frame = scopes.running
+        if self.passes:
+            # A checkpoint runs a pass of its own for a part of this one.
+            self.passes.append(replace(self.passes[-1], frame=frame, creates_graph=creates_graph))
+            try:
+                yield
+            finally:
+                self.passes.pop()
+            return
         root = scopes.open_block("gradients")
         root.phase = "backward"
-        self._roots.add(root)
         begun = _Pass(root, frame, creates_graph)
         self.passes.append(begun)
         outer, scopes.again = scopes.again, self._again
@@ -182,15 +197,15 @@ class Backward:
         begun = self.passes[-1]
         again = begun.mirrors.get(root)
         if again is None:
-            again = begun.mirrors[root] = self._new("recomputed", None, root)
-            self._roots.add(again)
+            again = begun.mirrors[root] = self._new(ScopePart("recomputed"), root)
         return again
 
     def _mirror(self, begun: _Pass, scope: Scope | None) -> Scope:
         """Return the scope in a pass that mirrors one of the forward pass."""
         pending: list[Scope] = []
         above = begun.root
-        while scope is not None and scope not in self._roots and scope is not begun.root.parent:
+        ends = begun.root, begun.root.parent, begun.mirrors.get(begun.root)
+        while scope is not None and scope not in ends:
             known = begun.mirrors.get(scope)
             if known is not None:
                 above = known
@@ -198,12 +213,16 @@ class Backward:
             pending.append(scope)
             scope = scope.parent
         for inner in reversed(pending):
-            part = inner.part
-            above = begun.mirrors[inner] = self._new(part.label, part.attribute, above)
+            key = above, inner.part
+            if key not in begun.parts:
+                begun.parts[key] = self._new(inner.part, above)
+            above = begun.mirrors[inner] = begun.parts[key]
         return above
 
-    def _new(self, label: str, attribute: str | None, parent: Scope) -> Scope:
-        scope = self._builder.new_scope(label, attribute, parent=parent, kind="hand")
+    def _new(self, part: ScopePart, parent: Scope) -> Scope:
+        scope = self._builder.new_scope(
+            part.label, part.attribute, parent=parent, kind="hand", index=part.index
+        )
         scope.phase = "backward"
         return scope
 
@@ -215,12 +234,20 @@ class Backward:
                 continue
             node = value.producer
             place = self._scopes.registry.tensor(leaf)
-            known = self._find(leaf)
-            name = place.attribute if place else known.producer.name if known else "leaf"
+            name = place.attribute if place else self._name(leaf)
             node.op, node.role = f"{name}_grad", None
             node.attributes["gradient_of"] = place.qualified_name if place else name
             if node.writes:
                 node.attributes["accumulates"] = True
+
+
+    def _name(self, leaf: torch.Tensor) -> str:
+        """Return a name for a leaf that no module holds: that of an input, or what made it."""
+        value = self._find(leaf)
+        if value is None:
+            return "leaf"
+        node = value.producer
+        return node.op if node.kind == "op" or node.name.isdecimal() else node.name
 
 
 def _place_of(tensor: torch.Tensor) -> _Place | None:

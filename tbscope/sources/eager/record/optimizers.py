@@ -4,9 +4,10 @@
 several at a time (the foreach variants) stands in the box of their group.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Node, Value
 from tbscope.ir.scopes import Scope
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
+from tbscope.sources.torch.locate import helper_name
 
 __all__ = ["Optimizers"]
 
@@ -51,6 +53,7 @@ class _Step:
         made: The part of each value that the step has made.
         scopes: The scope of each part.
         ran: Whether one of its operations has run.
+        loose: Its operations that read nothing which belongs to a part, in order.
     """
 
     optimizer: torch.optim.Optimizer
@@ -62,6 +65,7 @@ class _Step:
     made: dict[Value, _Part] = field(default_factory=dict)
     scopes: dict[_Part, Scope] = field(default_factory=dict)
     ran: bool = False
+    loose: list[Node] = field(default_factory=list)
 
 
 class Optimizers:
@@ -70,15 +74,24 @@ class Optimizers:
     Args:
         builder: The door to the graph.
         scopes: The scopes that are open.
+        find: Returns the value that a tensor holds; None for an unknown one.
 
     Attributes:
         steps: Those that run, the innermost last.
     """
 
-    def __init__(self, builder: GraphBuilder, scopes: ScopeStack) -> None:
+    def __init__(
+        self,
+        builder: GraphBuilder,
+        scopes: ScopeStack,
+        find: Callable[[torch.Tensor], Value | None],
+    ) -> None:
         self.steps: list[_Step] = []
         self._builder = builder
         self._scopes = scopes
+        self._find = find
+        # The boxes of torch's own helpers, until an optimizer makes the next step.
+        self._helpers: dict[tuple[Scope | None, str], Scope] = {}
 
     def begin(self, optimizer: torch.optim.Optimizer) -> None:
         """Have what runs from now on stand in a step of an optimizer."""
@@ -100,8 +113,10 @@ class Optimizers:
         """Have what runs from now on stand outside of a step again, and of those left in it."""
         if all(step.optimizer is not optimizer for step in self.steps):
             return
+        self._helpers.clear()
         while True:
             step = self.steps.pop()
+            self._settle(step)
             step.frame.inner = step.around
             self._scopes.close_block("optimizer", failed=True)
             if step.optimizer is optimizer:
@@ -126,16 +141,42 @@ class Optimizers:
             self.steps.append(step)
             step.frame.inner = inner
 
+    def _settle(self, step: _Step) -> None:
+        """Find the part of what read nothing: the optimizer holds what was made of it."""
+        for parameter, part in [
+            (each, _Part(number, id(each)))
+            for number, group in enumerate(step.optimizer.param_groups)
+            for each in group["params"]
+        ]:
+            for tensor in _tensors(step.optimizer.state.get(parameter)):
+                value = self._find(tensor)
+                if value is not None:
+                    step.made.setdefault(value, part)
+        for node in reversed(step.loose):
+            parts = [part for value in node.outputs if (part := step.made.get(value)) is not None]
+            if parts:
+                node.scope = self._scope_of(step, parts[0])
+                for value in node.inputs:
+                    step.made.setdefault(value, parts[0])
+
     def place(
-        self, scope: Scope | None, read: Sequence[torch.Tensor], values: Sequence[Value]
+        self,
+        scope: Scope | None,
+        frame: FrameType | None,
+        read: Sequence[torch.Tensor],
+        values: Sequence[Value],
     ) -> Scope | None:
-        """Return where an operation stands that runs in a step.
+        """Return where an operation stands.
 
         Args:
             scope: Where it would stand without.
+            frame: The Python frame that called it.
             read: The tensors that it reads.
             values: Their values.
         """
+        if not self.steps:
+            helper = helper_name(frame) if self._scopes.at_top else None
+            return scope if helper is None else self._helper(scope, helper)
         step = self.steps[-1]
         if self._scopes.running is not step.frame:
             return scope
@@ -148,7 +189,9 @@ class Optimizers:
         read: Sequence[torch.Tensor],
         results: Sequence[torch.Tensor],
     ) -> None:
-        """Take note of an operation that has run in a step."""
+        """Take note of an operation that has run."""
+        if not self.steps:
+            return
         step = self.steps[-1]
         if self._scopes.running is not step.frame:
             return
@@ -158,6 +201,8 @@ class Optimizers:
         if part is not None:
             for value in node.outputs:
                 step.made[value] = part
+        else:
+            step.loose.append(node)
         names = [name for place in node.writes if (name := self._name(read, place)) is not None]
         if names:
             node.attributes["updates"] = ", ".join(dict.fromkeys(names))
@@ -180,6 +225,13 @@ class Optimizers:
 
     # -- scopes -------------------------------------------------------------------------
 
+    def _helper(self, scope: Scope | None, name: str) -> Scope:
+        """Return the box of one of torch's own helpers (`clip_grad_norm_`)."""
+        box = self._helpers.get((scope, name))
+        if box is None:
+            box = self._helpers[scope, name] = self._new(name, None, scope)
+        return box
+
     def _scope_of(self, step: _Step, part: _Part) -> Scope:
         scope = step.scopes.get(part)
         if scope is None:
@@ -187,9 +239,10 @@ class Optimizers:
         return scope
 
     def _open(self, step: _Step, part: _Part) -> Scope:
-        if part.group is None:
+        groups = step.optimizer.param_groups
+        if part.group is None or (part.parameter is None and len(groups) == 1):
             return step.root
-        group = step.optimizer.param_groups[part.group]
+        group = groups[part.group]
         if part.parameter is None:
             name = group.get("name")
             label = name if isinstance(name, str) and name else f"group_{part.group}"
@@ -211,7 +264,7 @@ class Optimizers:
             known = step.scopes[key] = self._new(scope.part.label, scope.part.attribute, above)
         return known
 
-    def _new(self, label: str, attribute: str | None, parent: Scope) -> Scope:
+    def _new(self, label: str, attribute: str | None, parent: Scope | None) -> Scope:
         scope = self._builder.new_scope(label, attribute, parent=parent, kind="hand")
         scope.phase = "optimizer"
         return scope

@@ -116,7 +116,7 @@ class Recorder(TensorRecorder):
     def record_backward(self) -> None:
         """Make backward passes a part of the graph, from now on."""
         self.backward = Backward(self.builder, self.scopes, self._values)
-        self.optimizers = Optimizers(self.builder, self.scopes)
+        self.optimizers = Optimizers(self.builder, self.scopes, self._values.find)
         self._discovery.saved = self.backward.saved
 
     def close(self) -> Graph:
@@ -251,6 +251,12 @@ class Recorder(TensorRecorder):
                     stack.enter_context(self.functions())
             yield
 
+    def gave_gradients(self, gradients: Any) -> None:
+        """Take note of what a backward pass has given to whoever asked for it."""
+        if self.backward is not None and not self.paused:
+            found = map(self._values.find, collect_tensors(gradients, []))
+            self.backward.gave.update(value for value in found if value is not None)
+
     def begin_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Take note that an optimizer begins a step."""
         if self.optimizers is not None:
@@ -345,8 +351,8 @@ class Recorder(TensorRecorder):
         if backward is not None and backward.passes:
             scope = backward.place(scope)
         optimizers = self.optimizers
-        if optimizers is not None and optimizers.steps:
-            scope = optimizers.place(scope, read, values)
+        if optimizers is not None:
+            scope = optimizers.place(scope, frame, read, values)
         held = self._values
         writers = held.earlier_writers(read, values) if held.written else []
         node = self._append_op(name, scope, values, arguments, writers, source, kernels)
@@ -374,7 +380,7 @@ class Recorder(TensorRecorder):
             held.forget_fresh(results, candidates)
         if backward is not None:
             backward.ran(node, read, results)
-        if optimizers is not None and optimizers.steps:
+        if optimizers is not None:
             optimizers.ran(node, read, results)
         return node
 

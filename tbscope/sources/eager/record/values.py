@@ -4,6 +4,7 @@ A tensor that is written into holds a new value from then on. What reads the sam
 storage through another tensor gets the writer as a control input.
 """
 
+from collections.abc import Set
 from weakref import ref
 
 import torch
@@ -205,10 +206,13 @@ class TensorValues:
         found += self.wrappers.alive()
         return sorted(found, key=lambda pair: (self._order_of(pair[1].producer), pair[1].index))
 
-    def unread(self) -> list[torch.Tensor]:
+    def unread(self, given: Set[Value] = frozenset()) -> list[torch.Tensor]:
         """Return the tensors that operations made, somebody still holds, and nothing has read.
 
         A backward pass and an optimizer are no readers of a loss.
+
+        Args:
+            given: What passes have given to whoever asked for gradients.
         """
         read: set[Value] = set()
         for node in self._nodes:
@@ -223,7 +227,9 @@ class TensorValues:
         return [
             tensor
             for tensor, value in alive
-            if value not in read and value.producer.kind == "op" and not _is_kept(value.producer)
+            if value not in read and value.producer.kind == "op"
+            # What passes and optimizers keep for themselves is no result of a step.
+            and (value.producer.phase == "forward" or value in given)
         ]
 
     def forget(self) -> None:
@@ -239,8 +245,3 @@ class TensorValues:
             for at in range(len(order), len(self._nodes)):
                 order[self._nodes[at]] = at
         return order[node]
-
-
-def _is_kept(node: Node) -> bool:
-    """Tell whether a node gives what a model or an optimizer keeps: no result of a step."""
-    return node.phase == "optimizer" or "gradient_of" in node.attributes

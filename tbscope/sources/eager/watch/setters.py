@@ -39,7 +39,10 @@ def _watched_backward(*args: Any, **kwargs: Any) -> Any:
                     roots or (), gradients or (), creates_graph=bool(creates_graph)
                 )
             )
-        return _backward.original(*args, **kwargs)
+        result = _backward.original(*args, **kwargs)
+        for recorder in watching.recorders:
+            recorder.gave_gradients(result)
+        return result
 
 
 def _watched_swap(one: torch.Tensor, other: torch.Tensor) -> None:
