@@ -6,7 +6,7 @@ byte, so a failure leaves the log directory as it was.
 
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any, Literal, TypeAlias, Unpack
 
@@ -42,6 +42,8 @@ def add_graph(
     dtypes: Dtypes | None = None,
     training: bool | None = False,
     grad: bool = False,
+    loss: Callable[[Any], Any] | None = None,
+    backward: bool = False,
     fake: bool = False,
     partial: bool = False,
     profile: bool | int = False,
@@ -73,6 +75,9 @@ def add_graph(
         dtypes: The element types of these inputs: one for all, or one for each.
         training: Whether the model runs in training mode; None for the mode it is in.
         grad: Whether gradients are recorded while it runs.
+        loss: A function that makes a loss of what the model gives, which is drawn, too.
+        backward: Whether the backward pass is run and drawn, from the loss on, or from a
+            scalar that the model gives; gradients are afterwards as before.
         fake: Whether it computes nothing but shapes: no weights are read, no memory taken.
         partial: Whether of a model that raises is drawn what ran until then.
         profile: Whether times and memory are measured: True for 5 more runs after 2 to warm
@@ -104,6 +109,8 @@ def add_graph(
         dtypes=dtypes,
         training=training,
         grad=grad,
+        loss=loss,
+        backward=backward,
         fake=fake,
         partial=partial,
         profile=profile,

@@ -166,6 +166,13 @@ class Running(TypedDict, total=False):
         Option(False, "Run in training mode, or (None) in the mode that each module is in."),
     ]
     grad: Annotated[bool, Option(False, "Keep gradients while it runs.")]
+    loss: Annotated[
+        Callable[[Any], Any] | None,
+        Option(None, "A function that makes a loss of what the model gives.", "no loss is drawn"),
+    ]
+    backward: Annotated[
+        bool, Option(False, "Run and draw the backward pass, too, from the loss on.")
+    ]
     fake: Annotated[
         bool, Option(False, "Compute nothing but shapes: no memory is taken for activations.")
     ]

@@ -15,7 +15,7 @@ from tbscope.words import shown
 
 _RUN_BY = {
     name: inspect.signature(trace).parameters[name].default
-    for name in ("training", "grad", "fake", "partial", "profile")
+    for name in ("training", "grad", "loss", "backward", "fake", "partial", "profile")
 }
 
 __all__ = ["SOURCES", "GraphSource", "graph_of", "load"]

@@ -40,6 +40,8 @@ def record(
         models: Models that the region calls, so that a part of one that is called by
             itself stands at its place in the whole. A model that is not given is
             known from its first call.
+        backward: Whether backward passes and steps of optimizers are recorded operation by
+            operation, in boxes of their own.
         named_models: The same, with the name that its scope shows in brackets.
     Returns:
         The recording, to be used as a context manager.

@@ -27,6 +27,7 @@ __all__ = [
     "MOVES",
     "RUNS_FOR_ITSELF",
     "DispatchMode",
+    "ENOUGH",
     "batch_dimension",
     "drop_gradient_hooks",
     "fake_mode",
@@ -125,6 +126,11 @@ BACKWARD = "_engine_run_backward" if hasattr(torch.autograd, "_engine_run_backwa
 
 running_node: Callable[[], Any] = getattr(torch._C, "_current_autograd_node", lambda: None)
 """Returns the node of autograd's graph that runs in this thread; None for none."""
+
+ENOUGH: tuple[type[BaseException], ...] = tuple(
+    filter(None, (getattr(torch.utils.checkpoint, "_StopRecomputationError", None),))
+)
+"""What a checkpoint raises in an operation that it runs again, once it has all that was saved."""
 
 sequence_number: Callable[[], int] = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
 """Returns the number that autograd will give to the next node of its graph in this thread."""

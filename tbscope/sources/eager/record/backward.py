@@ -24,7 +24,8 @@ from tbscope.sources.torch.internals import storage_key
 
 __all__ = ["Backward"]
 
-_Place = tuple[int | None, int, torch.Size, tuple[int, ...]]
+# A storage, and the offset, the shape and the strides of a tensor in it.
+_Place = tuple[int, Any, torch.Size, tuple[int, ...]]
 
 
 @dataclass(slots=True, eq=False)
@@ -80,6 +81,7 @@ class Backward:
         # What autograd saves of a result is another tensor in the same memory.
         self._in_place: dict[_Place, Value] = {}
         self._in_memory: dict[int, Value] = {}
+        self._stopped: dict[str, Node] = {}
 
     # -- operations ---------------------------------------------------------------------
 
@@ -113,6 +115,7 @@ class Backward:
         if value is None:
             node = self._maker_of_running()
             if node is not None:
+                node = self._stopped.get(node.op, node)
                 value = self._give(self._keeper(node), tensor)
                 self._in_place[place] = self._in_memory[place[0]] = value
         return value
@@ -127,6 +130,11 @@ class Backward:
         """Return the operation whose gradient is computed now; None for none known."""
         running = running_node()
         return None if running is None else self.made(running._sequence_nr())
+
+    def stopped(self, node: Node) -> None:
+        """Take note of an operation after which a checkpoint has stopped to run the model again."""
+        node.phase = "backward"
+        self._stopped[node.op] = node
 
     def made(self, number: int) -> Node | None:
         """Return the operation that made autograd's node of this number; None for none known."""
@@ -186,6 +194,9 @@ class Backward:
         if leaf is not None:
             begun.leaves[id(leaf)] = leaf
             place = self._scopes.registry.tensor(leaf)
+            if leaf.grad is not None and self._find(leaf.grad) is None:
+                name = place.qualified_name if place else self._name(leaf)
+                self._give(self._builder.append_source("input", f"{name}.grad"), leaf.grad)
             home = None if place is None else self._scopes.home(place.owner)
             return self._mirror(begun, home)
         made = self.made(node._sequence_nr())
@@ -240,14 +251,13 @@ class Backward:
             if node.writes:
                 node.attributes["accumulates"] = True
 
-
     def _name(self, leaf: torch.Tensor) -> str:
         """Return a name for a leaf that no module holds: that of an input, or what made it."""
         value = self._find(leaf)
         if value is None:
             return "leaf"
         node = value.producer
-        return node.op if node.kind == "op" or node.name.isdecimal() else node.name
+        return node.op if node.kind == "op" else node.name
 
 
 def _place_of(tensor: torch.Tensor) -> _Place | None:

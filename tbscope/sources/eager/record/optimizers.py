@@ -143,15 +143,12 @@ class Optimizers:
 
     def _settle(self, step: _Step) -> None:
         """Find the part of what read nothing: the optimizer holds what was made of it."""
-        for parameter, part in [
-            (each, _Part(number, id(each)))
-            for number, group in enumerate(step.optimizer.param_groups)
-            for each in group["params"]
-        ]:
-            for tensor in _tensors(step.optimizer.state.get(parameter)):
-                value = self._find(tensor)
-                if value is not None:
-                    step.made.setdefault(value, part)
+        for number, group in enumerate(step.optimizer.param_groups):
+            for parameter in group["params"]:
+                for tensor in _tensors(step.optimizer.state.get(parameter)):
+                    value = self._find(tensor)
+                    if value is not None:
+                        step.made.setdefault(value, _Part(number, id(parameter)))
         for node in reversed(step.loose):
             parts = [part for value in node.outputs if (part := step.made.get(value)) is not None]
             if parts:

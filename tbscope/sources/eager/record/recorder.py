@@ -29,7 +29,7 @@ from tbscope.sources.eager.record.scope_stack import Frame
 from tbscope.sources.eager.record.scripted import ScriptRun
 from tbscope.sources.eager.record.tensors import TensorRecorder
 from tbscope.sources.eager.record.whereabouts import Whereabouts
-from tbscope.sources.torch.internals import in_forward_mode
+from tbscope.sources.torch.internals import ENOUGH, in_forward_mode
 from tbscope.sources.torch.literals import FILLED, Literals, all_among, collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import CUTS_UNSEEN, RANDOM, READS, KernelFacts
@@ -454,12 +454,22 @@ class Recorder(TensorRecorder):
         values: list[Value] = []
         nest = self.nest
         scope, source = self._where.of_operation(frame)
+        backward = self.backward
+        if backward is not None and backward.passes:
+            scope = backward.place(scope)
         node = Node("", name, "op", scope, values, source=source)
         node.arguments = [Argument(None, nest(given, [], values)) for given in args]
         node.arguments += [
             Argument(key, FILLED if key == "out" and given is not None else nest(given, [], values))
             for key, given in kwargs.items()
         ]
+        if backward is not None and backward.passes and isinstance(error, ENOUGH):
+            # It has run, and what it gave is saved.
+            running = self.operations.running
+            node.kernels = [] if running is None else running.kernels
+            self.builder.append(node)
+            backward.stopped(node)
+            return
         self.failures.left_operation(error, node)
 
     def end_with(self, error: BaseException, text: str) -> None:

@@ -227,7 +227,8 @@ class TensorValues:
         return [
             tensor
             for tensor, value in alive
-            if value not in read and value.producer.kind == "op"
+            if value not in read
+            and value.producer.kind == "op"
             # What passes and optimizers keep for themselves is no result of a step.
             and (value.producer.phase == "forward" or value in given)
         ]

@@ -48,9 +48,7 @@ def _before(
     return (args[0], outside, *args[2:]), kwargs
 
 
-def _after(
-    optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
+def _after(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     for recorder in watching.recorders:
         if not recorder.paused:
             recorder.end_step(optimizer)

@@ -29,15 +29,13 @@ def watch_setters() -> AbstractContextManager[Any]:
 
 def _watched_backward(*args: Any, **kwargs: Any) -> Any:
     """Run a backward pass; `torch.autograd.grad` adds to no gradient."""
-    roots, gradients, _, creates_graph = (*args[:4], *(None,) * (4 - len(args)))
+    roots, gradients, creates_graph = (*args[:2], *args[3:4])
     with ExitStack() as stack:
         for recorder in watching.recorders:
             if kwargs.get("accumulate_grad", True):
                 recorder.about_to_accumulate()
             stack.enter_context(
-                recorder.backward_pass(
-                    roots or (), gradients or (), creates_graph=bool(creates_graph)
-                )
+                recorder.backward_pass(roots, gradients, creates_graph=bool(creates_graph))
             )
         result = _backward.original(*args, **kwargs)
         for recorder in watching.recorders:
