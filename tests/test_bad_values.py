@@ -47,12 +47,17 @@ class Sink:
         return ""
 
 
+def _further(name):
+    """Give what an option needs beside it."""
+    return {"loss": torch.sum} if name == "backward" else {}
+
+
 def _traced(name):
-    return lambda value: tbscope.trace(NET, X, **{name: value})
+    return lambda value: tbscope.trace(NET, X, **_further(name), **{name: value})
 
 
 def _added(name):
-    return lambda value: tbscope.add_graph(Sink(), NET, X, **{name: value})
+    return lambda value: tbscope.add_graph(Sink(), NET, X, **_further(name), **{name: value})
 
 
 def _made(name):
@@ -84,7 +89,10 @@ def _recorded(method):
     return call
 
 
-RUNNING = ("kwargs", "training", "grad", "fake", "partial", "profile", "input_size", "dtypes")
+RUNNING = (
+    *("kwargs", "training", "grad", "loss", "backward", "fake", "partial", "profile"),
+    *("input_size", "dtypes"),
+)
 PLACING = ("tag", "step", "run_name")
 DRAWING = tuple(tbscope.Drawing.__annotations__)
 
@@ -214,6 +222,7 @@ OF_OPTIONS = {
     **each(("style", "level", "leaves", "dead", "on_error"), set()),
     **each(("keep", "hide"), {*LISTS, "set", "frozenset"}),
     "kwargs": {"None", "dict"},
+    "loss": {"None", "function of itself", "module"},
     "profile": {*TRUTHS, "1", "3"},
     "use_strict_trace": set(MAKE),
     "tag": {"None", "numpy text", "Text", *TEXTS},
@@ -235,7 +244,9 @@ OF_CALLS = {
         {"tensor", "sparse tensor", "parameter"},
     ),
     **{f"add_graph(graph, {name})": {"False"} for name in RUNNING},
-    **{f"add_graph(graph, {name})": {"None"} for name in ("kwargs", "input_size", "dtypes")},
+    **{
+        f"add_graph(graph, {name})": {"None"} for name in ("kwargs", "input_size", "dtypes", "loss")
+    },
     "trace(input_size alone)": {"list of numbers"},
     "trace(dtypes of input_size)": {"None", "dict", "list of None"},
     "add_graph(graph, input_to_model)": {"None"},

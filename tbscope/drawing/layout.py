@@ -242,7 +242,9 @@ def _renamed(names: Names, mapping: dict[str, str]) -> Names:
 
 
 def _classes(names: dict[Scope, str]) -> dict[str, str]:
-    """Return the class of the module that each box stands for."""
+    """Return the class of the module that each box stands for, or whose gradients are in it."""
     return {
-        name: scope.part.label for scope, name in names.items() if name and scope.kind == "module"
+        name: scope.part.label
+        for scope, name in names.items()
+        if name and (scope.kind == "module" or (scope.phase != "forward" and scope.part.attribute))
     }

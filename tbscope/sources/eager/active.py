@@ -47,14 +47,14 @@ class Watcher(Protocol):
         """Take note of a backward pass that is about to add to gradients."""
 
     def backward_pass(
-        self, roots: Any, gradients: Any, *, creates_graph: bool
+        self, roots: Any, gradients: Any, *, creates_graph: bool, caller: int
     ) -> AbstractContextManager[None]:
         """Take note of what autograd's engine runs in a block, and of what it begins at."""
 
     def gave_gradients(self, gradients: Any) -> None:
         """Take note of what a backward pass has given to whoever asked for it."""
 
-    def begin_step(self, optimizer: Any) -> None:
+    def begin_step(self, optimizer: Any, caller: FrameType) -> None:
         """Take note that an optimizer begins a step."""
 
     def end_step(self, optimizer: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tbscope.checks import entries_of
+from tbscope.checks import check_truth, entries_of
 from tbscope.errors import ArgumentError, TraceError
 from tbscope.ir.graph import Graph
 from tbscope.sources.eager.record.describe_calls import describe_calls
@@ -64,6 +64,7 @@ class Recording:
         self._recorder = Recorder("record", boundary=watched_call, open_ended=True)
         self._watch: Watch | None = None
         self._graph: Graph | None = None
+        check_truth("backward", backward)
         self._backward = backward
         self._named_outputs = False
         if not isinstance(models, tuple | list):
@@ -160,6 +161,8 @@ class Recording:
         assert self._watch is not None
         self._watch.__exit__(kind, error, trace)
         recorder = self._recorder
+        # One that raised has not told that it is over.
+        recorder.end_step(None)
         if error is None:
             recorder.scopes.check_closed(recorder.scopes.top)
         else:

@@ -99,8 +99,8 @@ def trace(
     check_truth("training", training, none="the mode in which each module stands")
     for name, truth in (("grad", grad), ("fake", fake), ("partial", partial), ("kernels", kernels)):
         check_truth(name, truth)
-    check_loss(loss, backward, profile=profile)
     steps = check_profile(profile)
+    check_loss(loss, backward, steps=steps)
     if steps and fake:
         raise ArgumentError(
             f"profile={shown(profile)} has nothing to measure with fake=True",
@@ -347,10 +347,11 @@ class _Run:
 
     def _run_step(self, result: Any) -> torch.Tensor | None:
         """Make the loss, and run the backward pass; return the loss, where one was made."""
-        if not self._backward:
-            return None if self._loss is None else self._loss(result)
-        loss = loss_of(result, self._loss)
-        torch.autograd.backward(loss)
+        if self._loss is None and not self._backward:
+            return None
+        loss = loss_of(result, self._loss, backward=self._backward)
+        if self._backward:
+            torch.autograd.backward(loss)
         return None if self._loss is None else loss
 
     def _tell(self, text: str) -> None:

@@ -10,12 +10,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from threading import get_ident
+from types import FrameType
 from typing import Any
 
 import torch
 
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Node, Value
+from tbscope.ir.nodes import Role
 from tbscope.ir.scopes import Scope, ScopePart
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
 from tbscope.sources.eager.record.values import TensorValues
@@ -38,15 +40,18 @@ class _Pass:
         creates_graph: Whether its own operations can be differentiated again.
         mirrors: The scope in it for each scope of the forward pass.
         parts: The same scopes, by the one around them and the last step of their path.
-        leaves: The tensors whose gradients it has added to.
+        leaves: What gave each tensor its gradient, by the identity of the tensor, and what that
+            node was called before.
+        caller: The identity of the Python frame that calls autograd's engine.
     """
 
     root: Scope
     frame: Frame
     creates_graph: bool
+    caller: int
     mirrors: dict[Scope, Scope] = field(default_factory=dict)
     parts: dict[tuple[Scope, ScopePart], Scope] = field(default_factory=dict)
-    leaves: dict[int, torch.Tensor] = field(default_factory=dict)
+    leaves: dict[int, tuple[Node, str, Role | None]] = field(default_factory=dict)
 
 
 class Backward:
@@ -82,6 +87,11 @@ class Backward:
         self._in_place: dict[_Place, Value] = {}
         self._in_memory: dict[int, Value] = {}
         self._stopped: dict[str, Node] = {}
+        # Of the operation that has begun: autograd's node, whether its engine called it, and the
+        # tensor to whose gradient it adds.
+        self._running: Any = None
+        self._by_engine = False
+        self._leaf: torch.Tensor | None = None
 
     # -- operations ---------------------------------------------------------------------
 
@@ -91,6 +101,9 @@ class Backward:
         """Take note of an operation that has run, of what it read and of what it gave."""
         if self.passes:
             node.phase = "backward"
+            if self._leaf is not None:
+                self._tell_leaf(node, self._leaf)
+                self._leaf = None
         if not torch.is_grad_enabled():
             return
         if get_ident() == self._thread:
@@ -98,7 +111,13 @@ class Backward:
             self._nodes.append(node)
         for tensor, value in (*zip(read, node.inputs), *zip(results, node.outputs)):  # noqa: B905
             place = _place_of(tensor)
-            if place is not None:
+            if place is None:
+                continue
+            if node.role == "view" or not node.kernels or value.producer is not node:
+                self._in_place.setdefault(place, value)
+                self._in_memory.setdefault(place[0], value)
+            else:
+                # The memory may be that of a tensor which is gone.
                 self._in_place[place] = self._in_memory[place[0]] = value
 
     def saved(self, tensor: torch.Tensor) -> Value | None:
@@ -119,6 +138,13 @@ class Backward:
                 value = self._give(self._keeper(node), tensor)
                 self._in_place[place] = self._in_memory[place[0]] = value
         return value
+
+    def earlier_gradient(self, tensor: torch.Tensor) -> Node | None:
+        """Return a new input for the gradient that a parameter had before; None for any other."""
+        for leaf in self._scopes.registry.tensors():
+            if leaf.grad is tensor:
+                return self._builder.append_source("input", f"{self._name(leaf)[0]}.grad")
+        return None
 
     def _keeper(self, node: Node) -> Node:
         """Return who gives what an operation has saved: it, where its results come last."""
@@ -146,17 +172,20 @@ class Backward:
     # -- passes -------------------------------------------------------------------------
 
     @contextmanager
-    def run(self, *, creates_graph: bool) -> Iterator[None]:
+    def run(self, *, creates_graph: bool, caller: int) -> Iterator[None]:
         """Have what runs in a block stand in a backward pass.
 
         Args:
+            caller: The identity of the Python frame that calls autograd's engine.
             creates_graph: Whether what runs can be differentiated itself.
         """
         scopes = self._scopes
         frame = scopes.running
         if self.passes:
             # A checkpoint runs a pass of its own for a part of this one.
-            self.passes.append(replace(self.passes[-1], frame=frame, creates_graph=creates_graph))
+            self.passes.append(
+                replace(self.passes[-1], frame=frame, creates_graph=creates_graph, caller=caller)
+            )
             try:
                 yield
             finally:
@@ -164,7 +193,7 @@ class Backward:
             return
         root = scopes.open_block("gradients")
         root.phase = "backward"
-        begun = _Pass(root, frame, creates_graph)
+        begun = _Pass(root, frame, creates_graph, caller)
         self.passes.append(begun)
         outer, scopes.again = scopes.again, self._again
         try:
@@ -172,11 +201,32 @@ class Backward:
         finally:
             scopes.again = outer
             self.passes.pop()
-            self._name_gradients(begun)
             scopes.close_block("gradients", failed=True)
 
+    def begin(self, frame: FrameType | None) -> None:
+        """Take note of an operation of a pass, before what it reads is looked at.
+
+        Args:
+            frame: The Python frame that called it.
+        """
+        begun = self.passes[-1]
+        self._running = running_node()
+        self._leaf = None
+        # Of torch's own there is at most one function around the engine.
+        around = frame.f_back if frame is not None else None
+        if frame is None or begun.caller in (id(frame), id(around)):
+            self._by_engine = True
+            leaf = None if self._running is None else accumulates_into(self._running)
+            self._leaf = leaf
+            if leaf is not None and leaf.grad is not None and self._find(leaf.grad) is None:
+                # Of a leaf that no module holds, too.
+                name = f"{self._name(leaf)[0]}.grad"
+                self._give(self._builder.append_source("input", name), leaf.grad)
+        else:
+            self._by_engine = False
+
     def place(self, scope: Scope | None) -> Scope | None:
-        """Return where an operation stands that runs in a pass.
+        """Return where the operation stands that has begun.
 
         Args:
             scope: Where it would stand without.
@@ -185,21 +235,15 @@ class Backward:
         if self._scopes.running is not begun.frame:
             # A module was called again, or a hook has called one.
             return scope
-        if torch.is_grad_enabled() and not begun.creates_graph:
+        if not self._by_engine and torch.is_grad_enabled() and not begun.creates_graph:
             return self._again()
-        node = running_node()
-        if node is None:
+        if self._running is None:
             return begun.root
-        leaf = accumulates_into(node)
-        if leaf is not None:
-            begun.leaves[id(leaf)] = leaf
-            place = self._scopes.registry.tensor(leaf)
-            if leaf.grad is not None and self._find(leaf.grad) is None:
-                name = place.qualified_name if place else self._name(leaf)
-                self._give(self._builder.append_source("input", f"{name}.grad"), leaf.grad)
+        if self._leaf is not None:
+            place = self._scopes.registry.tensor(self._leaf)
             home = None if place is None else self._scopes.home(place.owner)
             return self._mirror(begun, home)
-        made = self.made(node._sequence_nr())
+        made = self.made(self._running._sequence_nr())
         return self._mirror(begun, None if made is None else made.scope)
 
     def _again(self) -> Scope:
@@ -237,27 +281,36 @@ class Backward:
         scope.phase = "backward"
         return scope
 
-    def _name_gradients(self, begun: _Pass) -> None:
-        """Call what gave a tensor its gradient by the name of the tensor."""
-        for leaf in begun.leaves.values():
-            value = None if leaf.grad is None else self._find(leaf.grad)
-            if value is None or value.producer.phase != "backward":
-                continue
-            node = value.producer
-            place = self._scopes.registry.tensor(leaf)
-            name = place.attribute if place else self._name(leaf)
-            node.op, node.role = f"{name}_grad", None
-            node.attributes["gradient_of"] = place.qualified_name if place else name
-            if node.writes:
-                node.attributes["accumulates"] = True
+    def _tell_leaf(self, node: Node, leaf: torch.Tensor) -> None:
+        """Call a node that gives a tensor its gradient by the name of the tensor."""
+        begun = self.passes[-1]
+        earlier = begun.leaves.get(id(leaf))
+        if earlier is not None:
+            # It only made room for what is copied there now.
+            last, op, role = earlier
+            last.op, last.role = op, role
+            last.attributes.pop("gradient_of")
+        begun.leaves[id(leaf)] = node, node.op, node.role
+        name, attribute = self._name(leaf)
+        node.op, node.role = f"{attribute}_grad", None
+        node.attributes["gradient_of"] = name
+        if node.writes and earlier is None:
+            node.attributes["accumulates"] = True
 
-    def _name(self, leaf: torch.Tensor) -> str:
-        """Return a name for a leaf that no module holds: that of an input, or what made it."""
+    def _name(self, leaf: torch.Tensor) -> tuple[str, str]:
+        """Return the qualified name of a leaf tensor, and the last part of it.
+
+        What no module holds is called like an input, or like what made it.
+        """
+        place = self._scopes.registry.tensor(leaf)
+        if place is not None:
+            return place.qualified_name, place.attribute
         value = self._find(leaf)
         if value is None:
-            return "leaf"
+            return "leaf", "leaf"
         node = value.producer
-        return node.op if node.kind == "op" else node.name
+        name = node.op if node.kind == "op" else node.name
+        return name, name
 
 
 def _place_of(tensor: torch.Tensor) -> _Place | None:

@@ -45,6 +45,7 @@ class _Step:
 
     Attributes:
         optimizer: The optimizer.
+        caller: The identity of the Python frame in which it runs.
         frame: The module call, or the top level, in which it was begun.
         outer: Where what runs directly in that frame stood before.
         around: The box of the step.
@@ -57,6 +58,7 @@ class _Step:
     """
 
     optimizer: torch.optim.Optimizer
+    caller: int
     frame: Frame
     outer: Scope | None
     around: Scope
@@ -93,34 +95,54 @@ class Optimizers:
         # The boxes of torch's own helpers, until an optimizer makes the next step.
         self._helpers: dict[tuple[Scope | None, str], Scope] = {}
 
-    def begin(self, optimizer: torch.optim.Optimizer) -> None:
-        """Have what runs from now on stand in a step of an optimizer."""
+    def begin(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
+        """Have what runs from now on stand in a step of an optimizer.
+
+        Args:
+            optimizer: The optimizer.
+            caller: The Python frame in which it runs.
+        """
+        # Its own frame may stand where that of one stood which is gone.
+        self._end_broken(caller.f_back)
         scopes = self._scopes
         frame, outer = scopes.running, scopes.running.inner
         around = scopes.open_block("optimizer")
         root = self._new(type(optimizer).__name__, None, around)
         around.phase = "optimizer"
         frame.inner = root
-        step = _Step(optimizer, frame, outer, around, root)
-        for number, group in enumerate(optimizer.param_groups):
-            for parameter in group["params"]:
-                part = _Part(number, id(parameter))
-                held = [parameter, parameter.grad, *_tensors(optimizer.state.get(parameter))]
-                step.parts.update((id(tensor), part) for tensor in held if tensor is not None)
+        step = _Step(optimizer, id(caller), frame, outer, around, root)
+        self._look(step)
         self.steps.append(step)
 
-    def end(self, optimizer: torch.optim.Optimizer) -> None:
-        """Have what runs from now on stand outside of a step again, and of those left in it."""
-        if all(step.optimizer is not optimizer for step in self.steps):
+    def end(self, optimizer: torch.optim.Optimizer | None = None) -> None:
+        """Have what runs from now on stand outside of a step again, and of those left in it.
+
+        Args:
+            optimizer: Whose step it is; None for all.
+        """
+        if optimizer is not None and all(step.optimizer is not optimizer for step in self.steps):
             return
-        self._helpers.clear()
-        while True:
-            step = self.steps.pop()
-            self._settle(step)
-            step.frame.inner = step.around
-            self._scopes.close_block("optimizer", failed=True)
+        while self.steps:
+            step = self.steps[-1]
+            self._end_last()
             if step.optimizer is optimizer:
                 return
+
+    def _end_last(self) -> None:
+        step = self.steps.pop()
+        self._helpers.clear()
+        self._settle(step)
+        step.frame.inner = step.around
+        self._scopes.close_block("optimizer", failed=True)
+
+    def _end_broken(self, frame: FrameType | None) -> None:
+        """End the steps that an error has ended, of which nobody tells."""
+        running = set()
+        while frame is not None:
+            running.add(id(frame))
+            frame = frame.f_back
+        while self.steps and self.steps[-1].caller not in running:
+            self._end_last()
 
     @contextmanager
     def outside(self) -> Iterator[None]:
@@ -138,19 +160,44 @@ class Optimizers:
         try:
             yield
         finally:
+            # The gradients are others now.
+            self._look(step)
             self.steps.append(step)
             step.frame.inner = inner
 
+    def _look(self, step: _Step) -> None:
+        """Take note of what belongs to each parameter: its gradient, and what is kept for it."""
+        step.parts.clear()
+        for part, parameter, state in _held(step.optimizer):
+            step.parts[id(parameter)] = part
+            if parameter.grad is not None:
+                step.parts[id(parameter.grad)] = part
+            step.parts.update((id(tensor), part) for tensor in state.values())
+
+    def kept(self, tensor: torch.Tensor) -> Node | None:
+        """Return a new node for what an optimizer keeps from step to step (a moment).
+
+        None for any other tensor.
+        """
+        if not self.steps:
+            return None
+        step = self.steps[-1]
+        for part, _, state in _held(step.optimizer):
+            for name, held in state.items():
+                if held is tensor:
+                    scope = self._scope_of(step, part)
+                    return self._builder.append_source("constant", f"{scope}.{name}", scope)
+        return None
+
     def _settle(self, step: _Step) -> None:
         """Find the part of what read nothing: the optimizer holds what was made of it."""
-        for number, group in enumerate(step.optimizer.param_groups):
-            for parameter in group["params"]:
-                for tensor in _tensors(step.optimizer.state.get(parameter)):
-                    value = self._find(tensor)
-                    if value is not None:
-                        step.made.setdefault(value, _Part(number, id(parameter)))
+        for part, _, state in _held(step.optimizer):
+            for tensor in state.values():
+                value = self._find(tensor)
+                if value is not None:
+                    step.made.setdefault(value, part)
         for node in reversed(step.loose):
-            parts = [part for value in node.outputs if (part := step.made.get(value)) is not None]
+            parts = [step.made[value] for value in node.outputs if value in step.made]
             if parts:
                 node.scope = self._scope_of(step, parts[0])
                 for value in node.inputs:
@@ -171,6 +218,8 @@ class Optimizers:
             read: The tensors that it reads.
             values: Their values.
         """
+        if self.steps and frame is not None:
+            self._end_broken(frame)
         if not self.steps:
             helper = helper_name(frame) if self._scopes.at_top else None
             return scope if helper is None else self._helper(scope, helper)
@@ -271,6 +320,20 @@ def _way_down(scope: Scope) -> list[Scope]:
     return [*reversed(list(scope.ancestors())), scope]
 
 
-def _tensors(state: Any) -> list[torch.Tensor]:
-    held = state.values() if isinstance(state, dict) else ()
-    return [tensor for tensor in held if isinstance(tensor, torch.Tensor)]
+def _held(
+    optimizer: torch.optim.Optimizer,
+) -> Iterator[tuple[_Part, torch.Tensor, dict[str, torch.Tensor]]]:
+    """Return each parameter with its part, and the tensors that are kept for it, by name.
+
+    An optimizer that keeps something for one of them alone works on all at once (LBFGS).
+    """
+    parameters = [
+        (_Part(number, id(each)), each)
+        for number, group in enumerate(optimizer.param_groups)
+        for each in group["params"]
+    ]
+    alone = len(optimizer.state) == 1 and len(parameters) > 1
+    for part, parameter in parameters:
+        state = optimizer.state.get(parameter, {})
+        kept = {name: held for name, held in state.items() if isinstance(held, torch.Tensor)}
+        yield (_Part() if alone else part), parameter, kept

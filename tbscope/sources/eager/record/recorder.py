@@ -29,7 +29,7 @@ from tbscope.sources.eager.record.scope_stack import Frame
 from tbscope.sources.eager.record.scripted import ScriptRun
 from tbscope.sources.eager.record.tensors import TensorRecorder
 from tbscope.sources.eager.record.whereabouts import Whereabouts
-from tbscope.sources.torch.internals import ENOUGH, in_forward_mode
+from tbscope.sources.torch.internals import ENOUGH, in_forward_mode, without_functions
 from tbscope.sources.torch.literals import FILLED, Literals, all_among, collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import CUTS_UNSEEN, RANDOM, READS, KernelFacts
@@ -117,7 +117,7 @@ class Recorder(TensorRecorder):
         """Make backward passes a part of the graph, from now on."""
         self.backward = Backward(self.builder, self.scopes, self._values)
         self.optimizers = Optimizers(self.builder, self.scopes, self._values.find)
-        self._discovery.saved = self.backward.saved
+        self._discovery.from_step = self._of_a_step
 
     def close(self) -> Graph:
         """Let go of everything but the graph, once the run is over; return the graph."""
@@ -227,7 +227,7 @@ class Recorder(TensorRecorder):
 
     @contextmanager
     def backward_pass(
-        self, roots: Sequence[Any], gradients: Sequence[Any], *, creates_graph: bool
+        self, roots: Sequence[Any], gradients: Sequence[Any], *, creates_graph: bool, caller: int
     ) -> Iterator[None]:
         """Record what autograd's engine runs in a block.
 
@@ -235,13 +235,14 @@ class Recorder(TensorRecorder):
             roots: What it begins at.
             gradients: The gradient of each root; None for what needs none.
             creates_graph: Whether what runs can be differentiated itself.
+            caller: The identity of the Python frame that calls the engine.
         """
         if self.backward is None or self.paused:
             yield
             return
         operation = self.operations.running
         with ExitStack() as stack:
-            stack.enter_context(self.backward.run(creates_graph=creates_graph))
+            stack.enter_context(self.backward.run(creates_graph=creates_graph, caller=caller))
             for root, gradient in zip(roots, gradients, strict=False):
                 self._know_gradient(root, gradient)
             if operation is not None:
@@ -257,15 +258,28 @@ class Recorder(TensorRecorder):
             found = map(self._values.find, collect_tensors(gradients, []))
             self.backward.gave.update(value for value in found if value is not None)
 
-    def begin_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take note that an optimizer begins a step."""
-        if self.optimizers is not None:
-            self.optimizers.begin(optimizer)
+    def _of_a_step(self, tensor: torch.Tensor) -> Value | None:
+        """Return the value of a tensor that a training step has kept; None for any other."""
+        assert self.backward is not None
+        assert self.optimizers is not None
+        value = self.backward.saved(tensor)
+        if value is not None:
+            return value
+        with without_functions():
+            node = self.optimizers.kept(tensor) or self.backward.earlier_gradient(tensor)
+            return None if node is None else self._values.give(node, tensor)
 
-    def end_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take note that an optimizer has made a step."""
+    def begin_step(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
+        """Take note that an optimizer begins a step, in this Python frame."""
         if self.optimizers is not None:
-            self.optimizers.end(optimizer)
+            with without_functions():
+                self.optimizers.begin(optimizer, caller)
+
+    def end_step(self, optimizer: torch.optim.Optimizer | None) -> None:
+        """Take note that an optimizer has made a step; None for all that have not told."""
+        if self.optimizers is not None:
+            with without_functions():
+                self.optimizers.end(optimizer)
 
     def outside_step(self) -> AbstractContextManager[None]:
         """Have a block (a closure) be no part of the step that runs."""
@@ -307,6 +321,9 @@ class Recorder(TensorRecorder):
         results = [result] if type(result) is torch.Tensor else collect_tensors(result, [])
         if operation.told:
             return None
+        backward = self.backward
+        if backward is not None and backward.passes:
+            backward.begin(frame)
         written, kernels = operation.written, operation.kernels
         if not written:
             if not results and result is not None:
@@ -318,8 +335,7 @@ class Recorder(TensorRecorder):
                 if name not in CUTS_UNSEEN or not any(map(self._values.find, results)):
                     return None
                 kernels = [f"aten::{name}"]
-            if not kernels and self.backward is not None and all(map(self._values.find, results)):
-                # It asked for what is there: for the gradient of a parameter.
+            if not kernels and backward is not None and name == "grad":
                 return None
         read: list[torch.Tensor] = []
         values: list[Value] = []
@@ -347,7 +363,6 @@ class Recorder(TensorRecorder):
         if operation.given:
             self._read_given(operation.given, read, values)
         scope, source = self._where.of_operation(frame)
-        backward = self.backward
         if backward is not None and backward.passes:
             scope = backward.place(scope)
         optimizers = self.optimizers
@@ -456,6 +471,7 @@ class Recorder(TensorRecorder):
         scope, source = self._where.of_operation(frame)
         backward = self.backward
         if backward is not None and backward.passes:
+            backward.begin(frame)
             scope = backward.place(scope)
         node = Node("", name, "op", scope, values, source=source)
         node.arguments = [Argument(None, nest(given, [], values)) for given in args]

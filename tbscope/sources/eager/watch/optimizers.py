@@ -1,6 +1,7 @@
 """Watches the steps of optimizers: this thread's recorders are told of their beginning and end."""
 
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -35,7 +36,7 @@ def _before(
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     recorders = [recorder for recorder in watching.recorders if not recorder.paused]
     for recorder in recorders:
-        recorder.begin_step(optimizer)
+        recorder.begin_step(optimizer, sys._getframe(1))
     if not recorders:
         return None
     # The first argument of the hook's `args` is the optimizer itself.
