@@ -236,7 +236,8 @@ class Backward:
             # A module was called again, or a hook has called one.
             return scope
         if not self._by_engine and torch.is_grad_enabled() and not begun.creates_graph:
-            return self._again()
+            # A method of a module stands in the module.
+            return scope if scope is not begun.frame.inner else self._again()
         if self._running is None:
             return begun.root
         if self._leaf is not None:
