@@ -15,8 +15,9 @@ __all__ = [
     "DTYPES",
     "FactoryArgument",
     "InputSpec",
-    "OutputFile",
+    "ModelFile",
     "ModelSpec",
+    "OutputFile",
     "parse_factory_argument",
     "parse_folder",
     "parse_input",
@@ -49,6 +50,17 @@ class ModelSpec:
     def is_file(self) -> bool:
         """Whether the place is a file and no module's name."""
         return self.place.endswith(".py") or "/" in self.place or "\\" in self.place
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """A file that holds a graph, of a program that torch.export made, or of ONNX.
+
+    Attributes:
+        path: Its path.
+    """
+
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +104,23 @@ class OutputFile:
     is_text: bool
 
 
-def parse_model(text: str) -> ModelSpec:
-    """Read `package.module:make_model` or `path/to/file.py:make_model`.
+def parse_model(text: str) -> ModelSpec | ModelFile:
+    """Read `package.module:make_model` or `path/to/file.py:make_model`, or the path of a file.
 
     >>> parse_model("torch.nn:Linear")
     ModelSpec(place='torch.nn', attribute='Linear')
 
     Raises:
-        click.BadParameter: The text has another form.
+        click.BadParameter: The text has another form, and no file has that path.
     """
+    path = Path(text)
+    if path.is_file() and path.suffix != ".py":
+        return ModelFile(text)
     place, _, attribute = text.rpartition(":")
     if not place or not all(part.isidentifier() for part in attribute.split(".")):
-        raise _bad(text, "package.module:make_model or path/to/file.py:make_model")
+        form = "package.module:make_model or path/to/file.py:make_model"
+        there = "" if path.suffix == ".py" else ", and there is no such file that holds a graph"
+        raise _bad(text, f"{form}{there}")
     return ModelSpec(place, attribute)
 
 

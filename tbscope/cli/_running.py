@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tbscope.cli._options import Command, decorate, library_options
+from tbscope.cli._options import Command, decorate, flag_of, library_options
 from tbscope.cli._parameters import (
     FactoryArgument,
     InputSpec,
+    ModelFile,
     ModelSpec,
     parse_factory_argument,
     parse_input,
     parse_model,
 )
 from tbscope.cli._words import in_command_words
-from tbscope.errors import TraceError
+from tbscope.errors import ArgumentError, TraceError
 from tbscope.options import RUNNING
 from tbscope.words import error_text
 
@@ -92,7 +93,7 @@ def takes_a_model(command: Command) -> Command:
 
 def run_model(
     *,
-    target: ModelSpec,
+    target: ModelSpec | ModelFile,
     inputs: tuple[InputSpec, ...],
     arguments: tuple[FactoryArgument, ...],
     seed: int,
@@ -101,8 +102,10 @@ def run_model(
 ) -> "Graph":
     """Make the model and its inputs, run it once, and tell on standard error what to note.
 
+    A file that holds a graph is read, and nothing runs.
+
     Args:
-        target: Where the model is.
+        target: Where the model is, or the file.
         inputs: The tensors to make up.
         arguments: What its factory is given.
         seed: Of the weights and the inputs.
@@ -114,6 +117,42 @@ def run_model(
     named_twice = _first_repeated([spec.name for spec in inputs if spec.name])
     if named_twice:
         raise click.UsageError(f"--input gives {named_twice!r} twice.")
+    how["training"] = _MODES[mode]
+    if isinstance(target, ModelFile):
+        graph = _read_file(target, inputs, arguments, how)
+    else:
+        graph = _run(target, inputs, arguments, seed, how)
+    _tell_notes(graph)
+    return graph
+
+
+def _read_file(
+    target: ModelFile,
+    inputs: tuple[InputSpec, ...],
+    arguments: tuple[FactoryArgument, ...],
+    how: dict[str, Any],
+) -> "Graph":
+    given = ["--input"] if inputs else ["--arg"] if arguments else []
+    given += [flag_of(name) for name in ("training", *RUNNING) if how.get(name)]
+    if given:
+        raise ArgumentError(
+            f"{target.path!r} takes no {given[0]}",
+            why="it is a file that holds a graph, and nothing runs",
+            fix=f"leave {given[0]} out, or give a model: path/to/file.py:make_model",
+        )
+    from tbscope.sources.table import load
+
+    with in_command_words():
+        return load(target.path)
+
+
+def _run(
+    target: ModelSpec,
+    inputs: tuple[InputSpec, ...],
+    arguments: tuple[FactoryArgument, ...],
+    seed: int,
+    how: dict[str, Any],
+) -> "Graph":
     import torch
 
     from tbscope.cli._inputs import make_inputs
@@ -126,9 +165,7 @@ def run_model(
         model = load_model(target, {argument.name: argument.value for argument in arguments})
         with in_command_words(inputs), _exits_told(target):
             positional, named = make_inputs(inputs, seed=seed, fake=bool(how.get("fake")))
-            graph = trace(model, positional, kwargs=named or None, training=_MODES[mode], **how)
-    _tell_notes(graph)
-    return graph
+            return trace(model, positional, kwargs=named or None, **how)
 
 
 @contextlib.contextmanager

@@ -57,8 +57,9 @@ def load(thing: Any) -> Graph:
     """Return the graph of anything that holds one: a program that torch made, or a file of it.
 
     Args:
-        thing: A graph, an `ExportedProgram`, a `torch.fx.GraphModule`, or the path of a `.pt2`
-            file. What it is, it tells itself; the name of a file counts for nothing.
+        thing: A graph, an `ExportedProgram`, a `torch.fx.GraphModule`, an ONNX model, or the path
+            of a `.pt2` file or of one of ONNX. What it is, it tells itself; the name of a file
+            counts for nothing.
     Raises:
         ArgumentError: It holds no graph, as a model that has yet to run.
     """
@@ -135,9 +136,10 @@ def _run(model: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
 
 SOURCES = (
     GraphSource("a graph that is made already", lambda given: isinstance(given, Graph), _as_it_is),
-    GraphSource("an ONNX model, or the path of one", is_model, _read),
     GraphSource("a program that torch.export made", is_exported, _exported),
     GraphSource("the path of a .pt2 file", is_program_file, _exported),
+    # Behind other files: what none of them is, its name may tell.
+    GraphSource("an ONNX model, or the path of one", is_model, _read),
     GraphSource("a graph module of torch.fx", is_graph_module, _traced_by_fx),
     GraphSource("a module or another callable, which is run", lambda given: True, _run),
 )

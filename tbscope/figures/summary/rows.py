@@ -83,7 +83,10 @@ def costs_row(costs: Costs) -> Row:
 
 def add_rows(rows: list[Row]) -> Row:
     """Return the row of several equal parts: sums of numbers, else the entries of the first."""
-    whole = dict(rows[0])
+    first = rows[0]
+    whole = dict(first)
+    shapes = first["input"], first["output"]
+    whole["varies"] = any(row["varies"] or (row["input"], row["output"]) != shapes for row in rows)
     for name in _SUMMED:
         told = [row[name] for row in rows if row[name] is not None]
         whole[name] = sum(told) if told else None
