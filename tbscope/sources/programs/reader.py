@@ -34,26 +34,27 @@ __all__ = ["ProgramNode", "Reader", "plain"]
 
 
 class ProgramNode(Protocol):
-    """A node of a program, as torch.fx has it, or another form of program that is read alike.
-
-    Attributes:
-        name: Its name in the program.
-        target: What it calls.
-        args: Its positional arguments.
-        kwargs: Its keyword arguments.
-        meta: What its program tells of it.
-    """
+    """A node of a program, as torch.fx has it, or another form of program that is read alike."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Its name in the program."""
+
     @property
-    def target(self) -> Any: ...
+    def target(self) -> Any:
+        """What it calls."""
+
     @property
-    def args(self) -> Any: ...
+    def args(self) -> Any:
+        """Its positional arguments."""
+
     @property
-    def kwargs(self) -> Any: ...
+    def kwargs(self) -> Any:
+        """Its keyword arguments."""
+
     @property
-    def meta(self) -> Any: ...
+    def meta(self) -> Any:
+        """What its program tells of it."""
 
 
 def _no_tensor(_: torch.Tensor) -> Value:

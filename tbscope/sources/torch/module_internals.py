@@ -4,7 +4,9 @@ All others are named in internals.py. torch promises nothing about them; each ha
 that does less.
 """
 
+import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,6 +23,7 @@ __all__ = [
     "call_method_name",
     "default_device",
     "functional_calls",
+    "load_script_file",
     "prepares_lazily",
     "script_call_graph",
     "script_class",
@@ -146,6 +149,29 @@ def script_method(handle: Any, name: str) -> Any:
     return handle._get_method(name) if has is not None and has(name) else None
 
 
+def load_script_file(path: str) -> tuple[Any, Callable[[str], Any]]:
+    """Load a file of torch.jit.save, onto the CPU.
+
+    Returns:
+        The module, and what gives the graph of a function of the file by its name; None where this
+        torch does not tell, or there is none.
+    """
+    home: Any = getattr(torch.jit, "_recursive", None)
+    wrap = getattr(home, "wrap_cpp_module", None)
+    load: Any = getattr(torch._C, "import_ir_module", None)
+    if wrap is None or load is None:
+        load_any: Any = torch.jit.load
+        return load_any(path, map_location="cpu"), lambda name: None
+    unit = torch._C.CompilationUnit()
+    module = wrap(load(unit, os.fspath(path), torch.device("cpu"), {}, False))
+
+    def graph(name: str) -> Any:
+        function: Any = unit.find_function(name)
+        return None if function is None else function.graph
+
+    return module, graph
+
+
 def script_call_graph(node: Any) -> Any:
     """Return the graph of what a node of TorchScript calls, a function or a method of an object.
 
@@ -155,8 +181,10 @@ def script_call_graph(node: Any) -> Any:
     inline: Any = getattr(torch._C, "_jit_pass_inline", None)
     if inline is None:
         return None
-    graph = torch._C.Graph()
-    function, *given = node.inputs() if node.kind() == "prim::CallFunction" else (None, *node.inputs())
+    graph: Any = torch._C.Graph()
+    function, *given = (
+        node.inputs() if node.kind() == "prim::CallFunction" else (None, *node.inputs())
+    )
     held: dict[str, Any] = {}
     for value in given:
         entry = graph.addInput()

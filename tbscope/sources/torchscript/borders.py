@@ -23,6 +23,7 @@ class Inputs:
         values: The inputs of its graph, without the module.
         args: The arguments by position; None where there are no inputs.
         kwargs: Those by name.
+        traced_with: What it was traced with, as types, where nobody gives inputs; None for unknown.
 
     Attributes:
         names: The names of the parameters, in order.
@@ -37,6 +38,7 @@ class Inputs:
         values: Sequence[Any],
         args: Sequence[Any] | None,
         kwargs: Mapping[str, Any],
+        traced_with: Sequence[Any] | None = None,
     ) -> None:
         parameters = list(schema.arguments)[-len(values) :] if values else []
         self.names = [str(parameter.name) for parameter in parameters]
@@ -44,8 +46,10 @@ class Inputs:
         by_hand = bool(args or kwargs)
         self.held: list[Held] = []
         self.as_traced = True
-        for parameter, value in zip(parameters, values, strict=True):
-            told = _unknown(parameter, value)
+        noted = [] if by_hand or traced_with is None else list(traced_with)
+        noted += [None] * (len(values) - len(noted))
+        for parameter, value, known in zip(parameters, values, noted, strict=False):
+            told = known or _unknown(parameter, value)
             thing = given.get(parameter.name, _NOTHING)
             if thing is not _NOTHING:
                 own = type_nest(thing)

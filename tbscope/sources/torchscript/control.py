@@ -89,7 +89,7 @@ def _read(reader: ScriptReader, step: Step, body: Body) -> _Left:
     slots: dict[Slot, Before] = {}
     contents: dict[int, tuple[Any, Any]] = {}
     for entry in journal:
-        if type(entry) is Before:
+        if isinstance(entry, Before):
             slots.setdefault(entry.slot, entry)
         else:
             contents[id(entry.container)] = entry.container, entry.container.copy()
@@ -97,7 +97,7 @@ def _read(reader: ScriptReader, step: Step, body: Body) -> _Left:
     given = [mapped(held, lambda slot: _as_it_is(slot, values)) for held in given]
     inside = set(map(id, reader.graph.nodes[first:]))
     for entry in reversed(journal):
-        if type(entry) is Changed:
+        if isinstance(entry, Changed):
             _refill(entry.container, entry.content)
         elif entry.slot in values:
             slot = entry.slot
@@ -141,7 +141,9 @@ class _Merging:
     def __init__(self, reader: ScriptReader, step: Step, decided_by: Sequence[Held]) -> None:
         self._reader = reader
         self._step = step
-        self._decided_by = list(dict.fromkeys(slot for held in decided_by for slot in origins(held)))
+        self._decided_by = list(
+            dict.fromkeys(slot for held in decided_by for slot in origins(held))
+        )
         # What each result is one of.
         self._of: list[list[Slot]] = []
         self._given: list[Slot] = []
@@ -183,9 +185,7 @@ class _Merging:
             return
         reader = self._reader
         merged = [Argument(None, [slot.read() for slot in slots]) for slots in self._of]
-        written = [
-            [each.values[slot] for each in left if slot in each.values] for slot in targets
-        ]
+        written = [[each.values[slot] for each in left if slot in each.values] for slot in targets]
         arguments = [Argument("decided_by", [slot.read() for slot in self._decided_by])]
         arguments += merged
         arguments += [

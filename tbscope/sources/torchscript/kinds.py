@@ -1,4 +1,4 @@
-"""Tells what of TorchScript something is, at no cost for those who draw none: everything is asked."""
+"""Tells what of TorchScript something is, at no cost for those who draw none: all is asked."""
 
 import os
 import re

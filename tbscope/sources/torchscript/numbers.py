@@ -247,7 +247,7 @@ _ON_CONTAINERS: dict[str, Callable[..., Any]] = {
     "aten::pop": _pop,
     "aten::Delete": _pop,
     "aten::get": _get,
-    "aten::keys": lambda nest: list(nest),
+    "aten::keys": list,
     "aten::values": lambda nest: list(nest.values()),
     "aten::items": lambda nest: [tuple(pair) for pair in nest.items()],
     "aten::update": lambda nest, other: nest.update(other),

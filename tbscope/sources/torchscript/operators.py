@@ -168,5 +168,3 @@ def _written(schema: Any, result: Any) -> int | None:
         if other is not None and set(other.before_set) & set(alias.before_set):
             return position
     return None
-
-

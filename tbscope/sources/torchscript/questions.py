@@ -1,4 +1,4 @@
-"""What TorchScript asks of a tensor, and not of its values: its sizes, its element type, its place."""
+"""What TorchScript asks of a tensor, and not of its values: sizes, element type, place."""
 
 import math
 from collections.abc import Callable

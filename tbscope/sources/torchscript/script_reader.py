@@ -6,6 +6,7 @@ and shows, by the schema of its operator.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -37,9 +38,9 @@ class Step(NamedTuple):
     name: str
     target: Any = None
     args: Any = ()
-    kwargs: Any = {}
+    kwargs: Any = MappingProxyType({})
     told: Any = None
-    stack: Mapping[str, Any] = {}
+    stack: Mapping[str, Any] = MappingProxyType({})
     source: Source | None = None
 
     @property
@@ -112,9 +113,7 @@ class ScriptReader(Reader):
     ) -> Held:
         """Give an operation its outputs; note what each slot held into which it writes."""
         if self._journals:
-            self._journals[-1] += [
-                Before(slot, slot.value, slot.at, slot.type) for slot in written
-            ]
+            self._journals[-1] += [Before(slot, slot.value, slot.at, slot.type) for slot in written]
         return super().give(node, told, read, written, shows)
 
     def change(self, container: Any) -> None:

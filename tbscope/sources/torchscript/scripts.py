@@ -20,11 +20,13 @@ from tbscope.sources.programs.slots import Held, Slot
 from tbscope.sources.programs.state import State
 from tbscope.sources.torch.misfits import with_article
 from tbscope.sources.torch.module_internals import script_class, script_handle, script_method
+from tbscope.sources.torchscript.archive import Loaded, load_script
 from tbscope.sources.torchscript.borders import Inputs
+from tbscope.sources.torchscript.frames import Frame
 from tbscope.sources.torchscript.held import Number, Part, class_name, lowered
 from tbscope.sources.torchscript.kinds import has_torchscript, is_function, is_script
 from tbscope.sources.torchscript.script_reader import ScriptReader
-from tbscope.sources.torchscript.walk import Frame, Walk
+from tbscope.sources.torchscript.walk import Walk
 
 __all__ = ["from_torchscript", "graph_of_script"]
 
@@ -59,6 +61,7 @@ def graph_of_script(
     kwargs: Mapping[str, Any],
     *,
     trusted: bool = False,
+    training: bool | None = None,
 ) -> Graph:
     """Return the graph of what TorchScript holds, with inputs by position and by name.
 
@@ -67,6 +70,8 @@ def graph_of_script(
         args: Its positional arguments; None for none.
         kwargs: Its keyword arguments.
         trusted: As for `from_torchscript`.
+        training: In which mode its modules are read; None for that which each is in. What was
+            traced does what it did.
     """
     script = script_or_path
     if not has_torchscript():
@@ -79,9 +84,10 @@ def graph_of_script(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if isinstance(script, str | os.PathLike):
-            from tbscope.sources.torchscript.archive import load_script
-
-            script = load_script(script, trusted=trusted)
+            loaded = load_script(script, trusted=trusted)
+            script = loaded.module
+        else:
+            loaded = Loaded(script, _no_function, None)
         if not is_script(script):
             raise ArgumentError(
                 f"from_torchscript was given {with_article(script)}",
@@ -90,14 +96,16 @@ def graph_of_script(
                 fix="tbscope.from_torchscript(torch.jit.trace(model, x))",
             )
         with collecting_rarely():
-            return _Script(script).graph(args, kwargs)
+            return _Script(loaded, training).graph(args, kwargs)
 
 
 class _Script:
     """One module or function while it is read."""
 
-    def __init__(self, script: Any) -> None:
-        self._script = script
+    def __init__(self, loaded: Loaded, training: bool | None) -> None:
+        self._training = training
+        script = loaded.module
+        self._loaded = loaded
         self._parts: dict[str, torch.nn.Module] = {}
         kinds: dict[str, Any] = {}
         tensors: dict[str, Any] = {}
@@ -133,14 +141,22 @@ class _Script:
         reader, places, part = self._reader, self._places, self._part
         graph = self._method.graph
         values = list(graph.inputs())[0 if part is None else 1 :]
-        inputs = Inputs(self._builder.graph.name, self._method.schema, values, args, kwargs)
+        name = self._builder.graph.name
+        noted = self._loaded.traced_with
+        inputs = Inputs(name, self._method.schema, values, args, kwargs, noted)
         for name, held in zip(inputs.names, inputs.held, strict=True):
             for path, slot in _slots_of(held, name):
                 slot.value = reader.add_source("input", path, slot.type)
-        walk = Walk(reader, self._state, trusts_types=inputs.as_traced)
+        walk = Walk(
+            reader,
+            self._state,
+            functions=self._loaded.functions,
+            training=self._training,
+            trusts_types=inputs.as_traced,
+        )
         frame = Frame(part, self._method.name, {}, None)
         given = inputs.held if part is None else [part, *inputs.held]
-        results = [self._as_tensors(held) for held in walk.graph(graph, given, frame)]
+        results = walk.graph(graph, given, frame)
         result = results[0] if len(results) == 1 else tuple(results)
         for path, slot in result_paths(lowered(result)):
             value = slot.read()
@@ -152,17 +168,15 @@ class _Script:
         reader.graph.notes += find_notes(reader.graph, reads=reads, whole=True)
         return reader.builder.finish()
 
-    def _as_tensors(self, held: Held) -> Held:
-        """Return a result with tensors for the numbers that a trace gives as such."""
-        return held
-
     def _describe_root(self, inputs: Inputs, result: Held) -> None:
         """Tell what the whole was given and gave, and in which mode each module is."""
         reader, places = self._reader, self._places
         for scope, call in places.call_of.items():
             module = self._parts.get(scope.qualified_name or "")
             if module is not None:
-                call.training = bool(module.training)
+                # What is frozen has no mode.
+                mode = getattr(module, "training", False)
+                call.training = mode if self._training is None else self._training
         if places.root is None:
             return
         root = places.call_of[places.root]
@@ -171,6 +185,10 @@ class _Script:
             Argument(name, reader.arguments((lowered(held),), {})[0][0].nest)
             for name, held in zip(inputs.names, inputs.held, strict=True)
         ]
+
+
+def _no_function(name: str) -> None:
+    """Stand in for what gives the functions of a file."""
 
 
 def _slots_of(held: Held, name: str) -> list[tuple[str, Slot]]:

@@ -4,65 +4,37 @@ It runs none of the code. Numbers are computed where they are known, and a branc
 where the number that decides is known; what only raises is taken not to run.
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable
 from typing import Any
-
-import torch
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Source
 from tbscope.sources.programs.slots import Held, Slot, slots_in
 from tbscope.sources.programs.state import State
-from tbscope.sources.programs.types import UNKNOWN, type_nest
+from tbscope.sources.programs.types import UNKNOWN
 from tbscope.sources.programs.work import Done
-from tbscope.sources.torch.contents import content_of
 from tbscope.sources.torch.module_internals import (
     script_call_graph,
-    script_class,
     script_method,
 )
 from tbscope.sources.torchscript.control import Body, merge
+from tbscope.sources.torchscript.frames import PLUMBING, Frame, give
 from tbscope.sources.torchscript.held import Number, Part, class_name, lowered, origins
 from tbscope.sources.torchscript.lines import source_of
 from tbscope.sources.torchscript.numbers import CHANGES, PLAIN, compute
 from tbscope.sources.torchscript.operators import Operator, operator_of
+from tbscope.sources.torchscript.possessions import Possessions
 from tbscope.sources.torchscript.questions import QUESTIONS, READ_OUT
 from tbscope.sources.torchscript.script_reader import ScriptReader, Step
 from tbscope.sources.torchscript.types import gives_tensors, told_by, unknown_by
 
-__all__ = ["Frame", "Walk"]
+__all__ = ["Walk"]
 
+# One that takes arguments of several kinds has a method for each: `forward__0`.
+_FORWARD = re.compile(r"forward(__[0-9]+)?")
 _MOST_STEPS = 1_000_000
 _MOST_TURNS = 64
-
-
-class Frame:
-    """One method or function while it is read.
-
-    Args:
-        part: The object whose method it is; None for a function.
-        function: Its name.
-        stack: The module calls around it (`Places.scope_of`).
-        source: The line of the call.
-
-    Attributes:
-        values: What each value of its graph holds, by number.
-    """
-
-    __slots__ = ("function", "part", "source", "stack", "values")
-
-    def __init__(
-        self,
-        part: Part | None,
-        function: str,
-        stack: Mapping[str, Any],
-        source: Source | None,
-    ) -> None:
-        self.part = part
-        self.function = function
-        self.stack = stack
-        self.source = source
-        self.values: dict[int, Held] = {}
 
 
 class Walk:
@@ -71,15 +43,33 @@ class Walk:
     Args:
         reader: Who makes nodes of theirs.
         state: What the program holds.
+        functions: Gives the graph of a function by its name, where the program has it by name.
         trusts_types: Whether the types that graphs tell hold for these inputs.
+        training: In which mode modules are read; None for that which each is in.
     """
 
-    def __init__(self, reader: ScriptReader, state: State, *, trusts_types: bool) -> None:
+    def __init__(
+        self,
+        reader: ScriptReader,
+        state: State,
+        *,
+        functions: Callable[[str], Any],
+        trusts_types: bool,
+        training: bool | None,
+    ) -> None:
         self.reader = reader
-        self.state = state
         self.trusts_types = trusts_types
+        possessions = Possessions(reader, state, training)
+        self._plumbing = {
+            **PLUMBING,
+            "prim::Constant": possessions.constant,
+            "prim::ConstantMKLDNNTensor": possessions.constant,
+            "prim::GetAttr": possessions.get,
+            "prim::SetAttr": possessions.set,
+        }
         self._calls = 0
         self._steps = 0
+        self._by_name = functions
         # The graph of each function that was called, by its name.
         self._functions: dict[str, Any] = {}
 
@@ -103,6 +93,10 @@ class Walk:
                     fix="draw a part of it: tbscope.from_torchscript(module.part)",
                 )
             kind = node.kind()
+            plumbing = self._plumbing.get(kind)
+            if plumbing is not None:
+                plumbing(node, frame)
+                continue
             handler = _HANDLERS.get(kind)
             if handler is not None:
                 handler(self, node, frame)
@@ -125,11 +119,11 @@ class Walk:
         if type(first) is Slot:
             question = QUESTIONS.get(kind)
             if question is not None:
-                _set(node, frame, [question(*given)])
+                give(node, frame, [question(*given)])
                 return
             if kind in READ_OUT:
                 self.reader.read_out.append((first, READ_OUT[kind], self._source(node, frame)))
-                _set(node, frame, [Number(f"{READ_OUT[kind]}()", (first,))])
+                give(node, frame, [Number(f"{READ_OUT[kind]}()", (first,))])
                 return
         operator = operator_of(node.schema())
         if operator is None:
@@ -151,7 +145,7 @@ class Walk:
         if makes and type(result) is Number and (kind not in PLAIN or _has_slot(given)):
             self._generic(kind, node, given, frame)
         else:
-            _set(node, frame, [result] * len(outputs))
+            give(node, frame, [result] * len(outputs))
 
     def _generic(self, kind: str, node: Any, given: list[Held], frame: Frame) -> None:
         """Read an operation of which nothing is known but its name."""
@@ -160,7 +154,7 @@ class Walk:
         name = kind.partition("::")[2].strip("_")
         appended = self.reader.append(name, step, arguments, read, Done())
         told = [unknown_by(output.type()) for output in node.outputs()]
-        _set(node, frame, self.reader.give(appended, told, read))
+        give(node, frame, self.reader.give(appended, told, read))
 
     def _call_operator(
         self, operator: Operator, node: Any, given: list[Held], frame: Frame
@@ -171,10 +165,10 @@ class Walk:
         step = self._step(node, frame, operator.target, args, kwargs, told)
         result = self.reader.call_operator(step)
         if len(outputs) == 1:
-            _set(node, frame, [_unless_known(result, operator, given)])
+            give(node, frame, [_unless_known(result, operator, given)])
         elif outputs:
             several = result if type(result) in (list, tuple) else [result] * len(outputs)
-            _set(node, frame, [_unless_known(each, operator, given) for each in several])
+            give(node, frame, [_unless_known(each, operator, given) for each in several])
 
     def _told(self, operator: Operator, args: Any, kwargs: Any, outputs: list[Any]) -> Any:
         """Return what an operator gives: as the graph tells, or as it does on stand-ins."""
@@ -211,115 +205,24 @@ class Walk:
     def _source(self, node: Any, frame: Frame) -> Source | None:
         return source_of(node.sourceRange(), frame.function) or frame.source
 
-    # -- plumbing -----------------------------------------------------------------------
-
-    def _constant(self, node: Any, frame: Frame) -> None:
-        output = node.output()
-        if "value" not in node.attributeNames() or output.type().kind() == "FunctionType":
-            frame.values[output.unique()] = None
-            return
-        frame.values[output.unique()] = self._held(output.toIValue(), output.debugName(), frame)
-
-    def _held(self, thing: Any, name: str, frame: Frame) -> Held:
-        """Return a constant of the code as it is held."""
-        if isinstance(thing, torch.Tensor):
-            if thing.dim() == 0 and thing.layout is torch.strided and not thing.is_meta:
-                return thing.item()
-            return self._constant_tensor(thing, name, frame)
-        if isinstance(thing, list | tuple):
-            return type(thing)([self._held(each, f"{name}.{at}", frame) for at, each in enumerate(thing)])
-        if isinstance(thing, dict):
-            return {key: self._held(each, f"{name}.{key}", frame) for key, each in thing.items()}
-        return thing
-
-    def _constant_tensor(self, tensor: torch.Tensor, name: str, frame: Frame) -> Slot:
-        if name.startswith("self."):
-            # What was frozen has the name that it had as a parameter.
-            return self.state.held(name.removeprefix("self."), tensor)
-        typed = type_nest(tensor)
-        stack = frame.stack
-
-        def make() -> Any:
-            scope = self.reader.places.scope_of(stack, None)
-            content = content_of(tensor)
-            return self.reader.add_source("constant", None, typed, scope=scope, attributes=content)
-
-        return Slot(typed, make=make)
-
-    def _get_attribute(self, node: Any, frame: Frame) -> None:
-        part = frame.values[node.input().unique()]
-        name = node.s("name")
-        held: Held = Number(f"{name}")
-        if type(part) is Part:
-            if name not in part.attributes and part.handle is not None:
-                thing = part.handle.getattr(name)
-                path = name if not part.name else f"{part.name}.{name}"
-                part.attributes[name] = self._attribute(thing, path, node.output().type())
-            held = part.attributes.get(name, held)
-        frame.values[node.output().unique()] = held
-
-    def _attribute(self, thing: Any, name: str, kind: Any) -> Held:
-        if isinstance(thing, torch.Tensor):
-            return self.state.held(name, thing)
-        if isinstance(thing, list | tuple):
-            return type(thing)([self._attribute(each, f"{name}.{at}", None) for at, each in enumerate(thing)])
-        if isinstance(thing, dict):
-            return {key: self._attribute(each, f"{name}.{key}", None) for key, each in thing.items()}
-        if hasattr(thing, "_type"):
-            handle = getattr(thing, "_c", thing)
-            return Part(name, script_class(handle), handle)
-        return thing
-
-    def _set_attribute(self, node: Any, frame: Frame) -> None:
-        owner, value = (frame.values[each.unique()] for each in node.inputs())
-        if type(owner) is Part:
-            self.reader.change(owner.attributes)
-            owner.attributes[node.s("name")] = value
-
-    def _list(self, node: Any, frame: Frame) -> None:
-        given = [frame.values[value.unique()] for value in node.inputs()]
-        _set(node, frame, [given])
-
-    def _tuple(self, node: Any, frame: Frame) -> None:
-        given = tuple([frame.values[value.unique()] for value in node.inputs()])
-        _set(node, frame, [given])
-
-    def _dict(self, node: Any, frame: Frame) -> None:
-        given = [frame.values[value.unique()] for value in node.inputs()]
-        keys = [_key(key) for key in given[::2]]
-        _set(node, frame, [dict(zip(keys, given[1::2], strict=True))])
+    # -- taking apart ---------------------------------------------------------------------
 
     def _unpack(self, node: Any, frame: Frame) -> None:
         held = frame.values[node.input().unique()]
         outputs = list(node.outputs())
         if type(held) in (list, tuple) and len(held) == len(outputs):
-            _set(node, frame, list(held))
+            give(node, frame, list(held))
         elif type(held) is Slot:
             self._generic("prim::unbind", node, [held], frame)
         else:
-            _set(node, frame, [Number(each.debugName(), origins(held)) for each in outputs])
+            give(node, frame, [Number(each.debugName(), origins(held)) for each in outputs])
 
     def _index(self, node: Any, frame: Frame) -> None:
         nest, at = (frame.values[value.unique()] for value in node.inputs())
         if type(nest) in (list, tuple) and type(at) is int and -len(nest) <= at < len(nest):
-            _set(node, frame, [nest[at]])
+            give(node, frame, [nest[at]])
         else:
             self._other("prim::getitem", node, [nest, at], frame)
-
-    def _slice(self, node: Any, frame: Frame) -> None:
-        nest = frame.values[node.input().unique()]
-        _set(node, frame, [nest[node.i("beg") : node.i("end")]])
-
-    def _same(self, node: Any, frame: Frame) -> None:
-        given = next(iter(node.inputs()), None)
-        held = None if given is None else frame.values[given.unique()]
-        _set(node, frame, [held] * node.outputsSize())
-
-    def _nothing(self, node: Any, frame: Frame) -> None:
-        _set(node, frame, [None] * node.outputsSize())
-
-    def _object(self, node: Any, frame: Frame) -> None:
-        _set(node, frame, [Part(None, node.output().type().annotation_str)])
 
     # -- calls --------------------------------------------------------------------------
 
@@ -337,17 +240,17 @@ class Walk:
             self._calls += 1
             stack = {**stack, f"call {self._calls}": (part.name, class_name(part.kind))}
         inner = Frame(part, name, stack, source)
-        _set(node, frame, self.graph(graph, given, inner))
+        give(node, frame, self.graph(graph, given, inner))
 
     def _call_function(self, node: Any, frame: Frame) -> None:
         function, *values = node.inputs()
         name = function.type().annotation_str
         graph = self._functions.get(name)
         if graph is None:
-            graph = self._functions[name] = script_call_graph(node)
+            graph = self._functions[name] = self._by_name(name) or script_call_graph(node)
         given = [frame.values[value.unique()] for value in values]
         inner = Frame(frame.part, name.rpartition(".")[2], frame.stack, self._source(node, frame))
-        _set(node, frame, self.graph(graph, given, inner))
+        give(node, frame, self.graph(graph, given, inner))
 
     # -- control flow -------------------------------------------------------------------
 
@@ -360,14 +263,14 @@ class Walk:
         else:
             running = [blocks[0] if condition else blocks[1]]
         if len(running) == 1:
-            _set(node, frame, self.block(running[0], [], frame))
+            give(node, frame, self.block(running[0], [], frame))
             return
         bodies = [
             Body(label, _reading(self.block, block, [], frame))
             for label, block in zip(("if", "else"), running, strict=True)
         ]
         step = self._step(node, frame, "If")
-        _set(node, frame, merge(self.reader, step, bodies, [condition]))
+        give(node, frame, merge(self.reader, step, bodies, [condition]))
 
     def _loop(self, node: Any, frame: Frame) -> None:
         count, goes_on, *carried = [frame.values[value.unique()] for value in node.inputs()]
@@ -378,18 +281,24 @@ class Walk:
                 goes_on, *carried = self.block(block, [turn, *carried], frame)
                 turn += 1
             if goes_on is False or turn >= count:
-                _set(node, frame, carried)
+                give(node, frame, carried)
                 return
-            carried = [Number(value.debugName(), origins(held)) for value, held in zip(node.outputs(), carried, strict=True)]
+            carried = [
+                Number(value.debugName(), origins(held))
+                for value, held in zip(node.outputs(), carried, strict=True)
+            ]
         step = self._step(node, frame, "Loop")
-        inside = [_in_a_turn(held, value) for held, value in zip(carried, list(block.inputs())[1:], strict=True)]
+        inside = [
+            _in_a_turn(held, value)
+            for held, value in zip(carried, list(block.inputs())[1:], strict=True)
+        ]
         turn_number = Number(next(iter(block.inputs())).debugName())
 
         def read() -> list[Held]:
             return self.block(block, [turn_number, *inside], frame)[1:]
 
         bodies = [Body("loop", read), Body("", lambda: list(carried))]
-        _set(node, frame, merge(self.reader, step, bodies, [count, goes_on], always=True))
+        give(node, frame, merge(self.reader, step, bodies, [count, goes_on], always=True))
 
     def _fork(self, node: Any, frame: Frame) -> None:
         given = [frame.values[value.unique()] for value in node.inputs()]
@@ -402,7 +311,7 @@ class Walk:
             else:
                 inner.values.update(frame.values)
                 results = self.block(next(iter(node.blocks())), given, inner)
-        _set(node, frame, [results[0] if len(results) == 1 else tuple(results)])
+        give(node, frame, [results[0] if len(results) == 1 else tuple(results)])
 
     def _group(self, node: Any, frame: Frame) -> None:
         """Read operations that torch has grouped."""
@@ -411,34 +320,15 @@ class Walk:
             self._generic(node.kind(), node, given, frame)
             return
         inner = Frame(frame.part, frame.function, frame.stack, self._source(node, frame))
-        _set(node, frame, self.graph(node.g("Subgraph"), given, inner))
-
-    def _enter(self, node: Any, frame: Frame) -> None:
-        self._around("__enter__", node, frame)
-
-    def _exit(self, node: Any, frame: Frame) -> None:
-        self._around("__exit__", node, frame)
-
-    def _around(self, name: str, node: Any, frame: Frame) -> None:
-        _set(node, frame, [None] * node.outputsSize())
+        give(node, frame, self.graph(node.g("Subgraph"), given, inner))
 
 
 def _reading(read: Callable[..., list[Held]], *given: Any) -> Callable[[], list[Held]]:
     return lambda: read(*given)
 
 
-def _set(node: Any, frame: Frame, held: list[Held]) -> None:
-    """Have the outputs of a node hold what it gives."""
-    for value, each in zip(node.outputs(), held, strict=False):
-        frame.values[value.unique()] = each
-
-
 def _has_slot(held: Held) -> bool:
     return next(slots_in(held), None) is not None
-
-
-def _key(key: Held) -> Any:
-    return key if type(key) in (str, int, float, bool) else lowered(key)
 
 
 def _count_of(output: Any) -> int | None:
@@ -462,12 +352,17 @@ def _is_call(part: Part, method: str) -> bool:
 
     What was traced has a method for each call: `forward`, `forward1`.
     """
-    if method == "forward":
+    if _FORWARD.fullmatch(method):
         return True
     number = method.removeprefix("forward")
-    return method.startswith("forward") and number.isdecimal() and number[0] != "0" and all(
-        script_method(part.handle, f"forward{earlier or ''}") is not None
-        for earlier in range(int(number) if len(number) < 6 else 0)
+    return (
+        method.startswith("forward")
+        and number.isdecimal()
+        and number[0] != "0"
+        and all(
+            script_method(part.handle, f"forward{earlier or ''}") is not None
+            for earlier in range(int(number) if len(number) < 6 else 0)
+        )
     )
 
 
@@ -480,27 +375,27 @@ def _is_plain(block: Any) -> bool:
     """Tell whether a block computes nothing but numbers."""
     return all(
         node.kind() in PLAIN
-        or node.kind() in _PLUMBING
+        or node.kind() in _OF_NUMBERS
         or node.kind() in CHANGES
         or (node.kind() in QUESTIONS)
         or (node.kind() == "prim::If" and all(map(_is_plain, node.blocks())))
         for node in block.nodes()
-    ) and not any(
-        gives_tensors(value.type()) for node in block.nodes() for value in node.outputs()
-    )
+    ) and not any(gives_tensors(value.type()) for node in block.nodes() for value in node.outputs())
 
 
 def _in_a_turn(held: Held, value: Any) -> Held:
     """Return what is known in each turn of a loop of what enters it."""
     if type(held) is Slot:
-        told = told_by(value.type()) or UNKNOWN._replace(dtype=held.type.dtype, device=held.type.device)
+        told = told_by(value.type()) or UNKNOWN._replace(
+            dtype=held.type.dtype, device=held.type.device
+        )
         return Slot(told, held.read(), memory=held.memory, at=held.at)
     if type(held) in (bool, int, float, str, Number):
         return Number(value.debugName(), origins(held))
     return held
 
 
-_PLUMBING = frozenset(
+_OF_NUMBERS = frozenset(
     {
         *("prim::Constant", "prim::GetAttr", "prim::ListConstruct", "prim::TupleConstruct"),
         *("prim::ListUnpack", "prim::TupleUnpack", "prim::TupleIndex", "prim::RaiseException"),
@@ -509,18 +404,9 @@ _PLUMBING = frozenset(
 )
 
 _HANDLERS: dict[str, Callable[[Walk, Any, Frame], None]] = {
-    "prim::Constant": Walk._constant,
-    "prim::ConstantMKLDNNTensor": Walk._constant,
-    "prim::GetAttr": Walk._get_attribute,
-    "prim::SetAttr": Walk._set_attribute,
-    "prim::ListConstruct": Walk._list,
-    "prim::TupleConstruct": Walk._tuple,
-    "prim::DictConstruct": Walk._dict,
     "prim::ListUnpack": Walk._unpack,
     "prim::TupleUnpack": Walk._unpack,
     "prim::TupleIndex": Walk._index,
-    "prim::TupleSlice": Walk._slice,
-    "prim::CreateObject": Walk._object,
     "prim::CallMethod": Walk._call_method,
     "prim::CallFunction": Walk._call_function,
     "prim::If": Walk._if,
@@ -530,16 +416,4 @@ _HANDLERS: dict[str, Callable[[Walk, Any, Frame], None]] = {
     "prim::DifferentiableGraph": Walk._group,
     "prim::TensorExprGroup": Walk._group,
     "prim::FusionGroup": Walk._group,
-    "prim::Enter": Walk._enter,
-    "prim::Exit": Walk._exit,
-    "prim::Print": Walk._nothing,
-    "prim::RaiseException": Walk._nothing,
-    "prim::Uninitialized": Walk._nothing,
-    "aten::warn": Walk._nothing,
-    "aten::wait": Walk._same,
-    "prim::awaitable_wait": Walk._same,
-    "prim::unchecked_cast": Walk._same,
-    "prim::unchecked_unwrap_optional": Walk._same,
-    "aten::_unwrap_optional": Walk._same,
-    "prim::NumToTensor": Walk._same,
 }
