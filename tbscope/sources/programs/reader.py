@@ -256,7 +256,12 @@ class Reader:
         # Before its arguments, whose owners may have a first call here.
         scope, _ = self.where(fx_node)
         arguments, read = self.arguments(args, kwargs, facts.filled)
-        if done is not None and not done.kernels and len(done.shows) == 1 and scope in self._busy:
+        if (
+            done is not None
+            and not done.kernels
+            and len(done.shows) == 1
+            and not self._stands_alone(fx_node, scope)
+        ):
             # Nothing ran, and what came in came out: no operation.
             place = done.shows[0]
             if place is not None and isinstance(told, TensorType):
@@ -285,6 +290,10 @@ class Reader:
             views = self._shows[facts] = may_show(facts)
         shown = shown_slots(facts, args, kwargs, told) if views else None
         return self.give(node, told, read, written, shown)
+
+    def _stands_alone(self, node: ProgramNode, scope: Scope | None) -> bool:
+        """Tell whether an operation may be the only one of its scope."""
+        return scope not in self._busy
 
     def arguments(
         self, args: Any, kwargs: Any, filled: frozenset[str] = frozenset()

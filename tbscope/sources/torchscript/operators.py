@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tbscope.ir.graph import Constant
 from tbscope.sources.programs.slots import Held, Slot
 from tbscope.sources.torch.internals import schema_of
 from tbscope.sources.torch.operations import KernelFacts, kernel_facts
@@ -32,6 +33,7 @@ class _Parameter(NamedTuple):
     by_keyword: bool
     default: Any
     tensor: str
+    kind: str
 
 
 class Operator(NamedTuple):
@@ -85,6 +87,14 @@ class Operator(NamedTuple):
                 kwargs[parameter.name] = thing
         return args[:least], kwargs
 
+    def sampled(self, args: list[Held], kwargs: dict[str, Held]) -> tuple[list[Held], Any]:
+        """Return arguments with numbers for those that are not known and change no shape."""
+        args = [
+            _sample(parameter, held) for parameter, held in zip(self.parameters, args, strict=False)
+        ]
+        by_name = {parameter.name: parameter for parameter in self.parameters}
+        return args, {key: _sample(by_name[key], held) for key, held in kwargs.items()}
+
     def _fitting(self, parameter: _Parameter, held: Held, constant: Any) -> Held:
         kind = type(held)
         if kind is int and parameter.name in _WORDS:
@@ -97,6 +107,15 @@ class Operator(NamedTuple):
 
 
 _NONE: Any = object()
+
+
+def _sample(parameter: _Parameter, held: Held) -> Held:
+    if type(held) is not Constant:
+        return held
+    if parameter.kind == "number" or parameter.tensor == "one":
+        return 1
+    # That of `select`: which of the entries it gives.
+    return 0 if parameter.name == "index" and parameter.kind == "int" else held
 
 
 def _layout(code: int) -> Any:
@@ -140,6 +159,7 @@ def operator_of(schema: str) -> Operator | None:
             bool(each.kwarg_only),
             each.default_value if each.has_default_value() else _NONE,
             _tensors(str(each.type)),
+            str(each.type),
         )
         for each in own.arguments
     )

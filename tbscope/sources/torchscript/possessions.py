@@ -23,16 +23,29 @@ class Possessions:
         reader: Who reads the program.
         state: Its parameters, buffers and constants.
         training: In which mode modules are read; None for that which each is in.
+        owners: Where the name of the module is noted that had a frozen tensor.
     """
 
-    def __init__(self, reader: ScriptReader, state: State, training: bool | None) -> None:
+    def __init__(
+        self,
+        reader: ScriptReader,
+        state: State,
+        training: bool | None,
+        owners: dict[Slot, str],
+    ) -> None:
         self.reader = reader
         self.state = state
         self.training = training
+        self.owners = owners
 
     def constant(self, node: Any, frame: Frame) -> None:
         """Read a node that gives a constant."""
         output = node.output()
+        if node.kind() != "prim::Constant":
+            # A tensor in the form of another library.
+            held = self._constant_tensor(node.t("value"), output.debugName(), frame)
+            frame.values[output.unique()] = held
+            return
         if "value" not in node.attributeNames() or output.type().kind() == "FunctionType":
             frame.values[output.unique()] = None
             return
@@ -55,7 +68,10 @@ class Possessions:
     def _constant_tensor(self, tensor: torch.Tensor, name: str, frame: Frame) -> Slot:
         if name.startswith("self."):
             # What was frozen has the name that it had as a parameter.
-            return self.state.held(name.removeprefix("self."), tensor)
+            name = name.removeprefix("self.")
+            slot = self.state.held(name, tensor)
+            self.owners[slot] = name.rpartition(".")[0]
+            return slot
         typed = type_nest(tensor)
         stack = frame.stack
 

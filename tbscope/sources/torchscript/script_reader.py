@@ -4,7 +4,7 @@ What a node gives is told by its own type, or by its operation on stand-ins; wha
 and shows, by the schema of its operator.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -33,6 +33,7 @@ class Step(NamedTuple):
         told: What it gives, with a `TensorType` for each tensor; None where that is not known.
         stack: The module calls around it (`Places.scope_of`).
         source: Its line.
+        has_others: Tells whether the code around it has operations that do something.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Step(NamedTuple):
     told: Any = None
     stack: Mapping[str, Any] = MappingProxyType({})
     source: Source | None = None
+    has_others: Callable[[], bool] = bool
 
     @property
     def meta(self) -> Any:
@@ -102,6 +104,14 @@ class ScriptReader(Reader):
             self._where = node, place
         known: tuple[Scope | None, Source | None] = self._where[1]
         return known
+
+    def _stands_alone(self, node: ProgramNode, scope: Scope | None) -> bool:
+        """Tell whether an operation may be the only one of its scope.
+
+        A trace has what was given read what gave it back: such an operation would stand between.
+        """
+        others = isinstance(node, Step) and node.has_others()
+        return super()._stands_alone(node, scope) and not others
 
     def give(
         self,

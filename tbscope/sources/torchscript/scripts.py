@@ -10,7 +10,7 @@ import torch
 from tbscope.checks import check_truth
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError
-from tbscope.figures.notes import Read, find_notes
+from tbscope.figures.notes import find_notes
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Graph
 from tbscope.sources.programs.borders import result_paths
@@ -164,8 +164,8 @@ class _Script:
         describe_edges(reader.graph, places)
         self._describe_root(inputs, result)
         self._state.describe(self._parts, places, self._class_of)
-        reads = [Read(slot.read(), by, source) for slot, by, source in reader.read_out]
-        reader.graph.notes += find_notes(reader.graph, reads=reads, whole=True)
+        # What its code decides on is in the graph: no note tells of Python.
+        reader.graph.notes += find_notes(reader.graph, reads=(), whole=True)
         return reader.builder.finish()
 
     def _describe_root(self, inputs: Inputs, result: Held) -> None:

@@ -21,6 +21,7 @@ from tbscope.sources.torch.module_internals import (
 from tbscope.sources.torchscript.control import Body, merge
 from tbscope.sources.torchscript.frames import PLUMBING, Frame, give
 from tbscope.sources.torchscript.held import Number, Part, class_name, lowered, origins
+from tbscope.sources.torchscript.inlined import Inlined, is_inlined
 from tbscope.sources.torchscript.lines import source_of
 from tbscope.sources.torchscript.numbers import CHANGES, PLAIN, compute
 from tbscope.sources.torchscript.operators import Operator, operator_of
@@ -59,7 +60,8 @@ class Walk:
     ) -> None:
         self.reader = reader
         self.trusts_types = trusts_types
-        possessions = Possessions(reader, state, training)
+        self._owners: dict[Slot, str] = {}
+        possessions = Possessions(reader, state, training, self._owners)
         self._plumbing = {
             **PLUMBING,
             "prim::Constant": possessions.constant,
@@ -77,6 +79,9 @@ class Walk:
 
     def graph(self, graph: Any, given: list[Held], frame: Frame) -> list[Held]:
         """Read a graph with what it is given; return what it gives."""
+        frame.graph = graph
+        if not frame.stack and frame.part is not None and is_inlined(graph):
+            frame.inlined = Inlined()
         for value, held in zip(graph.inputs(), given, strict=False):
             frame.values[value.unique()] = held
         self.nodes(graph, frame)
@@ -122,7 +127,6 @@ class Walk:
                 give(node, frame, [question(*given)])
                 return
             if kind in READ_OUT:
-                self.reader.read_out.append((first, READ_OUT[kind], self._source(node, frame)))
                 give(node, frame, [Number(f"{READ_OUT[kind]}()", (first,))])
                 return
         operator = operator_of(node.schema())
@@ -149,7 +153,7 @@ class Walk:
 
     def _generic(self, kind: str, node: Any, given: list[Held], frame: Frame) -> None:
         """Read an operation of which nothing is known but its name."""
-        step = self._step(node, frame)
+        step = self._step(node, frame, args=given)
         arguments, read = self.reader.arguments(lowered(given), {})
         name = kind.partition("::")[2].strip("_")
         appended = self.reader.append(name, step, arguments, read, Done())
@@ -176,7 +180,7 @@ class Walk:
             types = [told_by(output.type()) for output in outputs]
             if types and None not in types:
                 return types[0] if len(types) == 1 else types
-        ran = self.reader.work.run(operator.target, args, kwargs)
+        ran = self.reader.work.run(operator.target, *operator.sampled(args, kwargs))
         if ran is not None:
             return ran.results
         told = []
@@ -200,7 +204,11 @@ class Walk:
     ) -> Step:
         name = next((output.debugName() for output in node.outputs()), "")
         source = self._source(node, frame)
-        return Step(name, target, args, kwargs or {}, told, frame.stack, source)
+        stack = frame.stack
+        if frame.inlined is not None:
+            owners = [self._owners[slot] for slot in slots_in([args]) if slot in self._owners]
+            stack = frame.inlined.stack(node, owners)
+        return Step(name, target, args, kwargs or {}, told, stack, source, frame.has_others)
 
     def _source(self, node: Any, frame: Frame) -> Source | None:
         return source_of(node.sourceRange(), frame.function) or frame.source
@@ -239,7 +247,7 @@ class Walk:
         if part.name is not None and part is not frame.part and _is_call(part, name):
             self._calls += 1
             stack = {**stack, f"call {self._calls}": (part.name, class_name(part.kind))}
-        inner = Frame(part, name, stack, source)
+        inner = Frame(part, name, stack, source, None if stack is not frame.stack else frame)
         give(node, frame, self.graph(graph, given, inner))
 
     def _call_function(self, node: Any, frame: Frame) -> None:
@@ -249,7 +257,8 @@ class Walk:
         if graph is None:
             graph = self._functions[name] = self._by_name(name) or script_call_graph(node)
         given = [frame.values[value.unique()] for value in values]
-        inner = Frame(frame.part, name.rpartition(".")[2], frame.stack, self._source(node, frame))
+        source = self._source(node, frame)
+        inner = Frame(frame.part, name.rpartition(".")[2], frame.stack, source, frame)
         give(node, frame, self.graph(graph, given, inner))
 
     # -- control flow -------------------------------------------------------------------
