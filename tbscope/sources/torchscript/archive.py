@@ -8,6 +8,7 @@ is looked through first, as zip, as text and as pickles, of which nothing runs.
 import io
 import os
 import zipfile
+import zlib
 from collections.abc import Callable
 from typing import IO, Any, NamedTuple
 
@@ -23,6 +24,10 @@ __all__ = ["Loaded", "load_script"]
 # More code than this no model has.
 _MOST_CODE = 64 * 2**20
 _CLASSES = "__torch__.torch.classes."
+_BROKEN = (
+    *(zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError),
+    *(ValueError, OverflowError),
+)
 _DAMAGED = "it is cut off or damaged: copy it, or write it, anew"
 
 
@@ -101,7 +106,7 @@ def _check(file: IO[bytes], path: Any, *, trusted: bool) -> list[Any] | None:
                     noted = _noted(archive, name, path)
                 else:
                     _check_entry(archive, name, sizes, path, trusted=trusted)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, OSError) as error:
+    except _BROKEN as error:
         why = f"it is no whole zip file: {error_text(error)}"
         raise _refused(path, why, _DAMAGED) from error
     return noted

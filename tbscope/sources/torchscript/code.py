@@ -12,7 +12,8 @@ __all__ = ["NoCodeError", "what_runs"]
 
 # Each text on one line, without a prefix, and each comment.
 _TEXTS = re.compile(r""""(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*'|#[^\n]*""")
-_ODD = re.compile(r"[^\x20-\x7e\n]|[\\;'\"`$?!](?!=)|[\w]\x22")
+_JOINED = re.compile(r"[\w\"']")
+_ODD = re.compile(r"[^\x20-\x7e\n]|[\\;'\"`$?]|!(?!=)")
 _HARMLESS = frozenset({"torch.device", "device", "float", "int", "annotate", "complex"})
 _LITERALS = (
     *(ast.Constant, ast.Name, ast.Attribute, ast.List, ast.Tuple, ast.Dict, ast.UnaryOp),
@@ -32,8 +33,13 @@ def what_runs(text: str) -> str | None:
     Raises:
         NoCodeError: It is none that torch has written.
     """
-    plain = _TEXTS.sub('""', text)
-    odd = _ODD.search(plain.replace('""', "0"))
+    for found in _TEXTS.finditer(text):
+        around = text[max(found.start() - 1, 0) : found.start()] + text[found.end() :][:1]
+        if found[0][0] != "#" and _JOINED.search(around):
+            line = text.count("\n", 0, found.start()) + 1
+            raise NoCodeError(f"it has a text of another kind in line {line}")
+    plain = _TEXTS.sub("0", text)
+    odd = _ODD.search(plain)
     if odd is not None:
         line = plain.count("\n", 0, odd.start()) + 1
         raise NoCodeError(f"it has {odd[0]!r} in line {line}, where torch writes none")

@@ -34,7 +34,7 @@ __all__ = ["Walk"]
 
 # One that takes arguments of several kinds has a method for each: `forward__0`.
 _FORWARD = re.compile(r"forward(__[0-9]+)?")
-_MOST_STEPS = 1_000_000
+_MOST_STEPS = 300_000
 _MOST_TURNS = 64
 
 
