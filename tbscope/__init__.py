@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from tbscope.sources.programs.exported import from_export
     from tbscope.sources.programs.graph_modules import from_fx
     from tbscope.sources.table import load
+    from tbscope.sources.torchscript.scripts import from_torchscript
     from tbscope.writer import SummaryWriter
 
 __version__ = "0.1.0"
@@ -100,6 +101,7 @@ __all__ = [
     "from_export",
     "from_fx",
     "from_onnx",
+    "from_torchscript",
     "graph_costs",
     "lint",
     "load",
@@ -140,6 +142,7 @@ _HOMES = {
     "tbscope.sources.programs.exported": "from_export",
     "tbscope.sources.programs.graph_modules": "from_fx",
     "tbscope.sources.table": "load",
+    "tbscope.sources.torchscript.scripts": "from_torchscript",
     "tbscope.figures.summary.table": "Summary",
     "tbscope.writer": "SummaryWriter",
 }

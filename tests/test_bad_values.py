@@ -31,6 +31,7 @@ class Net(nn.Module):
 
 
 NET = Net()
+SCRIPT = torch.jit.trace(nn.Linear(2, 2), X)
 LINEAR = [("", "nets.Net"), ("fc", "torch.nn.modules.linear.Linear")]
 ONNX = model_of(
     [node("Relu", ["x"], ["y"], levels=LINEAR)], [info("x", FLOAT, [2])], [info("y", FLOAT, [2])]
@@ -140,6 +141,9 @@ CALLS = {
     "load(thing)": tbscope.load,
     "from_export(program)": tbscope.from_export,
     "from_fx(graph_module)": tbscope.from_fx,
+    "from_torchscript(script)": tbscope.from_torchscript,
+    "from_torchscript(trusted)": lambda value: tbscope.from_torchscript(SCRIPT, trusted=value),
+    "from_torchscript(input)": lambda value: tbscope.from_torchscript(SCRIPT, value),
     "verify(graph)": tbscope.verify,
     "node_costs(graph)": tbscope.node_costs,
     "node_costs(backward)": lambda value: tbscope.node_costs(GRAPH, backward=value),

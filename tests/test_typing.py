@@ -67,6 +67,7 @@ assert_type(tbscope.from_export(torch.export.export(model, (x,))), tbscope.Graph
 assert_type(tbscope.from_fx(torch.fx.symbolic_trace(model), x), tbscope.Graph)
 assert_type(tbscope.load("model.pt2"), tbscope.Graph)
 assert_type(tbscope.from_onnx("model.onnx"), tbscope.Graph)
+assert_type(tbscope.from_torchscript("model.pt", x, trusted=True), tbscope.Graph)
 assert_type(w.add_onnx_graph("model.onnx"), tbscope.Graph)
 regrouped = tbscope.modules_to_functions("model.onnx", {nn.Linear, "layers.*"}, record=graph)
 assert_type(regrouped, tbscope.Regrouped)

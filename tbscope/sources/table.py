@@ -11,6 +11,7 @@ from tbscope.sources.eager.trace import trace
 from tbscope.sources.onnx.loading import is_model
 from tbscope.sources.programs.kinds import is_exported, is_graph_module, is_program_file
 from tbscope.sources.torch.inputs import bind_inputs
+from tbscope.sources.torchscript.kinds import is_script, is_script_file
 from tbscope.words import shown
 
 _RUN_BY = {
@@ -57,9 +58,9 @@ def load(thing: Any) -> Graph:
     """Return the graph of anything that holds one: a program that torch made, or a file of it.
 
     Args:
-        thing: A graph, an `ExportedProgram`, a `torch.fx.GraphModule`, an ONNX model, or the path
-            of a `.pt2` file or of one of ONNX. What it is, it tells itself; the name of a file
-            counts for nothing.
+        thing: A graph, an `ExportedProgram`, a `torch.fx.GraphModule`, what torch.jit traced or
+            scripted, an ONNX model, or the path of a file of torch.export.save, torch.jit.save or
+            of ONNX. What it is, it tells itself; the name of a file counts for nothing.
     Raises:
         ArgumentError: It holds no graph, as a model that has yet to run.
     """
@@ -82,8 +83,7 @@ def _exported(program: Any, input_to_model: Any, run: Mapping[str, Any]) -> Grap
 
 def _traced_by_fx(module: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
     """Read a graph module; run it where the options ask for what only a run can tell."""
-    asked = [name for name in run if name not in ("kwargs", "training")]
-    if any(run[name] not in (None, False) for name in asked) or run.get("kwargs"):
+    if _asks_for_run(run) or run.get("kwargs"):
         return _run(module, input_to_model, run)
     # As below.
     from tbscope.sources.programs.graph_modules import from_fx
@@ -94,6 +94,33 @@ def _traced_by_fx(module: Any, input_to_model: Any, run: Mapping[str, Any]) -> G
     if keywords:
         return _run(module, input_to_model, run)
     return from_fx(module, *args)
+
+
+def _asks_for_run(run: Mapping[str, Any]) -> bool:
+    """Tell whether options ask for what only a run can tell."""
+    asked = [name for name in run if name not in ("kwargs", "training")]
+    return any(run[name] not in (None, False) for name in asked)
+
+
+def _scripted(script: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+    """Read a scripted module; run it where the options ask for what only a run can tell."""
+    if _asks_for_run(run):
+        return _run(script, input_to_model, run)
+    # As below.
+    from tbscope.sources.torchscript.scripts import graph_of_script
+
+    training, kwargs = run.get("training"), run.get("kwargs")
+    if input_to_model is None and not kwargs:
+        return graph_of_script(script, None, {}, training=training)
+    args, keywords = bind_inputs(script, input_to_model, kwargs)
+    return graph_of_script(script, args, keywords, training=training)
+
+
+def _script_file(path: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+    # As below.
+    from tbscope.sources.torchscript.scripts import from_torchscript
+
+    return _as_it_is(from_torchscript(path), input_to_model, run)
 
 
 def _as_it_is(graph: Graph, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
@@ -138,6 +165,8 @@ SOURCES = (
     GraphSource("a graph that is made already", lambda given: isinstance(given, Graph), _as_it_is),
     GraphSource("a program that torch.export made", is_exported, _exported),
     GraphSource("the path of a .pt2 file", is_program_file, _exported),
+    GraphSource("what torch.jit traced or scripted", is_script, _scripted),
+    GraphSource("the path of a file of torch.jit.save", is_script_file, _script_file),
     # Behind other files: what none of them is, its name may tell.
     GraphSource("an ONNX model, or the path of one", is_model, _read),
     GraphSource("a graph module of torch.fx", is_graph_module, _traced_by_fx),

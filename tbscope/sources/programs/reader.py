@@ -5,7 +5,7 @@ on stand-ins; what it reads, writes and shows, by the schema of its operator.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -30,7 +30,31 @@ from tbscope.sources.torch.operation_arguments import add_signature, positional_
 from tbscope.sources.torch.operations import RANDOM, KernelFacts, kernel_facts, operation_name
 from tbscope.sources.torch.roles import is_random, role_of
 
-__all__ = ["Reader", "plain"]
+__all__ = ["ProgramNode", "Reader", "plain"]
+
+
+class ProgramNode(Protocol):
+    """A node of a program, as torch.fx has it, or another form of program that is read alike."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the program."""
+
+    @property
+    def target(self) -> Any:
+        """What it calls."""
+
+    @property
+    def args(self) -> Any:
+        """Its positional arguments."""
+
+    @property
+    def kwargs(self) -> Any:
+        """Its keyword arguments."""
+
+    @property
+    def meta(self) -> Any:
+        """What its program tells of it."""
 
 
 def _no_tensor(_: torch.Tensor) -> Value:
@@ -93,7 +117,7 @@ class Reader:
         """Return what is given to a node, with slots and constants for other nodes."""
         return plain(given, self.held.__getitem__)
 
-    def type_of(self, node: torch.fx.Node) -> Any:
+    def type_of(self, node: ProgramNode) -> Any:
         """Return what the metadata of a node tell of what it gives; None for nothing."""
         meta = node.meta
         for word in ("val", "example_value", "tensor_meta"):
@@ -102,7 +126,7 @@ class Reader:
                 return type_nest(told)
         return None
 
-    def where(self, node: torch.fx.Node) -> tuple[Scope | None, Source | None]:
+    def where(self, node: ProgramNode) -> tuple[Scope | None, Source | None]:
         """Return the scope and the line of a node."""
         if node is self._where[0]:
             known: tuple[Scope | None, Source | None] = self._where[1]
@@ -114,7 +138,7 @@ class Reader:
         self._where = node, place
         return place
 
-    def stand(self, node: torch.fx.Node, stack: Mapping[str, Any]) -> None:
+    def stand(self, node: ProgramNode, stack: Mapping[str, Any]) -> None:
         """Have a node stand in these calls, where its metadata tell of others."""
         trace = node.meta.get("stack_trace")
         source = source_of(trace) if type(trace) is str else None
@@ -136,7 +160,7 @@ class Reader:
         node.attributes.update(attributes or {})
         return self._give(node, typed)
 
-    def call_operator(self, node: torch.fx.Node) -> Held:
+    def call_operator(self, node: ProgramNode) -> Held:
         """Read a node that calls an operator of torch; return what it gives."""
         target: Any = node.target
         args, kwargs = self.of(node.args), self.of(node.kwargs)
@@ -161,7 +185,7 @@ class Reader:
 
     def call_function(
         self,
-        node: torch.fx.Node,
+        node: ProgramNode,
         function: Callable[..., Any],
         args: Any,
         kwargs: Any,
@@ -203,7 +227,7 @@ class Reader:
         shows = {at: among[place] for at, place in enumerate(done.shows) if place is not None}
         return self.give(appended, told, read, written, shows)
 
-    def _stand_at_source(self, node: torch.fx.Node, args: Any) -> None:
+    def _stand_at_source(self, node: ProgramNode, args: Any) -> None:
         """Have a write of which nobody told the place stand where what it writes was made."""
         last = next(reversed(list(slots_in(args))), None)
         if last is not None and last.value is not None:
@@ -218,7 +242,7 @@ class Reader:
 
     def _append(
         self,
-        fx_node: torch.fx.Node,
+        fx_node: ProgramNode,
         facts: KernelFacts,
         args: Any,
         kwargs: Any,
@@ -232,7 +256,12 @@ class Reader:
         # Before its arguments, whose owners may have a first call here.
         scope, _ = self.where(fx_node)
         arguments, read = self.arguments(args, kwargs, facts.filled)
-        if done is not None and not done.kernels and len(done.shows) == 1 and scope in self._busy:
+        if (
+            done is not None
+            and not done.kernels
+            and len(done.shows) == 1
+            and not self._stands_alone(fx_node, scope)
+        ):
             # Nothing ran, and what came in came out: no operation.
             place = done.shows[0]
             if place is not None and isinstance(told, TensorType):
@@ -262,6 +291,10 @@ class Reader:
         shown = shown_slots(facts, args, kwargs, told) if views else None
         return self.give(node, told, read, written, shown)
 
+    def _stands_alone(self, node: ProgramNode, scope: Scope | None) -> bool:
+        """Tell whether an operation may be the only one of its scope."""
+        return scope not in self._busy
+
     def arguments(
         self, args: Any, kwargs: Any, filled: frozenset[str] = frozenset()
     ) -> tuple[list[Argument], list[Slot]]:
@@ -278,7 +311,7 @@ class Reader:
     def append(
         self,
         name: str,
-        fx_node: torch.fx.Node,
+        fx_node: ProgramNode,
         arguments: list[Argument],
         read: Sequence[Slot],
         done: Done,
@@ -358,7 +391,7 @@ class Reader:
             )
         return value
 
-    def _note_read(self, args: Any, node: torch.fx.Node) -> None:
+    def _note_read(self, args: Any, node: ProgramNode) -> None:
         trace = node.meta.get("stack_trace")
         source = source_of(trace) if type(trace) is str else None
         for slot in slots_in(args):
