@@ -59,7 +59,8 @@ def load(thing: Any) -> Graph:
 
     Args:
         thing: A graph, an `ExportedProgram`, a `torch.fx.GraphModule`, what `compile_graphs` gave
-            (their overview), or the path of a `.pt2` file. What it is, it tells itself; the name of a file counts for nothing.
+            (their overview), or the path of a `.pt2` file. What it is, it tells itself; the name
+            of a file counts for nothing.
     Raises:
         ArgumentError: It holds no graph, as a model that has yet to run.
     """

@@ -16,7 +16,13 @@ import torch
 from tbscope.ir.graph import Source
 from tbscope.sources.compiled.copies import Given, copied
 from tbscope.sources.compiled.names import FrameNames, Names
-from tbscope.sources.compiled.reasons import function_name, plain_name, reason_text, source_in
+from tbscope.sources.compiled.reasons import (
+    function_name,
+    guard_text,
+    plain_name,
+    reason_text,
+    source_in,
+)
 from tbscope.sources.compiled.stages import Lowered, lowered
 from tbscope.sources.programs.types import type_nest
 from tbscope.sources.torch.compiler_internals import (
@@ -53,7 +59,7 @@ class Captured:
 
     Attributes:
         number: Which one it is, counted from 0.
-        function: The function that it is a part of (`forward`, `forward, from line 12`).
+        function: The function that it is a part of (`Net.forward, from line 12`).
         source: Where that function is.
         owner: The qualified name of the module whose method it is; None for any other function.
         recompiled: Why a graph of this very function did not hold; None for the first one.
@@ -108,13 +114,14 @@ class Capture:
         names: The names in the model; None where the first frame tells what the model is.
         inner: What compiles each graph; None to have it run as it is.
         stages: What is asked for beside what the compiler captures.
-        alone: Whether nothing else is compiled meanwhile.
+        alone: Whether nothing else is compiled meanwhile, in one call of the model.
 
     Attributes:
         events: The graphs and the breaks, in order.
         codes: The codes of the frames that were met.
+        alone: Whether nothing else is compiled meanwhile, in one call of the model.
         inputs: What the model is given, by path.
-        passed: The paths in its result of what it was given.
+        passed: For what it gave back as it was given, by the path in its result, that of the input.
         running: Gives a block in which each graph runs.
     """
 
@@ -129,12 +136,12 @@ class Capture:
         self.names = names
         self._inner = inner
         self._stages = stages
-        self._alone = alone
+        self.alone = alone
         self._reasons = new_reasons(0)[1] if alone else 0
         self.events: list[Captured | Gap] = []
         self.codes: dict[CodeType, None] = {}
         self.inputs: dict[str, Any] = {}
-        self.passed: set[str] = set()
+        self.passed: dict[str, str] = {}
         self._seen: dict[CodeType | str, int] = {}
         self._known: dict[int, tuple[weakref.ref[torch.Tensor], Origin]] = {}
         self.running: Callable[[], AbstractContextManager[Any]] = nullcontext
@@ -155,7 +162,7 @@ class Capture:
         for path, tensor in leaves:
             origin = self._origin(tensor)
             if origin is not None and origin.graph is None:
-                self.passed.add(path)
+                self.passed[path] = origin.path
             elif origin is not None and origin.graph is not None:
                 outputs = graphs[origin.graph].outputs
                 if origin.place < len(outputs) and outputs[origin.place] is None:
@@ -189,7 +196,12 @@ class Capture:
         code = frame.f_code
         source = source_in(stack) or _defined(code)
         self.events.append(
-            Gap(reason_text(str(error)), str(error), source, function_name(code.co_name))
+            Gap(
+                reason_text(str(error)),
+                str(error),
+                source,
+                _function(code, _owner(code, getattr(frame, "f_locals", {}))),
+            )
         )
 
     def met(self, code: CodeType) -> None:
@@ -202,7 +214,7 @@ class Capture:
 
     def _note_breaks(self, own: Reason | None) -> None:
         """Take note of the breaks at which nothing had been captured yet."""
-        if not self._alone:
+        if not self.alone:
             return
         new, self._reasons = new_reasons(self._reasons)
         if own is not None and own.breaks and new:
@@ -222,11 +234,12 @@ class Capture:
         self._seen[key] = earlier + 1
         recompiled = None
         if earlier and code is not None:
-            recompiled = frame.recompiled or "a guard failed that the compiler does not tell"
+            told = guard_text(frame.recompiled or "")
+            recompiled = told or "a guard failed that the compiler does not tell"
         given = [_given(node, names) for node in module.graph.nodes if node.op == "placeholder"]
         return Captured(
             len(self.graphs),
-            function_name(code.co_name) if code is not None else "function",
+            _function(code, _owner(code, frame.variables)),
             _defined(code),
             _owner_name(code, frame.variables, names),
             recompiled,
@@ -292,6 +305,24 @@ def _owner(code: CodeType | None, variables: Any) -> torch.nn.Module | None:
         first = "self"
     owner = variables.get(first)
     return owner if isinstance(owner, torch.nn.Module) else None
+
+
+def _function(code: CodeType | None, owner: torch.nn.Module | None) -> str:
+    """Return the name of a function, with the class whose method it is."""
+    if code is None:
+        return "function"
+    if owner is None:
+        return function_name(code.co_name)
+    name = function_name(code.co_name)
+    method: Any = getattr(type(owner), "forward", None)
+    while hasattr(method, "__wrapped__"):
+        # A decorator's function has a name that tells nothing.
+        own = method.__code__.co_name if hasattr(method, "__code__") else ""
+        if own == plain_name(code.co_name):
+            name = name.replace(own, "forward", 1)
+            break
+        method = method.__wrapped__
+    return f"{type(owner).__name__}.{name}"
 
 
 def _owner_name(code: CodeType | None, variables: Any, names: FrameNames) -> str | None:

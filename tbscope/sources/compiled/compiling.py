@@ -19,17 +19,17 @@ from tbscope.sources.compiled.results import CompiledGraphs
 from tbscope.sources.compiled.stages import STAGES
 from tbscope.sources.eager.active import alone, one_at_a_time
 from tbscope.sources.eager.keep.preserve import Preserved
-from tbscope.sources.eager.trace import owner_of
+from tbscope.sources.eager.trace import owner_of, trace
 from tbscope.sources.programs.types import type_nest
 from tbscope.sources.torch.compiler_internals import (
     as_dynamo_does,
     context_with,
     kept_compiler,
+    quiet_compiler,
     without_own_compiling,
 )
 from tbscope.sources.torch.inputs import argument_names, bind_inputs
-from tbscope.sources.torch.internals import DispatchMode
-from tbscope.sources.torch.locate import raised_at
+from tbscope.sources.torch.internals import DispatchMode, quiet_fake_mode
 from tbscope.sources.torch.module_internals import uncompiled
 from tbscope.sources.torch.nests import result_leaves, tensor_leaves
 from tbscope.sources.torch.operations import kernel_facts
@@ -79,13 +79,23 @@ def compile_graphs(
     check_truth("grad", grad, none="recorded where the stage asks for it")
     model = uncompiled(model) if isinstance(model, torch.nn.Module) else model
     args, kwargs = bind_inputs(model, args, kwargs)
-    with one_at_a_time(), collecting_rarely(), alone():
-        run = _Run(model, args, kwargs, stages, training=training)
-        return run.graphs(
-            dynamic=dynamic,
-            fullgraph=fullgraph,
-            grad=bool({"joint", "backward"} & set(stages)) if grad is None else grad,
-        )
+    grad = bool({"joint", "backward"} & set(stages)) if grad is None else grad
+    try:
+        with one_at_a_time(), collecting_rarely(), alone():
+            run = _Run(model, args, kwargs, stages, training=training)
+            return run.graphs(dynamic=dynamic, fullgraph=fullgraph, grad=grad)
+    except _RaisedError as raised:
+        # What the model raises by itself is told as it is elsewhere, with the place.
+        trace(model, args, kwargs=kwargs, training=training, grad=grad)
+        raise _error(raised.error, model, fullgraph=fullgraph) from raised.error
+
+
+class _RaisedError(Exception):
+    """Something was raised while a model was captured."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 def _checked_stages(stage: Any) -> tuple[str, ...]:
@@ -134,6 +144,8 @@ class _Run:
                 for path, tensor in tensor_leaves(given, name, public=True):
                     capture.know(path, tensor)
             stack.enter_context(torch.set_grad_enabled(grad))
+            stack.enter_context(quiet_compiler())
+            stack.enter_context(quiet_fake_mode())
             context = context_with(
                 capture,
                 dynamic=dynamic,
@@ -146,7 +158,7 @@ class _Run:
             except TbscopeError:
                 raise
             except Exception as error:
-                raise _error(error, self._model, fullgraph=fullgraph) from error
+                raise _RaisedError(error) from error
             capture.finish()
             leaves = result_leaves(result)
             capture.outputs(leaves)
@@ -216,15 +228,11 @@ def _error(error: Exception, model: Any, *, fullgraph: bool) -> TraceError:
             why=reason_text(text),
             fix="leave fullgraph=True out to see the graphs before and behind that line",
         )
-    cause = error.__cause__ or error.__context__ or error
-    own = cause if module == "torch._dynamo.exc" and isinstance(cause, Exception) else error
-    place = raised_at(error.__traceback__)
     return trace_error_like(
-        own,
-        f"{name} raised while torch.compile captured it",
+        error,
+        f"{name} raised while torch.compile captured it, and not when it was called by itself",
         why=reason_text(text) if module == "torch._dynamo.exc" else error_text(error),
-        fix="check the arguments: the model must run when called by itself"
-        + (f"; see {place}" if place else ""),
+        fix="tbscope.trace draws what runs without torch.compile",
     )
 
 

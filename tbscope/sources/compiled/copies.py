@@ -19,8 +19,8 @@ class Given:
     """What a captured graph takes.
 
     Attributes:
-        kind: What it is: an "input", a "parameter", a "buffer" or a "constant"; or a "number", which
-            is a size or another value that is no tensor.
+        kind: What it is: an "input", a "parameter", a "buffer", a "constant", or a "number",
+            which is a size or another value that is no tensor.
         name: A qualified name, or a path.
         type: What is known of it.
         tensor: What it is in the run that was captured, for a constant, and for a parameter or a

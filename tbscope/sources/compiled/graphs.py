@@ -32,12 +32,14 @@ def graphs_of(
         dynamo: Whether the graphs are wanted as they were captured; else only later stages.
     """
     names = capture.names or Names(None)
+    overview = _Overview(capture, names, title).graph(results)
     graphs: dict[str, Graph] = {}
     recompiled: dict[str, str] = {}
     for captured in capture.graphs:
         own = _title(captured)
         if dynamo:
-            graphs[own] = _graph(names, title, captured, whole=is_whole(capture))
+            whole = is_whole(capture)
+            graphs[own] = overview if whole else _graph(names, title, captured)
             if captured.recompiled:
                 recompiled[own] = captured.recompiled
         for lowered in captured.lowered:
@@ -51,7 +53,6 @@ def graphs_of(
             breaks.append(
                 GraphBreak(event.reason, event.details, event.source, event.skipped, count)
             )
-    overview = _Overview(capture, names, title).graph(results)
     return CompiledGraphs(overview, graphs, breaks, recompiled)
 
 
@@ -78,14 +79,14 @@ def _notes(captured: Captured) -> list[Note]:
     return notes
 
 
-def _graph(names: Names, title: str, captured: Captured, *, whole: bool) -> Graph:
+def _graph(names: Names, title: str, captured: Captured) -> Graph:
     reading = Reading(names, title, captured.given)
     given = [
         reading.add_input(each.name, each.type) if each.kind == "input" else reading.held(each)
         for each in captured.given
     ]
     held = list(flat(reading.read(captured.module, given)))
-    graph = reading.finish(_outputs(held, captured.outputs), whole=whole)
+    graph = reading.finish(_outputs(held, captured.outputs), whole=False)
     graph.notes[:0] = _notes(captured)
     return graph
 
@@ -158,12 +159,17 @@ class _Overview:
                     (place, slot) for place, slot in held if place < len(paths) and paths[place]
                 ]
             outputs.update(_outputs(held, paths))
+        for path, name in self._capture.passed.items():
+            outputs[path] = self._input(name, self._capture.inputs[name])
         rest = [(path, told) for path, told in results if path not in outputs]
-        rest = [pair for pair in rest if pair[0] not in self._capture.passed]
         if self._gaps or rest:
             slots = self._in_python([told for _, told in rest])
             outputs.update((path, slot) for (path, _), slot in zip(rest, slots, strict=True))
-        graph = self._reading.finish(list(outputs.items()), whole=self._whole)
+        if not self._capture.alone:
+            outputs |= self._unread()
+        order = {path: at for at, (path, _) in enumerate(results)}
+        named = sorted(outputs.items(), key=lambda pair: order.get(pair[0], len(order)))
+        graph = self._reading.finish(named, whole=self._whole)
         graph.notes[:0] = notes
         return graph
 
@@ -173,7 +179,7 @@ class _Overview:
         unknown = [at for at, slot in enumerate(given) if slot is None]
         told = [_type(captured.given[at]) for at in unknown]
         between = bool(self._gaps)
-        if between or (unknown and (self._loose is not None or self._capture.inputs)):
+        if between or (unknown and self._capture.alone):
             slots, between = self._in_python(told), True
         else:
             pairs = zip(unknown, told, strict=True)
@@ -185,6 +191,16 @@ class _Overview:
         if between:
             self._wait(reading.builder.graph.nodes[before:])
         return held
+
+    def _unread(self) -> dict[str, Slot]:
+        """Return what no later graph reads, where nobody told of the results of the whole."""
+        nodes = self._reading.builder.graph.nodes
+        read = {value for node in nodes for value in node.inputs}
+        return {
+            f"{number}.out.{place}": slot
+            for (number, place), slot in self._gave.items()
+            if slot.read() not in read
+        }
 
     def _wait(self, nodes: Sequence[Node]) -> None:
         """Have the first operation of a graph wait for what Python ran before it."""

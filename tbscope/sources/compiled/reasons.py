@@ -8,10 +8,11 @@ from tbscope.ir.graph import Source
 from tbscope.sources.torch.locate import is_foreign_file, short_path
 from tbscope.words import cut
 
-__all__ = ["function_name", "plain_name", "reason_text", "source_in"]
+__all__ = ["function_name", "guard_text", "plain_name", "reason_text", "source_in"]
 
 _MOST_REASON = 300
 _RESUMED = re.compile(r"(?:torch_dynamo_resume_in_|__resume_at_\d+_)(.*?)(?:_at_(\d+))?")
+_NUMBERED = re.compile(r"^\d+/\d+(?:_\d+)?: ")
 _ANOTHER = re.compile(r"^\*\*\* While handling.*$", re.MULTILINE)
 _EXPLAINED = re.compile(r"^\s*Explanation:\s*(.+)$", re.MULTILINE)
 
@@ -41,9 +42,25 @@ def reason_text(text: str) -> str:
 
 def _one_reason(text: str) -> str:
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    if first.startswith("generic_jump"):
+        # The compiler's own word for `if`, `while` and `assert`.
+        return "Data-dependent branching: Python decides by the value of a tensor"
     explained = _EXPLAINED.search(text)
     told = first if explained is None else f"{first}: {explained[1]}"
     return " ".join(told.split()).rstrip(".")
+
+
+def guard_text(text: str) -> str:
+    """Return what the compiler says of a guard that failed, without the line where it was set.
+
+    >>> guard_text("0/0: tensor 'x' size mismatch at index 0. expected 4, actual 5")
+    "tensor 'x' size mismatch at index 0. expected 4, actual 5"
+    >>> guard_text("0/1: 2 <= x.size()[0] <= 9  # if x.shape[0] > 9:  # net.py:3 in forward")
+    '2 <= x.size()[0] <= 9'
+    """
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    guard = _NUMBERED.sub("", first).partition("  # ")[0]
+    return cut(" ".join(guard.split()), _MOST_REASON)
 
 
 def source_in(stack: Iterable[Any]) -> Source | None:

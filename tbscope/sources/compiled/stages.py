@@ -5,7 +5,7 @@ that Inductor makes of them. What they take and give is told by what the capture
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,7 +94,8 @@ def _lowered(
         for node in twin.graph.nodes:
             node.meta.pop(BACKWARD, None)
     places = [node for node in part.graph.nodes if node.op == "placeholder"]
-    return Lowered(stage, twin, [_given(node, given) for node in places], _outputs(part, given))
+    own = {node: _given(node, given) for node in places}
+    return Lowered(stage, twin, list(own.values()), _outputs(part, given, own))
 
 
 def _given(node: torch.fx.Node, given: Sequence[Given]) -> Given:
@@ -114,7 +115,9 @@ def _given(node: torch.fx.Node, given: Sequence[Given]) -> Given:
     return Given("input", f"saved.{node.name}", told)
 
 
-def _outputs(part: torch.fx.GraphModule, given: Sequence[Given]) -> list[str | int]:
+def _outputs(
+    part: torch.fx.GraphModule, given: Sequence[Given], own: Mapping[Any, Given]
+) -> list[str | int]:
     output = next(node for node in reversed(part.graph.nodes) if node.op == "output")
     leaves = output.args[0] if isinstance(output.args[0], tuple | list) else [output.args[0]]
     described = output.meta.get("desc") or [None] * len(leaves)
@@ -126,7 +129,7 @@ def _outputs(part: torch.fx.GraphModule, given: Sequence[Given]) -> list[str | i
         elif kind == "gradient" and place is not None and place < len(given):
             names.append(f"gradient.{given[place].name}")
         elif kind == "saved":
-            names.append(f"saved.{leaf}")
+            names.append(f"saved.{own[leaf].name if leaf in own else leaf}")
         else:
             names.append(f"out.{at}")
     return names

@@ -5,6 +5,7 @@ module_internals.py. torch promises nothing about them; each has a fallback that
 """
 
 import importlib
+import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -22,6 +23,7 @@ __all__ = [
     "example_of",
     "kept_compiler",
     "new_reasons",
+    "quiet_compiler",
     "reason_of",
     "source_text",
     "without_own_compiling",
@@ -326,6 +328,17 @@ def _innermost(backend: Any) -> Any:
             break
         backend = inner
     return backend
+
+
+@contextmanager
+def quiet_compiler() -> Iterator[None]:
+    """Have the compiler not warn of breaks of which it tells all the same, for a block."""
+    logger = logging.getLogger("torch._dynamo.variables.tensor")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 @contextmanager
