@@ -65,6 +65,11 @@ def _title(captured: Captured) -> str:
     return f"{captured.number} {captured.function}"
 
 
+def _box(captured: Captured) -> str:
+    """Return what its box is called: a dot would be the end of a name in a path."""
+    return _title(captured).replace(".", " ")
+
+
 def _notes(captured: Captured) -> list[Note]:
     owner = f" of {captured.owner}" if captured.owner else ""
     often = "" if captured.runs == 1 else f"; it ran {captured.runs:,} times"
@@ -187,7 +192,7 @@ class _Overview:
         for at, slot in zip(unknown, slots, strict=True):
             given[at] = slot
         before = len(reading.builder.graph.nodes)
-        held = reading.read(captured.module, given, None if self._whole else _title(captured))
+        held = reading.read(captured.module, given, None if self._whole else _box(captured))
         if between:
             self._wait(reading.builder.graph.nodes[before:])
         return held

@@ -5,6 +5,7 @@ module_internals.py. torch promises nothing about them; each has a fallback that
 """
 
 import importlib
+import inspect
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -144,7 +145,11 @@ def context_with(
     """
     from torch import _dynamo
 
-    context: Any = _dynamo.optimize(backend, nopython=fullgraph, dynamic=dynamic)
+    options: dict[str, Any] = {"nopython": fullgraph, "dynamic": dynamic}
+    if "isolate_recompiles" in inspect.signature(_dynamo.eval_frame._optimize).parameters:
+        # What is compiled here counts for no limit of what was compiled before.
+        options["isolate_recompiles"] = True
+    context: Any = _dynamo.optimize(backend, **options)
     steps = [context.callback]
     for _ in range(_MOST_WRAPPERS):
         inner = _inside(steps[-1])
@@ -295,23 +300,29 @@ def _let_go(backend: object, codes: list[CodeType]) -> None:
     entries_of = getattr(home, "_debug_get_cache_entry_list", None)
     if entries_of is None:
         return
-    from torch._dynamo import guards
-
-    types: Any = importlib.import_module("torch._dynamo.types")
-
-    gone = getattr(guards, "DeletedGuardManagerWrapper", None)
     for code in codes:
-        for entry in list(entries_of(code)):
-            if _innermost(entry.backend) is not backend or gone is None:
-                continue
-            manager = entry.guard_manager
-            state = getattr(manager, "extra_state", None)
-            if state is not None:
-                state.invalidate(entry, gone("tbscope has read the graph"))
+        entries = list(entries_of(code))
+        own = [entry for entry in entries if _innermost(entry.backend) is backend]
+        if len(own) == len(entries):
+            home.reset_code(code)
+            continue
+        # Others stay: of a single one there is no more than to have it fit nothing any more.
+        for entry in own:
+            _invalidate(entry)
         # A frame that it has met was none that it leaves alone: now it may be.
+        types: Any = importlib.import_module("torch._dynamo.types")
         if hasattr(home, "set_code_exec_strategy") and hasattr(types, "FrameAction"):
             again = types.FrameAction.DEFAULT
             home.set_code_exec_strategy(code, types.FrameExecStrategy(again, again))
+
+
+def _invalidate(entry: Any) -> None:
+    from torch._dynamo import guards
+
+    gone = getattr(guards, "DeletedGuardManagerWrapper", None)
+    state = getattr(entry.guard_manager, "extra_state", None)
+    if gone is not None and state is not None:
+        state.invalidate(entry, gone("tbscope has read the graph"))
 
 
 def _inside(wrapper: Any) -> Any:
