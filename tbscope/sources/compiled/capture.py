@@ -5,9 +5,10 @@ graph afterwards may change it.
 """
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from types import CodeType
 from typing import Any
 
@@ -200,7 +201,7 @@ class Capture:
                 reason_text(str(error)),
                 str(error),
                 source,
-                _function(code, _owner(code, getattr(frame, "f_locals", {}))),
+                _function(code, getattr(frame, "f_locals", {})),
             )
         )
 
@@ -237,15 +238,19 @@ class Capture:
             told = guard_text(frame.recompiled or "")
             recompiled = told or "a guard failed that the compiler does not tell"
         given = [_given(node, names) for node in module.graph.nodes if node.op == "placeholder"]
+        owner = _owner(code, frame.variables)
+        own_name = None if owner is None else names.known(owner)
+        around = {own_name: (own_name, type(owner))} if own_name else {}
+        copy = partial(copied, name_of=names.module, around=around)
         return Captured(
             len(self.graphs),
-            _function(code, _owner(code, frame.variables)),
+            _function(code, frame.variables),
             _defined(code),
-            _owner_name(code, frame.variables, names),
+            own_name,
             recompiled,
-            copied(module, names.module),
+            copy(module),
             given,
-            lowered(module, example_inputs, self._stages, given, names.module),
+            lowered(module, example_inputs, self._stages, given, copy),
         )
 
     # -- what flows -----------------------------------------------------------------------
@@ -297,37 +302,50 @@ def _given(node: torch.fx.Node, names: FrameNames) -> Given:
     return Given("constant", name, told, example) if was_there else Given("input", name, told)
 
 
-def _owner(code: CodeType | None, variables: Any) -> torch.nn.Module | None:
+def _owner(code: CodeType | None, variables: Mapping[str, Any]) -> torch.nn.Module | None:
     """Return the module whose method a frame runs; None for any other function."""
-    first = code.co_varnames[0] if code is not None and code.co_argcount else ""
-    if first not in variables:
-        # A frame that goes on behind a break has its variables in an order of its own.
-        first = "self"
-    owner = variables.get(first)
-    return owner if isinstance(owner, torch.nn.Module) else None
-
-
-def _function(code: CodeType | None, owner: torch.nn.Module | None) -> str:
-    """Return the name of a function, with the class whose method it is."""
     if code is None:
-        return "function"
-    if owner is None:
-        return function_name(code.co_name)
-    name = function_name(code.co_name)
+        return None
+    if is_foreign_file(code.co_filename):
+        # The compiler's own, around a module of torch's.
+        names: Sequence[str] = ["fn"]
+    else:
+        # Behind a break, variables of the compiler's own come first.
+        names = [name for name in code.co_varnames[: code.co_argcount] if name[:2] != "__"][:1]
+    for name in [*names, "self"]:
+        owner = variables.get(name)
+        if isinstance(owner, torch.nn.Module) and _method(code, owner) is not None:
+            return owner
+    return None
+
+
+def _method(code: CodeType, owner: torch.nn.Module) -> str | None:
+    """Return the name under which a module has a function; None for one that it does not have."""
+    name = plain_name(code.co_name)
+    if is_foreign_file(code.co_filename):
+        return "forward"
     method: Any = getattr(type(owner), "forward", None)
     while hasattr(method, "__wrapped__"):
         # A decorator's function has a name that tells nothing.
-        own = method.__code__.co_name if hasattr(method, "__code__") else ""
-        if own == plain_name(code.co_name):
-            name = name.replace(own, "forward", 1)
-            break
+        if method.__code__.co_name == name:
+            return "forward"
         method = method.__wrapped__
-    return f"{type(owner).__name__}.{name}"
+    return name if hasattr(type(owner), name) else None
 
 
-def _owner_name(code: CodeType | None, variables: Any, names: FrameNames) -> str | None:
+def _function(code: CodeType | None, variables: Mapping[str, Any]) -> str:
+    """Return the name of a function, with the class whose method it is."""
     owner = _owner(code, variables)
-    return None if owner is None else names.known(owner)
+    if code is None:
+        return "function"
+    if owner is not None:
+        own = _method(code, owner) or ""
+        named = function_name(code.co_name)
+        return f"{type(owner).__name__}.{own}{named.removeprefix(plain_name(code.co_name))}"
+    if is_foreign_file(code.co_filename):
+        called = variables.get("fn")
+        return str(getattr(called, "__name__", type(called).__name__))
+    return function_name(code.co_name)
 
 
 def _defined(code: CodeType | None) -> Source | None:

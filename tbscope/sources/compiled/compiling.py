@@ -94,7 +94,7 @@ class _RaisedError(Exception):
     """Something was raised while a model was captured."""
 
     def __init__(self, error: Exception) -> None:
-        super().__init__(str(error))
+        super().__init__()
         self.error = error
 
 
@@ -255,7 +255,7 @@ class CompileBackend:
     """
 
     def __init__(self, backend: str | Callable[..., Any], stages: tuple[str, ...]) -> None:
-        inner = backend
+        inner: Any = backend
         if isinstance(inner, str):
             try:
                 inner = as_dynamo_does(inner)
@@ -265,7 +265,7 @@ class CompileBackend:
                     why=f"torch knows {error}",
                     fix="tbscope.compile_backend('inductor')",
                 ) from error
-        if not callable(inner):
+        if not callable(inner) or isinstance(inner, torch.nn.Module):
             raise ArgumentError(
                 f"compile_backend was given {shown(backend)}, which is no backend",
                 why="it takes the name of one, or what is called with a graph and its inputs",

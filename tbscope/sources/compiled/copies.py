@@ -33,12 +33,17 @@ class Given:
     tensor: torch.Tensor | None = None
 
 
-def copied(module: torch.fx.GraphModule, name_of: Callable[[str], str]) -> torch.fx.GraphModule:
+def copied(
+    module: torch.fx.GraphModule,
+    name_of: Callable[[str], str],
+    around: Mapping[str, tuple[str, type]],
+) -> torch.fx.GraphModule:
     """Return a copy of a graph module; tensors and plain modules in it are shared.
 
     Args:
         module: What is copied; it stays as it is.
         name_of: Returns the qualified name of a module, from the expression that leads to it.
+        around: The call in which all of it runs, as nodes tell of calls.
     """
     graph = torch.fx.Graph()
     known: dict[torch.fx.Node, torch.fx.Node] = {}
@@ -50,14 +55,14 @@ def copied(module: torch.fx.GraphModule, name_of: Callable[[str], str]) -> torch
         if node.op in ("get_attr", "call_module"):
             thing = _found(module, str(node.target))
             inner = isinstance(thing, torch.fx.GraphModule)
-            held[str(node.target)] = copied(thing, name_of) if inner else thing
+            held[str(node.target)] = copied(thing, name_of, around) if inner else thing
         meta = node.meta
         # What the compiler keeps of the run, among it the tensors.
         meta.pop("grapharg", None)
         if meta.get("autograd_backward") or meta.get("partitioner_tag") == "is_backward":
             meta[BACKWARD] = True
         told = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack")
-        meta["nn_module_stack"] = _named(told or {}, name_of)
+        meta["nn_module_stack"] = {**around, **_named(told or {}, name_of)}
     return torch.fx.GraphModule(held, graph)
 
 

@@ -58,7 +58,8 @@ def graphs_of(
 
 def is_whole(capture: Capture) -> bool:
     """Tell whether one graph, run once, is all that was captured."""
-    return len(capture.events) == 1 and capture.graphs[0].runs <= 1
+    graphs = capture.graphs
+    return len(capture.events) == len(graphs) == 1 and graphs[0].runs <= 1
 
 
 def _title(captured: Captured) -> str:
@@ -170,7 +171,7 @@ class _Overview:
         if self._gaps or rest:
             slots = self._in_python([told for _, told in rest])
             outputs.update((path, slot) for (path, _), slot in zip(rest, slots, strict=True))
-        if not self._capture.alone:
+        if not self._capture.alone and not self._whole:
             outputs |= self._unread()
         order = {path: at for at, (path, _) in enumerate(results)}
         named = sorted(outputs.items(), key=lambda pair: order.get(pair[0], len(order)))

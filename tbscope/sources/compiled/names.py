@@ -4,8 +4,10 @@ The compiler tells of expressions (`L['self']._modules['fc']._parameters['weight
 walked through the variables of the frame: nothing of them is evaluated.
 """
 
+import functools
 import re
 from collections.abc import Collection, Iterator, Mapping
+from types import MethodType
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -18,6 +20,10 @@ _START = re.compile(r"(?P<where>[LG])\[(?P<quote>['\"])(?P<name>.*?)(?P=quote)\]
 _STEP = re.compile(r"\[(['\"])(?P<key>.*?)\1\]|\[(?P<index>-?\d+)\]|\.(?P<attribute>\w+)")
 # The tables of a module, through which the compiler reaches its parts.
 _TABLES = frozenset({"_modules", "_parameters", "_buffers", "__dict__"})
+
+
+# What partials and methods hold.
+_REACHED = frozenset({"func", "args", "keywords", "__self__"})
 
 
 class Held(NamedTuple):
@@ -147,6 +153,8 @@ def _part(thing: Any, word: str) -> Any:
     """Return the part of a module, or the entry of a plain container; None for anything else."""
     if _is_module(thing):
         return uncompiled(thing)._modules.get(word)
+    if isinstance(thing, functools.partial | MethodType):
+        return getattr(thing, word) if word in _REACHED else None
     if type(thing) is dict:
         return thing.get(word)
     if type(thing) in (list, tuple) and word.lstrip("-").isdecimal():

@@ -1,6 +1,6 @@
 """Reading: turns one captured graph, in one of its stages, into a part of a graph of ours."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -42,7 +42,7 @@ class Reading:
         root = names.root
         label = type(root).__name__ if root is not None else title
         self.builder = GraphBuilder(label)
-        self._places = _FramePlaces(self.builder, self._class_of)
+        self._places = _FramePlaces(self.builder, self._class_of, self._modules)
         if root is not None:
             self._places.open_root(class_name_of(type(root)))
         else:
@@ -158,8 +158,14 @@ class Reading:
 class _FramePlaces(Places):
     """The scopes of captured graphs: kernels are boxes, in which modules stand."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(
+        self,
+        builder: GraphBuilder,
+        container_class: Callable[[str], str],
+        modules: Collection[str],
+    ) -> None:
+        super().__init__(builder, container_class)
+        self._modules = modules
         self._boxes: dict[tuple[Scope | None, str], Scope] = {}
 
     def scope_of(self, stack: Mapping[str, Any] | None, source: Source | None) -> Scope | None:
@@ -177,6 +183,12 @@ class _FramePlaces(Places):
         rest = {name: entry for name, entry in stack.items() if name != key}
         with self.inside(self.root, box):
             return super().scope_of(rest, source)
+
+    def home(self, name: str) -> Scope | None:
+        """Return the scope in which the tensors of a module stand, or what a variable leads to."""
+        while name and name not in self._modules and name not in self._first:
+            name = name.rpartition(".")[0]
+        return super().home(name)
 
 
 class _Reader(Reader):

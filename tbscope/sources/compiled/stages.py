@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from tbscope.sources.compiled.copies import BACKWARD, KERNEL, Given, copied
+from tbscope.sources.compiled.copies import BACKWARD, KERNEL, Given
 from tbscope.sources.programs.types import type_nest
 from tbscope.sources.torch.lowering_internals import (
     Kernels,
@@ -52,7 +52,7 @@ def lowered(
     example_inputs: Sequence[Any],
     stages: Sequence[str],
     given: Sequence[Given],
-    name_of: Callable[[str], str],
+    copy: Callable[[torch.fx.GraphModule], torch.fx.GraphModule],
 ) -> list[Lowered]:
     """Return a captured graph in the stages that are asked for.
 
@@ -61,17 +61,17 @@ def lowered(
         example_inputs: What it takes.
         stages: Some of `STAGES`.
         given: What it takes, by name.
-        name_of: Returns the qualified name of a module, from the expression that leads to it.
+        copy: Returns a copy of a graph, with modules told by their qualified names.
     """
     found: list[Lowered] = []
 
     def add(stage: str, part: torch.fx.GraphModule) -> None:
         if stage in stages:
-            found.append(_lowered(stage, part, given, name_of))
+            found.append(_lowered(stage, part, given, copy))
 
     def add_kernels(told: Kernels) -> None:
         stage = "inductor backward" if told.backward else "inductor"
-        one = _lowered(stage, told.module, given, name_of)
+        one = _lowered(stage, told.module, given, copy)
         _group(one.module, told.kernels)
         found.append(one)
 
@@ -86,9 +86,9 @@ def _lowered(
     stage: str,
     part: torch.fx.GraphModule,
     given: Sequence[Given],
-    name_of: Callable[[str], str],
+    copy: Callable[[torch.fx.GraphModule], torch.fx.GraphModule],
 ) -> Lowered:
-    twin = copied(part, name_of)
+    twin = copy(part)
     if stage in ("forward", "inductor"):
         # What the backward pass could as well have computed.
         for node in twin.graph.nodes:
