@@ -6,10 +6,12 @@ from typing import Any
 
 import torch
 
-__all__ = ["BACKWARD", "KERNEL", "Given", "copied"]
+__all__ = ["BACKWARD", "BOX", "KERNEL", "Given", "copied"]
 
 KERNEL = "tbscope_kernels"
 """The metadata of a node that name the kernels which compute it."""
+BOX = "tbscope_box "
+"""How the first entry of a stack of modules begins that names a box around the modules."""
 BACKWARD = "tbscope_backward"
 """The metadata of a node that stands in the backward pass."""
 

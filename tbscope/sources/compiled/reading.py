@@ -9,7 +9,7 @@ from tbscope.figures.notes import Read, find_notes
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Constant, Graph, Node, Source, Value
 from tbscope.ir.scopes import Scope
-from tbscope.sources.compiled.copies import BACKWARD, KERNEL, Given
+from tbscope.sources.compiled.copies import BACKWARD, BOX, KERNEL, Given
 from tbscope.sources.compiled.names import Names
 from tbscope.sources.programs.graph_modules import Parts, hyperparameters_of
 from tbscope.sources.programs.places import Places, class_name_of
@@ -156,7 +156,7 @@ class Reading:
 
 
 class _FramePlaces(Places):
-    """The scopes of captured graphs: kernels are boxes, in which modules stand."""
+    """The scopes of captured graphs: a kernel is a box, in which modules stand."""
 
     def __init__(
         self,
@@ -169,12 +169,12 @@ class _FramePlaces(Places):
         self._boxes: dict[tuple[Scope | None, str], Scope] = {}
 
     def scope_of(self, stack: Mapping[str, Any] | None, source: Source | None) -> Scope | None:
-        """Return the scope of a node, in that of its kernel."""
+        """Return the scope of a node, in that of its box."""
         key = next(iter(stack or ()), "")
-        if stack is None or not key.startswith(KERNEL):
+        if stack is None or not key.startswith(BOX):
             return super().scope_of(stack, source)
         around = super().scope_of({}, None)
-        label = key.removeprefix(KERNEL)
+        label = key.removeprefix(BOX)
         box = self._boxes.get((around, label))
         if box is None:
             box = self._boxes[around, label] = self._builder.new_scope(

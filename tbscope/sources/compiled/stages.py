@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from tbscope.sources.compiled.copies import BACKWARD, KERNEL, Given
+from tbscope.sources.compiled.copies import BACKWARD, BOX, KERNEL, Given
 from tbscope.sources.programs.types import type_nest
 from tbscope.sources.torch.lowering_internals import (
     Kernels,
@@ -93,6 +93,11 @@ def _lowered(
         # What the backward pass could as well have computed.
         for node in twin.graph.nodes:
             node.meta.pop(BACKWARD, None)
+    if stage == "joint":
+        # In the boxes of the forward pass, it would read what these give, and give it to them.
+        for node in twin.graph.nodes:
+            if BACKWARD in node.meta:
+                _stand_in(node, "backward")
     places = [node for node in part.graph.nodes if node.op == "placeholder"]
     own = {node: _given(node, given) for node in places}
     return Lowered(stage, twin, list(own.values()), _outputs(part, given, own))
@@ -149,12 +154,12 @@ def _group(module: torch.fx.GraphModule, kernels: list[tuple[list[str], bool]]) 
                 node.meta[KERNEL].append(label)
             else:
                 node.meta[KERNEL] = [label]
-                node.meta["nn_module_stack"] = {KERNEL + label: None, **_stack(node)}
+                _stand_in(node, label)
 
 
-def _stack(node: torch.fx.Node) -> dict[str, Any]:
-    stack: dict[str, Any] = node.meta["nn_module_stack"]
-    return stack
+def _stand_in(node: torch.fx.Node, box: str) -> None:
+    """Have a node stand in a box around the modules."""
+    node.meta["nn_module_stack"] = {BOX + box: None, **node.meta["nn_module_stack"]}
 
 
 _MOST_WORDS = 6

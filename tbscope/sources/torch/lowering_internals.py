@@ -130,7 +130,15 @@ def fuse(
                     raise
         return part.forward
 
-    compile_fx(module, example_inputs, inner_compile=inner)
+    with _backward_at_once():
+        compile_fx(module, example_inputs, inner_compile=inner)
+
+
+def _backward_at_once() -> Any:
+    """Return a block in which the backward pass is compiled with the forward pass."""
+    config: Any = importlib.import_module("torch._functorch.config")
+    wanted = {"force_non_lazy_backward_lowering": True, "enable_autograd_cache": False}
+    return config.patch({name: value for name, value in wanted.items() if hasattr(config, name)})
 
 
 def _kernel(fused: Any) -> tuple[list[str], bool]:
