@@ -68,7 +68,9 @@ def test_a_model_that_is_left_to_python_is_a_break_between_its_inputs_and_result
     graphs = tbscope.compile_graphs(model, *args)
 
     assert list(graphs) == []
-    assert graphs.breaks[0].skipped == "Recurrent.forward"
+    assert [gap.skipped for gap in graphs.breaks] == ["Recurrent.forward"]
+    alone = tbscope.compile_graphs(nn.LSTM(4, 2), X)
+    assert [gap.skipped for gap in alone.breaks] == ["LSTM.forward"]
     (node,) = [node for node in graphs.overview.nodes if node.kind == "op"]
     assert (node.op, node.attributes["not_compiled"]) == ("graph_break", "Recurrent.forward")
     assert [value.name for value in node.inputs] == ["tokens"]
@@ -253,6 +255,32 @@ def test_modules_run_in_the_mode_that_is_asked_for(training):
     assert [call.training for call in graph.calls] == [training] * 3
     assert any(node.random for node in graph.nodes) is training
     assert graph.find("1").hyperparameters["p"] == 0.5
+
+
+class Square(torch.autograd.Function):
+    """A function with a backward pass of its own."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * gradient * ctx.saved_tensors[0]
+
+
+def test_of_a_function_with_a_backward_pass_of_its_own_the_forward_pass_is_told():
+    class Net(Linear):
+        def forward(self, x):
+            return Square.apply(self.fc(x))
+
+    graph = tbscope.compile_graphs(Net(), X, grad=True).overview
+
+    check_whole(graph)
+    linear, mul = [node for node in graph.nodes if node.kind == "op"]
+    assert (mul.op, mul.inputs) == ("mul", [*linear.outputs] * 2)
+    assert graph.outputs[0].value is mul.outputs[0]
 
 
 # -- errors ----------------------------------------------------------------------------------

@@ -108,7 +108,8 @@ def test_a_stage_with_gradients_needs_some():
     assert str(caught.value) == (
         "sin has no graph of the stage backward\n"
         "  why: nothing that its graphs give has a gradient\n"
-        "  fix: give grad=True, and a model with parameters that require one, or stage='forward'"
+        "  fix: give a model with parameters that require one, and not grad=False; or "
+        "stage='forward'"
     )
 
 

@@ -114,6 +114,41 @@ def test_the_model_is_as_it_was(training):
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+def test_a_model_that_a_function_finds_is_as_it_was():
+    norm = torch.nn.BatchNorm1d(4)
+    before = copy.deepcopy(norm.state_dict())
+
+    def step(x):
+        loss = norm(x).sum()
+        loss.backward()
+        return loss
+
+    graphs = tbscope.compile_graphs(step, torch.randn(3, 4), training=True, grad=True)
+
+    assert [call.training for call in graphs["0 step"].calls] == [True]
+    assert all(torch.equal(norm.state_dict()[name], held) for name, held in before.items())
+    assert norm.weight.grad is None
+    graphs = tbscope.compile_graphs(step, torch.randn(3, 4), grad=True)
+    assert [call.training for call in graphs["0 step"].calls] == [False]
+    assert norm.training
+
+
+@pytest.mark.parametrize("off", ["setting", "stance"])
+def test_a_compiler_that_stands_by_is_asked_and_stands_by_still(off):
+    config = torch._dynamo.config
+    with config.patch(disable=off == "setting"):
+        if off == "stance":
+            torch.compiler.set_stance("force_eager")
+        try:
+            graphs = tbscope.compile_graphs(Linear(), torch.ones(2, 4))
+            backend, compiled = counting()
+            torch.compile(Linear(), backend=backend)(torch.ones(2, 4))
+        finally:
+            torch.compiler.set_stance("default")
+
+    assert (len(graphs), compiled) == (1, [])
+
+
 def test_inputs_are_as_they_were():
     given = torch.ones(2, 4)
 

@@ -192,7 +192,18 @@ class Capture:
 
     def failed(self, frame: Any, error: Exception) -> None:
         """Take note of a frame that is not compiled, and why."""
+        known = len(self.events)
         self._note_breaks(None)
+        # The same break, before the compiler knew that it cannot go on behind it.
+        self.events[known:] = [
+            gap
+            for gap in self.events[known:]
+            if isinstance(gap, Captured) or gap.details not in str(error)
+        ]
+        variables = getattr(frame, "f_locals", {})
+        if is_foreign_file(frame.f_code.co_filename) and "fn" not in variables:
+            # One of torch's own, which the user's code called.
+            return
         stack = getattr(error, "real_stack", None) or ()
         code = frame.f_code
         source = source_in(stack) or _defined(code)
@@ -201,7 +212,7 @@ class Capture:
                 reason_text(str(error)),
                 str(error),
                 source,
-                _function(code, getattr(frame, "f_locals", {})),
+                _function(code, variables),
             )
         )
 

@@ -14,6 +14,7 @@ from tbscope.figures.notes import left_notes
 from tbscope.sources.compiled.capture import Capture
 from tbscope.sources.compiled.graphs import graphs_of
 from tbscope.sources.compiled.names import Names
+from tbscope.sources.compiled.reach import modules_reached
 from tbscope.sources.compiled.reasons import reason_text, source_in
 from tbscope.sources.compiled.results import CompiledGraphs
 from tbscope.sources.compiled.stages import STAGES
@@ -127,7 +128,7 @@ class _Run:
         self._kwargs = kwargs
         self._stages = stages
         self._owner = owner_of(model)
-        self._modules = [] if self._owner is None else list(self._owner.modules())
+        self._modules = modules_reached(model)
         self._preserved = Preserved(self._modules, (args, kwargs, model), training=training)
         self._capture = Capture(Names(self._owner), stages=stages, alone=True)
 
@@ -136,6 +137,8 @@ class _Run:
         capture = self._capture
         with ExitStack() as stack:
             stack.enter_context(self._preserved)
+            if grad:
+                self._preserved.about_to_accumulate()
             stack.enter_context(without_own_compiling(self._modules))
             stack.enter_context(kept_compiler(capture, lambda: list(capture.codes)))
             self._keep_contents()
@@ -188,13 +191,12 @@ class _Run:
                 why="it met no function of the user's with an operation on a tensor",
                 fix=f"tbscope.trace({title}, ...) draws what runs without it",
             )
-        missing = {"joint", "backward"} & set(self._stages)
-        if missing and not any(one.stage in missing for each in graphs for one in each.lowered):
+        if graphs and "dynamo" not in self._stages and not any(each.lowered for each in graphs):
             raise ArgumentError(
-                f"{title} has no graph of the stage {' or '.join(sorted(missing))}",
+                f"{title} has no graph of the stage {' or '.join(self._stages)}",
                 why="nothing that its graphs give has a gradient",
-                fix="give grad=True, and a model with parameters that require one, "
-                "or stage='forward'",
+                fix="give a model with parameters that require one, and not grad=False; or "
+                "stage='forward'",
             )
 
 

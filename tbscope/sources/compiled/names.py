@@ -48,10 +48,12 @@ class Names:
 
     Attributes:
         root: The model; None where it is a function.
+        found: The modules of others that were called, by the paths that lead to them.
     """
 
     def __init__(self, root: torch.nn.Module | None) -> None:
         self.root = root
+        self.found: dict[str, torch.nn.Module] = {}
 
     def state(self) -> Iterator[Held]:
         """Yield what the model holds, in the order of the module tree; tied ones each time."""
@@ -67,8 +69,10 @@ class Names:
                     yield Held(prefix + attribute, "buffer", buffer)
 
     def modules(self) -> dict[str, torch.nn.Module]:
-        """Return the modules of the model, by qualified name."""
-        return {} if self.root is None else dict(self.root.named_modules(remove_duplicate=False))
+        """Return the modules of the model, by qualified name, and those found in variables."""
+        if self.root is None:
+            return dict(self.found)
+        return {**dict(self.root.named_modules(remove_duplicate=False)), **self.found}
 
     def in_frame(
         self, variables: Mapping[str, Any], globals_: Mapping[str, Any], around: Collection[str]
@@ -94,9 +98,12 @@ class FrameNames:
         around: Collection[str],
     ) -> None:
         self._around = around
+        self._found = names.found
         self._variables = {"L": variables, "G": globals_}
         self._modules = {
-            id(module): name for name, module in reversed(list(names.modules().items()))
+            id(module): name
+            for name, module in reversed(list(names.modules().items()))
+            if name not in names.found
         }
         self._held = {id(held.tensor): held for held in reversed(list(names.state()))}
 
@@ -111,7 +118,10 @@ class FrameNames:
 
     def module(self, text: str) -> str:
         """Return the qualified name of a module, from the expression that leads to it."""
-        return self._walk(text)[0]
+        path, _, thing = self._walk(text)
+        if _is_module(thing) and self.known(thing) is None:
+            self._found[path] = uncompiled(thing)
+        return path
 
     def path(self, text: str) -> tuple[str, bool]:
         """Return the path of a tensor, from the expression that leads to it (`past.0.key`).
@@ -120,13 +130,13 @@ class FrameNames:
             The path, and whether the tensor was there before the call: in an attribute of a
             module, in a variable of the file, or in one of the function around.
         """
-        return self._walk(text)
+        return self._walk(text)[:2]
 
-    def _walk(self, text: str) -> tuple[str, bool]:
+    def _walk(self, text: str) -> tuple[str, bool, Any]:
         start = _START.match(text)
         if start is None:
             # What the compiler made itself: a size, a number of its own.
-            return ".".join(re.findall(r"\w+", text)) or "value", False
+            return ".".join(re.findall(r"\w+", text)) or "value", False, None
         thing = self._variables[start["where"]].get(start["name"])
         known = self._known(thing)
         steps = [start["name"].lstrip("_") or start["name"]] if known is None else [known]
@@ -139,7 +149,7 @@ class FrameNames:
             known = self._known(thing)
             steps = [*steps, word] if known is None else [known]
             was_there = was_there or _is_module(thing)
-        return ".".join(filter(None, steps)), was_there
+        return ".".join(filter(None, steps)), was_there, thing
 
     def _known(self, thing: Any) -> str | None:
         return self.known(thing) if _is_module(thing) else None

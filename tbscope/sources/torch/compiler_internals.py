@@ -221,6 +221,8 @@ def kept_compiler(backend: object, codes: Callable[[], list[CodeType]]) -> Itera
         ):
             stack.callback(_kept_table(getattr(owner, name, None)))
         stack.callback(_kept_sizes())
+        # Whoever has the compiler stand by still wants to see what it would capture.
+        stack.enter_context(torch.compiler.set_stance("default"))
         try:
             yield
         finally:
@@ -235,6 +237,7 @@ def _patched(config: Any) -> Any:
         "cache_size_limit": _NO_LIMIT,
         "accumulated_cache_size_limit": _NO_LIMIT,
         "error_on_recompile": False,
+        "disable": False,
         "automatic_dynamic_local_pgo": False,
         "automatic_dynamic_remote_pgo": False,
     }
