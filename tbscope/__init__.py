@@ -46,6 +46,12 @@ if TYPE_CHECKING:
     from tbscope.options import Drawing
     from tbscope.pipeline import to_graph_def
     from tbscope.rules.linter import Finding, lint
+    from tbscope.sources.compiled.compiling import (
+        CompileBackend,
+        compile_backend,
+        compile_graphs,
+    )
+    from tbscope.sources.compiled.results import CompiledGraphs, GraphBreak
     from tbscope.sources.eager.by_hand import pop_scope, push_scope, scope
     from tbscope.sources.eager.recording import Recording, record
     from tbscope.sources.eager.trace import trace
@@ -64,6 +70,8 @@ __all__ = [
     "Argument",
     "ArgumentError",
     "Call",
+    "CompileBackend",
+    "CompiledGraphs",
     "Constant",
     "ConversionError",
     "Costs",
@@ -73,6 +81,7 @@ __all__ = [
     "Functions",
     "Gradient",
     "Graph",
+    "GraphBreak",
     "GraphError",
     "InputError",
     "Module",
@@ -97,6 +106,8 @@ __all__ = [
     "WriterError",
     "add_graph",
     "add_overlay",
+    "compile_backend",
+    "compile_graphs",
     "export_onnx",
     "from_export",
     "from_fx",
@@ -133,6 +144,8 @@ _HOMES = {
     "tbscope.options": "Drawing",
     "tbscope.pipeline": "to_graph_def",
     "tbscope.ir.scopes": "Scope ScopePart parse_scope_path print_scope_path",
+    "tbscope.sources.compiled.compiling": "CompileBackend compile_backend compile_graphs",
+    "tbscope.sources.compiled.results": "CompiledGraphs GraphBreak",
     "tbscope.sources.eager.by_hand": "pop_scope push_scope scope",
     "tbscope.sources.eager.recording": "Recording record",
     "tbscope.sources.eager.trace": "trace",

@@ -18,6 +18,7 @@ from tbscope.ir.graph import Graph, Note
 from tbscope.options import Drawing, Running, check_options, shows_options
 from tbscope.overlays.make import OverlayValues, make_overlay
 from tbscope.pipeline import draw
+from tbscope.sources.compiled.results import CompiledGraphs
 from tbscope.sources.table import graph_of
 from tbscope.words import shown
 from tbscope.writing.sinks import check_writer
@@ -62,7 +63,9 @@ def add_graph(
         writer: A `SummaryWriter` of torch, tensorboardX or tbscope, a file writer of
             theirs or of TensorBoard, a `tensorboard.summary.Writer`, a logger of Lightning or
             its `experiment`, or a tracker of Accelerate.
-        model: A module or another callable; or a `Graph` that is already made.
+        model: A module or another callable; or a `Graph` that is already made. What
+            `compile_graphs` gave is several: all of them under the tag (None for "compiled"), each
+            under the tag, `/` and its title.
         input_to_model: A tensor is one argument; a tuple or list, the positional
             arguments; a mapping from parameters of forward, keyword arguments. None
             where forward needs none, or where the model has inputs of its own to show
@@ -199,10 +202,17 @@ def _draw(
         graph = graph_of(model, input_to_model, {**run, "kernels": kernels})
         if graph is model:
             require_graph(graph, "add_graph")
-        drawn = draw(graph, **drawing)
+        parts = model if isinstance(model, CompiledGraphs) else {}
+        if parts and entry.tag is None:
+            entry = entry._replace(tag="compiled")
+        drawn = {entry: draw(graph, **drawing)}
+        for title, part in parts.items():
+            drawn[entry._replace(tag=f"{entry.tag}/{title}")] = draw(part, **drawing)
         if verbose:
-            print(graph)  # noqa: T201  As torch's does.
-        write_entry(writer, drawn, entry)
+            print(graph, *parts.values(), sep="\n")  # noqa: T201  As torch's does.
+        # All are drawn before the first is written.
+        for each, one in drawn.items():
+            write_entry(writer, one, each)
     return graph
 
 

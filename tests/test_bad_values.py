@@ -77,6 +77,10 @@ def _summed(name):
     return lambda value: GRAPH.summary(**{name: value})
 
 
+def _captured(name):
+    return lambda value: tbscope.compile_graphs(NET, X, **{name: value})
+
+
 def _regrouped(name):
     return lambda value: tbscope.modules_to_functions(ONNX, **{name: value})
 
@@ -144,6 +148,13 @@ CALLS = {
     "from_torchscript(script)": tbscope.from_torchscript,
     "from_torchscript(trusted)": lambda value: tbscope.from_torchscript(SCRIPT, trusted=value),
     "from_torchscript(input)": lambda value: tbscope.from_torchscript(SCRIPT, value),
+    "compile_graphs(model)": lambda value: tbscope.compile_graphs(value, X),
+    **{
+        f"compile_graphs({name})": _captured(name)
+        for name in ("stage", "dynamic", "fullgraph", "training", "grad")
+    },
+    "compile_backend(backend)": tbscope.compile_backend,
+    "compile_backend(stage)": lambda value: tbscope.compile_backend(stage=value),
     "verify(graph)": tbscope.verify,
     "node_costs(graph)": tbscope.node_costs,
     "node_costs(backward)": lambda value: tbscope.node_costs(GRAPH, backward=value),
@@ -222,6 +233,9 @@ OF_OPTIONS = {
     **each(("grad", "fake", "partial", "kernels", "verbose"), TRUTHS),
     **each(("templates", "cards", "per_call", "fold", "backward"), TRUTHS),
     **each(("training", "root"), {"None", *TRUTHS}),
+    "fullgraph": TRUTHS,
+    "dynamic": {"None", *TRUTHS},
+    "stage": set(),
     **each(("input_size", "dtypes", "values", "run_name"), {"None"}),
     **each(("style", "level", "leaves", "dead", "on_error"), set()),
     **each(("keep", "hide"), {*LISTS, "set", "frozenset"}),
@@ -275,6 +289,10 @@ OF_CALLS = {
         *NUMBERS,
         *("-1", "-0.5", "10**5000", "nan", "inf"),
     },
+    "compile_graphs(model)": {"module"},
+    "compile_graphs(grad)": {"None", *TRUTHS},
+    # Whether it compiles shows when a model runs.
+    "compile_backend(backend)": {*FUNCTIONS, *CLASSES},
     "Graph.find(name)": {"empty text", "number as text"},
     "Graph.find_calls(name)": {"numpy text", "Text", *ANY_TEXT},
     "Graph.scope_path(node)": {"node"},

@@ -7,6 +7,7 @@ from typing import Any
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph
+from tbscope.sources.compiled.results import CompiledGraphs
 from tbscope.sources.eager.trace import trace
 from tbscope.sources.onnx.loading import is_model
 from tbscope.sources.programs.kinds import is_exported, is_graph_module, is_program_file
@@ -58,9 +59,10 @@ def load(thing: Any) -> Graph:
     """Return the graph of anything that holds one: a program that torch made, or a file of it.
 
     Args:
-        thing: A graph, an `ExportedProgram`, a `torch.fx.GraphModule`, what torch.jit traced or
-            scripted, an ONNX model, or the path of a file of torch.export.save, torch.jit.save or
-            of ONNX. What it is, it tells itself; the name of a file counts for nothing.
+        thing: A graph, an `ExportedProgram`, a `torch.fx.GraphModule`, what `compile_graphs` gave
+            (their overview), what torch.jit traced or scripted, an ONNX model, or the path of a
+            file of torch.export.save, torch.jit.save or of ONNX. What it is, it tells itself; the
+            name of a file counts for nothing.
     Raises:
         ArgumentError: It holds no graph, as a model that has yet to run.
     """
@@ -79,6 +81,10 @@ def _exported(program: Any, input_to_model: Any, run: Mapping[str, Any]) -> Grap
     from tbscope.sources.programs.exported import from_export
 
     return _as_it_is(from_export(program), input_to_model, run)
+
+
+def _compiled(graphs: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+    return _as_it_is(graphs.overview, input_to_model, run)
 
 
 def _traced_by_fx(module: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
@@ -163,6 +169,9 @@ def _run(model: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
 
 SOURCES = (
     GraphSource("a graph that is made already", lambda given: isinstance(given, Graph), _as_it_is),
+    GraphSource(
+        "the graphs of torch.compile", lambda given: isinstance(given, CompiledGraphs), _compiled
+    ),
     GraphSource("a program that torch.export made", is_exported, _exported),
     GraphSource("the path of a .pt2 file", is_program_file, _exported),
     GraphSource("what torch.jit traced or scripted", is_script, _scripted),
