@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias, Unpack
 from tbscope.checks import Dtypes, InputSize, check_truth, is_word, plain_text
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError
+from tbscope.formats.record import record_of
 from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph, Note
 from tbscope.options import Drawing, Running, check_options, shows_options
@@ -195,7 +196,7 @@ def _draw(
         drawn = draw(graph, **drawing)
         if verbose:
             print(graph)  # noqa: T201  As torch's does.
-        write_entry(writer, drawn, entry)
+        write_entry(writer, drawn, entry, record_of(graph))
     return graph
 
 
@@ -225,7 +226,7 @@ def _draw_overlay(
     require_graph(graph, "add_overlay")
     with collecting_rarely():
         drawn = draw(graph, make_overlay(graph, str.__str__(tag), values), **drawing)
-        write_entry(writer, drawn, entry)
+        write_entry(writer, drawn, entry, record_of(graph))
 
 
 _warned: set[str] = set()
