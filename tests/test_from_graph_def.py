@@ -89,7 +89,7 @@ def test_dangling_inputs_are_left_out_and_told():
     assert [node.op for node in graph.nodes] == ["B", "A", "C"]
     assert [len(node.inputs) for node in graph.nodes] == [0, 1, 0]
     assert [note.text for note in graph.notes] == [
-        "3 names that nodes read are those of no node, and left out: 'gone', 'also', 'b:9999'"
+        "nodes read 3 names that no node has, which are left out: 'gone', 'also', 'b:9999'"
     ]
 
 
@@ -110,7 +110,7 @@ def test_a_loop_is_cut_where_it_leads_back():
         "NextIteration": ["Add"],
         "Exit": ["Switch"],
     }
-    assert [note.text for note in graph.notes] == ["2 steps back, as in a loop, are left out"]
+    assert [note.text for note in graph.notes] == ["left out, as they lead back: 2 steps of loops"]
 
 
 def test_steps_back_are_none_without_a_loop():

@@ -379,13 +379,14 @@ class _Reading:
         if self._dangling:
             notes.append(
                 Note(
-                    f"{_counted(len(self._dangling), 'name')} that nodes read are those of no "
-                    f"node, and left out: {_listed(self._dangling)}"
+                    f"nodes read {_counted(len(self._dangling), 'name')} that no node has, "
+                    f"which {'is' if len(self._dangling) == 1 else 'are'} left out: "
+                    f"{_listed(self._dangling)}"
                 )
             )
         if self._closing:
             notes.append(
-                Note(f"{_counted(self._closing, 'step')} back, as in a loop, are left out")
+                Note(f"left out, as they lead back: {_counted(self._closing, 'step')} of loops")
             )
         if self._left:
             notes.append(
