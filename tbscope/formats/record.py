@@ -7,6 +7,7 @@ passes over. The page shows nothing of it.
 
 import zlib
 
+from tbscope.collector import not_collecting
 from tbscope.errors import ArgumentError
 from tbscope.formats.json import compact_json, graph_from_json
 from tbscope.ir.graph import Graph
@@ -28,7 +29,10 @@ _MOST_BYTES = 2**30
 
 def record_of(graph: Graph) -> bytes:
     """Return the record of what is known to be a graph."""
-    return zlib.compress(compact_json(graph), _LEVEL)
+    with not_collecting():
+        # In a function of its own: all that it made is gone before the collector comes back.
+        text = compact_json(graph)
+    return zlib.compress(text, _LEVEL)
 
 
 def graph_of_record(record: bytes) -> Graph:
