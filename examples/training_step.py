@@ -1,7 +1,7 @@
 """The whole training step: model, gradients and optimizer, three boxes in a row.
 
-    python examples/training_step.py
-    tensorboard --logdir runs/training_step
+python examples/training_step.py
+tensorboard --logdir runs/training_step
 """
 
 import torch

@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from tbscope.sources.eager.by_hand import pop_scope, push_scope, scope
     from tbscope.sources.eager.recording import Recording, record
     from tbscope.sources.eager.trace import trace
+    from tbscope.sources.graphdef.reading import from_graph_def
+    from tbscope.sources.logs.reading import LoggedGraph, read_log
     from tbscope.sources.onnx.export import export_onnx
     from tbscope.sources.onnx.reading import from_onnx
     from tbscope.sources.onnx.regroup import Regrouped, modules_to_functions
@@ -84,6 +86,7 @@ __all__ = [
     "GraphBreak",
     "GraphError",
     "InputError",
+    "LoggedGraph",
     "Module",
     "Node",
     "NotFoundError",
@@ -111,6 +114,7 @@ __all__ = [
     "export_onnx",
     "from_export",
     "from_fx",
+    "from_graph_def",
     "from_onnx",
     "from_torchscript",
     "graph_costs",
@@ -122,6 +126,7 @@ __all__ = [
     "pop_scope",
     "print_scope_path",
     "push_scope",
+    "read_log",
     "record",
     "scope",
     "scope_costs",
@@ -149,6 +154,8 @@ _HOMES = {
     "tbscope.sources.eager.by_hand": "pop_scope push_scope scope",
     "tbscope.sources.eager.recording": "Recording record",
     "tbscope.sources.eager.trace": "trace",
+    "tbscope.sources.graphdef.reading": "from_graph_def",
+    "tbscope.sources.logs.reading": "LoggedGraph read_log",
     "tbscope.sources.onnx.export": "export_onnx",
     "tbscope.sources.onnx.reading": "from_onnx",
     "tbscope.sources.onnx.regroup": "Regrouped modules_to_functions",

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias, Unpack
 from tbscope.checks import Dtypes, InputSize, check_truth, is_word, plain_text
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError
+from tbscope.formats.record import record_of
 from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph, Note
 from tbscope.options import Drawing, Running, check_options, shows_options
@@ -205,14 +206,15 @@ def _draw(
         parts = model if isinstance(model, CompiledGraphs) else {}
         if parts and entry.tag is None:
             entry = entry._replace(tag="compiled")
-        drawn = {entry: draw(graph, **drawing)}
+        graphs = {entry: graph}
         for title, part in parts.items():
-            drawn[entry._replace(tag=f"{entry.tag}/{title}")] = draw(part, **drawing)
+            graphs[entry._replace(tag=f"{entry.tag}/{title}")] = part
+        drawn = {each: draw(one, **drawing) for each, one in graphs.items()}
         if verbose:
             print(graph, *parts.values(), sep="\n")  # noqa: T201  As torch's does.
         # All are drawn before the first is written.
         for each, one in drawn.items():
-            write_entry(writer, one, each)
+            write_entry(writer, one, each, record_of(graphs[each]))
     return graph
 
 
@@ -242,7 +244,7 @@ def _draw_overlay(
     require_graph(graph, "add_overlay")
     with collecting_rarely():
         drawn = draw(graph, make_overlay(graph, str.__str__(tag), values), **drawing)
-        write_entry(writer, drawn, entry)
+        write_entry(writer, drawn, entry, record_of(graph))
 
 
 _warned: set[str] = set()
