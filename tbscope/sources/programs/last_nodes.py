@@ -1,4 +1,4 @@
-"""The last operation of each call of a program: what comes later there is known before it is read."""
+"""The last operation of each call of a program, known before the program is read."""
 
 import operator
 from typing import TYPE_CHECKING

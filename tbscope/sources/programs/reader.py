@@ -242,7 +242,7 @@ class Reader:
         if name not in self.graph.signatures:
             add_signature(self.graph.signatures, name, target)
         # Before its arguments, whose owners may have a first call here.
-        scope, _ = self.where(fx_node)
+        self.where(fx_node)
         arguments, read = self.arguments(args, kwargs, facts.filled)
         if done is not None and not done.kernels and len(done.shows) == 1:
             # Nothing ran, and what came in came out: no operation, but where it is all of a call.
