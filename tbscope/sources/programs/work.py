@@ -117,18 +117,26 @@ class Workshop:
         if known is self:
             # Whatever raises here has run in the program: its kernel has no form without content.
             try:
-                known = self._run(function, args, kwargs, module)
+                on_meta = any(slot.type.device == "meta" for slot in slots)
+                known = self._run(function, args, kwargs, module, on_meta=on_meta)
             except Exception:  # noqa: BLE001
                 known = None
             self._known[key] = known
         return known  # type: ignore[return-value]
 
-    def _run(self, function: Callable[..., Any], args: Any, kwargs: Any, module: Any) -> Done:
-        # What is the same on each device needs no stand-in that pretends to be on one.
-        device: str | None = "meta"
+    def _run(
+        self,
+        function: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        module: Any,
+        *,
+        on_meta: bool,
+    ) -> Done:
         called = str(function if module is None else type(module[0]))
-        if _BY_DEVICE.search(called) or (module is not None and _ON_ANY_DEVICE not in called):
-            device = None
+        asks = _BY_DEVICE.search(called) or (module is not None and _ON_ANY_DEVICE not in called)
+        # What is the same on each device needs no stand-in that pretends to be on one.
+        device = None if asks and not on_meta else "meta"
         if self._mode is None and device is None:
             self._mode = fake_mode()
         node = Node("", "")
@@ -137,7 +145,7 @@ class Workshop:
             given = _with(args, stand_ins, device), _with(kwargs, stand_ins, device)
             if module is not None:
                 memo = {id(tensor): _with(slot, stand_ins, device) for tensor, slot in module[1]}
-                function = _copied(module[0], memo, device).forward
+                function = _copied(module[0], memo, deep=bool(asks)).forward
             read = list(stand_ins.values())
             with _Kernels(self._formulas) as kernels:
                 result = function(*given[0], **given[1])
@@ -245,18 +253,17 @@ class _Kernels(DispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _copied(
-    module: torch.nn.Module, stand_ins: dict[int, torch.Tensor], device: str | None
+    module: torch.nn.Module, stand_ins: dict[int, torch.Tensor], *, deep: bool
 ) -> torch.nn.Module:
     """Return a copy of a module whose tensors have no content: the module stays as it is.
 
     Args:
         module: The module.
         stand_ins: The stand-in of each of its tensors, by identity.
-        device: Where they are; None where each is where its tensor is.
+        deep: Whether a run may change what it has beside tensors, or it has parts.
     """
-    if device is None or module._modules:
+    if deep or module._modules:
         return copy.deepcopy(module, stand_ins)
-    # A layer of torch's own has nothing else that a run would change.
     copied: torch.nn.Module = object.__new__(type(module))
     held = {
         name: {key: stand_ins.get(id(tensor)) for key, tensor in vars(module)[name].items()}
