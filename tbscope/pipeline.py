@@ -8,17 +8,18 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.collector import not_collecting
 from tbscope.drawing.build import build_graph_def
-from tbscope.drawing.categories import label_nodes
+from tbscope.drawing.categories import ColorBy, label_nodes
 from tbscope.drawing.figures import Figure, profile_figures
 from tbscope.drawing.layout import lay_out
 from tbscope.drawing.library import with_library
 from tbscope.drawing.places import Origin, place_figures
+from tbscope.drawing.stages import Stages
 from tbscope.errors import ArgumentError
 from tbscope.figures.costs import scope_work
 from tbscope.functions.functions import Functions
 from tbscope.graphdef.stats import run_metadata
 from tbscope.ir.forms import require_graph
-from tbscope.ir.graph import Graph
+from tbscope.ir.graph import Graph, Node
 from tbscope.ir.invariants import check_invariants
 from tbscope.ir.nodes import let_go
 from tbscope.ir.scopes import Scope
@@ -96,7 +97,7 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
         )
     drawn = graph.copy()
     origin = Origin.of(graph, drawn) if figures else None
-    originals = dict(zip(drawn.nodes, graph.nodes, strict=True)) if callable(color_by) else None
+    originals = _originals(graph, drawn, color_by)
     set_level(drawn, level)
     mark_dead(drawn, options["dead"])
     if level != "aten":
@@ -119,10 +120,24 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
             target for figure in figures for target in figure.numbers if isinstance(target, Scope)
         ],
     )
-    labels = None if color_by is None else label_nodes(drawn, color_by, layout.facts, originals)
+    labels = None
+    if color_by is not None:
+        labels = label_nodes(drawn, color_by, layout.facts, originals, graph)
     stats = None if origin is None else place_figures(figures, origin, drawn, layout)
     message = build_graph_def(drawn, layout, labels=labels)
     let_go(drawn.nodes)
     if options["functions"] is not False:
         message = with_library(message, Functions(graph), layout.boxes, options["functions"])
     return Drawn(message, None if stats is None else run_metadata(stats))
+
+
+def _originals(graph: Graph, copy: Graph, color_by: ColorBy | None) -> dict[Node, Node] | None:
+    """Return the node of a graph of which each of its copy's is one, where labels ask for it."""
+    if not callable(color_by) and not isinstance(color_by, Stages):
+        return None
+    originals = dict(zip(copy.nodes, graph.nodes, strict=True))
+    if isinstance(color_by, Stages):
+        # A kernel that is drawn runs where its operation does.
+        for twin, node in list(originals.items()):
+            originals.update(dict.fromkeys(twin.body.nodes if twin.body else (), node))
+    return originals
