@@ -274,7 +274,7 @@ OF_CALLS = {
     "Recording(models)": LISTS,
     "Recording(named_models)": {"None", "dict"},
     **each(("Recording.input", "Recording.output"), TENSORS),
-    "stages(count)": NATURALS - {"0"},
+    "stages(count)": {"1", "3"},
     "modules_to_functions(modules)": {
         *("None", "module class"),
         # The model itself has no name.

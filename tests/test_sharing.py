@@ -60,3 +60,12 @@ def test_a_parameter_that_the_parent_reads_too_is_shared():
     found = labels(Reads())
     assert found["fc"] == found["sum"] == "fc"
     assert set(found) == {"fc", "sum", "fc/weight"}
+
+
+def test_a_parameter_that_is_tied_to_one_nobody_reads_is_shared_all_the_same():
+    class Half(Net):
+        def forward(self, x):
+            return self.embed(x)
+
+    assert labels(Half())["embed"] == "embed, head"
+    assert not labels(Half(tied=False))

@@ -24,6 +24,9 @@ __all__ = ["Stages", "Weight", "cut_evenly", "stage_labels", "stages"]
 Weight: TypeAlias = Literal["flops", "bytes", "time"]
 """What weighs: floating-point operations, the bytes that a device has to hold, or the time."""
 
+# As many as somebody may have devices.
+_MOST_STAGES = 1_000
+
 
 @dataclass(frozen=True, slots=True)
 class Stages:
@@ -45,16 +48,16 @@ def stages(count: int, by: Weight = "flops") -> Stages:
     others, so that the heaviest stage is as light as can be. The legend tells the share of each.
 
     Args:
-        count: How many stages, from 1 on.
+        count: How many stages, from 1 to 1,000.
         by: What weighs: "flops"; "bytes" of results, and of the parameters and buffers that a
             stage is the first to read; or the "time" that was measured (`profile=True`).
     Raises:
         ArgumentError: One of them is something else.
     """
-    if type(count) is not int or count < 1:
+    if type(count) is not int or not 1 <= count <= _MOST_STAGES:
         raise ArgumentError(
             f"a run cannot be cut into {shown(count)} stages",
-            why="the number of stages is an int, from 1 on",
+            why=f"the number of stages is an int, from 1 to {_MOST_STAGES:,}",
             fix="stages(4)",
         )
     if not is_word(by, get_args(Weight)):
@@ -129,11 +132,11 @@ def _weights(graph: Graph, by: Weight) -> dict[Node, int]:
 
 
 def _units(graph: Graph, weights: Mapping[Node, int]) -> list[list[Node]]:
-    """Return the operations of the forward pass in order, those of one leaf module together."""
+    """Return the operations in order, those of one leaf module together."""
     holders = {call.scope.parent for call in graph.calls}
     leaves = {call.scope for call in graph.calls}.difference(holders)
     leaf_around = Nearest[Scope](lambda scope: scope if scope in leaves else None)
-    nodes = [node for node in graph.nodes if node in weights and node.phase == "forward"]
+    nodes = [node for node in graph.nodes if node in weights]
     grouped = groupby(nodes, key=lambda node: leaf_around(node.scope) or node)
     return [list(unit) for _, unit in grouped]
 
