@@ -139,7 +139,10 @@ def _tell(
 
 
 def _drawn_places(drawn: Graph, layout: Layout) -> Iterator[tuple[Place, str, str]]:
-    """Return each place with its name in the GraphDef and its device, in the GraphDef's order."""
+    """Return each place with its name in the GraphDef and its device, in the GraphDef's order.
+
+    What is embedded in what reads it is none: the page has no figures of it.
+    """
     first = ""
     on_device: set[Scope] = set()
     devices: dict[Scope, str] = {}
@@ -148,7 +151,8 @@ def _drawn_places(drawn: Graph, layout: Layout) -> Iterator[tuple[Place, str, st
         if device:
             first = first or device
             devices.update(dict.fromkeys(add_with_above(node.scope, on_device), device))
-        yield node, entry.name, device or first or _DEVICE
+        if not is_embedded(entry.op):
+            yield node, entry.name, device or first or _DEVICE
     for card, entry in zip(layout.told, layout.cards, strict=True):
         yield card.scope, entry.name, devices.get(card.scope, _DEVICE)
 
