@@ -14,7 +14,9 @@ class Net(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.encoder = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
+        # The page folds the last five.
+        folded = [nn.Tanh() for _ in range(5)]
+        self.encoder = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4), *folded)
         self.decoder = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 8))
         self.shape_only = nn.Linear(4, 2, device="meta")
 

@@ -12,12 +12,14 @@ from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 from tbscope.drawing.figures import Figure, Number, Target
-from tbscope.drawing.layout import Layout
+from tbscope.drawing.layout import Layout, NodeHead
 from tbscope.graphdef.stats import Stat
 from tbscope.ir.graph import Graph, Node, Shape, Value
 from tbscope.ir.regions import OPERATIONS, Nearest, add_with_above, upward
 from tbscope.ir.scopes import Scope
+from tbscope.page.constants import SERIES_SIZE
 from tbscope.page.ops import is_embedded
+from tbscope.page.series import fold
 
 __all__ = ["Origin", "Place", "place_figures"]
 
@@ -90,15 +92,18 @@ def place_figures(
         _tell_cards(layout, figure, of_places)
     if not times and not sizes:
         return []
+    stacks = _stacks(layout)
     # What has no stat the page hatches, and hides its name: so all has one, if only of nothing.
-    stats = [
-        Stat(name, device, times.get(place, 0.0), sizes.get(place, 0), _sizes_of(place))
-        for place, name, device in _drawn_places(drawn, layout)
-    ]
+    stats = []
+    for place, name, device in _drawn_places(drawn, layout):
+        time_us, size_bytes = times.get(place, 0.0), sizes.get(place, 0)
+        stack = stacks.get(name, "")
+        stats.append(Stat(name, device, time_us, size_bytes, _sizes_of(place), stack))
     device = stats[0].device if stats else _DEVICE
     values = [output.given or output.value for output in drawn.outputs]
     for head, value in zip(layout.outputs, values, strict=True):
-        stats.append(Stat(head.name, device, 0.0, 0, (value.shape,)))
+        stack = stacks.get(head.name, "")
+        stats.append(Stat(head.name, device, 0.0, 0, (value.shape,), stack))
     # A box has nothing to tell but sums, and one of the panel stands in no other.
     return stats + [Stat(seed.name, device, 0.0, 1) for seed in layout.seeds]
 
@@ -155,6 +160,21 @@ def _drawn_places(drawn: Graph, layout: Layout) -> Iterator[tuple[Place, str, st
             yield node, entry.name, device or first or _DEVICE
     for card, entry in zip(layout.told, layout.cards, strict=True):
         yield card.scope, entry.name, devices.get(card.scope, _DEVICE)
+
+
+def _stacks(layout: Layout) -> dict[str, str]:
+    """Return the stack of each node that the page folds with its siblings."""
+    levels: dict[str, list[NodeHead]] = defaultdict(list)
+    for head in chain(layout.nodes, layout.outputs):
+        if head.name[-1].isdigit() and not is_embedded(head.op):
+            levels[head.name.rpartition("/")[0]].append(head)
+    found: dict[str, str] = {}
+    for box, heads in levels.items():
+        if len(heads) >= SERIES_SIZE:
+            labels = [head.name.rpartition("/")[2] for head in heads]
+            for stack, places in fold(labels, [head.op for head in heads]).items():
+                found.update({heads[place].name: f"{box}/{stack}" for place in places})
+    return found
 
 
 def _sizes_of(place: Place) -> tuple[Shape | None, ...]:

@@ -31,6 +31,7 @@ class Stat(NamedTuple):
         sizes: The shapes of what it gives, told where it has neither time nor memory: the page
             hatches a node of which nothing is told, and hides its name
             (tensorboard/plugins/graph/tf_graph_common/util.ts, `hasDisplayableNodeStats`).
+        stack: The stack of siblings that the page folds it into; empty for none.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Stat(NamedTuple):
     duration_us: float
     size_bytes: int
     sizes: tuple[Shape | None, ...] = ()
+    stack: str = ""
 
 
 def run_metadata(stats: Iterable[Stat]) -> RunMetadata:
@@ -84,9 +86,9 @@ class _Span(NamedTuple):
 
 
 def _spans(stats: Sequence[Stat]) -> list[_Span]:
-    """Lay the times end to end, and let no box be empty.
+    """Lay the times end to end, and let no box or stack be empty.
 
-    A box with neither time nor memory the page hatches, and hides its name, whatever its nodes
+    One with neither time nor memory the page hatches, and hides its name, whatever its nodes
     tell. So one of them, the last, has a microsecond which the box around has already counted.
     """
     spans: list[_Span] = []
@@ -96,14 +98,14 @@ def _spans(stats: Sequence[Stat]) -> list[_Span]:
     for stat in stats:
         start, before = round(before), before + stat.duration_us
         spans.append(_Span(start, round(before)))
-        for box in _boxes_around(stat.name):
+        for box in _groups_around(stat):
             of_boxes[box] = _Span(of_boxes.get(box, spans[-1]).start, spans[-1].end)
             if stat.size_bytes:
                 sized.add(box)
     whole = _Span(0, round(before))
     empty = {box for box, span in of_boxes.items() if span.start == span.end} - sized
     for place in range(len(stats) - 1, -1, -1) if empty else ():
-        around = list(_boxes_around(stats[place].name))
+        around = list(_groups_around(stats[place]))
         if empty.isdisjoint(around):
             continue
         empty.difference_update(around)
@@ -127,6 +129,13 @@ def _by_boxes(stats: list[Stat]) -> Iterator[Stat]:
         keys.append(([places.setdefault(step, len(places)) for step in steps], stat))
     keys.sort(key=lambda entry: entry[0])
     return (stat for _, stat in keys)
+
+
+def _groups_around(stat: Stat) -> Iterator[str]:
+    """Yield the boxes around a node, outermost first, and the stack that it is folded into."""
+    yield from _boxes_around(stat.name)
+    if stat.stack:
+        yield stat.stack
 
 
 def _boxes_around(name: str) -> Iterator[str]:
