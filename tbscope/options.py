@@ -189,7 +189,8 @@ class Drawing(TypedDict, total=False):
         root: Whether the one scope that holds all others is a box around everything. None:
             in style "torch", and where boxes below it are called by a number alone; but not
             where times, memory or an overlay are drawn, whose colours it would make pale.
-        level: How far the drawing goes into detail: "module" for the modules that call no
+        level: How far the drawing goes into detail: "overview" for equal blocks as one node
+            (`layers.0-79`), "module" for the modules that call no
             others and the operations between them, "op" for operations as the user wrote
             them, "aten" for the kernels inside of each (`trace(..., kernels=True)`).
         leaves: "node" draws a module of one operation as one node, with its parameters as
@@ -229,7 +230,7 @@ class Drawing(TypedDict, total=False):
         Level,
         Option(
             "op",
-            "Draw modules, operations as they are written, or the kernels inside of them.",
+            "Draw stacks of equal blocks, modules, operations, or the kernels inside of them.",
             check=check_level,
         ),
     ]

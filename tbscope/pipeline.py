@@ -15,7 +15,7 @@ from tbscope.drawing.library import with_library
 from tbscope.drawing.places import Origin, place_figures
 from tbscope.drawing.stages import Stages
 from tbscope.errors import ArgumentError
-from tbscope.figures.costs import scope_work
+from tbscope.figures.costs import scope_work, work_of
 from tbscope.functions.functions import Functions
 from tbscope.graphdef.stats import run_metadata
 from tbscope.ir.forms import require_graph
@@ -26,7 +26,7 @@ from tbscope.ir.scopes import Scope
 from tbscope.options import Drawing, check_options, shows_options, with_defaults
 from tbscope.passes.dead import mark_dead
 from tbscope.passes.leaves import collapse_leaves
-from tbscope.passes.levels import set_level
+from tbscope.passes.levels import Stack, set_level
 from tbscope.passes.plumbing import hide_plumbing
 from tbscope.words import shown
 
@@ -98,7 +98,11 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
     drawn = graph.copy()
     origin = Origin.of(graph, drawn) if figures else None
     originals = _originals(graph, drawn, color_by)
-    set_level(drawn, level)
+    stacks = set_level(drawn, level)
+    work = scope_work(graph)
+    for stack in stacks:
+        assert stack.node.scope is not None, "a stack stands for a call"
+        work[stack.node.scope] = work_of(stack.node, graph)
     mark_dead(drawn, options["dead"])
     if level != "aten":
         hide_plumbing(drawn, keep=options["keep"], hide=options["hide"])
@@ -115,15 +119,22 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
         circles=leaves == "node",
         templates=options["templates"],
         cards=cards,
-        work=scope_work(graph),
+        work=work,
         also=[
             target for figure in figures for target in figure.numbers if isinstance(target, Scope)
         ],
+        stacks=[stack.node for stack in stacks],
     )
+    if originals is not None and isinstance(color_by, Stages):
+        originals.update({stack.node: originals[stack.nodes[0]] for stack in stacks})
     labels = None
     if color_by is not None:
         labels = label_nodes(drawn, color_by, layout.facts, originals, graph)
-    stats = None if origin is None else place_figures(figures, origin, drawn, layout)
+    stats = (
+        None
+        if origin is None
+        else place_figures(figures, origin, drawn, layout, _stood_for(stacks))
+    )
     message = build_graph_def(drawn, layout, labels=labels)
     let_go(drawn.nodes)
     if options["functions"] is not False:
@@ -141,3 +152,12 @@ def _originals(graph: Graph, copy: Graph, color_by: ColorBy | None) -> dict[Node
         for twin, node in list(originals.items()):
             originals.update(dict.fromkeys(twin.body.nodes if twin.body else (), node))
     return originals
+
+
+def _stood_for(stacks: Sequence[Stack]) -> dict[Node | Scope, Node]:
+    """Return the node that stands for each operation and each scope in a stack."""
+    found: dict[Node | Scope, Node] = {}
+    for stack in stacks:
+        found.update(dict.fromkeys(stack.nodes, stack.node))
+        found.update(dict.fromkeys(stack.scopes, stack.node))
+    return found

@@ -28,6 +28,7 @@ Place: TypeAlias = Node | Scope
 
 # The page takes no figures of what is on no device.
 _DEVICE = "cpu"
+_NONE: Mapping[Node | Scope, Node] = {}
 
 
 class Origin(NamedTuple):
@@ -57,7 +58,11 @@ class Origin(NamedTuple):
 
 
 def place_figures(
-    figures: Sequence[Figure], origin: Origin, drawn: Graph, layout: Layout
+    figures: Sequence[Figure],
+    origin: Origin,
+    drawn: Graph,
+    layout: Layout,
+    stood_for: Mapping[Node | Scope, Node] = _NONE,
 ) -> list[Stat]:
     """Put figures on the drawn graph: as attributes, and as the stats that the page colours by.
 
@@ -66,11 +71,13 @@ def place_figures(
         origin: What the copy of the graph held before passes changed it.
         drawn: The copy as it is drawn; its nodes get attributes.
         layout: How it is drawn; its cards, and the nodes that stand for modules, get facts.
+        stood_for: The node that stands for operations of the copy, and for scopes, which are
+            part of it now.
     Returns:
         The stats of all nodes, with those that only shape colours; of those without a figure
         for a colouring they tell nothing. None where no node has one.
     """
-    places = _Places(origin, drawn, layout)
+    places = _Places(origin, drawn, layout, stood_for)
     times: dict[Place, float] = defaultdict(float)
     sizes: dict[Place, int] = defaultdict(int)
     for figure in figures:
@@ -194,9 +201,16 @@ class _Places:
         origin: What the copy of the graph held before passes changed it.
         drawn: The copy as it is drawn.
         layout: How it is drawn.
+        stood_for: What is part of another node now.
     """
 
-    def __init__(self, origin: Origin, drawn: Graph, layout: Layout) -> None:
+    def __init__(
+        self,
+        origin: Origin,
+        drawn: Graph,
+        layout: Layout,
+        stood_for: Mapping[Node | Scope, Node],
+    ) -> None:
         self._origin = origin
         self._order = {twin: at for at, twin in enumerate(origin.outputs)}
         entries = zip(drawn.nodes, layout.nodes, strict=True)
@@ -205,6 +219,10 @@ class _Places:
         self._shown = {node: None for node, has_colour in shown.items() if has_colour}
         self._embedded = shown.keys() - self._shown.keys()
         modules = {node.scope: node for node in drawn.nodes if node.kind == "module" and node.scope}
+        modules.update(
+            {scope: node for scope, node in stood_for.items() if isinstance(scope, Scope)}
+        )
+        self._stood_for = stood_for
         cards = {card.scope for card in layout.told}
         self._module_around = Nearest[Node](modules.get)
         self._told_around = Nearest[Place](
@@ -241,6 +259,8 @@ class _Places:
         """Return the drawn node that an operation is, or has become part of."""
         if twin in self._shown:
             return twin
+        if twin in self._stood_for:
+            return self._stood_for[twin]
         place = self._module_around(twin.scope)
         if place is not None and twin.kind in OPERATIONS:
             return place
