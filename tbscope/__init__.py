@@ -11,6 +11,7 @@ from tbscope.collector import not_collecting as _not_collecting
 
 if TYPE_CHECKING:
     from tbscope.adding import add_graph, add_overlay
+    from tbscope.drawing.stages import stages
     from tbscope.errors import (
         ArgumentError,
         ConversionError,
@@ -130,6 +131,7 @@ __all__ = [
     "record",
     "scope",
     "scope_costs",
+    "stages",
     "to_graph_def",
     "trace",
     "verify",
@@ -137,6 +139,7 @@ __all__ = [
 
 _HOMES = {
     "tbscope.adding": "add_graph add_overlay",
+    "tbscope.drawing.stages": "stages",
     "tbscope.figures.costs": "Costs graph_costs node_costs scope_costs",
     "tbscope.errors": "ArgumentError ConversionError GraphError InputError NotFoundError "
     "ScopeError TbscopeError TraceError WriterError",

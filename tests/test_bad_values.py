@@ -185,6 +185,8 @@ CALLS = {
     "record(named=)": lambda value: tbscope.record(named=value),
     "Recording(models)": tbscope.Recording,
     "Recording(named_models)": lambda value: tbscope.Recording((), value),
+    "stages(count)": tbscope.stages,
+    "stages(by)": lambda value: tbscope.stages(4, by=value),
     "from_onnx(path_or_proto)": tbscope.from_onnx,
     "modules_to_functions(onnx_model)": tbscope.modules_to_functions,
     **{
@@ -308,6 +310,7 @@ OF_CALLS = {
     "Recording(models)": LISTS,
     "Recording(named_models)": {"None", "dict"},
     **each(("Recording.input", "Recording.output"), TENSORS),
+    "stages(count)": {"1", "3"},
     "modules_to_functions(modules)": {
         *("None", "module class"),
         # The model itself has no name.

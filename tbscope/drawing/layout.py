@@ -20,7 +20,7 @@ from tbscope.drawing.templates import Seed, seeds
 from tbscope.figures.costs import Work
 from tbscope.figures.summary.parts import held_parts
 from tbscope.ir.graph import Graph, Nest, Node, Output, Value
-from tbscope.ir.regions import OPERATIONS
+from tbscope.ir.regions import OPERATIONS, OWNED
 from tbscope.ir.scopes import Scope
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.ops import op_type
@@ -82,6 +82,7 @@ def lay_out(
     cards: bool = True,
     work: Mapping[Scope, Work] | None = None,
     also: Collection[Scope] = (),
+    stacks: Collection[Node] = (),
 ) -> Layout:
     """Settle how a graph is drawn.
 
@@ -95,29 +96,32 @@ def lay_out(
         cards: Whether the box of each module holds a node that tells of it.
         work: What ran in each scope, for the cards; None where that is not known.
         also: Further scopes whose boxes need such a node.
+        stacks: Nodes that stand for many equal blocks: what they alone read is a circle.
     Returns:
         The layout; no two of its names are equal.
     """
     held = held_parts(graph)
     parts = held.of_scope
-    told = list(module_cards(graph, work or {}, parts)) if cards else []
+    embedded = _read_by_stacks(graph, stacks)
+    told = list(module_cards(graph, work or {}, parts, embedded)) if cards else []
     stands = find_stands(graph, circles=circles)
     if also:
         # A list that is no box has no card either.
         apart = set(stands.beside.values())
-        told += blank_cards(graph, [scope for scope in also if scope not in apart], told)
+        told += blank_cards(graph, [scope for scope in also if scope not in apart], told, embedded)
     labels = [(card.scope, card.label) for card in told]
     names = name_graph(graph, style, root=root, cards=labels, stands=stands)
     facts = leaf_facts(graph, work or {}, parts)
     held.forget()
     constants_only = not circles
     no_circles: set[Node] = set()
-    found = parameters_to_draw(graph, names, constants_only=constants_only)
+    found = parameters_to_draw(graph, names, constants_only=constants_only) - embedded
     while True:
         if found:
             _move_out_of_leaves(graph, names, found)
             no_circles |= found
         ops = _op_types(graph, names, facts, circles=circles, no_circles=no_circles)
+        ops.update({node: _CIRCLES[node.kind] for node in embedded})
         layout = _joined(graph, names, ops, told)
         hierarchy = _hierarchy(layout)
         mapping = find_chunks(hierarchy)
@@ -126,7 +130,8 @@ def lay_out(
         hierarchy.forget()
         chunked = _renamed(names, mapping)
         # What has lost its neighbours to other chunks has no circles either.
-        found = parameters_to_draw(graph, chunked, constants_only=constants_only) - no_circles
+        found = parameters_to_draw(graph, chunked, constants_only=constants_only)
+        found -= no_circles | embedded
         if not found:
             names = chunked
             layout = _joined(graph, names, ops, told)
@@ -141,6 +146,17 @@ def lay_out(
         layout.seeds = made if bears_seeds(hierarchy, len(boxes)) else []
     hierarchy.forget()
     return layout
+
+
+def _read_by_stacks(graph: Graph, stacks: Collection[Node]) -> set[Node]:
+    """Return the parameters and the like that nothing reads but stacks of blocks."""
+    read = {value.producer for node in stacks for value in node.inputs}
+    if read:
+        among = set(stacks)
+        read.difference_update(
+            value.producer for node in graph.nodes if node not in among for value in node.inputs
+        )
+    return {node for node in read if node.kind in OWNED}
 
 
 def _move_out_of_leaves(graph: Graph, names: Names, parameters: set[Node]) -> None:

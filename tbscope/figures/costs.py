@@ -26,6 +26,7 @@ __all__ = [
     "node_costs",
     "scope_costs",
     "scope_work",
+    "work_of",
     "uncounted_kernels",
 ]
 
@@ -178,6 +179,11 @@ def scope_work(graph: Graph) -> dict[Scope, Work]:
             for name, times in kernels[scope].items():
                 held[name] += times
     return {scope: Work(flops[scope], kernels.get(scope, {})) for scope in scopes}
+
+
+def work_of(node: Node, graph: Graph) -> Work:
+    """Return the computing part of one node's costs."""
+    return Work(node.flops or 0, Counter(uncounted_kernels(node, graph.uncounted)))
 
 
 def scope_costs(graph: Graph, costs: dict[Node, Costs] | None = None) -> dict[Scope, Costs]:

@@ -174,6 +174,15 @@ class Node:
     def peak_bytes(self, peak_bytes: int) -> None:
         self.measured = replace(self.measured or Measured(), peak_bytes=peak_bytes)
 
+    @property
+    def at_peak_bytes(self) -> int | None:
+        """What it allocated and was alive at the peak of the run; None where not measured."""
+        return None if self.measured is None else self.measured.at_peak_bytes
+
+    @at_peak_bytes.setter
+    def at_peak_bytes(self, at_peak_bytes: int) -> None:
+        self.measured = replace(self.measured or Measured(), at_peak_bytes=at_peak_bytes)
+
     def __str__(self) -> str:
         return str(way_up("Node.__str__")(self))
 

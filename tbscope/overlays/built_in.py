@@ -7,6 +7,7 @@ from typing import TypeAlias
 from tbscope.drawing.figures import Figure, Number, Target, by_kernel, profile_figures, to_figure
 from tbscope.errors import ArgumentError
 from tbscope.figures.costs import Costs, node_costs
+from tbscope.figures.peak import bytes_at_peak
 from tbscope.figures.saved import has_backward, saved_bytes
 from tbscope.figures.summary.holdings import Holdings
 from tbscope.ir.graph import Graph, Node
@@ -93,6 +94,11 @@ def _saved(graph: Graph) -> tuple[Figure, ...]:
     return (to_figure("saved_bytes", numbers),)
 
 
+def _peak(graph: Graph) -> tuple[Figure, ...]:
+    held = bytes_at_peak(graph)
+    return (to_figure("at_peak_bytes", {node: held[node] for node in held}),)
+
+
 def _time(graph: Graph) -> tuple[Figure, ...]:
     if graph.profile is None:
         raise ArgumentError(
@@ -113,6 +119,7 @@ BUILT_IN: Mapping[str, _Maker] = {
     "saved_bytes": _saved,
     "time": _time,
     "memory": _from_costs("allocated_bytes", lambda costs: costs.activation_bytes),
+    "peak": _peak,
     "calls": _calls,
     "operations": _from_costs("operations", lambda costs: costs.operations),
     "kernels": _kernels,

@@ -17,8 +17,9 @@ from tbscope.sources.programs.reader import ProgramNode, Reader
 from tbscope.sources.programs.results import describe_edges
 from tbscope.sources.programs.slots import Held as HeldNest
 from tbscope.sources.programs.slots import Slot, slots_in
-from tbscope.sources.programs.state import State, container_class
+from tbscope.sources.programs.state import State
 from tbscope.sources.programs.types import UNKNOWN, TensorType
+from tbscope.sources.torch.holders import container_class
 
 __all__ = ["Reading"]
 

@@ -236,7 +236,7 @@ class Reader:
             producer = last.value.producer
             self._where = node, (producer.scope, producer.source)
 
-    def _is_all(self, node: torch.fx.Node) -> bool:
+    def _is_all(self, node: Any) -> bool:
         """Tell whether nothing stands in the call of a node before it, and nothing comes after."""
         scope, _ = self.where(node)
         if scope in self._busy:
