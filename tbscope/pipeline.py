@@ -114,6 +114,8 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
         circles=leaves == "node",
         templates=options["templates"],
         cards=cards,
+        # A function of the library shows each box as its definition has it.
+        helpers=options["helpers"] if options["functions"] is False else "none",
         work=scope_work(graph),
         also=[
             target for figure in figures for target in figure.numbers if isinstance(target, Scope)

@@ -211,7 +211,7 @@ OF_OPTIONS = {
     **each(("templates", "cards", "per_call", "fold", "backward"), TRUTHS),
     **each(("training", "root"), {"None", *TRUTHS}),
     **each(("input_size", "dtypes", "values", "run_name"), {"None"}),
-    **each(("style", "level", "leaves", "dead", "on_error"), set()),
+    **each(("style", "level", "leaves", "dead", "helpers", "on_error"), set()),
     **each(("keep", "hide"), {*LISTS, "set", "frozenset"}),
     "kwargs": {"None", "dict"},
     "profile": {*TRUTHS, "1", "3"},
