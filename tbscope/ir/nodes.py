@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from tbscope.ir.facts import Gradient, Measured, Shape, Source, item_size_bytes
 from tbscope.ir.nests import Nest, Replacement, map_values
+from tbscope.ir.runs import Run
 from tbscope.ir.scopes import Phase, Scope
 from tbscope.ir.ways_up import way_up
 
@@ -133,6 +134,9 @@ class Node:
         writes: Positions among `inputs` of the operands that it wrote into, also through a
             view: an in-place operation its first, a normalisation its running statistics.
         phase: The part of a training step in which it ran.
+        run: The run of the user's function that called it; None where none is known.
+        step: Where in the code of that function it was called: a number that grows with the
+            lines, and tells what stands on one line apart.
     """
 
     name: str
@@ -155,6 +159,8 @@ class Node:
     random: bool = False
     writes: tuple[int, ...] = ()
     phase: Phase = "forward"
+    run: Run | None = None
+    step: int = 0
 
     @property
     def duration_us(self) -> float | None:

@@ -167,7 +167,7 @@ class Recorder(TensorRecorder):
             return None
         if place.lazy:
             look_away(self, module)
-        source = self._where.source_at(caller)
+        source, run, step = self._where.of_call(caller)
         given = argument_names(module.forward, args, kwargs)
         if self._open_ended and scopes.at_top:
             self._discovery.add_unknown(given)
@@ -182,6 +182,8 @@ class Recorder(TensorRecorder):
             # A scripted module that is frozen has no mode; it does what it does in evaluation.
             training=getattr(module, "training", False),
             source=source,
+            run=run,
+            step=step,
         )
         self.graph.calls.append(call)
         self.modules_called.append(module)
@@ -362,15 +364,17 @@ class Recorder(TensorRecorder):
                 arguments.append(Argument(key, self.nest(given, read, values)))
         if operation.given:
             self._read_given(operation.given, read, values)
-        scope, source = self._where.of_operation(frame)
+        scope, source, run, step = self._where.of_operation(frame)
         if backward is not None and backward.passes:
-            scope = backward.place(scope)
+            scope, run, step = backward.place(scope), None, 0
         optimizers = self.optimizers
         if optimizers is not None:
             scope = optimizers.place(scope, frame, read, values)
         held = self._values
         writers = held.earlier_writers(read, values) if held.written else []
         node = self._append_op(name, scope, values, arguments, writers, source, kernels)
+        if run is not None:
+            node.run, node.step = run, step
         node.role = role_of(kernels, reads=bool(values))
         if not RANDOM.isdisjoint(kernels):
             node.random = is_random(kernels, arguments, self.graph.signatures.get(name, ()))
@@ -468,12 +472,12 @@ class Recorder(TensorRecorder):
             return
         values: list[Value] = []
         nest = self.nest
-        scope, source = self._where.of_operation(frame)
+        scope, source, run, step = self._where.of_operation(frame)
         backward = self.backward
         if backward is not None and backward.passes:
             backward.begin(frame)
-            scope = backward.place(scope)
-        node = Node("", name, "op", scope, values, source=source)
+            scope, run, step = backward.place(scope), None, 0
+        node = Node("", name, "op", scope, values, source=source, run=run, step=step)
         node.arguments = [Argument(None, nest(given, [], values)) for given in args]
         node.arguments += [
             Argument(key, FILLED if key == "out" and given is not None else nest(given, [], values))
