@@ -1,6 +1,7 @@
 """What the command line's words mean: targets, inputs, factory arguments, output files."""
 
 import ast
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,15 +15,15 @@ from tbscope.words import shown
 __all__ = [
     "DTYPES",
     "FactoryArgument",
+    "GraphPath",
     "InputSpec",
-    "ModelFile",
-    "ModelSpec",
     "OutputFile",
+    "ModelSpec",
     "parse_factory_argument",
     "parse_folder",
     "parse_input",
     "parse_output",
-    "parse_model",
+    "parse_target",
 ]
 
 DTYPES = (
@@ -53,11 +54,11 @@ class ModelSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelFile:
-    """A file that holds a graph, of a program that torch.export made, or of ONNX.
+class GraphPath:
+    """Where a graph is that was written before: a file, or a log directory.
 
     Attributes:
-        path: Its path.
+        path: The path, which may be one on another machine.
     """
 
     path: str
@@ -104,23 +105,25 @@ class OutputFile:
     is_text: bool
 
 
-def parse_model(text: str) -> ModelSpec | ModelFile:
-    """Read `package.module:make_model` or `path/to/file.py:make_model`, or the path of a file.
+def parse_target(text: str) -> ModelSpec | GraphPath:
+    """Read `package.module:make_model`, `path/to/file.py:make_model`, or the path of a graph.
 
-    >>> parse_model("torch.nn:Linear")
+    >>> parse_target("torch.nn:Linear")
     ModelSpec(place='torch.nn', attribute='Linear')
+    >>> parse_target("s3://room/runs/net")
+    GraphPath(path='s3://room/runs/net')
 
     Raises:
-        click.BadParameter: The text has another form, and no file has that path.
+        click.BadParameter: The text has another form, and nothing is there.
     """
-    path = Path(text)
-    if path.is_file() and path.suffix != ".py":
-        return ModelFile(text)
+    if "://" in text or (os.path.exists(text) and not text.endswith(".py")):
+        return GraphPath(text)
     place, _, attribute = text.rpartition(":")
     if not place or not all(part.isidentifier() for part in attribute.split(".")):
-        form = "package.module:make_model or path/to/file.py:make_model"
-        there = "" if path.suffix == ".py" else ", and there is no such file that holds a graph"
-        raise _bad(text, f"{form}{there}")
+        raise _bad(
+            text,
+            "package.module:make_model or path/to/file.py:make_model, and is no file with a graph",
+        )
     return ModelSpec(place, attribute)
 
 

@@ -9,15 +9,15 @@ import click
 from tbscope.cli._options import Command, decorate, flag_of, library_options
 from tbscope.cli._parameters import (
     FactoryArgument,
+    GraphPath,
     InputSpec,
-    ModelFile,
     ModelSpec,
     parse_factory_argument,
     parse_input,
-    parse_model,
+    parse_target,
 )
 from tbscope.cli._words import in_command_words
-from tbscope.errors import ArgumentError, TraceError
+from tbscope.errors import TraceError
 from tbscope.options import RUNNING
 from tbscope.words import error_text
 
@@ -43,7 +43,7 @@ def takes_a_model(command: Command) -> Command:
     return decorate(
         command,
         [
-            click.argument("target", type=parse_model),
+            click.argument("target", type=parse_target),
             click.option(
                 "-i",
                 "--input",
@@ -93,7 +93,7 @@ def takes_a_model(command: Command) -> Command:
 
 def run_model(
     *,
-    target: ModelSpec | ModelFile,
+    target: ModelSpec | GraphPath,
     inputs: tuple[InputSpec, ...],
     arguments: tuple[FactoryArgument, ...],
     seed: int,
@@ -102,57 +102,24 @@ def run_model(
 ) -> "Graph":
     """Make the model and its inputs, run it once, and tell on standard error what to note.
 
-    A file that holds a graph is read, and nothing runs.
-
     Args:
-        target: Where the model is, or the file.
+        target: Where the model is; or its graph, which is read instead.
         inputs: The tensors to make up.
         arguments: What its factory is given.
         seed: Of the weights and the inputs.
         mode: "eval", "training" or "as-is"; None for "eval".
         how: Further options of `trace`.
     Raises:
-        TbscopeError: There is no such model, or it raised.
+        TbscopeError: There is no such model, or it raised; or the file holds no graph.
     """
+    if isinstance(target, GraphPath):
+        _refuse_running(target, {"input": inputs, "arg": arguments, mode or "eval": mode, **how})
+        graph = _read_graph(target)
+        _tell_notes(graph)
+        return graph
     named_twice = _first_repeated([spec.name for spec in inputs if spec.name])
     if named_twice:
         raise click.UsageError(f"--input gives {named_twice!r} twice.")
-    how["training"] = _MODES[mode]
-    if isinstance(target, ModelFile):
-        graph = _read_file(target, inputs, arguments, how)
-    else:
-        graph = _run(target, inputs, arguments, seed, how)
-    _tell_notes(graph)
-    return graph
-
-
-def _read_file(
-    target: ModelFile,
-    inputs: tuple[InputSpec, ...],
-    arguments: tuple[FactoryArgument, ...],
-    how: dict[str, Any],
-) -> "Graph":
-    given = ["--input"] if inputs else ["--arg"] if arguments else []
-    given += [flag_of(name) for name in ("training", *RUNNING) if how.get(name)]
-    if given:
-        raise ArgumentError(
-            f"{target.path!r} takes no {given[0]}",
-            why="it is a file that holds a graph, and nothing runs",
-            fix=f"leave {given[0]} out, or give a model: path/to/file.py:make_model",
-        )
-    from tbscope.sources.table import load
-
-    with in_command_words():
-        return load(target.path)
-
-
-def _run(
-    target: ModelSpec,
-    inputs: tuple[InputSpec, ...],
-    arguments: tuple[FactoryArgument, ...],
-    seed: int,
-    how: dict[str, Any],
-) -> "Graph":
     import torch
 
     from tbscope.cli._inputs import make_inputs
@@ -165,7 +132,25 @@ def _run(
         model = load_model(target, {argument.name: argument.value for argument in arguments})
         with in_command_words(inputs), _exits_told(target):
             positional, named = make_inputs(inputs, seed=seed, fake=bool(how.get("fake")))
-            return trace(model, positional, kwargs=named or None, **how)
+            graph = trace(model, positional, kwargs=named or None, training=_MODES[mode], **how)
+    _tell_notes(graph)
+    return graph
+
+
+def _refuse_running(target: GraphPath, given: dict[str, Any]) -> None:
+    """Refuse options that tell how a model runs: what is read has run."""
+    for name, value in given.items():
+        if value and name != "kernels":
+            raise click.UsageError(
+                f"{flag_of(name)} is for a model that runs, and {target.path!r} is read."
+            )
+
+
+def _read_graph(target: GraphPath) -> "Graph":
+    from tbscope.sources.table import load
+
+    with in_command_words():
+        return load(target.path)
 
 
 @contextlib.contextmanager

@@ -67,7 +67,7 @@ class _Reading:
         self._typed, self._untyped = infer(model, self._flat.nodes)
         self._origins = Origins(self._typed.node, self._flat.frames, self._names_of_parameters())
         self.build = GraphBuilder(self._name(title))
-        self._scopes = Scopes(self.build)
+        self._scopes = Scopes(self.build, self._origins.names())
         self._frames: dict[int, Scope] = {}
         self._places: dict[tuple[Frame | None, Scope | None], Places] = {}
 
