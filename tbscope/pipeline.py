@@ -14,6 +14,7 @@ from tbscope.drawing.layout import lay_out
 from tbscope.drawing.library import with_library
 from tbscope.drawing.places import Origin, place_figures
 from tbscope.drawing.stages import Stages
+from tbscope.drawing.wanted import Wanted
 from tbscope.errors import ArgumentError
 from tbscope.figures.costs import scope_work, work_of
 from tbscope.functions.functions import Functions
@@ -86,15 +87,11 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
     level, leaves = options["level"], options["leaves"]
     root, color_by, cards = options["root"], options["color_by"], options["cards"]
     check_invariants(graph)
+    measured = figures is None
     if figures is None:
         figures = profile_figures(graph)
     if figures and options["functions"] is not False:
-        asked = f"functions={shown(options['functions'])}"
-        raise ArgumentError(
-            f"{asked} cannot be drawn with times, memory or an overlay",
-            why="the page has one body for all calls of a function, and no numbers for it",
-            fix="leave functions out, or draw the graph without numbers under another tag",
-        )
+        _refuse_numbers(options["functions"], measured=measured)
     drawn = graph.copy()
     origin = Origin.of(graph, drawn) if figures else None
     originals = _originals(graph, drawn, color_by)
@@ -163,3 +160,19 @@ def _stood_for(stacks: Sequence[Stack]) -> dict[Node | Scope, Node]:
         found.update(dict.fromkeys(stack.nodes, stack.node))
         found.update(dict.fromkeys(stack.scopes, stack.node))
     return found
+
+
+def _refuse_numbers(wanted: Wanted, *, measured: bool) -> None:
+    """Refuse figures on a graph with functions.
+
+    The page copies the body of a function into each call, and none of its numbers: calls, what
+    is in them and the boxes around them have none (render.ts, `cloneFunctionLibraryMetanode`).
+    """
+    fix = "leave functions out"
+    if measured:
+        fix += ", or draw it without its numbers: plain = graph.copy(); plain.profile = None"
+    raise ArgumentError(
+        f"functions={shown(wanted)} cannot be drawn with {'times' if measured else 'an overlay'}",
+        why="the page has numbers neither for calls of functions nor for boxes around them",
+        fix=fix,
+    )

@@ -232,10 +232,22 @@ def test_a_function_that_raises_is_named():
         drawn(Stack(Block()), lambda one: "yes")
 
 
-def test_numbers_and_functions_are_not_drawn_together():
+def test_numbers_and_functions_are_not_drawn_together(tmp_path):
     graph = tbscope.trace(Stack(Block(), Block()), X, profile=True)
-    with pytest.raises(ArgumentError, match="functions=True cannot be drawn with times, memory or"):
+    why = "the page has numbers neither for calls of functions nor for boxes around them"
+    with pytest.raises(ArgumentError) as caught:
         tbscope.to_graph_def(graph, functions=True)
+    assert str(caught.value) == (
+        f"functions=True cannot be drawn with times\n  why: {why}\n  fix: leave functions out, or "
+        "draw it without its numbers: plain = graph.copy(); plain.profile = None"
+    )
+    plain = graph.copy()
+    plain.profile = None
+    assert len(calls(drawn(plain))) == 2
+    with tbscope.SummaryWriter(tmp_path) as writer, pytest.raises(ArgumentError) as caught:
+        writer.add_overlay("flops", plain, functions={Block})
+    assert str(caught.value).startswith("functions={<class 'test_functions.Block'>} cannot be ")
+    assert str(caught.value).endswith(f"an overlay\n  why: {why}\n  fix: leave functions out")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from cli_runs import refused
+from cli_runs import misused, refused
 from cli_runs import tbscope as command
 from onnx_build import FLOAT, info, model_of, node, weight
 
@@ -122,13 +122,10 @@ def test_the_data_of_a_model_of_many_gigabytes_is_not_read(folder, there):
 
 @pytest.mark.parametrize("option", [["-i", "2"], ["-a", "x=1"], ["--training"], ["--profile"]])
 def test_the_command_refuses_what_is_for_models_that_run(option):
-    onnx.save(small(), "net.onnx")
+    onnx.save(small(), "net.mdl")
     flag = {"-i": "--input", "-a": "--arg"}.get(option[0], option[0])
-    assert refused("show", "net.onnx", *option) == (
-        f"Error: 'net.onnx' takes no {flag}\n"
-        "  why: it is a file that holds a graph, and nothing runs\n"
-        f"  fix: leave {flag} out, or give a model: path/to/file.py:make_model\n"
-    )
+    told = misused("show", "net.mdl", *option)
+    assert told == f"Error: {flag} is for a model that runs, and 'net.mdl' is read."
 
 
 def test_the_command_shows_and_exports_a_file(folder):
