@@ -322,6 +322,52 @@ def test_a_call_of_each_box_is_read_at_the_top_level_so_that_the_page_draws_all_
     assert added == ([[last]] if hidden else [])
 
 
+def test_a_module_that_is_called_again_is_a_function_with_as_many_calls():
+    layer = Block()
+    message = drawn(tbscope.trace(lambda x: layer(layer(layer(x))), X))
+    assert calls(message) == {"Block": ["x"], "Block.1": ["Block"], "Block.2": ["Block.1"]}
+    assert [one.name for one in message.library.function[0].node_def if "fc" in one.name] == ["fc"]
+    hold(message)
+    assert tbscope.lint(message) == []
+
+
+@pytest.mark.parametrize(
+    ("masks", "expected"),
+    [
+        ([0, 0, 1, 1], 4),
+        # What the other two calls read stands in the first, or in one that stays a box.
+        ([0, 1, 0], 0),
+        ([0, 1, 0, 0], 0),
+        ([1, 0, 0], 0),
+        ([0, 0, 1], 0),
+    ],
+)
+def test_calls_of_one_module_that_differ_share_its_circles_and_stay_boxes(masks, expected):
+    first, second = Block(), Block()
+
+    def run(x):
+        for with_mask in masks:
+            layer = second if with_mask and expected else first
+            x = layer(x, x if with_mask else None)
+        return x
+
+    message = drawn(tbscope.trace(run, X))
+    assert len(calls(message)) == expected
+    hold(message)
+    assert tbscope.lint(message) == []
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_box_whose_circles_are_read_by_one_that_stays_a_box_stays_one_too(waits):
+    layer = Block()
+    graph = tbscope.trace(lambda x: layer(layer(layer(x))).tanh(), X)
+    second = [node for node in graph.nodes if node.op == "add"][1]
+    graph.nodes[-1].control_inputs = [second] if waits else []
+    message = drawn(graph)
+    assert len(calls(message)) == (0 if waits else 3)
+    hold(message)
+
+
 class Shifts(nn.Module):
     """Runs one way or another, with the same structure: a view is drawn or is not."""
 

@@ -39,7 +39,10 @@ def page(tmp_path_factory):
     logdir = tmp_path_factory.mktemp("functions")
     stack = tbscope.trace(Stack(*[Block() for _ in range(LAYERS)]), X)
     hidden = tbscope.trace(Stack(Hidden(), torch.nn.Tanh()), X)
+    layer = Block()
+    again = tbscope.trace(lambda x: layer(layer(layer(x))), X)
     runs = {
+        "again": tbscope.to_graph_def(again, functions=True),
         "llama": tbscope.to_graph_def(llama(), functions=True),
         "plain": tbscope.to_graph_def(llama()),
         "nested": tbscope.to_graph_def(llama(), functions={"LlamaDecoderLayer", "LlamaAttention"}),
@@ -92,13 +95,21 @@ def test_calls_of_which_nothing_is_read_at_the_top_level_are_in_the_flow_too(pag
     assert page.errors == []
 
 
+def test_the_calls_of_one_module_are_usages_of_one_function(page):
+    opened(page, "again", "Block.1")
+    assert "Usages of the Function ( 3 )" in page.info_card("Block.1")
+    edges = {(edge.start, edge.end) for edge in page.edges}
+    assert ("Block.1/add", "Block.1/out") in edges
+    assert page.errors == []
+
+
 def test_calls_have_one_colour(page):
     opened(page, "llama", "model", "model/layers")
     fills = page.fills
     assert len({tuple(fills[f"model/layers/{number}_"]) for number in range(LAYERS)}) == 1
 
 
-@pytest.mark.parametrize("run", ["llama", "stack", *REAL])
+@pytest.mark.parametrize("run", ["again", "llama", "stack", *REAL])
 def test_every_box_opens_without_an_error(page, run):
     page.show(run)
     page.expand_each()

@@ -85,13 +85,17 @@ class _Inside:
 
     Attributes:
         box: Its name.
-        items: Its nodes, in order.
-        arguments: What these read outside, in order of first use.
+        held: Its nodes, in order.
+        items: Those of them that are no circles, as a function has none.
+        tied: The boxes that read circles of this one, and those of which this one reads some.
+        arguments: What its nodes read outside, in order of first use.
         read: What is read outside, by its name in the box.
     """
 
     box: str
-    items: list[_Item]
+    held: list[_Item] = field(default_factory=list)
+    items: list[_Item] = field(default_factory=list)
+    tied: "set[_Inside]" = field(default_factory=set)
     arguments: dict[_Ref, int] = field(default_factory=dict)
     read: set[_Ref] = field(default_factory=set)
 
@@ -103,14 +107,15 @@ class _Inside:
     def form(self) -> tuple[object, ...]:
         """Return what is equal for boxes with the same inside."""
         told = []
+        inner = {self.within(item.name) for item in self.items}
         for item in self.items:
             refs: list[object] = []
             for ref in item.refs:
                 within = self.within(ref.name)
-                if within is not None:
-                    refs.append((within, ref.output))
-                elif ref.output is not None:
+                if ref in self.arguments:
                     refs.append(self.arguments[ref])
+                elif within in inner:
+                    refs.append((within, ref.output))
             told.append((self.within(item.name), item.op, tuple(refs)))
         return tuple(told)
 
@@ -145,7 +150,7 @@ class _Library:
             groups: dict[tuple[object, ...], list[_Inside]] = defaultdict(list)
             for inside in self._insides(left):
                 groups[inside.form()].append(inside)
-            several = [group for group in groups.values() if len(group) > 1]
+            several = [one for group in groups.values() if len(one := _closed(group)) > 1]
             if several:
                 self._make(several[0], definition)
             if len(several) < 2:
@@ -158,12 +163,14 @@ class _Library:
 
     def _insides(self, boxes: list[str]) -> list[_Inside]:
         """Return the insides of boxes that can be calls."""
-        found = {box: _Inside(box, []) for box in boxes}
+        found = {box: _Inside(box) for box in boxes}
         stands: dict[str, _Inside] = {}
         for item in self._items.values():
             inside = _box_around(item.name, found)
             if inside is not None:
-                inside.items.append(item)
+                inside.held.append(item)
+                if not is_embedded(item.op):
+                    inside.items.append(item)
                 stands[item.name] = inside
         broken: set[_Inside] = {inside for inside in found.values() if not _is_drawn(inside)}
         for item in self._items.values():
@@ -174,6 +181,11 @@ class _Library:
                 if source is None or here is there:
                     continue
                 embedded = is_embedded(source.op)
+                if embedded and here is not None and there is not None:
+                    # A module that is called twice has its circles in the first of its boxes.
+                    here.tied.add(there)
+                    there.tied.add(here)
+                    continue
                 if here is not None:
                     if ref.output is None or embedded or is_embedded(item.op):
                         broken.add(here)
@@ -210,10 +222,8 @@ class _Library:
             function.signature.input_arg.add(name=label)
         for label in given:
             function.signature.output_arg.add(name=label)
+        # Circles are left out: the page would draw each of them twice, once of it loose.
         for at, item in enumerate(first.items):
-            if is_embedded(item.op):
-                # The page would draw each of them twice, once of it loose.
-                continue
             node = function.node_def.add()
             node.CopyFrom(item.node)
             node.name = first.within(item.name) or item.name
@@ -263,8 +273,8 @@ class _Library:
             node = NodeDef(name=name, op=function)
             self._add_shapes(node, inside, places)
             call = _Item(name, function, list(inside.arguments), node)
-            calls[inside.items[0].name] = call
-            gone.update((item.name, inside) for item in inside.items)
+            calls[inside.held[0].name] = call
+            gone.update((item.name, inside) for item in inside.held)
         self._calls += calls.values()
         items: dict[str, _Item] = {}
         for name, item in self._items.items():
@@ -364,8 +374,16 @@ def _box_around(name: str, boxes: Mapping[str, _Inside]) -> _Inside | None:
     return None
 
 
+def _closed(group: list[_Inside]) -> list[_Inside]:
+    """Return the boxes of a group whose circles are read in boxes of the group alone."""
+    kept = set(group)
+    while out := {inside for inside in kept if not inside.tied <= kept}:
+        kept -= out
+    return [inside for inside in group if inside in kept]
+
+
 def _is_drawn(inside: _Inside) -> bool:
-    return any(not is_embedded(item.op) and item.op != ASIDE_OP for item in inside.items)
+    return any(item.op != ASIDE_OP for item in inside.items)
 
 
 def _in_a_row(boxes: list[str]) -> set[str]:
