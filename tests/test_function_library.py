@@ -88,7 +88,7 @@ def test_the_outermost_boxes_are_taken_with_all_that_is_in_them():
     message = drawn(model)
     assert list(calls(message)) == ["layers/0", "layers/1"]
     (function,) = message.library.function
-    assert function.signature.name == "Stack"
+    assert function.signature.name == "Stack_2"
     assert "layers/1/fc" in {node.name for node in function.node_def}
     hold(message)
 
@@ -103,10 +103,22 @@ def test_functions_are_chosen_by_class_by_name_or_by_a_function(wanted):
     hold(message)
 
 
+def test_functions_are_called_like_their_definitions():
+    model = Stack(Block(), Block(), *[nn.Sequential(nn.Tanh(), Block()) for _ in range(2)])
+    for layer in model.layers[2:]:
+        layer[1].fc = nn.Linear(4, 4, bias=False)
+    graph = tbscope.trace(model, X)
+    names = [one.name for one in graph.functions() if "Block" in one.name]
+    assert names == ["Block", "Block_2"]
+    for name in names:
+        (function,) = drawn(graph, lambda one, name=name: one.name == name).library.function
+        assert function.signature.name == name
+
+
 def test_nested_functions_are_called_in_the_bodies_of_others():
     message = drawn(Stack(Stack(Block(), Block()), Stack(Block(), Block())), {Block, Stack})
     block, stack = message.library.function
-    assert (block.signature.name, stack.signature.name) == ("Block", "Stack")
+    assert (block.signature.name, stack.signature.name) == ("Block", "Stack_2")
     assert [node.op for node in stack.node_def if node.op == "Block"] == ["Block", "Block"]
     assert list(calls(message)) == ["layers/0", "layers/1"]
     hold(message)

@@ -204,7 +204,7 @@ class _Library:
     def _make(self, group: list[_Inside], definition: Definition) -> None:
         """Make a function of the inside that boxes have in common, and calls of the boxes."""
         first = group[0]
-        title = _ILLEGAL.sub("_", op_type(definition.class_name.rpartition(".")[2]))
+        title = _ILLEGAL.sub("_", op_type(definition.name))
         name = self._names.claim(title.lstrip("_") or "Function")
         labels = UniqueNames(
             {(first.within(item.name) or "").partition("/")[0] for item in first.items},
