@@ -57,6 +57,10 @@ def load_script(path: Any, *, trusted: bool = False) -> Loaded:
     """
     try:
         name = os.fspath(path)
+    except Exception as error:
+        # A class of the user's may raise anything.
+        raise _refused(path, error_text(error), "give the path of a file") from error
+    try:
         with open(name, "rb") as file:
             noted = _check(file, path, trusted=trusted)
     except FileNotFoundError as error:

@@ -21,7 +21,6 @@ from tbscope.sources.torch.module_internals import (
 from tbscope.sources.torchscript.control import Body, merge
 from tbscope.sources.torchscript.frames import PLUMBING, Frame, give
 from tbscope.sources.torchscript.held import Number, Part, class_name, lowered, origins
-from tbscope.sources.torchscript.inlined import Inlined, is_inlined
 from tbscope.sources.torchscript.lines import source_of
 from tbscope.sources.torchscript.numbers import CHANGES, PLAIN, compute
 from tbscope.sources.torchscript.operators import Operator, operator_of
@@ -34,7 +33,7 @@ __all__ = ["Walk"]
 
 # One that takes arguments of several kinds has a method for each: `forward__0`.
 _FORWARD = re.compile(r"forward(__[0-9]+)?")
-_MOST_STEPS = 300_000
+_MOST_STEPS = 50_000
 _MOST_TURNS = 64
 
 
@@ -71,6 +70,9 @@ class Walk:
         }
         self._calls = 0
         self._steps = 0
+        # Each node may be read this often, on average; and what is small as often as it likes.
+        self._most_steps = _MOST_STEPS
+        self._met: set[tuple[str, str]] = set()
         self._by_name = functions
         # The graph of each function that was called, by its name.
         self._functions: dict[str, Any] = {}
@@ -80,8 +82,9 @@ class Walk:
     def graph(self, graph: Any, given: list[Held], frame: Frame) -> list[Held]:
         """Read a graph with what it is given; return what it gives."""
         frame.graph = graph
-        if not frame.stack and frame.part is not None and is_inlined(graph):
-            frame.inlined = Inlined()
+        key = "" if frame.part is None else frame.part.kind, frame.function
+        frame.is_first = key not in self._met
+        self._met.add(key)
         for value, held in zip(graph.inputs(), given, strict=False):
             frame.values[value.unique()] = held
         self.nodes(graph, frame)
@@ -91,9 +94,11 @@ class Walk:
         """Read the nodes of a graph, or of a block of one."""
         for node in block.nodes():
             self._steps += 1
-            if self._steps > _MOST_STEPS:
+            if frame.is_first:
+                self._most_steps += _MOST_TURNS
+            elif self._steps > self._most_steps:
                 raise ArgumentError(
-                    f"the program has more than {_MOST_STEPS:,} steps",
+                    f"the code of the program runs on for more than {self._most_steps:,} steps",
                     why="its functions call each other, and each call is read by itself",
                     fix="draw a part of it: tbscope.from_torchscript(module.part)",
                 )
