@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Source
 from tbscope.sources.programs.slots import Held, Slot, slots_in
@@ -20,14 +22,14 @@ from tbscope.sources.torch.module_internals import (
 )
 from tbscope.sources.torchscript.control import Body, merge
 from tbscope.sources.torchscript.frames import PLUMBING, Frame, give
-from tbscope.sources.torchscript.held import Number, Part, class_name, lowered, origins
+from tbscope.sources.torchscript.held import Number, Part, class_name, is_known, lowered, origins
 from tbscope.sources.torchscript.lines import source_of
 from tbscope.sources.torchscript.numbers import CHANGES, PLAIN, compute
 from tbscope.sources.torchscript.operators import Operator, operator_of
 from tbscope.sources.torchscript.possessions import Possessions
 from tbscope.sources.torchscript.questions import QUESTIONS, READ_OUT
 from tbscope.sources.torchscript.script_reader import ScriptReader, Step
-from tbscope.sources.torchscript.types import gives_tensors, told_by, unknown_by
+from tbscope.sources.torchscript.types import gives_tensors, joined, told_by, unknown_by
 
 __all__ = ["Walk"]
 
@@ -134,6 +136,12 @@ class Walk:
             if kind in READ_OUT:
                 give(node, frame, [Number(f"{READ_OUT[kind]}()", (first,))])
                 return
+        maker = _MAKERS.get(kind)
+        if maker is not None and is_known(given):
+            step = self._step(node, frame)
+            made = self.reader.call_function(step, maker, given[:1], {}, None, runs=True)
+            give(node, frame, [made])
+            return
         operator = operator_of(node.schema())
         if operator is None:
             self._other(kind, node, given, frame)
@@ -163,6 +171,10 @@ class Walk:
         name = kind.partition("::")[2].strip("_")
         appended = self.reader.append(name, step, arguments, read, Done())
         told = [unknown_by(output.type()) for output in node.outputs()]
+        first = given[0] if given else None
+        if kind == "aten::__getitem__" and type(first) is list and set(map(type, first)) == {Slot}:
+            # One of these.
+            told = [joined(first)]
         give(node, frame, self.reader.give(appended, told, read))
 
     def _call_operator(
@@ -416,6 +428,9 @@ _OF_NUMBERS = frozenset(
         *("aten::__getitem__", "aten::len", "aten::format", "prim::unchecked_cast"),
     }
 )
+
+# What TorchScript has no operator of torch's for.
+_MAKERS: dict[str, Callable[..., Any]] = {"aten::tensor": torch.tensor}
 
 _HANDLERS: dict[str, Callable[[Walk, Any, Frame], None]] = {
     "prim::ListUnpack": Walk._unpack,
