@@ -12,6 +12,7 @@ import torch
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Constant, Node, Source, Value
 from tbscope.ir.scopes import Scope
+from tbscope.sources.programs.last_nodes import last_nodes
 from tbscope.sources.programs.lines import source_of
 from tbscope.sources.programs.places import Places
 from tbscope.sources.programs.schemas import gives_tensor, may_show, shown_slots, written_slots
@@ -108,8 +109,9 @@ class Reader:
         self._where: Any = (None, None)
         # Whether operators give what shows memory of their arguments.
         self._shows: dict[KernelFacts, bool] = {}
-        # The scopes in which an operation stands.
+        # The scopes in which an operation stands, also deep inside.
         self._busy: set[Scope | None] = set()
+        self._last: dict[torch.fx.Graph, dict[tuple[str, ...], torch.fx.Node]] = {}
 
     # -- what nodes gave ----------------------------------------------------------------
 
@@ -234,6 +236,16 @@ class Reader:
             producer = last.value.producer
             self._where = node, (producer.scope, producer.source)
 
+    def _is_all(self, node: Any) -> bool:
+        """Tell whether nothing stands in the call of a node before it, and nothing comes after."""
+        scope, _ = self.where(node)
+        if scope in self._busy:
+            return False
+        last = self._last.get(node.graph)
+        if last is None:
+            last = self._last[node.graph] = last_nodes(node.graph)
+        return last.get(tuple(node.meta.get("nn_module_stack") or ())) is node
+
     def _done(self, facts: KernelFacts, args: Any, kwargs: Any, told: Any) -> Done | None:
         """Return what an operator does; None where its name and its schema tell all."""
         if self.work.is_composite(facts):
@@ -254,17 +266,12 @@ class Reader:
         if name not in self.graph.signatures:
             add_signature(self.graph.signatures, name, target)
         # Before its arguments, whose owners may have a first call here.
-        scope, _ = self.where(fx_node)
+        self.where(fx_node)
         arguments, read = self.arguments(args, kwargs, facts.filled)
-        if (
-            done is not None
-            and not done.kernels
-            and len(done.shows) == 1
-            and not self._stands_alone(fx_node, scope)
-        ):
-            # Nothing ran, and what came in came out: no operation.
+        if done is not None and not done.kernels and len(done.shows) == 1:
+            # Nothing ran, and what came in came out: no operation, but where it is all of a call.
             place = done.shows[0]
-            if place is not None and isinstance(told, TensorType):
+            if place is not None and isinstance(told, TensorType) and not self._is_all(fx_node):
                 return list(dict.fromkeys(read))[place]
         node = self.append(name, fx_node, arguments, read, done or Done(kernels=(facts.name,)))
         if not RANDOM.isdisjoint([facts.name, *node.kernels]):
@@ -291,10 +298,6 @@ class Reader:
         shown = shown_slots(facts, args, kwargs, told) if views else None
         return self.give(node, told, read, written, shown)
 
-    def _stands_alone(self, node: ProgramNode, scope: Scope | None) -> bool:
-        """Tell whether an operation may be the only one of its scope."""
-        return scope not in self._busy
-
     def arguments(
         self, args: Any, kwargs: Any, filled: frozenset[str] = frozenset()
     ) -> tuple[list[Argument], list[Slot]]:
@@ -318,7 +321,11 @@ class Reader:
     ) -> Node:
         """Append an operation that reads these slots, without outputs."""
         scope, source = self.where(fx_node)
-        self._busy.add(scope)
+        around = scope
+        while around not in self._busy:
+            self._busy.add(around)
+            if around is not None:
+                around = around.parent
         values = [slot.read() for slot in read]
         writers: dict[Node, None] = {}
         for slot in read:

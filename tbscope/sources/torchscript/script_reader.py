@@ -105,13 +105,13 @@ class ScriptReader(Reader):
         known: tuple[Scope | None, Source | None] = self._where[1]
         return known
 
-    def _stands_alone(self, node: ProgramNode, scope: Scope | None) -> bool:
+    def _is_all(self, node: Any) -> bool:
         """Tell whether an operation may be the only one of its scope.
 
         A trace has what was given read what gave it back: such an operation would stand between.
         """
         others = isinstance(node, Step) and node.has_others()
-        return super()._stands_alone(node, scope) and not others
+        return self.where(node)[0] not in self._busy and not others
 
     def give(
         self,
