@@ -247,6 +247,15 @@ def test_a_file_without_one_of_its_entries_is_refused(whole, tmp_path, entry):
         tbscope.from_torchscript(rewrite(whole, tmp_path / "less.pt", change))
 
 
+def test_a_file_whose_lines_are_damaged_is_refused(whole, tmp_path):
+    def change(name, content):
+        return pickled(3) if name.endswith(".debug_pkl") else content
+
+    # torch reads them where it is asked for a line, and not before.
+    with pytest.raises(tbscope.ArgumentError, match=r"torch raised .*Tuple"):
+        tbscope.from_torchscript(rewrite(whole, tmp_path / "lines.pt", change))
+
+
 def test_an_operator_that_nobody_has_registered_is_named(whole, tmp_path):
     def change(name, content):
         return content.replace(b"torch.linear(", b"ops.nobody.linear(")
