@@ -393,6 +393,18 @@ def test_the_body_of_a_loop_stands_in_a_scope_once():
     assert graph.outputs[1].value is loop.outputs[0]
 
 
+def test_branches_in_branches_without_end_are_refused():
+    lines = ["def nested(x, flag: bool):"]
+    for depth in range(300):
+        lines += [f"{'  ' * (depth + 1)}if flag:", f"{'  ' * (depth + 2)}x = x.sin()"]
+    code = "\n".join([*lines, "  return x", ""])
+
+    with pytest.raises(tbscope.ArgumentError) as caught:
+        tbscope.from_torchscript(torch.jit.CompilationUnit(code).nested)
+
+    assert "its calls and blocks nest deeper than Python follows" in str(caught.value)
+
+
 def test_a_loop_over_numbers_is_computed():
     class Net(nn.Module):
         def forward(self, x):
