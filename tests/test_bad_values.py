@@ -301,6 +301,8 @@ OF_CALLS = {
     "Graph.find(name)": {"empty text", "number as text"},
     "Graph.find_calls(name)": {"numpy text", "Text", *ANY_TEXT},
     "Graph.scope_path(node)": {"node"},
+    "from_torchscript(trusted)": TRUTHS,
+    "from_torchscript(input)": TENSORS,
     "parse_scope_path(text)": {"numpy text", "Text", *(ANY_TEXT - {"dots", "bracket", "pattern"})},
     "print_scope_path(parts)": LISTS,
     **each(("scope(name)", "push_scope(name)"), ANY_TEXT - {"empty text"}),

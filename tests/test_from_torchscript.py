@@ -1,5 +1,7 @@
 """Graphs of TorchScript: what they tell is what an eager call of the model tells."""
 
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -332,6 +334,22 @@ def test_a_number_that_is_known_decides():
     assert [node.op for node in both.nodes if node.kind == "op"] == ["sin", "cos", "If"]
 
 
+def test_what_is_given_is_told_from_none():
+    class Net(nn.Module):
+        def forward(self, x, pair: tuple[torch.Tensor, torch.Tensor] | None = None):
+            if pair is None:
+                pair = (x.sin(), x.cos())
+            return pair[0] + pair[1]
+
+    script = torch.jit.script(Net())
+
+    alone = tbscope.from_torchscript(script, torch.ones(2))
+    given = tbscope.from_torchscript(script, torch.ones(2), (torch.ones(2), torch.ones(2)))
+
+    assert [node.op for node in alone.nodes if node.kind == "op"] == ["sin", "cos", "add"]
+    assert [node.op for node in given.nodes if node.kind == "op"] == ["add"]
+
+
 def test_what_only_raises_is_no_branch():
     class Net(nn.Module):
         def forward(self, x):
@@ -373,6 +391,18 @@ def test_the_body_of_a_loop_stands_in_a_scope_once():
     assert linear.outputs[0] in loop.inputs
     assert {value.producer.name for value in stack.inputs} == {"x", linear.name}
     assert graph.outputs[1].value is loop.outputs[0]
+
+
+def test_branches_in_branches_without_end_are_refused():
+    lines = ["def nested(x, flag: bool):"]
+    for depth in range(300):
+        lines += [f"{'  ' * (depth + 1)}if flag:", f"{'  ' * (depth + 2)}x = x.sin()"]
+    code = "\n".join([*lines, "  return x", ""])
+
+    with pytest.raises(tbscope.ArgumentError) as caught:
+        tbscope.from_torchscript(torch.jit.CompilationUnit(code).nested)
+
+    assert "its calls and blocks nest deeper than Python follows" in str(caught.value)
 
 
 def test_a_loop_over_numbers_is_computed():
@@ -511,15 +541,25 @@ def test_from_torchscript_refuses_what_is_no_script():
     )
 
 
-def test_a_torch_without_torchscript_says_so(monkeypatch):
-    from tbscope.sources.torchscript import kinds
+WITHOUT = """
+import torch
+script = torch.jit.trace(torch.nn.ReLU(), torch.ones(1))
+for name in ("ScriptModule", "ScriptFunction", "load"):
+    delattr(torch.jit, name)
+import tbscope
+print(tbscope.trace(torch.nn.ReLU(), torch.ones(1)))
+tbscope.from_torchscript(script)
+"""
 
-    monkeypatch.setattr(kinds, "_MODULE", None)
-    monkeypatch.setattr(kinds, "_FUNCTION", None)
 
-    assert not kinds.is_script(traced("resnet"))
-    with pytest.raises(tbscope.ArgumentError, match=r"has no torch\.jit"):
-        tbscope.from_torchscript(traced("resnet"))
+def test_a_torch_without_torchscript_draws_models_and_says_what_it_lacks():
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", WITHOUT], capture_output=True, text=True, check=False
+    )
+
+    assert "= relu(%input, inplace=False), scope: ReLU" in done.stdout
+    assert "no graph can be read of TorchScript" in done.stderr
+    assert f"why: torch {torch.__version__} has no torch.jit" in done.stderr
 
 
 def test_torch_warns_nobody_who_reads_a_script():

@@ -247,6 +247,15 @@ def test_a_file_without_one_of_its_entries_is_refused(whole, tmp_path, entry):
         tbscope.from_torchscript(rewrite(whole, tmp_path / "less.pt", change))
 
 
+def test_a_file_whose_lines_are_damaged_is_refused(whole, tmp_path):
+    def change(name, content):
+        return pickled(3) if name.endswith(".debug_pkl") else content
+
+    # torch reads them where it is asked for a line, and not before.
+    with pytest.raises(tbscope.ArgumentError, match=r"torch raised .*Tuple"):
+        tbscope.from_torchscript(rewrite(whole, tmp_path / "lines.pt", change))
+
+
 def test_an_operator_that_nobody_has_registered_is_named(whole, tmp_path):
     def change(name, content):
         return content.replace(b"torch.linear(", b"ops.nobody.linear(")
@@ -392,3 +401,25 @@ def test_a_file_that_claims_more_than_it_has_is_refused(whole, tmp_path):
 
     with pytest.raises(tbscope.ArgumentError, match=r"its entries claim 134,\d+,\d+ bytes"):
         tbscope.from_torchscript(path)
+
+
+def test_functions_that_call_each_other_many_times_are_no_trap(tmp_path):
+    path = tmp_path / "model.pt"
+    torch.jit.script(doubled).save(str(path))
+    last = "def f40(x: Tensor) -> Tensor:\n  return torch.relu(x)\n"
+    calls = "\n".join(
+        f"def f{at}(x: Tensor) -> Tensor:\n  y = __torch__.f{at + 1}(x, )\n"
+        f"  return __torch__.f{at + 1}(y, )"
+        for at in reversed(range(40))
+    )
+
+    def change(name, content):
+        text = content.decode() if name.endswith("code/__torch__.py") else ""
+        if not text:
+            return content
+        assert "return torch.mul(x, 2)" in text
+        text = text.replace("return torch.mul(x, 2)", "return __torch__.f0(x, )")
+        return f"{text}{last}{calls}\n".encode()
+
+    with pytest.raises(tbscope.ArgumentError, match="runs on for more than"):
+        tbscope.from_torchscript(rewrite(path, tmp_path / "trap.pt", change))

@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import PackedSequence
 from tbscope.checks import entries_of, names_of
 from tbscope.errors import InputError
 from tbscope.sources.torch.misfits import Attempt, misfit_error, nothing_given_error, with_article
-from tbscope.sources.torch.module_internals import UNINITIALIZED
+from tbscope.sources.torch.module_internals import UNINITIALIZED, ScriptModule
 from tbscope.sources.torch.signatures import (
     Mismatch,
     argument_names,
@@ -168,7 +168,7 @@ def require_whole(model: torch.nn.Module) -> None:
     pending, seen = [model], {id(model)}
     while pending:
         held = pending.pop()
-        if isinstance(held, torch.jit.ScriptModule):
+        if isinstance(held, ScriptModule):
             continue
         if "_modules" not in vars(held):
             raise InputError(

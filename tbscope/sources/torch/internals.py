@@ -42,6 +42,7 @@ __all__ = [
     "in_functorch",
     "is_being_traced",
     "is_composite",
+    "is_dispatched",
     "is_fake",
     "is_guard",
     "is_higher_order",
@@ -357,6 +358,12 @@ def is_composite(kernel: Any) -> bool:
     if has_kernel is None:
         return True
     return bool(has_kernel(kernel.name(), "CompositeImplicitAutograd"))
+
+
+def is_dispatched(kernel: Any) -> bool:
+    """Tell whether torch runs an operator outside of TorchScript, too; True where it hides it."""
+    exists = getattr(torch._C, "_dispatch_has_kernel", None)
+    return exists is None or bool(exists(kernel.name()))
 
 
 def is_operator(function: Any) -> bool:

@@ -20,6 +20,7 @@ from tbscope.errors import ArgumentError
 
 __all__ = [
     "UNINITIALIZED",
+    "ScriptModule",
     "call_method_name",
     "default_device",
     "functional_calls",
@@ -43,6 +44,14 @@ UNINITIALIZED: tuple[type, ...] = tuple(
     filter(None, (getattr(_parameter, "UninitializedTensorMixin", None),))
 )
 """The classes of parameters and buffers that a lazy module has not made yet."""
+
+
+class _NoScriptModule:
+    """What no module is: stands for the class of scripted ones where torch has none."""
+
+
+ScriptModule: type = getattr(getattr(torch, "jit", None), "ScriptModule", _NoScriptModule)
+"""The class of what torch.jit made of modules."""
 
 
 def call_method_name() -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from tbscope.sources.torch.module_internals import uncompiled
+from tbscope.sources.torch.module_internals import ScriptModule, uncompiled
 
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope
@@ -104,7 +104,7 @@ class TensorPlace:
 
 def class_label(module: torch.nn.Module) -> str:
     """Return the class name that a scope shows; for a scripted module, that of its source."""
-    if isinstance(module, torch.jit.ScriptModule):
+    if isinstance(module, ScriptModule):
         return str(module.original_name)
     return type(module).__name__
 

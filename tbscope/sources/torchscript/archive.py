@@ -57,6 +57,10 @@ def load_script(path: Any, *, trusted: bool = False) -> Loaded:
     """
     try:
         name = os.fspath(path)
+    except Exception as error:
+        # A class of the user's may raise anything.
+        raise _refused(path, error_text(error), "give the path of a file") from error
+    try:
         with open(name, "rb") as file:
             noted = _check(file, path, trusted=trusted)
     except FileNotFoundError as error:
@@ -128,13 +132,7 @@ def _check_entry(
         if name.endswith(".py"):
             what = what_runs(archive.read(name).decode())
         elif name.endswith((".pkl", ".debug_pkl")):
-            folder = f"{name.removesuffix('.pkl')}/"
-            stored = {
-                other[len(folder) :]: size
-                for other, size in sizes.items()
-                if other.startswith(folder)
-            }
-            named = check_pickle(archive.read(name), stored)
+            named = check_pickle(archive.read(name), _storages(name, sizes))
             what = next((each for each in sorted(named) if each.startswith(_CLASSES)), None)
             if what is not None:
                 what = (
@@ -150,6 +148,14 @@ def _check_entry(
             f"its entry {shown(name)} holds {what}, and that runs code of the file's author",
             "where you trust the author: tbscope.from_torchscript(path, trusted=True)",
         )
+
+
+def _storages(name: str, sizes: dict[str, int]) -> dict[str, int]:
+    """Return the bytes of each storage of a pickle, by its key."""
+    if name.endswith(".debug_pkl"):
+        return {}
+    folder = f"{name.removesuffix('.pkl')}/"
+    return {other[len(folder) :]: size for other, size in sizes.items() if other.startswith(folder)}
 
 
 def _unreadable(path: Any, name: str, text: str) -> ArgumentError:

@@ -3,11 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+
 from tbscope.errors import InputError
 from tbscope.sources.programs.slots import Held, Slot
 from tbscope.sources.programs.types import TensorType, type_nest, types_in
+from tbscope.sources.torch.inputs import require_made
+from tbscope.sources.torch.nests import tensor_leaves
 from tbscope.sources.torchscript.held import Number
 from tbscope.sources.torchscript.types import gives_tensors, unknown_by
+from tbscope.words import shown
 
 __all__ = ["Inputs"]
 
@@ -52,6 +57,14 @@ class Inputs:
             told = known or _unknown(parameter, value)
             thing = given.get(parameter.name, _NOTHING)
             if thing is not _NOTHING:
+                if not _fits(thing, parameter.type):
+                    raise InputError(
+                        f"{name}() takes no {shown(thing)} as {parameter.name!r}",
+                        why=f"it takes {parameter.type.annotation_str}",
+                        fix="give what it takes, or no inputs at all",
+                    )
+                for path, tensor in tensor_leaves(thing, parameter.name, public=True):
+                    require_made(path, tensor)
                 own = type_nest(thing)
                 self.as_traced &= _is_alike(own, told)
                 told = own
@@ -94,6 +107,38 @@ def _unknown(parameter: Any, value: Any) -> Any:
     if gives_tensors(kind):
         return unknown_by(kind)
     return Number(str(parameter.name))
+
+
+def _fits(thing: Any, kind: Any) -> bool:
+    """Tell whether an input is what a parameter takes, as far as its type tells."""
+    name = kind.kind()
+    if name == "OptionalType":
+        return thing is None or _fits(thing, kind.containedTypes()[0])
+    if name == "ListType":
+        inner = kind.containedTypes()[0]
+        return type(thing) is list and all(_fits(each, inner) for each in thing)
+    if name == "TupleType":
+        kinds = kind.containedTypes()
+        fits = isinstance(thing, tuple) and len(thing) == len(kinds)
+        return fits and all(map(_fits, thing, kinds))
+    taken = _TAKEN.get(name)
+    return taken is None or (isinstance(thing, taken) and not _is_other_truth(thing, name))
+
+
+def _is_other_truth(thing: Any, name: str) -> bool:
+    """Tell whether something is a truth value where a number is taken."""
+    return isinstance(thing, bool) and name in ("IntType", "FloatType")
+
+
+_TAKEN: dict[str, type | tuple[type, ...]] = {
+    "TensorType": torch.Tensor,
+    "IntType": int,
+    "FloatType": (int, float),
+    "NumberType": (int, float, complex),
+    "BoolType": bool,
+    "StringType": str,
+    "DictType": dict,
+}
 
 
 def _is_alike(own: Any, told: Any) -> bool:

@@ -27,6 +27,7 @@ class Frame:
     Attributes:
         values: What each value of its graph holds, by number.
         graph: Its graph.
+        is_first: Whether its code is read for the first time.
         inlined: Tells the module calls around its nodes, where these stand in one graph.
     """
 
@@ -35,6 +36,7 @@ class Frame:
         "function",
         "graph",
         "inlined",
+        "is_first",
         "outer",
         "part",
         "source",
@@ -57,6 +59,7 @@ class Frame:
         self.outer = outer
         self.values: dict[int, Held] = {}
         self.graph: Any = None
+        self.is_first = False
         self.inlined: Inlined | None = None
         self._has_others: bool | None = None
 

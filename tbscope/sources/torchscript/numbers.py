@@ -14,6 +14,7 @@ from tbscope.sources.torchscript.held import Number, is_known, origins
 
 __all__ = ["CHANGES", "PLAIN", "compute"]
 
+_IDENTITY = ("aten::__is__", "aten::__isnot__")
 _MOST = 2**63
 _MOST_ENTRIES = 10_000
 _MOST_LIST = 1_000_000
@@ -27,6 +28,8 @@ def compute(kind: str, given: list[Held]) -> Held:
         given: What it is given.
     """
     label = kind.partition("::")[2]
+    if kind in _IDENTITY and len(given) == 2 and given[1] is None and type(given[0]) is not Number:
+        return (given[0] is None) is (kind == "aten::__is__")
     container = _ON_CONTAINERS.get(kind)
     if container is not None and given and type(given[0]) in (list, tuple, dict):
         try:

@@ -7,7 +7,7 @@ import torch
 
 from tbscope.ir.graph import Constant
 from tbscope.sources.programs.slots import Held, Slot
-from tbscope.sources.torch.internals import schema_of
+from tbscope.sources.torch.internals import is_dispatched, schema_of
 from tbscope.sources.torch.operations import KernelFacts, kernel_facts
 from tbscope.sources.torchscript.held import lowered
 from tbscope.sources.torchscript.types import dtype_of
@@ -151,7 +151,7 @@ def operator_of(schema: str) -> Operator | None:
     except (AttributeError, RuntimeError):
         return None
     own = schema_of(target)
-    if own is None:
+    if own is None or not is_dispatched(target):
         return None
     parameters = tuple(
         _Parameter(

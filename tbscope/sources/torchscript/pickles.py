@@ -6,8 +6,7 @@ large a tensor is, how deep a nest. What it would believe wrongly is found here.
 
 import io
 import pickle
-import pickletools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tbscope.sources.programs.types import TensorType
@@ -48,7 +47,20 @@ _KINDS = {
 }
 _TENSORS = ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_qtensor")
 _TYPED = "torch.jit._pickle.restore_type_tag"
-_PUTS = frozenset({"PUT", "BINPUT", "LONG_BINPUT"})
+# The opcodes that torch writes or reads, with the bytes after each; those with a length of their
+# own, with the bytes of that length. Source: torch/csrc/jit/serialization/unpickler.cpp.
+_AFTER = {
+    **dict.fromkeys(b"}])(NtsuaeRQb.02\x81\x85\x86\x87\x88\x89o", 0),
+    **dict.fromkeys(b"K\x80qh", 1),
+    **dict.fromkeys(b"M", 2),
+    **dict.fromkeys(b"Jrj", 4),
+    **dict.fromkeys(b"G", 8),
+}
+_LENGTH = {**dict.fromkeys(b"U\x8aC\x8c", 1), **dict.fromkeys(b"XTB", 4)}
+_REMEMBER = ord("r")
+_NAME = ord("c")
+# What holds nothing else.
+_FLAT = frozenset({int, str, float, bool, type(None), bytes})
 
 
 class DamagedError(ValueError):
@@ -173,11 +185,7 @@ def _plain(thing: Any) -> Any:
 def _look(content: bytes, sizes: Mapping[str, int] | None) -> tuple[Any, set[str]]:
     """Return what a pickle holds, with stubs, and what it names."""
     try:
-        for opcode, argument, _ in pickletools.genops(content):
-            if opcode.name in _PUTS and int(argument or 0) > len(content):
-                raise DamagedError(
-                    f"it remembers {argument:,} things, and has {len(content):,} bytes"
-                )
+        _check_opcodes(content)
         looker = _Looker(content, sizes)
         result = looker.load()
     except DamagedError:
@@ -187,6 +195,29 @@ def _look(content: bytes, sizes: Mapping[str, int] | None) -> tuple[Any, set[str
         raise DamagedError(f"it is no whole pickle: {type(error).__name__}: {error}") from error
     _check_nest(result)
     return result, looker.named
+
+
+def _check_opcodes(content: bytes) -> None:
+    """Check that a pickle is made of what torch writes, and remembers no more than it has."""
+    at, end = 0, len(content)
+    while at < end:
+        opcode = content[at]
+        at += 1
+        size = _AFTER.get(opcode)
+        if size is None:
+            if opcode == _NAME:
+                # Two lines: the module and the name.
+                at = content.index(b"\n", content.index(b"\n", at) + 1) + 1
+                continue
+            length = _LENGTH.get(opcode)
+            if length is None:
+                raise DamagedError(f"torch writes no opcode {opcode:#x}, at byte {at - 1:,}")
+            size = length + int.from_bytes(content[at : at + length], "little")
+        elif opcode == _REMEMBER:
+            number = int.from_bytes(content[at : at + 4], "little")
+            if number > end:
+                raise DamagedError(f"it remembers {number:,} things, and has {end:,} bytes")
+        at += size
 
 
 def _check_nest(result: Any) -> None:
@@ -209,24 +240,23 @@ def _check_nest(result: Any) -> None:
             heights[key] = None
             pending.append((thing, True))
             pending += [(each, False) for each in inner]
+        if not done and isinstance(thing, _Stub):
             _check_thing(thing)
 
 
 def _inside(thing: Any) -> list[Any]:
-    if isinstance(thing, list | tuple):
-        found: Iterable[Any] = thing
-    elif isinstance(thing, dict):
-        found = [*thing.keys(), *thing.values()]
-    elif isinstance(thing, _Stub):
-        found = thing.held
-    else:
-        return []
-    return [each for each in found if isinstance(each, list | tuple | dict | _Stub)]
+    """Return what a thing holds that may hold more."""
+    kind = type(thing)
+    if kind is tuple or kind is list:
+        return [each for each in thing if type(each) not in _FLAT]
+    if kind is dict:
+        return [each for pair in thing.items() for each in pair if type(each) not in _FLAT]
+    if isinstance(thing, _Stub):
+        return [each for each in thing.held if type(each) not in _FLAT]
+    return []
 
 
-def _check_thing(thing: Any) -> None:
-    if not isinstance(thing, _Stub):
-        return
+def _check_thing(thing: _Stub) -> None:
     if thing.named == _TYPED and len(thing.held) > 1:
         _check_depth(thing.held[1])
     if thing.named in _TENSORS:

@@ -9,7 +9,7 @@ import torch
 
 from tbscope.checks import check_truth
 from tbscope.collector import collecting_rarely
-from tbscope.errors import ArgumentError
+from tbscope.errors import ArgumentError, TbscopeError
 from tbscope.figures.notes import find_notes
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Graph
@@ -24,9 +24,11 @@ from tbscope.sources.torchscript.archive import Loaded, load_script
 from tbscope.sources.torchscript.borders import Inputs
 from tbscope.sources.torchscript.frames import Frame
 from tbscope.sources.torchscript.held import Number, Part, class_name, lowered
+from tbscope.sources.torchscript.inlined import Inlined, is_inlined
 from tbscope.sources.torchscript.kinds import has_torchscript, is_function, is_script
 from tbscope.sources.torchscript.script_reader import ScriptReader
 from tbscope.sources.torchscript.walk import Walk
+from tbscope.words import error_text, shown
 
 __all__ = ["from_torchscript", "graph_of_script"]
 
@@ -96,7 +98,33 @@ def graph_of_script(
                 fix="tbscope.from_torchscript(torch.jit.trace(model, x))",
             )
         with collecting_rarely():
-            return _Script(loaded, training).graph(args, kwargs)
+            return _read(script_or_path, loaded, training, args, kwargs)
+
+
+def _read(
+    given: Any,
+    loaded: Loaded,
+    training: bool | None,
+    args: Sequence[Any] | None,
+    kwargs: Mapping[str, Any],
+) -> Graph:
+    """Read what was loaded; say in words where torch cannot tell of it."""
+    try:
+        return _Script(loaded, training).graph(args, kwargs)
+    except TbscopeError:
+        raise
+    except RuntimeError as error:
+        # Of a file, torch reads some only now: where its lines come from.
+        deep = isinstance(error, RecursionError)
+        raise ArgumentError(
+            f"no graph can be read of {shown(given)}",
+            why="its calls and blocks nest deeper than Python follows"
+            if deep
+            else f"torch raised {error_text(error)}",
+            fix="draw a part of it: tbscope.from_torchscript(module.part)"
+            if deep
+            else "where it is a file, it is damaged: copy it, or write it, anew",
+        ) from error
 
 
 class _Script:
@@ -155,6 +183,8 @@ class _Script:
             trusts_types=inputs.as_traced,
         )
         frame = Frame(part, self._method.name, {}, None)
+        if part is not None and is_inlined(graph):
+            frame.inlined = Inlined()
         given = inputs.held if part is None else [part, *inputs.held]
         results = walk.graph(graph, given, frame)
         result = results[0] if len(results) == 1 else tuple(results)

@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Source
 from tbscope.sources.programs.slots import Held, Slot, slots_in
@@ -20,21 +22,20 @@ from tbscope.sources.torch.module_internals import (
 )
 from tbscope.sources.torchscript.control import Body, merge
 from tbscope.sources.torchscript.frames import PLUMBING, Frame, give
-from tbscope.sources.torchscript.held import Number, Part, class_name, lowered, origins
-from tbscope.sources.torchscript.inlined import Inlined, is_inlined
+from tbscope.sources.torchscript.held import Number, Part, class_name, is_known, lowered, origins
 from tbscope.sources.torchscript.lines import source_of
 from tbscope.sources.torchscript.numbers import CHANGES, PLAIN, compute
 from tbscope.sources.torchscript.operators import Operator, operator_of
 from tbscope.sources.torchscript.possessions import Possessions
 from tbscope.sources.torchscript.questions import QUESTIONS, READ_OUT
 from tbscope.sources.torchscript.script_reader import ScriptReader, Step
-from tbscope.sources.torchscript.types import gives_tensors, told_by, unknown_by
+from tbscope.sources.torchscript.types import gives_tensors, joined, told_by, unknown_by
 
 __all__ = ["Walk"]
 
 # One that takes arguments of several kinds has a method for each: `forward__0`.
 _FORWARD = re.compile(r"forward(__[0-9]+)?")
-_MOST_STEPS = 300_000
+_MOST_STEPS = 50_000
 _MOST_TURNS = 64
 
 
@@ -71,6 +72,9 @@ class Walk:
         }
         self._calls = 0
         self._steps = 0
+        # Each node may be read this often, on average; and what is small as often as it likes.
+        self._most_steps = _MOST_STEPS
+        self._met: set[tuple[str, str]] = set()
         self._by_name = functions
         # The graph of each function that was called, by its name.
         self._functions: dict[str, Any] = {}
@@ -80,8 +84,9 @@ class Walk:
     def graph(self, graph: Any, given: list[Held], frame: Frame) -> list[Held]:
         """Read a graph with what it is given; return what it gives."""
         frame.graph = graph
-        if not frame.stack and frame.part is not None and is_inlined(graph):
-            frame.inlined = Inlined()
+        key = "" if frame.part is None else frame.part.kind, frame.function
+        frame.is_first = key not in self._met
+        self._met.add(key)
         for value, held in zip(graph.inputs(), given, strict=False):
             frame.values[value.unique()] = held
         self.nodes(graph, frame)
@@ -91,9 +96,11 @@ class Walk:
         """Read the nodes of a graph, or of a block of one."""
         for node in block.nodes():
             self._steps += 1
-            if self._steps > _MOST_STEPS:
+            if frame.is_first:
+                self._most_steps += _MOST_TURNS
+            elif self._steps > self._most_steps:
                 raise ArgumentError(
-                    f"the program has more than {_MOST_STEPS:,} steps",
+                    f"the code of the program runs on for more than {self._most_steps:,} steps",
                     why="its functions call each other, and each call is read by itself",
                     fix="draw a part of it: tbscope.from_torchscript(module.part)",
                 )
@@ -129,6 +136,12 @@ class Walk:
             if kind in READ_OUT:
                 give(node, frame, [Number(f"{READ_OUT[kind]}()", (first,))])
                 return
+        maker = _MAKERS.get(kind)
+        if maker is not None and is_known(given):
+            step = self._step(node, frame)
+            made = self.reader.call_function(step, maker, given[:1], {}, None, runs=True)
+            give(node, frame, [made])
+            return
         operator = operator_of(node.schema())
         if operator is None:
             self._other(kind, node, given, frame)
@@ -158,6 +171,10 @@ class Walk:
         name = kind.partition("::")[2].strip("_")
         appended = self.reader.append(name, step, arguments, read, Done())
         told = [unknown_by(output.type()) for output in node.outputs()]
+        first = given[0] if given else None
+        if kind == "aten::__getitem__" and type(first) is list and set(map(type, first)) == {Slot}:
+            # One of these.
+            told = [joined(first)]
         give(node, frame, self.reader.give(appended, told, read))
 
     def _call_operator(
@@ -411,6 +428,9 @@ _OF_NUMBERS = frozenset(
         *("aten::__getitem__", "aten::len", "aten::format", "prim::unchecked_cast"),
     }
 )
+
+# What TorchScript has no operator of torch's for.
+_MAKERS: dict[str, Callable[..., Any]] = {"aten::tensor": torch.tensor}
 
 _HANDLERS: dict[str, Callable[[Walk, Any, Frame], None]] = {
     "prim::ListUnpack": Walk._unpack,

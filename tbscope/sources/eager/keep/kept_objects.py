@@ -11,7 +11,11 @@ import torch
 
 from tbscope.sources.eager.keep.kept_contents import KeptContents, Report
 from tbscope.sources.eager.keep.kinds import PLAIN, kind_of, refill
-from tbscope.sources.torch.module_internals import scripted_attributes, set_scripted_attribute
+from tbscope.sources.torch.module_internals import (
+    ScriptModule,
+    scripted_attributes,
+    set_scripted_attribute,
+)
 from tbscope.sources.torch.nests import slots_of, tensor_leaves
 
 if TYPE_CHECKING:
@@ -111,7 +115,7 @@ class KeptModules:
         if self._slotted[cls]:
             self._contents.add_slots(module)
         self._modules.append((module, cls, attributes, before, empty, filled))
-        if isinstance(module, torch.jit.ScriptModule):
+        if isinstance(module, ScriptModule):
             self._keep_scripted(module)
 
     def _keep_scripted(self, module: torch.nn.Module) -> None:
@@ -148,7 +152,7 @@ class KeptModules:
             module.training = self._training
         except AttributeError:  # Its class has made it a constant.
             return
-        if not isinstance(module, torch.jit.ScriptModule):
+        if not isinstance(module, ScriptModule):
             self._modes.append((module, held))
 
     def switch(self, root: torch.nn.Module) -> None:

@@ -31,6 +31,7 @@ from tbscope.sources.eager.record.tensors import TensorRecorder
 from tbscope.sources.eager.record.whereabouts import Whereabouts
 from tbscope.sources.torch.internals import ENOUGH, in_forward_mode, without_functions
 from tbscope.sources.torch.literals import FILLED, Literals, all_among, collect_tensors
+from tbscope.sources.torch.module_internals import ScriptModule
 from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import CUTS_UNSEEN, RANDOM, READS, KernelFacts
 from tbscope.sources.torch.ranks import process_rank
@@ -189,7 +190,7 @@ class Recorder(TensorRecorder):
         self.modules_called.append(module)
         frame = Frame(scope, place, call, source, self.builder.operations)
         frame.first = len(self.graph.nodes)
-        if isinstance(module, torch.jit.ScriptModule):
+        if isinstance(module, ScriptModule):
             frame.script = ScriptRun(module, place.name)
             self.scripted = True
         scopes.open_call(place, frame)
