@@ -24,6 +24,7 @@ DRAWINGS = (
     {"level": "aten", "leaves": "box", "style": "torch", "dead": "drop"},
     {"keep": ["*"], "templates": False},
     {"cards": False, "color_by": "class"},
+    {"helpers": "all"},
 )
 # Which boxes may point at each other, and which not, is told by test_stands.py.
 TOLD_ELSEWHERE = {"box-cycle"}
