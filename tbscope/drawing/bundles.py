@@ -44,12 +44,14 @@ class Bundles:
         nodes: In which of them an operation stands right away.
         inner: In which of them a scope of the graph, or another one, stands.
         parts: What a module call prints as whose number is another one in its box.
+        free: Those of these boxes in which no module was called.
     """
 
     scopes: list[Scope] = field(default_factory=list)
     nodes: dict[Node, Scope] = field(default_factory=dict)
     inner: dict[Scope, Scope] = field(default_factory=dict)
     parts: dict[Scope, ScopePart] = field(default_factory=dict)
+    free: list[Scope] = field(default_factory=list)
 
 
 def check_helpers(helpers: object) -> None:
@@ -340,6 +342,8 @@ class Bundler:
         self._numbers[level, name] += 1
         box = Scope(ScopePart(name, None, index), parent=level, kind=kind)
         self.found.scopes.append(box)
+        if not any(unit.modules for unit in units):
+            self.found.free.append(box)
         self.changed = True
         self._order[box] = self._order[units[0].thing]
         self._children[level].append(box)

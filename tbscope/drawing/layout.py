@@ -183,6 +183,7 @@ class _Drawing:
         labels = [(card.scope, card.label) for card in self._told]
         self.names = name_graph(graph, given.style, root=given.root, cards=labels, stands=stands)
         self._no_circles: set[Node] = set()
+        self._bundles = bundles
         self._moved = bundles is not None
         self._arrange(parameters_to_draw(graph, self.names, constants_only=not given.circles))
 
@@ -216,12 +217,17 @@ class _Drawing:
             if box.name in scopes:
                 yield scopes[box.name], STAGES if box in self.crowded else STAGES[:1]
 
+    def _loose_boxes(self) -> set[str]:
+        """Return the names of the boxes of functions, which no user searches for."""
+        found = set() if self._bundles is None else set(self._bundles.free)
+        return {self.names.scopes[scope] for scope in found}
+
     def cut(self) -> None:
         """Cut what the page cannot draw into chunks."""
         given = self.given
         mapping: dict[str, str] = {}
         while self.crowded:
-            mapping = find_chunks(self.hierarchy, self.crowded)
+            mapping = find_chunks(self.hierarchy, self.crowded, self._loose_boxes())
             if not mapping:
                 break
             self.hierarchy.forget()
