@@ -257,3 +257,43 @@ def test_what_is_none_of_the_words_is_refused(helpers):
         "  why: helpers is 'auto', 'all' or 'none'\n"
         "  fix: helpers='all' for a box of every function that ran several operations"
     )
+
+
+def test_a_hook_beside_forward_makes_no_box_of_forward():
+    net = example(Helped)[0]
+    net.register_forward_hook(lambda module, given, result: result + 1)
+    for helpers in ("auto", "all"):
+        graph = tbscope.trace(net, torch.rand(2, 4))
+        labels = boxes(Hierarchy.of(tbscope.to_graph_def(graph, helpers=helpers)))
+        assert labels[:4] == ["turn", "turn.1", "turn.2", "squash"]
+        assert "forward" not in labels
+
+
+def test_a_decorator_around_forward_makes_no_box_of_forward():
+    class Net(nn.Module):
+        @models.noted_method
+        def forward(self, x):
+            return models.squash(x) * 2
+
+    graph = tbscope.trace(Net(), torch.rand(2, 4))
+    assert boxes(Hierarchy.of(tbscope.to_graph_def(graph, helpers="all"))) == ["squash"]
+
+
+def test_a_box_that_would_read_what_it_has_given_is_left_out():
+    class Beside(nn.Module):
+        def forward(self, x):
+            return x + 1
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = nn.ModuleList([Beside(), Beside()])
+
+        def outer(self, x):
+            return torch.tanh(self.parts[1](torch.tanh(x) * 2)) * 2
+
+        def forward(self, x):
+            return self.outer(self.parts[0](x)) + 1
+
+    message = tbscope.to_graph_def(tbscope.trace(Net(), torch.rand(2, 4)), helpers="all")
+    assert not any(node.name.startswith("outer") for node in message.node)

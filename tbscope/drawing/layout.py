@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
-from tbscope.drawing.bundles import STAGES, Bundler, Bundles, Helpers, Stage
+from tbscope.drawing.bundler import Bundler
+from tbscope.drawing.bundles import STAGES, Bundles, Helpers, Stage
 from tbscope.drawing.cards import Card, blank_cards, leaf_facts, module_cards
 from tbscope.drawing.chunks import find_chunks, rename
 from tbscope.drawing.circles import parameters_to_draw
@@ -203,7 +204,7 @@ class _Drawing:
         self._join()
         levels = find_siblings(self.hierarchy)
         self.crowded = {box: level for box, level in levels.items() if is_crowded(level)}
-        self.full = {box for box, level in levels.items() if count_loose(level) > MOST_LOOSE}
+        self.full = [box for box, level in levels.items() if count_loose(level) > MOST_LOOSE]
 
     def _join(self) -> None:
         self.layout = _joined(self.given.graph, self.names, self._ops, self._told)
@@ -213,7 +214,7 @@ class _Drawing:
         """Yield the scope of each level that is too full, and what may part it."""
         scopes: dict[str, Scope | None] = {"": None}
         scopes.update((name, scope) for scope, name in self.names.scopes.items())
-        for box in self.full | self.crowded.keys():
+        for box in dict.fromkeys([*self.crowded, *self.full]):
             if box.name in scopes:
                 yield scopes[box.name], STAGES if box in self.crowded else STAGES[:1]
 
