@@ -15,7 +15,7 @@ from tbscope.drawing.bundles import STAGES, Bundles, Helpers, Stage
 from tbscope.drawing.cards import Card, blank_cards, leaf_facts, module_cards
 from tbscope.drawing.chunks import find_chunks, rename
 from tbscope.drawing.circles import parameters_to_draw
-from tbscope.drawing.cuts import MOST_LOOSE, count_loose, is_crowded
+from tbscope.drawing.cuts import MANY_LOOSE, MOST_LOOSE, count_loose, is_crowded
 from tbscope.drawing.naming import Names, Style, name_graph, tell_keys
 from tbscope.drawing.series import op_types_apart
 from tbscope.drawing.stands import find_stands
@@ -168,7 +168,7 @@ class _Drawing:
         layout: What the page is given of it.
         hierarchy: How the page reads that.
         crowded: The levels that the page cannot draw well.
-        full: The levels with so many loose operations that it is hard to read.
+        full: The levels with so many loose operations that it is hard to read, and how many.
     """
 
     def __init__(self, given: _Given, bundles: Bundles | None = None) -> None:
@@ -204,7 +204,8 @@ class _Drawing:
         self._join()
         levels = find_siblings(self.hierarchy)
         self.crowded = {box: level for box, level in levels.items() if is_crowded(level)}
-        self.full = [box for box, level in levels.items() if count_loose(level) > MOST_LOOSE]
+        loose = {box: count_loose(level) for box, level in levels.items()}
+        self.full = {box: count for box, count in loose.items() if count > MANY_LOOSE}
 
     def _join(self) -> None:
         self.layout = _joined(self.given.graph, self.names, self._ops, self._told)
@@ -214,9 +215,14 @@ class _Drawing:
         """Yield the scope of each level that is too full, and what may part it."""
         scopes: dict[str, Scope | None] = {"": None}
         scopes.update((name, scope) for scope, name in self.names.scopes.items())
-        for box in dict.fromkeys([*self.crowded, *self.full]):
-            if box.name in scopes:
-                yield scopes[box.name], STAGES if box in self.crowded else STAGES[:1]
+        for box in {**self.crowded, **self.full}:
+            if box.name not in scopes:
+                continue
+            stages = list(STAGES)
+            if box not in self.crowded:
+                # It needs no cut: no module need move.
+                stages = ["functions", "steps"] if self.full[box] > MOST_LOOSE else ["functions"]
+            yield scopes[box.name], stages
 
     def _loose_boxes(self) -> set[str]:
         """Return the names of the boxes of functions, which no user searches for."""
