@@ -167,6 +167,13 @@ class Running(TypedDict, total=False):
         Option(False, "Run in training mode, or (None) in the mode that each module is in."),
     ]
     grad: Annotated[bool, Option(False, "Keep gradients while it runs.")]
+    loss: Annotated[
+        Callable[[Any], Any] | None,
+        Option(None, "A function that makes a loss of what the model gives.", "no loss is drawn"),
+    ]
+    backward: Annotated[
+        bool, Option(False, "Run and draw the backward pass, too, from the loss on.")
+    ]
     fake: Annotated[
         bool, Option(False, "Compute nothing but shapes: no memory is taken for activations.")
     ]
@@ -190,7 +197,8 @@ class Drawing(TypedDict, total=False):
         root: Whether the one scope that holds all others is a box around everything. None:
             in style "torch", and where boxes below it are called by a number alone; but not
             where times, memory or an overlay are drawn, whose colours it would make pale.
-        level: How far the drawing goes into detail: "module" for the modules that call no
+        level: How far the drawing goes into detail: "overview" for equal blocks as one node
+            (`layers.0-79`), "module" for the modules that call no
             others and the operations between them, "op" for operations as the user wrote
             them, "aten" for the kernels inside of each (`trace(..., kernels=True)`).
         leaves: "node" draws a module of one operation as one node, with its parameters as
@@ -199,8 +207,8 @@ class Drawing(TypedDict, total=False):
         hide: Patterns of further operations and modules that are left out.
         dead: Whether operations that no output depends on are drawn: "keep" or "drop".
         color_by: What the page colours nodes by under "XLA cluster": "class", "kind",
-            "resolution", "dtype", "trainable", "device", "source file", "rank", a mapping
-            from names to labels, or a function of a node.
+            "resolution", "dtype", "trainable", "storage", "device", "source file", "rank",
+            `stages(4)`, a mapping from names to labels, or a function of a node.
         templates: Whether equal boxes are made to have equal colours, as Chrome, Edge and
             Safari need it. False for Firefox, which needs nothing.
         cards: Whether the box of each module holds a node that tells of it.
@@ -233,7 +241,7 @@ class Drawing(TypedDict, total=False):
         Level,
         Option(
             "op",
-            "Draw modules, operations as they are written, or the kernels inside of them.",
+            "Draw stacks of equal blocks, modules, operations, or the kernels inside of them.",
             check=check_level,
         ),
     ]

@@ -23,7 +23,7 @@ from tbscope.drawing.templates import Seed, seeds
 from tbscope.figures.costs import Work
 from tbscope.figures.summary.parts import held_parts
 from tbscope.ir.graph import Graph, Nest, Node, Output, Value
-from tbscope.ir.regions import OPERATIONS
+from tbscope.ir.regions import OPERATIONS, OWNED
 from tbscope.ir.scopes import Scope
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.ops import op_type
@@ -86,6 +86,7 @@ def lay_out(
     helpers: Helpers = "auto",
     work: Mapping[Scope, Work] | None = None,
     also: Collection[Scope] = (),
+    stacks: Collection[Node] = (),
 ) -> Layout:
     """Settle how a graph is drawn.
 
@@ -101,14 +102,16 @@ def lay_out(
             function, or none; not where a user's own function names all boxes.
         work: What ran in each scope, for the cards; None where that is not known.
         also: Further scopes whose boxes need such a node.
+        stacks: Nodes that stand for many equal blocks: what they alone read is a circle.
     Returns:
         The layout; no two of its names are equal.
     """
     held = held_parts(graph)
     parts = held.of_scope
-    given = _Given(graph, style, root, circles, leaf_facts(graph, work or {}, parts))
+    embedded = _read_by_stacks(graph, stacks)
+    given = _Given(graph, style, root, circles, leaf_facts(graph, work or {}, parts), embedded)
     if cards:
-        given.told += module_cards(graph, work or {}, parts)
+        given.told += module_cards(graph, work or {}, parts, embedded)
     held.forget()
     given.also += also
     drawing = _Drawing(given)
@@ -132,6 +135,17 @@ def lay_out(
     return layout
 
 
+def _read_by_stacks(graph: Graph, stacks: Collection[Node]) -> set[Node]:
+    """Return the parameters and the like that nothing reads but stacks of blocks."""
+    read = {value.producer for node in stacks for value in node.inputs}
+    if read:
+        among = set(stacks)
+        read.difference_update(
+            value.producer for node in graph.nodes if node not in among for value in node.inputs
+        )
+    return {node for node in read if node.kind in OWNED}
+
+
 @dataclass(slots=True)
 class _Given:
     """What is drawn, and how.
@@ -142,6 +156,7 @@ class _Given:
         root: Whether all names begin with the one scope that holds all.
         circles: Whether parameters are circles.
         facts: What is told of each node that stands for a module.
+        embedded: What is a circle wherever it is read.
         told: The cards of modules.
         also: Further scopes whose boxes need a card.
     """
@@ -151,6 +166,7 @@ class _Given:
     root: bool | None
     circles: bool
     facts: dict[Node, dict[str, Nest]]
+    embedded: set[Node]
     told: list[Card] = field(default_factory=list)
     also: list[Scope] = field(default_factory=list)
 
@@ -180,13 +196,14 @@ class _Drawing:
             # A list that is no box has no card either.
             apart = set(stands.beside.values())
             scopes = [scope for scope in given.also if scope not in apart]
-            self._told += blank_cards(graph, scopes, self._told)
+            self._told += blank_cards(graph, scopes, self._told, given.embedded)
         labels = [(card.scope, card.label) for card in self._told]
         self.names = name_graph(graph, given.style, root=given.root, cards=labels, stands=stands)
         self._no_circles: set[Node] = set()
         self._bundles = bundles
         self._moved = bundles is not None
-        self._arrange(parameters_to_draw(graph, self.names, constants_only=not given.circles))
+        found = parameters_to_draw(graph, self.names, constants_only=not given.circles)
+        self._arrange(found - given.embedded)
 
     def _arrange(self, no_circles: set[Node]) -> None:
         """Settle op types and levels; draw these parameters as nodes."""
@@ -201,6 +218,7 @@ class _Drawing:
             circles=given.circles,
             no_circles=self._no_circles,
         )
+        self._ops.update({node: _CIRCLES[node.kind] for node in given.embedded})
         self._join()
         levels = find_siblings(self.hierarchy)
         self.crowded = {box: level for box, level in levels.items() if is_crowded(level)}
@@ -241,6 +259,7 @@ class _Drawing:
             chunked = _renamed(self.names, mapping)
             # What has lost its neighbours to other chunks has no circles either.
             found = parameters_to_draw(given.graph, chunked, constants_only=not given.circles)
+            found -= given.embedded
             if found <= self._no_circles:
                 self.names = chunked
                 self._moved = True
@@ -377,7 +396,9 @@ def _renamed(names: Names, mapping: dict[str, str]) -> Names:
 
 
 def _classes(names: dict[Scope, str]) -> dict[str, str]:
-    """Return the class of the module that each box stands for."""
+    """Return the class of the module that each box stands for, or whose gradients are in it."""
     return {
-        name: scope.part.label for scope, name in names.items() if name and scope.kind == "module"
+        name: scope.part.label
+        for scope, name in names.items()
+        if name and (scope.kind == "module" or (scope.phase != "forward" and scope.part.attribute))
     }

@@ -282,6 +282,16 @@ class Graph:
         functions: Functions = way_up("Graph.functions")(self, by)
         return functions
 
+    def save(self, path: Any) -> None:
+        """Write the graph, with all that it holds, to a file in JSON; `tbscope.load` reads it.
+
+        Args:
+            path: The path of a file that ends in `.json`. It is written whole, or not at all.
+        Raises:
+            ArgumentError: The path is none, or cannot be written to.
+        """
+        way_up("Graph.save")(self, path)
+
     def _not_found(self, name: str) -> NotFoundError:
         known = [call.qualified_name for call in self.calls if call.qualified_name]
         known += [call.scope.path for call in self.calls]

@@ -15,7 +15,15 @@ import torch
 
 from tbscope.ir.graph import Source
 
-__all__ = ["OWN_FILES", "Locator", "is_foreign_file", "is_own_file", "raised_at", "short_path"]
+__all__ = [
+    "OWN_FILES",
+    "Locator",
+    "helper_name",
+    "is_foreign_file",
+    "is_own_file",
+    "raised_at",
+    "short_path",
+]
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 OWN_FILES = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -26,6 +34,31 @@ _COMMAND = os.path.join(_PACKAGE, "cli", "")
 _EXAMPLE = os.path.join(_COMMAND, "_demo_model.py")
 _STDLIB = tuple({sysconfig.get_path(key) + os.sep for key in ("stdlib", "platstdlib")})
 _SITE = tuple({sysconfig.get_path(key) + os.sep for key in ("purelib", "platlib")})
+
+
+# What works on all parameters at once, between a backward pass and an optimizer or after it.
+_HELPERS = frozenset(
+    _TORCH + os.path.join(*parts)
+    for parts in (
+        ("nn", "utils", "clip_grad.py"),
+        ("amp", "grad_scaler.py"),
+        ("optim", "swa_utils.py"),
+    )
+)
+
+
+def helper_name(frame: FrameType | None) -> str | None:
+    """Return which helper of torch for training leads to a frame: `clip_grad_norm_`; None if none.
+
+    It is the outermost one.
+    """
+    name = None
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename in _HELPERS and not code.co_name.startswith("_"):
+            name = getattr(code, "co_qualname", code.co_name)
+        frame = frame.f_back
+    return name
 
 
 def is_foreign_file(file: str) -> bool:
