@@ -6,7 +6,6 @@ import helper_models as models
 import pytest
 import torch
 from helper_models import Decoder, Detector, Helped, Seq2Seq, TimeMix, example
-from real_graphs import KINDS, real_graph
 from torch import nn
 
 import tbscope
@@ -14,12 +13,10 @@ from tbscope.cycles import find_cycles
 from tbscope.drawing.cuts import is_crowded
 from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.scenes import read_scene
 from tbscope.page.siblings import find_siblings
 from tbscope.page.structures import Structures
 
 ALL = (Decoder, Detector, Helped, Seq2Seq, TimeMix)
-UNCUT = ("LongformerModel", "MambaModel", "EncodecModel", "MixtralForCausalLM")
 
 
 def drawn(kind, **drawing):
@@ -226,22 +223,6 @@ def test_the_same_operations_with_the_same_edges_are_drawn(kind, helpers):
     assert told[0] == told[1]
 
 
-@pytest.mark.parametrize("name", UNCUT)
-def test_levels_of_real_models_need_no_cuts_of_operations(name):
-    message = tbscope.to_graph_def(real_graph(name))
-    cuts = [box for box in Hierarchy.of(message).boxes if re.search(r"(ops|parts)\.\d+-\d+$", box)]
-    assert cuts == []
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_no_level_of_a_real_model_has_more_than_forty_loose_nodes(name):
-    hierarchy = Hierarchy.of(tbscope.to_graph_def(real_graph(name)))
-    for box in (hierarchy.root, *hierarchy.boxes.values()):
-        scene = read_scene(hierarchy, box)
-        loose = [one for one in scene.glyphs if not isinstance(one, Box)]
-        assert len(loose) <= 40, box.name
-
-
 def test_levels_of_helpers_are_drawn_well():
     for kind in ALL:
         hierarchy = Hierarchy.of(drawn(kind))
@@ -297,3 +278,30 @@ def test_a_box_that_would_read_what_it_has_given_is_left_out():
 
     message = tbscope.to_graph_def(tbscope.trace(Net(), torch.rand(2, 4)), helpers="all")
     assert not any(node.name.startswith("outer") for node in message.node)
+
+
+@pytest.mark.parametrize(("times", "labels"), [(10, []), (11, ["squash", "squash.1"])])
+def test_more_than_thirty_loose_operations_are_parted_by_functions(times, labels):
+    def forward(net, x):
+        for _ in range(times):
+            x = models.squash(x)
+        return x
+
+    assert boxes(of_forward(forward))[:2] == labels
+
+
+@pytest.mark.parametrize(("times", "labels"), [(20, []), (21, ["step.0", "step.1"])])
+def test_more_than_forty_loose_operations_are_parted_by_loops(times, labels):
+    def forward(net, x):
+        for _ in range(times):
+            x = torch.tanh(x) * 2
+        return x
+
+    assert boxes(of_forward(forward))[:2] == labels
+
+
+def test_a_function_that_called_modules_is_no_box_where_others_leave_room():
+    def part(net, x):
+        return net.fc(torch.tanh(x)) * 2
+
+    assert boxes(of_forward(lambda net, x: part(net, part(net, x)) + 1, helpers="all")) == []

@@ -181,8 +181,8 @@ class Bundler:
     def _is_function(
         self, run: Run, inside: list[_Unit], units: list[_Unit], *, whole: bool
     ) -> bool:
-        """Tell whether a run is worth a box: it ran several things, and not all of a level."""
-        if len(inside) < 2 or len(inside) == len(units) or _is_forward(run):
+        """Tell whether a run is worth a box: it ran several things, and is no forward."""
+        if len(inside) < 2 or _is_forward(run):
             return False
         if not any(unit.chain and not unit.modules for unit in inside):
             return False
