@@ -305,3 +305,10 @@ def test_a_function_that_called_modules_is_no_box_where_others_leave_room():
         return net.fc(torch.tanh(x)) * 2
 
     assert boxes(of_forward(lambda net, x: part(net, part(net, x)) + 1, helpers="all")) == []
+
+
+def test_a_hook_beside_forward_leaves_loops_their_steps():
+    net = Decoder(12)
+    net.register_forward_hook(lambda module, given, result: result + 1)
+    message = tbscope.to_graph_def(tbscope.trace(net, torch.rand(2, 4)))
+    assert any("step.11/" in node.name for node in message.node)
