@@ -24,6 +24,16 @@ def noted(function):
     return wrapper
 
 
+def noted_method(function):
+    """A decorator of methods that runs an operation of its own."""
+
+    @functools.wraps(function)
+    def wrapper(self, x):
+        return function(self, x + 0.5)
+
+    return wrapper
+
+
 def silent(function):
     """A decorator that runs nothing."""
 

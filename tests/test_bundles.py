@@ -6,7 +6,6 @@ import helper_models as models
 import pytest
 import torch
 from helper_models import Decoder, Detector, Helped, Seq2Seq, TimeMix, example
-from real_graphs import KINDS, real_graph
 from torch import nn
 
 import tbscope
@@ -14,12 +13,10 @@ from tbscope.cycles import find_cycles
 from tbscope.drawing.cuts import is_crowded
 from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.scenes import read_scene
 from tbscope.page.siblings import find_siblings
 from tbscope.page.structures import Structures
 
 ALL = (Decoder, Detector, Helped, Seq2Seq, TimeMix)
-UNCUT = ("LongformerModel", "MambaModel", "EncodecModel", "MixtralForCausalLM")
 
 
 def drawn(kind, **drawing):
@@ -226,22 +223,6 @@ def test_the_same_operations_with_the_same_edges_are_drawn(kind, helpers):
     assert told[0] == told[1]
 
 
-@pytest.mark.parametrize("name", UNCUT)
-def test_levels_of_real_models_need_no_cuts_of_operations(name):
-    message = tbscope.to_graph_def(real_graph(name))
-    cuts = [box for box in Hierarchy.of(message).boxes if re.search(r"(ops|parts)\.\d+-\d+$", box)]
-    assert cuts == []
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_no_level_of_a_real_model_has_more_than_forty_loose_nodes(name):
-    hierarchy = Hierarchy.of(tbscope.to_graph_def(real_graph(name)))
-    for box in (hierarchy.root, *hierarchy.boxes.values()):
-        scene = read_scene(hierarchy, box)
-        loose = [one for one in scene.glyphs if not isinstance(one, Box)]
-        assert len(loose) <= 40, box.name
-
-
 def test_levels_of_helpers_are_drawn_well():
     for kind in ALL:
         hierarchy = Hierarchy.of(drawn(kind))
@@ -257,3 +238,77 @@ def test_what_is_none_of_the_words_is_refused(helpers):
         "  why: helpers is 'auto', 'all' or 'none'\n"
         "  fix: helpers='all' for a box of every function that ran several operations"
     )
+
+
+def test_a_hook_beside_forward_makes_no_box_of_forward():
+    net = example(Helped)[0]
+    net.register_forward_hook(lambda module, given, result: result + 1)
+    for helpers in ("auto", "all"):
+        graph = tbscope.trace(net, torch.rand(2, 4))
+        labels = boxes(Hierarchy.of(tbscope.to_graph_def(graph, helpers=helpers)))
+        assert labels[:4] == ["turn", "turn.1", "turn.2", "squash"]
+        assert "forward" not in labels
+
+
+def test_a_decorator_around_forward_makes_no_box_of_forward():
+    class Net(nn.Module):
+        @models.noted_method
+        def forward(self, x):
+            return models.squash(x) * 2
+
+    graph = tbscope.trace(Net(), torch.rand(2, 4))
+    assert boxes(Hierarchy.of(tbscope.to_graph_def(graph, helpers="all"))) == ["squash"]
+
+
+def test_a_box_that_would_read_what_it_has_given_is_left_out():
+    class Beside(nn.Module):
+        def forward(self, x):
+            return x + 1
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = nn.ModuleList([Beside(), Beside()])
+
+        def outer(self, x):
+            return torch.tanh(self.parts[1](torch.tanh(x) * 2)) * 2
+
+        def forward(self, x):
+            return self.outer(self.parts[0](x)) + 1
+
+    message = tbscope.to_graph_def(tbscope.trace(Net(), torch.rand(2, 4)), helpers="all")
+    assert not any(node.name.startswith("outer") for node in message.node)
+
+
+@pytest.mark.parametrize(("times", "labels"), [(10, []), (11, ["squash", "squash.1"])])
+def test_more_than_thirty_loose_operations_are_parted_by_functions(times, labels):
+    def forward(net, x):
+        for _ in range(times):
+            x = models.squash(x)
+        return x
+
+    assert boxes(of_forward(forward))[:2] == labels
+
+
+@pytest.mark.parametrize(("times", "labels"), [(20, []), (21, ["step.0", "step.1"])])
+def test_more_than_forty_loose_operations_are_parted_by_loops(times, labels):
+    def forward(net, x):
+        for _ in range(times):
+            x = torch.tanh(x) * 2
+        return x
+
+    assert boxes(of_forward(forward))[:2] == labels
+
+
+def test_a_function_that_called_modules_is_no_box_where_others_leave_room():
+    def part(net, x):
+        return net.fc(torch.tanh(x)) * 2
+
+    assert boxes(of_forward(lambda net, x: part(net, part(net, x)) + 1, helpers="all")) == []
+
+
+def test_a_hook_beside_forward_leaves_loops_their_steps():
+    net = Decoder(12)
+    net.register_forward_hook(lambda module, given, result: result + 1)
+    message = tbscope.to_graph_def(tbscope.trace(net, torch.rand(2, 4)))
+    assert any("step.11/" in node.name for node in message.node)

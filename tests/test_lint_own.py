@@ -29,6 +29,7 @@ DRAWINGS = (
     {"level": "aten", "leaves": "box", "style": "torch", "dead": "drop"},
     {"keep": ["*"], "templates": False},
     {"cards": False, "color_by": "class"},
+    {"helpers": "all"},
     {"functions": True},
     {"functions": repeated, "cards": False, "leaves": "box"},
 )

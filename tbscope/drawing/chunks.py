@@ -8,7 +8,7 @@ into `0-49`, `50-99` and so on. A level that needs no cut gets none.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from tbscope.drawing.cuts import Groups, divided, is_crowded, read_number, stem_of_end
 from tbscope.drawing.unique import UniqueNames
@@ -28,13 +28,16 @@ _WORDS = re.compile(r"[_.-]+")
 
 
 def find_chunks(
-    hierarchy: Hierarchy, levels: Mapping[Box, Siblings] | None = None
+    hierarchy: Hierarchy,
+    levels: Mapping[Box, Siblings] | None = None,
+    bundles: Collection[str] = (),
 ) -> dict[str, str]:
     """Find the boxes and nodes that must be grouped in chunks.
 
     Args:
         hierarchy: All nodes, by their names.
         levels: What `find_siblings` gives for it, if that is known.
+        bundles: The names of boxes that are no modules: they may be cut like operations.
     Returns:
         The new name of each box and each node that stands in a chunk, by its name: for
         `rename`. Empty where no level needs a cut. No new name is one that is there.
@@ -51,7 +54,7 @@ def find_chunks(
             unique = UniqueNames(_all_names(hierarchy))
             circles = (item.name for item in hierarchy.items.values() if item.embedded)
             owners = {name.rpartition("/")[0] for name in circles}
-        pinned, modules = _pinned(box, level), _modules(box, level, owners)
+        pinned, modules = _pinned(box, level), _modules(box, level, owners, bundles)
         prefix = rename([box.name], mapping)[0]
         above = f"{box.name}/" if box.name else ""
         for place, path in _Cutter(level, unique, above).cut(pinned, modules):
@@ -99,13 +102,15 @@ def _pinned(box: Box, level: Siblings) -> set[int]:
     }
 
 
-def _modules(box: Box, level: Siblings, owners: set[str]) -> set[int]:
+def _modules(box: Box, level: Siblings, owners: set[str], bundles: Collection[str]) -> set[int]:
     """Find the boxes, the nodes with parameters, and those that are: users know their names."""
     above = f"{box.name}/" if box.name else ""
     return {
         place
         for place, label in enumerate(level.labels)
-        if level.ops[place] in _STATE or not level.ops[place] or above + label in owners
+        if level.ops[place] in _STATE
+        or (not level.ops[place] and above + label not in bundles)
+        or above + label in owners
     }
 
 

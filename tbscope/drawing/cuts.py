@@ -15,6 +15,7 @@ from tbscope.page.constants import ASIDE_OP, CONTROL_LIMIT, CROWD_SIZE, LEVEL_LI
 from tbscope.page.siblings import Siblings
 
 __all__ = [
+    "MANY_LOOSE",
     "MOST_LOOSE",
     "Groups",
     "count_loose",
@@ -24,8 +25,9 @@ __all__ = [
     "stem_of_end",
 ]
 
-MOST_LOOSE = 30
-"""So many operations may stand beside each other before their author's functions part them."""
+MANY_LOOSE, MOST_LOOSE = 30, 40
+"""So many operations may stand beside each other before their author's functions part them, and
+before loops do, too."""
 
 Groups: TypeAlias = list[list[int]]
 """The places of the children in each chunk."""

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
-from tbscope.drawing.bundles import STAGES, Bundler, Bundles, Helpers, Stage
+from tbscope.drawing.bundler import Bundler
+from tbscope.drawing.bundles import STAGES, Bundles, Helpers, Stage
 from tbscope.drawing.cards import Card, blank_cards, leaf_facts, module_cards
 from tbscope.drawing.chunks import find_chunks, rename
 from tbscope.drawing.circles import parameters_to_draw
-from tbscope.drawing.cuts import MOST_LOOSE, count_loose, is_crowded
+from tbscope.drawing.cuts import MANY_LOOSE, MOST_LOOSE, count_loose, is_crowded
 from tbscope.drawing.naming import Names, Style, name_graph, tell_keys
 from tbscope.drawing.series import op_types_apart
 from tbscope.drawing.stands import find_stands
@@ -183,7 +184,7 @@ class _Drawing:
         layout: What the page is given of it.
         hierarchy: How the page reads that.
         crowded: The levels that the page cannot draw well.
-        full: The levels with so many loose operations that it is hard to read.
+        full: The levels with so many loose operations that it is hard to read, and how many.
     """
 
     def __init__(self, given: _Given, bundles: Bundles | None = None) -> None:
@@ -199,6 +200,7 @@ class _Drawing:
         labels = [(card.scope, card.label) for card in self._told]
         self.names = name_graph(graph, given.style, root=given.root, cards=labels, stands=stands)
         self._no_circles: set[Node] = set()
+        self._bundles = bundles
         self._moved = bundles is not None
         found = parameters_to_draw(graph, self.names, constants_only=not given.circles)
         self._arrange(found - given.embedded)
@@ -220,7 +222,8 @@ class _Drawing:
         self._join()
         levels = find_siblings(self.hierarchy)
         self.crowded = {box: level for box, level in levels.items() if is_crowded(level)}
-        self.full = {box for box, level in levels.items() if count_loose(level) > MOST_LOOSE}
+        loose = {box: count_loose(level) for box, level in levels.items()}
+        self.full = {box: count for box, count in loose.items() if count > MANY_LOOSE}
 
     def _join(self) -> None:
         self.layout = _joined(self.given.graph, self.names, self._ops, self._told)
@@ -230,16 +233,26 @@ class _Drawing:
         """Yield the scope of each level that is too full, and what may part it."""
         scopes: dict[str, Scope | None] = {"": None}
         scopes.update((name, scope) for scope, name in self.names.scopes.items())
-        for box in self.full | self.crowded.keys():
-            if box.name in scopes:
-                yield scopes[box.name], STAGES if box in self.crowded else STAGES[:1]
+        for box in {**self.crowded, **self.full}:
+            if box.name not in scopes:
+                continue
+            stages = list(STAGES)
+            if box not in self.crowded:
+                # It needs no cut: no module need move.
+                stages = ["functions", "steps"] if self.full[box] > MOST_LOOSE else ["functions"]
+            yield scopes[box.name], stages
+
+    def _loose_boxes(self) -> set[str]:
+        """Return the names of the boxes of functions, which no user searches for."""
+        found = set() if self._bundles is None else set(self._bundles.free)
+        return {self.names.scopes[scope] for scope in found}
 
     def cut(self) -> None:
         """Cut what the page cannot draw into chunks."""
         given = self.given
         mapping: dict[str, str] = {}
         while self.crowded:
-            mapping = find_chunks(self.hierarchy, self.crowded)
+            mapping = find_chunks(self.hierarchy, self.crowded, self._loose_boxes())
             if not mapping:
                 break
             self.hierarchy.forget()

@@ -1,7 +1,7 @@
 """Runs of functions: which of the user's functions were running where an operation was called.
 
 They are no scopes: a scope is a place in the module tree. A drawing makes boxes of them
-where a level would be too full else (drawing/bundles.py).
+where a level would be too full else (drawing/bundler.py).
 """
 
 from collections.abc import Iterator

@@ -16,12 +16,13 @@ from typing import Any
 from tbscope.ir.runs import Function, Run
 from tbscope.sources.torch.locate import OWN_FILES, is_own_file
 
-__all__ = ["Runs"]
+__all__ = ["Mark", "Runs"]
 
 # What runs a bit now and a bit then, in turns with whoever asks it: no part of a run is its own.
 _BY_TURNS = 0x20 | 0x80 | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
 # What stands between a function and what it calls while somebody watches.
 _WATCHING = os.path.join(OWN_FILES, "eager", "watch", "")
+_ENDS = 2
 # Methods that are called by the name of their class.
 _BY_CLASS = frozenset({"__call__", "__init__", "__new__", "__post_init__"})
 _BACKWARDS = frozenset(
@@ -30,7 +31,7 @@ _BACKWARDS = frozenset(
 _EXTENDED = dis.opmap["EXTENDED_ARG"]
 
 
-class _Mark:
+class Mark:
     """What the frame of a run bears.
 
     Attributes:
@@ -48,7 +49,7 @@ class _Mark:
         self.key = key
         self.traced = traced
 
-    def __call__(self, frame: FrameType, event: str, arg: Any) -> "_Mark":
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> "Mark":
         """Hand on to the debugger; stay where this is."""
         if self.traced is not None:
             self.traced = self.traced(frame, event, arg) or self.traced
@@ -66,31 +67,24 @@ class Runs:
     def __init__(self, boundary: CodeType, is_foreign: Callable[[str], bool]) -> None:
         self._boundary = boundary
         self._is_foreign = is_foreign
+        # For each file 0 for the user's, 1 for what is passed over, `_ENDS` for what is outside.
+        self._passed: dict[str, int] = {}
         self._outermost: tuple[int, Run] | None = None
         # By identity, as hashing a code object reads all of it; the code is kept alive.
         self._known: dict[int, tuple[CodeType, Function]] = {}
 
-    def at(
-        self, frame: FrameType, caller: FrameType | None, key: object, base: int
-    ) -> tuple[Run | None, int]:
-        """Return the run to which a frame of the user's belongs, and the step in it.
+    def enter(self, frame: FrameType | None, key: object, base: int) -> tuple[Run | None, int]:
+        """Return the run in which a frame calls something, and the step; mark frames on the way.
 
         Args:
             frame: The frame.
-            caller: Where the walk to it began: if tbscope stands between, it is outside.
             key: What runs with it has it in common: of one call of a module.
             base: The identity of the frame in which a region begins; 0 for none.
         """
-        mark: Any = frame.f_trace
-        if mark.__class__ is _Mark and mark.owner is self and mark.key is key:
-            return mark.run, frame.f_lasti
-        return self._enter(caller, key, base)
-
-    def _enter(self, frame: FrameType | None, key: object, base: int) -> tuple[Run | None, int]:
-        """Mark the frames of the runs around that bear no mark, and do what `at` does."""
         new: list[FrameType] = []
         around: Run | None = None
         outer: FrameType | None = None
+        passed = self._passed
         while frame is not None:
             code = frame.f_code
             if code is self._boundary:
@@ -98,11 +92,13 @@ class Runs:
             if id(frame) == base:
                 around, outer = self._of_region(code, base), frame
                 break
-            file = code.co_filename
-            if is_own_file(file) and not file.startswith(_WATCHING):
+            skip = passed.get(code.co_filename)
+            if skip is None:
+                skip = self._passes(code.co_filename)
+            if skip == _ENDS:
                 break
-            if not self._is_foreign(file) and not code.co_flags & _BY_TURNS:
-                around = self._marked(frame, key)
+            if not skip and not code.co_flags & _BY_TURNS:
+                around = self._marked(frame, key) if frame.f_trace is not None else None
                 if around is not None:
                     outer = frame
                     break
@@ -110,24 +106,27 @@ class Runs:
             frame = frame.f_back
         for frame in reversed(new):
             around = self._new_run(frame.f_code, around, outer.f_lasti if outer else 0)
-            self._put_mark(frame, around, key)
+            traced: Any = frame.f_trace
+            if type(traced) is Mark and traced.owner is self:
+                traced = traced.traced
+            frame.f_trace = Mark(self, around, key, traced)
             outer = frame
         return around, outer.f_lasti if outer else 0
+
+    def _passes(self, file: str) -> int:
+        """Tell whether frames of a file are passed over, or end the walk."""
+        own = is_own_file(file) and not file.startswith(_WATCHING)
+        known = self._passed[file] = _ENDS if own else int(self._is_foreign(file))
+        return known
 
     def _marked(self, frame: FrameType, key: object) -> Run | None:
         """Return the run whose mark a frame bears, also below those of other recorders."""
         mark: Any = frame.f_trace
-        while type(mark) is _Mark:
+        while type(mark) is Mark:
             if mark.owner is self and mark.key is key:
                 return mark.run
             mark = mark.traced
         return None
-
-    def _put_mark(self, frame: FrameType, run: Run, key: object) -> None:
-        traced: Any = frame.f_trace
-        if type(traced) is _Mark and traced.owner is self:
-            traced = traced.traced
-        frame.f_trace = _Mark(self, run, key, traced)
 
     def _of_region(self, code: CodeType, base: int) -> Run:
         """Return the run of the function in which a region begins: its frame lives on."""

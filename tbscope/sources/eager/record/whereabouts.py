@@ -1,13 +1,14 @@
 """Finds where an operation stands: its scope, the line that called it, the run of a function."""
 
 from types import CodeType, FrameType
+from typing import Any
 
 import torch
 
 from tbscope.ir.graph import Source
 from tbscope.ir.runs import Run
 from tbscope.ir.scopes import Scope
-from tbscope.sources.eager.record.runs import Runs
+from tbscope.sources.eager.record.runs import Mark, Runs
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
 from tbscope.sources.torch.locate import Locator
 
@@ -57,8 +58,13 @@ class Whereabouts:
         user = self._locator.user_frame(frame)
         if user is None:
             return running.source, None, 0
-        run, step = self._runs.at(user, frame, running.scope, self.base)
-        return self._locator.at(user) or running.source, run, step
+        source = self._locator.at(user) or running.source
+        mark: Any = user.f_trace
+        # Most frames are known: what is asked here is asked for each operation.
+        if mark.__class__ is Mark and mark.owner is self._runs and mark.key is running.scope:
+            return source, mark.run, user.f_lasti
+        run, step = self._runs.enter(frame, running.scope, self.base)
+        return source, run, step
 
     def source_at(self, frame: FrameType | None) -> Source | None:
         """Return the place in the user's code that led to this frame."""
