@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 import tbscope
+from tbscope.figures.summary.holdings import numbers_in
 from tbscope.figures.summary.part import Part, held_below
 from tbscope.figures.summary.parts import held_parts
 from tbscope.ir.graph import Parameter
@@ -230,3 +231,10 @@ def test_parameters_without_a_number_are_told_by_the_name_of_their_module():
     # That of the module which none registers is not the model's.
     assert parts[build.scope("Net")].holds.parameters == 6
     assert parts[build.scope("Net/B[b].1")].holds.parameters == 3
+
+
+@pytest.mark.parametrize(
+    ("shape", "numbers"), [((3, 2), 6), ((3, None), 3), ((3, 0), 0), ((), 1), (None, 0)]
+)
+def test_a_size_that_is_not_known_leaves_the_others_to_count(shape, numbers):
+    assert numbers_in(Parameter("weight", "parameter", shape, "float32", 0, True)) == numbers

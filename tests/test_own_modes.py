@@ -110,6 +110,22 @@ def test_what_eval_writes_and_sets_is_put_back(options):
     assert not model.merged
 
 
+@pytest.mark.parametrize(("in_training", "times"), [([], 0), (["layer"], 1)])
+def test_what_stands_in_evaluation_is_not_switched_a_second_time(in_training, times):
+    class Telling(Merging):
+        def eval(self):
+            switched.append(self)
+            return super().eval()
+
+    switched = []
+    model = Telling()
+    model.train(False)
+    for name in in_training:
+        model.get_submodule(name).train()
+    tbscope.trace(model, X)
+    assert len(switched) == times
+
+
 def test_what_train_sets_is_put_back_beside_another_thread():
     end = threading.Event()
     thread = threading.Thread(target=end.wait)

@@ -7,10 +7,11 @@ nothing of torch, of protobuf, or of files.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any, Literal
 
 from tbscope.errors import ArgumentError, NotFoundError
-from tbscope.ir.climbs import add_with_above
+from tbscope.ir.climbs import upward
 from tbscope.ir.facts import (
     Constant,
     Gradient,
@@ -200,11 +201,17 @@ class Graph:
 
     def scopes(self) -> Iterator[Scope]:
         """Return every scope in which a node or a call stands, parents first, each once."""
-        seen: set[Scope] = set()
+        seen: dict[Scope, None] = {}
         stands = [call.scope for call in self.calls]
         for scope in dict.fromkeys([*stands, *[node.scope for node in self.nodes]]):
+            if scope is None or scope in seen:
+                continue
             # What came already came after all that is around it.
-            yield from reversed(add_with_above(scope, seen))
+            if scope.parent is not None and scope.parent not in seen:
+                above = takewhile(lambda one: one not in seen, upward(scope.parent))
+                seen.update(dict.fromkeys(reversed([*above])))
+            seen[scope] = None
+        return iter(seen)
 
     def find(self, name: str) -> Call | Node:
         """Find one call or node by the name that its user knows.

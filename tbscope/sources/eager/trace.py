@@ -194,7 +194,7 @@ class _Run:
         recorder = self._recorder
         with ExitStack() as stack:
             stack.enter_context(self._preserved)
-            if self._training is not None and switches_itself(self._modules):
+            if self._is_to_switch():
                 stack.enter_context(ready_to_watch())
                 self._switch(self._modules[0])
             stand_ins = None
@@ -276,6 +276,16 @@ class _Run:
                 with outside_modes():
                     self._preserved.add_module(inner)
             self._switch(module)
+
+    def _is_to_switch(self) -> bool:
+        """Tell whether the model is to switch its mode by its own method.
+
+        One that stands in evaluation has been put there: its method has run, and may not be
+        made to run twice. One in training may stand as it was made, and has never run it.
+        """
+        if self._training is None or not switches_itself(self._modules):
+            return False
+        return self._training or not self._preserved.stood_in_evaluation()
 
     def _switch(self, root: torch.nn.Module) -> None:
         """Have a module switch its mode by its own method, of which nothing is drawn.

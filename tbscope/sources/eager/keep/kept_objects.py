@@ -172,6 +172,10 @@ class KeptModules:
                 module.__dict__["training"] = self._training
             raise
 
+    def stood_in_evaluation(self) -> bool:
+        """Tell whether all stood in evaluation before they were kept, so that somebody put them."""
+        return all(before.get("training") is False for before in self._before.values())
+
     def note_mode(self, module: torch.nn.Module, training: bool) -> None:
         """Take note that somebody else has given a kept module another mode, for good."""
         before = self._before.get(id(module), {})

@@ -48,6 +48,7 @@ class Preserved(AbstractContextManager["Preserved"]):
             to set, or whose gradient it is about to take.
         about_to_accumulate: To be told before the run adds to gradients.
         switch: Has a module switch itself to the mode of the run, by its own method.
+        stood_in_evaluation: Tells whether all modules stood in evaluation before the block.
         switched: Tells whether a module is kept, and in the mode of the run.
         kept: Returns the tensors whose content is kept.
         written: Returns the tensors that `about_to_write` was told of.
@@ -76,6 +77,7 @@ class Preserved(AbstractContextManager["Preserved"]):
         self._failures: list[tuple[str, Exception]] = []
         self.thread = 0
         self.switch = self._modules.switch
+        self.stood_in_evaluation = self._modules.stood_in_evaluation
         self.switched = self._modules.switched
         self.about_to_write = self._tensors.about_to_write
         self.kept = self._tensors.kept
