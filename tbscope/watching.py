@@ -10,6 +10,7 @@ from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node, Note
 from tbscope.options import Drawing, check_options, shows_options
 from tbscope.sources.eager.waiting import Waiting
+from tbscope.sources.torch.inputs import require_whole
 from tbscope.sources.torch.misfits import with_article
 from tbscope.sources.torch.ranks import process_rank
 from tbscope.words import shown
@@ -120,6 +121,7 @@ def _check(model: object, every: object, optimizer: object) -> None:
             why="it is the calls of a torch.nn.Module that are awaited",
             fix="writer.watch(model), or tbscope.record() around any code",
         )
+    require_whole(model)
     if every is not None and (type(every) is not int or every < 1):
         raise ArgumentError(
             f"every={shown(every)} is no number of calls",
