@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from tbscope.sources.programs.graph_modules import from_fx
     from tbscope.sources.table import load
     from tbscope.sources.torchscript.scripts import from_torchscript
+    from tbscope.watching import Watched, watch
     from tbscope.writer import SummaryWriter
 
 __version__ = "0.1.0"
@@ -107,6 +108,7 @@ __all__ = [
     "TraceError",
     "Use",
     "Value",
+    "Watched",
     "WriterError",
     "add_graph",
     "add_overlay",
@@ -135,6 +137,7 @@ __all__ = [
     "to_graph_def",
     "trace",
     "verify",
+    "watch",
 ]
 
 _HOMES = {
@@ -167,6 +170,7 @@ _HOMES = {
     "tbscope.sources.table": "load",
     "tbscope.sources.torchscript.scripts": "from_torchscript",
     "tbscope.figures.summary.table": "Summary",
+    "tbscope.watching": "Watched watch",
     "tbscope.writer": "SummaryWriter",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

@@ -25,7 +25,7 @@ from tbscope.words import shown
 from tbscope.writing.sinks import check_writer
 from tbscope.writing.tags import Entry, write_entry
 
-__all__ = ["OnError", "add_graph", "add_overlay"]
+__all__ = ["OnError", "add_graph", "add_overlay", "warn_once"]
 
 OnError: TypeAlias = Literal["raise", "warn"]
 """What becomes of an error: it is raised, or warned of once."""
@@ -173,7 +173,7 @@ def add_overlay(
     except Exception as error:  # As in `add_graph`.
         if on_error == "raise":
             raise
-        _warn_once(f"tbscope drew no overlay: {error}")
+        warn_once(f"tbscope drew no overlay: {error}")
 
 
 def _check_on_error(on_error: object) -> None:
@@ -253,19 +253,20 @@ _warned: set[str] = set()
 def _nothing_drawn(model: object, error: Exception) -> Graph:
     """Warn of an error, once, and return the graph that stands for what was not drawn."""
     text = f"tbscope drew no graph: {error}"
-    _warn_once(text)
+    warn_once(text)
     name = model.name if isinstance(model, Graph) else type(model).__name__
     return Graph(name, notes=[Note(text)])
 
 
-def _warn_once(text: str) -> None:
+def warn_once(text: str) -> None:
+    """Warn of something at the line of the script that led here, the first time."""
     if text not in _warned:
         _warned.add(text)
         warnings.warn(text, stacklevel=_script_level())
 
 
 def _script_level() -> int:
-    """Return how many calls above `_warn_once` the script is that asked for a graph."""
+    """Return how many calls above `warn_once` the script is that asked for a graph."""
     package = __name__.partition(".")[0]
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and _package_of(frame) == package:

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import UnionType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import torch.utils.tensorboard
 from torch.utils.tensorboard.writer import FileWriter
@@ -22,6 +22,9 @@ from tbscope.options import Drawing, shows_options
 from tbscope.overlays.make import OverlayValues
 from tbscope.writing.failures import foresee_failure, writing_failed
 from tbscope.writing.records import file_path, keep_failures, speed_up
+
+if TYPE_CHECKING:
+    from tbscope.watching import Watched
 
 __all__ = ["SummaryWriter"]
 
@@ -124,6 +127,37 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
             step=step,
             run_name=run_name,
             on_error=on_error,
+            **drawing,
+        )
+
+    @shows_options
+    def watch(
+        self,
+        model: torch.nn.Module,
+        *,
+        tag: str | None = None,
+        run_name: str | None = None,
+        every: int | None = None,
+        backward: bool = True,
+        optimizer: torch.optim.Optimizer | None = None,
+        all_ranks: bool = False,
+        **drawing: Unpack[Drawing],
+    ) -> "Watched":
+        """Draw a model's next call in the training that runs, with the step around it.
+
+        Arguments, result and errors are those of `tbscope.watch`.
+        """
+        from tbscope.watching import watch
+
+        return watch(
+            self,
+            model,
+            tag=tag,
+            run_name=run_name,
+            every=every,
+            backward=backward,
+            optimizer=optimizer,
+            all_ranks=all_ranks,
             **drawing,
         )
 

@@ -48,6 +48,10 @@ class Sink:
         return ""
 
 
+def _awaited(name):
+    return lambda value: tbscope.watch(Sink(), nn.Linear(2, 2), **{name: value})
+
+
 def _further(name):
     """Give what an option needs beside it."""
     return {"loss": torch.sum} if name == "backward" else {}
@@ -183,6 +187,13 @@ CALLS = {
     "pop_scope(name)": tbscope.pop_scope,
     "record(model)": tbscope.record,
     "record(named=)": lambda value: tbscope.record(named=value),
+    "record(backward)": lambda value: tbscope.record(backward=value),
+    "watch(writer)": lambda value: tbscope.watch(value, nn.Linear(2, 2)),
+    "watch(model)": lambda value: tbscope.watch(Sink(), value),
+    **{
+        f"watch({name})": _awaited(name)
+        for name in ("every", "optimizer", "all_ranks", "backward", "tag", "run_name")
+    },
     "Recording(models)": tbscope.Recording,
     "Recording(named_models)": lambda value: tbscope.Recording((), value),
     "stages(count)": tbscope.stages,
@@ -236,7 +247,7 @@ def each(names, taken):
 
 OF_OPTIONS = {
     **each(("grad", "fake", "partial", "kernels", "verbose"), TRUTHS),
-    **each(("templates", "cards", "per_call", "fold", "backward"), TRUTHS),
+    **each(("templates", "cards", "per_call", "fold", "backward", "all_ranks"), TRUTHS),
     **each(("training", "root"), {"None", *TRUTHS}),
     "fullgraph": TRUTHS,
     "dynamic": {"None", *TRUTHS},
@@ -246,6 +257,8 @@ OF_OPTIONS = {
     **each(("keep", "hide"), {*LISTS, "set", "frozenset"}),
     "kwargs": {"None", "dict"},
     "loss": {"None", "function of itself", "module"},
+    "every": {"None", "1", "3", "2**31", "2**53", "2**63-1", "2**63", "10**5000"},
+    "optimizer": {"None"},
     "profile": {*TRUTHS, "1", "3"},
     "use_strict_trace": set(MAKE),
     "tag": {"None", "numpy text", "Text", *TEXTS},
@@ -258,6 +271,11 @@ OF_OPTIONS = {
 """Which values each option takes; the others are refused."""
 
 OF_CALLS = {
+    "watch(model)": {"module", *HALF},
+    "watch(run_name)": {
+        "None",
+        *TEXTS - {"blank", "slash", "slashes", "dots", "NUL", "newline", "300 characters"},
+    },
     **each(
         ("trace(model)", "add_graph(model)"),
         {"module", "function of itself", *GIVING_FUNCTIONS},

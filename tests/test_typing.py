@@ -92,6 +92,8 @@ assert_type(graph.save("graph.json"), None)
 assert_type(tbscope.push_scope("part"), None)
 assert_type(tbscope.pop_scope(), None)
 assert_type(tbscope.__version__, str)
+assert_type(own.watch(model, every=3), tbscope.Watched)
+assert_type(tbscope.watch(torchs, model), tbscope.Watched)
 with tbscope.record() as recording:
     assert_type(recording, tbscope.Recording)
     with tbscope.scope("part"):

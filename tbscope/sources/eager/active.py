@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 __all__ = [
     "Keeper",
+    "StepWatcher",
     "Watcher",
     "alone",
     "is_only_thread",
@@ -92,6 +93,19 @@ class Watcher(Protocol):
         """Take note of a module call that raised."""
 
 
+class StepWatcher(Protocol):
+    """Who waits for the rest of a training step."""
+
+    def backward_pass(self) -> AbstractContextManager[None]:
+        """Record a backward pass that runs in a block."""
+
+    def optimizer_begins(self, optimizer: Any) -> None:
+        """Record the step of an optimizer, from now on."""
+
+    def optimizer_ends(self, optimizer: Any) -> None:
+        """Take note that an optimizer has made its step."""
+
+
 class _Watching(threading.local):
     """The recorders that watch the running thread, outermost first.
 
@@ -100,12 +114,14 @@ class _Watching(threading.local):
         stand_ins: What stands in for the tensors of the model; None where they are used.
         eager: Who tells the compiler to stand by; None when nothing is traced.
         thread: The identity of the thread whose run this one works for; 0 for none.
+        waiting: Who waits for the backward pass of a training step.
     """
 
     recorders: tuple[Watcher, ...] = ()
     stand_ins: Any = None
     eager: Any = None
     thread: int = 0
+    waiting: tuple[StepWatcher, ...] = ()
 
 
 class Arrival(NamedTuple):

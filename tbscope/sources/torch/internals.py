@@ -59,6 +59,7 @@ __all__ = [
     "plan_of",
     "schema_of",
     "set_version",
+    "gradient_types",
     "running_node",
     "sequence_number",
     "storage_key",
@@ -132,6 +133,18 @@ ENOUGH: tuple[type[BaseException], ...] = tuple(
     filter(None, (getattr(torch.utils.checkpoint, "_StopRecomputationError", None),))
 )
 """What a checkpoint raises in an operation that it runs again, once it has all that was saved."""
+
+
+def gradient_types(node: Any) -> list[tuple[Any, torch.dtype, torch.device]]:
+    """Return shape, dtype and device of each gradient that a node of autograd's graph takes.
+
+    Those of one number, where torch tells none.
+    """
+    told = getattr(node, "_input_metadata", None)
+    if not told:
+        return [((), torch.float32, torch.device("cpu"))]
+    return [(each.shape, each.dtype, each.device) for each in told]
+
 
 sequence_number: Callable[[], int] = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
 """Returns the number that autograd will give to the next node of its graph in this thread."""

@@ -6,7 +6,7 @@ stands in `gradients/Net/layer1/0`, the scope of that operation mirrored.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from threading import get_ident
@@ -16,12 +16,18 @@ from typing import Any
 import torch
 
 from tbscope.ir.builder import GraphBuilder
-from tbscope.ir.graph import Node, Value
+from tbscope.ir.graph import Argument, Node, Value
 from tbscope.ir.nodes import Role
 from tbscope.ir.scopes import Scope, ScopePart
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
 from tbscope.sources.eager.record.values import TensorValues
-from tbscope.sources.torch.autograd import accumulates_into, running_node, sequence_number
+from tbscope.sources.torch.autograd import (
+    accumulates_into,
+    gave_of,
+    operation_of,
+    running_node,
+    sequence_number,
+)
 from tbscope.sources.torch.internals import storage_key
 
 __all__ = ["Backward"]
@@ -77,7 +83,7 @@ class Backward:
         self.gave: set[Value] = set()
         self._builder = builder
         self._scopes = scopes
-        self._find, self._give = values.find, values.give
+        self._find, self._give, self._hold = values.find, values.give, values.hold
         self._thread = get_ident()
         # What autograd had numbered when each operation was over, and the operations.
         self._numbers: list[int] = []
@@ -87,6 +93,8 @@ class Backward:
         self._in_place: dict[_Place, Value] = {}
         self._in_memory: dict[int, Value] = {}
         self._stopped: dict[str, Node] = {}
+        # Operations of which autograd alone tells, by its number.
+        self._unseen: dict[int, Node] = {}
         # Of the operation that has begun: autograd's node, whether its engine called it, and the
         # tensor to whose gradient it adds.
         self._running: Any = None
@@ -119,6 +127,60 @@ class Backward:
             else:
                 # The memory may be that of a tensor which is gone.
                 self._in_place[place] = self._in_memory[place[0]] = value
+
+    def tell_unseen(self, root: torch.Tensor, value_of: Callable[[torch.Tensor], Value]) -> None:
+        """Add what ran unseen between the operations that are known and a root of a pass.
+
+        Autograd's own graph tells the operations; not their constants, and no line of the code.
+
+        Args:
+            root: What the pass begins at.
+            value_of: Returns the value of a leaf.
+        """
+        if root.grad_fn is None or self._find(root) is not None:
+            return
+        pending, node = [root.grad_fn], None
+        while pending:
+            function = pending[-1]
+            number = function._sequence_nr()
+            known = accumulates_into(function) is not None or self.made(number) is not None
+            before = [] if known else [each for each, _ in function.next_functions if each]
+            unseen = [
+                each
+                for each in before
+                if accumulates_into(each) is None and self.made(each._sequence_nr()) is None
+            ]
+            if unseen:
+                pending += unseen
+                continue
+            pending.pop()
+            if not known:
+                node = self._add_unseen(function, value_of)
+        if node is not None and node.outputs:
+            self._hold(root, node.outputs[0])
+
+    def _add_unseen(self, function: Any, value_of: Callable[[torch.Tensor], Value]) -> Node:
+        inputs = []
+        for each, place in function.next_functions:
+            leaf = None if each is None else accumulates_into(each)
+            if leaf is not None:
+                inputs.append(value_of(leaf))
+            elif each is not None:
+                outputs = self._made(each).outputs
+                inputs.append(outputs[min(place, len(outputs) - 1)])
+        arguments = [Argument(None, value) for value in inputs]
+        op, scope = operation_of(function), self._scopes.running.inner
+        node = self._builder.append_op(op, scope, inputs, arguments, [], None, [])
+        node.attributes["told_by"] = "autograd"
+        for shape, dtype, device in gave_of(function):
+            self._builder.add_value(node, shape, dtype, device)
+        self._unseen[function._sequence_nr()] = node
+        return node
+
+    def _made(self, function: Any) -> Node:
+        node = self.made(function._sequence_nr())
+        assert node is not None
+        return node
 
     def saved(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of a tensor that autograd has saved; None for any other.
@@ -164,6 +226,8 @@ class Backward:
 
     def made(self, number: int) -> Node | None:
         """Return the operation that made autograd's node of this number; None for none known."""
+        if number in self._unseen:
+            return self._unseen[number]
         at = bisect_right(self._numbers, number)
         if number < self._first or at == len(self._nodes):
             return None

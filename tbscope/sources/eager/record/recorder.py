@@ -5,7 +5,7 @@ the scopes by hand of theirs. It changes none of what it sees.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager
 from copy import copy
 from functools import partial
 from types import FrameType
@@ -16,20 +16,18 @@ import torch
 from tbscope.figures.notes import find_notes
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Call, Graph, Node, Note, Source, Value
-from tbscope.sources.eager.record.backward import Backward
 from tbscope.sources.eager.record.bodies import KernelRun, KernelRuns
 from tbscope.sources.eager.record.failures import Failures
 from tbscope.sources.eager.record.lazy import look_away
 from tbscope.sources.eager.record.leaving import leave, leave_unfinished
 from tbscope.sources.eager.record.operation import Operation, Operations
-from tbscope.sources.eager.record.optimizers import Optimizers
 from tbscope.sources.eager.record.reads import Reads, shares_memory
 from tbscope.sources.eager.record.resumed import RESUMED
 from tbscope.sources.eager.record.scope_stack import Frame
 from tbscope.sources.eager.record.scripted import ScriptRun
-from tbscope.sources.eager.record.tensors import TensorRecorder
+from tbscope.sources.eager.record.steps import StepRecorder
 from tbscope.sources.eager.record.whereabouts import Whereabouts
-from tbscope.sources.torch.internals import ENOUGH, in_forward_mode, without_functions
+from tbscope.sources.torch.internals import ENOUGH, in_forward_mode
 from tbscope.sources.torch.literals import FILLED, Literals, all_among, collect_tensors
 from tbscope.sources.torch.module_internals import ScriptModule
 from tbscope.sources.torch.operation_arguments import add_signature
@@ -45,7 +43,7 @@ __all__ = ["Recorder"]
 _argument = partial(tuple.__new__, Argument)
 
 
-class Recorder(TensorRecorder):
+class Recorder(StepRecorder):
     """Builds the graph of one run.
 
     Args:
@@ -56,15 +54,11 @@ class Recorder(TensorRecorder):
         bodies: Whether the kernels of each operation are recorded as nodes.
 
     Attributes:
-        operations: The operation that runs, and those around it.
         failures: The operation and the module call in which the latest error arose.
         modules_called: The module of each call of the graph.
         ended: Whether an error ended the run.
         scripted: Whether a scripted module was called, which may run in several threads.
         strands: What several threads do of the run; None where only one has done anything.
-        backward: The backward passes; None where they are no part of the graph.
-        optimizers: The steps of optimizers; None where they have no boxes.
-        functions: Returns a mode that sees torch's functions again, inside of one of them.
         before_closing: Called once the run is over, while all is known; None for nothing.
     """
 
@@ -76,17 +70,15 @@ class Recorder(TensorRecorder):
         open_ended: bool = False,
         bodies: bool = False,
     ) -> None:
-        super().__init__(GraphBuilder(name, rank=process_rank()), open_ended=open_ended)
-        self.operations = Operations(self.graph.uncounted, keep_runs=bodies)
+        builder = GraphBuilder(name, rank=process_rank())
+        operations = Operations(builder.graph.uncounted, keep_runs=bodies)
+        super().__init__(builder, operations, open_ended=open_ended)
         self.failures = Failures()
         self.modules_called: list[torch.nn.Module] = []
         self.ended = False
         self.scripted = self._forked = False
         self.strands: Any = None
         self.before_closing: Callable[[], None] | None = None
-        self.backward: Backward | None = None
-        self.optimizers: Optimizers | None = None
-        self.functions: Callable[[], AbstractContextManager[Any]] | None = None
         self._reads = Reads()
         self._open_ended = open_ended
         self._where = Whereabouts(self.scopes, boundary.__code__)
@@ -113,12 +105,6 @@ class Recorder(TensorRecorder):
     def begin_at(self, frame: FrameType) -> None:
         """Set the Python frame in which the region begins; frames around it are not looked at."""
         self._where.base = id(frame)
-
-    def record_backward(self) -> None:
-        """Make backward passes a part of the graph, from now on."""
-        self.backward = Backward(self.builder, self.scopes, self._values)
-        self.optimizers = Optimizers(self.builder, self.scopes, self._values.find)
-        self._discovery.from_step = self._of_a_step
 
     def close(self) -> Graph:
         """Let go of everything but the graph, once the run is over; return the graph."""
@@ -227,80 +213,6 @@ class Recorder(TensorRecorder):
                 failed = False
             finally:
                 self.scopes.close_block(name, failed=failed)
-
-    @contextmanager
-    def backward_pass(
-        self, roots: Sequence[Any], gradients: Sequence[Any], *, creates_graph: bool, caller: int
-    ) -> Iterator[None]:
-        """Record what autograd's engine runs in a block.
-
-        Args:
-            roots: What it begins at.
-            gradients: The gradient of each root; None for what needs none.
-            creates_graph: Whether what runs can be differentiated itself.
-            caller: The identity of the Python frame that calls the engine.
-        """
-        if self.backward is None or self.paused:
-            yield
-            return
-        operation = self.operations.running
-        with ExitStack() as stack:
-            stack.enter_context(self.backward.run(creates_graph=creates_graph, caller=caller))
-            for root, gradient in zip(roots, gradients, strict=False):
-                self._know_gradient(root, gradient)
-            if operation is not None:
-                operation.told = True
-                stack.enter_context(self.operations.function())
-                if self.functions is not None:
-                    stack.enter_context(self.functions())
-            yield
-
-    def gave_gradients(self, gradients: Any) -> None:
-        """Take note of what a backward pass has given to whoever asked for it."""
-        if self.backward is not None and not self.paused:
-            found = map(self._values.find, collect_tensors(gradients, []))
-            self.backward.gave.update(value for value in found if value is not None)
-
-    def _of_a_step(self, tensor: torch.Tensor) -> Value | None:
-        """Return the value of a tensor that a training step has kept; None for any other."""
-        assert self.backward is not None
-        assert self.optimizers is not None
-        value = self.backward.saved(tensor)
-        if value is not None:
-            return value
-        with without_functions():
-            node = self.optimizers.kept(tensor) or self.backward.earlier_gradient(tensor)
-            return None if node is None else self._values.give(node, tensor)
-
-    def begin_step(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
-        """Take note that an optimizer begins a step, in this Python frame."""
-        if self.optimizers is not None:
-            with without_functions():
-                self.optimizers.begin(optimizer, caller)
-
-    def end_step(self, optimizer: torch.optim.Optimizer | None) -> None:
-        """Take note that an optimizer has made a step; None for all that have not told."""
-        if self.optimizers is not None:
-            with without_functions():
-                self.optimizers.end(optimizer)
-
-    def outside_step(self) -> AbstractContextManager[None]:
-        """Have a block (a closure) be no part of the step that runs."""
-        if self.optimizers is None or not self.optimizers.steps:
-            return nullcontext()
-        return self.optimizers.outside()
-
-    def _know_gradient(self, root: Any, gradient: Any) -> None:
-        """Make known the gradient of a root: the ones that autograd makes where none is given."""
-        if not (isinstance(root, torch.Tensor) and isinstance(gradient, torch.Tensor)):
-            return
-        if not self._discovery.is_known(gradient):
-            values = [self.value_of(root)]
-            arguments = [Argument(None, value) for value in values]
-            scope = self.scopes.running.inner
-            node = self._append_op("ones_like", scope, values, arguments, [], None, [])
-            node.phase = "backward"
-            self._values.give(node, gradient)
 
     def add_operation(
         self,

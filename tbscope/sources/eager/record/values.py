@@ -72,6 +72,13 @@ class TensorValues:
             self.wrappers.hold(tensor, value)
         return value
 
+    def hold(self, tensor: torch.Tensor, value: Value) -> None:
+        """Have a tensor hold a value that a node gives already."""
+        if type(tensor) in PLAIN:
+            self._held[id(tensor)] = (ref(tensor), value)
+        else:
+            self.wrappers.hold(tensor, value)
+
     def shown_by(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of a tensor that somebody still holds and another one shows whole."""
         return next(

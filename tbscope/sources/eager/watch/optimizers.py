@@ -2,6 +2,7 @@
 
 import functools
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -11,29 +12,40 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
+from torch.utils.hooks import RemovableHandle
 
 from tbscope.sources.eager.active import watching
 
 __all__ = ["watch_optimizers"]
 
+_lock = threading.Lock()
+_hooks: list[RemovableHandle] = []
+_users: list[None] = []
+
 
 @contextmanager
 def watch_optimizers() -> Iterator[None]:
     """Have this thread's recorders told of the steps of optimizers, during a block."""
-    hooks = (
-        register_optimizer_step_pre_hook(_before),
-        register_optimizer_step_post_hook(_after),
-    )
+    with _lock:
+        if not _hooks:
+            _hooks.append(register_optimizer_step_pre_hook(_before))
+            _hooks.append(register_optimizer_step_post_hook(_after))
+        # An optimizer goes through its hooks when it tells: nobody may add one then.
+        _users.append(None)
     try:
         yield
     finally:
-        for hook in hooks:
-            hook.remove()
+        with _lock:
+            _users.pop()
+            while _hooks and not _users:
+                _hooks.pop().remove()
 
 
 def _before(
     optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    for waiting in watching.waiting:
+        waiting.optimizer_begins(optimizer)
     recorders = [recorder for recorder in watching.recorders if not recorder.paused]
     for recorder in recorders:
         recorder.begin_step(optimizer, sys._getframe(1))
@@ -53,6 +65,8 @@ def _after(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict
     for recorder in watching.recorders:
         if not recorder.paused:
             recorder.end_step(optimizer)
+    for waiting in watching.waiting:
+        waiting.optimizer_ends(optimizer)
 
 
 def _outside(closure: Callable[..., Any]) -> Callable[..., Any]:

@@ -33,6 +33,8 @@ def _watched_backward(*args: Any, **kwargs: Any) -> Any:
     roots, gradients, creates_graph = (*args[:2], *args[3:4])
     caller = id(sys._getframe())
     with ExitStack() as stack:
+        for waiting in watching.waiting:
+            stack.enter_context(waiting.backward_pass())
         for recorder in watching.recorders:
             if kwargs.get("accumulate_grad", True):
                 recorder.about_to_accumulate()

@@ -1,0 +1,125 @@
+"""The training step around a model: what backward passes and optimizers tell the recorder."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from types import FrameType
+from typing import Any
+
+import torch
+
+from tbscope.ir.builder import GraphBuilder
+from tbscope.ir.graph import Argument, Value
+from tbscope.sources.eager.record.backward import Backward
+from tbscope.sources.eager.record.operation import Operations
+from tbscope.sources.eager.record.optimizers import Optimizers
+from tbscope.sources.eager.record.tensors import TensorRecorder
+from tbscope.sources.torch.internals import without_functions
+from tbscope.sources.torch.literals import collect_tensors
+
+__all__ = ["StepRecorder"]
+
+
+class StepRecorder(TensorRecorder):
+    """Knows the backward passes and the steps of optimizers of one run.
+
+    Args:
+        builder: The door to the graph.
+        operations: The operation that runs, and those around it.
+        open_ended: Whether an unknown tensor is an input where no module runs.
+
+    Attributes:
+        operations: The operation that runs, and those around it.
+        backward: The backward passes; None where they are no part of the graph.
+        optimizers: The steps of optimizers; None where they have no boxes.
+        functions: Returns a mode that sees torch's functions again, inside of one of them.
+    """
+
+    def __init__(self, builder: GraphBuilder, operations: Operations, *, open_ended: bool) -> None:
+        super().__init__(builder, open_ended=open_ended)
+        self.operations = operations
+        self.backward: Backward | None = None
+        self.optimizers: Optimizers | None = None
+        self.functions: Callable[[], AbstractContextManager[Any]] | None = None
+
+    def record_backward(self) -> None:
+        """Make backward passes a part of the graph, from now on."""
+        self.backward = Backward(self.builder, self.scopes, self._values)
+        self.optimizers = Optimizers(self.builder, self.scopes, self._values.find)
+        self._discovery.from_step = self._of_a_step
+
+    @contextmanager
+    def backward_pass(
+        self, roots: Sequence[Any], gradients: Sequence[Any], *, creates_graph: bool, caller: int
+    ) -> Iterator[None]:
+        """Record what autograd's engine runs in a block.
+
+        Args:
+            roots: What it begins at.
+            gradients: The gradient of each root; None for what needs none.
+            creates_graph: Whether what runs can be differentiated itself.
+            caller: The identity of the Python frame that calls the engine.
+        """
+        if self.backward is None or self.paused:
+            yield
+            return
+        operation = self.operations.running
+        for root in roots:
+            if isinstance(root, torch.Tensor):
+                self.backward.tell_unseen(root, self.value_of)
+        with ExitStack() as stack:
+            stack.enter_context(self.backward.run(creates_graph=creates_graph, caller=caller))
+            for root, gradient in zip(roots, gradients, strict=False):
+                self._know_gradient(root, gradient)
+            if operation is not None:
+                operation.told = True
+                stack.enter_context(self.operations.function())
+                if self.functions is not None:
+                    stack.enter_context(self.functions())
+            yield
+
+    def gave_gradients(self, gradients: Any) -> None:
+        """Take note of what a backward pass has given to whoever asked for it."""
+        if self.backward is not None and not self.paused:
+            found = map(self._values.find, collect_tensors(gradients, []))
+            self.backward.gave.update(value for value in found if value is not None)
+
+    def _of_a_step(self, tensor: torch.Tensor) -> Value | None:
+        """Return the value of a tensor that a training step has kept; None for any other."""
+        assert self.backward is not None
+        assert self.optimizers is not None
+        value = self.backward.saved(tensor)
+        if value is not None:
+            return value
+        with without_functions():
+            node = self.optimizers.kept(tensor) or self.backward.earlier_gradient(tensor)
+            return None if node is None else self._values.give(node, tensor)
+
+    def begin_step(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
+        """Take note that an optimizer begins a step, in this Python frame."""
+        if self.optimizers is not None:
+            with without_functions():
+                self.optimizers.begin(optimizer, caller)
+
+    def end_step(self, optimizer: torch.optim.Optimizer | None) -> None:
+        """Take note that an optimizer has made a step; None for all that have not told."""
+        if self.optimizers is not None:
+            with without_functions():
+                self.optimizers.end(optimizer)
+
+    def outside_step(self) -> AbstractContextManager[None]:
+        """Have a block (a closure) be no part of the step that runs."""
+        if self.optimizers is None or not self.optimizers.steps:
+            return nullcontext()
+        return self.optimizers.outside()
+
+    def _know_gradient(self, root: Any, gradient: Any) -> None:
+        """Make known the gradient of a root: the ones that autograd makes where none is given."""
+        if not (isinstance(root, torch.Tensor) and isinstance(gradient, torch.Tensor)):
+            return
+        if not self._discovery.is_known(gradient):
+            values = [self.value_of(root)]
+            arguments = [Argument(None, value) for value in values]
+            scope = self.scopes.running.inner
+            node = self._append_op("ones_like", scope, values, arguments, [], None, [])
+            node.phase = "backward"
+            self._values.give(node, gradient)

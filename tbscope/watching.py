@@ -1,0 +1,158 @@
+"""Graphs of a training that runs: `watch` draws a model's next call, and the step around it."""
+
+from typing import Any, Unpack
+
+import torch
+
+from tbscope.adding import add_graph, warn_once
+from tbscope.checks import check_truth
+from tbscope.errors import ArgumentError
+from tbscope.ir.graph import Graph, Node, Note
+from tbscope.options import Drawing, check_options, shows_options
+from tbscope.sources.eager.waiting import Waiting
+from tbscope.sources.torch.inputs import require_whole
+from tbscope.sources.torch.misfits import with_article
+from tbscope.sources.torch.ranks import process_rank
+from tbscope.words import shown
+from tbscope.writing.sinks import check_writer
+from tbscope.writing.tags import Entry
+
+__all__ = ["Watched", "watch"]
+
+_MOST_CHANGES = 5
+
+
+class Watched:
+    """A model whose next call is awaited.
+
+    Attributes:
+        graph: The latest graph that was drawn; None before there is one.
+    """
+
+    def __init__(self) -> None:
+        self.graph: Graph | None = None
+        self._waiting: Waiting | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is waited for any more."""
+        return self._waiting is None or self._waiting.is_over
+
+    def remove(self) -> None:
+        """Wait no longer."""
+        if self._waiting is not None:
+            self._waiting.remove()
+
+
+@shows_options
+def watch(
+    writer: object,
+    model: torch.nn.Module,
+    *,
+    tag: str | None = None,
+    run_name: str | None = None,
+    every: int | None = None,
+    backward: bool = True,
+    optimizer: torch.optim.Optimizer | None = None,
+    all_ranks: bool = False,
+    **drawing: Unpack[Drawing],
+) -> Watched:
+    """Draw a model's next call in the training that runs, with the step around it.
+
+    No example input is asked for: the call is the training's own, with its data, on its device.
+    It is recorded once, and then the hooks are gone. Whatever fails is warned of, once, and the
+    training goes on.
+
+    Args:
+        writer: Any writer, as for `add_graph`.
+        model: The model; of a compiled one, the call that is recorded is not compiled.
+        tag: As for `add_graph`.
+        run_name: As for `add_graph`.
+        every: After how many further calls one is recorded again: it is drawn if the structure
+            is another one by then, with a note of the changes. None: never again.
+        backward: Whether the backward pass and the optimizer's step are drawn, too; then a
+            call in training mode is awaited.
+        optimizer: The optimizer whose step ends the graph, after one backward pass or several;
+            None for the first one that holds a parameter of the model, if it comes before the
+            model is called again.
+        all_ranks: Whether every process of a distributed run draws; else the first one alone.
+        drawing: As for `add_graph`.
+    Returns:
+        A handle: `remove()` ends the waiting.
+    Raises:
+        ArgumentError: An argument is none.
+        WriterError: The writer offers no way to write an event.
+    """
+    _check(model, every, optimizer)
+    for name, truth in (("backward", backward), ("all_ranks", all_ranks)):
+        check_truth(name, truth)
+    check_options(**drawing)
+    Entry(tag, None, run_name).check()
+    watched = Watched()
+    if process_rank() and not all_ranks:
+        return watched
+    check_writer(writer)
+
+    def draw(graph: Graph, calls: int) -> None:
+        before, watched.graph = watched.graph, graph
+        graph.name = type(model).__name__
+        if before is not None:
+            changes = _changes(before, graph)
+            if not changes:
+                return
+            graph.notes.insert(0, Note(f"before call {calls:,} the structure changed: {changes}"))
+        add_graph(writer, graph, tag=tag, run_name=run_name, **drawing)
+
+    watched._waiting = Waiting(
+        model,
+        done=draw,
+        failed=lambda text: warn_once(f"tbscope drew no step of {type(model).__name__}: {text}"),
+        backward=backward,
+        optimizer=optimizer,
+        every=every,
+    )
+    return watched
+
+
+def _check(model: object, every: object, optimizer: object) -> None:
+    if not isinstance(model, torch.nn.Module):
+        raise ArgumentError(
+            f"watch() was given {with_article(model)} as a model",
+            why="it is the calls of a torch.nn.Module that are awaited",
+            fix="writer.watch(model), or tbscope.record() around any code",
+        )
+    require_whole(model)
+    if every is not None and (type(every) is not int or every < 1):
+        raise ArgumentError(
+            f"every={shown(every)} is no number of calls",
+            why="it is a whole number from 1 on, or None",
+            fix="every=1000",
+        )
+    if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
+        raise ArgumentError(
+            f"optimizer={shown(optimizer)} is {with_article(optimizer)}",
+            why="it is a torch.optim.Optimizer whose step ends the graph",
+            fix="leave it out for the first one that holds a parameter of the model",
+        )
+
+
+def _changes(before: Graph, now: Graph) -> str:
+    """Tell in which lines two graphs differ; empty where in none."""
+    old, new = map(_lines, (before, now))
+    gone, come = list(dict.fromkeys(old)), list(dict.fromkeys(new))
+    told = [f"no {line}" for line in gone if line not in set(new)]
+    told += [line for line in come if line not in set(old)]
+    if not told and len(old) != len(new):
+        told = [f"{len(new):,} operations instead of {len(old):,}"]
+    more = f", and {len(told) - _MOST_CHANGES} more" if len(told) > _MOST_CHANGES else ""
+    return ", ".join(told[:_MOST_CHANGES]) + more
+
+
+def _lines(graph: Graph) -> list[str]:
+    return [_line(node) for node in graph.nodes if node.kind == "op"]
+
+
+def _line(node: Node) -> str:
+    shapes: Any = [list(value.shape or ()) for value in node.outputs]
+    place = f" in {node.scope}" if node.scope else ""
+    return f"{node.op} -> {', '.join(map(str, shapes)) or 'nothing'}{place}"
