@@ -29,6 +29,7 @@ from tbscope.sources.eager.record.tensors import TensorRecorder
 from tbscope.sources.eager.record.whereabouts import Whereabouts
 from tbscope.sources.torch.internals import in_forward_mode
 from tbscope.sources.torch.literals import FILLED, Literals, all_among, collect_tensors
+from tbscope.sources.torch.module_internals import calls_unseen
 from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import CUTS_UNSEEN, RANDOM, READS, KernelFacts
 from tbscope.sources.torch.ranks import process_rank
@@ -149,7 +150,9 @@ class Recorder(TensorRecorder):
         scopes = self.scopes
         place = scopes.place_of(module)
         if place.wrapper is module:
-            return None
+            if not calls_unseen(module):
+                return None
+            module = place.module
         if place.lazy:
             look_away(self, module)
         source = self._where.source_at(caller)
