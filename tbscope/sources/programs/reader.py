@@ -157,9 +157,27 @@ class Reader:
                 return told
         else:
             done = self._done(facts, args, kwargs, told)
-        if facts.writes and "nn_module_stack" not in node.meta:
-            self._stand_at_source(node, args)
+        if not node.meta.get("nn_module_stack"):
+            if facts.writes:
+                self._stand_at_source(node, args)
+            elif isinstance(told, TensorType) and _reads_state(args):
+                return self._once_read(node, facts, args, kwargs, told)
         return self._append(node, facts, args, kwargs, told, done)
+
+    def _once_read(
+        self, node: torch.fx.Node, facts: KernelFacts, args: Any, kwargs: Any, told: TensorType
+    ) -> Slot:
+        """Return the slot of what is made of state alone, and made in the call that reads it."""
+
+        def make() -> Value:
+            reader, place = self._where
+            self._where = node, place or (self.places.root, None)
+            done = self._done(facts, args, kwargs, told)
+            made: Slot = self._append(node, facts, args, kwargs, told, done)
+            self._where = reader, place
+            return made.read()
+
+        return Slot(told, make=make, memory=next(slots_in(args)).memory)
 
     def call_function(
         self,
@@ -379,6 +397,12 @@ class Reader:
         source = source_of(trace) if type(trace) is str else None
         for slot in slots_in(args):
             self.read_out.append((slot, "item", source))
+
+
+def _reads_state(args: Any) -> bool:
+    """Tell whether an operation reads tensors, and these are what the program holds."""
+    slots = list(slots_in(args))
+    return bool(slots) and all(slot.make is not None for slot in slots)
 
 
 # What is asked of a tensor, and not of its values.
