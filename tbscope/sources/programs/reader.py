@@ -5,7 +5,7 @@ on stand-ins; what it reads, writes and shows, by the schema of its operator.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -31,7 +31,31 @@ from tbscope.sources.torch.operation_arguments import add_signature, positional_
 from tbscope.sources.torch.operations import RANDOM, KernelFacts, kernel_facts, operation_name
 from tbscope.sources.torch.roles import is_random, role_of
 
-__all__ = ["Reader", "plain"]
+__all__ = ["ProgramNode", "Reader", "plain"]
+
+
+class ProgramNode(Protocol):
+    """A node of a program, as torch.fx has it, or another form of program that is read alike."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the program."""
+
+    @property
+    def target(self) -> Any:
+        """What it calls."""
+
+    @property
+    def args(self) -> Any:
+        """Its positional arguments."""
+
+    @property
+    def kwargs(self) -> Any:
+        """Its keyword arguments."""
+
+    @property
+    def meta(self) -> Any:
+        """What its program tells of it."""
 
 
 def _no_tensor(_: torch.Tensor) -> Value:
@@ -95,7 +119,7 @@ class Reader:
         """Return what is given to a node, with slots and constants for other nodes."""
         return plain(given, self.held.__getitem__)
 
-    def type_of(self, node: torch.fx.Node) -> Any:
+    def type_of(self, node: ProgramNode) -> Any:
         """Return what the metadata of a node tell of what it gives; None for nothing."""
         meta = node.meta
         for word in ("val", "example_value", "tensor_meta"):
@@ -104,7 +128,7 @@ class Reader:
                 return type_nest(told)
         return None
 
-    def where(self, node: torch.fx.Node) -> tuple[Scope | None, Source | None]:
+    def where(self, node: ProgramNode) -> tuple[Scope | None, Source | None]:
         """Return the scope and the line of a node."""
         if node is self._where[0]:
             known: tuple[Scope | None, Source | None] = self._where[1]
@@ -116,7 +140,7 @@ class Reader:
         self._where = node, place
         return place
 
-    def stand(self, node: torch.fx.Node, stack: Mapping[str, Any]) -> None:
+    def stand(self, node: ProgramNode, stack: Mapping[str, Any]) -> None:
         """Have a node stand in these calls, where its metadata tell of others."""
         trace = node.meta.get("stack_trace")
         source = source_of(trace) if type(trace) is str else None
@@ -138,7 +162,7 @@ class Reader:
         node.attributes.update(attributes or {})
         return self._give(node, typed)
 
-    def call_operator(self, node: torch.fx.Node) -> Held:
+    def call_operator(self, node: ProgramNode) -> Held:
         """Read a node that calls an operator of torch; return what it gives."""
         target: Any = node.target
         args, kwargs = self.of(node.args), self.of(node.kwargs)
@@ -181,7 +205,7 @@ class Reader:
 
     def call_function(
         self,
-        node: torch.fx.Node,
+        node: ProgramNode,
         function: Callable[..., Any],
         args: Any,
         kwargs: Any,
@@ -223,14 +247,14 @@ class Reader:
         shows = {at: among[place] for at, place in enumerate(done.shows) if place is not None}
         return self.give(appended, told, read, written, shows)
 
-    def _stand_at_source(self, node: torch.fx.Node, args: Any) -> None:
+    def _stand_at_source(self, node: ProgramNode, args: Any) -> None:
         """Have a write of which nobody told the place stand where what it writes was made."""
         last = next(reversed(list(slots_in(args))), None)
         if last is not None and last.value is not None:
             producer = last.value.producer
             self._where = node, (producer.scope, producer.source)
 
-    def _is_all(self, node: torch.fx.Node) -> bool:
+    def _is_all(self, node: Any) -> bool:
         """Tell whether nothing stands in the call of a node before it, and nothing comes after."""
         scope, _ = self.where(node)
         if scope in self._busy:
@@ -248,7 +272,7 @@ class Reader:
 
     def _append(
         self,
-        fx_node: torch.fx.Node,
+        fx_node: ProgramNode,
         facts: KernelFacts,
         args: Any,
         kwargs: Any,
@@ -308,7 +332,7 @@ class Reader:
     def append(
         self,
         name: str,
-        fx_node: torch.fx.Node,
+        fx_node: ProgramNode,
         arguments: list[Argument],
         read: Sequence[Slot],
         done: Done,
@@ -392,7 +416,7 @@ class Reader:
             )
         return value
 
-    def _note_read(self, args: Any, node: torch.fx.Node) -> None:
+    def _note_read(self, args: Any, node: ProgramNode) -> None:
         trace = node.meta.get("stack_trace")
         source = source_of(trace) if type(trace) is str else None
         for slot in slots_in(args):

@@ -39,12 +39,17 @@ class State:
         # Tied ones have the name of the first, and one number.
         self._first: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
-        known: dict[Any, str] = {}
+        # The first name of each tensor, by its identity.
+        self._known: dict[Any, str] = {}
         for name in kinds:
             tensor = tensors.get(name)
-            first = name if tensor is None else known.setdefault(_identity(tensor), name)
+            first = name if tensor is None else self._known.setdefault(_identity(tensor), name)
             self._first[name] = first
             self._numbers.setdefault(first, len(self._numbers))
+
+    def name_of(self, tensor: torch.Tensor) -> str | None:
+        """Return the name of the parameter or buffer that a tensor is; None for any other."""
+        return self._known.get(_identity(tensor))
 
     def held(self, name: str, tensor: Any, told: Any = None) -> Slot:
         """Return the slot of a tensor that the program finds among its attributes."""
