@@ -31,6 +31,7 @@ SHOWN = {
     ("GPT2LMHeadModel", "onnx"): (TIED,),
     ("ModernBertModel", "onnx"): (CALLS_IN_ONE,),
     ("MambaModel", "export"): (UNREGISTERED,),
+    ("HubertModel", "torchscript"): (),
 }
 
 

@@ -242,6 +242,42 @@ def test_compiled_modules_are_drawn_as_eager_under_their_own_names():
         assert [call.qualified_name for call in graph.calls] == ["", "0", "1"]
 
 
+@pytest.mark.parametrize("whole", [True, False], ids=["the model", "a part"])
+def test_a_compiled_module_of_the_user_has_one_call_that_tells_what_it_was_given(whole):
+    inner = Wrap(lambda self, x: self.lin(x) * 2, lin=nn.Linear(2, 2))
+    eager = inner if whole else nn.Sequential(inner)
+    compiled = torch.compile(inner, backend="eager")
+    model = compiled if whole else nn.Sequential(compiled)
+    given = torch.randn(1, 2)
+    # The first call compiles, the second does not: both are told alike.
+    graphs = [tbscope.trace(each, given) for each in (eager, model, model)]
+    calls = [
+        [
+            (str(call.scope), call.qualified_name, call.class_name, str(call.arguments))
+            for call in g.calls
+        ]
+        for g in graphs
+    ]
+    assert calls[0] == calls[1] == calls[2]
+    assert "Wrap" in calls[0][0 if whole else 1][0]
+    assert [node.name for graph in graphs for node in graph.inputs] == [
+        graphs[0].inputs[0].name
+    ] * 3
+
+
+def test_a_module_compiled_while_it_is_watched_has_one_call():
+    with tbscope.record() as recording:
+        torch.compile(Wrap(lambda self, x: x * 2), backend="eager")(torch.ones(2))
+    assert [call.scope.path for call in recording.graph.calls] == ["Wrap"]
+
+
+def test_a_compiled_model_takes_inputs_by_the_names_of_its_own_forward():
+    model = torch.compile(Wrap(lambda self, x: x * 2), backend="eager")
+    assert [node.name for node in tbscope.trace(model, {"x": torch.ones(2)}).inputs] == ["x"]
+    with pytest.raises(tbscope.InputError, match=r"Wrap\.forward\(\) needs 'x'"):
+        tbscope.trace(model)
+
+
 def test_a_module_compiled_in_place_is_watched_too():
     net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     net[0].compile(backend="eager")

@@ -40,6 +40,7 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.sources", description=__doc__)
     parser.add_argument("--only", type=re.compile, default=re.compile(""), metavar="REGEX")
+    parser.add_argument("--source", type=re.compile, default=re.compile(""), metavar="REGEX")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--limit", type=float, default=300.0, help="seconds for each model")
     return parser.parse_args()
@@ -48,7 +49,8 @@ def _options() -> argparse.Namespace:
 def _row(name: str) -> list[tuple[str, str, str]]:
     """Compare every source of a model; give name, state and text of each."""
     model = model_of(name)
-    return [(form.name, *_compared(form, model)) for form in FORMS]
+    forms = [form for form in FORMS if _options().source.search(form.name)]
+    return [(form.name, *_compared(form, model)) for form in forms]
 
 
 def _compared(form: Any, model: Any) -> tuple[str, str]:

@@ -80,6 +80,13 @@ def _onnx(model: Model) -> Any:
     )
 
 
+def _script(model: Model) -> Any:
+    given = {name: each for name, each in model.inputs.items() if _is_tensor(each)}
+    return torch.jit.trace(
+        model.module, example_kwarg_inputs=given, strict=False, check_trace=False
+    )
+
+
 FORMS = (
     Form("export", _program, lambda made, _: tbscope.from_export(made), (UNREGISTERED,)),
     Form(
@@ -98,5 +105,6 @@ FORMS = (
     Form(
         "onnx", _onnx, lambda made, _: tbscope.from_onnx(made), (UNREGISTERED, TIED, CALLS_IN_ONE)
     ),
+    Form("torchscript", _script, lambda made, _: tbscope.from_torchscript(made), (UNREGISTERED,)),
 )
 """A further source is one more entry."""

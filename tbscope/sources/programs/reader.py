@@ -15,6 +15,7 @@ from tbscope.ir.scopes import Scope
 from tbscope.sources.programs.last_nodes import last_nodes
 from tbscope.sources.programs.lines import source_of
 from tbscope.sources.programs.places import Places
+from tbscope.sources.programs.questions import is_question
 from tbscope.sources.programs.schemas import gives_tensor, may_show, shown_slots, written_slots
 from tbscope.sources.programs.slots import Held, Slot, slots_in
 from tbscope.sources.programs.types import (
@@ -183,7 +184,29 @@ class Reader:
             done = self._done(facts, args, kwargs, told)
         if facts.writes and "nn_module_stack" not in node.meta:
             self._stand_at_source(node, args)
+        elif (
+            isinstance(told, TensorType)
+            and not facts.writes
+            and _stands_nowhere(node)
+            and _reads_state(args)
+        ):
+            return self._once_read(node, facts, args, kwargs, told)
         return self._append(node, facts, args, kwargs, told, done)
+
+    def _once_read(
+        self, node: ProgramNode, facts: KernelFacts, args: Any, kwargs: Any, told: TensorType
+    ) -> Slot:
+        """Return the slot of what is made of state alone, and made in the call that reads it."""
+
+        def make() -> Value:
+            reader, place = self._where
+            self._where = node, place or (self.places.root, None)
+            done = self._done(facts, args, kwargs, told)
+            made: Slot = self._append(node, facts, args, kwargs, told, done)
+            self._where = reader, place
+            return made.read()
+
+        return Slot(told, make=make, memory=next(slots_in(args)).memory)
 
     def call_function(
         self,
@@ -210,7 +233,7 @@ class Reader:
             add_signature(self.graph.signatures, name, function)
         done = self.work.run(function, args, kwargs) if runs else None
         if told is None:
-            if done is None and _is_question(name, args):
+            if done is None and is_question(name, args):
                 return Constant(node.name)
             told = UNKNOWN if done is None else done.results
         if done is not None and not done.written and next(types_in(told), None) is None:
@@ -405,25 +428,15 @@ class Reader:
             self.read_out.append((slot, "item", source))
 
 
-# What is asked of a tensor, and not of its values.
-_QUESTIONS = frozenset(
-    {
-        *("size", "dim", "numel", "ndimension", "nelement", "stride", "is_contiguous", "len"),
-        *("element_size", "storage_offset", "is_floating_point", "is_complex", "get_device"),
-    }
-)
-_ASKED = frozenset(
-    {
-        *("shape", "dtype", "device", "ndim", "layout", "requires_grad", "is_cuda", "is_sparse"),
-        *("is_quantized", "is_leaf", "is_meta", "is_nested"),
-    }
-)
+def _stands_nowhere(node: Any) -> bool:
+    """Tell whether a program says of a node that it stands in no call, as of what torch put in."""
+    return isinstance(node, torch.fx.Node) and not node.meta.get("nn_module_stack")
 
 
-def _is_question(name: str, args: Any) -> bool:
-    if name == "getattr":
-        return len(args) > 1 and args[1] in _ASKED
-    return name in _QUESTIONS
+def _reads_state(args: Any) -> bool:
+    """Tell whether an operation reads tensors, and these are what the program holds."""
+    slots = list(slots_in(args))
+    return bool(slots) and all(slot.make is not None for slot in slots)
 
 
 def _valued(given: Any, read: list[Slot]) -> Any:

@@ -12,6 +12,7 @@ from tbscope.sources.programs.slots import Slot
 from tbscope.sources.programs.types import UNKNOWN, TensorType, type_nest
 from tbscope.sources.torch.contents import content_of
 from tbscope.sources.torch.internals import storage_key
+from tbscope.sources.torch.wrapping import made_of, size_bytes_of
 
 __all__ = ["State"]
 
@@ -94,10 +95,10 @@ class State:
 
     def _make(self, name: str, kind: Literal["parameter", "buffer"], typed: TensorType) -> Value:
         scope = self._reader.places.home(name.rpartition(".")[0])
-        attributes = {}
+        attributes: dict[str, Any] = {}
         tensor = self._tensors.get(name)
         if tensor is not None:
-            attributes["requires_grad"] = bool(tensor.requires_grad)
+            attributes = {"requires_grad": bool(tensor.requires_grad), **made_of(tensor)}
         return self._reader.add_source(kind, name, typed, scope=scope, attributes=attributes)
 
     def own(self) -> dict[str, tuple[Parameter, ...]]:
@@ -115,7 +116,7 @@ class State:
                     kind,
                     typed.shape,
                     typed.dtype,
-                    0 if tensor is None else tensor.numel() * tensor.element_size(),
+                    0 if tensor is None else size_bytes_of(tensor),
                     bool(tensor is not None and tensor.requires_grad),
                     typed.device,
                     self._numbers[self._first[name]],

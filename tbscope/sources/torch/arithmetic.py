@@ -42,6 +42,7 @@ _COMPUTES_NOTHING = frozenset(
         *("vander", "view_as_complex_copy", "view_as_real_copy", "view_copy", "where", "zero"),
         *("zeros", "zeros_like", "_assert_async", "_assert_tensor_metadata", "_copy_from"),
         *("_efficientzerotensor", "_fused_sdp_choice", "_local_scalar_dense"),
+        "access_subclass_inner_tensor",
         *("_nested_from_padded", "_nested_tensor_from_mask", "_nested_tensor_size"),
         *("_nested_tensor_strides", "_nested_view_from_buffer", "_nested_view_from_jagged"),
         *("_pack_padded_sequence", "_pad_packed_sequence", "_pin_memory", "_pixel_shuffle"),

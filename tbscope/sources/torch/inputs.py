@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import PackedSequence
 from tbscope.checks import entries_of, names_of
 from tbscope.errors import InputError
 from tbscope.sources.torch.misfits import Attempt, misfit_error, nothing_given_error, with_article
-from tbscope.sources.torch.module_internals import UNINITIALIZED, ScriptModule
+from tbscope.sources.torch.module_internals import UNINITIALIZED, ScriptModule, uncompiled
 from tbscope.sources.torch.signatures import (
     Mismatch,
     argument_names,
@@ -192,7 +192,9 @@ def callee_name(model: Callable[..., Any]) -> str:
     fn = entry_point(model)
     fn = getattr(fn, "func", fn)
     name = getattr(fn, "__name__", None) or getattr(fn, "name", None)
-    owner = model if isinstance(model, torch.nn.Module) else getattr(fn, "__self__", None)
+    owner = getattr(fn, "__self__", None)
+    if isinstance(model, torch.nn.Module):
+        owner = uncompiled(model)
     if not isinstance(name, str):
         return type(fn).__name__
     if owner is None or hasattr(owner, "__spec__"):  # A built-in's owner is its module.

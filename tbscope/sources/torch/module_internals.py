@@ -36,6 +36,7 @@ __all__ = [
     "set_default_device",
     "set_scripted_attribute",
     "shared_tables",
+    "calls_unseen",
     "uncompiled",
 ]
 
@@ -89,6 +90,18 @@ def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
     while wrapper is not None and isinstance(module, wrapper):
         module = module._modules["_orig_mod"]
     return module
+
+
+def calls_unseen(wrapper: torch.nn.Module) -> bool:
+    """Tell whether what `torch.compile` made of a module calls it as it was called then.
+
+    Who replaces `Module.__call__` later sees no call of that module. torch does so with modules
+    of the user's, and looks the method up anew for its own.
+    """
+    inner = uncompiled(wrapper)
+    called = getattr(wrapper.forward, "_torchdynamo_orig_callable", None)
+    bound = getattr(called, "__self__", None) is inner
+    return bound and getattr(called, "__func__", None) is not type(inner).__call__
 
 
 def scripted_attributes(module: Any) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from tbscope.sources.torch.module_internals import uncompiled
+
 __all__ = [
     "Mismatch",
     "Signature",
@@ -117,6 +119,8 @@ class Mismatch:
 def entry_point(model: _Callable) -> _Callable:
     """Return the function whose parameters a model's inputs fill: a module's forward."""
     if isinstance(model, torch.nn.Module):
+        # What `torch.compile` made of it takes anything.
+        model = uncompiled(model)
         unwritten = getattr(type(model), "forward", None) is torch.nn.Module.forward
         forward: _Callable = model.__call__ if unwritten else model.forward
         return forward

@@ -13,7 +13,15 @@ from tbscope.sources.torch.internals import (
 )
 from tbscope.sources.torch.nests import slots_of, tensor_leaves
 
-__all__ = ["PLAIN", "held_tensors", "holds_others", "is_wrapper", "memory_of"]
+__all__ = [
+    "PLAIN",
+    "held_tensors",
+    "holds_others",
+    "is_wrapper",
+    "made_of",
+    "memory_of",
+    "size_bytes_of",
+]
 
 PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 """The classes of tensors that nobody has added anything to."""
@@ -77,3 +85,38 @@ def memory_of(tensor: torch.Tensor) -> list[torch.Tensor]:
         if part is not tensor:
             found += memory_of(part)
     return found
+
+
+def size_bytes_of(tensor: torch.Tensor) -> int:
+    """Return the bytes of a tensor's content: of one that is made of others (int8, scales) theirs.
+
+    One that is made of a single tensor of its own type is as large as it says: of a sharded
+    parameter the whole counts.
+    """
+    whole = tensor.numel() * tensor.element_size()
+    if type(tensor) in PLAIN or not holds_others(type(tensor)):
+        return whole
+    parts = [part for _, part in held_tensors(tensor) if part is not tensor]
+    if not parts or (len(parts) == 1 and parts[0].dtype == tensor.dtype):
+        return whole
+    return sum(map(size_bytes_of, parts))
+
+
+def made_of(tensor: torch.Tensor) -> dict[str, Any]:
+    """Return what a tensor is made of, as attributes of its node; nothing for a plain one.
+
+    Returns:
+        `tensor_class`, its class, and `holds`, the tensors in it by their names with type and
+        shape (`qdata: int8 (64, 64), scale: float32 (64, 1)`).
+    """
+    kind = type(tensor)
+    if kind in PLAIN or not holds_others(kind):
+        return {}
+    told: dict[str, Any] = {"tensor_class": f"{kind.__module__}.{kind.__qualname__}"}
+    parts = [
+        f"{name}: {str(part.dtype).removeprefix('torch.')} {tuple(part.shape)}"
+        for name, part in held_tensors(tensor)
+    ]
+    if parts:
+        told["holds"] = ", ".join(parts)
+    return told

@@ -15,6 +15,7 @@ from tbscope.sources.torch.hyperparameters import class_source, hyperparameters
 from tbscope.sources.torch.locate import short_path
 from tbscope.sources.torch.module_internals import UNINITIALIZED
 from tbscope.sources.torch.registry import Registry, TensorPlace
+from tbscope.sources.torch.wrapping import size_bytes_of
 
 __all__ = ["describe_calls"]
 
@@ -125,7 +126,7 @@ def _parameter(
         kind,
         shape_of(tensor) if known else None,
         words.of_type(tensor.dtype),
-        tensor.numel() * tensor.element_size() if known else 0,
+        size_bytes_of(tensor) if known else 0,
         tensor.requires_grad,
         words.of_device(tensor.device),
         -1 if place is None else place.number,

@@ -16,7 +16,7 @@ from tbscope.sources.torch.contents import content_of
 from tbscope.sources.torch.internals import batch_dimension, functorch_inner, without_functions
 from tbscope.sources.torch.nests import tensor_leaves
 from tbscope.sources.torch.registry import ModulePlace, TensorPlace
-from tbscope.sources.torch.wrapping import PLAIN, held_tensors, is_wrapper
+from tbscope.sources.torch.wrapping import PLAIN, held_tensors, is_wrapper, made_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -318,6 +318,8 @@ class Discovery:
         scope = owner.first_scope or self._scopes.home(owner)
         node = self._builder.append_source(kind, place.qualified_name, scope)
         node.attributes["requires_grad"] = tensor.requires_grad
+        if type(tensor) not in PLAIN:
+            node.attributes.update(made_of(tensor))
         return node
 
     def _constant(self, tensor: torch.Tensor) -> Node:

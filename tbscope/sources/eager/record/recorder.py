@@ -29,7 +29,7 @@ from tbscope.sources.eager.record.steps import StepRecorder
 from tbscope.sources.eager.record.whereabouts import Whereabouts
 from tbscope.sources.torch.internals import ENOUGH, in_forward_mode
 from tbscope.sources.torch.literals import FILLED, Literals, all_among, collect_tensors
-from tbscope.sources.torch.module_internals import ScriptModule
+from tbscope.sources.torch.module_internals import ScriptModule, calls_unseen
 from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import CUTS_UNSEEN, RANDOM, READS, KernelFacts
 from tbscope.sources.torch.ranks import process_rank
@@ -151,7 +151,9 @@ class Recorder(StepRecorder):
         scopes = self.scopes
         place = scopes.place_of(module)
         if place.wrapper is module:
-            return None
+            if not calls_unseen(module):
+                return None
+            module = place.module
         if place.lazy:
             look_away(self, module)
         source, run, step = self._where.of_call(caller)

@@ -1,0 +1,26 @@
+"""What is asked of a tensor without reading it: such a call is no operation."""
+
+from typing import Any
+
+__all__ = ["is_question"]
+
+# What is asked of a tensor, and not of its values.
+_QUESTIONS = frozenset(
+    {
+        *("size", "dim", "numel", "ndimension", "nelement", "stride", "is_contiguous", "len"),
+        *("element_size", "storage_offset", "is_floating_point", "is_complex", "get_device"),
+    }
+)
+_ASKED = frozenset(
+    {
+        *("shape", "dtype", "device", "ndim", "layout", "requires_grad", "is_cuda", "is_sparse"),
+        *("is_quantized", "is_leaf", "is_meta", "is_nested"),
+    }
+)
+
+
+def is_question(name: str, args: Any) -> bool:
+    """Tell whether a function asks a tensor for its size, its type or the like."""
+    if name == "getattr":
+        return len(args) > 1 and args[1] in _ASKED
+    return name in _QUESTIONS
