@@ -11,6 +11,7 @@ from tbscope.collector import not_collecting as _not_collecting
 
 if TYPE_CHECKING:
     from tbscope.adding import add_graph, add_overlay
+    from tbscope.drawing.stages import stages
     from tbscope.errors import (
         ArgumentError,
         ConversionError,
@@ -55,12 +56,15 @@ if TYPE_CHECKING:
     from tbscope.sources.eager.by_hand import pop_scope, push_scope, scope
     from tbscope.sources.eager.recording import Recording, record
     from tbscope.sources.eager.trace import trace
+    from tbscope.sources.graphdef.reading import from_graph_def
+    from tbscope.sources.logs.reading import LoggedGraph, read_log
     from tbscope.sources.onnx.export import export_onnx
     from tbscope.sources.onnx.reading import from_onnx
     from tbscope.sources.onnx.regroup import Regrouped, modules_to_functions
     from tbscope.sources.programs.exported import from_export
     from tbscope.sources.programs.graph_modules import from_fx
     from tbscope.sources.table import load
+    from tbscope.sources.torchscript.scripts import from_torchscript
     from tbscope.writer import SummaryWriter
 
 __version__ = "0.1.0"
@@ -83,6 +87,7 @@ __all__ = [
     "GraphBreak",
     "GraphError",
     "InputError",
+    "LoggedGraph",
     "Module",
     "Node",
     "NotFoundError",
@@ -110,7 +115,9 @@ __all__ = [
     "export_onnx",
     "from_export",
     "from_fx",
+    "from_graph_def",
     "from_onnx",
+    "from_torchscript",
     "graph_costs",
     "lint",
     "load",
@@ -120,9 +127,11 @@ __all__ = [
     "pop_scope",
     "print_scope_path",
     "push_scope",
+    "read_log",
     "record",
     "scope",
     "scope_costs",
+    "stages",
     "to_graph_def",
     "trace",
     "verify",
@@ -130,6 +139,7 @@ __all__ = [
 
 _HOMES = {
     "tbscope.adding": "add_graph add_overlay",
+    "tbscope.drawing.stages": "stages",
     "tbscope.figures.costs": "Costs graph_costs node_costs scope_costs",
     "tbscope.errors": "ArgumentError ConversionError GraphError InputError NotFoundError "
     "ScopeError TbscopeError TraceError WriterError",
@@ -147,12 +157,15 @@ _HOMES = {
     "tbscope.sources.eager.by_hand": "pop_scope push_scope scope",
     "tbscope.sources.eager.recording": "Recording record",
     "tbscope.sources.eager.trace": "trace",
+    "tbscope.sources.graphdef.reading": "from_graph_def",
+    "tbscope.sources.logs.reading": "LoggedGraph read_log",
     "tbscope.sources.onnx.export": "export_onnx",
     "tbscope.sources.onnx.reading": "from_onnx",
     "tbscope.sources.onnx.regroup": "Regrouped modules_to_functions",
     "tbscope.sources.programs.exported": "from_export",
     "tbscope.sources.programs.graph_modules": "from_fx",
     "tbscope.sources.table": "load",
+    "tbscope.sources.torchscript.scripts": "from_torchscript",
     "tbscope.figures.summary.table": "Summary",
     "tbscope.writer": "SummaryWriter",
 }

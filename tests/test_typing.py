@@ -77,11 +77,18 @@ assert_type(backend.graphs, tbscope.CompiledGraphs)
 torch.compile(model, backend=backend)
 assert_type(w.add_graph(compiled), tbscope.Graph)
 assert_type(tbscope.from_onnx("model.onnx"), tbscope.Graph)
+assert_type(tbscope.from_torchscript("model.pt", x, trusted=True), tbscope.Graph)
 assert_type(w.add_onnx_graph("model.onnx"), tbscope.Graph)
 regrouped = tbscope.modules_to_functions("model.onnx", {nn.Linear, "layers.*"}, record=graph)
 assert_type(regrouped, tbscope.Regrouped)
 assert_type(tbscope.export_onnx(model, x, {"y": 1}, "m.onnx", modules=nn.Linear), tbscope.Regrouped)
 assert_type(tbscope.modules_to_functions(w, lambda module: module.name == "fc").left, list[str])
+assert_type(tbscope.from_graph_def("graph.pb"), tbscope.Graph)
+assert_type(tbscope.from_graph_def(tbscope.to_graph_def(graph)), tbscope.Graph)
+assert_type(tbscope.read_log("runs/x"), list[tbscope.LoggedGraph])
+assert_type(tbscope.read_log("runs/x")[0].graph, tbscope.Graph)
+assert_type(tbscope.read_log("runs/x")[0].tag, str | None)
+assert_type(graph.save("graph.json"), None)
 assert_type(tbscope.push_scope("part"), None)
 assert_type(tbscope.pop_scope(), None)
 assert_type(tbscope.__version__, str)
@@ -91,6 +98,7 @@ with tbscope.record() as recording:
         pass
 assert_type(recording.graph, tbscope.Graph)
 drawing: tbscope.Drawing = {"style": "torch", "root": True, "keep": ["view"]}
+drawing["color_by"] = tbscope.stages(4, by="bytes")
 w.add_graph(graph, **drawing)
 try:
     pass
@@ -106,6 +114,7 @@ w = tbscope.SummaryWriter()
 w.add_graph(graph, step="3")                     # arg-type
 w.add_graph(graph, levels="op")                  # call-arg
 w.add_graph(graph, level="kernel")               # arg-type
+tbscope.stages(4, by="size")                     # arg-type
 w.add_graph(graph, on_error="ignore")            # arg-type
 w.add_overlay("flops")                           # call-arg
 tbscope.trace(torch.nn.ReLU(), training="eval")  # arg-type

@@ -13,12 +13,13 @@ from tbscope.sources.compiled.copies import BACKWARD, BOX, KERNEL, Given
 from tbscope.sources.compiled.names import Names
 from tbscope.sources.programs.graph_modules import Parts, hyperparameters_of
 from tbscope.sources.programs.places import Places, class_name_of
-from tbscope.sources.programs.reader import Reader
+from tbscope.sources.programs.reader import ProgramNode, Reader
 from tbscope.sources.programs.results import describe_edges
 from tbscope.sources.programs.slots import Held as HeldNest
 from tbscope.sources.programs.slots import Slot, slots_in
-from tbscope.sources.programs.state import State, container_class
+from tbscope.sources.programs.state import State
 from tbscope.sources.programs.types import UNKNOWN, TensorType
+from tbscope.sources.torch.holders import container_class
 
 __all__ = ["Reading"]
 
@@ -194,7 +195,7 @@ class _FramePlaces(Places):
 class _Reader(Reader):
     """Reads nodes, and tells which run in the backward pass, and in which kernels."""
 
-    def append(self, name: str, fx_node: torch.fx.Node, *args: Any) -> Node:
+    def append(self, name: str, fx_node: ProgramNode, *args: Any) -> Node:
         """Append an operation."""
         node = super().append(name, fx_node, *args)
         if fx_node.meta.get(BACKWARD):

@@ -17,10 +17,11 @@ from tbscope.sources.programs.places import Places, class_name_of, label_of
 from tbscope.sources.programs.reader import Reader
 from tbscope.sources.programs.results import describe_edges
 from tbscope.sources.programs.slots import Held, Slot
-from tbscope.sources.programs.state import State, container_class
+from tbscope.sources.programs.state import State
 from tbscope.sources.programs.types import UNKNOWN, TensorType, type_nest, types_in
 from tbscope.sources.programs.walk import Walk, classes_in
 from tbscope.sources.programs.work import Done
+from tbscope.sources.torch.holders import container_class
 from tbscope.sources.torch.hyperparameters import hyperparameters
 from tbscope.sources.torch.internals import flat, is_guard, plan_of
 from tbscope.sources.torch.misfits import with_article
