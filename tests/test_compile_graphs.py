@@ -138,6 +138,27 @@ def test_what_flows_between_graphs_is_told_by_the_tensors_that_flow():
     }
 
 
+def test_each_break_before_the_first_graph_is_a_node_of_its_own():
+    block = Prints()
+
+    def model(x):
+        print("before")
+        for _ in range(2):
+            x = block(x)[:, :1] + x
+        return x
+
+    graphs = tbscope.compile_graphs(model, X)
+
+    first, second, third = graphs.breaks
+    assert [gap.after for gap in graphs.breaks] == [0, 0, 1]
+    assert second.source.line == third.source.line != first.source.line
+    assert first.skipped is None
+    assert second.skipped.startswith("model, from line")
+    nodes = [node for node in graphs.overview.nodes if node.op == "graph_break"]
+    assert [value.name for value in nodes[0].inputs] == ["x"]
+    assert [node.control_inputs for node in nodes[1:]] == [[nodes[0]], [nodes[1]]]
+
+
 def test_a_choice_by_a_tensor_and_a_number_read_are_breaks():
     graphs = tbscope.compile_graphs(Branches(), X)
 

@@ -116,6 +116,7 @@ def test_the_model_is_as_it_was(training):
 
 def test_a_model_that_a_function_finds_is_as_it_was():
     norm = torch.nn.BatchNorm1d(4)
+    norm.weight.grad = torch.ones(4)
     before = copy.deepcopy(norm.state_dict())
 
     def step(x):
@@ -127,7 +128,8 @@ def test_a_model_that_a_function_finds_is_as_it_was():
 
     assert [call.training for call in graphs["0 step"].calls] == [True]
     assert all(torch.equal(norm.state_dict()[name], held) for name, held in before.items())
-    assert norm.weight.grad is None
+    assert torch.equal(norm.weight.grad, torch.ones(4))
+    assert norm.bias.grad is None
     graphs = tbscope.compile_graphs(step, torch.randn(3, 4), grad=True)
     assert [call.training for call in graphs["0 step"].calls] == [False]
     assert norm.training

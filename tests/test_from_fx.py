@@ -273,6 +273,41 @@ def test_a_function_of_the_user_is_not_called():
     assert graph.outputs[0].value.shape is None
 
 
+def captured(model, *args):
+    """Give what torch.compile captures of a model."""
+    modules = []
+
+    def backend(module, inputs):
+        modules.append(module)
+        return module.forward
+
+    torch._dynamo.reset()
+    torch.compile(model, backend=backend)(*args)
+    return modules[0]
+
+
+def test_what_sets_torch_itself_is_not_run():
+    class Net(nn.Module):
+        def forward(self, x):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return torch.vmap(torch.sin)(x) + torch.zeros(3)
+
+    module = captured(Net(), torch.ones(2, 3))
+    before = torch.is_autocast_enabled("cpu")
+
+    graph = tbscope.from_fx(module)
+
+    assert torch.is_autocast_enabled("cpu") is before is False
+    # In a `vmap` that was left open, this raises.
+    assert torch.rand(2).shape == (2,)
+    assert {"sin", "zeros", "add"} <= set(ops_of(graph))
+    assert graph.outputs[0].value.shape == (2, 3)
+
+
+def ops_of(graph):
+    return [node.op for node in graph.nodes if node.kind == "op"]
+
+
 def test_reading_leaves_the_module_as_it_was():
     model = Counting().train()
     traced = torch.fx.symbolic_trace(model)

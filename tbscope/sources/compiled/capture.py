@@ -194,27 +194,18 @@ class Capture:
         """Take note of a frame that is not compiled, and why."""
         known = len(self.events)
         self._note_breaks(None)
-        # The same break, before the compiler knew that it cannot go on behind it.
-        self.events[known:] = [
-            gap
-            for gap in self.events[known:]
-            if isinstance(gap, Captured) or gap.details not in str(error)
-        ]
-        variables = getattr(frame, "f_locals", {})
-        if is_foreign_file(frame.f_code.co_filename) and "fn" not in variables:
+        code, variables = frame.f_code, getattr(frame, "f_locals", {})
+        if is_foreign_file(code.co_filename) and "fn" not in variables:
             # One of torch's own, which the user's code called.
             return
-        stack = getattr(error, "real_stack", None) or ()
-        code = frame.f_code
-        source = source_in(stack) or _defined(code)
-        self.events.append(
-            Gap(
-                reason_text(str(error)),
-                str(error),
-                source,
-                _function(code, variables),
-            )
-        )
+        text = str(error)
+        place = source_in(getattr(error, "real_stack", None) or ())
+        last = self.events[-1] if len(self.events) > known else None
+        if isinstance(last, Gap) and last.details in text and last.source == place:
+            # The same break, before the compiler knew that it cannot go on behind it.
+            self.events.pop()
+        source = place or _defined(code)
+        self.events.append(Gap(reason_text(text), text, source, _function(code, variables)))
 
     def met(self, code: CodeType) -> None:
         """Take note of a frame that the compiler looks at."""

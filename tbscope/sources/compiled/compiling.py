@@ -27,7 +27,7 @@ from tbscope.sources.torch.compiler_internals import (
     context_with,
     kept_compiler,
     quiet_compiler,
-    without_own_compiling,
+    stop_own_compiling,
 )
 from tbscope.sources.torch.inputs import argument_names, bind_inputs
 from tbscope.sources.torch.internals import DispatchMode, quiet_fake_mode
@@ -138,8 +138,8 @@ class _Run:
         with ExitStack() as stack:
             stack.enter_context(self._preserved)
             if grad:
-                self._preserved.about_to_accumulate()
-            stack.enter_context(without_own_compiling(self._modules))
+                self._keep_gradients()
+            stop_own_compiling(self._modules)
             stack.enter_context(kept_compiler(capture, lambda: list(capture.codes)))
             self._keep_contents()
             capture.running = lambda: _Writes(self._preserved)
@@ -171,6 +171,14 @@ class _Run:
             found = graphs_of(capture, title, types, dynamo="dynamo" in self._stages)
         found.overview.notes += left_notes(self._preserved.left)
         return found
+
+    def _keep_gradients(self) -> None:
+        """Keep the gradients to which a backward pass in the model may add."""
+        self._preserved.about_to_accumulate()
+        for module in self._modules:
+            for parameter in module._parameters.values():
+                if parameter is not None and parameter.grad is not None:
+                    self._preserved.about_to_write(parameter.grad)
 
     def _keep_contents(self) -> None:
         """Keep what Python may write into between two graphs."""

@@ -9,6 +9,8 @@ import torch
 from tbscope.ir.graph import Constant
 from tbscope.sources.programs.reader import Reader
 from tbscope.sources.programs.slots import Held, Slot, slots_in
+from tbscope.sources.programs.types import types_in
+from tbscope.sources.torch.internals import is_of_tensors
 
 __all__ = ["call_method", "call_python"]
 
@@ -35,11 +37,11 @@ def call_python(reader: Reader, node: torch.fx.Node, *, runs: bool = False) -> H
     if not reads and _is_of(target, _PLAIN_HOMES):
         # Numbers made of sizes.
         return _computed(target, args, kwargs, node) if told is None else told
-    if not reads and not (runs and _is_of(target, _HOMES)):
+    # One that reads no tensor may be there to change a setting of torch: that is not for us to do.
+    runs = runs and _is_of(target, _HOMES) and (reads or is_of_tensors(target))
+    if not reads and not runs and next(types_in(told), None) is None:
         return Constant(node.name) if told is None else told
-    return reader.call_function(
-        node, target, args, kwargs, told, runs=runs and _is_of(target, _HOMES)
-    )
+    return reader.call_function(node, target, args, kwargs, told, runs=runs)
 
 
 def call_method(reader: Reader, node: torch.fx.Node) -> Held:

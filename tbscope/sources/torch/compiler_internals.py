@@ -8,7 +8,7 @@ import importlib
 import inspect
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from types import CodeType
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ __all__ = [
     "quiet_compiler",
     "reason_of",
     "source_text",
-    "without_own_compiling",
+    "stop_own_compiling",
 ]
 
 
@@ -355,21 +355,14 @@ def quiet_compiler() -> Iterator[None]:
         logger.disabled = before
 
 
-@contextmanager
-def without_own_compiling(modules: list[torch.nn.Module]) -> Iterator[None]:
-    """Have modules on which `compile()` was called run as they are, for a block."""
-    held = [
-        (module, module.__dict__["_compiled_call_impl"])
-        for module in modules
-        if module.__dict__.get("_compiled_call_impl") is not None
-    ]
-    for module, _ in held:
-        module.__dict__["_compiled_call_impl"] = None
-    try:
-        yield
-    finally:
-        for module, compiled in held:
-            module.__dict__["_compiled_call_impl"] = compiled
+def stop_own_compiling(modules: Iterable[torch.nn.Module]) -> None:
+    """Have modules on which `compile()` was called run as they are.
+
+    It is for who keeps the modules, and puts their attributes back.
+    """
+    for module in modules:
+        if module.__dict__.get("_compiled_call_impl") is not None:
+            module.__dict__["_compiled_call_impl"] = None
 
 
 def as_dynamo_does(name: str) -> Callable[..., Any]:

@@ -49,6 +49,7 @@ __all__ = [
     "is_operator",
     "is_stand_in",
     "is_of_its_own",
+    "is_of_tensors",
     "nested_lengths",
     "outside_modes",
     "parts_of",
@@ -382,6 +383,16 @@ def is_dispatched(kernel: Any) -> bool:
 def is_operator(function: Any) -> bool:
     """Tell whether a function is an operator with a schema (`torch.ops.aten.relu.default`)."""
     return isinstance(function, torch._ops.OpOverload)
+
+
+def is_of_tensors(function: Any) -> bool:
+    """Tell whether a function is one of torch's that work on tensors, or make them (`zeros`).
+
+    Others set what torch goes by (`_enter_autocast`, `manual_seed`). True where torch hides it.
+    """
+    home = getattr(torch._C, "_VariableFunctions", None)
+    name = getattr(function, "__name__", "")
+    return home is None or getattr(home, name, None) is function
 
 
 def is_being_traced() -> bool:
