@@ -13,6 +13,7 @@ from typing import NamedTuple
 from tbscope.drawing.cards import Card, blank_cards, leaf_facts, module_cards
 from tbscope.drawing.chunks import find_chunks, rename
 from tbscope.drawing.circles import parameters_to_draw
+from tbscope.drawing.families import short_names
 from tbscope.drawing.naming import Names, Style, name_graph
 from tbscope.drawing.series import op_types_apart
 from tbscope.drawing.stands import find_stands
@@ -109,7 +110,8 @@ def lay_out(
         # A list that is no box has no card either.
         apart = set(stands.beside.values())
         told += blank_cards(graph, [scope for scope in also if scope not in apart], told, embedded)
-    labels = [(card.scope, card.label) for card in told]
+    short = short_names(graph)
+    labels = [(card.scope, short.get(card.label, card.label)) for card in told]
     names = name_graph(graph, style, root=root, cards=labels, stands=stands)
     facts = leaf_facts(graph, work or {}, parts)
     held.forget()
@@ -140,7 +142,7 @@ def lay_out(
     layout.facts = facts
     layout.boxes = names.scopes
     if templates:
-        made = seeds(hierarchy, _classes(names.scopes))
+        made = seeds(hierarchy, _classes(names.scopes, short))
         boxes = {seed.name.partition("/")[0] for seed in made}
         # The page counts their boxes when it looks for what to put aside at the top level.
         layout.seeds = made if bears_seeds(hierarchy, len(boxes)) else []
@@ -257,8 +259,10 @@ def _renamed(names: Names, mapping: dict[str, str]) -> Names:
     )
 
 
-def _classes(names: dict[Scope, str]) -> dict[str, str]:
+def _classes(names: dict[Scope, str], short: Mapping[str, str]) -> dict[str, str]:
     """Return the class of the module that each box stands for."""
     return {
-        name: scope.part.label for scope, name in names.items() if name and scope.kind == "module"
+        name: short.get(scope.part.label, scope.part.label)
+        for scope, name in names.items()
+        if name and scope.kind == "module"
     }
