@@ -47,15 +47,24 @@ if TYPE_CHECKING:
     from tbscope.options import Drawing
     from tbscope.pipeline import to_graph_def
     from tbscope.rules.linter import Finding, lint
+    from tbscope.sources.compiled.compiling import (
+        CompileBackend,
+        compile_backend,
+        compile_graphs,
+    )
+    from tbscope.sources.compiled.results import CompiledGraphs, GraphBreak
     from tbscope.sources.eager.by_hand import pop_scope, push_scope, scope
     from tbscope.sources.eager.recording import Recording, record
     from tbscope.sources.eager.trace import trace
+    from tbscope.sources.graphdef.reading import from_graph_def
+    from tbscope.sources.logs.reading import LoggedGraph, read_log
     from tbscope.sources.onnx.export import export_onnx
     from tbscope.sources.onnx.reading import from_onnx
     from tbscope.sources.onnx.regroup import Regrouped, modules_to_functions
     from tbscope.sources.programs.exported import from_export
     from tbscope.sources.programs.graph_modules import from_fx
     from tbscope.sources.table import load
+    from tbscope.sources.torchscript.scripts import from_torchscript
     from tbscope.writer import SummaryWriter
 
 __version__ = "0.1.0"
@@ -64,6 +73,8 @@ __all__ = [
     "Argument",
     "ArgumentError",
     "Call",
+    "CompileBackend",
+    "CompiledGraphs",
     "Constant",
     "ConversionError",
     "Costs",
@@ -73,8 +84,10 @@ __all__ = [
     "Functions",
     "Gradient",
     "Graph",
+    "GraphBreak",
     "GraphError",
     "InputError",
+    "LoggedGraph",
     "Module",
     "Node",
     "NotFoundError",
@@ -97,10 +110,14 @@ __all__ = [
     "WriterError",
     "add_graph",
     "add_overlay",
+    "compile_backend",
+    "compile_graphs",
     "export_onnx",
     "from_export",
     "from_fx",
+    "from_graph_def",
     "from_onnx",
+    "from_torchscript",
     "graph_costs",
     "lint",
     "load",
@@ -110,6 +127,7 @@ __all__ = [
     "pop_scope",
     "print_scope_path",
     "push_scope",
+    "read_log",
     "record",
     "scope",
     "scope_costs",
@@ -134,15 +152,20 @@ _HOMES = {
     "tbscope.options": "Drawing",
     "tbscope.pipeline": "to_graph_def",
     "tbscope.ir.scopes": "Scope ScopePart parse_scope_path print_scope_path",
+    "tbscope.sources.compiled.compiling": "CompileBackend compile_backend compile_graphs",
+    "tbscope.sources.compiled.results": "CompiledGraphs GraphBreak",
     "tbscope.sources.eager.by_hand": "pop_scope push_scope scope",
     "tbscope.sources.eager.recording": "Recording record",
     "tbscope.sources.eager.trace": "trace",
+    "tbscope.sources.graphdef.reading": "from_graph_def",
+    "tbscope.sources.logs.reading": "LoggedGraph read_log",
     "tbscope.sources.onnx.export": "export_onnx",
     "tbscope.sources.onnx.reading": "from_onnx",
     "tbscope.sources.onnx.regroup": "Regrouped modules_to_functions",
     "tbscope.sources.programs.exported": "from_export",
     "tbscope.sources.programs.graph_modules": "from_fx",
     "tbscope.sources.table": "load",
+    "tbscope.sources.torchscript.scripts": "from_torchscript",
     "tbscope.figures.summary.table": "Summary",
     "tbscope.writer": "SummaryWriter",
 }

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypedDict, TypeVar, Unpac
 from typing import get_type_hints as hints_of
 
 from tbscope.checks import Dtypes, InputSize, check_truth, is_text, is_word
+from tbscope.drawing.bundles import Helpers, check_helpers
 from tbscope.drawing.categories import ColorBy, check_color_by
 from tbscope.drawing.naming import Style, check_style
 from tbscope.drawing.wanted import Wanted, check_functions
@@ -166,6 +167,13 @@ class Running(TypedDict, total=False):
         Option(False, "Run in training mode, or (None) in the mode that each module is in."),
     ]
     grad: Annotated[bool, Option(False, "Keep gradients while it runs.")]
+    loss: Annotated[
+        Callable[[Any], Any] | None,
+        Option(None, "A function that makes a loss of what the model gives.", "no loss is drawn"),
+    ]
+    backward: Annotated[
+        bool, Option(False, "Run and draw the backward pass, too, from the loss on.")
+    ]
     fake: Annotated[
         bool, Option(False, "Compute nothing but shapes: no memory is taken for activations.")
     ]
@@ -208,6 +216,9 @@ class Drawing(TypedDict, total=False):
             for the outermost of which there are several with the same definition
             (`Graph.functions`), a set of classes or of their names, or a function of a
             `Definition` that is true for those wanted.
+        helpers: Whether what one run of a helper function did is a box of its name, and one
+            round of a loop a box `step.0`: "auto" where a level is too full for the page, "all"
+            for every function that ran several operations too, "none" for none.
     """
 
     style: Annotated[
@@ -284,6 +295,14 @@ class Drawing(TypedDict, total=False):
             False,
             "Draw equal boxes as calls of one function, with its usages.",
             check=check_functions,
+        ),
+    ]
+    helpers: Annotated[
+        Helpers,
+        Option(
+            "auto",
+            "Draw what a helper function ran as a box: where a level is too full, always, never.",
+            check=check_helpers,
         ),
     ]
 

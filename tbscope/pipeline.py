@@ -119,6 +119,8 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
         circles=leaves == "node",
         templates=options["templates"],
         cards=cards,
+        # A function of the library shows each box as its definition has it.
+        helpers=options["helpers"] if options["functions"] is False else "none",
         work=work,
         also=[
             target for figure in figures for target in figure.numbers if isinstance(target, Scope)

@@ -14,7 +14,10 @@ def folder(tmp_path, monkeypatch):
 def test_a_target_of_another_form():
     assert misused("show", "nets.py") == (
         "Error: Invalid value for 'TARGET': 'nets.py' has not the form "
-        "package.module:make_model or path/to/file.py:make_model"
+        "package.module:make_model or path/to/file.py:make_model, and is no file with a graph"
+    )
+    assert misused("show", "nets.onnx").endswith(
+        "path/to/file.py:make_model, and there is no such file that holds a graph"
     )
 
 

@@ -66,12 +66,29 @@ assert_type(tbscope.verify(graph), None)
 assert_type(tbscope.from_export(torch.export.export(model, (x,))), tbscope.Graph)
 assert_type(tbscope.from_fx(torch.fx.symbolic_trace(model), x), tbscope.Graph)
 assert_type(tbscope.load("model.pt2"), tbscope.Graph)
+compiled = tbscope.compile_graphs(model, x, stage=("dynamo", "joint"), y=1)
+assert_type(compiled, tbscope.CompiledGraphs)
+assert_type(compiled["0 Linear.forward"], tbscope.Graph)
+assert_type(compiled.overview, tbscope.Graph)
+assert_type(compiled.breaks, tuple[tbscope.GraphBreak, ...])
+backend = tbscope.compile_backend("eager", stage="forward")
+assert_type(backend, tbscope.CompileBackend)
+assert_type(backend.graphs, tbscope.CompiledGraphs)
+torch.compile(model, backend=backend)
+assert_type(w.add_graph(compiled), tbscope.Graph)
 assert_type(tbscope.from_onnx("model.onnx"), tbscope.Graph)
+assert_type(tbscope.from_torchscript("model.pt", x, trusted=True), tbscope.Graph)
 assert_type(w.add_onnx_graph("model.onnx"), tbscope.Graph)
 regrouped = tbscope.modules_to_functions("model.onnx", {nn.Linear, "layers.*"}, record=graph)
 assert_type(regrouped, tbscope.Regrouped)
 assert_type(tbscope.export_onnx(model, x, {"y": 1}, "m.onnx", modules=nn.Linear), tbscope.Regrouped)
 assert_type(tbscope.modules_to_functions(w, lambda module: module.name == "fc").left, list[str])
+assert_type(tbscope.from_graph_def("graph.pb"), tbscope.Graph)
+assert_type(tbscope.from_graph_def(tbscope.to_graph_def(graph)), tbscope.Graph)
+assert_type(tbscope.read_log("runs/x"), list[tbscope.LoggedGraph])
+assert_type(tbscope.read_log("runs/x")[0].graph, tbscope.Graph)
+assert_type(tbscope.read_log("runs/x")[0].tag, str | None)
+assert_type(graph.save("graph.json"), None)
 assert_type(tbscope.push_scope("part"), None)
 assert_type(tbscope.pop_scope(), None)
 assert_type(tbscope.__version__, str)
@@ -102,6 +119,7 @@ w.add_graph(graph, on_error="ignore")            # arg-type
 w.add_overlay("flops")                           # call-arg
 tbscope.trace(torch.nn.ReLU(), training="eval")  # arg-type
 tbscope.graph_costs(torch.nn.ReLU())             # arg-type
+tbscope.compile_backend(stage="kernels")         # arg-type
 tbscope.parse_scope_path(3)                      # arg-type
 graph.sumary()                                   # attr-defined
 tbscope.add_grahp                                # attr-defined

@@ -70,7 +70,8 @@ def export(
     """Write the graph of a model: for TensorBoard (--logdir), or as a GraphDef (-o).
 
     TARGET is package.module:NAME or path/to/file.py:NAME, where NAME is a model, or a function
-    or class that makes one.
+    or class that makes one; or the path of a graph: a log, a GraphDef, or any file that
+    tbscope.load takes.
 
     \b
     tbscope export torch.nn:Linear -a in_features=3 -a out_features=5 -i 1x3 --logdir runs/linear

@@ -1,6 +1,7 @@
 """What the command line's words mean: targets, inputs, factory arguments, output files."""
 
 import ast
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from tbscope.words import shown
 __all__ = [
     "DTYPES",
     "FactoryArgument",
+    "GraphPath",
     "InputSpec",
     "OutputFile",
     "ModelSpec",
@@ -21,7 +23,7 @@ __all__ = [
     "parse_folder",
     "parse_input",
     "parse_output",
-    "parse_model",
+    "parse_target",
 ]
 
 DTYPES = (
@@ -49,6 +51,17 @@ class ModelSpec:
     def is_file(self) -> bool:
         """Whether the place is a file and no module's name."""
         return self.place.endswith(".py") or "/" in self.place or "\\" in self.place
+
+
+@dataclass(frozen=True, slots=True)
+class GraphPath:
+    """Where a graph is that was written before: a file, or a log directory.
+
+    Attributes:
+        path: The path, which may be one on another machine.
+    """
+
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +105,25 @@ class OutputFile:
     is_text: bool
 
 
-def parse_model(text: str) -> ModelSpec:
-    """Read `package.module:make_model` or `path/to/file.py:make_model`.
+def parse_target(text: str) -> ModelSpec | GraphPath:
+    """Read `package.module:make_model`, `path/to/file.py:make_model`, or the path of a graph.
 
-    >>> parse_model("torch.nn:Linear")
+    >>> parse_target("torch.nn:Linear")
     ModelSpec(place='torch.nn', attribute='Linear')
+    >>> parse_target("s3://room/runs/net")
+    GraphPath(path='s3://room/runs/net')
 
     Raises:
-        click.BadParameter: The text has another form.
+        click.BadParameter: The text has another form, and nothing is there.
     """
+    if "://" in text or (os.path.exists(text) and not text.endswith(".py")):
+        return GraphPath(text)
     place, _, attribute = text.rpartition(":")
     if not place or not all(part.isidentifier() for part in attribute.split(".")):
-        raise _bad(text, "package.module:make_model or path/to/file.py:make_model")
+        raise _bad(
+            text,
+            "package.module:make_model or path/to/file.py:make_model, and is no file with a graph",
+        )
     return ModelSpec(place, attribute)
 
 

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tbscope.cli._options import Command, decorate, library_options
+from tbscope.cli._options import Command, decorate, flag_of, library_options
 from tbscope.cli._parameters import (
     FactoryArgument,
+    GraphPath,
     InputSpec,
     ModelSpec,
     parse_factory_argument,
     parse_input,
-    parse_model,
+    parse_target,
 )
 from tbscope.cli._words import in_command_words
 from tbscope.errors import TraceError
@@ -42,7 +43,7 @@ def takes_a_model(command: Command) -> Command:
     return decorate(
         command,
         [
-            click.argument("target", type=parse_model),
+            click.argument("target", type=parse_target),
             click.option(
                 "-i",
                 "--input",
@@ -92,7 +93,7 @@ def takes_a_model(command: Command) -> Command:
 
 def run_model(
     *,
-    target: ModelSpec,
+    target: ModelSpec | GraphPath,
     inputs: tuple[InputSpec, ...],
     arguments: tuple[FactoryArgument, ...],
     seed: int,
@@ -102,15 +103,20 @@ def run_model(
     """Make the model and its inputs, run it once, and tell on standard error what to note.
 
     Args:
-        target: Where the model is.
+        target: Where the model is; or its graph, which is read instead.
         inputs: The tensors to make up.
         arguments: What its factory is given.
         seed: Of the weights and the inputs.
         mode: "eval", "training" or "as-is"; None for "eval".
         how: Further options of `trace`.
     Raises:
-        TbscopeError: There is no such model, or it raised.
+        TbscopeError: There is no such model, or it raised; or the file holds no graph.
     """
+    if isinstance(target, GraphPath):
+        _refuse_running(target, {"input": inputs, "arg": arguments, mode or "eval": mode, **how})
+        graph = _read_graph(target)
+        _tell_notes(graph)
+        return graph
     named_twice = _first_repeated([spec.name for spec in inputs if spec.name])
     if named_twice:
         raise click.UsageError(f"--input gives {named_twice!r} twice.")
@@ -129,6 +135,22 @@ def run_model(
             graph = trace(model, positional, kwargs=named or None, training=_MODES[mode], **how)
     _tell_notes(graph)
     return graph
+
+
+def _refuse_running(target: GraphPath, given: dict[str, Any]) -> None:
+    """Refuse options that tell how a model runs: what is read has run."""
+    for name, value in given.items():
+        if value and name != "kernels":
+            raise click.UsageError(
+                f"{flag_of(name)} is for a model that runs, and {target.path!r} is read."
+            )
+
+
+def _read_graph(target: GraphPath) -> "Graph":
+    from tbscope.sources.table import load
+
+    with in_command_words():
+        return load(target.path)
 
 
 @contextlib.contextmanager

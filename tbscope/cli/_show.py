@@ -44,12 +44,15 @@ def show(
     """Print the graph of a model, one operation a line, or what its modules are.
 
     TARGET is package.module:NAME or path/to/file.py:NAME, where NAME is a model, or a function
-    or class that makes one.
+    or class that makes one; or the path of a graph: a log, a GraphDef, or any file that
+    tbscope.load takes.
 
     \b
     tbscope show torch.nn:Linear -a in_features=3 -a out_features=5 -i 1x3
     tbscope show nets.py:make_model -i 2x3 --summary --depth 2
     tbscope show nets.py:make_model -i 2x3 --functions
+    tbscope show model.onnx --summary
+    tbscope show runs/net
     """  # noqa: D301
     if depth is not None and not summary:
         raise click.UsageError("--depth is for the table: give --summary, too.")

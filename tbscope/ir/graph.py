@@ -33,6 +33,7 @@ from tbscope.ir.nodes import (
     copy_arguments,
     with_values,
 )
+from tbscope.ir.runs import Run
 from tbscope.ir.scopes import Scope
 from tbscope.ir.ways_up import Functions, Table, way_up
 from tbscope.words import near_names, shown
@@ -81,6 +82,8 @@ class Call:
         defined: Where its class is defined; None where that is not known.
         number: Which of the calls in its scope it is: above 0 for one that runs again where
             an earlier call ran, as in the backward pass of a checkpoint.
+        run: The run of the user's function that called it; None where none is known.
+        step: Where in the code of that function it was called (see `Node.step`).
     """
 
     scope: Scope
@@ -94,6 +97,8 @@ class Call:
     source: Source | None = None
     defined: Source | None = None
     number: int = 0
+    run: Run | None = None
+    step: int = 0
 
     def __repr__(self) -> str:
         return f"Call({self.scope.path!r})"
@@ -277,6 +282,16 @@ class Graph:
         functions: Functions = way_up("Graph.functions")(self, by)
         return functions
 
+    def save(self, path: Any) -> None:
+        """Write the graph, with all that it holds, to a file in JSON; `tbscope.load` reads it.
+
+        Args:
+            path: The path of a file that ends in `.json`. It is written whole, or not at all.
+        Raises:
+            ArgumentError: The path is none, or cannot be written to.
+        """
+        way_up("Graph.save")(self, path)
+
     def _not_found(self, name: str) -> NotFoundError:
         known = [call.qualified_name for call in self.calls if call.qualified_name]
         known += [call.scope.path for call in self.calls]
@@ -322,6 +337,8 @@ class Graph:
                 node.random,
                 node.writes,
                 node.phase,
+                node.run,
+                node.step,
             )
             for old in node.outputs:
                 values[old] = new = Value(twin, old.index, old.shape, old.dtype, old.device)
@@ -419,4 +436,6 @@ def _copy_call(call: Call, values: _Twins) -> Call:
         call.source,
         call.defined,
         call.number,
+        call.run,
+        call.step,
     )

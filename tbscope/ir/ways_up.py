@@ -14,6 +14,7 @@ __all__ = ["WAYS_UP", "Functions", "Table", "way_up"]
 WAYS_UP = {
     "Graph.summary": ("tbscope.figures.summary.table", "Summary"),
     "Graph.functions": ("tbscope.functions.functions", "Functions"),
+    "Graph.save": ("tbscope.formats.files", "save_graph"),
     "Definition.graph": ("tbscope.functions.body", "body_graph"),
     "Definition.__str__": ("tbscope.functions.text", "definition_to_text"),
     "Graph.__str__": ("tbscope.ir.text", "graph_to_text"),

@@ -21,6 +21,8 @@ from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.compat.proto.types_pb2 import DT_STRING
 
 from tbscope.errors import WriterError
+from tbscope.formats.record import RECORD_FIELD
+from tbscope.graphdef.wire import delimited, varint
 from tbscope.words import shown
 from tbscope.writing.at_once import write_at_once
 from tbscope.writing.failures import foresee_failure, writing_failed
@@ -93,6 +95,7 @@ _DEFAULT_EVENT: type[Message] = Event
 # The plugin's names for a tag with a graph (graphs_plugin.py, `info_impl`).
 _TAGGED = "graph_run_metadata_graph"
 _TAGGED_WITH_STATS = "graph_run_metadata"
+_RECORD_KEY = varint(RECORD_FIELD << 3 | 2)
 _NO_NAME = "a name that no writer has"
 _BLANK_TRACKER = ("accelerate.tracking", "GeneralTracker")
 
@@ -177,6 +180,7 @@ def write_graph_event(
     tag: str | None = None,
     step: int,
     stats: bytes | None = None,
+    record: bytes = b"",
 ) -> None:
     """Write one event with a graph, one more with the figures of a run's graph, and flush.
 
@@ -188,6 +192,8 @@ def write_graph_event(
         stats: A serialised RunMetadata with the figures of the graph's nodes; None where
             it has none. Those of the graph of the run are an entry of their own,
             `PROFILE_TAG`.
+        record: All that the graph holds, as `tbscope.formats.record` makes it; empty for none.
+            TensorBoard passes it over.
     Raises:
         WriterError: The sink belongs to the process that this one was forked from, or it
             cannot write. Then its file is as it was, if it is one of TensorBoard's, torch's
@@ -202,11 +208,13 @@ def write_graph_event(
             fix="make a writer in this process: writer = tbscope.SummaryWriter(log_dir)",
         )
     speed_up(sink)
-    events = _events(graph_def, tag, step, stats)
+    datas = [event.SerializeToString() for event in _events(graph_def, tag, step, stats)]
+    if record:
+        datas[0] += _RECORD_KEY + delimited(record)
     try:
-        if not write_at_once(sink, [event.SerializeToString() for event in events]):
-            for event in events:
-                _add(sink, event)
+        if not write_at_once(sink, datas):
+            for data in datas:
+                sink.add_event(_event_class(sink).FromString(data))
             if hasattr(sink, "flush"):
                 sink.flush()
                 raise_kept(sink)
@@ -248,11 +256,6 @@ def listed_tag(tag: str) -> str:
     tensorboard/data/server/run.rs (`StageTimeSeries`)
     """
     return f"{tag} "
-
-
-def _add(sink: Any, event: Event) -> None:
-    cls = _event_class(sink)
-    sink.add_event(event if cls is Event else cls.FromString(event.SerializeToString()))
 
 
 def _run_metadata(graph_def: bytes, stats: bytes) -> bytes:

@@ -40,13 +40,14 @@ class Entry(NamedTuple):
         check_placing(*self)
 
 
-def write_entry(writer: object, drawn: Drawn, entry: Entry) -> None:
+def write_entry(writer: object, drawn: Drawn, entry: Entry, record: bytes = b"") -> None:
     """Write a graph, with its figures where it has some, and flush it to disk.
 
     Args:
         writer: Anything like a SummaryWriter.
         drawn: The graph.
         entry: Where it stands.
+        record: All that the graph holds; empty for none.
     Raises:
         WriterError: No event can be written.
         ArgumentError: The tag is taken, or the step is over.
@@ -71,7 +72,7 @@ def write_entry(writer: object, drawn: Drawn, entry: Entry) -> None:
             step = next_step(directory, tag, step, kind)
         assert step is not None
         taker = opened(latest_file(directory, kinds))
-        write_graph_event(taker, graph_def, tag=entry.tag, step=step, stats=stats)
+        write_graph_event(taker, graph_def, tag=entry.tag, step=step, stats=stats, record=record)
         for tag, kind in kinds.items():
             remember_step(directory, tag, Written(step, kind, file_name(taker)))
 

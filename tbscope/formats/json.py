@@ -1,0 +1,80 @@
+"""Graphs as JSON: a text that keeps all that a graph holds, and reads back to an equal graph."""
+
+import json
+from typing import Any
+
+from tbscope.errors import ArgumentError
+from tbscope.formats.decode import decode_graph
+from tbscope.formats.encode import FORMAT, encode_graph
+from tbscope.ir.forms import require_graph
+from tbscope.ir.graph import Graph
+from tbscope.words import error_text
+
+__all__ = ["compact_json", "graph_from_json", "graph_to_json", "is_json"]
+
+_LOOKED_AT = 256
+
+
+def graph_to_json(graph: Graph) -> str:
+    """Return a graph as JSON, one entry of each list a line; the same graph gives the same text.
+
+    Args:
+        graph: Any graph; it stays as it is.
+    Returns:
+        ASCII, as docs/formats.md describes it.
+    Raises:
+        ArgumentError: It is no graph.
+    """
+    require_graph(graph, "graph_to_json")
+    lines = []
+    for key, held in encode_graph(graph).items():
+        if type(held) is list:
+            rows = ",\n".join(map(_dumps, held))
+            lines.append(f"{_dumps(key)}: [\n{rows}\n]")
+        else:
+            lines.append(f"{_dumps(key)}: {_dumps(held)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def compact_json(graph: Graph) -> bytes:
+    """Return what `graph_to_json` tells, on one line, of what is known to be a graph."""
+    data = encode_graph(graph)
+    # What was just made holds itself nowhere.
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False, check_circular=False)
+    return text.encode("ascii")
+
+
+def graph_from_json(text: str | bytes) -> Graph:
+    """Return the graph that a text in JSON describes.
+
+    Raises:
+        ArgumentError: It is no JSON, describes no graph, or one of a later version.
+    """
+    try:
+        data = json.loads(text, parse_constant=_refuse)
+    except json.JSONDecodeError as error:
+        raise _refused(f"{error.msg}, in line {error.lineno}, column {error.colno}") from error
+    except (ValueError, RecursionError) as error:
+        reason = "its lists stand in each other too deep"
+        raise _refused(error_text(error) if isinstance(error, ValueError) else reason) from error
+    return decode_graph(data)
+
+
+def is_json(start: bytes) -> bool:
+    """Tell by its first bytes whether a file holds a graph as JSON."""
+    start = start[:_LOOKED_AT].lstrip()
+    return start.startswith(b"{") and f'"{FORMAT}"'.encode() in start
+
+
+def _dumps(data: Any) -> str:
+    return json.dumps(data, allow_nan=False)
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")
+
+
+def _refused(why: str) -> ArgumentError:
+    return ArgumentError(
+        "this is no JSON", why=why, fix="graph.save('graph.json') writes a graph as JSON"
+    )

@@ -1,0 +1,1 @@
+"""Graphs that are GraphDefs: TensorFlow's, torch's own, tensorboardX's, and drawings of ours."""

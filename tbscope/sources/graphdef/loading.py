@@ -1,0 +1,108 @@
+"""Loads GraphDefs: messages and files, in binary form or as text, which may be broken."""
+
+from typing import Any
+
+from google.protobuf import text_format
+from google.protobuf.message import DecodeError
+from tensorboard.compat.proto.graph_pb2 import GraphDef
+from tensorboard.compat.proto.meta_graph_pb2 import MetaGraphDef
+from tensorboard.compat.proto.node_def_pb2 import NodeDef
+
+from tbscope.errors import ArgumentError
+from tbscope.sources.files import kind_of_content, path_of, read_whole, unreadable
+from tbscope.sources.graphdef.wire import WireError, fields
+from tbscope.words import error_text, shown
+
+__all__ = ["graph_def_of_bytes", "load_graph_def"]
+
+_DOING = "no GraphDef can be read"
+_NODE, _META_GRAPH = 1, 2
+_FIX = "it is cut off or damaged: copy it, or write it, anew"
+
+
+def load_graph_def(given: Any) -> GraphDef:
+    """Return a GraphDef that is given as a message, or as the path of a file.
+
+    Raises:
+        ArgumentError: It is neither; the file cannot be read, is damaged, or holds no GraphDef.
+    """
+    if isinstance(given, GraphDef):
+        return given
+    if type(given).__name__ == "GraphDef" and hasattr(given, "SerializeToString"):
+        # TensorFlow's own, of the same fields.
+        return graph_def_of_bytes(given.SerializeToString(), given)
+    if path_of(given) is None:
+        raise ArgumentError(
+            f"{_DOING} from {shown(given)}",
+            why="it takes a GraphDef, or the path of a .pb or .pbtxt file",
+            fix="tbscope.from_graph_def('graph.pb')",
+        )
+    data = read_whole(given, _DOING)
+    kind = kind_of_content(data[:512], len(data))
+    if kind == "graph_def":
+        return graph_def_of_bytes(data, given)
+    if kind == "graph_def_text":
+        return _of_text(data, given)
+    words = {"events": "it is an event file", "json": "it is a graph as JSON"}
+    raise unreadable(
+        given,
+        _DOING,
+        words.get(str(kind), "it is empty" if not data else "its first bytes are those of none"),
+        "tbscope.load(path) takes files of any kind"
+        if kind
+        else "give the path of a .pb or .pbtxt file",
+    )
+
+
+def graph_def_of_bytes(data: bytes, what: Any) -> GraphDef:
+    """Return the GraphDef in some bytes; that of its first graph where they are a SavedModel.
+
+    Raises:
+        ArgumentError: They are damaged; the message tells the offset, and the node.
+    """
+    try:
+        first = next(fields(data), None)
+        if first is not None and first.number == 1 and first.kind == 0:
+            return _of_saved_model(data, what)
+        return GraphDef.FromString(data)
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise unreadable(what, _DOING, _damage(data, error), _FIX) from error
+    except WireError as damage:
+        raise unreadable(what, _DOING, f"at byte {damage.offset:,} {damage}", _FIX) from damage
+
+
+def _of_saved_model(data: bytes, what: Any) -> GraphDef:
+    for field in fields(data):
+        if field.number == _META_GRAPH and field.kind == 2:
+            return MetaGraphDef.FromString(data[field.start : field.end]).graph_def
+    raise unreadable(what, _DOING, "it is a SavedModel without a graph")
+
+
+def _damage(data: bytes, error: Exception) -> str:
+    """Tell where bytes are damaged that protobuf does not take."""
+    place = "at its start"
+    number = 0
+    try:
+        for field in fields(data):
+            place = f"at byte {field.at:,}"
+            if field.number == _NODE:
+                place += f", in node {number}"
+                NodeDef.FromString(data[field.start : field.end])
+                number += 1
+    except WireError as damage:
+        return f"at byte {damage.offset:,} {damage}"
+    except (DecodeError, UnicodeDecodeError) as inner:
+        return f"{place}: {error_text(inner)}"
+    return f"{place} or before: {error_text(error)}"
+
+
+def _of_text(data: bytes, what: Any) -> GraphDef:
+    try:
+        return text_format.Parse(data.decode("utf-8"), GraphDef())
+    except UnicodeDecodeError as error:
+        why = f"at byte {error.start:,} it is no text in UTF-8"
+        raise unreadable(what, _DOING, why, _FIX) from error
+    except RecursionError as error:
+        raise unreadable(what, _DOING, "its messages stand in each other too deep", _FIX) from error
+    except Exception as error:  # The parser of text has errors of its own, and others' too.
+        raise unreadable(what, _DOING, error_text(error), _FIX) from error

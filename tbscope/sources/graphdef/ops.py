@@ -1,0 +1,153 @@
+"""The nodes of a GraphDef as plain data: their names, what they read and wait for, their facts."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensorboard.compat.proto.types_pb2 import DataType
+
+from tbscope.ir.graph import Constant, Nest, Shape
+from tbscope.words import cut
+
+__all__ = ["Op", "Reference", "op_of", "reference_of"]
+
+Reference = tuple[str, str]
+"""What an input names: a node, and which of its outputs: a number, or in a function `name:0`."""
+
+_DTYPES = {
+    "FLOAT": "float32",
+    "DOUBLE": "float64",
+    "HALF": "float16",
+    "COMPLEX64": "complex64",
+    "COMPLEX128": "complex128",
+}
+_TYPED_BY = ("dtype", "T", "DstT", "out_type", "output_type", "Tout")
+_SHAPES = "_output_shapes"
+_MOST_ENTRIES = 1000
+_MOST_TEXT = 1000
+_MOST_ELEMENTS = 16
+
+
+@dataclass(slots=True, eq=False)
+class Op:
+    """One node.
+
+    Attributes:
+        name: Its name.
+        op: What it does.
+        reads: What its inputs name, in order.
+        waits: The nodes whose end it waits for.
+        facts: What its attributes tell, without blanks before their names.
+        shapes: The shapes of its outputs, as far as they are told.
+        dtype: The element type of its outputs.
+        device: Where it runs, as torch names it.
+        function: Whether it is the call of a function whose body stands below its name.
+    """
+
+    name: str
+    op: str
+    reads: list[Reference] = field(default_factory=list)
+    waits: list[str] = field(default_factory=list)
+    facts: dict[str, Nest] = field(default_factory=dict)
+    shapes: list[Shape | None] = field(default_factory=list)
+    dtype: str = "unknown"
+    device: str = "cpu"
+    function: bool = False
+
+
+def op_of(node: Any) -> Op:
+    """Return a NodeDef as plain data."""
+    made = Op(node.name, node.op, device=_device(node.device))
+    for text in node.input:
+        if text.startswith("^"):
+            made.waits.append(text[1:])
+        elif text:
+            made.reads.append(reference_of(text))
+    dtypes: dict[str, str] = {}
+    for key in sorted(node.attr):
+        held = node.attr[key]
+        if key == _SHAPES:
+            made.shapes = [_shape(one) for one in held.list.shape[:_MOST_ENTRIES]]
+            continue
+        name = key.lstrip(" ")
+        made.facts[name] = fact = _fact(held)
+        if held.WhichOneof("value") == "type":
+            dtypes[name] = str(fact)
+        elif name == "dtype" and isinstance(fact, str):
+            # As drawings of ours tell it.
+            dtypes[name] = fact
+    made.dtype = next((dtypes[name] for name in _TYPED_BY if dtypes.get(name)), "unknown")
+    return made
+
+
+def reference_of(text: str) -> Reference:
+    """Read an input: `name`, `name:1`, or in a function `name:output:0`."""
+    name, _, output = text.partition(":")
+    return name, output or "0"
+
+
+def _device(text: str) -> str:
+    """Return a device as torch names it: `cuda:0` for `/job:x/device:GPU:0`."""
+    found = text.rpartition("device:")[2] if "device:" in text else text.strip("/")
+    kind, _, index = found.partition(":")
+    kind = {"GPU": "cuda", "gpu": "cuda"}.get(kind, kind.lower())
+    if not kind:
+        return "cpu"
+    return f"{kind}:{index}" if index and kind != "cpu" else kind
+
+
+def _shape(message: Any) -> Shape | None:
+    if message.unknown_rank:
+        return None
+    return tuple(dim.size if dim.size >= 0 else None for dim in message.dim)
+
+
+def _dtype(number: int) -> str:
+    try:
+        name: str = DataType.Name(number)
+    except ValueError:
+        return "unknown"
+    name = name.removeprefix("DT_").removesuffix("_REF")
+    return "unknown" if name == "INVALID" else _DTYPES.get(name, name.lower())
+
+
+def _fact(held: Any) -> Nest:
+    """Return what an attribute tells, as a constant."""
+    kind = held.WhichOneof("value")
+    if kind is None:
+        return None
+    if kind == "list":
+        found: list[Nest] = []
+        for entry, items in held.list.ListFields():
+            found += [_single(entry.name, item) for item in items[:_MOST_ENTRIES]]
+        return found
+    return _single(kind, getattr(held, kind))
+
+
+def _single(kind: str, item: Any) -> Nest:
+    if kind == "s" or kind == "placeholder":
+        text = item.decode("utf-8", "backslashreplace") if isinstance(item, bytes) else item
+        return cut(text, _MOST_TEXT)
+    if kind == "f":
+        # The shortest number that is the same in 32 bits.
+        return float(f"{item:.7g}")
+    if kind == "i" or kind == "b":
+        return item
+    if kind == "type":
+        return _dtype(item)
+    if kind == "shape":
+        sizes = _shape(item)
+        return sizes if sizes is not None else Constant("unknown rank")
+    if kind == "tensor":
+        return _literal(item)
+    return Constant(cut(f"function {getattr(item, 'name', '')}", _MOST_TEXT))
+
+
+def _literal(tensor: Any) -> Nest:
+    """Return what a small tensor holds, where it is told number by number; else its type."""
+    sizes = _shape(tensor.tensor_shape)
+    for name in ("float_val", "double_val", "int_val", "int64_val", "bool_val", "string_val"):
+        held = getattr(tensor, name)
+        if 0 < len(held) <= _MOST_ELEMENTS:
+            items = [_single("s" if name == "string_val" else "i", item) for item in held]
+            return items[0] if sizes == () and len(items) == 1 else items
+    return Constant(f"{_dtype(tensor.dtype)}{list(sizes) if sizes is not None else ''}")

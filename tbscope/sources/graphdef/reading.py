@@ -1,0 +1,427 @@
+"""Makes the graph of a GraphDef."""
+
+import os
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from tbscope.collector import collecting_rarely
+from tbscope.errors import ArgumentError, GraphError
+from tbscope.ir.builder import GraphBuilder
+from tbscope.ir.graph import Argument, Constant, Graph, Measured, Nest, Node, Note, Source, Value
+from tbscope.ir.nests import walk
+from tbscope.ir.nodes import OWNED
+from tbscope.ir.regions import Regions
+from tbscope.sources.files import path_of
+from tbscope.sources.graphdef.library import expand
+from tbscope.sources.graphdef.loading import load_graph_def
+from tbscope.sources.graphdef.ops import Op
+from tbscope.sources.graphdef.ordering import back_edges, in_order
+from tbscope.sources.graphdef.paths import (
+    Path,
+    Scopes,
+    mended,
+    path_of_name,
+    path_of_scope,
+    with_calls,
+)
+from tbscope.sources.graphdef.scripts import (
+    BUFFERS,
+    CONSTANT,
+    GET,
+    IO,
+    MAKERS,
+    attribute_name,
+    literal_of,
+)
+from tbscope.words import shown
+
+__all__ = ["from_graph_def", "graph_of_message"]
+
+_INPUTS = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault", "_Arg", "Input"})
+_OUTPUTS = frozenset({"_Retval", "Output"})
+_PARAMETERS = frozenset({"Parameter", "ParameterConst", "Variable", "VariableV2", "VarHandleOp"})
+_BUFFERS = frozenset({"Buffer", "BufferConst"})
+_CONSTANTS = frozenset({"Const", "Constant", "ConstantConst"})
+_FOLDED = frozenset({CONSTANT, GET, *MAKERS})
+# What is told elsewhere, or is nothing but what the page needs.
+_TOLD = frozenset({"scope", "name", "source", "attr", "_XlaCluster", "dtype", "value", "shape"})
+# What our drawings tell, and tell anew of the graph that is read.
+_CARD = "NoOp"
+_DRAWN = frozenset(
+    {"bytes", "class", "defined", "flops", "kernels", "module", "parameter_count", "parameters"}
+    | {"flops_not_counted", "trainable_parameter_count", "training", "arguments", "results"}
+)
+_MOST_OUTPUTS = 1000
+_MOST_NAMED = 5
+_SOURCE = re.compile(r"(.+):([0-9]{1,9}) in (.+)")
+
+
+def from_graph_def(graph_def_or_path: Any) -> Graph:
+    """Return the graph that a GraphDef draws, as far as it tells.
+
+    Scopes come from the names, or from what a drawing of ours tells of each node; modules are
+    known where they are written as torch prints them (`Net/Linear[fc]`). Constants and lists of
+    torch's graphs become arguments, the way to a parameter the parameter, the body of a function
+    stands where it is called. An input that names no node, and a step that closes a cycle, are left
+    out, and a note tells of them.
+
+    Args:
+        graph_def_or_path: A `GraphDef`, or the path of one in binary form or as text.
+    Raises:
+        ArgumentError: It is none of these, or the file is damaged.
+    """
+    message = load_graph_def(graph_def_or_path)
+    title = os.path.basename(path_of(graph_def_or_path) or "").rpartition(".")[0]
+    return graph_of_message(message, title)
+
+
+def graph_of_message(message: Any, title: str = "", figures: Any = None) -> Graph:
+    """Return the graph that a GraphDef draws.
+
+    Args:
+        message: The GraphDef.
+        title: What it is called, where it does not tell.
+        figures: For the name of a node what was measured of it, a `Measured`.
+    Raises:
+        ArgumentError: It cannot be a graph.
+    """
+    with collecting_rarely():
+        try:
+            return _Reading(message, title, figures or {}).run()
+        except GraphError as error:
+            raise ArgumentError(
+                "no graph can be made of a GraphDef",
+                why=error.why or error.what,
+                fix="tbscope.lint(graph_def) tells what is wrong with it",
+            ) from error
+
+
+class _Reading:
+    """One GraphDef while it is read."""
+
+    def __init__(self, message: Any, title: str, figures: dict[str, Measured]) -> None:
+        self._ops, self._left = expand(message)
+        self._figures = figures
+        self._at: dict[str, int] = {}
+        for place, op in enumerate(self._ops):
+            self._at.setdefault(op.name, place)
+        self._dangling: dict[str, None] = {}
+        self._closing = 0
+        self._read: dict[int, list[str]] = {}
+        # For each node what its outputs are, by the words that name them.
+        self._given: dict[int, dict[str, Nest]] = {}
+        self._nodes: dict[int, Node] = {}
+        self._owned: dict[tuple[Path, str], Value] = {}
+        self._paths: list[Path] = []
+        self._title = title
+        self.build = GraphBuilder(title or "graph")
+        self._scopes = Scopes(self.build)
+
+    def run(self) -> Graph:
+        order = self._order()
+        self._paths = self._place()
+        self._scopes.tell(self._paths)
+        for place in order:
+            self._add(place)
+        self._add_outputs()
+        self._describe_calls()
+        graph = self.build.graph
+        roots = [scope for scope in graph.scopes() if scope.parent is None]
+        if len(roots) == 1 and roots[0].kind == "module":
+            graph.name = roots[0].part.label
+        self._add_notes()
+        return self.build.finish()
+
+    # -- order ------------------------------------------------------------------------
+
+    def _order(self) -> list[int]:
+        """Return the places of the nodes in an order that has no cycle, without what makes one."""
+        steps: dict[tuple[int, int], None] = {}
+        readers: list[list[int]] = [[] for _ in self._ops]
+        for place, op in enumerate(self._ops):
+            op.reads = [read for read in op.reads if self._is_there(read[0], op)]
+            op.waits = [name for name in op.waits if self._is_there(name, op)]
+            for name in (*(name for name, _ in op.reads), *op.waits):
+                step = self._at[name], place
+                if step not in steps:
+                    steps[step] = None
+                    readers[step[0]].append(place)
+        back = back_edges(len(self._ops), readers)
+        for start, end in back:
+            op = self._ops[end]
+            op.reads = [read for read in op.reads if self._at[read[0]] != start]
+            op.waits = [name for name in op.waits if self._at[name] != start]
+        self._closing = len(back)
+        for op in self._ops:
+            for name, output in op.reads:
+                words = self._read.setdefault(self._at[name], [])
+                if output not in words:
+                    words.append(output)
+        return in_order(len(self._ops), (step for step in steps if step not in back))
+
+    def _is_there(self, name: str, reader: Op) -> bool:
+        if name in self._at:
+            return True
+        self._dangling[name] = None
+        return False
+
+    # -- places -----------------------------------------------------------------------
+
+    def _place(self) -> list[Path]:
+        """Return for each node the path of its scope."""
+        paths = []
+        for op in self._ops:
+            told = path_of_scope(op)
+            path = path_of_name(op.name) if told is None else told
+            if op.function:
+                path = path_of_name(f"{op.name}/")
+                self._scopes.functions.add(path)
+            elif op.op == GET and len(path) > 1:
+                # torch writes the name of a parameter twice: `Net/Linear[fc]/weight/weight.5`.
+                path = path[:-1]
+            paths.append(path)
+        owners = [
+            []
+            if op.op in _FOLDED
+            else [paths[self._at[name]] for name, _ in op.reads if self._gets(name)]
+            for op in self._ops
+        ]
+        if any(owners):
+            paths = mended(zip(paths, owners, strict=True))
+        runs = [
+            op.op not in _FOLDED and bool(op.reads) and "scope" not in op.facts for op in self._ops
+        ]
+        return with_calls(paths, runs)
+
+    def _gets(self, name: str) -> bool:
+        return self._ops[self._at[name]].op == GET
+
+    # -- nodes ------------------------------------------------------------------------
+
+    def _add(self, place: int) -> None:
+        op = self._ops[place]
+        if op.op == CONSTANT and not op.shapes:
+            self._given[place] = {"": literal_of(op)}
+        elif op.op == GET:
+            self._add_owned(place, attribute_name(op), GET)
+        elif op.op in MAKERS:
+            self._given[place] = {"": self._made(op)}
+        elif op.function:
+            self._given[place] = {}
+        elif self._is_output(op) or self._is_card(op):
+            self._describe(place)
+        elif not op.reads and (op.op in _INPUTS or op.op == IO):
+            self._add_input(place)
+        elif not op.reads and op.op in (_PARAMETERS | _BUFFERS):
+            self._add_owned(place, op.name.rpartition("/")[2], op.op)
+        elif not op.reads and op.op in _CONSTANTS:
+            self._add_constant(place)
+        else:
+            self._add_op(place)
+
+    def _is_output(self, op: Op) -> bool:
+        return len(op.reads) == 1 and (op.op in _OUTPUTS or op.op == IO)
+
+    def _is_card(self, op: Op) -> bool:
+        """Tell whether a node of a drawing of ours tells of the module around it, and no more."""
+        return op.op == _CARD and "class" in op.facts
+
+    def _describe(self, place: int) -> None:
+        """Take over what a node tells of the call in which it stands."""
+        op = self._ops[place]
+        scope = self._scopes.of(self._paths[place])
+        told = op.facts.get("class")
+        if scope in self._scopes.calls and isinstance(told, str) and told:
+            call = self._scopes.calls[scope]
+            call.class_name, call.training = told, op.facts.get("training") is True
+
+    def _made(self, op: Op) -> Nest:
+        held = [self._nest(read) for read in op.reads]
+        if op.op == "prim::DictConstruct":
+            keys, entries = held[::2], held[1::2]
+            if all(isinstance(key, str | int) for key in keys):
+                return dict(zip(keys, entries, strict=False))
+        return tuple(held) if "Tuple" in op.op else held
+
+    def _nest(self, read: tuple[str, str]) -> Nest:
+        given = self._given.get(self._at[read[0]], {})
+        return given.get(read[1], given.get(""))
+
+    def _add_input(self, place: int) -> None:
+        op = self._ops[place]
+        told = op.facts.get("name")
+        name = told if isinstance(told, str) and told else op.name.removeprefix("input/")
+        node = self.build.append_source("input", name.replace("/", "."))
+        self._add_values(place, node, least=1)
+
+    def _add_owned(self, place: int, attribute: str, kind: str) -> None:
+        op, path = self._ops[place], self._paths[place]
+        # The way to a module leads to a module, and to no parameter: nobody but ways reads it.
+        readers = self._read.get(place)
+        if kind == GET and (not readers or not attribute):
+            self._given[place] = {}
+            return
+        known = self._owned.get((path, attribute))
+        if known is None:
+            told = op.facts.get("name")
+            steps = [part.attribute or "" for part in path]
+            if not any(steps):
+                steps = [part.label for part in path]
+            full = ".".join(filter(None, [*steps, attribute]))
+            is_buffer = kind in _BUFFERS or (kind == GET and attribute in BUFFERS)
+            node = self.build.append_source(
+                "buffer" if is_buffer else "parameter",
+                told if isinstance(told, str) and told else full,
+                self._scopes.of(path),
+            )
+            self._add_facts(node, op)
+            self._add_values(place, node, least=1)
+            known = self._owned[path, attribute] = node.outputs[0]
+        self._given[place] = {"": known}
+
+    def _add_constant(self, place: int) -> None:
+        op = self._ops[place]
+        held = op.facts.get("value")
+        if held is not None and not isinstance(held, Constant):
+            self._given[place] = {"": held}
+            return
+        node = self.build.append_source("constant", None, self._scopes.of(self._paths[place]))
+        self._add_facts(node, op)
+        self._add_values(place, node, least=1)
+
+    def _add_op(self, place: int) -> None:
+        op = self._ops[place]
+        arguments = [Argument(None, self._nest(read)) for read in op.reads]
+        label = op.name.rpartition("/")[2]
+        called = op.op.rpartition("::")[2] or op.op or label or "op"
+        told = op.facts.get("op")
+        node = self.build.add_node(
+            told if isinstance(told, str) and told else called,
+            arguments,
+            scope=self._scopes.of(self._paths[place]),
+            kernels=_kernels(op),
+            control_inputs=[
+                self._nodes[self._at[name]] for name in op.waits if self._at[name] in self._nodes
+            ],
+            source=_source(op),
+        )
+        self._add_facts(node, op)
+        if op.op == CONSTANT:
+            node.op, node.kernels, node.role = "constant", [], "maker"
+        self._add_values(place, node)
+        if label and label != node.op and not label.isdigit() and "name" not in op.facts:
+            node.attributes["name"] = op.name
+        node.measured = self._figures.get(op.name)
+        flops = op.facts.get("flops")
+        if type(flops) is int and flops >= 0:
+            node.flops = flops
+        self._describe(place)
+
+    def _add_facts(self, node: Node, op: Op) -> None:
+        for name, fact in op.facts.items():
+            if "scope" in op.facts and name in _DRAWN:
+                continue
+            if name not in _TOLD or (name == "attr" and fact not in ("", "{}")):
+                node.attributes[name] = fact
+
+    def _add_values(self, place: int, node: Node, least: int = 0) -> None:
+        """Add the outputs of a node: those that it tells, and those that are read."""
+        op, words = self._ops[place], self._read.get(place, ())
+        numbers = {word: _number(word, at) for at, word in enumerate(words)}
+        count = max([least, len(op.shapes), *(number + 1 for number in numbers.values())])
+        for at in range(min(count, _MOST_OUTPUTS)):
+            shape = op.shapes[at] if at < len(op.shapes) else None
+            self.build.add_value(node, shape, op.dtype, op.device)
+        outputs = node.outputs
+        given: dict[str, Nest] = {}
+        for word, number in numbers.items():
+            if number < len(outputs):
+                given[word] = outputs[number]
+            else:
+                self._dangling[f"{op.name}:{word}"] = None
+        self._given[place] = given
+        self._nodes[place] = node
+
+    # -- outputs, calls, notes ----------------------------------------------------------
+
+    def _add_outputs(self) -> None:
+        for op in self._ops:
+            if not self._is_output(op):
+                continue
+            told = op.facts.get("name")
+            name = told if isinstance(told, str) and told else op.name.removeprefix("output/")
+            if op.op == IO:
+                name = re.sub(r"output(\.[0-9]+)?", "out", name)
+            given = self._nest(op.reads[0])
+            whole = "" if isinstance(given, dict) else name.replace("/", ".") or "out"
+            for path, held in walk(given, whole):
+                if isinstance(held, Value):
+                    self.build.add_output(path, held)
+
+    def _describe_calls(self) -> None:
+        """Tell of each call what it was given, and what it gave: what enters and leaves it."""
+        graph = self.build.graph
+        regions = Regions(graph)
+        places = {node: place for place, node in enumerate(graph.nodes)}
+
+        def in_order(values: Iterable[Value]) -> list[Value]:
+            flow = [value for value in values if value.producer.kind not in OWNED]
+            return sorted(flow, key=lambda value: (places[value.producer], value.index))
+
+        for scope, call in self._scopes.calls.items():
+            call.arguments = [Argument(None, value) for value in in_order(regions.entering(scope))]
+            left = in_order(regions.leaving(scope))
+            call.results = left[0] if len(left) == 1 else tuple(left) or None
+
+    def _add_notes(self) -> None:
+        notes = self.build.graph.notes
+        if self._dangling:
+            notes.append(
+                Note(
+                    f"nodes read {_counted(len(self._dangling), 'name')} that no node has, "
+                    f"which {'is' if len(self._dangling) == 1 else 'are'} left out: "
+                    f"{_listed(self._dangling)}"
+                )
+            )
+        if self._closing:
+            notes.append(
+                Note(f"left out, as they lead back: {_counted(self._closing, 'step')} of loops")
+            )
+        if self._left:
+            notes.append(
+                Note(
+                    "functions that call themselves, or are too many, are not opened: "
+                    f"{_listed(self._left)}"
+                )
+            )
+
+
+def _kernels(op: Op) -> list[str]:
+    told = op.facts.get("kernels")
+    if isinstance(told, str) and "scope" in op.facts:
+        return told.split(", ")
+    return [op.op] if "::" in op.op else []
+
+
+def _source(op: Op) -> Source | None:
+    found = _SOURCE.fullmatch(str(op.facts.get("source", "")))
+    return Source(found[1], int(found[2]), found[3]) if found else None
+
+
+def _number(word: str, place: int) -> int:
+    """Return which output a word names: `1`; in a function `name:0`, where they come as read."""
+    name, _, number = word.rpartition(":")
+    if number.isdigit() and number.isascii() and len(number) < 10:
+        return int(number) if not name else max(int(number), place)
+    return place
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    listed = list(names)
+    text = ", ".join(map(shown, listed[:_MOST_NAMED]))
+    return text if len(listed) <= _MOST_NAMED else f"{text} and {len(listed) - _MOST_NAMED:,} more"

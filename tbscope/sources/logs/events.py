@@ -1,0 +1,131 @@
+"""The events of a log that hold graphs, as TensorBoard's graph plugin reads them.
+
+Source: tensorboard/plugins/graph/graphs_plugin.py; tensorboard/compat/proto/event.proto
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from google.protobuf.message import DecodeError
+from tensorboard.compat.proto.config_pb2 import RunMetadata
+from tensorboard.compat.proto.event_pb2 import TaggedRunMetadata
+from tensorboard.compat.proto.meta_graph_pb2 import MetaGraphDef
+from tensorboard.compat.proto.summary_pb2 import Summary
+
+from tbscope.formats.record import RECORD_FIELD
+from tbscope.sources.graphdef.wire import Field, WireError, fields
+from tbscope.words import error_text
+
+__all__ = ["EventError", "Found", "graphs_in"]
+
+_WALL_TIME, _STEP, _GRAPH_DEF, _SUMMARY, _TAGGED, _META_GRAPH = 1, 2, 4, 5, 8, 9
+_WANTED = frozenset({_GRAPH_DEF, _SUMMARY, _TAGGED, _META_GRAPH})
+# The beginning of the names of the plugins that hold graphs.
+_PLUGINS = b"graph_"
+_GRAPH, _GRAPH_WITH_FIGURES, _KERAS = (
+    *("graph_run_metadata_graph", "graph_run_metadata", "graph_keras_model"),
+)
+
+
+class EventError(Exception):
+    """An event is none."""
+
+
+@dataclass(slots=True)
+class Found:
+    """A graph, or figures of the graph of the run, in a log.
+
+    Attributes:
+        kind: What the bytes are: a GraphDef, Keras's JSON, or figures alone.
+        tag: Its tag; None for the graph of the run.
+        step: Its step.
+        wall_time: When it was written, in seconds since 1970.
+        data: The GraphDef or the JSON, serialised; empty for figures alone.
+        record: All that a graph of ours holds; empty for any other.
+        figures: A RunMetadata with times and memory; None where there is none.
+    """
+
+    kind: Literal["graph_def", "keras", "figures"]
+    tag: str | None
+    step: int
+    wall_time: float
+    data: bytes = b""
+    record: bytes = b""
+    figures: RunMetadata | None = None
+
+
+def graphs_in(event: bytes) -> Iterator[Found]:
+    """Yield what the bytes of an event hold of graphs.
+
+    Raises:
+        EventError: They are damaged, which no checksum tells: so they were written.
+    """
+    try:
+        wanted: list[Field] = []
+        wall_time, step, record = 0.0, 0, b""
+        for field in fields(event):
+            if field.kind == 2 and field.number in _WANTED:
+                wanted.append(field)
+            elif field.kind == 2 and field.number == RECORD_FIELD:
+                record = event[field.start : field.end]
+            elif field.number == _WALL_TIME and field.kind == 1:
+                (wall_time,) = struct.unpack_from("<d", event, field.start)
+            elif field.number == _STEP and field.kind == 0:
+                step = field.value - 2**64 if field.value >= 2**63 else field.value
+        for field in wanted:
+            for found in _found(field.number, event, field.start, field.end):
+                found.step, found.wall_time = step, wall_time
+                if found.kind == "graph_def":
+                    found.record = record
+                yield found
+    except (WireError, DecodeError, UnicodeDecodeError) as error:
+        raise EventError(f"holds an event that cannot be read: {error_text(error)}") from error
+
+
+def _found(number: int, event: bytes, start: int, end: int) -> Iterator[Found]:
+    if number == _SUMMARY and event.find(_PLUGINS, start, end) < 0:
+        return
+    data = event[start:end]
+    if number == _GRAPH_DEF:
+        yield Found("graph_def", None, 0, 0, data)
+    elif number == _META_GRAPH:
+        yield Found("graph_def", "meta_graph", 0, 0, _graph_of_meta(data))
+    elif number == _TAGGED:
+        tagged = TaggedRunMetadata.FromString(data)
+        yield from _of_metadata(tagged.tag, tagged.run_metadata)
+    else:
+        for value in Summary.FromString(data).value:
+            plugin = value.metadata.plugin_data.plugin_name
+            texts = value.tensor.string_val
+            if not texts:
+                continue
+            if plugin == _KERAS:
+                yield Found("keras", _plain_tag(value.tag), 0, 0, texts[0])
+            elif plugin in (_GRAPH, _GRAPH_WITH_FIGURES):
+                yield from _of_metadata(value.tag, texts[0])
+
+
+def _of_metadata(tag: str, data: bytes) -> Iterator[Found]:
+    """Yield what a RunMetadata holds: its graph with the figures, or these alone."""
+    metadata = RunMetadata.FromString(data)
+    has_figures = bool(metadata.step_stats.dev_stats)
+    figures = metadata if has_figures else None
+    tag = _plain_tag(tag)
+    if metadata.function_graphs:
+        for graph in metadata.function_graphs:
+            drawn = graph.pre_optimization_graph.SerializeToString()
+            yield Found("graph_def", tag, 0, 0, drawn, figures=figures)
+    elif figures is not None:
+        yield Found("figures", tag, 0, 0, figures=figures)
+
+
+def _plain_tag(tag: str) -> str:
+    """Return a tag without the blank that ours end with, and which the page does not show."""
+    return tag.removesuffix(" ") or tag
+
+
+def _graph_of_meta(data: bytes) -> bytes:
+    graph: bytes = MetaGraphDef.FromString(data).graph_def.SerializeToString()
+    return graph

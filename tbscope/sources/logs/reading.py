@@ -1,0 +1,232 @@
+"""Reads logs: every graph of every run, tag and step, back into a graph."""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tbscope.errors import ArgumentError
+from tbscope.formats.record import graph_of_record
+from tbscope.ir.graph import Graph, Measured
+from tbscope.sources.files import file_kind, open_file, path_of, unreadable
+from tbscope.sources.graphdef.loading import graph_def_of_bytes
+from tbscope.sources.graphdef.reading import graph_of_message
+from tbscope.sources.logs.events import EventError, Found, graphs_in
+from tbscope.sources.logs.records import RecordError, records
+from tbscope.words import error_text, shown
+
+__all__ = ["LoggedGraph", "graph_in_log", "read_log"]
+
+_DOING = "no graphs can be read"
+_FIX = "copy the file anew; read_log takes the files beside it one by one, too"
+_MOST_LISTED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedGraph:
+    """One graph of a log.
+
+    Attributes:
+        run: The run, as TensorBoard lists it: the directory, from that of the log; "." for it.
+        tag: Its tag; None for the graph of the run, which the page calls "Default".
+        step: Its step.
+        graph: The graph.
+        wall_time: When it was written, in seconds since 1970.
+        figures: What was drawn on it, by the names of the nodes as they are drawn: the times and
+            bytes of a profile, or the numbers of an overlay, as bytes.
+        file: The path of the event file.
+    """
+
+    run: str
+    tag: str | None
+    step: int
+    graph: Graph
+    wall_time: float = 0.0
+    figures: dict[str, Measured] = field(default_factory=dict)
+    file: str = ""
+
+    def __repr__(self) -> str:
+        tag = "the graph of the run" if self.tag is None else f"tag {self.tag!r}"
+        return f"<LoggedGraph {self.run}, {tag}, step {self.step}: {self.graph!r}>"
+
+
+def read_log(path: Any) -> list[LoggedGraph]:
+    """Return every graph in an event file, or in a directory and all below it.
+
+    A graph that tbscope wrote comes back as it was: nodes, calls, values, figures and notes. Of any
+    other one there is what its GraphDef tells (see `from_graph_def`), with the times and the memory
+    that were written for it; of Keras's, the layers.
+
+    Args:
+        path: The path of an event file, or of a log directory, also of one on another machine as
+            TensorBoard takes it (`s3://…`).
+    Returns:
+        The graphs: run by run, file by file, as they were written.
+    Raises:
+        ArgumentError: There is no such file, no event file, or one that is damaged; the message
+            tells the offset.
+    """
+    text = path_of(path)
+    kind = file_kind(path)
+    if text is None or kind not in ("directory", "events"):
+        raise unreadable(path, _DOING, _no_log(text, kind), "tbscope.read_log('runs/x')")
+    if kind == "events":
+        return _Log().read([(".", text)])
+    files = list(_event_files(text))
+    if not files:
+        raise unreadable(
+            path,
+            _DOING,
+            "there is no event file in it, nor below: the name of one has 'tfevents' in it",
+            "give the directory that TensorBoard is given as --logdir",
+        )
+    return _Log().read(files)
+
+
+def _no_log(text: str | None, kind: str | None) -> str:
+    if text is None:
+        return "it takes the path of an event file or of a directory"
+    if kind is not None:
+        return "it is a file of another kind: tbscope.load(path) reads it"
+    if "://" not in text and not os.path.exists(text):
+        return "there is no such file or directory"
+    return "it is no event file: its first bytes are no record with a checksum"
+
+
+def graph_in_log(path: Any) -> Graph:
+    """Return the graph of a log that holds one: of one run and one tag, the latest.
+
+    Raises:
+        ArgumentError: It cannot be read, or holds none, or several.
+    """
+    logged = read_log(path)
+    latest: dict[tuple[str, str | None], LoggedGraph] = {}
+    for one in logged:
+        known = latest.get((one.run, one.tag))
+        if known is None or known.step <= one.step:
+            latest[one.run, one.tag] = one
+    if len(latest) == 1:
+        return next(iter(latest.values())).graph
+    if not latest:
+        raise unreadable(path, "no graph can be read", "the log holds none", "tbscope.read_log")
+    names = [f"{run}: {'Default' if tag is None else shown(tag)}" for run, tag in latest]
+    more = f" and {len(names) - _MOST_LISTED:,} more" if len(names) > _MOST_LISTED else ""
+    raise unreadable(
+        path,
+        "no one graph can be read",
+        f"it holds {len(latest)} of them: {'; '.join(names[:_MOST_LISTED])}{more}",
+        "for one in tbscope.read_log(path): one.run, one.tag, one.step, one.graph",
+    )
+
+
+def _event_files(directory: str) -> Iterator[tuple[str, str]]:
+    """Yield the run and the path of each event file in a directory and below, in order."""
+    found = []
+    if "://" in directory:
+        from tbscope.sources.remote import list_remote
+
+        top = directory.rstrip("/")
+        for place, files in list_remote(directory):
+            run = place.rstrip("/").removeprefix(top).strip("/") or "."
+            found += [(run, name, f"{place.rstrip('/')}/{name}") for name in files]
+    else:
+        seen = set()
+        for place, below, files in os.walk(directory, followlinks=True):
+            # A link may lead back to a directory around it.
+            real = os.path.realpath(place)
+            if real in seen:
+                below.clear()
+                continue
+            seen.add(real)
+            run = os.path.relpath(place, directory)
+            found += [(run, name, os.path.join(place, name)) for name in files]
+    for run, name, path in sorted(found):
+        if "tfevents" in name:
+            yield run, path
+
+
+class _Log:
+    """A log while it is read."""
+
+    def read(self, files: list[tuple[str, str]]) -> list[LoggedGraph]:
+        found: list[tuple[str, str, Found]] = []
+        for run, path in files:
+            found += [(run, path, one) for one in _read_file(path)]
+        graphs: list[LoggedGraph] = []
+        for run, path, one in found:
+            if one.kind != "figures":
+                figures = _figures_of(run, one, found)
+                graph = _graph_of(one, run, path, figures)
+                graphs.append(
+                    LoggedGraph(run, one.tag, one.step, graph, one.wall_time, figures, path)
+                )
+        return graphs
+
+
+def _read_file(path: str) -> Iterator[Found]:
+    offset = 0
+    try:
+        with open_file(path) as (file, size):
+            for place, event in records(file, size):
+                offset = place
+                yield from graphs_in(event)
+    except RecordError as error:
+        raise unreadable(path, _DOING, str(error), _FIX) from error
+    except EventError as error:
+        why = f"the record at byte {offset:,} {error}"
+        raise unreadable(path, _DOING, why, _FIX) from error
+    except OSError as error:
+        raise unreadable(path, _DOING, error_text(error)) from error
+
+
+def _figures_of(run: str, one: Found, found: list[tuple[str, str, Found]]) -> dict[str, Measured]:
+    """Return the figures of a graph; those of the graph of a run may be events of their own."""
+    metadata = [one.figures] if one.figures is not None else []
+    if one.tag is None:
+        metadata += [
+            other.figures
+            for where, _, other in found
+            if other.kind == "figures" and where == run and other.figures is not None
+        ]
+    figures: dict[str, Measured] = {}
+    for message in metadata:
+        assert message is not None
+        for device in message.step_stats.dev_stats:
+            for stats in device.node_stats:
+                spent = float(stats.all_end_rel_micros) or stats.all_end_rel_nanos / 1000
+                held = sum(one.total_bytes for one in stats.memory)
+                figures[stats.node_name] = Measured(spent or None, held or None)
+    return figures
+
+
+def _graph_of(one: Found, run: str, path: str, figures: dict[str, Measured]) -> Graph:
+    tag = "the graph of the run" if one.tag is None else f"the tag {shown(one.tag)}"
+    try:
+        if one.record:
+            return graph_of_record(one.record)
+        if one.kind == "keras":
+            return _graph_of_keras(one.data)
+        return graph_of_message(graph_def_of_bytes(one.data, path), "", figures)
+    except ArgumentError as error:
+        raise ArgumentError(
+            f"{tag}, step {one.step}, cannot be read from {shown(path)}",
+            why=f"{error.what}: {error.why}",
+            fix=error.fix,
+        ) from error
+
+
+def _graph_of_keras(data: bytes) -> Graph:
+    from tensorboard.plugins.graph.keras_util import keras_model_to_graph_def
+
+    try:
+        model = json.loads(data)
+        message = keras_model_to_graph_def(model)
+    except Exception as error:  # Whatever the layers lack, its reader raises something of its own.
+        raise ArgumentError(
+            "a conceptual graph of Keras is damaged",
+            why=error_text(error),
+            fix="write it anew: keras_model.to_json() makes it",
+        ) from error
+    name = model.get("config", {}).get("name", "")
+    return graph_of_message(message, name if isinstance(name, str) else "")

@@ -1,0 +1,55 @@
+"""The quick part of the fuzzing: the same seeds each time, and that it notices what is wrong."""
+
+import time
+
+import pytest
+
+import tbscope
+from tests import fuzz
+
+
+@pytest.mark.parametrize("form", fuzz.FORMS)
+def test_damaged_files_give_a_graph_or_one_error(form, tmp_path):
+    told = [fuzz.fuzz_one(form, seed, tmp_path) for seed in fuzz.SEEDS]
+    assert [fault for _, fault in told if fault] == []
+    assert {word for word, _ in told} == {"a graph", "refused"}
+
+
+def test_the_same_seed_makes_the_same_file(tmp_path):
+    made = []
+    for _ in range(2):
+        fuzz.fuzz_one("graphdef", 7, tmp_path)
+        made.append((tmp_path / "graph.pb").read_bytes())
+    assert made[0] == made[1]
+
+
+def raising(path):
+    raise KeyError(path)
+
+
+def speechless(path):
+    raise tbscope.ArgumentError("no")
+
+
+def slow(path):
+    start = time.process_time()
+    while time.process_time() - start < 0.01:
+        pass
+    return tbscope.Graph("Net")
+
+
+@pytest.mark.parametrize(
+    ("reader", "word", "fault"),
+    [
+        (raising, "raised", "KeyError"),
+        (speechless, "refused", "not all three parts"),
+        (slow, "a graph", "it took"),
+        (lambda path: tbscope.Graph("Net"), "a graph", ""),
+    ],
+)
+def test_it_notices_what_a_reader_does_wrong(reader, word, fault, tmp_path, monkeypatch):
+    monkeypatch.setitem(fuzz.READERS, "json", reader)
+    monkeypatch.setattr(fuzz, "MOST_SECONDS", 0.005 if reader is slow else 20)
+    told, found = fuzz.fuzz_one("json", 0, tmp_path)
+    assert told == word
+    assert (fault in found) if fault else found == ""
