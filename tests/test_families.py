@@ -46,7 +46,7 @@ class TinyLinear(TinyMLP):
     """Its name without the family is that of another class."""
 
 
-class TinyForSums(nn.Module):
+class TinyForSumsOfAll(nn.Module):
     def __init__(self, *blocks):
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
@@ -58,7 +58,7 @@ class TinyForSums(nn.Module):
 
 
 def names(*blocks):
-    graph = tbscope.trace(TinyForSums(*blocks), torch.rand(2, 4))
+    graph = tbscope.trace(TinyForSumsOfAll(*blocks), torch.rand(2, 4))
     return [node.name for node in tbscope.to_graph_def(graph).node]
 
 
@@ -74,4 +74,13 @@ def test_classes_without_a_family_keep_their_names():
     found = names(TinyBlock(), TinyBlock(), nn.Sequential(nn.ReLU(), nn.Tanh()))
     assert {"Tiny", "blocks/2/Sequential"} <= set(found)
     found = names(TinyMLP(nn.Linear(4, 4), nn.ReLU()))
-    assert {"TinyForSums", "blocks/0/TinyMLP"} <= set(found)
+    assert {"TinyForSumsOfAll", "blocks/0/TinyMLP"} <= set(found)
+
+
+def test_names_that_the_page_shows_whole_stay():
+    class TinySum(TinyForSumsOfAll):
+        pass
+
+    graph = tbscope.trace(TinySum(TinyBlock(), TinyBlock()), torch.rand(2, 4))
+    found = {node.name for node in tbscope.to_graph_def(graph).node}
+    assert {"TinySum", "blocks/0/TinyBlock", "blocks/0/mlp/TinyMLP"} <= found

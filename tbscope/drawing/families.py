@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from tbscope.ir.graph import Graph
+from tbscope.page.constants import BOX_ROOM
 
 __all__ = ["find_family", "short_names"]
 
@@ -23,13 +24,13 @@ _TORCHS = "torch."
 def short_names(graph: Graph) -> dict[str, str]:
     """Return the names of the classes of a graph's modules as they are drawn, where they differ.
 
-    What most classes that are none of torch's begin with is left out; of the model itself,
-    which has the family's name, the rest is.
+    What most classes that are none of torch's begin with is left out, where the page would cut
+    one of them; of the model itself, which has the family's name, the rest is.
     """
     calls = graph.calls
     labels = {call.scope.part.label for call in calls if not call.class_name.startswith(_TORCHS)}
     family = find_family(labels)
-    if not family:
+    if not family or not any(len(label) > BOX_ROOM for label in labels if label.startswith(family)):
         return {}
     everyone = {call.scope.part.label for call in calls}
     found = {}
