@@ -27,6 +27,8 @@ class Net(nn.Module):
         return self.head(self.embed(x))
 
 
+# The embedding has its first name where the encoder reads it: nothing else does.
+LOST = {"T5ForConditionalGeneration": ["encoder.embed_tokens.weight"]}
 IDS = torch.zeros(1, 2, dtype=torch.long)
 
 
@@ -50,6 +52,16 @@ def test_a_parameter_of_one_module_is_tied_to_nothing():
 def test_as_boxes_one_node_is_read_by_all():
     nodes = drawn(Net(), leaves="box")
     assert nodes["head/linear"].input[-1] == "embed/weight"
+
+
+def test_a_parameter_is_never_left_without_a_reader():
+    class Half(Net):
+        def forward(self, x):
+            return self.head(torch.ones(1, 4))
+
+    nodes = drawn(Half())
+    assert nodes["head"].input[-1] == "embed/weight"
+    assert tbscope.lint(tbscope.to_graph_def(tbscope.trace(Half(), IDS))) == []
 
 
 def test_what_the_parent_reads_of_a_tied_parameter_has_the_first_name():
@@ -102,5 +114,5 @@ def test_every_key_of_a_real_model_that_was_read_is_found(name):
     state = example.model.state_dict()
     read = {state[node.name].data_ptr() for node in graph.nodes if node.name in state}
     wanted = [key for key, value in state.items() if value.data_ptr() in read]
-    assert [key for key in wanted if not re.search(key, names)] == []
+    assert [key for key in wanted if not re.search(key, names)] == LOST.get(name, [])
     assert len(read) > len(state) / 4

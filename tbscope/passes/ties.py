@@ -21,6 +21,13 @@ def name_ties(graph: Graph) -> None:
     others = _other_names(graph)
     if not others:
         return
+    # What nothing reads is not drawn: where no reader would be left, the first one keeps it.
+    left = {
+        value.producer
+        for node in graph.nodes
+        for value in node.inputs
+        if node.scope is None or (value.producer, node.scope.qualified_name) not in others
+    }
     nodes: list[Node] = []
     made: dict[str, Node] = {}
     for node in graph.nodes:
@@ -29,6 +36,9 @@ def name_ties(graph: Graph) -> None:
             for value in dict.fromkeys(node.inputs):
                 name = others.get((value.producer, module))
                 if name is None:
+                    continue
+                if value.producer not in left:
+                    left.add(value.producer)
                     continue
                 if name not in made:
                     made[name] = _under(name, value, node)
