@@ -29,6 +29,7 @@ from tbscope.passes.dead import mark_dead
 from tbscope.passes.leaves import collapse_leaves
 from tbscope.passes.levels import Stack, set_level
 from tbscope.passes.plumbing import hide_plumbing
+from tbscope.passes.ties import name_ties
 from tbscope.words import shown
 
 __all__ = ["Drawn", "draw", "to_graph_def"]
@@ -106,6 +107,7 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
     elif options["hide"]:
         hide_plumbing(drawn, keep=("*",), hide=options["hide"])
     if leaves == "node":
+        name_ties(drawn)
         collapse_leaves(drawn)
     layout = lay_out(
         drawn,

@@ -11,6 +11,8 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+from tests import gallery_own as own
+
 __all__ = ["SIGHTS", "Sight"]
 
 _IDS = torch.arange(1, 9).reshape(1, 8)
@@ -234,5 +236,77 @@ SIGHTS = (
         "Without a trunk around them, encoder and decoder are the first look.",
         "decoder/layers/0",
         "attention to itself, to the encoder, and the feed-forward part, as the code reads.",
+    ),
+    Sight(
+        "detector",
+        "A detector (FPN)",
+        own.detector,
+        "One head is called for every size of map, and what it tells is put together.",
+        "pyramid",
+        "each map comes in from the side, and goes on upwards.",
+    ),
+    Sight(
+        "diffusion",
+        "A diffusion U-Net",
+        own.diffusion,
+        "Down, through the middle, up: the time reaches every block, and the skips cross.",
+        "up",
+        "every block reads the time, and what came down at its size.",
+    ),
+    Sight(
+        "graph-net",
+        "A graph net",
+        own.graph_net,
+        "Nodes are embedded, hear from each other, and are summed behind a gate.",
+        "rounds/0",
+        "the nodes at both ends of an edge make a message, which `index_add` brings home.",
+    ),
+    Sight(
+        "state-space",
+        "A state-space model",
+        own.state_space,
+        "A signal goes through the layers, and their mean is told.",
+        "layers/0/space",
+        "the kernel of the long convolution is made, and multiplied with the signal's spectrum.",
+    ),
+    Sight(
+        "speech",
+        "A Conformer for speech",
+        own.speech,
+        "A spectrogram becomes shorter, goes through the layers, and becomes letters.",
+        "layers/0",
+        "two halves of a feed-forward part, attention and convolution between them.",
+    ),
+    Sight(
+        "mixture",
+        "A mixture of experts",
+        own.mixture,
+        "The head reads the weight of the embedding.",
+        "layers/0",
+        "attention and the mixture, each with its norm and the residual around.",
+    ),
+    Sight(
+        "captioner",
+        "A captioner",
+        own.captioner,
+        "Image and words come in on two sides; language reads vision.",
+        "language/layers/0",
+        "attention to the words, attention to the image, and the feed-forward part.",
+    ),
+    Sight(
+        "adversarial",
+        "A step of two adversaries",
+        own.adversarial,
+        "The discriminator is called three times: on what is made, on what is real, and again.",
+        "discriminator",
+        "one of its calls.",
+    ),
+    Sight(
+        "autoencoder",
+        "A variational autoencoder",
+        own.autoencoder,
+        "The draw stands between encoder and decoder, and the loss at the top.",
+        "decoder",
+        "from eight numbers to an image.",
     ),
 )

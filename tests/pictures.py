@@ -44,9 +44,10 @@ _INTRODUCTION = """\
 # Gallery
 
 Well-known models in TensorBoard's page, as tbscope draws them, in its light and its dark theme, and
-as `torch.utils.tensorboard` does. They are those of Hugging Face's transformers, from small configs
-with random weights, in evaluation mode. Of each, the first row is what one sees at first, without a
-click; the second one block, opened.
+as `torch.utils.tensorboard` does. The first twelve are those of Hugging Face's transformers and of
+torch, from small configs; the others are written by hand, one of each family
+(tests/gallery_own.py). All have random weights, and run in evaluation mode. Of each, the first row
+is what one sees at first, without a click; the second one block, opened.
 
 torch's `add_graph` is tried as one calls it, under `torch.no_grad()`, and with
 `use_strict_trace=False`. Where it raises in all three ways, its last error stands in place of its

@@ -70,7 +70,7 @@ def test_an_option_that_is_none_is_named():
     assert str(caught.value) == (
         "a graph cannot be drawn with colour_by=\n"
         "  why: the options are style, root, level, leaves, keep, hide, dead, color_by, templates, "
-        "cards, functions\n"
+        "cards, functions, helpers\n"
         "  fix: leave colour_by out"
     )
 

@@ -168,3 +168,17 @@ def test_what_is_no_number_of_stages_and_no_weight_is_an_error(given, text):
     assert tbscope.stages(1000).count == 1000
     with pytest.raises(tbscope.ArgumentError):
         tbscope.stages(1001)
+
+
+def test_the_backward_pass_runs_where_the_forward_pass_of_its_module_did():
+    model, x = Net(), torch.rand(2, 4)
+    with tbscope.record(model) as recording:
+        model(x).sum().backward()
+    message = tbscope.to_graph_def(
+        recording.graph, color_by=tbscope.stages(2), templates=False, cards=False
+    )
+    found = {node.name: node.attr["_XlaCluster"].s.decode() for node in message.node}
+    assert set(found.values()) - {""} == {"stage 1 (50 %)", "stage 2 (50 %)"}
+    for at in range(4):
+        forward = {label for name, label in found.items() if f"layers/{at}" in name}
+        assert len(forward) == 1

@@ -166,6 +166,25 @@ def test_seeds_that_would_pull_a_node_out_of_the_flow_share_one_function():
     ]
 
 
+def test_the_ten_most_frequent_have_a_function_of_their_own_where_not_all_can():
+    lines = ["mask Input", *(f"y{at}. relu b{at}.0/m/q" for at in range(10))]
+    classes = {}
+    for at in range(12):
+        # The last two kinds come more often than the others.
+        for twin, inner in [(0, "m"), (1, "m"), (1, "n")][: 3 if at > 9 else 2]:
+            source = " mask" if 2 * at + twin < 5 else ""
+            box = f"b{at}.{twin}/{inner}"
+            classes[box] = f"K{at}"
+            lines += [f"{box}/p k{at}{source}", f"{box}/q relu {box}/p"]
+    found = seeds(tree(*lines), classes)
+    alone = scopes(found)
+    assert len(alone) == 11
+    assert {"K10", "K11", "Others"} <= set(alone)
+    others = {name.split("/")[1] for name, _, _ in found if name.startswith(f"{LIBRARY}Others")}
+    assert len(others) == 2
+    assert not others.intersection({f"{LIBRARY}{title}_template" for title in alone})
+
+
 def test_there_are_no_seeds_where_even_one_function_would_pull_a_node_out():
     assert seeds(read_by_many("v relu", "w mul"), {}) == []
 

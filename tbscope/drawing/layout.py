@@ -16,6 +16,7 @@ from tbscope.drawing.cards import Card, blank_cards, leaf_facts, module_cards
 from tbscope.drawing.chunks import find_chunks, rename
 from tbscope.drawing.circles import parameters_to_draw
 from tbscope.drawing.cuts import MANY_LOOSE, MOST_LOOSE, count_loose, is_crowded
+from tbscope.drawing.families import short_names
 from tbscope.drawing.naming import Names, Style, name_graph, tell_keys
 from tbscope.drawing.series import op_types_apart
 from tbscope.drawing.stands import find_stands
@@ -110,6 +111,7 @@ def lay_out(
     parts = held.of_scope
     embedded = _read_by_stacks(graph, stacks)
     given = _Given(graph, style, root, circles, leaf_facts(graph, work or {}, parts), embedded)
+    given.short = short_names(graph)
     if cards:
         given.told += module_cards(graph, work or {}, parts, embedded)
     held.forget()
@@ -127,7 +129,7 @@ def lay_out(
     layout.facts = facts
     layout.boxes = names.scopes
     if templates:
-        made = seeds(hierarchy, _classes(names.scopes))
+        made = seeds(hierarchy, _classes(names.scopes, given.short))
         boxes = {seed.name.partition("/")[0] for seed in made}
         # The page counts their boxes when it looks for what to put aside at the top level.
         layout.seeds = made if bears_seeds(hierarchy, len(boxes)) else []
@@ -159,6 +161,7 @@ class _Given:
         embedded: What is a circle wherever it is read.
         told: The cards of modules.
         also: Further scopes whose boxes need a card.
+        short: How classes are called that are not called by their whole names.
     """
 
     graph: Graph
@@ -169,6 +172,7 @@ class _Given:
     embedded: set[Node]
     told: list[Card] = field(default_factory=list)
     also: list[Scope] = field(default_factory=list)
+    short: dict[str, str] = field(default_factory=dict)
 
 
 class _Drawing:
@@ -197,7 +201,8 @@ class _Drawing:
             apart = set(stands.beside.values())
             scopes = [scope for scope in given.also if scope not in apart]
             self._told += blank_cards(graph, scopes, self._told, given.embedded)
-        labels = [(card.scope, card.label) for card in self._told]
+        short = given.short
+        labels = [(card.scope, short.get(card.label, card.label)) for card in self._told]
         self.names = name_graph(graph, given.style, root=given.root, cards=labels, stands=stands)
         self._no_circles: set[Node] = set()
         self._bundles = bundles
@@ -395,10 +400,10 @@ def _renamed(names: Names, mapping: dict[str, str]) -> Names:
     )
 
 
-def _classes(names: dict[Scope, str]) -> dict[str, str]:
+def _classes(names: dict[Scope, str], short: Mapping[str, str]) -> dict[str, str]:
     """Return the class of the module that each box stands for, or whose gradients are in it."""
     return {
-        name: scope.part.label
+        name: short.get(scope.part.label, scope.part.label)
         for scope, name in names.items()
         if name and (scope.kind == "module" or (scope.phase != "forward" and scope.part.attribute))
     }

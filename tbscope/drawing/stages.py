@@ -46,6 +46,7 @@ def stages(count: int, by: Weight = "flops") -> Stages:
 
     The operations are cut in the order in which they ran, never within a module that calls no
     others, so that the heaviest stage is as light as can be. The legend tells the share of each.
+    Gradients are in the stage of what they are the gradients of.
 
     Args:
         count: How many stages, from 1 to 1,000.
@@ -84,7 +85,7 @@ def stage_labels(
         ArgumentError: Nothing in the graph has such a weight.
     """
     weights = _weights(recorded, asked.by)
-    total = sum(weights.values())
+    total = sum(weight for node, weight in weights.items() if node.phase == "forward")
     if not total:
         raise ArgumentError(
             f"the graph of {recorded.name} cannot be cut into stages by {asked.by!r}",
@@ -132,11 +133,11 @@ def _weights(graph: Graph, by: Weight) -> dict[Node, int]:
 
 
 def _units(graph: Graph, weights: Mapping[Node, int]) -> list[list[Node]]:
-    """Return the operations in order, those of one leaf module together."""
+    """Return the operations of the forward pass in order, those of one leaf module together."""
     holders = {call.scope.parent for call in graph.calls}
     leaves = {call.scope for call in graph.calls}.difference(holders)
     leaf_around = Nearest[Scope](lambda scope: scope if scope in leaves else None)
-    nodes = [node for node in graph.nodes if node in weights]
+    nodes = [node for node in graph.nodes if node in weights and node.phase == "forward"]
     grouped = groupby(nodes, key=lambda node: leaf_around(node.scope) or node)
     return [list(unit) for _, unit in grouped]
 
@@ -196,12 +197,18 @@ def _earliest(sums: Sequence[int], most: int, count: int) -> list[int]:
 
 
 def _of_scopes(labels: Mapping[Node, str]) -> Nearest[str]:
-    """Return for each scope the label that most of what ran right in it has."""
+    """Return for each scope the label of most that ran right in it, or whose gradients it has."""
     counts: dict[Scope | None, Counter[str]] = defaultdict(Counter)
     for node, label in labels.items():
         counts[node.scope][label] += 1
-    most = {scope: counted.most_common(1)[0][0] for scope, counted in counts.items()}
-    return Nearest(most.get)
+    most = {scope.path: counted.most_common(1)[0][0] for scope, counted in counts.items() if scope}
+
+    def told(scope: Scope) -> str | None:
+        # Gradients stand in a box of their own, by the same paths.
+        behind = scope.path.partition("/")[2] if scope.phase != "forward" else ""
+        return most.get(scope.path) or most.get(behind)
+
+    return Nearest(told)
 
 
 def _add_owned(graph: Graph, labels: dict[Node, str]) -> None:

@@ -25,7 +25,7 @@ from tbscope.page.structures import Structure, Structures
 
 __all__ = ["Seed", "seeds"]
 
-_BUNDLE = "Classes"
+_ALL, _OTHERS = "Classes", "Others"
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_]")
 _ORDINAL = re.compile(r"\.[0-9]+(st|nd|rd|th)?\Z")
 _LETTER = re.compile("[A-Za-z]")
@@ -67,15 +67,21 @@ def seeds(hierarchy: Hierarchy, classes: Mapping[str, str]) -> list[Seed]:
     """
     structures = Structures(hierarchy)
     chosen = _by_hue(_chosen(hierarchy, structures, classes), structures)
-    above = _scope_for(hierarchy, len(chosen))
-    if above is None:
+    alone = _alone(hierarchy, len(chosen))
+    if alone is None:
         return []
     ops = {item.op for item in hierarchy.items.values()}
     titles = _titles(chosen, classes, ops)
+    frequent = set(sorted(chosen, key=lambda structure: -structure.count)[:alone])
+    bundle = f"{LIBRARY}{_OTHERS if alone else _ALL}{LIBRARY_ENDING}/"
     return [
         seed
         for structure in chosen
-        for seed in _copy(structure.box, above + titles[structure], structures)
+        for seed in _copy(
+            structure.box,
+            titles[structure] if structure in frequent else bundle + titles[structure],
+            structures,
+        )
     ]
 
 
@@ -244,22 +250,22 @@ def _read_by(item: Item) -> Iterator[tuple[Item, bool]]:
                 yield source, control
 
 
-def _scope_for(hierarchy: Hierarchy, count: int) -> str | None:
-    """The scope around the scopes of seeds, with `/`; empty for none, None for no seeds.
+def _alone(hierarchy: Hierarchy, count: int) -> int | None:
+    """How many of the seeds have a function of their own; None for no seeds at all.
 
     Functions count as shapes of the first level when the page looks there for shapes with
-    many lines, to put them aside. Where that would hit what else stayed in the flow, all
-    seeds go to one function.
+    many lines, to put them aside. Where that would hit what else stayed in the flow, the most
+    frequent ones have their own, and all others share one.
     """
     if not count:
         return None
     if len(hierarchy.root.children) + count < CROWD_SIZE:
-        return ""
-    alone = _put_aside(hierarchy, 0)
-    if _put_aside(hierarchy, count) == alone:
-        return ""
-    if _put_aside(hierarchy, 1) == alone:
-        return f"{LIBRARY}{_BUNDLE}{LIBRARY_ENDING}/"
+        return count
+    unseeded = _put_aside(hierarchy, 0)
+    # One more for what all others share.
+    for alone, functions in ((count, count), (HUES, HUES + 1), (0, 1)):
+        if functions <= count and _put_aside(hierarchy, functions) == unseeded:
+            return alone
     return None
 
 

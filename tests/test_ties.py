@@ -1,0 +1,118 @@
+"""Ties: every key of the state_dict whose tensor was read finds a node by the page's search."""
+
+import re
+import warnings
+
+import pytest
+import torch
+from real_graphs import KINDS
+from torch import nn
+
+import tbscope
+from tbscope.passes.ties import name_ties
+from tests.zoo.models import build, catalogue
+
+
+class Net(nn.Module):
+    """A head that is tied to the embedding."""
+
+    def __init__(self, *, tied=True):
+        super().__init__()
+        self.embed = nn.Embedding(8, 4)
+        self.head = nn.Linear(4, 8, bias=False)
+        if tied:
+            self.head.weight = self.embed.weight
+
+    def forward(self, x):
+        return self.head(self.embed(x))
+
+
+# The embedding has its first name where the encoder reads it: nothing else does.
+LOST = {"T5ForConditionalGeneration": ["encoder.embed_tokens.weight"]}
+IDS = torch.zeros(1, 2, dtype=torch.long)
+
+
+def drawn(model, **drawing):
+    message = tbscope.to_graph_def(tbscope.trace(model, IDS), **drawing)
+    return {node.name: node for node in message.node}
+
+
+def test_a_tied_parameter_is_beside_each_of_its_modules_under_its_name_there():
+    nodes = drawn(Net())
+    assert "embed/weight" in nodes["embed"].input
+    assert list(nodes["head"].input) == ["embed", "head/weight"]
+    assert nodes["head/weight"].op == "ParameterConst"
+    assert nodes["head/weight"].attr["tied_to"].s == b"embed.weight"
+
+
+def test_a_parameter_of_one_module_is_tied_to_nothing():
+    assert "tied_to" not in drawn(Net(tied=False))["head/weight"].attr
+
+
+def test_as_boxes_one_node_is_read_by_all():
+    nodes = drawn(Net(), leaves="box")
+    assert nodes["head/linear"].input[-1] == "embed/weight"
+
+
+def test_a_parameter_is_never_left_without_a_reader():
+    class Half(Net):
+        def forward(self, x):
+            return self.head(torch.ones(1, 4))
+
+    nodes = drawn(Half())
+    assert nodes["head"].input[-1] == "embed/weight"
+    assert tbscope.lint(tbscope.to_graph_def(tbscope.trace(Half(), IDS))) == []
+
+
+def test_what_the_parent_reads_of_a_tied_parameter_has_the_first_name():
+    class Reads(Net):
+        def forward(self, x):
+            return self.head(self.embed(x)) + self.head.weight.sum()
+
+    assert drawn(Reads())["sum"].input[0] == "embed/weight"
+
+
+def test_a_tied_module_that_is_called_again_reads_the_same_node():
+    class Again(Net):
+        def forward(self, x):
+            y = self.embed(x)
+            return self.head(y) + self.head(-y)
+
+    graph = tbscope.trace(Again(), IDS).copy()
+    name_ties(graph)
+    tbscope.verify(graph)
+    (held,) = [node for node in graph.nodes if node.name == "head.weight"]
+    readers = [node for node in graph.nodes if held.outputs[0] in node.inputs]
+    assert [node.op for node in readers] == ["linear", "linear"]
+    assert all(held.outputs[0] in [nest for _, nest in node.arguments] for node in readers)
+
+
+def test_it_is_as_trainable_as_the_parameter_itself():
+    nodes = drawn(Net(), color_by="trainable")
+    assert nodes["head"].attr["_XlaCluster"].s == b"trainable"
+
+
+def test_the_graph_itself_and_its_numbers_stay():
+    graph = tbscope.trace(Net(), IDS)
+    text = str(graph)
+    message = tbscope.to_graph_def(graph)
+    assert str(graph) == text
+    cards = {node.name: node.attr for node in message.node}
+    assert cards["Net"][" parameter_count"].i == 32
+    assert cards["head/weight"]["requires_grad"].b
+    assert cards["head/weight"]["   bytes"].i == 128
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_key_of_a_real_model_that_was_read_is_found(name):
+    (entry,) = (entry for entry in catalogue() if entry.name == name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        example = build(entry)
+        graph = tbscope.trace(example.model, example.inputs)
+    names = "\n".join(node.name for node in tbscope.to_graph_def(graph, templates=False).node)
+    state = example.model.state_dict()
+    read = {state[node.name].data_ptr() for node in graph.nodes if node.name in state}
+    wanted = [key for key, value in state.items() if value.data_ptr() in read]
+    assert [key for key in wanted if not re.search(key, names)] == LOST.get(name, [])
+    assert len(read) > len(state) / 4
