@@ -1,7 +1,6 @@
 """Graphs as JSON: a text that keeps all that a graph holds, and reads back to an equal graph."""
 
 import json
-from typing import Any
 
 from tbscope.errors import ArgumentError
 from tbscope.formats.decode import decode_graph
@@ -26,22 +25,22 @@ def graph_to_json(graph: Graph) -> str:
         ArgumentError: It is no graph.
     """
     require_graph(graph, "graph_to_json")
-    lines = []
-    for key, held in encode_graph(graph).items():
-        if type(held) is list:
-            rows = ",\n".join(map(_dumps, held))
-            lines.append(f"{_dumps(key)}: [\n{rows}\n]")
-        else:
-            lines.append(f"{_dumps(key)}: {_dumps(held)}")
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+    return _joined(encode_graph(graph), "\n") + "\n"
 
 
 def compact_json(graph: Graph) -> bytes:
     """Return what `graph_to_json` tells, on one line, of what is known to be a graph."""
-    data = encode_graph(graph)
-    # What was just made holds itself nowhere.
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False, check_circular=False)
-    return text.encode("ascii")
+    return _joined(encode_graph(graph), "").encode("ascii")
+
+
+def _joined(entries: dict[str, str | list[str]], end: str) -> str:
+    """Join the entries of an object, with an end after each line."""
+    between = f",{end}"
+    lines = [
+        f'"{key}":{held}' if isinstance(held, str) else f'"{key}":[{end}{between.join(held)}{end}]'
+        for key, held in entries.items()
+    ]
+    return f"{{{end}{between.join(lines)}{end}}}"
 
 
 def graph_from_json(text: str | bytes) -> Graph:
@@ -64,10 +63,6 @@ def is_json(start: bytes) -> bool:
     """Tell by its first bytes whether a file holds a graph as JSON."""
     start = start[:_LOOKED_AT].lstrip()
     return start.startswith(b"{") and f'"{FORMAT}"'.encode() in start
-
-
-def _dumps(data: Any) -> str:
-    return json.dumps(data, allow_nan=False)
 
 
 def _refuse(word: str) -> None:
