@@ -34,6 +34,7 @@ from tbscope.words import shown
 
 __all__ = ["decode_graph"]
 
+_MOST_CHARACTERS = 200_000_000
 _ROLES = (None, *get_args(Role))
 _KINDS, _PHASES, _SCOPE_KINDS = get_args(NodeKind), get_args(Phase), get_args(ScopeKind)
 _TOPICS = ("run", "python", "unused", "random", "flops")
@@ -175,6 +176,9 @@ class _Decoder:
         self._fields: list[Fields] = []
         self._types: list[tuple[Shape | None, str, str]] = []
         self._scopes: list[Scope] = []
+        # The length of the path of each, and of all.
+        self._lengths: list[int] = []
+        self._characters = 0
         self._sources: list[Source] = []
         self._parameters: list[Parameter] = []
 
@@ -214,6 +218,14 @@ class _Decoder:
         at("number", index, 0, 2**63)
         words = Fields({"kind": kind, "phase": phase or "forward"}, _SCOPE_WORDS)
         part = ScopePart(label, attribute, index)
+        # Each path holds those around it.
+        length = len(str(part)) + (0 if above is None else self._lengths[above] + 1)
+        self._lengths.append(length)
+        self._characters += length
+        if self._characters > _MOST_CHARACTERS:
+            raise FieldError(
+                f"stands too deep: the paths have {self._characters:,} characters up to here"
+            )
         kind, opened = words.word("kind", None, _SCOPE_KINDS), words.word("phase", None, _PHASES)
         self._scopes.append(
             Scope(part, parent=parent, kind=kind, qualified_name=name, phase=opened)

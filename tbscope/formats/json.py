@@ -12,6 +12,8 @@ from tbscope.words import error_text
 __all__ = ["compact_json", "graph_from_json", "graph_to_json", "is_json"]
 
 _LOOKED_AT = 256
+# A graph has some 25 characters for each list or object that it opens.
+_LONG, _LEAST_TEXT = 10_000_000, 6
 
 
 def graph_to_json(graph: Graph) -> str:
@@ -49,6 +51,7 @@ def graph_from_json(text: str | bytes) -> Graph:
     Raises:
         ArgumentError: It is no JSON, describes no graph, or one of a later version.
     """
+    _check_lists(text)
     try:
         data = json.loads(text, parse_constant=_refuse)
     except json.JSONDecodeError as error:
@@ -63,6 +66,15 @@ def is_json(start: bytes) -> bool:
     """Tell by its first bytes whether a file holds a graph as JSON."""
     start = start[:_LOOKED_AT].lstrip()
     return start.startswith(b"{") and f'"{FORMAT}"'.encode() in start
+
+
+def _check_lists(text: str | bytes) -> None:
+    """Refuse a long text of hardly more than brackets, which takes many times its size to read."""
+    if len(text) > _LONG:
+        opened = text.count("[") if isinstance(text, str) else text.count(b"[")
+        opened += text.count("{") if isinstance(text, str) else text.count(b"{")
+        if opened * _LEAST_TEXT > len(text):
+            raise _refused(f"it opens {opened:,} lists and objects in {len(text):,} characters")
 
 
 def _refuse(word: str) -> None:
