@@ -231,6 +231,28 @@ def test_a_nest_that_is_too_deep_for_a_graph_is_refused():
         graph_from_json(text)
 
 
+def test_scopes_whose_paths_grow_beyond_all_bounds_are_refused():
+    scopes = [[at - 1 if at else None, "a" * 100, None, 0, "hand", None] for at in range(3000)]
+    text = '{"format": "tbscope.Graph", "version": 1, "name": "x", "scopes": %s}'
+    assert graph_from_json(text % json.dumps(scopes[:1000])).nodes == []
+    with pytest.raises(tbscope.ArgumentError, match=r"scopes\[[0-9]+\] is too deep"):
+        graph_from_json(text % json.dumps(scopes))
+
+
+@pytest.mark.parametrize("form", [str, str.encode])
+def test_a_long_text_of_hardly_more_than_brackets_is_refused(form):
+    with pytest.raises(tbscope.ArgumentError, match="it opens 3,400,000 lists and objects in"):
+        graph_from_json(form("[]," * 3_400_000))
+
+
+def test_a_number_that_others_cannot_read_is_a_text():
+    build = GraphBuilder()
+    build.output("out", build.op("op", build.input("x", (1,)), 2**53, 2**53 + 1))
+    text = graph_to_json(build.graph)
+    assert "9007199254740992" in text
+    assert '{"int":"0x20000000000001"}' in text
+
+
 def test_the_documentation_names_every_field():
     data = json.loads(graph_to_json(full()))
     keys = {*data, *(key for node in data["nodes"] for key in node)}

@@ -316,6 +316,12 @@ def test_a_record_that_is_none_is_refused_by_its_tag(data, why, tmp_path):
     assert caught.value.what.startswith("the graph of the run, step 0, cannot be read from '")
 
 
+@pytest.mark.parametrize("repeats", [10, 50_000])
+def test_a_record_that_says_the_same_again_and_again_is_read(repeats):
+    graph = tbscope.Graph("Net", notes=[tbscope.Note("the same")] * repeats)
+    assert differences(graph, graph_of_record(record_of(graph))) == []
+
+
 def test_a_record_stands_before_what_the_drawing_tells(tmp_path):
     graph = tbscope.load(with_record(tmp_path / "tfevents.1", WHOLE))
     assert differences(graph, graph_of_record(WHOLE)) == []

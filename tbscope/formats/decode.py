@@ -224,7 +224,7 @@ class _Decoder:
         self._characters += length
         if self._characters > _MOST_CHARACTERS:
             raise FieldError(
-                f"stands too deep: the paths have {self._characters:,} characters up to here"
+                f"is too deep: the paths have {self._characters:,} characters up to here"
             )
         kind, opened = words.word("kind", None, _SCOPE_KINDS), words.word("phase", None, _PHASES)
         self._scopes.append(
