@@ -73,6 +73,7 @@ def test_what_was_measured_and_the_numbers_of_overlays_come_back(tmp_path):
         writer.add_overlay("mine", graph, {graph.nodes[-1]: 5})
     first, overlay = tbscope.read_log(tmp_path)
     assert differences(graph, first.graph) == []
+    assert differences(graph, overlay.graph) == []
     numbers = {name: one.peak_bytes for name, one in overlay.figures.items() if one.peak_bytes}
     assert numbers == {"Linear": 5}
 
