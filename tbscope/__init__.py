@@ -11,6 +11,7 @@ from tbscope.collector import not_collecting as _not_collecting
 
 if TYPE_CHECKING:
     from tbscope.adding import add_graph, add_overlay
+    from tbscope.drawing.stages import stages
     from tbscope.errors import (
         ArgumentError,
         ConversionError,
@@ -46,6 +47,12 @@ if TYPE_CHECKING:
     from tbscope.options import Drawing
     from tbscope.pipeline import to_graph_def
     from tbscope.rules.linter import Finding, lint
+    from tbscope.sources.compiled.compiling import (
+        CompileBackend,
+        compile_backend,
+        compile_graphs,
+    )
+    from tbscope.sources.compiled.results import CompiledGraphs, GraphBreak
     from tbscope.sources.eager.by_hand import pop_scope, push_scope, scope
     from tbscope.sources.eager.recording import Recording, record
     from tbscope.sources.eager.trace import trace
@@ -57,6 +64,7 @@ if TYPE_CHECKING:
     from tbscope.sources.programs.exported import from_export
     from tbscope.sources.programs.graph_modules import from_fx
     from tbscope.sources.table import load
+    from tbscope.sources.torchscript.scripts import from_torchscript
     from tbscope.writer import SummaryWriter
 
 __version__ = "0.1.0"
@@ -65,6 +73,8 @@ __all__ = [
     "Argument",
     "ArgumentError",
     "Call",
+    "CompileBackend",
+    "CompiledGraphs",
     "Constant",
     "ConversionError",
     "Costs",
@@ -74,6 +84,7 @@ __all__ = [
     "Functions",
     "Gradient",
     "Graph",
+    "GraphBreak",
     "GraphError",
     "InputError",
     "LoggedGraph",
@@ -99,11 +110,14 @@ __all__ = [
     "WriterError",
     "add_graph",
     "add_overlay",
+    "compile_backend",
+    "compile_graphs",
     "export_onnx",
     "from_export",
     "from_fx",
     "from_graph_def",
     "from_onnx",
+    "from_torchscript",
     "graph_costs",
     "lint",
     "load",
@@ -117,6 +131,7 @@ __all__ = [
     "record",
     "scope",
     "scope_costs",
+    "stages",
     "to_graph_def",
     "trace",
     "verify",
@@ -124,6 +139,7 @@ __all__ = [
 
 _HOMES = {
     "tbscope.adding": "add_graph add_overlay",
+    "tbscope.drawing.stages": "stages",
     "tbscope.figures.costs": "Costs graph_costs node_costs scope_costs",
     "tbscope.errors": "ArgumentError ConversionError GraphError InputError NotFoundError "
     "ScopeError TbscopeError TraceError WriterError",
@@ -136,6 +152,8 @@ _HOMES = {
     "tbscope.options": "Drawing",
     "tbscope.pipeline": "to_graph_def",
     "tbscope.ir.scopes": "Scope ScopePart parse_scope_path print_scope_path",
+    "tbscope.sources.compiled.compiling": "CompileBackend compile_backend compile_graphs",
+    "tbscope.sources.compiled.results": "CompiledGraphs GraphBreak",
     "tbscope.sources.eager.by_hand": "pop_scope push_scope scope",
     "tbscope.sources.eager.recording": "Recording record",
     "tbscope.sources.eager.trace": "trace",
@@ -147,6 +165,7 @@ _HOMES = {
     "tbscope.sources.programs.exported": "from_export",
     "tbscope.sources.programs.graph_modules": "from_fx",
     "tbscope.sources.table": "load",
+    "tbscope.sources.torchscript.scripts": "from_torchscript",
     "tbscope.figures.summary.table": "Summary",
     "tbscope.writer": "SummaryWriter",
 }

@@ -6,7 +6,7 @@ byte, so a failure leaves the log directory as it was.
 
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any, Literal, TypeAlias, Unpack
 
@@ -19,6 +19,7 @@ from tbscope.ir.graph import Graph, Note
 from tbscope.options import Drawing, Running, check_options, shows_options
 from tbscope.overlays.make import OverlayValues, make_overlay
 from tbscope.pipeline import draw
+from tbscope.sources.compiled.results import CompiledGraphs
 from tbscope.sources.table import graph_of
 from tbscope.words import shown
 from tbscope.writing.sinks import check_writer
@@ -43,6 +44,8 @@ def add_graph(
     dtypes: Dtypes | None = None,
     training: bool | None = False,
     grad: bool = False,
+    loss: Callable[[Any], Any] | None = None,
+    backward: bool = False,
     fake: bool = False,
     partial: bool = False,
     profile: bool | int = False,
@@ -61,7 +64,9 @@ def add_graph(
         writer: A `SummaryWriter` of torch, tensorboardX or tbscope, a file writer of
             theirs or of TensorBoard, a `tensorboard.summary.Writer`, a logger of Lightning or
             its `experiment`, or a tracker of Accelerate.
-        model: A module or another callable; or a `Graph` that is already made.
+        model: A module or another callable; or a `Graph` that is already made. What
+            `compile_graphs` gave is several: all of them under the tag (None for "compiled"), each
+            under the tag, `/` and its title.
         input_to_model: A tensor is one argument; a tuple or list, the positional
             arguments; a mapping from parameters of forward, keyword arguments. None
             where forward needs none, or where the model has inputs of its own to show
@@ -74,6 +79,9 @@ def add_graph(
         dtypes: The element types of these inputs: one for all, or one for each.
         training: Whether the model runs in training mode; None for the mode it is in.
         grad: Whether gradients are recorded while it runs.
+        loss: A function that makes a loss of what the model gives, which is drawn, too.
+        backward: Whether the backward pass is run and drawn, from the loss on, or from a
+            scalar that the model gives; gradients are afterwards as before.
         fake: Whether it computes nothing but shapes: no weights are read, no memory taken.
         partial: Whether of a model that raises is drawn what ran until then.
         profile: Whether times and memory are measured: True for 5 more runs after 2 to warm
@@ -88,7 +96,7 @@ def add_graph(
         on_error: "raise" raises; "warn", for training scripts, warns once of each error
             and gives an empty graph with a note of it.
         drawing: How it is drawn: `style`, `root`, `level`, `leaves`, `keep`, `hide`, `dead`,
-            `color_by`, `templates`, `cards`, `functions` (see `tbscope.Drawing`).
+            `color_by`, `templates`, `cards`, `functions`, `helpers` (see `tbscope.Drawing`).
     Returns:
         The graph that was drawn.
     Raises:
@@ -105,6 +113,8 @@ def add_graph(
         dtypes=dtypes,
         training=training,
         grad=grad,
+        loss=loss,
+        backward=backward,
         fake=fake,
         partial=partial,
         profile=profile,
@@ -142,11 +152,11 @@ def add_overlay(
         graph: What `trace`, `record` and `add_graph` give.
         values: A mapping from names to numbers; or a function of a `Node` that gives its
             number, or None; or the name of a built-in overlay: "flops", "backward_flops",
-            "parameters", "parameter_bytes", "activation_bytes", "moved_bytes", "time",
-            "memory", "calls", "operations", "kernels". A name is that of a parameter
-            (`layer1.0.weight`) or of a module (`layer1.0`), the path of a scope, an input's
-            or a node's name; a `Node`, a `Call` or a `Scope` will do, too. None for the
-            built-in that is named like the tag.
+            "parameters", "parameter_bytes", "activation_bytes", "moved_bytes",
+            "saved_bytes", "time", "memory", "peak", "calls", "operations", "kernels". A name
+            is that of a parameter (`layer1.0.weight`) or of a module (`layer1.0`), the path of a
+            scope, an input's or a node's name; a `Node`, a `Call` or a `Scope` will do, too.
+            None for the built-in that is named like the tag.
         step: As for `add_graph`.
         run_name: As for `add_graph`.
         on_error: As for `add_graph`.
@@ -193,10 +203,18 @@ def _draw(
         graph = graph_of(model, input_to_model, {**run, "kernels": kernels})
         if graph is model:
             require_graph(graph, "add_graph")
-        drawn = draw(graph, **drawing)
+        parts = model if isinstance(model, CompiledGraphs) else {}
+        if parts and entry.tag is None:
+            entry = entry._replace(tag="compiled")
+        graphs = {entry: graph}
+        for title, part in parts.items():
+            graphs[entry._replace(tag=f"{entry.tag}/{title}")] = part
+        drawn = {each: draw(one, **drawing) for each, one in graphs.items()}
         if verbose:
-            print(graph)  # noqa: T201  As torch's does.
-        write_entry(writer, drawn, entry, record_of(graph))
+            print(graph, *parts.values(), sep="\n")  # noqa: T201  As torch's does.
+        # All are drawn before the first is written.
+        for each, one in drawn.items():
+            write_entry(writer, one, each, record_of(graphs[each]))
     return graph
 
 

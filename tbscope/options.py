@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypedDict, TypeVar, Unpac
 from typing import get_type_hints as hints_of
 
 from tbscope.checks import Dtypes, InputSize, check_truth, is_text, is_word
+from tbscope.drawing.bundles import Helpers, check_helpers
 from tbscope.drawing.categories import ColorBy, check_color_by
 from tbscope.drawing.naming import Style, check_style
 from tbscope.drawing.wanted import Wanted, check_functions
@@ -166,6 +167,13 @@ class Running(TypedDict, total=False):
         Option(False, "Run in training mode, or (None) in the mode that each module is in."),
     ]
     grad: Annotated[bool, Option(False, "Keep gradients while it runs.")]
+    loss: Annotated[
+        Callable[[Any], Any] | None,
+        Option(None, "A function that makes a loss of what the model gives.", "no loss is drawn"),
+    ]
+    backward: Annotated[
+        bool, Option(False, "Run and draw the backward pass, too, from the loss on.")
+    ]
     fake: Annotated[
         bool, Option(False, "Compute nothing but shapes: no memory is taken for activations.")
     ]
@@ -189,7 +197,8 @@ class Drawing(TypedDict, total=False):
         root: Whether the one scope that holds all others is a box around everything. None:
             in style "torch", and where boxes below it are called by a number alone; but not
             where times, memory or an overlay are drawn, whose colours it would make pale.
-        level: How far the drawing goes into detail: "module" for the modules that call no
+        level: How far the drawing goes into detail: "overview" for equal blocks as one node
+            (`layers.0-79`), "module" for the modules that call no
             others and the operations between them, "op" for operations as the user wrote
             them, "aten" for the kernels inside of each (`trace(..., kernels=True)`).
         leaves: "node" draws a module of one operation as one node, with its parameters as
@@ -198,8 +207,8 @@ class Drawing(TypedDict, total=False):
         hide: Patterns of further operations and modules that are left out.
         dead: Whether operations that no output depends on are drawn: "keep" or "drop".
         color_by: What the page colours nodes by under "XLA cluster": "class", "kind",
-            "resolution", "dtype", "trainable", "device", "source file", "rank", a mapping
-            from names to labels, or a function of a node.
+            "resolution", "dtype", "trainable", "storage", "device", "source file", "rank",
+            `stages(4)`, a mapping from names to labels, or a function of a node.
         templates: Whether equal boxes are made to have equal colours, as Chrome, Edge and
             Safari need it. False for Firefox, which needs nothing.
         cards: Whether the box of each module holds a node that tells of it.
@@ -207,6 +216,9 @@ class Drawing(TypedDict, total=False):
             for the outermost of which there are several with the same definition
             (`Graph.functions`), a set of classes or of their names, or a function of a
             `Definition` that is true for those wanted.
+        helpers: Whether what one run of a helper function did is a box of its name, and one
+            round of a loop a box `step.0`: "auto" where a level is too full for the page, "all"
+            for every function that ran several operations too, "none" for none.
     """
 
     style: Annotated[
@@ -229,7 +241,7 @@ class Drawing(TypedDict, total=False):
         Level,
         Option(
             "op",
-            "Draw modules, operations as they are written, or the kernels inside of them.",
+            "Draw stacks of equal blocks, modules, operations, or the kernels inside of them.",
             check=check_level,
         ),
     ]
@@ -283,6 +295,14 @@ class Drawing(TypedDict, total=False):
             False,
             "Draw equal boxes as calls of one function, with its usages.",
             check=check_functions,
+        ),
+    ]
+    helpers: Annotated[
+        Helpers,
+        Option(
+            "auto",
+            "Draw what a helper function ran as a box: where a level is too full, always, never.",
+            check=check_helpers,
         ),
     ]
 

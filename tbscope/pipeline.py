@@ -8,24 +8,25 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.collector import not_collecting
 from tbscope.drawing.build import build_graph_def
-from tbscope.drawing.categories import label_nodes
+from tbscope.drawing.categories import ColorBy, label_nodes
 from tbscope.drawing.figures import Figure, profile_figures
 from tbscope.drawing.layout import lay_out
 from tbscope.drawing.library import with_library
 from tbscope.drawing.places import Origin, place_figures
+from tbscope.drawing.stages import Stages
 from tbscope.errors import ArgumentError
-from tbscope.figures.costs import scope_work
+from tbscope.figures.costs import scope_work, work_of
 from tbscope.functions.functions import Functions
 from tbscope.graphdef.stats import run_metadata
 from tbscope.ir.forms import require_graph
-from tbscope.ir.graph import Graph
+from tbscope.ir.graph import Graph, Node
 from tbscope.ir.invariants import check_invariants
 from tbscope.ir.nodes import let_go
 from tbscope.ir.scopes import Scope
 from tbscope.options import Drawing, check_options, shows_options, with_defaults
 from tbscope.passes.dead import mark_dead
 from tbscope.passes.leaves import collapse_leaves
-from tbscope.passes.levels import set_level
+from tbscope.passes.levels import Stack, set_level
 from tbscope.passes.plumbing import hide_plumbing
 from tbscope.words import shown
 
@@ -96,8 +97,12 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
         )
     drawn = graph.copy()
     origin = Origin.of(graph, drawn) if figures else None
-    originals = dict(zip(drawn.nodes, graph.nodes, strict=True)) if callable(color_by) else None
-    set_level(drawn, level)
+    originals = _originals(graph, drawn, color_by)
+    stacks = set_level(drawn, level)
+    work = scope_work(graph)
+    for stack in stacks:
+        assert stack.node.scope is not None, "a stack stands for a call"
+        work[stack.node.scope] = work_of(stack.node, graph)
     mark_dead(drawn, options["dead"])
     if level != "aten":
         hide_plumbing(drawn, keep=options["keep"], hide=options["hide"])
@@ -114,15 +119,47 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
         circles=leaves == "node",
         templates=options["templates"],
         cards=cards,
-        work=scope_work(graph),
+        # A function of the library shows each box as its definition has it.
+        helpers=options["helpers"] if options["functions"] is False else "none",
+        work=work,
         also=[
             target for figure in figures for target in figure.numbers if isinstance(target, Scope)
         ],
+        stacks=[stack.node for stack in stacks],
     )
-    labels = None if color_by is None else label_nodes(drawn, color_by, layout.facts, originals)
-    stats = None if origin is None else place_figures(figures, origin, drawn, layout)
+    if originals is not None and isinstance(color_by, Stages):
+        originals.update({stack.node: originals[stack.nodes[0]] for stack in stacks})
+    labels = None
+    if color_by is not None:
+        labels = label_nodes(drawn, color_by, layout.facts, originals, graph)
+    stats = (
+        None
+        if origin is None
+        else place_figures(figures, origin, drawn, layout, _stood_for(stacks))
+    )
     message = build_graph_def(drawn, layout, labels=labels)
     let_go(drawn.nodes)
     if options["functions"] is not False:
         message = with_library(message, Functions(graph), layout.boxes, options["functions"])
     return Drawn(message, None if stats is None else run_metadata(stats))
+
+
+def _originals(graph: Graph, copy: Graph, color_by: ColorBy | None) -> dict[Node, Node] | None:
+    """Return the node of a graph of which each of its copy's is one, where labels ask for it."""
+    if not callable(color_by) and not isinstance(color_by, Stages):
+        return None
+    originals = dict(zip(copy.nodes, graph.nodes, strict=True))
+    if isinstance(color_by, Stages):
+        # A kernel that is drawn runs where its operation does.
+        for twin, node in list(originals.items()):
+            originals.update(dict.fromkeys(twin.body.nodes if twin.body else (), node))
+    return originals
+
+
+def _stood_for(stacks: Sequence[Stack]) -> dict[Node | Scope, Node]:
+    """Return the node that stands for each operation and each scope in a stack."""
+    found: dict[Node | Scope, Node] = {}
+    for stack in stacks:
+        found.update(dict.fromkeys(stack.nodes, stack.node))
+        found.update(dict.fromkeys(stack.scopes, stack.node))
+    return found

@@ -6,7 +6,7 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import UnionType
 from typing import Any, Self, Unpack
@@ -89,6 +89,8 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
         dtypes: Dtypes | None = None,
         training: bool | None = False,
         grad: bool = False,
+        loss: Callable[[Any], Any] | None = None,
+        backward: bool = False,
         fake: bool = False,
         partial: bool = False,
         profile: bool | int = False,
@@ -113,6 +115,8 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
             dtypes=dtypes,
             training=training,
             grad=grad,
+            loss=loss,
+            backward=backward,
             fake=fake,
             partial=partial,
             profile=profile,

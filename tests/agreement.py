@@ -1,10 +1,12 @@
 """Whether the graphs of one model from two sources agree: calls, parameters, dataflow, shapes.
 
-What a source cannot tell (docs/sources.md names it) is left out of the comparison.
+What a source cannot tell (docs/sources.md names it) is left out of the comparison: what runs
+nothing always, and what a `View` leaves out.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import tbscope
@@ -13,20 +15,61 @@ from tbscope.ir.nests import values_in
 from tbscope.ir.regions import Regions
 from tbscope.ir.scopes import Scope
 
-__all__ = ["disagreements", "leaf_edges", "module_calls", "parameters_read", "result_shapes"]
+__all__ = [
+    "View",
+    "disagreements",
+    "leaf_edges",
+    "module_calls",
+    "parameters_read",
+    "result_shapes",
+]
 
 
-def disagreements(eager: Graph, other: Graph) -> dict[str, Any]:
+@dataclass(frozen=True)
+class View:
+    """What a comparison does not look at.
+
+    Attributes:
+        unregistered: Whether it looks at modules that no other module holds.
+        numbers: Whether it tells the calls of one module apart.
+        names: By the name of a parameter, the name that stands for it.
+    """
+
+    unregistered: bool = True
+    numbers: bool = True
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def path_of(self, scope: Scope | None) -> str:
+        """Give the path of a call, without the classes of containers and without blocks by hand."""
+        steps = []
+        while scope is not None:
+            part = scope.part
+            if scope.kind == "container":
+                steps.append(f"[{part.attribute}]")
+            elif scope.kind == "module" and self.shows(scope):
+                steps.append(str(part) if self.numbers else f"{part.label}[{part.attribute}]")
+            scope = scope.parent
+        return "/".join(reversed(steps))
+
+    def shows(self, scope: Scope) -> bool:
+        """Tell whether it looks at the calls of a module."""
+        return self.unregistered or not (scope.part.attribute or "").startswith("?")
+
+
+_ALL = View()
+
+
+def disagreements(eager: Graph, other: Graph, view: View = _ALL) -> dict[str, Any]:
     """Give what two graphs of one model tell differently; nothing where they agree."""
     told = {
-        "calls": (module_calls(eager, other), module_calls(other, eager)),
-        "parameters": (parameters_read(eager), parameters_read(other)),
-        "dataflow": (leaf_edges(eager, other), leaf_edges(other, eager)),
+        "calls": (module_calls(eager, other, view), module_calls(other, eager, view)),
+        "parameters": (parameters_read(eager, view), parameters_read(other, view)),
+        "dataflow": (leaf_edges(eager, other, view), leaf_edges(other, eager, view)),
     }
     found: dict[str, Any] = {
         kind: _difference(one, two) for kind, (one, two) in told.items() if one != two
     }
-    shapes = list(_wrong_shapes(result_shapes(eager), result_shapes(other)))
+    shapes = list(_wrong_shapes(result_shapes(eager, view), result_shapes(other, view)))
     if shapes:
         found["shapes"] = shapes
     return found
@@ -40,19 +83,6 @@ def _difference(one: Any, two: Any) -> Any:
         return {"only eager": one - two, "only other": two - one}
     at = next((at for at, pair in enumerate(zip(one, two, strict=False)) if pair[0] != pair[1]), -1)
     return {"first at": at, "eager": one[at : at + 3], "other": two[at : at + 3]}
-
-
-def path_of(scope: Scope | None) -> str:
-    """Give the path of a call, without the classes of containers and without blocks by hand."""
-    steps = []
-    while scope is not None:
-        part = scope.part
-        if scope.kind == "container":
-            steps.append(f"[{part.attribute}]")
-        elif scope.kind == "module":
-            steps.append(str(part))
-        scope = scope.parent
-    return "/".join(reversed(steps))
 
 
 def _around(scope: Scope | None) -> Iterator[Scope]:
@@ -75,34 +105,40 @@ def _label(node: Node) -> str:
     return "" if node.scope is None else node.scope.part.label
 
 
-def _calls(graph: Graph, other: Graph) -> list[Call]:
+def _calls(graph: Graph, other: Graph, view: View) -> list[Call]:
     """Give the calls of a graph in which something runs, or that the other graph has, too."""
     works = _shows_work(graph)
-    known = {path_of(call.scope) for call in other.calls}
-    return [call for call in graph.calls if call.scope in works or path_of(call.scope) in known]
-
-
-def module_calls(graph: Graph, other: Graph) -> list[tuple[str, str]]:
-    """Give path and class of each module call, in order; of the model itself the path tells it."""
+    known = {view.path_of(call.scope) for call in other.calls}
     return [
-        (path_of(call.scope), call.class_name if call.scope.parent else "")
-        for call in _calls(graph, other)
+        call
+        for call in graph.calls
+        if view.shows(call.scope) and (call.scope in works or view.path_of(call.scope) in known)
     ]
 
 
-def parameters_read(graph: Graph) -> dict[str, set[str]]:
+def module_calls(graph: Graph, other: Graph, view: View = _ALL) -> list[tuple[str, str]]:
+    """Give path and class of each module call, in order; of the model itself the path tells it."""
+    found = [
+        (view.path_of(call.scope), call.class_name if call.scope.parent else "")
+        for call in _calls(graph, other, view)
+    ]
+    return found if view.numbers else list(dict.fromkeys(found))
+
+
+def parameters_read(graph: Graph, view: View = _ALL) -> dict[str, set[str]]:
     """Give by the path of each call the parameters that its own operations read."""
     found: dict[str, set[str]] = {}
     for node in graph.nodes:
         names = {value.producer.name for value in node.inputs if value.producer.kind == "parameter"}
         if names and node.op != "detach":
-            found.setdefault(path_of(node.scope), set()).update(names)
+            told = {view.names.get(name, name) for name in names}
+            found.setdefault(view.path_of(node.scope), set()).update(told)
     return found
 
 
-def leaf_edges(graph: Graph, other: Graph) -> set[tuple[str, str]]:
+def leaf_edges(graph: Graph, other: Graph, view: View = _ALL) -> set[tuple[str, str]]:
     """Give the pairs of innermost calls of which the second reads what the first led to."""
-    calls = _calls(graph, other)
+    calls = _calls(graph, other, view)
     holders = {scope for call in calls for scope in _around(call.scope.parent)}
     leaves = {call.scope for call in calls} - holders
     before: dict[Node, frozenset[str]] = {}
@@ -112,7 +148,7 @@ def leaf_edges(graph: Graph, other: Graph) -> set[tuple[str, str]]:
         reached = frozenset().union(*(before[source] for source in sources))
         leaf = next((scope for scope in _around(node.scope) if scope in leaves), None)
         if leaf is not None:
-            here = path_of(leaf)
+            here = view.path_of(leaf)
             edges.update((source, here) for source in reached if source != here)
             if node.kind == "op":
                 reached = frozenset({here})
@@ -120,12 +156,14 @@ def leaf_edges(graph: Graph, other: Graph) -> set[tuple[str, str]]:
     return edges
 
 
-def result_shapes(graph: Graph) -> dict[str, Counter[Any]]:
+def result_shapes(graph: Graph, view: View = _ALL) -> dict[str, Counter[Any]]:
     """Give by the path of each call the shapes of the tensors that it gave."""
-    return {
-        path_of(call.scope): Counter(value.shape for value in values_in(call.results))
-        for call in graph.calls
-    }
+    found: dict[str, Counter[Any]] = {}
+    for call in graph.calls:
+        if view.shows(call.scope):
+            gave = found.setdefault(view.path_of(call.scope), Counter())
+            gave.update(value.shape for value in values_in(call.results))
+    return found
 
 
 def _wrong_shapes(eager: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:

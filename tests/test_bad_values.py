@@ -31,6 +31,7 @@ class Net(nn.Module):
 
 
 NET = Net()
+SCRIPT = torch.jit.trace(nn.Linear(2, 2), X)
 LINEAR = [("", "nets.Net"), ("fc", "torch.nn.modules.linear.Linear")]
 ONNX = model_of(
     [node("Relu", ["x"], ["y"], levels=LINEAR)], [info("x", FLOAT, [2])], [info("y", FLOAT, [2])]
@@ -47,12 +48,17 @@ class Sink:
         return ""
 
 
+def _further(name):
+    """Give what an option needs beside it."""
+    return {"loss": torch.sum} if name == "backward" else {}
+
+
 def _traced(name):
-    return lambda value: tbscope.trace(NET, X, **{name: value})
+    return lambda value: tbscope.trace(NET, X, **_further(name), **{name: value})
 
 
 def _added(name):
-    return lambda value: tbscope.add_graph(Sink(), NET, X, **{name: value})
+    return lambda value: tbscope.add_graph(Sink(), NET, X, **_further(name), **{name: value})
 
 
 def _made(name):
@@ -71,6 +77,10 @@ def _summed(name):
     return lambda value: GRAPH.summary(**{name: value})
 
 
+def _captured(name):
+    return lambda value: tbscope.compile_graphs(NET, X, **{name: value})
+
+
 def _regrouped(name):
     return lambda value: tbscope.modules_to_functions(ONNX, **{name: value})
 
@@ -84,7 +94,10 @@ def _recorded(method):
     return call
 
 
-RUNNING = ("kwargs", "training", "grad", "fake", "partial", "profile", "input_size", "dtypes")
+RUNNING = (
+    *("kwargs", "training", "grad", "loss", "backward", "fake", "partial", "profile"),
+    *("input_size", "dtypes"),
+)
 PLACING = ("tag", "step", "run_name")
 DRAWING = tuple(tbscope.Drawing.__annotations__)
 
@@ -132,6 +145,16 @@ CALLS = {
     "load(thing)": tbscope.load,
     "from_export(program)": tbscope.from_export,
     "from_fx(graph_module)": tbscope.from_fx,
+    "from_torchscript(script)": tbscope.from_torchscript,
+    "from_torchscript(trusted)": lambda value: tbscope.from_torchscript(SCRIPT, trusted=value),
+    "from_torchscript(input)": lambda value: tbscope.from_torchscript(SCRIPT, value),
+    "compile_graphs(model)": lambda value: tbscope.compile_graphs(value, X),
+    **{
+        f"compile_graphs({name})": _captured(name)
+        for name in ("stage", "dynamic", "fullgraph", "training", "grad")
+    },
+    "compile_backend(backend)": tbscope.compile_backend,
+    "compile_backend(stage)": lambda value: tbscope.compile_backend(stage=value),
     "from_graph_def(graph_def)": tbscope.from_graph_def,
     "read_log(path)": tbscope.read_log,
     "Graph.save(path)": GRAPH.save,
@@ -162,6 +185,8 @@ CALLS = {
     "record(named=)": lambda value: tbscope.record(named=value),
     "Recording(models)": tbscope.Recording,
     "Recording(named_models)": lambda value: tbscope.Recording((), value),
+    "stages(count)": tbscope.stages,
+    "stages(by)": lambda value: tbscope.stages(4, by=value),
     "from_onnx(path_or_proto)": tbscope.from_onnx,
     "modules_to_functions(onnx_model)": tbscope.modules_to_functions,
     **{
@@ -213,10 +238,14 @@ OF_OPTIONS = {
     **each(("grad", "fake", "partial", "kernels", "verbose"), TRUTHS),
     **each(("templates", "cards", "per_call", "fold", "backward"), TRUTHS),
     **each(("training", "root"), {"None", *TRUTHS}),
+    "fullgraph": TRUTHS,
+    "dynamic": {"None", *TRUTHS},
+    "stage": set(),
     **each(("input_size", "dtypes", "values", "run_name"), {"None"}),
-    **each(("style", "level", "leaves", "dead", "on_error"), set()),
+    **each(("style", "level", "leaves", "dead", "helpers", "on_error"), set()),
     **each(("keep", "hide"), {*LISTS, "set", "frozenset"}),
     "kwargs": {"None", "dict"},
+    "loss": {"None", "function of itself", "module"},
     "profile": {*TRUTHS, "1", "3"},
     "use_strict_trace": set(MAKE),
     "tag": {"None", "numpy text", "Text", *TEXTS},
@@ -238,7 +267,9 @@ OF_CALLS = {
         {"tensor", "sparse tensor", "parameter"},
     ),
     **{f"add_graph(graph, {name})": {"False"} for name in RUNNING},
-    **{f"add_graph(graph, {name})": {"None"} for name in ("kwargs", "input_size", "dtypes")},
+    **{
+        f"add_graph(graph, {name})": {"None"} for name in ("kwargs", "input_size", "dtypes", "loss")
+    },
     "trace(input_size alone)": {"list of numbers"},
     "trace(dtypes of input_size)": {"None", "dict", "list of None"},
     "add_graph(graph, input_to_model)": {"None"},
@@ -263,6 +294,10 @@ OF_CALLS = {
         *NUMBERS,
         *("-1", "-0.5", "10**5000", "nan", "inf"),
     },
+    "compile_graphs(model)": {"module"},
+    "compile_graphs(grad)": {"None", *TRUTHS},
+    # Whether it compiles shows when a model runs.
+    "compile_backend(backend)": {*FUNCTIONS, *CLASSES},
     "Graph.find(name)": {"empty text", "number as text"},
     "Graph.find_calls(name)": {"numpy text", "Text", *ANY_TEXT},
     "Graph.scope_path(node)": {"node"},
@@ -275,6 +310,7 @@ OF_CALLS = {
     "Recording(models)": LISTS,
     "Recording(named_models)": {"None", "dict"},
     **each(("Recording.input", "Recording.output"), TENSORS),
+    "stages(count)": {"1", "3"},
     "modules_to_functions(modules)": {
         *("None", "module class"),
         # The model itself has no name.

@@ -16,6 +16,9 @@ def test_a_target_of_another_form():
         "Error: Invalid value for 'TARGET': 'nets.py' has not the form "
         "package.module:make_model or path/to/file.py:make_model, and is no file with a graph"
     )
+    assert misused("show", "nets.onnx").endswith(
+        "path/to/file.py:make_model, and there is no such file that holds a graph"
+    )
 
 
 @pytest.mark.parametrize("text", ["1x3x", "x3", "1,3", "a-b=3", "3=4", "1.5", "", "scalarx2", "-1"])

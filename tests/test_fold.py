@@ -8,11 +8,12 @@ from tbscope.figures.summary.rows import part_row
 from tbscope.ir.graph import Parameter
 
 
-def lines(root, depth=None):
+def lines(root, depth=None, definitions=dict):
     """Give depth, title, times and number of parts of each line."""
     rows = {part: part_row(part, depth=0, all_parameters=0) for part in walk(root)}
     return [
-        (line.depth, line.title, line.times, len(line.parts)) for line in folded(root, depth, rows)
+        (line.depth, line.title, line.times, len(line.parts))
+        for line in folded(root, depth, rows, definitions)
     ]
 
 
@@ -54,6 +55,7 @@ def test_other_names_do_not(attributes, expected):
     ("field", "told"),
     [
         ("label", "Other"),
+        ("class_name", "models.Other"),
         ("kind", "unused"),
         ("held", (Parameter("weight", "parameter", (2,), "float32", 8, True),)),
     ],

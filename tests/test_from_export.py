@@ -417,6 +417,55 @@ def test_what_gives_back_what_it_got_is_no_operation_but_where_it_is_all_of_a_ca
     assert [node.op for node in graph.nodes if node.kind == "op"] == ["add", "dropout", "mul"]
 
 
+class Casting(nn.Module):
+    """Casts what it is given to what it is already; does more before, after or inside of it."""
+
+    def __init__(self, more):
+        super().__init__()
+        self.more = more
+        self.act = nn.ReLU()
+
+    def forward(self, x):
+        x = x * 3 if self.more == "before" else x
+        x = self.act(x) if self.more == "inside before" else x
+        y = self.act(x.float()) if self.more == "inside after" else x.float()
+        return y * 2 if self.more == "after" else y.float()
+
+
+class Residual(nn.Module):
+    """Reads what a part was given a second time."""
+
+    def __init__(self, part):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.part = part
+
+    def forward(self, x):
+        x = self.fc(x)
+        return x + self.part(x)
+
+
+@pytest.mark.parametrize("more", ["before", "inside before", "inside after", "after"])
+def test_what_gives_back_what_it_got_is_no_operation_wherever_it_stands_in_its_call(more):
+    model, x = Residual(Casting(more)), torch.ones(2, 4)
+
+    graph = tbscope.from_export(_export(model, x))
+
+    assert "to" not in {node.op for node in graph.nodes}
+    assert disagreements(tbscope.trace(model, x), graph) == {}
+
+
+def test_the_last_of_what_gives_back_what_it_got_stands_for_a_call_that_does_no_more():
+    graph = tbscope.from_export(_export(Residual(Casting("nothing")), torch.ones(2, 4)))
+
+    nodes = [(node.op, node.scope.path) for node in graph.nodes if node.kind == "op"]
+    assert nodes == [
+        ("linear", "Residual/Linear[fc]"),
+        ("to", "Residual/Casting[part]"),
+        ("add", "Residual"),
+    ]
+
+
 # -- what it is given ----------------------------------------------------------------------
 
 

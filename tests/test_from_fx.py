@@ -323,3 +323,67 @@ def test_too_many_inputs_are_refused(inputs):
 def test_from_fx_refuses_what_is_no_graph_module():
     with pytest.raises(tbscope.ArgumentError, match="from_fx was given a ResNet"):
         tbscope.from_fx(ResNet())
+
+
+# -- where things are ------------------------------------------------------------------------
+
+
+class Placed(nn.Module):
+    """Gives what a function and what a layer of torch's own gives of its input."""
+
+    def __init__(self):
+        super().__init__()
+        self.act = nn.ReLU()
+
+    def forward(self, x):
+        return torch.sin(x), self.act(x)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_what_is_made_of_a_tensor_is_where_that_is(device):
+    graph = tbscope.from_fx(torch.fx.symbolic_trace(Placed()), torch.ones(2, device=device))
+
+    assert [output.value.device for output in graph.outputs] == [device, device]
+
+
+def test_a_layer_of_torchs_own_is_not_changed_by_being_read():
+    traced = torch.fx.symbolic_trace(nn.Sequential(nn.BatchNorm1d(2, momentum=None)).train())
+    norm = traced.get_submodule("0")
+    before = {name: dict(held) if type(held) is dict else held for name, held in vars(norm).items()}
+
+    tbscope.from_fx(traced, torch.ones(3, 2))
+
+    assert vars(norm) == before
+    assert norm.num_batches_tracked == 0
+
+
+class Choosing(nn.Module):
+    """Does other work where its input has no content."""
+
+    def forward(self, x):
+        return x.sum() if x.device.type == "meta" else x * 2
+
+
+def test_a_layer_of_the_user_runs_where_its_input_is():
+    class Keeps(torch.fx.Tracer):
+        def is_leaf_module(self, module, name):
+            return isinstance(module, Choosing) or super().is_leaf_module(module, name)
+
+    model = nn.Sequential(Choosing())
+    traced = torch.fx.GraphModule(model, Keeps().trace(model))
+
+    assert tbscope.from_fx(traced, torch.ones(2)).outputs[0].value.shape == (2,)
+    assert tbscope.from_fx(traced, torch.ones(2, device="meta")).outputs[0].value.shape == ()
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no mkldnn")
+def test_a_layer_with_kernels_of_each_device_runs_where_its_input_is():
+    model, x = nn.Sequential(nn.LSTM(4, 5)), torch.ones(2, 3, 4)
+    traced = torch.fx.symbolic_trace(model)
+
+    # The layer itself may be elsewhere: an input without content will do.
+    graphs = [tbscope.from_fx(traced, given) for given in (x, x.to("meta"))]
+
+    here, there = [next(node for node in graph.nodes if node.kind == "op") for graph in graphs]
+    assert here.flops == there.flops == tbscope.graph_costs(tbscope.trace(model, x)).flops
+    assert here.kernels != there.kernels

@@ -1,23 +1,16 @@
 """The function library of a GraphDef: which boxes become calls, and in which form."""
 
 import re
-from itertools import chain
 
 import pytest
 import torch
 from build import GraphBuilder
-from real_graphs import KINDS, real_graph
 from test_functions import Block, Stack
 from torch import nn
 
 import tbscope
-from tbscope.drawing.layout import lay_out
 from tbscope.errors import ArgumentError
-from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.ops import is_embedded
-from tbscope.page.structures import Structures
-from tbscope.passes.leaves import collapse_leaves
-from tbscope.passes.plumbing import hide_plumbing
 
 X = torch.ones(2, 4)
 
@@ -255,24 +248,6 @@ def test_every_other_option_goes_with_functions(options):
     hold(message)
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_uses_of_one_definition_have_one_colour_on_the_page(name):
-    graph = real_graph(name)
-    drawn = graph.copy()
-    hide_plumbing(drawn)
-    collapse_leaves(drawn)
-    layout = lay_out(drawn)
-    hierarchy = Hierarchy(chain(layout.nodes, layout.outputs, layout.cards))
-    structures = Structures(hierarchy)
-    several = 0
-    for definition in graph.functions():
-        boxes = [hierarchy.boxes.get(layout.boxes[use.scope]) for use in definition.uses]
-        found = {structures.of[box] for box in boxes if box is not None}
-        several += len(boxes) > 1 and len(found) == 1
-        assert len(found) <= 1, definition.name
-    assert several
-
-
 def test_boxes_that_are_drawn_otherwise_have_no_function_for_one():
     class Views(nn.Module):
         def forward(self, x):
@@ -333,6 +308,49 @@ def test_a_call_of_each_box_is_read_at_the_top_level_so_that_the_page_draws_all_
     message = drawn(Stack(*parts), {Block}, cards=False)
     added = [list(node.input) for node in message.node if node.op == "NoOp"]
     assert added == ([[last]] if hidden else [])
+
+
+class Shifts(nn.Module):
+    """Runs one way or another, with the same structure: a view is drawn or is not."""
+
+    def forward(self, x):
+        return x.view(-1).relu().view(2, 4).sin()
+
+
+def test_boxes_of_one_definition_that_are_drawn_in_two_ways_and_read_each_other_are_two_functions():
+    model = Stack(*[Shifts() for _ in range(4)])
+    message = drawn(model, keep=["layers.0", "layers.2"])
+    assert len(message.library.function) == 2
+    assert calls(message) == {
+        "layers/0": ["x"],
+        "layers/1": ["layers/0"],
+        "layers/2": ["layers/1"],
+        "layers/3": ["layers/2"],
+    }
+    hold(message)
+
+
+def test_a_call_that_gives_nothing_tells_no_shapes():
+    class Looks(nn.Module):
+        def forward(self, x):
+            x.sin().cos()
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = nn.ModuleList([Looks(), Looks()])
+
+        def forward(self, x):
+            for part in self.parts:
+                part(x)
+            return x.tanh()
+
+    message = drawn(Net(), cards=False)
+    assert list(calls(message)) == ["parts/0", "parts/1"]
+    (function,) = message.library.function
+    assert not function.signature.output_arg
+    assert not any("_output_shapes" in node.attr for node in message.node if node.op == "Looks")
+    assert tbscope.lint(message) == []
 
 
 def test_a_function_is_not_called_like_the_operation_of_a_node():

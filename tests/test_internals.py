@@ -1,8 +1,9 @@
-"""The private parts of torch are named in two files, each in one of them, and nowhere else."""
+"""The private parts of torch are named in few files, each in one of them, and nowhere else."""
 
 import ast
 import sys
 from importlib.machinery import ModuleSpec
+from itertools import combinations
 from pathlib import Path
 from types import ModuleType
 
@@ -16,7 +17,8 @@ from tbscope.sources.torch.internals import is_of_its_own
 
 PACKAGE = Path(__file__).parents[1] / "tbscope"
 HOME = PACKAGE / "sources" / "torch"
-HOMES = [HOME / "internals.py", HOME / "module_internals.py"]
+NAMES = ("internals", "module_internals", "compiler_internals", "lowering_internals")
+HOMES = [HOME / f"{name}.py" for name in NAMES]
 FILES = [path for path in sorted(PACKAGE.rglob("*.py")) if path not in HOMES]
 
 # Private attributes of torch's objects. The tables of a module (`_parameters`, `_modules`) are
@@ -61,10 +63,13 @@ def test_no_other_file_names_a_private_part_of_torch(path):
 
 
 def test_the_files_that_may_name_them_and_share_no_more_than_the_way_to_them():
-    of_tensors, of_modules = (named(home.read_text()) for home in HOMES)
+    of_tensors, of_modules, of_compiler, of_lowering = (named(home.read_text()) for home in HOMES)
     assert {"_C", "_schema", "_version", "_pytree"} <= of_tensors
     assert {"_C", "_tensor_str"} <= of_modules
-    assert of_tensors & of_modules <= {"_C"}
+    assert {"_C", "_dynamo"} <= of_compiler
+    assert {"_dynamo", "_inductor"} <= of_lowering
+    for one, other in combinations([of_tensors, of_modules, of_compiler, of_lowering], 2):
+        assert one & other <= {"_C", "_dynamo"}
 
 
 @pytest.mark.parametrize(

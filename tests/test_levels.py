@@ -299,11 +299,11 @@ def test_kernels_that_were_not_recorded_are_asked_for():
     )
 
 
-def test_a_level_is_one_of_three():
+def test_a_level_is_one_of_four():
     with pytest.raises(ArgumentError) as caught:
         check_level("layer")
     assert str(caught.value) == (
         "a graph cannot be drawn at the level 'layer'\n"
-        "  why: level is 'module', 'op' or 'aten'\n"
+        "  why: level is 'overview', 'module', 'op' or 'aten'\n"
         "  fix: level='module' for modules alone, level='aten' for the kernels of operations"
     )

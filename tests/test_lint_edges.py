@@ -288,41 +288,6 @@ def test_a_device_is_corrected(device, fix):
 
 
 @pytest.mark.parametrize(
-    ("nodes", "outputs", "what"),
-    [
-        (
-            ["x In", "y f x"],
-            1,
-            "is called, and what is drawn of calls is often apart from the flow",
-        ),
-        (["x In", "y f x", "z Op y:1"], 2, "is called, and what is drawn"),
-        (["x In", "y f x", "z Op y:2"], 2, "gives 2 outputs, output 2 is read, and the page fails"),
-        (["x In", "y f "], 1, "is called without inputs, and the page fails"),
-    ],
-)
-def test_a_call_tells_what_is_worst_of_it(nodes, outputs, what):
-    (finding,) = (
-        one for one in lint(with_library(*nodes, outputs=outputs)) if one.rule == "function-call"
-    )
-    assert what in finding.message
-
-
-def test_a_function_without_inputs_may_be_called_without_any():
-    graph_def = with_library("y f ")
-    del graph_def.library.function[0].signature.input_arg[:]
-    (finding,) = (one for one in lint(graph_def) if one.rule == "function-call")
-    assert "without inputs" not in finding.message
-
-
-def test_a_call_of_a_function_is_told_once_and_not_as_one_of_a_box_too():
-    # The panel shows the function's definition as a box of its name, too.
-    graph_def = with_library(f"{LIBRARY}f/x In", "x In", "y f x")
-    assert [one.rule for one in lint(graph_def) if "function" in one.rule] == ["function-call"]
-    del graph_def.library.function[:]
-    assert [one.rule for one in lint(graph_def) if "function" in one.rule] == ["function-op"]
-
-
-@pytest.mark.parametrize(
     "graph_def",
     [
         with_attribute(s=[b"a\n", b"b\n"]),

@@ -45,7 +45,7 @@ def test_a_path_where_nothing_is_is_refused(tmp_path):
     assert refused(f"{tmp_path}/gone.onnx") == (
         f"no ONNX model can be read of '{tmp_path}/gone.onnx'\n"
         f"  why: FileNotFoundError: [Errno 2] No such file or directory: '{tmp_path}/gone.onnx'\n"
-        "  fix: give the path of an .onnx file, or what onnx.load gives"
+        "  fix: give the path of an ONNX file, or what onnx.load gives"
     )
     assert "IsADirectoryError" in refused(tmp_path)
 

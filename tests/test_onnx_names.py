@@ -53,6 +53,34 @@ SLASHED = [
 ]
 
 
+@pytest.mark.parametrize("names", [SLASHED, ["a", "b", "c", "d"]])
+def test_a_scope_that_is_known_by_name_holds_its_parameters(names):
+    rows = {row["name"]: row for row in tbscope.from_onnx(resnet_block(names)).summary().rows}
+    held = {name: row["parameters"] for name, row in rows.items() if row["parameters"]}
+    assert held == {
+        None: 548,
+        "layer1": 162,
+        "layer1.0": 162,
+        "layer1.0.conv1": 81,
+        "layer1.0.conv2": 81,
+        "fc": 386,
+    }
+
+
+def test_what_no_scope_holds_is_held_by_the_model():
+    nodes = [
+        node("Add", ["input", "bias"], ["t"], name="/a/Add"),
+        node("Mul", ["t", "b.scale"], ["out"], name="/a/Mul"),
+    ]
+    held = [weight("bias", 3, 8, 8), weight("b.scale", 1, 8)]
+    graph = tbscope.from_onnx(model_of(nodes, [IMAGE], [info("out", FLOAT, [1, 3, 8, 8])], held))
+    assert {row["name"]: row["parameters"] for row in graph.summary().rows} == {None: 200, "a": 0}
+    assert [one.name for one in graph.modules[0].parameters] == ["bias", "b.scale"]
+    held[1].name = nodes[1].input[1] = "a.scale"
+    graph = tbscope.from_onnx(model_of(nodes, [IMAGE], [info("out", FLOAT, [1, 3, 8, 8])], held))
+    assert {row["name"]: row["parameters"] for row in graph.summary().rows} == {None: 200, "a": 8}
+
+
 def test_slashed_names_are_scopes():
     graph = tbscope.from_onnx(resnet_block(SLASHED))
     assert scopes(graph) == [

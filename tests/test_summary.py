@@ -276,7 +276,7 @@ def test_a_column_that_is_none_is_told(branches):
         "  why: its columns are class, name, scope, kind, input, output, calls, parameters, "
         "own_parameters, share, trainable_parameters, shared_parameters, parameter_bytes, "
         "buffers, buffer_bytes, flops, backward_flops, activation_bytes, moved_bytes, "
-        "intensity, duration_us\n"
+        "saved_bytes, intensity, duration_us\n"
         "  fix: did you mean 'parameters', 'own_parameters', 'parameter_bytes'?"
     )
 

@@ -66,7 +66,18 @@ assert_type(tbscope.verify(graph), None)
 assert_type(tbscope.from_export(torch.export.export(model, (x,))), tbscope.Graph)
 assert_type(tbscope.from_fx(torch.fx.symbolic_trace(model), x), tbscope.Graph)
 assert_type(tbscope.load("model.pt2"), tbscope.Graph)
+compiled = tbscope.compile_graphs(model, x, stage=("dynamo", "joint"), y=1)
+assert_type(compiled, tbscope.CompiledGraphs)
+assert_type(compiled["0 Linear.forward"], tbscope.Graph)
+assert_type(compiled.overview, tbscope.Graph)
+assert_type(compiled.breaks, tuple[tbscope.GraphBreak, ...])
+backend = tbscope.compile_backend("eager", stage="forward")
+assert_type(backend, tbscope.CompileBackend)
+assert_type(backend.graphs, tbscope.CompiledGraphs)
+torch.compile(model, backend=backend)
+assert_type(w.add_graph(compiled), tbscope.Graph)
 assert_type(tbscope.from_onnx("model.onnx"), tbscope.Graph)
+assert_type(tbscope.from_torchscript("model.pt", x, trusted=True), tbscope.Graph)
 assert_type(w.add_onnx_graph("model.onnx"), tbscope.Graph)
 regrouped = tbscope.modules_to_functions("model.onnx", {nn.Linear, "layers.*"}, record=graph)
 assert_type(regrouped, tbscope.Regrouped)
@@ -87,6 +98,7 @@ with tbscope.record() as recording:
         pass
 assert_type(recording.graph, tbscope.Graph)
 drawing: tbscope.Drawing = {"style": "torch", "root": True, "keep": ["view"]}
+drawing["color_by"] = tbscope.stages(4, by="bytes")
 w.add_graph(graph, **drawing)
 try:
     pass
@@ -102,10 +114,12 @@ w = tbscope.SummaryWriter()
 w.add_graph(graph, step="3")                     # arg-type
 w.add_graph(graph, levels="op")                  # call-arg
 w.add_graph(graph, level="kernel")               # arg-type
+tbscope.stages(4, by="size")                     # arg-type
 w.add_graph(graph, on_error="ignore")            # arg-type
 w.add_overlay("flops")                           # call-arg
 tbscope.trace(torch.nn.ReLU(), training="eval")  # arg-type
 tbscope.graph_costs(torch.nn.ReLU())             # arg-type
+tbscope.compile_backend(stage="kernels")         # arg-type
 tbscope.parse_scope_path(3)                      # arg-type
 graph.sumary()                                   # attr-defined
 tbscope.add_grahp                                # attr-defined

@@ -149,7 +149,8 @@ def _refuse_running(target: GraphPath, given: dict[str, Any]) -> None:
 def _read_graph(target: GraphPath) -> "Graph":
     from tbscope.sources.table import load
 
-    return load(target.path)
+    with in_command_words():
+        return load(target.path)
 
 
 @contextlib.contextmanager

@@ -51,6 +51,7 @@ def show(
     tbscope show torch.nn:Linear -a in_features=3 -a out_features=5 -i 1x3
     tbscope show nets.py:make_model -i 2x3 --summary --depth 2
     tbscope show nets.py:make_model -i 2x3 --functions
+    tbscope show model.onnx --summary
     tbscope show runs/net
     """  # noqa: D301
     if depth is not None and not summary:

@@ -30,6 +30,10 @@ _PHRASES = {
     "print(graph) shows the operations, graph.calls the modules": (
         "tbscope show TARGET prints the operations with their modules"
     ),
+    "load was given": "tbscope was given",
+    "a model is run to learn its graph: tbscope.trace(model, input)": (
+        "a model is named in its file, or in its module: path/to/file.py:NAME"
+    ),
     "graph.summary() tells": "tbscope show TARGET --summary tells",
     "log to another directory: writer = tbscope.SummaryWriter(log_dir)": "give another --logdir",
     "a shorter log_dir, run_name or filename_suffix": "a shorter --logdir or --run-name",

@@ -11,7 +11,7 @@ page puts aside (tensorboard/plugins/graph/tf_graph_common/render.ts,
 the flow, and the card of the whole model under "Auxiliary Nodes".
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from tbscope.figures.costs import Work
@@ -192,7 +192,10 @@ def _types(held: Iterable[Parameter]) -> dict[str, str]:
 
 
 def module_cards(
-    graph: Graph, work: Mapping[Scope, Work], parts: Mapping[Scope, Part]
+    graph: Graph,
+    work: Mapping[Scope, Work],
+    parts: Mapping[Scope, Part],
+    embedded: Collection[Node] = (),
 ) -> Iterator[Card]:
     """Yield a card for each module call that is drawn as a box.
 
@@ -200,10 +203,11 @@ def module_cards(
         graph: The graph as it is drawn, with leaf modules as nodes.
         work: What ran in each scope, as far as that is known.
         parts: The part that each scope belongs to, with what it holds.
+        embedded: Nodes that make no box of their scope.
     Yields:
         Cards in the order of the calls. A module whose call holds no node has no box.
     """
-    boxes = _scopes_with_nodes(graph)
+    boxes = _scopes_with_nodes(graph, embedded)
     drawn = {node.scope for node in graph.nodes if node.kind == "module"}
     times: dict[str, int] = {}
     for call in graph.calls:
@@ -218,15 +222,21 @@ def module_cards(
             yield Card(scope, scope.part.label, _add_facts({}, _ON_BOX, told))
 
 
-def blank_cards(graph: Graph, scopes: Iterable[Scope], told: Iterable[Card]) -> Iterator[Card]:
+def blank_cards(
+    graph: Graph,
+    scopes: Iterable[Scope],
+    told: Iterable[Card],
+    embedded: Collection[Node] = (),
+) -> Iterator[Card]:
     """Return a card without facts for each of some scopes that is a box without a card.
 
     Args:
         graph: The graph as it is drawn.
         scopes: Scopes of which something is to be told.
         told: The cards that there are.
+        embedded: Nodes that make no box of their scope.
     """
-    boxes = _scopes_with_nodes(graph)
+    boxes = _scopes_with_nodes(graph, embedded)
     boxes.difference_update(node.scope for node in graph.nodes if node.kind == "module")
     boxes.difference_update(card.scope for card in told)
     for scope in dict.fromkeys(scopes):
@@ -234,8 +244,8 @@ def blank_cards(graph: Graph, scopes: Iterable[Scope], told: Iterable[Card]) -> 
             yield Card(scope, scope.part.label, {})
 
 
-def _scopes_with_nodes(graph: Graph) -> set[Scope]:
-    return with_above(node.scope for node in graph.nodes)
+def _scopes_with_nodes(graph: Graph, embedded: Collection[Node]) -> set[Scope]:
+    return with_above(node.scope for node in graph.nodes if node not in embedded)
 
 
 def _add_facts(

@@ -27,16 +27,20 @@ _STATE = frozenset({"Parameter", "Buffer"})
 _WORDS = re.compile(r"[_.-]+")
 
 
-def find_chunks(hierarchy: Hierarchy) -> dict[str, str]:
+def find_chunks(
+    hierarchy: Hierarchy, levels: Mapping[Box, Siblings] | None = None
+) -> dict[str, str]:
     """Find the boxes and nodes that must be grouped in chunks.
 
     Args:
         hierarchy: All nodes, by their names.
+        levels: What `find_siblings` gives for it, if that is known.
     Returns:
         The new name of each box and each node that stands in a chunk, by its name: for
         `rename`. Empty where no level needs a cut. No new name is one that is there.
     """
-    levels = find_siblings(hierarchy)
+    if levels is None:
+        levels = find_siblings(hierarchy)
     mapping: dict[str, str] = {}
     unique: UniqueNames | None = None
     owners: set[str] = set()

@@ -11,10 +11,21 @@ from itertools import accumulate, chain
 from typing import TypeAlias
 
 from tbscope.cycles import find_cycles
-from tbscope.page.constants import CONTROL_LIMIT, CROWD_SIZE, LEVEL_LIMIT, STACK_LIMIT
+from tbscope.page.constants import ASIDE_OP, CONTROL_LIMIT, CROWD_SIZE, LEVEL_LIMIT, STACK_LIMIT
 from tbscope.page.siblings import Siblings
 
-__all__ = ["Groups", "divided", "is_crowded", "read_number", "stem_of_end"]
+__all__ = [
+    "MOST_LOOSE",
+    "Groups",
+    "count_loose",
+    "divided",
+    "is_crowded",
+    "read_number",
+    "stem_of_end",
+]
+
+MOST_LOOSE = 30
+"""So many operations may stand beside each other before their author's functions part them."""
 
 Groups: TypeAlias = list[list[int]]
 """The places of the children in each chunk."""
@@ -118,6 +129,14 @@ def is_crowded(level: Siblings) -> bool:
         return True
     drawn = level.grouped(series) if series else level
     return len(drawn) > LEVEL_LIMIT or not drawn.keeps_flow()
+
+
+def count_loose(level: Siblings) -> int:
+    """Count the nodes of a level that are no boxes, no ends of the graph and no cards."""
+    return sum(
+        bool(op) and op != ASIDE_OP and place not in level.ends
+        for place, op in enumerate(level.ops)
+    )
 
 
 def _proposals(level: Siblings, pinned: set[int], modules: set[int]) -> Iterator[Groups]:

@@ -5,26 +5,28 @@ are settled first, all together: names, what must not be folded, what stands in 
 and the seeds of the colours.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
+from tbscope.drawing.bundles import STAGES, Bundler, Bundles, Helpers, Stage
 from tbscope.drawing.cards import Card, blank_cards, leaf_facts, module_cards
 from tbscope.drawing.chunks import find_chunks, rename
 from tbscope.drawing.circles import parameters_to_draw
-from tbscope.drawing.naming import Names, Style, name_graph
+from tbscope.drawing.cuts import MOST_LOOSE, count_loose, is_crowded
+from tbscope.drawing.naming import Names, Style, name_graph, tell_keys
 from tbscope.drawing.series import op_types_apart
 from tbscope.drawing.stands import find_stands
 from tbscope.drawing.templates import Seed, seeds
 from tbscope.figures.costs import Work
 from tbscope.figures.summary.parts import held_parts
 from tbscope.ir.graph import Graph, Nest, Node, Output, Value
-from tbscope.ir.regions import OPERATIONS
+from tbscope.ir.regions import OPERATIONS, OWNED
 from tbscope.ir.scopes import Scope
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.ops import op_type
-from tbscope.page.siblings import bears_seeds
+from tbscope.page.siblings import bears_seeds, find_siblings
 
 __all__ = ["NodeHead", "Layout", "lay_out"]
 
@@ -80,8 +82,10 @@ def lay_out(
     circles: bool = True,
     templates: bool = True,
     cards: bool = True,
+    helpers: Helpers = "auto",
     work: Mapping[Scope, Work] | None = None,
     also: Collection[Scope] = (),
+    stacks: Collection[Node] = (),
 ) -> Layout:
     """Settle how a graph is drawn.
 
@@ -93,45 +97,32 @@ def lay_out(
             wherever that can be drawn, or nodes like others.
         templates: Whether equal boxes are made to have equal colours.
         cards: Whether the box of each module holds a node that tells of it.
+        helpers: Whether functions and loops are boxes: where a level is too full, or every
+            function, or none; not where a user's own function names all boxes.
         work: What ran in each scope, for the cards; None where that is not known.
         also: Further scopes whose boxes need such a node.
+        stacks: Nodes that stand for many equal blocks: what they alone read is a circle.
     Returns:
         The layout; no two of its names are equal.
     """
     held = held_parts(graph)
     parts = held.of_scope
-    told = list(module_cards(graph, work or {}, parts)) if cards else []
-    stands = find_stands(graph, circles=circles)
-    if also:
-        # A list that is no box has no card either.
-        apart = set(stands.beside.values())
-        told += blank_cards(graph, [scope for scope in also if scope not in apart], told)
-    labels = [(card.scope, card.label) for card in told]
-    names = name_graph(graph, style, root=root, cards=labels, stands=stands)
-    facts = leaf_facts(graph, work or {}, parts)
+    embedded = _read_by_stacks(graph, stacks)
+    given = _Given(graph, style, root, circles, leaf_facts(graph, work or {}, parts), embedded)
+    if cards:
+        given.told += module_cards(graph, work or {}, parts, embedded)
     held.forget()
-    constants_only = not circles
-    no_circles: set[Node] = set()
-    found = parameters_to_draw(graph, names, constants_only=constants_only)
-    while True:
-        if found:
-            _move_out_of_leaves(graph, names, found)
-            no_circles |= found
-        ops = _op_types(graph, names, facts, circles=circles, no_circles=no_circles)
-        layout = _joined(graph, names, ops, told)
-        hierarchy = _hierarchy(layout)
-        mapping = find_chunks(hierarchy)
-        if not mapping:
-            break
-        hierarchy.forget()
-        chunked = _renamed(names, mapping)
-        # What has lost its neighbours to other chunks has no circles either.
-        found = parameters_to_draw(graph, chunked, constants_only=constants_only) - no_circles
-        if not found:
-            names = chunked
-            layout = _joined(graph, names, ops, told)
-            hierarchy = _hierarchy(layout)
-            break
+    given.also += also
+    drawing = _Drawing(given)
+    if helpers != "none" and not callable(style):
+        drawing = _bundled(drawing, every=helpers == "all")
+    drawing.cut()
+    layout, hierarchy, names, facts = (
+        drawing.layout,
+        drawing.hierarchy,
+        drawing.names,
+        given.facts,
+    )
     layout.facts = facts
     layout.boxes = names.scopes
     if templates:
@@ -141,6 +132,156 @@ def lay_out(
         layout.seeds = made if bears_seeds(hierarchy, len(boxes)) else []
     hierarchy.forget()
     return layout
+
+
+def _read_by_stacks(graph: Graph, stacks: Collection[Node]) -> set[Node]:
+    """Return the parameters and the like that nothing reads but stacks of blocks."""
+    read = {value.producer for node in stacks for value in node.inputs}
+    if read:
+        among = set(stacks)
+        read.difference_update(
+            value.producer for node in graph.nodes if node not in among for value in node.inputs
+        )
+    return {node for node in read if node.kind in OWNED}
+
+
+@dataclass(slots=True)
+class _Given:
+    """What is drawn, and how.
+
+    Attributes:
+        graph: The graph.
+        style: How scopes are named.
+        root: Whether all names begin with the one scope that holds all.
+        circles: Whether parameters are circles.
+        facts: What is told of each node that stands for a module.
+        embedded: What is a circle wherever it is read.
+        told: The cards of modules.
+        also: Further scopes whose boxes need a card.
+    """
+
+    graph: Graph
+    style: Style
+    root: bool | None
+    circles: bool
+    facts: dict[Node, dict[str, Nest]]
+    embedded: set[Node]
+    told: list[Card] = field(default_factory=list)
+    also: list[Scope] = field(default_factory=list)
+
+
+class _Drawing:
+    """One way to draw a graph, which may be tried and left.
+
+    Args:
+        given: What is drawn, and how.
+        bundles: Boxes that are no scopes of the graph; None for none.
+
+    Attributes:
+        given: What is drawn, and how.
+        names: The name of everything.
+        layout: What the page is given of it.
+        hierarchy: How the page reads that.
+        crowded: The levels that the page cannot draw well.
+        full: The levels with so many loose operations that it is hard to read.
+    """
+
+    def __init__(self, given: _Given, bundles: Bundles | None = None) -> None:
+        self.given = given
+        graph = given.graph
+        stands = find_stands(graph, circles=given.circles, bundles=bundles)
+        self._told = list(given.told)
+        if given.also:
+            # A list that is no box has no card either.
+            apart = set(stands.beside.values())
+            scopes = [scope for scope in given.also if scope not in apart]
+            self._told += blank_cards(graph, scopes, self._told, given.embedded)
+        labels = [(card.scope, card.label) for card in self._told]
+        self.names = name_graph(graph, given.style, root=given.root, cards=labels, stands=stands)
+        self._no_circles: set[Node] = set()
+        self._moved = bundles is not None
+        found = parameters_to_draw(graph, self.names, constants_only=not given.circles)
+        self._arrange(found - given.embedded)
+
+    def _arrange(self, no_circles: set[Node]) -> None:
+        """Settle op types and levels; draw these parameters as nodes."""
+        given = self.given
+        if no_circles:
+            _move_out_of_leaves(given.graph, self.names, no_circles)
+            self._no_circles |= no_circles
+        self._ops = _op_types(
+            given.graph,
+            self.names,
+            given.facts,
+            circles=given.circles,
+            no_circles=self._no_circles,
+        )
+        self._ops.update({node: _CIRCLES[node.kind] for node in given.embedded})
+        self._join()
+        levels = find_siblings(self.hierarchy)
+        self.crowded = {box: level for box, level in levels.items() if is_crowded(level)}
+        self.full = {box for box, level in levels.items() if count_loose(level) > MOST_LOOSE}
+
+    def _join(self) -> None:
+        self.layout = _joined(self.given.graph, self.names, self._ops, self._told)
+        self.hierarchy = _hierarchy(self.layout)
+
+    def wanting(self) -> Iterator[tuple[Scope | None, Sequence[Stage]]]:
+        """Yield the scope of each level that is too full, and what may part it."""
+        scopes: dict[str, Scope | None] = {"": None}
+        scopes.update((name, scope) for scope, name in self.names.scopes.items())
+        for box in self.full | self.crowded.keys():
+            if box.name in scopes:
+                yield scopes[box.name], STAGES if box in self.crowded else STAGES[:1]
+
+    def cut(self) -> None:
+        """Cut what the page cannot draw into chunks."""
+        given = self.given
+        mapping: dict[str, str] = {}
+        while self.crowded:
+            mapping = find_chunks(self.hierarchy, self.crowded)
+            if not mapping:
+                break
+            self.hierarchy.forget()
+            chunked = _renamed(self.names, mapping)
+            # What has lost its neighbours to other chunks has no circles either.
+            found = parameters_to_draw(given.graph, chunked, constants_only=not given.circles)
+            found -= given.embedded
+            if found <= self._no_circles:
+                self.names = chunked
+                self._moved = True
+                break
+            self._arrange(found - self._no_circles)
+        if self._moved and given.style == "tf":
+            tell_keys(given.graph, self.names)
+        if self._moved:
+            self._join()
+
+
+def _bundled(drawing: _Drawing, *, every: bool) -> _Drawing:
+    """Return a drawing with boxes for functions and loops where levels are too full."""
+    if not every and not drawing.crowded and not drawing.full:
+        return drawing
+    bundler = Bundler(drawing.given.graph)
+    if not bundler.knows:
+        return drawing
+    if every:
+        bundler.bundle_all()
+    tried: set[tuple[Scope | None, Stage]] = set()
+    while True:
+        if bundler.changed:
+            bundler.changed = False
+            drawing.hierarchy.forget()
+            drawing = _Drawing(drawing.given, bundler.found)
+        for level, stages in drawing.wanting():
+            for stage in stages:
+                # What is in a box now may leave a level that is drawn well.
+                if (level, stage) not in tried:
+                    tried.add((level, stage))
+                    if bundler.bundle(level, stage):
+                        break
+        if not bundler.changed:
+            return drawing
 
 
 def _move_out_of_leaves(graph: Graph, names: Names, parameters: set[Node]) -> None:
@@ -242,7 +383,9 @@ def _renamed(names: Names, mapping: dict[str, str]) -> Names:
 
 
 def _classes(names: dict[Scope, str]) -> dict[str, str]:
-    """Return the class of the module that each box stands for."""
+    """Return the class of the module that each box stands for, or whose gradients are in it."""
     return {
-        name: scope.part.label for scope, name in names.items() if name and scope.kind == "module"
+        name: scope.part.label
+        for scope, name in names.items()
+        if name and (scope.kind == "module" or (scope.phase != "forward" and scope.part.attribute))
     }

@@ -140,13 +140,19 @@ class _Library:
 
     def share(self, boxes: list[str], definition: Definition) -> None:
         """Make a function of each inside that several of these boxes have."""
-        insides = self._insides(boxes)
-        groups: dict[tuple[object, ...], list[_Inside]] = defaultdict(list)
-        for inside in insides:
-            groups[inside.form()].append(inside)
-        for group in groups.values():
-            if len(group) > 1:
-                self._make(group, definition)
+        left = boxes
+        while True:
+            groups: dict[tuple[object, ...], list[_Inside]] = defaultdict(list)
+            for inside in self._insides(left):
+                groups[inside.form()].append(inside)
+            several = [group for group in groups.values() if len(group) > 1]
+            if several:
+                self._make(several[0], definition)
+            if len(several) < 2:
+                return
+            # Boxes may read each other, and what was a box is a call now.
+            made = {inside.box for inside in several[0]}
+            left = [box for box in left if box not in made]
 
     # -- boxes ------------------------------------------------------------------------
 
@@ -275,9 +281,8 @@ class _Library:
 
     def _add_shapes(self, node: NodeDef, inside: _Inside, places: Mapping[_Ref, int]) -> None:
         """Tell the shape of each output of a call."""
-        shapes = node.attr[_SHAPES].list
         for ref in places:
-            shapes.shape.add().CopyFrom(self._shape(inside, ref))
+            node.attr[_SHAPES].list.shape.add().CopyFrom(self._shape(inside, ref))
 
     def _shape(self, inside: _Inside, ref: _Ref) -> TensorShapeProto:
         """Return the shape of something that a box gives."""
@@ -313,7 +318,7 @@ class _Library:
         above = {
             call.name.rpartition("/")[0]: call
             for call in calls
-            if "/" in call.name and call.node.attr[_SHAPES].list.shape
+            if "/" in call.name and _SHAPES in call.node.attr
         }
         called = {call.name for call in calls}
         for item in self._items.values():

@@ -16,12 +16,13 @@ from tbscope.drawing.stands import Stands
 from tbscope.drawing.unique import UniqueNames
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node
-from tbscope.ir.scopes import Scope
+from tbscope.ir.regions import STATE
+from tbscope.ir.scopes import Scope, ScopePart
 from tbscope.page.constants import LIBRARY
 from tbscope.page.ops import RESERVED
 from tbscope.words import shown
 
-__all__ = ["Names", "Style", "attribute_of", "check_style", "name_graph"]
+__all__ = ["Names", "Style", "attribute_of", "check_style", "name_graph", "tell_keys"]
 
 Style: TypeAlias = Literal["tf", "torch"] | Callable[[Scope], str]
 """How a scope gets its name: "tf" by attributes (`Net/layer1/0`), "torch" as it prints
@@ -154,6 +155,21 @@ def attribute_of(node: Node) -> str:
     return name.rpartition(".")[2] if node.scope else name
 
 
+def tell_keys(graph: Graph, names: Names) -> None:
+    """Have each parameter and buffer end in its key of the state_dict, also in another box."""
+    taken = set(names.nodes.values())
+    for node in graph.nodes:
+        if node.kind not in STATE:
+            continue
+        name, key = names.nodes[node], node.name
+        found = f"/{name}".replace("/", ".").endswith(f".{key}")
+        if not found and key == _legal(key):
+            wish = "/".join([*name.split("/")[:-1], key])
+            if wish not in taken:
+                taken.add(wish)
+                names.nodes[node] = wish
+
+
 class _Namer:
     """Names the things of one graph."""
 
@@ -174,7 +190,7 @@ class _Namer:
         print_part = _tf_part if self._style == "tf" else _torch_part
         levels: dict[Scope | None, list[tuple[Scope, tuple[str, bool]]]] = {}
         for scope in scopes:
-            holder, part = scope.parent, print_part(scope)
+            holder, part = scope.parent, print_part(stands.parts.get(scope, scope.part))
             if scope in stands.scopes:
                 # Where it is a guest, it gives way.
                 holder, part = stands.scopes[scope], (part[0], True)
@@ -197,13 +213,13 @@ class _Namer:
                 named.append(scope)
 
     def _beside(
-        self, scope: Scope, print_part: Callable[[Scope], tuple[str, bool]]
+        self, scope: Scope, print_part: Callable[[ScopePart], tuple[str, bool]]
     ) -> tuple[Scope | None, tuple[str, bool]]:
         """Return where a member of a list stands that has no box, and its name: `resnets.0`."""
-        text, changed = print_part(scope)
+        text, changed = print_part(scope.part)
         while scope in self._stands.beside:
             scope = self._stands.beside[scope]
-            above, also = print_part(scope)
+            above, also = print_part(scope.part)
             text, changed = f"{above}.{text}", changed or also
         return self._stands.scopes.get(scope, scope.parent), (text, changed)
 
@@ -325,18 +341,16 @@ def _harmless(part: str) -> str:
     return part[0].swapcase() + part[1:] if part in RESERVED else part
 
 
-def _tf_part(scope: Scope) -> tuple[str, bool]:
+def _tf_part(part: ScopePart) -> tuple[str, bool]:
     """Return `layer1` for a module or `loss` for a block by hand, and whether it was changed."""
-    part = scope.part
     # A module that none registers has a number for an attribute, which tells nothing.
     unnamed = part.attribute is None or part.attribute.startswith("?")
     wish = part.label if unnamed else str(part.attribute)
     return _numbered(_legal(wish) or "unnamed", wish, part.index)
 
 
-def _torch_part(scope: Scope) -> tuple[str, bool]:
+def _torch_part(part: ScopePart) -> tuple[str, bool]:
     """Return `Sequential[layer1]`, and whether it was changed."""
-    part = scope.part
     wish, text = part.label, _legal(part.label) or "unnamed"
     if part.attribute is not None:
         wish += f"[{part.attribute}]"

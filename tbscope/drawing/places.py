@@ -12,12 +12,14 @@ from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 from tbscope.drawing.figures import Figure, Number, Target
-from tbscope.drawing.layout import Layout
+from tbscope.drawing.layout import Layout, NodeHead
 from tbscope.graphdef.stats import Stat
 from tbscope.ir.graph import Graph, Node, Shape, Value
 from tbscope.ir.regions import OPERATIONS, Nearest, add_with_above, upward
 from tbscope.ir.scopes import Scope
+from tbscope.page.constants import SERIES_SIZE
 from tbscope.page.ops import is_embedded
+from tbscope.page.series import fold
 
 __all__ = ["Origin", "Place", "place_figures"]
 
@@ -26,6 +28,7 @@ Place: TypeAlias = Node | Scope
 
 # The page takes no figures of what is on no device.
 _DEVICE = "cpu"
+_NONE: Mapping[Node | Scope, Node] = {}
 
 
 class Origin(NamedTuple):
@@ -55,7 +58,11 @@ class Origin(NamedTuple):
 
 
 def place_figures(
-    figures: Sequence[Figure], origin: Origin, drawn: Graph, layout: Layout
+    figures: Sequence[Figure],
+    origin: Origin,
+    drawn: Graph,
+    layout: Layout,
+    stood_for: Mapping[Node | Scope, Node] = _NONE,
 ) -> list[Stat]:
     """Put figures on the drawn graph: as attributes, and as the stats that the page colours by.
 
@@ -64,11 +71,13 @@ def place_figures(
         origin: What the copy of the graph held before passes changed it.
         drawn: The copy as it is drawn; its nodes get attributes.
         layout: How it is drawn; its cards, and the nodes that stand for modules, get facts.
+        stood_for: The node that stands for operations of the copy, and for scopes, which are
+            part of it now.
     Returns:
         The stats of all nodes, with those that only shape colours; of those without a figure
         for a colouring they tell nothing. None where no node has one.
     """
-    places = _Places(origin, drawn, layout)
+    places = _Places(origin, drawn, layout, stood_for)
     times: dict[Place, float] = defaultdict(float)
     sizes: dict[Place, int] = defaultdict(int)
     for figure in figures:
@@ -90,15 +99,18 @@ def place_figures(
         _tell_cards(layout, figure, of_places)
     if not times and not sizes:
         return []
+    stacks = _stacks(layout)
     # What has no stat the page hatches, and hides its name: so all has one, if only of nothing.
-    stats = [
-        Stat(name, device, times.get(place, 0.0), sizes.get(place, 0), _sizes_of(place))
-        for place, name, device in _drawn_places(drawn, layout)
-    ]
+    stats = []
+    for place, name, device in _drawn_places(drawn, layout):
+        time_us, size_bytes = times.get(place, 0.0), sizes.get(place, 0)
+        stack = stacks.get(name, "")
+        stats.append(Stat(name, device, time_us, size_bytes, _sizes_of(place), stack))
     device = stats[0].device if stats else _DEVICE
     values = [output.given or output.value for output in drawn.outputs]
     for head, value in zip(layout.outputs, values, strict=True):
-        stats.append(Stat(head.name, device, 0.0, 0, (value.shape,)))
+        stack = stacks.get(head.name, "")
+        stats.append(Stat(head.name, device, 0.0, 0, (value.shape,), stack))
     # A box has nothing to tell but sums, and one of the panel stands in no other.
     return stats + [Stat(seed.name, device, 0.0, 1) for seed in layout.seeds]
 
@@ -139,7 +151,10 @@ def _tell(
 
 
 def _drawn_places(drawn: Graph, layout: Layout) -> Iterator[tuple[Place, str, str]]:
-    """Return each place with its name in the GraphDef and its device, in the GraphDef's order."""
+    """Return each place with its name in the GraphDef and its device, in the GraphDef's order.
+
+    What is embedded in what reads it is none: the page has no figures of it.
+    """
     first = ""
     on_device: set[Scope] = set()
     devices: dict[Scope, str] = {}
@@ -148,9 +163,25 @@ def _drawn_places(drawn: Graph, layout: Layout) -> Iterator[tuple[Place, str, st
         if device:
             first = first or device
             devices.update(dict.fromkeys(add_with_above(node.scope, on_device), device))
-        yield node, entry.name, device or first or _DEVICE
+        if not is_embedded(entry.op):
+            yield node, entry.name, device or first or _DEVICE
     for card, entry in zip(layout.told, layout.cards, strict=True):
         yield card.scope, entry.name, devices.get(card.scope, _DEVICE)
+
+
+def _stacks(layout: Layout) -> dict[str, str]:
+    """Return the stack of each node that the page folds with its siblings."""
+    levels: dict[str, list[NodeHead]] = defaultdict(list)
+    for head in chain(layout.nodes, layout.outputs):
+        if head.name[-1].isdigit() and not is_embedded(head.op):
+            levels[head.name.rpartition("/")[0]].append(head)
+    found: dict[str, str] = {}
+    for box, heads in levels.items():
+        if len(heads) >= SERIES_SIZE:
+            labels = [head.name.rpartition("/")[2] for head in heads]
+            for stack, places in fold(labels, [head.op for head in heads]).items():
+                found.update({heads[place].name: f"{box}/{stack}" for place in places})
+    return found
 
 
 def _sizes_of(place: Place) -> tuple[Shape | None, ...]:
@@ -170,9 +201,16 @@ class _Places:
         origin: What the copy of the graph held before passes changed it.
         drawn: The copy as it is drawn.
         layout: How it is drawn.
+        stood_for: What is part of another node now.
     """
 
-    def __init__(self, origin: Origin, drawn: Graph, layout: Layout) -> None:
+    def __init__(
+        self,
+        origin: Origin,
+        drawn: Graph,
+        layout: Layout,
+        stood_for: Mapping[Node | Scope, Node],
+    ) -> None:
         self._origin = origin
         self._order = {twin: at for at, twin in enumerate(origin.outputs)}
         entries = zip(drawn.nodes, layout.nodes, strict=True)
@@ -181,6 +219,10 @@ class _Places:
         self._shown = {node: None for node, has_colour in shown.items() if has_colour}
         self._embedded = shown.keys() - self._shown.keys()
         modules = {node.scope: node for node in drawn.nodes if node.kind == "module" and node.scope}
+        modules.update(
+            {scope: node for scope, node in stood_for.items() if isinstance(scope, Scope)}
+        )
+        self._stood_for = stood_for
         cards = {card.scope for card in layout.told}
         self._module_around = Nearest[Node](modules.get)
         self._told_around = Nearest[Place](
@@ -217,6 +259,8 @@ class _Places:
         """Return the drawn node that an operation is, or has become part of."""
         if twin in self._shown:
             return twin
+        if twin in self._stood_for:
+            return self._stood_for[twin]
         place = self._module_around(twin.scope)
         if place is not None and twin.kind in OPERATIONS:
             return place

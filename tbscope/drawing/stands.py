@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tbscope.cycles import find_cycles
+from tbscope.drawing.bundles import Bundles
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.regions import OWNED, STATE
-from tbscope.ir.scopes import Scope
+from tbscope.ir.scopes import Scope, ScopePart
 
 __all__ = ["Stands", "find_stands"]
 
@@ -38,23 +39,31 @@ class Stands:
         nodes: The container in which an operation stands.
         scopes: The container in which a box stands that is no part of it.
         beside: The container in whose place a box stands, beside the others of it.
+        parts: What a scope prints as that has another number where it stands.
     """
 
     all: list[Scope]
     nodes: dict[Node, Scope] = field(default_factory=dict)
     scopes: dict[Scope, Scope] = field(default_factory=dict)
     beside: dict[Scope, Scope] = field(default_factory=dict)
+    parts: dict[Scope, ScopePart] = field(default_factory=dict)
 
 
-def find_stands(graph: Graph, *, circles: bool = True) -> Stands:
+def find_stands(graph: Graph, *, circles: bool = True, bundles: Bundles | None = None) -> Stands:
     """Find out what must stand elsewhere, so that no two boxes point at each other.
 
     Args:
         graph: The graph as it is drawn, with leaf modules as nodes.
         circles: Whether parameters are circles beside what reads them, which join no boxes.
+        bundles: Boxes that are no scopes of the graph; None for none.
     """
     stands = Stands(list(graph.scopes()))
-    if _needs_places(graph, stands.all):
+    if bundles is not None:
+        stands.all += bundles.scopes
+        stands.nodes |= bundles.nodes
+        stands.scopes |= bundles.inner
+        stands.parts |= bundles.parts
+    if bundles is not None or _needs_places(graph, stands.all):
         _Placing(graph, stands, circles=circles).place()
     return stands
 
@@ -84,11 +93,11 @@ class _Placing:
         self._readers: dict[Node, list[Node]] | None = None
         for node in graph.nodes:
             if node.phase == "forward":
-                self._own[node.scope][node] = None
+                self._own[stands.nodes.get(node, node.scope)][node] = None
             if node.kind == "module" and node.scope is not None:
                 self._leaves[node.scope] = node
         for scope in stands.all:
-            self._children[scope.parent].append(scope)
+            self._children[stands.scopes.get(scope, scope.parent)].append(scope)
 
     def place(self) -> None:
         """Settle all levels."""
@@ -153,8 +162,9 @@ class _Placing:
             del self._own[holder][unit]
             self._own[container][unit] = None
         else:
+            # It may be a member of a list whose members stand beside each other.
+            self._children[self.stands.scopes.get(unit, unit.parent)].remove(unit)
             self.stands.scopes[unit] = container
-            self._children[holder].remove(unit)
             self._children[container].append(unit)
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from tbscope.checks import check_truth
 from tbscope.errors import ArgumentError
+from tbscope.figures.saved import has_backward, saved_bytes
 from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph, Node, Value
 from tbscope.ir.regions import OPERATIONS, STATE, inside_out
@@ -25,6 +26,7 @@ __all__ = [
     "node_costs",
     "scope_costs",
     "scope_work",
+    "work_of",
     "uncounted_kernels",
 ]
 
@@ -45,10 +47,12 @@ class Costs:
     Attributes:
         flops: Floating-point operations of matrix products, convolutions and attention, two
             for each multiplication with its addition.
-        backward_flops: Those of the backward pass, as far as gradients are needed.
+        backward_flops: Those of the backward pass: where it was recorded, of what ran, else as
+            far as gradients are needed.
         activation_bytes: Bytes of the storages that results take: views take none.
         moved_bytes: Bytes of all tensors that are read and given, where something is computed
             or copied.
+        saved_bytes: Bytes of results that a recorded backward pass has read.
         duration_us: How long it ran, in microseconds; None where that was not measured.
         operations: How many operations these are.
         calls: How many module calls began there.
@@ -59,6 +63,7 @@ class Costs:
     backward_flops: int = 0
     activation_bytes: int = 0
     moved_bytes: int = 0
+    saved_bytes: int = 0
     duration_us: float | None = None
     operations: int = 0
     calls: int = 0
@@ -75,6 +80,7 @@ class Costs:
         self.backward_flops += other.backward_flops
         self.activation_bytes += other.activation_bytes
         self.moved_bytes += other.moved_bytes
+        self.saved_bytes += other.saved_bytes
         self.operations += other.operations
         self.calls += other.calls
         if other.duration_us is not None:
@@ -94,7 +100,9 @@ def node_costs(graph: Graph, *, backward: bool = True) -> dict[Node, Costs]:
     """
     require_graph(graph, "node_costs")
     check_truth("backward", backward)
-    gradients = needs_gradient(graph) if backward else frozenset()
+    recorded = backward and has_backward(graph)
+    gradients = needs_gradient(graph) if backward and not recorded else frozenset()
+    saved = saved_bytes(graph) if recorded else {}
     uncounted = graph.uncounted
     costs: dict[Node, Costs] = {}
     for node in graph.nodes:
@@ -115,6 +123,11 @@ def node_costs(graph: Graph, *, backward: bool = True) -> dict[Node, Costs]:
                 for part in node.gradients
                 if any(inputs[place] in gradients for place in part.inputs)
             )
+        if recorded:
+            # What has run is counted; no rule says what would run.
+            cost.saved_bytes = saved.get(node, 0)
+            if node.phase == "backward":
+                cost.flops, cost.backward_flops = 0, cost.flops
         kernels = uncounted_kernels(node, uncounted)
         if kernels:
             cost.uncounted = Counter(kernels)
@@ -166,6 +179,11 @@ def scope_work(graph: Graph) -> dict[Scope, Work]:
             for name, times in kernels[scope].items():
                 held[name] += times
     return {scope: Work(flops[scope], kernels.get(scope, {})) for scope in scopes}
+
+
+def work_of(node: Node, graph: Graph) -> Work:
+    """Return the computing part of one node's costs."""
+    return Work(node.flops or 0, Counter(uncounted_kernels(node, graph.uncounted)))
 
 
 def scope_costs(graph: Graph, costs: dict[Node, Costs] | None = None) -> dict[Scope, Costs]:

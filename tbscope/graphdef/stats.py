@@ -6,7 +6,7 @@ the times are laid end to end, on a clock of their own, in the order in which bo
 what stands in them: then each box spans just what is inside, and its time is their sum.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tensorboard.compat.proto.config_pb2 import RunMetadata
@@ -31,6 +31,7 @@ class Stat(NamedTuple):
         sizes: The shapes of what it gives, told where it has neither time nor memory: the page
             hatches a node of which nothing is told, and hides its name
             (tensorboard/plugins/graph/tf_graph_common/util.ts, `hasDisplayableNodeStats`).
+        stack: The stack of siblings that the page folds it into; empty for none.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Stat(NamedTuple):
     duration_us: float
     size_bytes: int
     sizes: tuple[Shape | None, ...] = ()
+    stack: str = ""
 
 
 def run_metadata(stats: Iterable[Stat]) -> RunMetadata:
@@ -54,16 +56,15 @@ def run_metadata(stats: Iterable[Stat]) -> RunMetadata:
     """
     message = RunMetadata()
     devices = {}
-    before = 0.0
-    for stat in _by_boxes(list(stats)):
+    ordered = list(_by_boxes(list(stats)))
+    for stat, span in zip(ordered, _spans(ordered), strict=True):
         if stat.device not in devices:
             text = device_to_text(stat.device)
             devices[stat.device] = message.step_stats.dev_stats.add(device=text)
         entry = devices[stat.device].node_stats.add(node_name=stat.name)
-        start, before = round(before), before + stat.duration_us
-        if round(before) > start:
-            entry.all_start_micros = _START + start
-            entry.all_end_rel_micros = round(before) - start
+        if span.end > span.start:
+            entry.all_start_micros = _START + span.start
+            entry.all_end_rel_micros = span.end - span.start
         if stat.size_bytes:
             entry.memory.add(total_bytes=stat.size_bytes)
         elif not entry.all_end_rel_micros:
@@ -75,6 +76,45 @@ def run_metadata(stats: Iterable[Stat]) -> RunMetadata:
                 for size in shape or ():
                     told.dim.add(size=-1 if size is None else size)
     return message
+
+
+class _Span(NamedTuple):
+    """From when to when something runs, in whole microseconds."""
+
+    start: int
+    end: int
+
+
+def _spans(stats: Sequence[Stat]) -> list[_Span]:
+    """Lay the times end to end, and let no box or stack be empty.
+
+    One with neither time nor memory the page hatches, and hides its name, whatever its nodes
+    tell. So one of them, the last, has a microsecond which the box around has already counted.
+    """
+    spans: list[_Span] = []
+    of_boxes: dict[str, _Span] = {}
+    sized: set[str] = set()
+    before = 0.0
+    for stat in stats:
+        start, before = round(before), before + stat.duration_us
+        spans.append(_Span(start, round(before)))
+        for box in _groups_around(stat):
+            of_boxes[box] = _Span(of_boxes.get(box, spans[-1]).start, spans[-1].end)
+            if stat.size_bytes:
+                sized.add(box)
+    whole = _Span(0, round(before))
+    empty = {box for box, span in of_boxes.items() if span.start == span.end} - sized
+    for place in range(len(stats) - 1, -1, -1) if empty else ():
+        around = list(_groups_around(stats[place]))
+        if empty.isdisjoint(around):
+            continue
+        empty.difference_update(around)
+        timed = [span for span in map(of_boxes.__getitem__, around) if span.start < span.end]
+        # The innermost box with time has some before or after this moment.
+        outer, at = (timed or [whole])[-1], spans[place].start
+        start = at - 1 if at > outer.start else at
+        spans[place] = _Span(start, start + 1)
+    return spans
 
 
 def _by_boxes(stats: list[Stat]) -> Iterator[Stat]:
@@ -89,6 +129,13 @@ def _by_boxes(stats: list[Stat]) -> Iterator[Stat]:
         keys.append(([places.setdefault(step, len(places)) for step in steps], stat))
     keys.sort(key=lambda entry: entry[0])
     return (stat for _, stat in keys)
+
+
+def _groups_around(stat: Stat) -> Iterator[str]:
+    """Yield the boxes around a node, outermost first, and the stack that it is folded into."""
+    yield from _boxes_around(stat.name)
+    if stat.stack:
+        yield stat.stack
 
 
 def _boxes_around(name: str) -> Iterator[str]:

@@ -28,7 +28,7 @@ _BLANKS = {name: " " * blanks for blanks, names in enumerate(_LATER, 1) for name
 _FORMS = {
     **dict.fromkeys(("flops", "backward_flops"), flops_text),
     **dict.fromkeys(("parameter_count", "trainable_parameter_count"), count_text),
-    **dict.fromkeys(("bytes", "allocated_bytes", "peak_bytes"), bytes_text),
+    **dict.fromkeys(("bytes", "allocated_bytes", "peak_bytes", "at_peak_bytes"), bytes_text),
 }
 # Below it a number is as plain as its short form.
 _LARGE = 10_000

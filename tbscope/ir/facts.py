@@ -108,10 +108,13 @@ class Measured:
         duration_us: How long it ran, in microseconds; None where that was not measured.
         peak_bytes: The most bytes of results that were alive at one moment while it ran;
             None where that was not measured.
+        at_peak_bytes: Of what it allocated, the bytes that were alive at the moment when in
+            all the run most were; None where that was not measured.
     """
 
     duration_us: float | None = None
     peak_bytes: int | None = None
+    at_peak_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

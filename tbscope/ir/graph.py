@@ -33,6 +33,7 @@ from tbscope.ir.nodes import (
     copy_arguments,
     with_values,
 )
+from tbscope.ir.runs import Run
 from tbscope.ir.scopes import Scope
 from tbscope.ir.ways_up import Functions, Table, way_up
 from tbscope.words import near_names, shown
@@ -81,6 +82,8 @@ class Call:
         defined: Where its class is defined; None where that is not known.
         number: Which of the calls in its scope it is: above 0 for one that runs again where
             an earlier call ran, as in the backward pass of a checkpoint.
+        run: The run of the user's function that called it; None where none is known.
+        step: Where in the code of that function it was called (see `Node.step`).
     """
 
     scope: Scope
@@ -94,6 +97,8 @@ class Call:
     source: Source | None = None
     defined: Source | None = None
     number: int = 0
+    run: Run | None = None
+    step: int = 0
 
     def __repr__(self) -> str:
         return f"Call({self.scope.path!r})"
@@ -332,6 +337,8 @@ class Graph:
                 node.random,
                 node.writes,
                 node.phase,
+                node.run,
+                node.step,
             )
             for old in node.outputs:
                 values[old] = new = Value(twin, old.index, old.shape, old.dtype, old.device)
@@ -429,4 +436,6 @@ def _copy_call(call: Call, values: _Twins) -> Call:
         call.source,
         call.defined,
         call.number,
+        call.run,
+        call.step,
     )

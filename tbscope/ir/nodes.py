@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from tbscope.ir.facts import Gradient, Measured, Shape, Source, item_size_bytes
 from tbscope.ir.nests import Nest, Replacement, map_values
+from tbscope.ir.runs import Run
 from tbscope.ir.scopes import Phase, Scope
 from tbscope.ir.ways_up import way_up
 
@@ -38,10 +39,11 @@ on another device, a "copy" gives it once more; a "maker" makes of nothing but n
 tensor that is the same in every run (`arange`). Whoever saw the operation run says it; no
 pass asks for its name.
 """
-TOLD = ("error", "fills", "read_by_python")
+TOLD = ("error", "fills", "gradient_of", "read_by_python")
 """The attributes that tell for what more than its result a node has run.
 
-It raised, filled by `out=` what was there before the run, or gave what Python read.
+It raised, filled by `out=` what was there before the run, gave a parameter its gradient, or
+gave what Python read.
 """
 
 OPERATIONS: frozenset[NodeKind] = frozenset({"op", "module"})
@@ -132,6 +134,9 @@ class Node:
         writes: Positions among `inputs` of the operands that it wrote into, also through a
             view: an in-place operation its first, a normalisation its running statistics.
         phase: The part of a training step in which it ran.
+        run: The run of the user's function that called it; None where none is known.
+        step: Where in the code of that function it was called: a number that grows with the
+            lines, and tells what stands on one line apart.
     """
 
     name: str
@@ -154,6 +159,8 @@ class Node:
     random: bool = False
     writes: tuple[int, ...] = ()
     phase: Phase = "forward"
+    run: Run | None = None
+    step: int = 0
 
     @property
     def duration_us(self) -> float | None:
@@ -172,6 +179,15 @@ class Node:
     @peak_bytes.setter
     def peak_bytes(self, peak_bytes: int) -> None:
         self.measured = replace(self.measured or Measured(), peak_bytes=peak_bytes)
+
+    @property
+    def at_peak_bytes(self) -> int | None:
+        """What it allocated and was alive at the peak of the run; None where not measured."""
+        return None if self.measured is None else self.measured.at_peak_bytes
+
+    @at_peak_bytes.setter
+    def at_peak_bytes(self, at_peak_bytes: int) -> None:
+        self.measured = replace(self.measured or Measured(), at_peak_bytes=at_peak_bytes)
 
     def __str__(self) -> str:
         return str(way_up("Node.__str__")(self))

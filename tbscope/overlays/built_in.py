@@ -7,6 +7,8 @@ from typing import TypeAlias
 from tbscope.drawing.figures import Figure, Number, Target, by_kernel, profile_figures, to_figure
 from tbscope.errors import ArgumentError
 from tbscope.figures.costs import Costs, node_costs
+from tbscope.figures.peak import bytes_at_peak
+from tbscope.figures.saved import has_backward, saved_bytes
 from tbscope.figures.summary.holdings import Holdings
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.regions import OPERATIONS
@@ -77,6 +79,26 @@ def _kernels(graph: Graph) -> tuple[Figure, ...]:
     return (to_figure("kernels", {node: len(node.kernels) for node in operations}),)
 
 
+def _saved(graph: Graph) -> tuple[Figure, ...]:
+    if not has_backward(graph):
+        raise ArgumentError(
+            f"the graph of {graph.name} has no backward pass",
+            why="what is saved is what a recorded backward pass has read",
+            fix="graph = tbscope.trace(model, input, loss=..., backward=True)",
+        )
+    numbers: dict[Target, Number] = dict.fromkeys(
+        (node for node in graph.nodes if node.kind in OPERATIONS), 0
+    )
+    for node, saved in saved_bytes(graph).items():
+        numbers[node] = saved
+    return (to_figure("saved_bytes", numbers),)
+
+
+def _peak(graph: Graph) -> tuple[Figure, ...]:
+    held = bytes_at_peak(graph)
+    return (to_figure("at_peak_bytes", {node: held[node] for node in held}),)
+
+
 def _time(graph: Graph) -> tuple[Figure, ...]:
     if graph.profile is None:
         raise ArgumentError(
@@ -94,8 +116,10 @@ BUILT_IN: Mapping[str, _Maker] = {
     "parameter_bytes": _from_holdings("parameter_bytes", lambda held: held.parameter_bytes),
     "activation_bytes": _from_costs("activation_bytes", lambda costs: costs.activation_bytes),
     "moved_bytes": _from_costs("moved_bytes", lambda costs: costs.moved_bytes),
+    "saved_bytes": _saved,
     "time": _time,
     "memory": _from_costs("allocated_bytes", lambda costs: costs.activation_bytes),
+    "peak": _peak,
     "calls": _calls,
     "operations": _from_costs("operations", lambda costs: costs.operations),
     "kernels": _kernels,

@@ -59,6 +59,7 @@ class _Expansion:
         kernels = body.nodes
         for kernel in kernels:
             kernel.scope = scope
+            kernel.run, kernel.step = node.run, node.step
             kernel.attributes["operation"] = node.op
         inside = set(kernels)
         editor = self._editor

@@ -1,4 +1,4 @@
-"""Levels of detail: modules, operations as the user wrote them, or the kernels inside of them."""
+"""Levels of detail: stacks of equal blocks, modules, operations, or the kernels inside of them."""
 
 from typing import Literal, TypeAlias, get_args
 
@@ -7,11 +7,12 @@ from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph
 from tbscope.passes.kernels import expand_kernels
 from tbscope.passes.modules import collapse_modules
+from tbscope.passes.overview import Stack, stack_blocks
 from tbscope.words import shown
 
-__all__ = ["Level", "check_level", "set_level"]
+__all__ = ["Level", "Stack", "check_level", "set_level"]
 
-Level: TypeAlias = Literal["module", "op", "aten"]
+Level: TypeAlias = Literal["overview", "module", "op", "aten"]
 """How far a graph goes into detail."""
 
 
@@ -24,24 +25,29 @@ def check_level(level: object) -> None:
     if not is_word(level, get_args(Level)):
         raise ArgumentError(
             f"a graph cannot be drawn at the level {shown(level)}",
-            why="level is 'module', 'op' or 'aten'",
+            why="level is 'overview', 'module', 'op' or 'aten'",
             fix="level='module' for modules alone, level='aten' for the kernels of operations",
         )
 
 
-def set_level(graph: Graph, level: Level = "op") -> None:
+def set_level(graph: Graph, level: Level = "op") -> list[Stack]:
     """Bring a graph to a level of detail.
 
     Args:
         graph: Changed in place.
-        level: "module" makes one node of each module that calls no other one; "op" leaves
-            all as it is; "aten" makes a scope of each operation in which several kernels
-            ran.
+        level: "overview" makes one node of equal blocks that follow one another; "module"
+            one of each module that calls no other one; "op" leaves all as it is; "aten" makes
+            a scope of each operation in which several kernels ran.
+    Returns:
+        The stacks of equal blocks.
     Raises:
         ArgumentError: The level is none, or the kernels were not recorded.
     """
     check_level(level)
+    if level == "overview":
+        return stack_blocks(graph)
     if level == "module":
         collapse_modules(graph)
     elif level == "aten":
         expand_kernels(graph)
+    return []

@@ -1,7 +1,7 @@
 """Draws each module that calls no other one as one node, whatever runs inside it."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Argument, Call, Graph, Node, Value
@@ -10,7 +10,7 @@ from tbscope.ir.nodes import TOLD
 from tbscope.ir.regions import OPERATIONS, STATE, Regions, with_above
 from tbscope.passes.leaves import stand_for
 
-__all__ = ["collapse_modules"]
+__all__ = ["collapse_modules", "join", "read_outside"]
 
 _MOST_OPERATIONS = 200
 
@@ -34,10 +34,10 @@ def collapse_modules(graph: Graph) -> None:
         groups.setdefault(call, []).append(node)
     if not groups:
         return
-    outer = _read_outside(graph, inside)
+    outer = read_outside(graph, inside)
     editor = Editor(graph)
     for call, nodes in groups.items():
-        _join(call, nodes, outer.get(call, {}), editor)
+        join(call, nodes, outer.get(call, {}), editor)
     editor.apply()
 
 
@@ -77,7 +77,7 @@ def _leave_interleaved(graph: Graph, inside: dict[Node, Call]) -> None:
             del inside[node]
 
 
-def _read_outside(graph: Graph, inside: dict[Node, Call]) -> dict[Call, dict[Value, None]]:
+def read_outside(graph: Graph, inside: Mapping[Node, Call]) -> dict[Call, dict[Value, None]]:
     """Return for each leaf call the values that are read outside of it, its results first."""
     found: dict[Call, dict[Value, None]] = {}
     for call in graph.calls:
@@ -102,11 +102,11 @@ def _read_outside(graph: Graph, inside: dict[Node, Call]) -> dict[Call, dict[Val
     return found
 
 
-def _join(call: Call, nodes: list[Node], given: Iterable[Value], editor: Editor) -> None:
+def join(call: Call, nodes: list[Node], given: Iterable[Value], editor: Editor) -> Node:
     """Have one node stand for what ran in a call, and give what is read outside of it."""
     first = nodes[0]
     if len(nodes) == 1 and first.kind == "module":
-        return
+        return first
     own = set(nodes)
     entering = list(
         dict.fromkeys(value for node in nodes for value in node.inputs if value.producer not in own)
@@ -151,6 +151,7 @@ def _join(call: Call, nodes: list[Node], given: Iterable[Value], editor: Editor)
     editor.drop(nodes)
     for node in nodes:
         editor.stand_for(node, (whole,), noted=whole)
+    return whole
 
 
 def _written(nodes: list[Node]) -> set[Value]:

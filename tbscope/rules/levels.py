@@ -148,7 +148,7 @@ def lost_output(reading: Reading) -> Iterator[Fault]:
         if scene.aside or len(scene.lines) < len(scene.links):
             joined = {glyph for ends in scene.links for glyph in ends}
             for glyph in lost_exits(reading.hierarchy, scene):
-                if glyph in joined:
+                if glyph in joined and glyph.name not in reading.heralds:
                     yield Fault(
                         glyph.name,
                         f"in {shown_place(scene.box.name)}, it {_loss(scene, glyph)}, "

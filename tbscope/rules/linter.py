@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tbscope.errors import ArgumentError
-from tbscope.rules import attributes, inputs, levels, names, ops
+from tbscope.rules import attributes, calls, inputs, levels, names, ops
 from tbscope.rules.reading import Fault, Reading
 
 __all__ = ["RULES", "Finding", "Rule", "Severity", "lint"]
@@ -112,7 +112,12 @@ RULES = (
         "No op type is the name of a box in the function panel.",
         ops.function_op,
     ),
-    Rule("function-call", "error", "No node calls a function of the library.", ops.function_call),
+    Rule(
+        "function-call",
+        "error",
+        "Calls of functions of the library have a form that the page draws in the flow.",
+        calls.function_call,
+    ),
     Rule(
         "reference-edge",
         "error",

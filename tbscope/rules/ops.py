@@ -10,7 +10,6 @@ from tbscope.page.ops import REFERENCE, RESERVED, is_circle, is_embedded
 from tbscope.rules.reading import Fault, Reading, quote
 
 __all__ = [
-    "function_call",
     "function_op",
     "no_op",
     "reference_edge",
@@ -109,34 +108,6 @@ def function_op(reading: Reading) -> Iterator[Fault]:
             )
 
 
-def function_call(reading: Reading) -> Iterator[Fault]:
-    """Find calls of functions of the library.
-
-    Source: tf_graph_common/render.ts:574-836; :753 and :818 fail
-    """
-    functions = {function.signature.name: function.signature for function in reading.functions}
-    if not functions:
-        return
-    for node in reading.nodes:
-        signature = functions.get(node.op)
-        if signature is None:
-            continue
-        reads = any(text and text[0] != "^" for text in node.input)
-        given = len(signature.output_arg)
-        asked = reading.outputs_read.get(node.name)
-        if signature.input_arg and not reads:
-            what = "is called without inputs, and the page fails"
-        elif asked is not None and asked >= given:
-            what = f"gives {given} outputs, output {asked} is read, and the page fails"
-        else:
-            what = "is called, and what is drawn of calls is often apart from the flow"
-        yield Fault(
-            node.name,
-            f"the function {quote(node.op)} {what}",
-            "write the function's nodes in place, in a box named like the call",
-        )
-
-
 def reference_edge(reading: Reading) -> Iterator[Fault]:
     """Find edges that are drawn backwards, as if a variable were written to.
 
@@ -164,7 +135,11 @@ def no_op(reading: Reading) -> Iterator[Fault]:
     Source: tf_graph_common/render.ts:172, `outExtractTypes`
     """
     for scene in reading.scenes:
-        aside = {glyph for glyph, reason in scene.aside.items() if reason == ASIDE_OP}
+        aside = {
+            glyph
+            for glyph, reason in scene.aside.items()
+            if reason == ASIDE_OP and glyph.name not in reading.heralds
+        }
         if not aside:
             continue
         told: set[object] = set()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from tbscope.page.constants import LIBRARY
+from tbscope.page.constants import ASIDE_OP, LIBRARY
 from tbscope.page.glyphs import Series
 from tbscope.page.hierarchy import Hierarchy, parse_input
 from tbscope.page.scenes import Scene, read_scenes
@@ -91,6 +91,23 @@ class Reading:
                 name = parse_input(text)[0]
                 last[name] = max(last.get(name, 0), int(found[1]) if found else 0)
         return last
+
+    @cached_property
+    def heralds(self) -> set[str]:
+        """The nodes that only have the page draw calls of functions in time: no data is lost.
+
+        They read nothing but calls, are put aside, and nobody reads them.
+        """
+        defined = {function.signature.name for function in self.functions}
+        calls = {node.name for node in self.nodes if node.op in defined}
+        return {
+            node.name
+            for node in self.nodes
+            if calls
+            and node.op == ASIDE_OP
+            and node.name not in self.outputs_read
+            and calls.issuperset(parse_input(text)[0] for text in node.input if text)
+        }
 
     def series(self) -> Iterator[Series]:
         """Yield every stack of folded siblings."""

@@ -8,16 +8,18 @@ from typing import Any
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph
+from tbscope.sources.compiled.results import CompiledGraphs
 from tbscope.sources.eager.trace import trace
 from tbscope.sources.files import file_kind, path_of, read_whole
 from tbscope.sources.onnx.loading import is_model
 from tbscope.sources.programs.kinds import is_exported, is_graph_module, is_program_file
 from tbscope.sources.torch.inputs import bind_inputs
+from tbscope.sources.torchscript.kinds import is_script, is_script_file
 from tbscope.words import shown
 
 _RUN_BY = {
     name: inspect.signature(trace).parameters[name].default
-    for name in ("training", "grad", "fake", "partial", "profile")
+    for name in ("training", "grad", "loss", "backward", "fake", "partial", "profile")
 }
 
 __all__ = ["SOURCES", "GraphSource", "graph_of", "load"]
@@ -59,10 +61,11 @@ def load(thing: Any) -> Graph:
     """Return the graph of anything that holds one: a program that torch made, a file, or a log.
 
     Args:
-        thing: A graph, an `ExportedProgram`, a `torch.fx.GraphModule`, a `GraphDef`, or the path
-            of a file: one that `graph.save` wrote, a `.pt2` file, an ONNX model, a GraphDef in
-            binary form or as text, an event file; or that of a log directory with one graph.
-            What it is, it tells itself; the name of a file counts for nothing.
+        thing: A graph, an `ExportedProgram`, a `torch.fx.GraphModule`, what `compile_graphs` gave
+            (their overview), what torch.jit traced or scripted, a `GraphDef`; or the path of a
+            file: one that `graph.save` wrote, one of torch.export.save or torch.jit.save, an ONNX
+            model, a GraphDef in binary form or as text, an event file; or that of a log directory
+            with one graph. What it is, it tells itself; the name of a file counts for nothing.
     Raises:
         ArgumentError: It holds no graph, as a model that has yet to run, or several; or it is
             damaged.
@@ -86,10 +89,13 @@ def _exported(program: Any, input_to_model: Any, run: Mapping[str, Any]) -> Grap
     return _as_it_is(from_export(program), input_to_model, run)
 
 
+def _compiled(graphs: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+    return _as_it_is(graphs.overview, input_to_model, run)
+
+
 def _traced_by_fx(module: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
     """Read a graph module; run it where the options ask for what only a run can tell."""
-    asked = [name for name in run if name not in ("kwargs", "training")]
-    if any(run[name] not in (None, False) for name in asked) or run.get("kwargs"):
+    if _asks_for_run(run) or run.get("kwargs"):
         return _run(module, input_to_model, run)
     # As below.
     from tbscope.sources.programs.graph_modules import from_fx
@@ -100,6 +106,33 @@ def _traced_by_fx(module: Any, input_to_model: Any, run: Mapping[str, Any]) -> G
     if keywords:
         return _run(module, input_to_model, run)
     return from_fx(module, *args)
+
+
+def _asks_for_run(run: Mapping[str, Any]) -> bool:
+    """Tell whether options ask for what only a run can tell."""
+    asked = [name for name in run if name not in ("kwargs", "training")]
+    return any(run[name] not in (None, False) for name in asked)
+
+
+def _scripted(script: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+    """Read a scripted module; run it where the options ask for what only a run can tell."""
+    if _asks_for_run(run):
+        return _run(script, input_to_model, run)
+    # As below.
+    from tbscope.sources.torchscript.scripts import graph_of_script
+
+    training, kwargs = run.get("training"), run.get("kwargs")
+    if input_to_model is None and not kwargs:
+        return graph_of_script(script, None, {}, training=training)
+    args, keywords = bind_inputs(script, input_to_model, kwargs)
+    return graph_of_script(script, args, keywords, training=training)
+
+
+def _script_file(path: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+    # As below.
+    from tbscope.sources.torchscript.scripts import from_torchscript
+
+    return _as_it_is(from_torchscript(path), input_to_model, run)
 
 
 def _as_it_is(graph: Graph, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
@@ -123,10 +156,6 @@ def _as_it_is(graph: Graph, input_to_model: Any, run: Mapping[str, Any]) -> Grap
                 fix=f"graph = tbscope.trace(model, input, {name}={_wanted(value)})",
             )
     return graph
-
-
-def _is_onnx(thing: object) -> bool:
-    return is_model(thing) or file_kind(thing) == "onnx"
 
 
 def _read(model: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
@@ -196,12 +225,18 @@ def _run(model: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
 
 SOURCES = (
     GraphSource("a graph that is made already", lambda given: isinstance(given, Graph), _as_it_is),
+    GraphSource(
+        "the graphs of torch.compile", lambda given: isinstance(given, CompiledGraphs), _compiled
+    ),
     GraphSource("the path of a file that graph.save wrote", _is_saved, _saved),
     GraphSource("that of an event file, or of a log directory", _is_log, _logged),
     GraphSource("a GraphDef, or the path of one", _is_graph_def, _drawn),
-    GraphSource("an ONNX model, or the path of one", _is_onnx, _read),
     GraphSource("a program that torch.export made", is_exported, _exported),
     GraphSource("the path of a .pt2 file", is_program_file, _exported),
+    GraphSource("what torch.jit traced or scripted", is_script, _scripted),
+    GraphSource("the path of a file of torch.jit.save", is_script_file, _script_file),
+    # Behind other files: what none of them is, its name may tell.
+    GraphSource("an ONNX model, or the path of one", is_model, _read),
     GraphSource("a graph module of torch.fx", is_graph_module, _traced_by_fx),
     GraphSource("a module or another callable, which is run", lambda given: True, _run),
 )

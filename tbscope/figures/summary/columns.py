@@ -190,6 +190,7 @@ _COLUMNS = {
         Column("backward_flops", "Backward FLOPs", _flops("backward_flops")),
         Column("activation_bytes", "Activations", _bytes("activation_bytes")),
         Column("moved_bytes", "Moved", _bytes("moved_bytes")),
+        Column("saved_bytes", "Saved", _bytes("saved_bytes")),
         Column("intensity", "FLOPs/byte", _intensity),
         Column("duration_us", "Time", _duration),
     )

@@ -34,7 +34,7 @@ def model_parts(graph: Graph, *, per_call: bool = False) -> Part:
     tree = _Tree(graph, per_call=per_call)
     tree.add_costs()
     root = tree.top
-    if len(root.children) == 1 and not root.costs.operations:
+    if len(root.children) == 1 and not root.costs.operations and not root.held:
         root = root.children[0]
         root.parent = None
     parts = list(walk(root))
@@ -116,6 +116,11 @@ class _Tree:
             name = module.name
             if not name:
                 self._roots.append(module)
+                if not module.class_name:
+                    # Of a model that is no module, nobody knows more than what it holds.
+                    self._parts[(len(self._roots) - 1, name)] = self.top
+                    self.top.held = module.parameters
+                    continue
             root = len(self._roots) - 1
             above, _, attribute = name.rpartition(".")
             holder = parts.get((root, above)) if name else None
@@ -167,7 +172,7 @@ class _Tree:
 
     def _place(self, scope: Scope, above: Part) -> _Place:
         root = self._root(scope)
-        if _kind_of(scope) == "scope" or scope.qualified_name is None:
+        if scope.qualified_name is None:
             return (above, scope.part.label, scope.part.attribute)
         return (root, scope.qualified_name)
 

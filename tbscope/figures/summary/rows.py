@@ -27,6 +27,7 @@ _SUMMED = (
     "backward_flops",
     "activation_bytes",
     "moved_bytes",
+    "saved_bytes",
     "duration_us",
 )
 
@@ -67,13 +68,14 @@ def part_row(part: Part, *, depth: int, all_parameters: int) -> Row:
 
 def costs_row(costs: Costs) -> Row:
     """Return costs as entries of a row; None for FLOPs of which none could be counted."""
-    known = costs.flops or not costs.uncounted
+    known = costs.flops or costs.backward_flops or not costs.uncounted
     return {
         "flops": costs.flops if known else None,
         "backward_flops": costs.backward_flops if known else None,
         "uncounted": dict(costs.uncounted),
         "activation_bytes": costs.activation_bytes,
         "moved_bytes": costs.moved_bytes,
+        "saved_bytes": costs.saved_bytes,
         "intensity": costs.intensity if known else None,
         "duration_us": costs.duration_us,
     }
@@ -81,7 +83,10 @@ def costs_row(costs: Costs) -> Row:
 
 def add_rows(rows: list[Row]) -> Row:
     """Return the row of several equal parts: sums of numbers, else the entries of the first."""
-    whole = dict(rows[0])
+    first = rows[0]
+    whole = dict(first)
+    shapes = first["input"], first["output"]
+    whole["varies"] = any(row["varies"] or (row["input"], row["output"]) != shapes for row in rows)
     for name in _SUMMED:
         told = [row[name] for row in rows if row[name] is not None]
         whole[name] = sum(told) if told else None

@@ -2,7 +2,7 @@
 
 import html
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tbscope.checks import check_truth
@@ -13,8 +13,11 @@ from tbscope.figures.summary.footer import footer_lines, model_totals
 from tbscope.figures.summary.part import Part
 from tbscope.figures.summary.parts import model_parts
 from tbscope.figures.summary.rows import Row, add_rows, part_row
+from tbscope.functions.definition import Definition
+from tbscope.functions.functions import Functions
 from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph
+from tbscope.ir.scopes import Scope
 from tbscope.words import shown
 
 if TYPE_CHECKING:
@@ -87,7 +90,7 @@ class Summary:
         self.totals: Row = totals
         self._columns = chosen_columns(columns, self.rows)
         self._chosen = columns is not None
-        self._lines = _Lines(root, rows, depth=depth, fold=fold)
+        self._lines = _Lines(graph, root, rows, depth=depth, fold=fold)
         self._footer = footer_lines(totals)
 
     def __str__(self) -> str:
@@ -216,20 +219,35 @@ def _cell(column: Column, line: Line, row: Row) -> str:
 class _Lines:
     """The lines of the printed table with their rows, made each time that they are asked for."""
 
-    def __init__(self, root: Part, rows: dict[Part, Row], *, depth: int | None, fold: bool) -> None:
+    def __init__(
+        self, graph: Graph, root: Part, rows: dict[Part, Row], *, depth: int | None, fold: bool
+    ) -> None:
+        self._graph = graph
         self._root = root
         self._rows = rows
         self._depth = depth
         self._fold = fold
+        self._found: Mapping[Scope, Definition] | None = None
 
     def __iter__(self) -> Iterator[tuple[Line, Row]]:
         rows = self._rows
         if self._fold:
-            lines = folded(self._root, self._depth, rows)
+            lines = folded(self._root, self._depth, rows, self._definitions)
         else:
             lines = unfolded(self._root, self._depth)
         for line in lines:
             yield line, add_rows([rows[part] for part in line.parts])
+
+    def _definitions(self) -> Mapping[Scope, Definition]:
+        """Return the definition of each call; found once, as few tables are printed."""
+        if self._found is None:
+            self._found = {
+                use.scope: one
+                for one in Functions(self._graph)
+                for use in one.uses
+                if use.scope is not None
+            }
+        return self._found
 
 
 def _html_class(column: Column) -> str:

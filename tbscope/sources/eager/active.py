@@ -46,6 +46,23 @@ class Watcher(Protocol):
     def about_to_accumulate(self) -> None:
         """Take note of a backward pass that is about to add to gradients."""
 
+    def backward_pass(
+        self, roots: Any, gradients: Any, *, creates_graph: bool, caller: int
+    ) -> AbstractContextManager[None]:
+        """Take note of what autograd's engine runs in a block, and of what it begins at."""
+
+    def gave_gradients(self, gradients: Any) -> None:
+        """Take note of what a backward pass has given to whoever asked for it."""
+
+    def begin_step(self, optimizer: Any, caller: FrameType) -> None:
+        """Take note that an optimizer begins a step."""
+
+    def end_step(self, optimizer: Any) -> None:
+        """Take note that an optimizer has made a step."""
+
+    def outside_step(self) -> AbstractContextManager[None]:
+        """Have a block (a closure) be no part of the step that runs."""
+
     def swapping(self, one: Any, other: Any) -> AbstractContextManager[None]:
         """Have two tensors become what the other one was, in a block."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tbscope.checks import entries_of
+from tbscope.checks import check_truth, entries_of
 from tbscope.errors import ArgumentError, TraceError
 from tbscope.ir.graph import Graph
 from tbscope.sources.eager.record.describe_calls import describe_calls
@@ -22,7 +22,9 @@ from tbscope.words import shown
 __all__ = ["Recording", "record"]
 
 
-def record(*models: torch.nn.Module, **named_models: torch.nn.Module) -> "Recording":
+def record(
+    *models: torch.nn.Module, backward: bool = True, **named_models: torch.nn.Module
+) -> "Recording":
     """Watch a region of code and record it as one graph.
 
         with tbscope.record(generator=G, discriminator=D) as recording:
@@ -38,13 +40,15 @@ def record(*models: torch.nn.Module, **named_models: torch.nn.Module) -> "Record
         models: Models that the region calls, so that a part of one that is called by
             itself stands at its place in the whole. A model that is not given is
             known from its first call.
+        backward: Whether backward passes and steps of optimizers are recorded operation by
+            operation, in boxes of their own.
         named_models: The same, with the name that its scope shows in brackets.
     Returns:
         The recording, to be used as a context manager.
     Raises:
         ArgumentError: A model is no module.
     """
-    return Recording(models, named_models)
+    return Recording(models, named_models, backward=backward)
 
 
 class Recording:
@@ -54,10 +58,14 @@ class Recording:
         self,
         models: tuple[torch.nn.Module, ...] = (),
         named_models: Mapping[str, torch.nn.Module] | None = None,
+        *,
+        backward: bool = True,
     ) -> None:
         self._recorder = Recorder("record", boundary=watched_call, open_ended=True)
         self._watch: Watch | None = None
         self._graph: Graph | None = None
+        check_truth("backward", backward)
+        self._backward = backward
         self._named_outputs = False
         if not isinstance(models, tuple | list):
             raise ArgumentError(
@@ -138,6 +146,8 @@ class Recording:
                 fix="begin another one with tbscope.record()",
             )
         self._recorder.begin_at(sys._getframe(1))
+        if self._backward:
+            self._recorder.record_backward()
         self._watch = Watch(self._recorder)
         self._watch.__enter__()
         return self
@@ -151,12 +161,21 @@ class Recording:
         assert self._watch is not None
         self._watch.__exit__(kind, error, trace)
         recorder = self._recorder
+        # One that raised has not told that it is over.
+        recorder.end_step(None)
         if error is None:
             recorder.scopes.check_closed(recorder.scopes.top)
         else:
             recorder.ended = True
         if not self._named_outputs:
-            results = recorder.live_results()
+            backward = recorder.backward
+            given = backward.gave if backward is not None else frozenset()
+            # What a model keeps in a buffer is no result of the region.
+            results = [
+                tensor
+                for tensor in recorder.live_results(given)
+                if recorder.registry.tensor(tensor) is None
+            ]
             for number, tensor in enumerate(results):
                 recorder.add_output("out" if len(results) == 1 else f"out.{number}", tensor)
         describe_calls(recorder)

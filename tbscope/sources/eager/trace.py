@@ -16,6 +16,7 @@ from tbscope.ir.graph import Graph, Note
 from tbscope.sources.eager.active import alone, one_at_a_time
 from tbscope.sources.eager.failure import Told, trace_error
 from tbscope.sources.eager.keep.preserve import Preserved
+from tbscope.sources.eager.losses import Loss, check_loss, loss_of
 from tbscope.sources.eager.measure.profiling import check_profile, profile_graph
 from tbscope.sources.eager.measure.repeats import Repeats, check_measurable
 from tbscope.sources.eager.record.describe_calls import describe_calls
@@ -48,6 +49,8 @@ def trace(
     dtypes: Dtypes | None = None,
     training: bool | None = False,
     grad: bool = False,
+    loss: Loss | None = None,
+    backward: bool = False,
     fake: bool = False,
     partial: bool = False,
     kernels: bool = False,
@@ -74,6 +77,9 @@ def trace(
         training: Whether modules run in training mode; None for the mode in which each
             one stands.
         grad: Whether gradients are recorded, for models that differentiate in forward.
+        loss: Makes a loss of what the model gives; it is a part of the graph.
+        backward: Whether the backward pass is run, too, from the loss, or from a scalar that
+            the model gives: a tensor, or what it calls `loss`.
         fake: Whether the run computes nothing but shapes, on stand-ins for parameters and
             inputs: no weights are read and no memory is taken for activations.
         partial: Whether to return, for a model that raises, the graph up to there, with a note, and
@@ -94,6 +100,7 @@ def trace(
     for name, truth in (("grad", grad), ("fake", fake), ("partial", partial), ("kernels", kernels)):
         check_truth(name, truth)
     steps = check_profile(profile)
+    check_loss(loss, backward, steps=steps)
     if steps and fake:
         raise ArgumentError(
             f"profile={shown(profile)} has nothing to measure with fake=True",
@@ -116,7 +123,8 @@ def trace(
             steps=steps,
             given=input_to_model,
         )
-        graph = run.trace(grad=grad, fake=fake, partial=partial)
+        run.step(loss, backward=backward)
+        graph = run.trace(grad=grad or backward, fake=fake, partial=partial)
         if steps:
             run.profile(graph, grad=grad)
         return graph
@@ -165,6 +173,8 @@ class _Run:
         if steps:
             check_measurable(self._modules, argument_names(model, args, kwargs))
         self._preserved = Preserved(self._modules, (args, kwargs, model), training=training)
+        self._loss: Loss | None = None
+        self._backward = False
         self._adopted: list[torch.nn.Module] = []
         # Those that have switched themselves, by methods of their own.
         self._switched: list[torch.nn.Module] = []
@@ -172,6 +182,12 @@ class _Run:
         recorder.about_to_set = self._preserved.about_to_set
         recorder.about_to_accumulate = self._preserved.about_to_accumulate
         recorder.scopes.adopted = self._adopt
+
+    def step(self, loss: Loss | None, *, backward: bool) -> None:
+        """Have a loss made of what the model gives, and a backward pass begun at it."""
+        self._loss, self._backward = loss, backward
+        if backward:
+            self._recorder.record_backward()
 
     def trace(self, *, grad: bool, fake: bool, partial: bool) -> Graph:
         """Run the model and return its graph; everything is then as it was before."""
@@ -189,7 +205,8 @@ class _Run:
             try:
                 with torch.set_grad_enabled(grad), Watch(recorder, self._log, stand_ins=stand_ins):
                     result = self._call()
-            except ScopeError:
+                    end = self._run_step(result)
+            except (ScopeError, ArgumentError):
                 raise
             except Exception as error:
                 describe_calls(recorder)
@@ -200,7 +217,9 @@ class _Run:
             else:
                 for path, tensor in result_leaves(result):
                     recorder.add_output(path, tensor)
-                del result
+                if end is not None:
+                    recorder.add_output("loss", end)
+                del result, end
                 # Before all is put back: a lazy module has its sizes only now.
                 describe_calls(recorder)
         graph = recorder.close()
@@ -325,6 +344,15 @@ class _Run:
             return result
         with recorder.scopes.inside(owner, 0):
             return computed(result, self._tell)
+
+    def _run_step(self, result: Any) -> torch.Tensor | None:
+        """Make the loss, and run the backward pass; return the loss, where one was made."""
+        if self._loss is None and not self._backward:
+            return None
+        loss = loss_of(result, self._loss, backward=self._backward)
+        if self._backward:
+            torch.autograd.backward(loss)
+        return None if self._loss is None else loss
 
     def _tell(self, text: str) -> None:
         self._recorder.graph.notes.append(Note(text))

@@ -5,19 +5,23 @@ import sys
 from typing import Any
 
 from tbscope.errors import ArgumentError
+from tbscope.sources.onnx.contents import form_of
 from tbscope.sources.onnx.extra import need
 from tbscope.words import error_text, shown
 
 __all__ = ["is_model", "is_program", "load_model", "path_of"]
 
-_FIX = "give the path of an .onnx file, or what onnx.load gives"
+_FIX = "give the path of an ONNX file, or what onnx.load gives"
 
 
 def is_model(given: object) -> bool:
-    """Tell whether something is an ONNX model, or the path of one, without importing onnx."""
+    """Tell whether something is an ONNX model, or the path of one, without importing onnx.
+
+    A file tells what it holds. Where nothing can be told of it, its name tells what was meant.
+    """
     path = path_of(given)
     if path is not None:
-        return path.endswith(".onnx")
+        return form_of(path) is not None or path.endswith(".onnx")
     onnx = sys.modules.get("onnx")
     if onnx is not None and isinstance(given, onnx.ModelProto):
         return True
@@ -55,7 +59,7 @@ def load_model(given: Any) -> Any:
 def _read(onnx: Any, path: str, what: str) -> Any:
     try:
         # Data in other files stays there: a graph needs none of it.
-        return onnx.load(path, load_external_data=False)
+        return onnx.load(path, format=form_of(path), load_external_data=False)
     except Exception as error:  # The parsers of all formats raise errors of their own.
         raise ArgumentError(
             f"no ONNX model can be read of {what}",

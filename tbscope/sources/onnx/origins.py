@@ -76,6 +76,13 @@ class Origins:
             return origin
         return self._inside(origin, frame.parent)
 
+    def names(self) -> set[str]:
+        """Return the qualified name of each module in which something stands."""
+        frames = self._frames.values()
+        origins = [*self._of.values(), *map(self.of_call, frames)]
+        found = {level.name for origin in origins if origin for level in origin.levels}
+        return found.union(filter(None, map(self.module_of, frames)))
+
     def model_class(self) -> str | None:
         """Return the full name of the class of the model; None where nothing tells it."""
         for origin in self._of.values():

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tbscope.ir.builder import GraphBuilder
-from tbscope.ir.graph import Argument, Graph, Module, Nest, Note, Parameter
+from tbscope.ir.graph import Argument, Graph, Module, Nest, Node, Note, Parameter
 from tbscope.ir.regions import STATE, Regions
 from tbscope.ir.scopes import Scope
 from tbscope.sources.onnx.body import Body, broken, tell_symbols
@@ -67,7 +67,7 @@ class _Reading:
         self._typed, self._untyped = infer(model, self._flat.nodes)
         self._origins = Origins(self._typed.node, self._flat.frames, self._names_of_parameters())
         self.build = GraphBuilder(self._name(title))
-        self._scopes = Scopes(self.build)
+        self._scopes = Scopes(self.build, self._origins.names())
         self._frames: dict[int, Scope] = {}
         self._places: dict[tuple[Frame | None, Scope | None], Places] = {}
 
@@ -202,28 +202,38 @@ class _Reading:
                 call.results = found[0] if len(found) == 1 else tuple(found)
 
     def _describe_modules(self) -> None:
-        """Tell of each module what it holds."""
+        """Tell of each module, and of each scope that has the name of one, what it holds.
+
+        What is in none of them, the model itself holds.
+        """
         graph = self.build.graph
-        owned: dict[str, list[Parameter]] = {}
+        classes: dict[str, str] = {"": ""}
+        for scope in graph.scopes():
+            if scope.qualified_name is not None:
+                classes.setdefault(scope.qualified_name, "")
+        for call in graph.calls:
+            if call.qualified_name is not None and not classes[call.qualified_name]:
+                classes[call.qualified_name] = call.class_name
+        held: dict[str, list[Parameter]] = {name: [] for name in classes}
         for number, node in enumerate(node for node in graph.nodes if node.kind in STATE):
             owner, _, name = node.name.rpartition(".")
-            value = node.outputs[0]
-            kind = "buffer" if node.kind == "buffer" else "parameter"
-            owned.setdefault(owner, []).append(
-                Parameter(
-                    name,
-                    kind,  # type: ignore[arg-type]  # One of the two.
-                    value.shape,
-                    value.dtype,
-                    value.size_bytes or 0,
-                    requires_grad=node.kind == "parameter",
-                    number=number,
-                )
-            )
-        modules: dict[str, Module] = {}
+            if owner not in held:
+                owner, name = "", node.name
+            held[owner].append(_parameter(name, node, number))
         for call in graph.calls:
-            module = call.qualified_name
-            if module is not None:
-                call.parameters = tuple(owned.get(module, ()))
-                modules.setdefault(module, Module(module, call.class_name, call.parameters))
-        graph.modules = list(modules.values())
+            if call.qualified_name is not None:
+                call.parameters = tuple(held[call.qualified_name])
+        graph.modules = [Module(name, classes[name], tuple(held[name])) for name in classes]
+
+
+def _parameter(name: str, node: Node, number: int) -> Parameter:
+    value = node.outputs[0]
+    return Parameter(
+        name,
+        "buffer" if node.kind == "buffer" else "parameter",
+        value.shape,
+        value.dtype,
+        value.size_bytes or 0,
+        requires_grad=node.kind == "parameter",
+        number=number,
+    )

@@ -8,6 +8,7 @@ from tbscope.errors import ArgumentError
 from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph
 from tbscope.sources.onnx.choosing import Modules, check_domain, chooser
+from tbscope.sources.onnx.contents import form_of
 from tbscope.sources.onnx.cutting import Cutter, Region
 from tbscope.sources.onnx.exporting import numbers_of, operations_of, operations_of_file
 from tbscope.sources.onnx.extra import need
@@ -90,7 +91,7 @@ class _Regrouping:
         elif (path := path_of(given)) is not None:
             # Whatever is wrong with the file, this tells.
             load_model(given)
-            self._model = ir.load(path)
+            self._model = ir.load(path, format=form_of(path))
         else:
             self._model = ir.from_proto(load_model(given))
         self._graph = self._model.graph

@@ -1,11 +1,13 @@
 """Opens the scopes of a graph as the nodes of an ONNX model come: modules, blocks, functions."""
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.scopes import Scope, ScopeKind
 from tbscope.sources.onnx.metadata import Level
 from tbscope.sources.onnx.places import Place
+from tbscope.sources.torch.holders import container_class
 
 if TYPE_CHECKING:
     from tbscope.ir.graph import Call
@@ -27,10 +29,12 @@ class Scopes:
 
     Args:
         build: Where they are opened.
+        names: The qualified names of all modules of which something is told.
     """
 
-    def __init__(self, build: GraphBuilder) -> None:
+    def __init__(self, build: GraphBuilder, names: Collection[str] = ()) -> None:
         self._build = build
+        self._names = names
         self._of: dict[tuple[Scope | None, Place], Scope] = {}
         self._holders: dict[tuple[Scope | None, str], Scope] = {}
         self._named: dict[str, Scope] = {}
@@ -96,7 +100,8 @@ class Scopes:
         known = self._holders.get((around, name))
         if known is None:
             qualified = ".".join(filter(None, [_name_around(around), name]))
-            known = self._new(name, None, around, "container", qualified)
+            label = label_of(container_class(self._names, qualified))
+            known = self._new(label, name, around, "container", qualified)
             self._holders[around, name] = known
         return known
 

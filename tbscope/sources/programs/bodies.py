@@ -19,9 +19,10 @@ from tbscope.sources.torch.operations import kernel_facts, operation_name
 
 __all__ = ["Body", "call_with_bodies"]
 
+_WITH_BACKWARD = "autograd_function_apply"
 _TRANSPARENT = (
     *("wrap_with_set_grad_enabled", "wrap_with_autocast", "wrap", "tag_activation_checkpoint"),
-    *("wrap_activation_checkpoint", "invoke_subgraph", "autograd_function_apply"),
+    *("wrap_activation_checkpoint", "invoke_subgraph", _WITH_BACKWARD),
 )
 
 
@@ -54,9 +55,14 @@ def call_with_bodies(
     target: Any = node.target
     facts = kernel_facts(target)
     name = operation_name(target)
-    given = [*_flat(args), *_flat(kwargs)]
+    given = _flat(args)
+    if not any(type(entry) is Body for entry in given):
+        given += _flat(kwargs)
     bodies = [entry for entry in given if type(entry) is Body]
     operands = [entry for entry in given if type(entry) is not Body]
+    if name == _WITH_BACKWARD:
+        # The second one runs in the backward pass.
+        bodies = bodies[:1]
     told = reader.type_of(node)
     if name in _TRANSPARENT and len(bodies) == 1:
         results = read_body(bodies[0], _handed_on(reader, node, bodies[0], operands))

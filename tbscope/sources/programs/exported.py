@@ -17,9 +17,10 @@ from tbscope.sources.programs.places import Places, label_of
 from tbscope.sources.programs.reader import Reader
 from tbscope.sources.programs.results import describe_edges
 from tbscope.sources.programs.slots import Held, Slot
-from tbscope.sources.programs.state import State, container_class
+from tbscope.sources.programs.state import State
 from tbscope.sources.programs.types import TensorType
 from tbscope.sources.programs.walk import Walk, classes_in
+from tbscope.sources.torch.holders import container_class
 from tbscope.sources.torch.misfits import with_article
 from tbscope.words import error_text
 

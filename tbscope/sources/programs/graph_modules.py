@@ -17,15 +17,16 @@ from tbscope.sources.programs.places import Places, class_name_of, label_of
 from tbscope.sources.programs.reader import Reader
 from tbscope.sources.programs.results import describe_edges
 from tbscope.sources.programs.slots import Held, Slot
-from tbscope.sources.programs.state import State, container_class
+from tbscope.sources.programs.state import State
 from tbscope.sources.programs.types import UNKNOWN, TensorType, type_nest, types_in
 from tbscope.sources.programs.walk import Walk, classes_in
 from tbscope.sources.programs.work import Done
+from tbscope.sources.torch.holders import container_class
 from tbscope.sources.torch.hyperparameters import hyperparameters
 from tbscope.sources.torch.internals import flat, is_guard, plan_of
 from tbscope.sources.torch.misfits import with_article
 
-__all__ = ["from_fx"]
+__all__ = ["Parts", "from_fx", "hyperparameters_of"]
 
 
 def from_fx(graph_module: torch.fx.GraphModule, *inputs: Any) -> Graph:
@@ -98,7 +99,7 @@ class _Traced:
         reader, places = self._reader, self._places
         plan, out_plan, names = plan_of(self._module)
         arguments = self._add_inputs(plan, names)
-        result = _Parts(reader, self._state).result(self._module)
+        result = Parts(reader, self._state).result(self._module)
         if out_plan is not None:
             leaves = list(result) if isinstance(result, tuple | list) else [result]
             found, nest = output_paths(out_plan, leaves), nest_of(out_plan, leaves)
@@ -169,7 +170,7 @@ def _slots(told: Any) -> Held:
     return told
 
 
-class _Parts(Walk):
+class Parts(Walk):
     """Reads the nodes of a graph module, and those that call its modules and methods."""
 
     runs = True
@@ -227,7 +228,7 @@ class _Parts(Walk):
         call = None if scope is None else reader.places.call_of.get(scope)
         if call is not None:
             call.training = part.training
-            call.hyperparameters = _hyperparameters(part)
+            call.hyperparameters = hyperparameters_of(part)
         if done is None:
             return reader.give(appended, told, given)
         appended.random = any(name in _RANDOM for name in done.kernels) and part.training
@@ -254,7 +255,8 @@ def _stack_to(node: torch.fx.Node, name: str, part: torch.nn.Module) -> Mapping[
     return {**stack, key if own else node.name: (name, type(part))}
 
 
-def _hyperparameters(part: torch.nn.Module) -> dict[str, Any]:
+def hyperparameters_of(part: torch.nn.Module) -> dict[str, Any]:
+    """Return the hyper-parameters of a module, or that they cannot be told."""
     try:
         return hyperparameters(part)
     except Exception as error:  # noqa: BLE001 (extra_repr is the user's code)

@@ -5,13 +5,14 @@ on stand-ins; what it reads, writes and shows, by the schema of its operator.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Constant, Node, Source, Value
 from tbscope.ir.scopes import Scope
+from tbscope.sources.programs.last_nodes import last_nodes
 from tbscope.sources.programs.lines import source_of
 from tbscope.sources.programs.places import Places
 from tbscope.sources.programs.schemas import gives_tensor, may_show, shown_slots, written_slots
@@ -30,7 +31,31 @@ from tbscope.sources.torch.operation_arguments import add_signature, positional_
 from tbscope.sources.torch.operations import RANDOM, KernelFacts, kernel_facts, operation_name
 from tbscope.sources.torch.roles import is_random, role_of
 
-__all__ = ["Reader", "plain"]
+__all__ = ["ProgramNode", "Reader", "plain"]
+
+
+class ProgramNode(Protocol):
+    """A node of a program, as torch.fx has it, or another form of program that is read alike."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the program."""
+
+    @property
+    def target(self) -> Any:
+        """What it calls."""
+
+    @property
+    def args(self) -> Any:
+        """Its positional arguments."""
+
+    @property
+    def kwargs(self) -> Any:
+        """Its keyword arguments."""
+
+    @property
+    def meta(self) -> Any:
+        """What its program tells of it."""
 
 
 def _no_tensor(_: torch.Tensor) -> Value:
@@ -84,8 +109,9 @@ class Reader:
         self._where: Any = (None, None)
         # Whether operators give what shows memory of their arguments.
         self._shows: dict[KernelFacts, bool] = {}
-        # The scopes in which an operation stands.
+        # The scopes in which an operation stands, also deep inside.
         self._busy: set[Scope | None] = set()
+        self._last: dict[torch.fx.Graph, dict[tuple[str, ...], torch.fx.Node]] = {}
 
     # -- what nodes gave ----------------------------------------------------------------
 
@@ -93,7 +119,7 @@ class Reader:
         """Return what is given to a node, with slots and constants for other nodes."""
         return plain(given, self.held.__getitem__)
 
-    def type_of(self, node: torch.fx.Node) -> Any:
+    def type_of(self, node: ProgramNode) -> Any:
         """Return what the metadata of a node tell of what it gives; None for nothing."""
         meta = node.meta
         for word in ("val", "example_value", "tensor_meta"):
@@ -102,7 +128,7 @@ class Reader:
                 return type_nest(told)
         return None
 
-    def where(self, node: torch.fx.Node) -> tuple[Scope | None, Source | None]:
+    def where(self, node: ProgramNode) -> tuple[Scope | None, Source | None]:
         """Return the scope and the line of a node."""
         if node is self._where[0]:
             known: tuple[Scope | None, Source | None] = self._where[1]
@@ -114,7 +140,7 @@ class Reader:
         self._where = node, place
         return place
 
-    def stand(self, node: torch.fx.Node, stack: Mapping[str, Any]) -> None:
+    def stand(self, node: ProgramNode, stack: Mapping[str, Any]) -> None:
         """Have a node stand in these calls, where its metadata tell of others."""
         trace = node.meta.get("stack_trace")
         source = source_of(trace) if type(trace) is str else None
@@ -136,7 +162,7 @@ class Reader:
         node.attributes.update(attributes or {})
         return self._give(node, typed)
 
-    def call_operator(self, node: torch.fx.Node) -> Held:
+    def call_operator(self, node: ProgramNode) -> Held:
         """Read a node that calls an operator of torch; return what it gives."""
         target: Any = node.target
         args, kwargs = self.of(node.args), self.of(node.kwargs)
@@ -161,7 +187,7 @@ class Reader:
 
     def call_function(
         self,
-        node: torch.fx.Node,
+        node: ProgramNode,
         function: Callable[..., Any],
         args: Any,
         kwargs: Any,
@@ -203,12 +229,22 @@ class Reader:
         shows = {at: among[place] for at, place in enumerate(done.shows) if place is not None}
         return self.give(appended, told, read, written, shows)
 
-    def _stand_at_source(self, node: torch.fx.Node, args: Any) -> None:
+    def _stand_at_source(self, node: ProgramNode, args: Any) -> None:
         """Have a write of which nobody told the place stand where what it writes was made."""
         last = next(reversed(list(slots_in(args))), None)
         if last is not None and last.value is not None:
             producer = last.value.producer
             self._where = node, (producer.scope, producer.source)
+
+    def _is_all(self, node: Any) -> bool:
+        """Tell whether nothing stands in the call of a node before it, and nothing comes after."""
+        scope, _ = self.where(node)
+        if scope in self._busy:
+            return False
+        last = self._last.get(node.graph)
+        if last is None:
+            last = self._last[node.graph] = last_nodes(node.graph)
+        return last.get(tuple(node.meta.get("nn_module_stack") or ())) is node
 
     def _done(self, facts: KernelFacts, args: Any, kwargs: Any, told: Any) -> Done | None:
         """Return what an operator does; None where its name and its schema tell all."""
@@ -218,7 +254,7 @@ class Reader:
 
     def _append(
         self,
-        fx_node: torch.fx.Node,
+        fx_node: ProgramNode,
         facts: KernelFacts,
         args: Any,
         kwargs: Any,
@@ -230,12 +266,12 @@ class Reader:
         if name not in self.graph.signatures:
             add_signature(self.graph.signatures, name, target)
         # Before its arguments, whose owners may have a first call here.
-        scope, _ = self.where(fx_node)
+        self.where(fx_node)
         arguments, read = self.arguments(args, kwargs, facts.filled)
-        if done is not None and not done.kernels and len(done.shows) == 1 and scope in self._busy:
-            # Nothing ran, and what came in came out: no operation.
+        if done is not None and not done.kernels and len(done.shows) == 1:
+            # Nothing ran, and what came in came out: no operation, but where it is all of a call.
             place = done.shows[0]
-            if place is not None and isinstance(told, TensorType):
+            if place is not None and isinstance(told, TensorType) and not self._is_all(fx_node):
                 return list(dict.fromkeys(read))[place]
         node = self.append(name, fx_node, arguments, read, done or Done(kernels=(facts.name,)))
         if not RANDOM.isdisjoint([facts.name, *node.kernels]):
@@ -278,14 +314,18 @@ class Reader:
     def append(
         self,
         name: str,
-        fx_node: torch.fx.Node,
+        fx_node: ProgramNode,
         arguments: list[Argument],
         read: Sequence[Slot],
         done: Done,
     ) -> Node:
         """Append an operation that reads these slots, without outputs."""
         scope, source = self.where(fx_node)
-        self._busy.add(scope)
+        around = scope
+        while around not in self._busy:
+            self._busy.add(around)
+            if around is not None:
+                around = around.parent
         values = [slot.read() for slot in read]
         writers: dict[Node, None] = {}
         for slot in read:
@@ -358,7 +398,7 @@ class Reader:
             )
         return value
 
-    def _note_read(self, args: Any, node: torch.fx.Node) -> None:
+    def _note_read(self, args: Any, node: ProgramNode) -> None:
         trace = node.meta.get("stack_trace")
         source = source_of(trace) if type(trace) is str else None
         for slot in slots_in(args):

@@ -13,7 +13,7 @@ from tbscope.sources.programs.types import UNKNOWN, TensorType, type_nest
 from tbscope.sources.torch.contents import content_of
 from tbscope.sources.torch.internals import storage_key
 
-__all__ = ["State", "container_class"]
+__all__ = ["State"]
 
 
 class State:
@@ -38,12 +38,17 @@ class State:
         # Tied ones have the name of the first, and one number.
         self._first: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
-        known: dict[Any, str] = {}
+        # The first name of each tensor, by its identity.
+        self._known: dict[Any, str] = {}
         for name in kinds:
             tensor = tensors.get(name)
-            first = name if tensor is None else known.setdefault(_identity(tensor), name)
+            first = name if tensor is None else self._known.setdefault(_identity(tensor), name)
             self._first[name] = first
             self._numbers.setdefault(first, len(self._numbers))
+
+    def name_of(self, tensor: torch.Tensor) -> str | None:
+        """Return the name of the parameter or buffer that a tensor is; None for any other."""
+        return self._known.get(_identity(tensor))
 
     def held(self, name: str, tensor: Any, told: Any = None) -> Slot:
         """Return the slot of a tensor that the program finds among its attributes."""
@@ -137,22 +142,6 @@ class State:
         for name in dict.fromkeys(["", *names, *own]):
             class_name = places.classes.get(name) or class_of(name)
             graph.modules.append(Module(name, class_name, own.get(name, ())))
-
-
-def container_class(names: Iterable[str], name: str) -> str:
-    """Return the class that a module seems to have of which a program tells only the name.
-
-    Args:
-        names: The qualified names of all modules.
-        name: That of the module.
-    Returns:
-        A ModuleList where its parts are numbered, else a module of no further class.
-    """
-    prefix = f"{name}."
-    parts = {other[len(prefix) :].partition(".")[0] for other in names if other.startswith(prefix)}
-    if parts and all(part.isdecimal() for part in parts):
-        return "torch.nn.modules.container.ModuleList"
-    return "torch.nn.modules.module.Module"
 
 
 def _identity(tensor: torch.Tensor) -> Any:

@@ -89,7 +89,7 @@ def _type_of(tensor: torch.Tensor) -> TensorType:
 
 
 def _typed(shape: Any, dtype: torch.dtype, device: str, stride: Any) -> TensorType:
-    sizes = tuple(shape)
+    sizes = tuple([_number(size) for size in shape])
     known = all(type(size) is int for size in sizes)
     plain = sizes if known else tuple(size if type(size) is int else None for size in sizes)
     symbols = ""
@@ -99,6 +99,14 @@ def _typed(shape: Any, dtype: torch.dtype, device: str, stride: Any) -> TensorTy
     if known and stride is not None and all(type(step) is int for step in stride):
         strides = tuple(stride)
     return TensorType(plain, str(dtype).removeprefix("torch."), device, symbols, strides)
+
+
+def _number(size: Any) -> Any:
+    """Return a size as the number that it has turned out to be; one that is open as it is."""
+    if type(size) is int:
+        return size
+    text = str(size)
+    return int(text) if text.isdecimal() else size
 
 
 def placed(told: Any, device: str) -> Any:

@@ -34,7 +34,9 @@ __all__ = ["Done", "Workshop"]
 
 
 # Of these, each device has kernels of its own.
-_LABELS_BY_DEVICE = re.compile(r"attention|lstm|gru|rnn")
+_BY_DEVICE = re.compile(r"attention|lstm|gru|rnn|transformer", re.IGNORECASE)
+# Modules of these ask nobody where they are, but for those above.
+_ON_ANY_DEVICE = "torch.nn.modules."
 
 
 class Done(NamedTuple):
@@ -115,17 +117,26 @@ class Workshop:
         if known is self:
             # Whatever raises here has run in the program: its kernel has no form without content.
             try:
-                known = self._run(function, args, kwargs, module)
+                on_meta = any(slot.type.device == "meta" for slot in slots)
+                known = self._run(function, args, kwargs, module, on_meta=on_meta)
             except Exception:  # noqa: BLE001
                 known = None
             self._known[key] = known
         return known  # type: ignore[return-value]
 
-    def _run(self, function: Callable[..., Any], args: Any, kwargs: Any, module: Any) -> Done:
+    def _run(
+        self,
+        function: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        module: Any,
+        *,
+        on_meta: bool,
+    ) -> Done:
+        called = str(function if module is None else type(module[0]))
+        asks = _BY_DEVICE.search(called) or (module is not None and _ON_ANY_DEVICE not in called)
         # What is the same on each device needs no stand-in that pretends to be on one.
-        device: str | None = "meta"
-        if module is not None or _LABELS_BY_DEVICE.search(str(function)):
-            device = None
+        device = None if asks and not on_meta else "meta"
         if self._mode is None and device is None:
             self._mode = fake_mode()
         node = Node("", "")
@@ -133,9 +144,8 @@ class Workshop:
             stand_ins: dict[Slot, torch.Tensor] = {}
             given = _with(args, stand_ins, device), _with(kwargs, stand_ins, device)
             if module is not None:
-                # A copy whose tensors have no content: the module itself stays as it is.
-                memo = {id(tensor): _with(slot, stand_ins) for tensor, slot in module[1]}
-                function = copy.deepcopy(module[0], memo).forward
+                memo = {id(tensor): _with(slot, stand_ins, device) for tensor, slot in module[1]}
+                function = _copied(module[0], memo, deep=bool(asks)).forward
             read = list(stand_ins.values())
             with _Kernels(self._formulas) as kernels:
                 result = function(*given[0], **given[1])
@@ -154,9 +164,7 @@ class Workshop:
             node.allocated_bytes,
             tuple(sorted(place for place in written if place is not None)),
             tuple([places.get(storage_key(tensor)) for tensor in results]),
-            type_nest(result)
-            if device is None
-            else placed(type_nest(result), _device_of(stand_ins)),
+            told,
             role_of(kernels.names, reads=bool(read)),
         )
 
@@ -242,6 +250,27 @@ class _Kernels(DispatchMode):  # type: ignore[no-untyped-call]
             except Exception as error:  # noqa: BLE001 (a formula may be the user's code)
                 self._formulas.fail(facts, error)
         return result
+
+
+def _copied(
+    module: torch.nn.Module, stand_ins: dict[int, torch.Tensor], *, deep: bool
+) -> torch.nn.Module:
+    """Return a copy of a module whose tensors have no content: the module stays as it is.
+
+    Args:
+        module: The module.
+        stand_ins: The stand-in of each of its tensors, by identity.
+        deep: Whether a run may change what it has beside tensors, or it has parts.
+    """
+    if deep or module._modules:
+        return copy.deepcopy(module, stand_ins)
+    copied: torch.nn.Module = object.__new__(type(module))
+    held = {
+        name: {key: stand_ins.get(id(tensor)) for key, tensor in vars(module)[name].items()}
+        for name in ("_parameters", "_buffers")
+    }
+    vars(copied).update(vars(module), **held)
+    return copied
 
 
 def _device_of(slots: Iterable[Slot]) -> str:

@@ -27,6 +27,7 @@ __all__ = [
     "MOVES",
     "RUNS_FOR_ITSELF",
     "DispatchMode",
+    "ENOUGH",
     "batch_dimension",
     "drop_gradient_hooks",
     "fake_mode",
@@ -57,6 +58,8 @@ __all__ = [
     "plan_of",
     "schema_of",
     "set_version",
+    "running_node",
+    "sequence_number",
     "storage_key",
     "version_of",
     "without_functions",
@@ -120,6 +123,17 @@ def _take_operators_with_functions(mode_class: type[TorchDispatchMode]) -> None:
 
 BACKWARD = "_engine_run_backward" if hasattr(torch.autograd, "_engine_run_backward") else "backward"
 """What of `torch.autograd` every backward pass goes through; others may hold the public one."""
+
+running_node: Callable[[], Any] = getattr(torch._C, "_current_autograd_node", lambda: None)
+"""Returns the node of autograd's graph that runs in this thread; None for none."""
+
+ENOUGH: tuple[type[BaseException], ...] = tuple(
+    filter(None, (getattr(torch.utils.checkpoint, "_StopRecomputationError", None),))
+)
+"""What a checkpoint raises in an operation that it runs again, once it has all that was saved."""
+
+sequence_number: Callable[[], int] = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
+"""Returns the number that autograd will give to the next node of its graph in this thread."""
 
 MOVES: tuple[Any, ...] = tuple(filter(None, (getattr(torch, "_cudnn_rnn_flatten_weight", None),)))
 """Functions that give the tensors in their first argument another place, and do not say so."""

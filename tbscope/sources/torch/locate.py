@@ -15,7 +15,15 @@ import torch
 
 from tbscope.ir.graph import Source
 
-__all__ = ["OWN_FILES", "Locator", "is_foreign_file", "raised_at", "short_path"]
+__all__ = [
+    "OWN_FILES",
+    "Locator",
+    "helper_name",
+    "is_foreign_file",
+    "is_own_file",
+    "raised_at",
+    "short_path",
+]
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 OWN_FILES = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -28,6 +36,31 @@ _STDLIB = tuple({sysconfig.get_path(key) + os.sep for key in ("stdlib", "platstd
 _SITE = tuple({sysconfig.get_path(key) + os.sep for key in ("purelib", "platlib")})
 
 
+# What works on all parameters at once, between a backward pass and an optimizer or after it.
+_HELPERS = frozenset(
+    _TORCH + os.path.join(*parts)
+    for parts in (
+        ("nn", "utils", "clip_grad.py"),
+        ("amp", "grad_scaler.py"),
+        ("optim", "swa_utils.py"),
+    )
+)
+
+
+def helper_name(frame: FrameType | None) -> str | None:
+    """Return which helper of torch for training leads to a frame: `clip_grad_norm_`; None if none.
+
+    It is the outermost one.
+    """
+    name = None
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename in _HELPERS and not code.co_name.startswith("_"):
+            name = getattr(code, "co_qualname", code.co_name)
+        frame = frame.f_back
+    return name
+
+
 def is_foreign_file(file: str) -> bool:
     """Tell whether a file belongs to torch, to Python's library or to tbscope."""
     if file.startswith((_TORCH, _PACKAGE)):
@@ -36,6 +69,11 @@ def is_foreign_file(file: str) -> bool:
     if file.startswith(_STDLIB):
         return not file.startswith(_SITE)
     return file.startswith("<frozen ")
+
+
+def is_own_file(file: str) -> bool:
+    """Tell whether a file is one of tbscope, but for the example that the command draws."""
+    return file.startswith(_PACKAGE) and file != _EXAMPLE
 
 
 def _is_of_a_package(frame: FrameType) -> bool:
@@ -113,18 +151,23 @@ class Locator:
                 the operation was called by torch's own module, so by the line that
                 called the module. The same where it meets the command.
         """
+        frame = self.user_frame(frame)
+        return default if frame is None else self.at(frame) or default
+
+    def user_frame(self, frame: FrameType | None) -> FrameType | None:
+        """Return the innermost frame of the user's code; None where the module's call is met."""
         foreign = self._foreign
         while frame is not None:
             code = frame.f_code
             if code is self._boundary:
-                return default
+                return None
             skip = foreign.get(code.co_filename)
             if skip is None:
                 skip = self.is_foreign(code.co_filename)
             if not skip:
-                return self._at(frame, code) or default
+                return frame
             frame = frame.f_back
-        return default
+        return None
 
     def is_foreign(self, file: str) -> bool:
         """Tell whether a file is not the user's, and so passed over."""
@@ -133,8 +176,9 @@ class Locator:
             known = self._foreign[file] = is_foreign_file(file)
         return known
 
-    def _at(self, frame: FrameType, code: CodeType) -> Source | None:
+    def at(self, frame: FrameType) -> Source | None:
         """Return the place where a frame stands; None for one of the command."""
+        code = frame.f_code
         key = (id(code), frame.f_lasti)
         known = self._sources.get(key)
         if known is None:

@@ -4,7 +4,9 @@ All others are named in internals.py. torch promises nothing about them; each ha
 that does less.
 """
 
+import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,14 +16,21 @@ from torch.nn.modules import module as _module
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import parametrize
 
+from tbscope.errors import ArgumentError
+
 __all__ = [
     "UNINITIALIZED",
     "call_method_name",
     "default_device",
     "functional_calls",
+    "load_script_file",
     "prepares_lazily",
+    "script_call_graph",
+    "script_class",
     "script_frames",
     "script_graph",
+    "script_handle",
+    "script_method",
     "scripted_attributes",
     "set_default_device",
     "set_scripted_attribute",
@@ -110,6 +119,85 @@ def script_graph(module: torch.nn.Module, method: str) -> Any:
     except (AttributeError, RuntimeError):
         # It is none, or has no such method: a module that is traced is called in one way.
         return None
+
+
+def script_handle(module: Any) -> Any:
+    """Return what TorchScript itself holds of a scripted module.
+
+    Raises:
+        ArgumentError: This torch does not tell.
+    """
+    handle = getattr(module, "_c", None)
+    if handle is None:
+        raise ArgumentError(
+            "no graph can be read of a scripted module",
+            why=f"torch {torch.__version__} does not tell what such a module holds",
+            fix="tbscope.trace(model, input) runs it",
+        )
+    return handle
+
+
+def script_class(handle: Any) -> str:
+    """Return the name of the class of what TorchScript holds (`__torch__.nets.Net`)."""
+    kind = getattr(handle, "_type", None)
+    return "" if kind is None else str(kind().annotation_str)
+
+
+def script_method(handle: Any, name: str) -> Any:
+    """Return a method of what TorchScript holds; None where it has none of this name."""
+    has = getattr(handle, "_has_method", None)
+    return handle._get_method(name) if has is not None and has(name) else None
+
+
+def load_script_file(path: str) -> tuple[Any, Callable[[str], Any]]:
+    """Load a file of torch.jit.save, onto the CPU.
+
+    Returns:
+        The module, and what gives the graph of a function of the file by its name; None where this
+        torch does not tell, or there is none.
+    """
+    home: Any = getattr(torch.jit, "_recursive", None)
+    wrap = getattr(home, "wrap_cpp_module", None)
+    load: Any = getattr(torch._C, "import_ir_module", None)
+    if wrap is None or load is None:
+        load_any: Any = torch.jit.load
+        return load_any(path, map_location="cpu"), lambda name: None
+    unit = torch._C.CompilationUnit()
+    module = wrap(load(unit, os.fspath(path), torch.device("cpu"), {}, False))
+
+    def graph(name: str) -> Any:
+        function: Any = unit.find_function(name)
+        return None if function is None else function.graph
+
+    return module, graph
+
+
+def script_call_graph(node: Any) -> Any:
+    """Return the graph of what a node of TorchScript calls, a function or a method of an object.
+
+    Its inputs are those of the node, but for the function itself. What is called in it stands in
+    it, too. None where this torch does not tell.
+    """
+    inline: Any = getattr(torch._C, "_jit_pass_inline", None)
+    if inline is None:
+        return None
+    graph: Any = torch._C.Graph()
+    function, *given = (
+        node.inputs() if node.kind() == "prim::CallFunction" else (None, *node.inputs())
+    )
+    held: dict[str, Any] = {}
+    for value in given:
+        entry = graph.addInput()
+        entry.setType(value.type())
+        held.setdefault(value.debugName(), entry)
+    if function is not None:
+        copy = graph.createClone(function.node(), lambda value: value)
+        held[function.debugName()] = graph.insertNode(copy).output()
+    call = graph.insertNode(graph.createClone(node, lambda value: held[value.debugName()]))
+    for value in call.outputs():
+        graph.registerOutput(value)
+    inline(graph)
+    return graph
 
 
 # The hooks of all modules, as torch.nn.modules.module registers them.

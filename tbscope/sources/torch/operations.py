@@ -100,7 +100,7 @@ class KernelFacts:
         flag: The position of the argument that says whether it writes; None: it does.
         makes_tensor: Whether it returns a tensor that is no view of its arguments.
         query: Whether it computes nothing (`prim::device`, `aten::sym_size`): a wrapper's C++
-            side asks so what its Python side is.
+            side asks so what its Python side is. Marks for a profiler do not compute either.
     """
 
     __slots__ = (
@@ -123,7 +123,7 @@ class KernelFacts:
         name = schema.name if schema is not None else _higher_order_name(kernel)
         self.name: str = name
         self.label = name.rpartition("::")[2]
-        self.query = name.startswith("prim::") or name in _QUESTIONS
+        self.query = name.startswith(("prim::", "profiler::")) or name in _QUESTIONS
         self.copies = name in _COPIES
         self.writes: tuple[tuple[int, str], ...] = ()
         self.filled: frozenset[str] = frozenset()

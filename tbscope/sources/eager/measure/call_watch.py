@@ -124,13 +124,15 @@ class KernelWatch(DispatchMode):  # type: ignore[no-untyped-call]
         if kwargs is None:
             kwargs = _NO_KEYWORDS
         facts, calls, alive = kernel_facts(func), self._calls, self._alive
+        # The place that the reading of the call around it will have, or its own.
+        maker = len(calls.readings)
         within = calls.inside
         if facts.query:
             return func(*args, **kwargs)
         if within and not self._inside:
             result = func(*args, **kwargs)
             if alive is not None:
-                alive.add(facts, args, kwargs, result)
+                alive.add(facts, args, kwargs, result, maker=maker)
             return result
         read = calls.meter().read
         calls.inside = True
@@ -138,7 +140,7 @@ class KernelWatch(DispatchMode):  # type: ignore[no-untyped-call]
             before = read()
             result = func(*args, **kwargs)
             if alive is not None:
-                alive.add(facts, args, kwargs, result)
+                alive.add(facts, args, kwargs, result, maker=maker)
             after = read()
         finally:
             calls.inside = within

@@ -7,6 +7,7 @@ gives back on its way is not seen, and neither is what an allocator adds to roun
 up.
 """
 
+from collections import Counter
 from functools import partial
 from typing import Any
 from weakref import ref
@@ -34,17 +35,43 @@ class LiveBytes:
         self.highest = 0
         self._alive = 0
         self._peak = 0
-        self._held: dict[int, tuple[ref[torch.UntypedStorage], int]] = {}
+        # By storage: the storage, its bytes, and by which call it was made.
+        self._held: dict[int, tuple[ref[torch.UntypedStorage], int, int]] = {}
+        # What was taken and given back, by which call it was made; how much of that was
+        # before the highest.
+        self._changes: list[tuple[int, int]] = []
+        self._until_highest = 0
 
     def read(self) -> int:
         """Return the most bytes that were alive at one moment since the last reading."""
         peak, self._peak = self._peak, self._alive
         return peak
 
+    def held_at_highest(self) -> Counter[int]:
+        """Return the bytes that were alive when most were, by the call that made them."""
+        held: Counter[int] = Counter()
+        for maker, size_bytes in self._changes[: self._until_highest]:
+            held[maker] += size_bytes
+        return +held
+
     def add(
-        self, facts: KernelFacts, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+        self,
+        facts: KernelFacts,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
+        *,
+        maker: int = 0,
     ) -> None:
-        """Count the bytes that a finished kernel allocated, in new storages or in grown ones."""
+        """Count the bytes that a finished kernel allocated, in new storages or in grown ones.
+
+        Args:
+            facts: What it is.
+            args: What it was given.
+            kwargs: What it was given by name.
+            result: What it gave.
+            maker: The number of the call in which it ran.
+        """
         with without_functions():
             given = _storages(collect_tensors((args, kwargs), []))
             made = _storages(collect_tensors(result, []))
@@ -53,7 +80,7 @@ class LiveBytes:
                     self._resize(key, storage)
             for key, storage in made.items():
                 if key not in self._held and (key not in given or facts.label in _LIFTS):
-                    self._held[key] = (ref(storage, partial(self._free, key)), 0)
+                    self._held[key] = (ref(storage, partial(self._free, key)), 0, maker)
                     self._resize(key, storage)
 
     def close(self) -> None:
@@ -61,18 +88,24 @@ class LiveBytes:
         self._held.clear()
 
     def _resize(self, key: int, storage: torch.UntypedStorage) -> None:
-        held, before = self._held[key]
+        held, before, maker = self._held[key]
         size_bytes = storage.nbytes()
         if size_bytes != before:
-            self._held[key] = (held, size_bytes)
-            self._alive += size_bytes - before
+            self._held[key] = (held, size_bytes, maker)
+            self._change(maker, size_bytes - before)
             self._peak = max(self._peak, self._alive)
-            self.highest = max(self.highest, self._alive)
+            if self._alive > self.highest:
+                self.highest = self._alive
+                self._until_highest = len(self._changes)
+
+    def _change(self, maker: int, size_bytes: int) -> None:
+        self._alive += size_bytes
+        self._changes.append((maker, size_bytes))
 
     def _free(self, key: int, _: object) -> None:
         held = self._held.pop(key, None)
         if held is not None:
-            self._alive -= held[1]
+            self._change(held[2], -held[1])
 
 
 def _storages(tensors: list[torch.Tensor]) -> dict[int, torch.UntypedStorage]:

@@ -8,6 +8,7 @@ counted. Everything is put back after each.
 """
 
 import time
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -178,12 +179,25 @@ class _Measurement:
             result = self._repeats.run()
         alive.close()
         del result
+        self._share_highest(alive, watch)
         for reading, node in _matched(self._all, watch.readings):
             # What is read around a kernel is forgotten by the reading around its function.
             node.peak_bytes = max(inner.after for inner in (reading, *reading.kernels))
             for inner, kernel in _inside(reading, node):
                 kernel.peak_bytes = inner.after
         return alive.highest
+
+    def _share_highest(self, alive: LiveBytes, watch: CallWatch) -> None:
+        """Tell each node what it held at the peak; what is of no node is of the one before it."""
+        nodes = dict(self._all.match([reading.call for reading in watch.readings]))
+        places = sorted(nodes)
+        if not places:
+            return
+        for node in nodes.values():
+            node.at_peak_bytes = 0
+        for maker, size_bytes in alive.held_at_highest().items():
+            node = nodes[places[max(bisect_right(places, maker) - 1, 0)]]
+            node.at_peak_bytes = (node.at_peak_bytes or 0) + size_bytes
 
     @contextmanager
     def _looking_away(self) -> Iterator[None]:

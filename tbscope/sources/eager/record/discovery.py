@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["Discovery"]
 
 
+def _nothing(tensor: torch.Tensor) -> None:
+    """Know nothing of any tensor."""
+
+
 class Discovery:
     """Finds the value of any tensor; adds the node for a tensor not seen before.
 
@@ -36,6 +40,7 @@ class Discovery:
     Attributes:
         stand_in: Returns who stands in for a tensor, the tensor itself where nobody does;
             None where the run has no stand-ins.
+        from_step: Returns the value of a tensor that a training step has kept; None for any other.
         replaced: The modules for whose tensors others stand in now.
     """
 
@@ -53,6 +58,7 @@ class Discovery:
         self._values = values
         self._open_ended = open_ended
         self.replaced: list[ModulePlace] = []
+        self.from_step: Callable[[torch.Tensor], Value | None] = _nothing
         self.stand_in: Callable[[torch.Tensor], torch.Tensor] | None = None
         # The threads, with their lines, of which was told that they have made a constant.
         self._threads: set[tuple[str, Any]] = set()
@@ -135,6 +141,8 @@ class Discovery:
         if wrapped is not None:
             return self._entered(tensor, self.value_of(wrapped))
         place = self._registry.tensor(tensor)
+        if place is None and (value := self.from_step(tensor)) is not None:
+            return value
         if (place is None and wrappers.is_composite(tensor)) or wrappers.any:
             made = self._made_of_known(tensor, known=place is not None)
             if made is not None:

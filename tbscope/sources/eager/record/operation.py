@@ -34,12 +34,14 @@ class Operation:
         copies: The copies that were made inside of it.
         written: The tensors that its kernels wrote into.
         given: The tensors returned by the functions that it ran (`cond`, `scan`).
+        told: Whether what it did is in the graph already (a backward pass).
     """
 
     # Few operations have these; one is made for every question for a size, too.
     runs: list[KernelRun] | None = None
     copies: Copies | None = None
     given: Sequence[torch.Tensor] = ()
+    told = False
 
     def __init__(self, operations: "Operations") -> None:
         self._operations = operations

@@ -5,7 +5,7 @@ the scopes by hand of theirs. It changes none of what it sees.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from copy import copy
 from functools import partial
 from types import FrameType
@@ -16,18 +16,20 @@ import torch
 from tbscope.figures.notes import find_notes
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Call, Graph, Node, Note, Source, Value
+from tbscope.sources.eager.record.backward import Backward
 from tbscope.sources.eager.record.bodies import KernelRun, KernelRuns
 from tbscope.sources.eager.record.failures import Failures
 from tbscope.sources.eager.record.lazy import look_away
 from tbscope.sources.eager.record.leaving import leave, leave_unfinished
 from tbscope.sources.eager.record.operation import Operation, Operations
+from tbscope.sources.eager.record.optimizers import Optimizers
 from tbscope.sources.eager.record.reads import Reads, shares_memory
 from tbscope.sources.eager.record.resumed import RESUMED
 from tbscope.sources.eager.record.scope_stack import Frame
 from tbscope.sources.eager.record.scripted import ScriptRun
 from tbscope.sources.eager.record.tensors import TensorRecorder
 from tbscope.sources.eager.record.whereabouts import Whereabouts
-from tbscope.sources.torch.internals import in_forward_mode
+from tbscope.sources.torch.internals import ENOUGH, in_forward_mode, without_functions
 from tbscope.sources.torch.literals import FILLED, Literals, all_among, collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import CUTS_UNSEEN, RANDOM, READS, KernelFacts
@@ -59,6 +61,9 @@ class Recorder(TensorRecorder):
         ended: Whether an error ended the run.
         scripted: Whether a scripted module was called, which may run in several threads.
         strands: What several threads do of the run; None where only one has done anything.
+        backward: The backward passes; None where they are no part of the graph.
+        optimizers: The steps of optimizers; None where they have no boxes.
+        functions: Returns a mode that sees torch's functions again, inside of one of them.
         before_closing: Called once the run is over, while all is known; None for nothing.
     """
 
@@ -78,6 +83,9 @@ class Recorder(TensorRecorder):
         self.scripted = self._forked = False
         self.strands: Any = None
         self.before_closing: Callable[[], None] | None = None
+        self.backward: Backward | None = None
+        self.optimizers: Optimizers | None = None
+        self.functions: Callable[[], AbstractContextManager[Any]] | None = None
         self._reads = Reads()
         self._open_ended = open_ended
         self._where = Whereabouts(self.scopes, boundary.__code__)
@@ -105,6 +113,12 @@ class Recorder(TensorRecorder):
         """Set the Python frame in which the region begins; frames around it are not looked at."""
         self._where.base = id(frame)
 
+    def record_backward(self) -> None:
+        """Make backward passes a part of the graph, from now on."""
+        self.backward = Backward(self.builder, self.scopes, self._values)
+        self.optimizers = Optimizers(self.builder, self.scopes, self._values.find)
+        self._discovery.from_step = self._of_a_step
+
     def close(self) -> Graph:
         """Let go of everything but the graph, once the run is over; return the graph."""
         graph = self.graph
@@ -121,6 +135,7 @@ class Recorder(TensorRecorder):
         self.modules_called.clear()
         self.registry.forget()
         self.scopes.adopted = None
+        self.backward = self.optimizers = self.functions = None
         return graph
 
     # -- scopes -----------------------------------------------------------------------
@@ -152,7 +167,7 @@ class Recorder(TensorRecorder):
             return None
         if place.lazy:
             look_away(self, module)
-        source = self._where.source_at(caller)
+        source, run, step = self._where.of_call(caller)
         given = argument_names(module.forward, args, kwargs)
         if self._open_ended and scopes.at_top:
             self._discovery.add_unknown(given)
@@ -167,6 +182,8 @@ class Recorder(TensorRecorder):
             # A scripted module that is frozen has no mode; it does what it does in evaluation.
             training=getattr(module, "training", False),
             source=source,
+            run=run,
+            step=step,
         )
         self.graph.calls.append(call)
         self.modules_called.append(module)
@@ -210,6 +227,80 @@ class Recorder(TensorRecorder):
             finally:
                 self.scopes.close_block(name, failed=failed)
 
+    @contextmanager
+    def backward_pass(
+        self, roots: Sequence[Any], gradients: Sequence[Any], *, creates_graph: bool, caller: int
+    ) -> Iterator[None]:
+        """Record what autograd's engine runs in a block.
+
+        Args:
+            roots: What it begins at.
+            gradients: The gradient of each root; None for what needs none.
+            creates_graph: Whether what runs can be differentiated itself.
+            caller: The identity of the Python frame that calls the engine.
+        """
+        if self.backward is None or self.paused:
+            yield
+            return
+        operation = self.operations.running
+        with ExitStack() as stack:
+            stack.enter_context(self.backward.run(creates_graph=creates_graph, caller=caller))
+            for root, gradient in zip(roots, gradients, strict=False):
+                self._know_gradient(root, gradient)
+            if operation is not None:
+                operation.told = True
+                stack.enter_context(self.operations.function())
+                if self.functions is not None:
+                    stack.enter_context(self.functions())
+            yield
+
+    def gave_gradients(self, gradients: Any) -> None:
+        """Take note of what a backward pass has given to whoever asked for it."""
+        if self.backward is not None and not self.paused:
+            found = map(self._values.find, collect_tensors(gradients, []))
+            self.backward.gave.update(value for value in found if value is not None)
+
+    def _of_a_step(self, tensor: torch.Tensor) -> Value | None:
+        """Return the value of a tensor that a training step has kept; None for any other."""
+        assert self.backward is not None
+        assert self.optimizers is not None
+        value = self.backward.saved(tensor)
+        if value is not None:
+            return value
+        with without_functions():
+            node = self.optimizers.kept(tensor) or self.backward.earlier_gradient(tensor)
+            return None if node is None else self._values.give(node, tensor)
+
+    def begin_step(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
+        """Take note that an optimizer begins a step, in this Python frame."""
+        if self.optimizers is not None:
+            with without_functions():
+                self.optimizers.begin(optimizer, caller)
+
+    def end_step(self, optimizer: torch.optim.Optimizer | None) -> None:
+        """Take note that an optimizer has made a step; None for all that have not told."""
+        if self.optimizers is not None:
+            with without_functions():
+                self.optimizers.end(optimizer)
+
+    def outside_step(self) -> AbstractContextManager[None]:
+        """Have a block (a closure) be no part of the step that runs."""
+        if self.optimizers is None or not self.optimizers.steps:
+            return nullcontext()
+        return self.optimizers.outside()
+
+    def _know_gradient(self, root: Any, gradient: Any) -> None:
+        """Make known the gradient of a root: the ones that autograd makes where none is given."""
+        if not (isinstance(root, torch.Tensor) and isinstance(gradient, torch.Tensor)):
+            return
+        if not self._discovery.is_known(gradient):
+            values = [self.value_of(root)]
+            arguments = [Argument(None, value) for value in values]
+            scope = self.scopes.running.inner
+            node = self._append_op("ones_like", scope, values, arguments, [], None, [])
+            node.phase = "backward"
+            self._values.give(node, gradient)
+
     def add_operation(
         self,
         name: str,
@@ -230,6 +321,11 @@ class Recorder(TensorRecorder):
             frame: The Python frame that called it; None where none did.
         """
         results = [result] if type(result) is torch.Tensor else collect_tensors(result, [])
+        if operation.told:
+            return None
+        backward = self.backward
+        if backward is not None and backward.passes:
+            backward.begin(frame)
         written, kernels = operation.written, operation.kernels
         if not written:
             if not results and result is not None:
@@ -241,6 +337,8 @@ class Recorder(TensorRecorder):
                 if name not in CUTS_UNSEEN or not any(map(self._values.find, results)):
                     return None
                 kernels = [f"aten::{name}"]
+            if not kernels and backward is not None and name == "grad":
+                return None
         read: list[torch.Tensor] = []
         values: list[Value] = []
         arguments = []
@@ -266,10 +364,17 @@ class Recorder(TensorRecorder):
                 arguments.append(Argument(key, self.nest(given, read, values)))
         if operation.given:
             self._read_given(operation.given, read, values)
-        scope, source = self._where.of_operation(frame)
+        scope, source, run, step = self._where.of_operation(frame)
+        if backward is not None and backward.passes:
+            scope, run, step = backward.place(scope), None, 0
+        optimizers = self.optimizers
+        if optimizers is not None:
+            scope = optimizers.place(scope, frame, read, values)
         held = self._values
         writers = held.earlier_writers(read, values) if held.written else []
         node = self._append_op(name, scope, values, arguments, writers, source, kernels)
+        if run is not None:
+            node.run, node.step = run, step
         node.role = role_of(kernels, reads=bool(values))
         if not RANDOM.isdisjoint(kernels):
             node.random = is_random(kernels, arguments, self.graph.signatures.get(name, ()))
@@ -292,6 +397,10 @@ class Recorder(TensorRecorder):
             node.body = inside.body(held.tensors_of(node, results, [*candidates, *written]))
         if held.written:
             held.forget_fresh(results, candidates)
+        if backward is not None:
+            backward.ran(node, read, results)
+        if optimizers is not None:
+            optimizers.ran(node, read, results)
         return node
 
     def _kernel_runs(
@@ -363,13 +472,24 @@ class Recorder(TensorRecorder):
             return
         values: list[Value] = []
         nest = self.nest
-        scope, source = self._where.of_operation(frame)
-        node = Node("", name, "op", scope, values, source=source)
+        scope, source, run, step = self._where.of_operation(frame)
+        backward = self.backward
+        if backward is not None and backward.passes:
+            backward.begin(frame)
+            scope, run, step = backward.place(scope), None, 0
+        node = Node("", name, "op", scope, values, source=source, run=run, step=step)
         node.arguments = [Argument(None, nest(given, [], values)) for given in args]
         node.arguments += [
             Argument(key, FILLED if key == "out" and given is not None else nest(given, [], values))
             for key, given in kwargs.items()
         ]
+        if backward is not None and backward.passes and isinstance(error, ENOUGH):
+            # It has run, and what it gave is saved.
+            running = self.operations.running
+            node.kernels = [] if running is None else running.kernels
+            self.builder.append(node)
+            backward.stopped(node)
+            return
         self.failures.left_operation(error, node)
 
     def end_with(self, error: BaseException, text: str) -> None:

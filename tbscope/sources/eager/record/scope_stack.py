@@ -88,6 +88,8 @@ class ScopeStack:
         running: The innermost frame.
         adopted: Told of each module that runs though no known module registered it, before
             it runs; None where nobody wants to know.
+        again: Returns the scope of what is run a second time, in a backward pass; None where
+            none runs.
     """
 
     def __init__(self, builder: GraphBuilder) -> None:
@@ -96,6 +98,7 @@ class ScopeStack:
         self.top = Frame(None)
         self.running = self.top
         self.adopted: Callable[[torch.nn.Module], None] | None = None
+        self.again: Callable[[], Scope] | None = None
         self._stack = [self.top]
         # How often a place was opened, and its latest scope, by parent and place or name.
         self._opened: dict[tuple[Scope | None, Any], tuple[int, Scope]] = {}
@@ -231,6 +234,8 @@ class ScopeStack:
     def _parent_of(self, place: ModulePlace) -> Scope | None:
         """Return the scope in which a module stands: that of the nearest holder that runs."""
         holder = place.parent
+        if holder is None and self.again is not None and place.adopter is None:
+            return self.again()
         if holder is None:
             return self.running.inner if place.adopter or self.at_top else self.top.inner
         between = []
@@ -267,12 +272,13 @@ class ScopeStack:
 
     # -- blocks by hand ----------------------------------------------------------------
 
-    def open_block(self, name: str) -> None:
-        """Open a block by hand in the call that runs."""
+    def open_block(self, name: str) -> Scope:
+        """Open a block by hand in the call that runs; return its scope."""
         frame = self.running
         parent = frame.inner
         frame.blocks.append((name, parent))
-        frame.inner = self._open(name, parent, name, None, "hand")
+        frame.inner = scope = self._open(name, parent, name, None, "hand")
+        return scope
 
     def close_block(self, name: str | None, *, failed: bool = False) -> None:
         """Close the innermost block by hand; after a failure also those left open in it.

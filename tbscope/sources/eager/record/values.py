@@ -4,6 +4,7 @@ A tensor that is written into holds a new value from then on. What reads the sam
 storage through another tensor gets the writer as a control input.
 """
 
+from collections.abc import Set
 from weakref import ref
 
 import torch
@@ -205,14 +206,31 @@ class TensorValues:
         found += self.wrappers.alive()
         return sorted(found, key=lambda pair: (self._order_of(pair[1].producer), pair[1].index))
 
-    def unread(self) -> list[torch.Tensor]:
-        """Return the tensors that operations made, somebody still holds, and nothing has read."""
-        read = {value for node in self._nodes if node.outputs for value in node.inputs}
+    def unread(self, given: Set[Value] = frozenset()) -> list[torch.Tensor]:
+        """Return the tensors that operations made, somebody still holds, and nothing has read.
+
+        A backward pass and an optimizer are no readers of a loss.
+
+        Args:
+            given: What passes have given to whoever asked for gradients.
+        """
+        read: set[Value] = set()
+        for node in self._nodes:
+            if node.outputs:
+                forward = node.phase == "forward"
+                for value in node.inputs:
+                    if forward or value.producer.phase != "forward":
+                        read.add(value)
         alive = self.alive()
         # What `vmap` gave is inside of a wrapper that went with it.
         alive += self.wrappers.left(read.union(value for _, value in alive))
         return [
-            tensor for tensor, value in alive if value.producer.kind == "op" and value not in read
+            tensor
+            for tensor, value in alive
+            if value not in read
+            and value.producer.kind == "op"
+            # What passes and optimizers keep for themselves is no result of a step.
+            and (value.producer.phase == "forward" or value in given)
         ]
 
     def forget(self) -> None:

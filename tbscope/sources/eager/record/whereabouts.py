@@ -1,11 +1,13 @@
-"""Finds where an operation stands: the scope that it belongs to, and the line that called it."""
+"""Finds where an operation stands: its scope, the line that called it, the run of a function."""
 
 from types import CodeType, FrameType
 
 import torch
 
 from tbscope.ir.graph import Source
+from tbscope.ir.runs import Run
 from tbscope.ir.scopes import Scope
+from tbscope.sources.eager.record.runs import Runs
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
 from tbscope.sources.torch.locate import Locator
 
@@ -29,7 +31,8 @@ class Whereabouts:
         self._scopes = scopes
         self._registry = scopes.registry
         self._boundary = boundary
-        self._locator = Locator(boundary)
+        self._locator = locator = Locator(boundary)
+        self._runs = Runs(boundary, locator.is_foreign)
         # By identity, as hashing a code object reads all of it; the code is kept alive.
         self._is_method: dict[int, tuple[CodeType, bool]] = {}
 
@@ -37,14 +40,25 @@ class Whereabouts:
         """Return one for the operations of another thread."""
         return Whereabouts(scopes, self._boundary)
 
-    def of_operation(self, frame: FrameType | None) -> tuple[Scope | None, Source | None]:
-        """Return the scope and the source of an operation that this Python frame calls."""
+    def of_operation(
+        self, frame: FrameType | None
+    ) -> tuple[Scope | None, Source | None, Run | None, int]:
+        """Return the scope of an operation that this frame calls, its source, its run and step."""
         running = self._scopes.running
         scope = self.scope_at(frame)
         if running.foreign and id(frame) == running.home:
             # A forward of torch's own: the line that called the module is the user's.
-            return scope, running.source
-        return scope, self._locator.source(frame, running.source)
+            return scope, running.source, None, 0
+        return scope, *self.of_call(frame)
+
+    def of_call(self, frame: FrameType | None) -> tuple[Source | None, Run | None, int]:
+        """Return the source of a call that this frame makes, the run around it, and the step."""
+        running = self._scopes.running
+        user = self._locator.user_frame(frame)
+        if user is None:
+            return running.source, None, 0
+        run, step = self._runs.at(user, frame, running.scope, self.base)
+        return self._locator.at(user) or running.source, run, step
 
     def source_at(self, frame: FrameType | None) -> Source | None:
         """Return the place in the user's code that led to this frame."""

@@ -4,6 +4,7 @@ Autograd's engine sets the gradients of leaf tensors in C++, where other threads
 the same; so nobody looks at a gradient before this thread is about to change it.
 """
 
+import sys
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
@@ -29,10 +30,21 @@ def watch_setters() -> AbstractContextManager[Any]:
 
 def _watched_backward(*args: Any, **kwargs: Any) -> Any:
     """Run a backward pass; `torch.autograd.grad` adds to no gradient."""
-    if kwargs.get("accumulate_grad", True):
+    roots, gradients, creates_graph = (*args[:2], *args[3:4])
+    caller = id(sys._getframe())
+    with ExitStack() as stack:
         for recorder in watching.recorders:
-            recorder.about_to_accumulate()
-    return _backward.original(*args, **kwargs)
+            if kwargs.get("accumulate_grad", True):
+                recorder.about_to_accumulate()
+            stack.enter_context(
+                recorder.backward_pass(
+                    roots, gradients, creates_graph=bool(creates_graph), caller=caller
+                )
+            )
+        result = _backward.original(*args, **kwargs)
+        for recorder in watching.recorders:
+            recorder.gave_gradients(result)
+        return result
 
 
 def _watched_swap(one: torch.Tensor, other: torch.Tensor) -> None:

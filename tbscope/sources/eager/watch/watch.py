@@ -11,6 +11,7 @@ from tbscope.sources.eager.watch.call_log import CallLog
 from tbscope.sources.eager.watch.depth import deep_enough
 from tbscope.sources.eager.watch.elsewhere import watch_elsewhere
 from tbscope.sources.eager.watch.module_calls import watch_modules
+from tbscope.sources.eager.watch.optimizers import watch_optimizers
 from tbscope.sources.eager.watch.own_functions import watch_own_functions
 from tbscope.sources.eager.watch.setters import watch_setters
 from tbscope.sources.eager.watch.storage_sizes import watch_sizes
@@ -77,6 +78,9 @@ class Watch(AbstractContextManager[None]):
                 operations = modes.FakedOperationMode(self._recorder, self._stand_ins)
             else:
                 operations = modes.OPERATION_MODE(self._recorder, self._log)
+            self._recorder.functions = operations.again
+            if self._recorder.backward is not None:
+                stack.enter_context(watch_optimizers())
             stack.enter_context(modes.KernelMode(self._recorder, operations, self._log))
             stack.enter_context(operations)
             self._stack = stack.pop_all()

@@ -1,0 +1,432 @@
+"""Bundles: boxes around what one run of a helper function did, and around one round of a loop.
+
+A level that is too full for the page is drawn as its author has parted it: what a function
+ran stands in a box of its name, and where a loop comes round again, each round is a box
+(`step.0`, `step.1`). What ran between the first and the last operation of a run, or of a
+round, ran in it; so such a box reads nothing that it has given.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple, TypeAlias, get_args
+
+from tbscope.checks import is_word
+from tbscope.cycles import find_cycles
+from tbscope.drawing.rounds import Event, rounds_of
+from tbscope.errors import ArgumentError
+from tbscope.ir.graph import Graph, Node
+from tbscope.ir.regions import OPERATIONS, OWNED
+from tbscope.ir.runs import Run
+from tbscope.ir.scopes import Scope, ScopePart
+from tbscope.words import shown
+
+__all__ = ["STAGES", "Bundler", "Bundles", "Helpers", "Stage", "check_helpers"]
+
+Helpers: TypeAlias = Literal["auto", "all", "none"]
+"""Which helper functions and loops are boxes: those in levels that are too full ("auto"), every
+function and the loops in such levels ("all"), or none."""
+
+Stage: TypeAlias = Literal["functions", "steps"]
+"""What is looked for: helper functions without modules in them, or any, and loops."""
+STAGES: tuple[Stage, ...] = ("functions", "steps")
+"""All that may be looked for, the mildest first."""
+
+_Thing: TypeAlias = Node | Scope
+
+
+@dataclass(slots=True)
+class Bundles:
+    """Boxes that are no scopes of the graph, and what stands in them.
+
+    Attributes:
+        scopes: These boxes, outer ones first.
+        nodes: In which of them an operation stands right away.
+        inner: In which of them a scope of the graph, or another one, stands.
+        parts: What a module call prints as whose number is another one in its box.
+    """
+
+    scopes: list[Scope] = field(default_factory=list)
+    nodes: dict[Node, Scope] = field(default_factory=dict)
+    inner: dict[Scope, Scope] = field(default_factory=dict)
+    parts: dict[Scope, ScopePart] = field(default_factory=dict)
+
+
+def check_helpers(helpers: object) -> None:
+    """Raise ArgumentError unless this tells which helper functions are boxes."""
+    if not is_word(helpers, get_args(Helpers)):
+        raise ArgumentError(
+            f"helper functions cannot be drawn as {shown(helpers)}",
+            why="helpers is 'auto', 'all' or 'none'",
+            fix="helpers='all' for a box of every function that ran several operations",
+        )
+
+
+class _Unit(NamedTuple):
+    """What stands on a level as one thing, in the order of the graph.
+
+    Attributes:
+        thing: An operation, or a box.
+        chain: The runs in which all of it was called, the outermost first.
+        steps: Where in the code of each.
+        modules: The names of the modules that were called in it.
+        lists: The lists in which it stands on this level, the outermost first.
+    """
+
+    thing: _Thing
+    chain: tuple[Run, ...]
+    steps: tuple[int, ...]
+    modules: frozenset[str]
+    lists: tuple[Scope, ...] = ()
+
+
+class Bundler:
+    """Finds the bundles of one graph, level by level, as they are asked for.
+
+    Args:
+        graph: The graph as it is drawn, with leaf modules as nodes.
+
+    Attributes:
+        found: What was found so far.
+        changed: Whether anything was found that nobody has asked about yet.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.found = Bundles()
+        self.changed = False
+        self._graph = graph
+        self._own: dict[Scope | None, list[Node]] = defaultdict(list)
+        self._children: dict[Scope | None, list[Scope]] = defaultdict(list)
+        self._calls: dict[Scope, tuple[Run | None, int, str]] = {}
+        self._order: dict[_Thing, int] = {}
+        self._numbers: Counter[tuple[Scope | None, str]] = Counter()
+        self._leaves: set[Scope | None] = set()
+        self._read: dict[Scope | None, tuple[tuple[Run, ...], tuple[int, ...]]] = {}
+        self._read_graph()
+
+    @property
+    def knows(self) -> bool:
+        """Whether it is known of anything in which function it ran."""
+        return self._knows
+
+    def _read_graph(self) -> None:
+        self._knows = False
+        for at, node in enumerate(self._graph.nodes):
+            if node.kind not in OPERATIONS or node.phase != "forward":
+                continue
+            self._knows = self._knows or node.run is not None
+            scope = node.scope
+            self._order[node] = at
+            self._own[scope].append(node)
+            if node.kind == "module":
+                self._leaves.add(scope)
+            while scope is not None and scope not in self._order:
+                self._order[scope] = at
+                scope = scope.parent
+        for scope in self._graph.scopes():
+            if scope in self._order:
+                self._children[scope.parent].append(scope)
+            key = scope.parent, scope.part.label
+            if scope.part.attribute is None:
+                self._numbers[key] = max(self._numbers[key], scope.part.index + 1)
+        for call in self._graph.calls:
+            if call.number == 0:
+                name = call.qualified_name or call.scope.path
+                self._calls[call.scope] = call.run, call.step, name
+
+    # -- what stands on a level --------------------------------------------------------------
+
+    def _units(self, level: Scope | None) -> list[_Unit]:
+        """Return what stands right on a level, in order."""
+        units = [
+            _Unit(node, *_told(node.run, node.step), frozenset())
+            for node in self._own[level]
+            if node.kind == "op"
+        ]
+        units += [self._unit(scope) for scope in self._children[level]]
+        return sorted(units, key=lambda unit: self._order[unit.thing])
+
+    def _unit(self, scope: Scope) -> _Unit:
+        call = self._calls.get(scope)
+        if call is not None:
+            run, step, name = call
+            return _Unit(scope, *_told(run, step), frozenset({name}))
+        inner = self._units(scope)
+        chain, steps = _shared(inner)
+        return _Unit(scope, chain, steps, frozenset().union(*(one.modules for one in inner)))
+
+    # -- bundles of a level ------------------------------------------------------------------
+
+    def bundle_all(self) -> None:
+        """Make a box of every function that ran several things, but not all of a level."""
+        pending: list[Scope | None] = [None, *self._graph.scopes()]
+        for level in pending:
+            before = len(self.found.scopes)
+            self.bundle(level, "functions")
+            pending += self.found.scopes[before:]
+
+    def bundle(self, level: Scope | None, stage: Stage) -> bool:
+        """Find bundles right on a level; tell whether there are any."""
+        units = self._units(level)
+        chain, _ = _shared([unit for unit in units if unit.chain])
+        depth = len(chain)
+        known = [unit for unit in units if len(unit.chain) >= depth]
+        before = len(self.found.scopes)
+        if stage == "functions":
+            self._add_functions(level, units, known, depth, whole=False)
+        else:
+            self._add_functions(level, units, known, depth, whole=True)
+            if len(self.found.scopes) > before:
+                return True
+            parted = [one for unit in known for one in self._parted(unit)]
+            parted.sort(key=lambda unit: self._order[unit.thing])
+            for number, rounds in enumerate(self._loops(parted, depth - 1), 1):
+                self._add_steps(level, rounds, parted, f"step{number}" if number > 1 else "step")
+        return len(self.found.scopes) > before
+
+    def _add_functions(
+        self,
+        level: Scope | None,
+        units: list[_Unit],
+        known: list[_Unit],
+        depth: int,
+        *,
+        whole: bool,
+    ) -> None:
+        wanted: list[tuple[Run, list[_Unit]]] = []
+        pending = [(known, depth)]
+        while pending:
+            members, depth = pending.pop()
+            groups: dict[Run, list[_Unit]] = {}
+            for unit in members:
+                if len(unit.chain) > depth:
+                    groups.setdefault(unit.chain[depth], []).append(unit)
+            for run, inside in groups.items():
+                if self._is_function(run, inside, units, whole=whole):
+                    wanted.append((_named_best(run, inside, depth), inside))
+                else:
+                    pending.append((inside, depth + 1))
+        wanted = self._without_cycles(units, wanted)
+        for run, inside in sorted(wanted, key=lambda each: self._order[each[1][0].thing]):
+            box = self._open(level, run.function.name, inside, kind="function")
+            for unit in inside:
+                self._move(unit.thing, level, box)
+
+    def _is_function(
+        self, run: Run, inside: list[_Unit], units: list[_Unit], *, whole: bool
+    ) -> bool:
+        """Tell whether a run is worth a box: it ran several things, and not all of a level."""
+        if len(inside) < 2 or len(inside) == len(units):
+            return False
+        if not any(unit.chain and not unit.modules for unit in inside):
+            return False
+        if not whole and any(unit.modules for unit in inside):
+            return False
+        if not _named_best(run, inside, inside[0].chain.index(run)).function.name:
+            return False
+        things = {unit.thing for unit in inside}
+        return not any(self._ran_partly_in(unit, run) for unit in units if unit.thing not in things)
+
+    def _ran_partly_in(self, unit: _Unit, run: Run) -> bool:
+        """Tell whether a part of a box that stands beside a run was called in it."""
+        if not isinstance(unit.thing, Scope) or unit.thing in self._calls:
+            return False
+        return any(
+            run in inner.chain or self._ran_partly_in(inner, run)
+            for inner in self._units(unit.thing)
+        )
+
+    def _without_cycles(
+        self, units: list[_Unit], wanted: list[tuple[Run, list[_Unit]]]
+    ) -> list[tuple[Run, list[_Unit]]]:
+        """Leave out what would be a box that reads what it has given."""
+        around: dict[_Thing, object] = {unit.thing: unit.thing for unit in units}
+        places = self._places(units)
+        for run, inside in wanted:
+            around.update((unit.thing, run) for unit in inside)
+        links = {
+            (around[places[source]], around[place])
+            for node, place in places.items()
+            for source in _sources(node)
+            if source in places and around[places[source]] is not around[place]
+        }
+        circling = {one for cycle in find_cycles(links) for one in cycle}
+        return [(run, inside) for run, inside in wanted if run not in circling]
+
+    def _places(self, units: Iterable[_Unit]) -> dict[Node, _Thing]:
+        """Return the thing on a level in which each node below it stands."""
+        places: dict[Node, _Thing] = {}
+        for unit in units:
+            if isinstance(unit.thing, Node):
+                places[unit.thing] = unit.thing
+                continue
+            pending = [unit.thing]
+            while pending:
+                scope = pending.pop()
+                places.update(dict.fromkeys(self._own[scope], unit.thing))
+                pending += self._children[scope]
+        return places
+
+    # -- loops -------------------------------------------------------------------------------
+
+    def _loops(self, units: list[_Unit], depth: int) -> Iterator[list[list[_Unit]]]:
+        """Yield for each loop that is worth it the units in each of its rounds."""
+        if depth < 0 or not units:
+            return
+        run = units[0].chain[depth]
+        events: list[Event[_Unit]] = []
+        for unit in units:
+            within = unit.chain[depth + 1] if len(unit.chain) > depth + 1 else None
+            event = Event(unit.steps[depth], within, [unit])
+            last = events[-1] if events else None
+            if last is not None and last.step == event.step and last.within is within is not None:
+                last.members.append(unit)
+            else:
+                events.append(event)
+        for found in rounds_of(events, run.function.loops, _are_worth_it):
+            if isinstance(found, Event):
+                if found.within is not None:
+                    yield from self._loops(found.members, depth + 1)
+            else:
+                yield found
+
+    def _parted(self, unit: _Unit) -> Iterator[_Unit]:
+        """Yield the members of a list that is called member by member, for any other the unit."""
+        scope = unit.thing
+        if not isinstance(scope, Scope) or scope.kind != "container":
+            yield unit
+            return
+        for inner in self._units(scope):
+            for one in self._parted(inner):
+                yield one._replace(lists=(scope, *one.lists))
+
+    def _add_steps(
+        self, level: Scope | None, rounds: list[list[_Unit]], units: list[_Unit], stem: str
+    ) -> None:
+        """Make a box of each round; a list of which it called some members has a part in it."""
+        for at, members in enumerate(rounds):
+            if len(members) < 2:
+                continue
+            box = self._open(level, f"{stem}.{at}", members, kind="hand")
+            inside = {unit.thing for unit in members}
+            apart = {one.lists[0] for one in units if one.lists and one.thing not in inside}
+            pieces: dict[tuple[Scope, ...], Scope] = {(): box}
+            for unit in members:
+                thing = unit.thing
+                if unit.lists and unit.lists[0] not in apart:
+                    thing = unit.lists[0]
+                    if thing not in self.found.inner:
+                        self._move(thing, level, box)
+                    continue
+                for depth in range(1, len(unit.lists) + 1):
+                    if unit.lists[:depth] not in pieces:
+                        piece = self._piece(unit.lists[depth - 1], pieces[unit.lists[: depth - 1]])
+                        pieces[unit.lists[:depth]] = piece
+                self._move(thing, unit.lists[-1] if unit.lists else level, pieces[unit.lists])
+            self._renumber(box)
+
+    # -- making them -------------------------------------------------------------------------
+
+    def _open(
+        self,
+        level: Scope | None,
+        name: str,
+        units: list[_Unit],
+        *,
+        kind: Literal["function", "hand"],
+    ) -> Scope:
+        """Make a box on a level."""
+        index = self._numbers[level, name]
+        self._numbers[level, name] += 1
+        box = Scope(ScopePart(name, None, index), parent=level, kind=kind)
+        self.found.scopes.append(box)
+        self.changed = True
+        self._order[box] = self._order[units[0].thing]
+        self._children[level].append(box)
+        return box
+
+    def _piece(self, whole: Scope, box: Scope) -> Scope:
+        """Make the part of a list that stands in a box."""
+        name = whole.qualified_name
+        piece = Scope(whole.part, parent=box, kind="container", qualified_name=name)
+        self.found.scopes.append(piece)
+        self._order[piece] = self._order[whole]
+        self._children[box].append(piece)
+        return piece
+
+    def _move(self, thing: _Thing, level: Scope | None, box: Scope) -> None:
+        if isinstance(thing, Node):
+            self.found.nodes[thing] = box
+            self._own[level].remove(thing)
+            self._own[box].append(thing)
+        else:
+            self.found.inner[thing] = box
+            self._children[level].remove(thing)
+            self._children[box].append(thing)
+
+    def _renumber(self, box: Scope) -> None:
+        """Count the calls of each module in a round from 0."""
+        numbers: Counter[tuple[str, str | None]] = Counter()
+        for scope in self._children[box]:
+            part = scope.part
+            if scope in self._calls:
+                key = part.label, part.attribute
+                self.found.parts[scope] = replace(part, index=numbers[key])
+                numbers[key] += 1
+            elif scope.kind == "container":
+                self._renumber(scope)
+
+
+def _told(run: Run | None, step: int) -> tuple[tuple[Run, ...], tuple[int, ...]]:
+    """Return the runs around a call, the outermost first, and where in the code of each."""
+    if run is None:
+        return (), ()
+    chain = run.chain()
+    return tuple(chain), (*(one.step for one in chain[1:]), step)
+
+
+def _shared(units: list[_Unit]) -> tuple[tuple[Run, ...], tuple[int, ...]]:
+    """Return the runs that all units have in common, and where the first one is in them."""
+    if not units:
+        return (), ()
+    first = units[0]
+    depth = len(first.chain)
+    for unit in units[1:]:
+        same = 0
+        for one, other in zip(first.chain[:depth], unit.chain, strict=False):
+            if one is not other:
+                break
+            same += 1
+        depth = same
+    return first.chain[:depth], first.steps[:depth]
+
+
+def _named_best(run: Run, inside: list[_Unit], depth: int) -> Run:
+    """Return, of runs that did the same, the one whose name tells most.
+
+    That is the outermost which is neither a closure, as what decorators put around others, nor
+    without a name.
+    """
+    chain, _ = _shared(inside)
+    same = chain[depth:]
+    named = [one for one in same if one.function.name]
+    plain = [one for one in named if not one.function.nested]
+    return (plain or named or [run])[0]
+
+
+def _are_worth_it(rounds: list[list[_Unit]]) -> bool:
+    """Tell whether a box for each round shows more than what stands there already."""
+    if len(rounds) < 2 or all(len(units) < 2 for units in rounds):
+        return False
+    counts = Counter(
+        name for units in rounds for name in frozenset().union(*(unit.modules for unit in units))
+    )
+    # Where each round calls other modules, these part the level already.
+    return not counts or max(counts.values()) > 1
+
+
+def _sources(node: Node) -> Iterator[Node]:
+    for value in node.inputs:
+        if value.producer.kind not in OWNED:
+            yield value.producer
+    yield from node.control_inputs

@@ -1,0 +1,1 @@
+"""What torch.compile captures of a model, as graphs."""

@@ -1,0 +1,173 @@
+"""Names: what the compiler says of where something comes from, as the model's user would say it.
+
+The compiler tells of expressions (`L['self']._modules['fc']._parameters['weight']`), which are
+walked through the variables of the frame: nothing of them is evaluated.
+"""
+
+import functools
+import re
+from collections.abc import Collection, Iterator, Mapping
+from types import MethodType
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from tbscope.sources.torch.module_internals import uncompiled
+
+__all__ = ["FrameNames", "Held", "Names"]
+
+_START = re.compile(r"(?P<where>[LG])\[(?P<quote>['\"])(?P<name>.*?)(?P=quote)\]")
+_STEP = re.compile(r"\[(['\"])(?P<key>.*?)\1\]|\[(?P<index>-?\d+)\]|\.(?P<attribute>\w+)")
+# The tables of a module, through which the compiler reaches its parts.
+_TABLES = frozenset({"_modules", "_parameters", "_buffers", "__dict__"})
+
+
+# What partials and methods hold.
+_REACHED = frozenset({"func", "args", "keywords", "__self__"})
+
+
+class Held(NamedTuple):
+    """A tensor that a module holds.
+
+    Attributes:
+        name: Its qualified name.
+        kind: What it is.
+        tensor: The tensor.
+    """
+
+    name: str
+    kind: Literal["parameter", "buffer"]
+    tensor: torch.Tensor
+
+
+class Names:
+    """The names of modules and tensors in the frames of a model.
+
+    Args:
+        root: The model; None where it is a function.
+
+    Attributes:
+        root: The model; None where it is a function.
+        found: The modules of others that were called, by the paths that lead to them.
+    """
+
+    def __init__(self, root: torch.nn.Module | None) -> None:
+        self.root = root
+        self.found: dict[str, torch.nn.Module] = {}
+
+    def state(self) -> Iterator[Held]:
+        """Yield what the model holds, in the order of the module tree; tied ones each time."""
+        if self.root is None:
+            return
+        for name, module in self.root.named_modules(remove_duplicate=False):
+            prefix = f"{name}." if name else ""
+            for attribute, parameter in module._parameters.items():
+                if parameter is not None:
+                    yield Held(prefix + attribute, "parameter", parameter)
+            for attribute, buffer in module._buffers.items():
+                if buffer is not None:
+                    yield Held(prefix + attribute, "buffer", buffer)
+
+    def modules(self) -> dict[str, torch.nn.Module]:
+        """Return the modules of the model, by qualified name, and those found in variables."""
+        if self.root is None:
+            return dict(self.found)
+        return {**dict(self.root.named_modules(remove_duplicate=False)), **self.found}
+
+    def in_frame(
+        self, variables: Mapping[str, Any], globals_: Mapping[str, Any], around: Collection[str]
+    ) -> "FrameNames":
+        """Return the names in a frame.
+
+        Args:
+            variables: Its variables.
+            globals_: Those of its file.
+            around: The names of those that are of the function around it.
+        """
+        return FrameNames(self, variables, globals_, around)
+
+
+class FrameNames:
+    """The names in one frame."""
+
+    def __init__(
+        self,
+        names: Names,
+        variables: Mapping[str, Any],
+        globals_: Mapping[str, Any],
+        around: Collection[str],
+    ) -> None:
+        self._around = around
+        self._found = names.found
+        self._variables = {"L": variables, "G": globals_}
+        self._modules = {
+            id(module): name
+            for name, module in reversed(list(names.modules().items()))
+            if name not in names.found
+        }
+        self._held = {id(held.tensor): held for held in reversed(list(names.state()))}
+
+    def held(self, tensor: Any) -> Held | None:
+        """Return the name of a tensor that the model holds; None for any other."""
+        found = self._held.get(id(tensor))
+        return found if found is not None and found.tensor is tensor else None
+
+    def known(self, module: torch.nn.Module) -> str | None:
+        """Return the qualified name of a module; None for one that the model does not hold."""
+        return self._modules.get(id(uncompiled(module)))
+
+    def module(self, text: str) -> str:
+        """Return the qualified name of a module, from the expression that leads to it."""
+        path, _, thing = self._walk(text)
+        if _is_module(thing) and self.known(thing) is None:
+            self._found[path] = uncompiled(thing)
+        return path
+
+    def path(self, text: str) -> tuple[str, bool]:
+        """Return the path of a tensor, from the expression that leads to it (`past.0.key`).
+
+        Returns:
+            The path, and whether the tensor was there before the call: in an attribute of a
+            module, in a variable of the file, or in one of the function around.
+        """
+        return self._walk(text)[:2]
+
+    def _walk(self, text: str) -> tuple[str, bool, Any]:
+        start = _START.match(text)
+        if start is None:
+            # What the compiler made itself: a size, a number of its own.
+            return ".".join(re.findall(r"\w+", text)) or "value", False, None
+        thing = self._variables[start["where"]].get(start["name"])
+        known = self._known(thing)
+        steps = [start["name"].lstrip("_") or start["name"]] if known is None else [known]
+        was_there = start["where"] == "G" or start["name"] in self._around or _is_module(thing)
+        for step in _STEP.finditer(text, start.end()):
+            word = step["key"] or step["index"] or step["attribute"]
+            if word in _TABLES:
+                continue
+            thing = _part(thing, word)
+            known = self._known(thing)
+            steps = [*steps, word] if known is None else [known]
+            was_there = was_there or _is_module(thing)
+        return ".".join(filter(None, steps)), was_there, thing
+
+    def _known(self, thing: Any) -> str | None:
+        return self.known(thing) if _is_module(thing) else None
+
+
+def _is_module(thing: Any) -> bool:
+    return isinstance(thing, torch.nn.Module)
+
+
+def _part(thing: Any, word: str) -> Any:
+    """Return the part of a module, or the entry of a plain container; None for anything else."""
+    if _is_module(thing):
+        return uncompiled(thing)._modules.get(word)
+    if isinstance(thing, functools.partial | MethodType):
+        return getattr(thing, word) if word in _REACHED else None
+    if type(thing) is dict:
+        return thing.get(word)
+    if type(thing) in (list, tuple) and word.lstrip("-").isdecimal():
+        at = int(word)
+        return thing[at] if -len(thing) <= at < len(thing) else None
+    return None

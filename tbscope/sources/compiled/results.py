@@ -1,0 +1,99 @@
+"""Results: the graphs that torch.compile captured, with the breaks between them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from tbscope.ir.graph import Graph, Source
+
+__all__ = ["CompiledGraphs", "GraphBreak"]
+
+
+class GraphBreak(NamedTuple):
+    """A place at which the compiler leaves the model to Python.
+
+    Attributes:
+        reason: Why, in one line.
+        details: All that the compiler says.
+        source: The line that it cannot compile; None where that is not known.
+        skipped: The function that is left to Python from there on; None where the compiler goes
+            on behind the line.
+        after: How many graphs were captured before.
+    """
+
+    reason: str
+    details: str
+    source: Source | None
+    skipped: str | None
+    after: int
+
+    def __str__(self) -> str:
+        where = f" ({self.source})" if self.source else ""
+        left = f"; {self.skipped} is not compiled" if self.skipped else ""
+        return f"{self.reason}{where}{left}"
+
+
+class CompiledGraphs(Mapping[str, Graph]):
+    """The graphs that torch.compile captured of a model, by title, in order (`0 forward`).
+
+    `writer.add_graph(graphs)` draws all of them: the overview under the tag `compiled`, each
+    graph under `compiled/` and its title. `print(graphs)` tells of each in one line.
+
+    Args:
+        overview: The graph of all.
+        graphs: Each graph that was captured, by title; the stages behind it follow it.
+        breaks: The breaks between them, in order.
+        recompiled: For each graph of a function that had one already, by title, which guard of
+            that one failed.
+
+    Attributes:
+        overview: All of them in one graph: a box for each, with the breaks between them.
+        breaks: The breaks between them, in order.
+        recompiled: For each graph of a function that had one already, by title, which guard of
+            that one failed.
+    """
+
+    def __init__(
+        self,
+        overview: Graph,
+        graphs: Mapping[str, Graph],
+        breaks: Sequence[GraphBreak] = (),
+        recompiled: Mapping[str, str] | None = None,
+    ) -> None:
+        self.overview = overview
+        self._graphs = dict(graphs)
+        self.breaks = tuple(breaks)
+        self.recompiled = dict(recompiled or {})
+
+    def __getitem__(self, title: str) -> Graph:
+        return self._graphs[title]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._graphs)
+
+    def __len__(self) -> int:
+        return len(self._graphs)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.overview.name}: {_count(len(self), 'graph')}, "
+            f"{_count(len(self.breaks), 'graph break')}"
+        ]
+        shown = 0
+        for title, graph in self._graphs.items():
+            number = int(title.partition(" ")[0])
+            while shown < len(self.breaks) and self.breaks[shown].after <= number:
+                lines.append(f"  break: {self.breaks[shown]}")
+                shown += 1
+            operations = sum(node.kind == "op" for node in graph.nodes)
+            lines.append(f"  {title}: {_count(operations, 'operation')}")
+            if title in self.recompiled:
+                lines.append(f"    compiled again: {self.recompiled[title]}")
+        lines += [f"  break: {each}" for each in self.breaks[shown:]]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<CompiledGraphs {self.overview.name}: {', '.join(self)}>"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,325 @@
+"""Backward passes: what autograd's engine runs, and where each of its kernels stands.
+
+Autograd numbers the nodes of its own graph in the order in which they are made. Who knows
+which numbers were given while an operation ran knows whose gradient a kernel computes: it
+stands in `gradients/Net/layer1/0`, the scope of that operation mirrored.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from threading import get_ident
+from types import FrameType
+from typing import Any
+
+import torch
+
+from tbscope.ir.builder import GraphBuilder
+from tbscope.ir.graph import Node, Value
+from tbscope.ir.nodes import Role
+from tbscope.ir.scopes import Scope, ScopePart
+from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
+from tbscope.sources.eager.record.values import TensorValues
+from tbscope.sources.torch.autograd import accumulates_into, running_node, sequence_number
+from tbscope.sources.torch.internals import storage_key
+
+__all__ = ["Backward"]
+
+# A storage, and the offset, the shape and the strides of a tensor in it.
+_Place = tuple[int, Any, torch.Size, tuple[int, ...]]
+
+
+@dataclass(slots=True, eq=False)
+class _Pass:
+    """One run of autograd's engine.
+
+    Attributes:
+        root: The scope of all of it.
+        frame: The module call, or the top level, in which it was begun.
+        creates_graph: Whether its own operations can be differentiated again.
+        mirrors: The scope in it for each scope of the forward pass.
+        parts: The same scopes, by the one around them and the last step of their path.
+        leaves: What gave each tensor its gradient, by the identity of the tensor, and what that
+            node was called before.
+        caller: The identity of the Python frame that calls autograd's engine.
+    """
+
+    root: Scope
+    frame: Frame
+    creates_graph: bool
+    caller: int
+    mirrors: dict[Scope, Scope] = field(default_factory=dict)
+    parts: dict[tuple[Scope, ScopePart], Scope] = field(default_factory=dict)
+    leaves: dict[int, tuple[Node, str, Role | None]] = field(default_factory=dict)
+
+
+class Backward:
+    """Knows the operations that can be differentiated, and the backward passes that run.
+
+    Args:
+        builder: The door to the graph.
+        scopes: The scopes that are open.
+        values: The values that tensors hold.
+
+    Attributes:
+        passes: Those that run, the innermost last.
+        gave: The values that passes have given to whoever asked (`torch.autograd.grad`).
+    """
+
+    def __init__(
+        self,
+        builder: GraphBuilder,
+        scopes: ScopeStack,
+        values: TensorValues,
+    ) -> None:
+        self.passes: list[_Pass] = []
+        self.gave: set[Value] = set()
+        self._builder = builder
+        self._scopes = scopes
+        self._find, self._give = values.find, values.give
+        self._thread = get_ident()
+        # What autograd had numbered when each operation was over, and the operations.
+        self._numbers: list[int] = []
+        self._nodes: list[Node] = []
+        self._first = sequence_number()
+        # What autograd saves of a result is another tensor in the same memory.
+        self._in_place: dict[_Place, Value] = {}
+        self._in_memory: dict[int, Value] = {}
+        self._stopped: dict[str, Node] = {}
+        # Of the operation that has begun: autograd's node, whether its engine called it, and the
+        # tensor to whose gradient it adds.
+        self._running: Any = None
+        self._by_engine = False
+        self._leaf: torch.Tensor | None = None
+
+    # -- operations ---------------------------------------------------------------------
+
+    def ran(
+        self, node: Node, read: Sequence[torch.Tensor], results: Sequence[torch.Tensor]
+    ) -> None:
+        """Take note of an operation that has run, of what it read and of what it gave."""
+        if self.passes:
+            node.phase = "backward"
+            if self._leaf is not None:
+                self._tell_leaf(node, self._leaf)
+                self._leaf = None
+        if not torch.is_grad_enabled():
+            return
+        if get_ident() == self._thread:
+            self._numbers.append(sequence_number())
+            self._nodes.append(node)
+        for tensor, value in (*zip(read, node.inputs), *zip(results, node.outputs)):  # noqa: B905
+            place = _place_of(tensor)
+            if place is None:
+                continue
+            if node.role == "view" or not node.kernels or value.producer is not node:
+                self._in_place.setdefault(place, value)
+                self._in_memory.setdefault(place[0], value)
+            else:
+                # The memory may be that of a tensor which is gone.
+                self._in_place[place] = self._in_memory[place[0]] = value
+
+    def saved(self, tensor: torch.Tensor) -> Value | None:
+        """Return the value of a tensor that autograd has saved; None for any other.
+
+        What the operation alone knows (the mean of a norm) becomes a further result of it.
+        """
+        if not self.passes:
+            return None
+        place = _place_of(tensor)
+        if place is None:
+            return None
+        value = self._in_place.get(place) or self._in_memory.get(place[0])
+        if value is None:
+            node = self._maker_of_running()
+            if node is not None:
+                node = self._stopped.get(node.op, node)
+                value = self._give(self._keeper(node), tensor)
+                self._in_place[place] = self._in_memory[place[0]] = value
+        return value
+
+    def earlier_gradient(self, tensor: torch.Tensor) -> Node | None:
+        """Return a new input for the gradient that a parameter had before; None for any other."""
+        for leaf in self._scopes.registry.tensors():
+            if leaf.grad is tensor:
+                return self._builder.append_source("input", f"{self._name(leaf)[0]}.grad")
+        return None
+
+    def _keeper(self, node: Node) -> Node:
+        """Return who gives what an operation has saved: it, where its results come last."""
+        if not node.writes and node.body is None:
+            return node
+        return self._builder.append_op("saved", node.scope, [], [], [node], node.source, [])
+
+    def _maker_of_running(self) -> Node | None:
+        """Return the operation whose gradient is computed now; None for none known."""
+        running = running_node()
+        return None if running is None else self.made(running._sequence_nr())
+
+    def stopped(self, node: Node) -> None:
+        """Take note of an operation after which a checkpoint has stopped to run the model again."""
+        node.phase = "backward"
+        self._stopped[node.op] = node
+
+    def made(self, number: int) -> Node | None:
+        """Return the operation that made autograd's node of this number; None for none known."""
+        at = bisect_right(self._numbers, number)
+        if number < self._first or at == len(self._nodes):
+            return None
+        return self._nodes[at]
+
+    # -- passes -------------------------------------------------------------------------
+
+    @contextmanager
+    def run(self, *, creates_graph: bool, caller: int) -> Iterator[None]:
+        """Have what runs in a block stand in a backward pass.
+
+        Args:
+            caller: The identity of the Python frame that calls autograd's engine.
+            creates_graph: Whether what runs can be differentiated itself.
+        """
+        scopes = self._scopes
+        frame = scopes.running
+        if self.passes:
+            # A checkpoint runs a pass of its own for a part of this one.
+            self.passes.append(
+                replace(self.passes[-1], frame=frame, creates_graph=creates_graph, caller=caller)
+            )
+            try:
+                yield
+            finally:
+                self.passes.pop()
+            return
+        root = scopes.open_block("gradients")
+        root.phase = "backward"
+        begun = _Pass(root, frame, creates_graph, caller)
+        self.passes.append(begun)
+        outer, scopes.again = scopes.again, self._again
+        try:
+            yield
+        finally:
+            scopes.again = outer
+            self.passes.pop()
+            scopes.close_block("gradients", failed=True)
+
+    def begin(self, frame: FrameType | None) -> None:
+        """Take note of an operation of a pass, before what it reads is looked at.
+
+        Args:
+            frame: The Python frame that called it.
+        """
+        begun = self.passes[-1]
+        self._running = running_node()
+        self._leaf = None
+        # Of torch's own there is at most one function around the engine.
+        around = frame.f_back if frame is not None else None
+        if frame is None or begun.caller in (id(frame), id(around)):
+            self._by_engine = True
+            leaf = None if self._running is None else accumulates_into(self._running)
+            self._leaf = leaf
+            if leaf is not None and leaf.grad is not None and self._find(leaf.grad) is None:
+                # Of a leaf that no module holds, too.
+                name = f"{self._name(leaf)[0]}.grad"
+                self._give(self._builder.append_source("input", name), leaf.grad)
+        else:
+            self._by_engine = False
+
+    def place(self, scope: Scope | None) -> Scope | None:
+        """Return where the operation stands that has begun.
+
+        Args:
+            scope: Where it would stand without.
+        """
+        begun = self.passes[-1]
+        if self._scopes.running is not begun.frame:
+            # A module was called again, or a hook has called one.
+            return scope
+        if not self._by_engine and torch.is_grad_enabled() and not begun.creates_graph:
+            # A method of a module stands in the module.
+            return scope if scope is not begun.frame.inner else self._again()
+        if self._running is None:
+            return begun.root
+        if self._leaf is not None:
+            place = self._scopes.registry.tensor(self._leaf)
+            home = None if place is None else self._scopes.home(place.owner)
+            return self._mirror(begun, home)
+        made = self.made(self._running._sequence_nr())
+        return self._mirror(begun, None if made is None else made.scope)
+
+    def _again(self) -> Scope:
+        """Return the scope for what runs a second time, to be differentiated (a checkpoint)."""
+        root = self.passes[-1].root
+        begun = self.passes[-1]
+        again = begun.mirrors.get(root)
+        if again is None:
+            again = begun.mirrors[root] = self._new(ScopePart("recomputed"), root)
+        return again
+
+    def _mirror(self, begun: _Pass, scope: Scope | None) -> Scope:
+        """Return the scope in a pass that mirrors one of the forward pass."""
+        pending: list[Scope] = []
+        above = begun.root
+        ends = begun.root, begun.root.parent, begun.mirrors.get(begun.root)
+        while scope is not None and scope not in ends:
+            known = begun.mirrors.get(scope)
+            if known is not None:
+                above = known
+                break
+            pending.append(scope)
+            scope = scope.parent
+        for inner in reversed(pending):
+            key = above, inner.part
+            if key not in begun.parts:
+                begun.parts[key] = self._new(inner.part, above)
+            above = begun.mirrors[inner] = begun.parts[key]
+        return above
+
+    def _new(self, part: ScopePart, parent: Scope) -> Scope:
+        scope = self._builder.new_scope(
+            part.label, part.attribute, parent=parent, kind="hand", index=part.index
+        )
+        scope.phase = "backward"
+        return scope
+
+    def _tell_leaf(self, node: Node, leaf: torch.Tensor) -> None:
+        """Call a node that gives a tensor its gradient by the name of the tensor."""
+        begun = self.passes[-1]
+        earlier = begun.leaves.get(id(leaf))
+        if earlier is not None:
+            # It only made room for what is copied there now.
+            last, op, role = earlier
+            last.op, last.role = op, role
+            last.attributes.pop("gradient_of")
+        begun.leaves[id(leaf)] = node, node.op, node.role
+        name, attribute = self._name(leaf)
+        node.op, node.role = f"{attribute}_grad", None
+        node.attributes["gradient_of"] = name
+        if node.writes and earlier is None:
+            node.attributes["accumulates"] = True
+
+    def _name(self, leaf: torch.Tensor) -> tuple[str, str]:
+        """Return the qualified name of a leaf tensor, and the last part of it.
+
+        What no module holds is called like an input, or like what made it.
+        """
+        place = self._scopes.registry.tensor(leaf)
+        if place is not None:
+            return place.qualified_name, place.attribute
+        value = self._find(leaf)
+        if value is None:
+            return "leaf", "leaf"
+        node = value.producer
+        name = node.op if node.kind == "op" else node.name
+        return name, name
+
+
+def _place_of(tensor: torch.Tensor) -> _Place | None:
+    try:
+        key = storage_key(tensor)
+        if key is None:
+            return None
+        return key, tensor.storage_offset(), tensor.shape, tensor.stride()
+    except RuntimeError:
+        # Nested and sparse tensors have no strides.
+        return None

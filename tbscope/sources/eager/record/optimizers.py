@@ -1,0 +1,339 @@
+"""Optimizer steps: where each of their operations stands, by the parameters that it serves.
+
+`optimizer/Adam/group_0/Net/fc/weight` holds what is done for one parameter; what is done for
+several at a time (the foreach variants) stands in the box of their group.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+
+from tbscope.ir.builder import GraphBuilder
+from tbscope.ir.graph import Node, Value
+from tbscope.ir.scopes import Scope
+from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
+from tbscope.sources.torch.locate import helper_name
+
+__all__ = ["Optimizers"]
+
+
+class _Part(NamedTuple):
+    """The part of an optimizer's work: for one parameter, one group, or all.
+
+    Attributes:
+        group: The number of the group; None for all of them.
+        parameter: The identity of the parameter; None for several.
+    """
+
+    group: int | None = None
+    parameter: int | None = None
+
+    def joined(self, other: "_Part") -> "_Part":
+        """Return the least part that holds both."""
+        if self == other:
+            return self
+        return _Part(self.group) if self.group == other.group else _Part()
+
+
+@dataclass(slots=True, eq=False)
+class _Step:
+    """One step of an optimizer.
+
+    Attributes:
+        optimizer: The optimizer.
+        caller: The identity of the Python frame in which it runs.
+        frame: The module call, or the top level, in which it was begun.
+        outer: Where what runs directly in that frame stood before.
+        around: The box of the step.
+        root: The scope in it that names the optimizer.
+        parts: The part of each tensor that the optimizer holds, by identity.
+        made: The part of each value that the step has made.
+        scopes: The scope of each part.
+        ran: Whether one of its operations has run.
+        loose: Its operations that read nothing which belongs to a part, in order.
+    """
+
+    optimizer: torch.optim.Optimizer
+    caller: int
+    frame: Frame
+    outer: Scope | None
+    around: Scope
+    root: Scope
+    parts: dict[int, _Part] = field(default_factory=dict)
+    made: dict[Value, _Part] = field(default_factory=dict)
+    scopes: dict[_Part, Scope] = field(default_factory=dict)
+    ran: bool = False
+    loose: list[Node] = field(default_factory=list)
+
+
+class Optimizers:
+    """Knows the steps of optimizers that run.
+
+    Args:
+        builder: The door to the graph.
+        scopes: The scopes that are open.
+        find: Returns the value that a tensor holds; None for an unknown one.
+
+    Attributes:
+        steps: Those that run, the innermost last.
+    """
+
+    def __init__(
+        self,
+        builder: GraphBuilder,
+        scopes: ScopeStack,
+        find: Callable[[torch.Tensor], Value | None],
+    ) -> None:
+        self.steps: list[_Step] = []
+        self._builder = builder
+        self._scopes = scopes
+        self._find = find
+        # The boxes of torch's own helpers, until an optimizer makes the next step.
+        self._helpers: dict[tuple[Scope | None, str], Scope] = {}
+
+    def begin(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
+        """Have what runs from now on stand in a step of an optimizer.
+
+        Args:
+            optimizer: The optimizer.
+            caller: The Python frame in which it runs.
+        """
+        # Its own frame may stand where that of one stood which is gone.
+        self._end_broken(caller.f_back)
+        scopes = self._scopes
+        frame, outer = scopes.running, scopes.running.inner
+        around = scopes.open_block("optimizer")
+        root = self._new(type(optimizer).__name__, None, around)
+        around.phase = "optimizer"
+        frame.inner = root
+        step = _Step(optimizer, id(caller), frame, outer, around, root)
+        self._look(step)
+        self.steps.append(step)
+
+    def end(self, optimizer: torch.optim.Optimizer | None = None) -> None:
+        """Have what runs from now on stand outside of a step again, and of those left in it.
+
+        Args:
+            optimizer: Whose step it is; None for all.
+        """
+        if optimizer is not None and all(step.optimizer is not optimizer for step in self.steps):
+            return
+        while self.steps:
+            step = self.steps[-1]
+            self._end_last()
+            if step.optimizer is optimizer:
+                return
+
+    def _end_last(self) -> None:
+        step = self.steps.pop()
+        self._helpers.clear()
+        self._settle(step)
+        step.frame.inner = step.around
+        self._scopes.close_block("optimizer", failed=True)
+
+    def _end_broken(self, frame: FrameType | None) -> None:
+        """End the steps that an error has ended, of which nobody tells."""
+        running = set()
+        while frame is not None:
+            running.add(id(frame))
+            frame = frame.f_back
+        while self.steps and self.steps[-1].caller not in running:
+            self._end_last()
+
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """Have what runs in a block (a closure) stand where the optimizer was called.
+
+        Once the optimizer has done something with what a closure gave, the next one is a part
+        of its step.
+        """
+        step = self.steps[-1]
+        if step.ran:
+            yield
+            return
+        inner, step.frame.inner = step.frame.inner, step.outer
+        self.steps.pop()
+        try:
+            yield
+        finally:
+            # The gradients are others now.
+            self._look(step)
+            self.steps.append(step)
+            step.frame.inner = inner
+
+    def _look(self, step: _Step) -> None:
+        """Take note of what belongs to each parameter: its gradient, and what is kept for it."""
+        step.parts.clear()
+        for part, parameter, state in _held(step.optimizer):
+            step.parts[id(parameter)] = part
+            if parameter.grad is not None:
+                step.parts[id(parameter.grad)] = part
+            step.parts.update((id(tensor), part) for tensor in state.values())
+
+    def kept(self, tensor: torch.Tensor) -> Node | None:
+        """Return a new node for what an optimizer keeps from step to step (a moment).
+
+        None for any other tensor.
+        """
+        if not self.steps:
+            return None
+        step = self.steps[-1]
+        for part, _, state in _held(step.optimizer):
+            for name, held in state.items():
+                if held is tensor:
+                    scope = self._scope_of(step, part)
+                    return self._builder.append_source("constant", f"{scope}.{name}", scope)
+        return None
+
+    def _settle(self, step: _Step) -> None:
+        """Find the part of what read nothing: the optimizer holds what was made of it."""
+        for part, _, state in _held(step.optimizer):
+            for tensor in state.values():
+                value = self._find(tensor)
+                if value is not None:
+                    step.made.setdefault(value, part)
+        for node in reversed(step.loose):
+            parts = [step.made[value] for value in node.outputs if value in step.made]
+            if parts:
+                node.scope = self._scope_of(step, parts[0])
+                for value in node.inputs:
+                    step.made.setdefault(value, parts[0])
+
+    def place(
+        self,
+        scope: Scope | None,
+        frame: FrameType | None,
+        read: Sequence[torch.Tensor],
+        values: Sequence[Value],
+    ) -> Scope | None:
+        """Return where an operation stands.
+
+        Args:
+            scope: Where it would stand without.
+            frame: The Python frame that called it.
+            read: The tensors that it reads.
+            values: Their values.
+        """
+        if self.steps and frame is not None:
+            self._end_broken(frame)
+        if not self.steps:
+            helper = helper_name(frame) if self._scopes.at_top else None
+            return scope if helper is None else self._helper(scope, helper)
+        step = self.steps[-1]
+        if self._scopes.running is not step.frame:
+            return scope
+        part = self._part(step, read, values)
+        return step.root if part is None else self._scope_of(step, part)
+
+    def ran(
+        self,
+        node: Node,
+        read: Sequence[torch.Tensor],
+        results: Sequence[torch.Tensor],
+    ) -> None:
+        """Take note of an operation that has run."""
+        if not self.steps:
+            return
+        step = self.steps[-1]
+        if self._scopes.running is not step.frame:
+            return
+        step.ran = True
+        node.phase = "optimizer"
+        part = self._part(step, read, node.inputs)
+        if part is not None:
+            for value in node.outputs:
+                step.made[value] = part
+        else:
+            step.loose.append(node)
+        names = [name for place in node.writes if (name := self._name(read, place)) is not None]
+        if names:
+            node.attributes["updates"] = ", ".join(dict.fromkeys(names))
+
+    def _name(self, read: Sequence[torch.Tensor], place: int) -> str | None:
+        if place >= len(read):
+            return None
+        known = self._scopes.registry.tensor(read[place])
+        return None if known is None else known.qualified_name
+
+    def _part(
+        self, step: _Step, read: Sequence[torch.Tensor], values: Sequence[Value]
+    ) -> _Part | None:
+        found: _Part | None = None
+        for tensor, value in zip(read, values, strict=False):
+            part = step.parts.get(id(tensor)) or step.made.get(value)
+            if part is not None:
+                found = part if found is None else found.joined(part)
+        return found
+
+    # -- scopes -------------------------------------------------------------------------
+
+    def _helper(self, scope: Scope | None, name: str) -> Scope:
+        """Return the box of one of torch's own helpers (`clip_grad_norm_`)."""
+        box = self._helpers.get((scope, name))
+        if box is None:
+            box = self._helpers[scope, name] = self._new(name, None, scope)
+        return box
+
+    def _scope_of(self, step: _Step, part: _Part) -> Scope:
+        scope = step.scopes.get(part)
+        if scope is None:
+            scope = step.scopes[part] = self._open(step, part)
+        return scope
+
+    def _open(self, step: _Step, part: _Part) -> Scope:
+        groups = step.optimizer.param_groups
+        if part.group is None or (part.parameter is None and len(groups) == 1):
+            return step.root
+        group = groups[part.group]
+        if part.parameter is None:
+            name = group.get("name")
+            label = name if isinstance(name, str) and name else f"group_{part.group}"
+            return self._new(label, None, step.root)
+        above = self._scope_of(step, _Part(part.group))
+        parameter = next(each for each in group["params"] if id(each) == part.parameter)
+        place = self._scopes.registry.tensor(parameter)
+        if place is None:
+            return self._new("parameter", None, above)
+        for inner in _way_down(self._scopes.home(place.owner)):
+            above = self._below(step, inner, above)
+        return self._new(place.attribute, None, above)
+
+    def _below(self, step: _Step, scope: Scope, above: Scope) -> Scope:
+        """Return the scope that mirrors one of the forward pass, below another one."""
+        key: Any = (scope, above)
+        known = step.scopes.get(key)
+        if known is None:
+            known = step.scopes[key] = self._new(scope.part.label, scope.part.attribute, above)
+        return known
+
+    def _new(self, label: str, attribute: str | None, parent: Scope | None) -> Scope:
+        scope = self._builder.new_scope(label, attribute, parent=parent, kind="hand")
+        scope.phase = "optimizer"
+        return scope
+
+
+def _way_down(scope: Scope) -> list[Scope]:
+    return [*reversed(list(scope.ancestors())), scope]
+
+
+def _held(
+    optimizer: torch.optim.Optimizer,
+) -> Iterator[tuple[_Part, torch.Tensor, dict[str, torch.Tensor]]]:
+    """Return each parameter with its part, and the tensors that are kept for it, by name.
+
+    An optimizer that keeps something for one of them alone works on all at once (LBFGS).
+    """
+    parameters = [
+        (_Part(number, id(each)), each)
+        for number, group in enumerate(optimizer.param_groups)
+        for each in group["params"]
+    ]
+    alone = len(optimizer.state) == 1 and len(parameters) > 1
+    for part, parameter in parameters:
+        state = optimizer.state.get(parameter, {})
+        kept = {name: held for name, held in state.items() if isinstance(held, torch.Tensor)}
+        yield (_Part() if alone else part), parameter, kept

@@ -1,0 +1,388 @@
+"""The private parts of torch's compiler: what it tells of the frame that it compiles, its state.
+
+Those behind the capture are named in lowering_internals.py, all others in internals.py and
+module_internals.py. torch promises nothing about them; each has a fallback that tells less.
+"""
+
+import importlib
+import inspect
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from types import CodeType
+from typing import Any, NamedTuple
+
+import torch
+
+__all__ = [
+    "Compiling",
+    "Reason",
+    "as_dynamo_does",
+    "compiling",
+    "context_with",
+    "example_of",
+    "kept_compiler",
+    "new_reasons",
+    "quiet_compiler",
+    "reason_of",
+    "source_text",
+    "without_own_compiling",
+]
+
+
+class Compiling(NamedTuple):
+    """The frame that is being compiled.
+
+    Attributes:
+        code: Its code.
+        variables: Its variables, by name.
+        globals: The variables of its file.
+        recompiled: Which guard of its earlier graphs failed; None where none did, or where torch
+            does not tell.
+    """
+
+    code: CodeType | None
+    variables: Mapping[str, Any]
+    globals: Mapping[str, Any]
+    recompiled: str | None
+
+
+class Reason(NamedTuple):
+    """Why a graph ends.
+
+    Attributes:
+        text: What the compiler says.
+        stack: The lines of the user's code, innermost last: each has `filename`, `lineno` and
+            `name`.
+        breaks: Whether the frame goes on behind it.
+    """
+
+    text: str
+    stack: tuple[Any, ...]
+    breaks: bool
+
+
+def compiling() -> Compiling:
+    """Return what the compiler tells of the frame for which it calls a backend."""
+    output = None
+    try:
+        from torch._dynamo.symbolic_convert import InstructionTranslator
+
+        translator: Any = InstructionTranslator.current_tx()
+        output = translator.output
+        code = getattr(getattr(output, "root_tx", None), "f_code", translator.f_code)
+        return Compiling(
+            code,
+            getattr(output, "local_scope", {}),
+            getattr(output, "global_scope", {}),
+            _recompile_reason(),
+        )
+    except (ImportError, AttributeError):
+        return Compiling(None, {}, {}, None)
+
+
+def _recompile_reason() -> str | None:
+    try:
+        from torch._dynamo.utils import get_metrics_context
+
+        told = get_metrics_context()._metrics.get("recompile_reason")
+    except (ImportError, AttributeError):
+        return None
+    # What it says where the graphs before were another backend's.
+    return None if told is None or "Unable to find" in told else str(told)
+
+
+def source_text(placeholder: torch.fx.Node) -> str:
+    """Return where an input of a captured graph comes from (`L['x']`); its name where untold."""
+    source = getattr(placeholder.meta.get("grapharg"), "source", None)
+    source = getattr(placeholder, "_dynamo_source", source)
+    name = getattr(source, "name", None)
+    # A method up to torch 2.9.
+    told = name() if callable(name) else name
+    return told if isinstance(told, str) else str(placeholder.target)
+
+
+def example_of(placeholder: torch.fx.Node) -> Any:
+    """Return what an input of a captured graph is in the run that is compiled; None if untold."""
+    return getattr(placeholder.meta.get("grapharg"), "example", None)
+
+
+def reason_of(module: torch.fx.GraphModule) -> Reason | None:
+    """Return why a captured graph ends; None where the compiler does not tell."""
+    told = getattr(module, "compile_subgraph_reason", None)
+    return None if told is None else _reason(told)
+
+
+def _reason(told: Any) -> Reason:
+    stack = tuple(getattr(told, "user_stack", ()) or ())
+    return Reason(str(told.reason), stack, bool(getattr(told, "graph_break", True)))
+
+
+def new_reasons(known: int) -> tuple[list[Reason], int]:
+    """Return the breaks that the compiler has noted after the first ones, and how many it has."""
+    home = sys.modules.get("torch._dynamo.utils")
+    noted: list[Any] = getattr(home, "graph_break_reasons", [])
+    return [_reason(told) for told in noted[known:]], len(noted)
+
+
+def context_with(
+    backend: Any,
+    *,
+    dynamic: bool | None,
+    fullgraph: bool,
+    failed: Callable[[Any, Exception], None],
+    met: Callable[[CodeType], None],
+) -> Any:
+    """Return what compiles a callable with a backend, as `torch.compile` does.
+
+    Args:
+        backend: What is given the graphs.
+        dynamic: As for `torch.compile`.
+        fullgraph: As for `torch.compile`.
+        failed: Is told of each frame that is not compiled, and of what was raised.
+        met: Is told of the code of each frame that the compiler looks at.
+    """
+    from torch import _dynamo
+
+    options: dict[str, Any] = {"nopython": fullgraph, "dynamic": dynamic}
+    if "isolate_recompiles" in inspect.signature(_dynamo.eval_frame._optimize).parameters:
+        # What is compiled here counts for no limit of what was compiled before.
+        options["isolate_recompiles"] = True
+    context: Any = _dynamo.optimize(backend, **options)
+    steps = [context.callback]
+    for _ in range(_MOST_WRAPPERS):
+        inner = _inside(steps[-1])
+        if inner is None:
+            break
+        steps.append(inner)
+    # The wrappers around it show its attributes, too.
+    for step in reversed(steps):
+        if hasattr(step, "_inner_convert"):
+            step._inner_convert = _Convert(step._inner_convert, failed, met)
+            break
+    return context
+
+
+_MOST_WRAPPERS = 5
+
+
+class _Convert:
+    """Compiles frames, and tells of each, and of those of which it raises."""
+
+    def __init__(
+        self,
+        inner: Any,
+        failed: Callable[[Any, Exception], None],
+        met: Callable[[CodeType], None],
+    ) -> None:
+        self._inner = inner
+        self._failed = failed
+        self._met = met
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def __call__(self, frame: Any, *args: Any, **kwargs: Any) -> Any:
+        self._met(frame.f_code)
+        # The compiler counts the frames between itself and the user's.
+        if "skip" in kwargs:
+            kwargs["skip"] += 1
+        try:
+            return self._inner(frame, *args, **kwargs)
+        except Exception as error:
+            self._failed(frame, error)
+            raise
+
+
+@contextmanager
+def kept_compiler(backend: object, codes: Callable[[], list[CodeType]]) -> Iterator[None]:
+    """Have a block compile as if for the first time, and leave no trace in the compiler.
+
+    What was compiled before stays compiled, with its guards and its limits; what the block
+    compiled is let go; counters, and the sizes that the compiler has seen, are as before.
+
+    Args:
+        backend: Whose graphs are let go.
+        codes: Returns the codes of the frames that the compiler has met in the block.
+    """
+    from torch import _dynamo
+    from torch._dynamo import convert_frame, utils
+
+    with ExitStack() as stack:
+        stack.enter_context(_patched(_dynamo.config))
+        for owner, name in (
+            (utils, "graph_break_reasons"),
+            (utils, "guard_failures"),
+            (utils, "compilation_time_metrics"),
+            (utils, "frame_phase_timing"),
+            (utils, "counters"),
+            (convert_frame, "FRAME_COMPILE_COUNTER"),
+        ):
+            stack.callback(_kept_table(getattr(owner, name, None)))
+        stack.callback(_kept_sizes())
+        # Whoever has the compiler stand by still wants to see what it would capture.
+        stack.enter_context(torch.compiler.set_stance("default"))
+        try:
+            yield
+        finally:
+            _let_go(backend, codes())
+
+
+def _patched(config: Any) -> Any:
+    """Return a block with the limits of the compiler out of the way."""
+    wanted = {
+        "recompile_limit": _NO_LIMIT,
+        "accumulated_recompile_limit": _NO_LIMIT,
+        "cache_size_limit": _NO_LIMIT,
+        "accumulated_cache_size_limit": _NO_LIMIT,
+        "error_on_recompile": False,
+        "disable": False,
+        "automatic_dynamic_local_pgo": False,
+        "automatic_dynamic_remote_pgo": False,
+    }
+    held = {name: value for name, value in wanted.items() if hasattr(config, name)}
+    # Of two names for one setting, one is enough.
+    if "recompile_limit" in held:
+        held.pop("cache_size_limit", None)
+        held.pop("accumulated_cache_size_limit", None)
+    return config.patch(**held)
+
+
+_NO_LIMIT = 1 << 20
+
+
+def _kept_table(table: Any) -> Callable[[], None]:
+    """Return what gives a table of the compiler its contents of now."""
+    if isinstance(table, list):
+        entries = list(table)
+
+        def put_list_back() -> None:
+            table[:] = entries
+
+        return put_list_back
+    if isinstance(table, dict):
+        before = {key: _copied(value) for key, value in table.items()}
+
+        def put_back() -> None:
+            table.clear()
+            table.update(before)
+
+        return put_back
+    return lambda: None
+
+
+def _copied(value: Any) -> Any:
+    return value.copy() if hasattr(value, "copy") else value
+
+
+def _kept_sizes() -> Callable[[], None]:
+    """Have the compiler forget the sizes that it has seen; return what has it know them again."""
+    try:
+        from torch._dynamo import pgo
+    except ImportError:
+        return lambda: None
+    held = {
+        name: getattr(pgo, name)
+        for name in ("_CODE_STATE", "_INIT_CODE_STATE")
+        if hasattr(pgo, name)
+    }
+    for name in held:
+        setattr(pgo, name, None)
+
+    def put_back() -> None:
+        for name, state in held.items():
+            setattr(pgo, name, state)
+
+    return put_back
+
+
+def _let_go(backend: object, codes: list[CodeType]) -> None:
+    """Let go of what was compiled with a backend; have the compiler look at these frames again."""
+    home: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
+    entries_of = getattr(home, "_debug_get_cache_entry_list", None)
+    if entries_of is None:
+        return
+    for code in codes:
+        entries = list(entries_of(code))
+        own = [entry for entry in entries if _innermost(entry.backend) is backend]
+        if len(own) == len(entries):
+            home.reset_code(code)
+            continue
+        # Others stay: of a single one there is no more than to have it fit nothing any more.
+        for entry in own:
+            _invalidate(entry)
+        # A frame that it has met was none that it leaves alone: now it may be.
+        types: Any = importlib.import_module("torch._dynamo.types")
+        if hasattr(home, "set_code_exec_strategy") and hasattr(types, "FrameAction"):
+            again = types.FrameAction.DEFAULT
+            home.set_code_exec_strategy(code, types.FrameExecStrategy(again, again))
+
+
+def _invalidate(entry: Any) -> None:
+    from torch._dynamo import guards
+
+    gone = getattr(guards, "DeletedGuardManagerWrapper", None)
+    state = getattr(entry.guard_manager, "extra_state", None)
+    if gone is not None and state is not None:
+        state.invalidate(entry, gone("tbscope has read the graph"))
+
+
+def _inside(wrapper: Any) -> Any:
+    """Return what one of the compiler's wrappers holds; None for what is none."""
+    inner = getattr(wrapper, "_torchdynamo_orig_backend", None)
+    # Its name up to torch 2.6.
+    return getattr(wrapper, "_torchdynamo_orig_callable", None) if inner is None else inner
+
+
+def _innermost(backend: Any) -> Any:
+    for _ in range(_MOST_WRAPPERS):
+        inner = _inside(backend)
+        if inner is None:
+            break
+        backend = inner
+    return backend
+
+
+@contextmanager
+def quiet_compiler() -> Iterator[None]:
+    """Have the compiler not warn of breaks of which it tells all the same, for a block."""
+    logger = logging.getLogger("torch._dynamo.variables.tensor")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+@contextmanager
+def without_own_compiling(modules: list[torch.nn.Module]) -> Iterator[None]:
+    """Have modules on which `compile()` was called run as they are, for a block."""
+    held = [
+        (module, module.__dict__["_compiled_call_impl"])
+        for module in modules
+        if module.__dict__.get("_compiled_call_impl") is not None
+    ]
+    for module, _ in held:
+        module.__dict__["_compiled_call_impl"] = None
+    try:
+        yield
+    finally:
+        for module, compiled in held:
+            module.__dict__["_compiled_call_impl"] = compiled
+
+
+def as_dynamo_does(name: str) -> Callable[..., Any]:
+    """Return the backend of a name, as `torch.compile` finds it.
+
+    Raises:
+        LookupError: There is none of this name.
+    """
+    from torch._dynamo.backends import registry
+
+    try:
+        found: Callable[..., Any] = registry.lookup_backend(name)
+    except Exception as error:
+        known = ", ".join(registry.list_backends())
+        raise LookupError(known) from error
+    return found

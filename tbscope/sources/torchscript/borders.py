@@ -1,0 +1,115 @@
+"""The borders of a program of TorchScript: what its inputs are, by name and in their nests."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tbscope.errors import InputError
+from tbscope.sources.programs.slots import Held, Slot
+from tbscope.sources.programs.types import TensorType, type_nest, types_in
+from tbscope.sources.torchscript.held import Number
+from tbscope.sources.torchscript.types import gives_tensors, unknown_by
+
+__all__ = ["Inputs"]
+
+_NOTHING: Any = object()
+
+
+class Inputs:
+    """What a method or a function is given.
+
+    Args:
+        name: The name of the module or function.
+        schema: The schema of the method.
+        values: The inputs of its graph, without the module.
+        args: The arguments by position; None where there are no inputs.
+        kwargs: Those by name.
+        traced_with: What it was traced with, as types, where nobody gives inputs; None for unknown.
+
+    Attributes:
+        names: The names of the parameters, in order.
+        held: What each of them holds.
+        as_traced: Whether the types that its graph tells hold for them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        schema: Any,
+        values: Sequence[Any],
+        args: Sequence[Any] | None,
+        kwargs: Mapping[str, Any],
+        traced_with: Sequence[Any] | None = None,
+    ) -> None:
+        parameters = list(schema.arguments)[-len(values) :] if values else []
+        self.names = [str(parameter.name) for parameter in parameters]
+        given = _bound(name, parameters, args or (), kwargs)
+        by_hand = bool(args or kwargs)
+        self.held: list[Held] = []
+        self.as_traced = True
+        noted = [] if by_hand or traced_with is None else list(traced_with)
+        noted += [None] * (len(values) - len(noted))
+        for parameter, value, known in zip(parameters, values, noted, strict=False):
+            told = known or _unknown(parameter, value)
+            thing = given.get(parameter.name, _NOTHING)
+            if thing is not _NOTHING:
+                own = type_nest(thing)
+                self.as_traced &= _is_alike(own, told)
+                told = own
+            elif parameter.has_default_value():
+                told = parameter.default_value
+            elif by_hand:
+                raise InputError(
+                    f"{name}() is missing {parameter.name!r}",
+                    why=f"it takes {', '.join(self.names)}",
+                    fix="give all inputs that have no default, or no inputs at all",
+                )
+            self.held.append(_slots(told))
+
+
+def _bound(
+    name: str, parameters: list[Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    names = [str(parameter.name) for parameter in parameters]
+    if len(args) > len(names):
+        raise InputError(
+            f"{len(args)} inputs are given for the {len(names)} of {name}()",
+            why=f"it takes {', '.join(names) or 'none'}",
+            fix="tbscope.from_torchscript(module, *inputs), or no inputs at all",
+        )
+    given = dict(zip(names, args, strict=False))
+    wrong = [key for key in kwargs if key in given or key not in names]
+    if wrong:
+        raise InputError(
+            f"{name}() takes no input {wrong[0]!r} by name",
+            why=f"it takes {', '.join(names) or 'none'}, and {len(args)} of them are given "
+            "by position",
+            fix="give each input once, by its name",
+        )
+    return {**given, **kwargs}
+
+
+def _unknown(parameter: Any, value: Any) -> Any:
+    """Return what is known of an input that nobody gives."""
+    kind = value.type()
+    if gives_tensors(kind):
+        return unknown_by(kind)
+    return Number(str(parameter.name))
+
+
+def _is_alike(own: Any, told: Any) -> bool:
+    """Tell whether inputs are as those with which a graph was traced."""
+    ones, others = list(types_in(own)), list(types_in(told))
+    return len(ones) == len(others) and all(
+        one.shape == other.shape and one.dtype == other.dtype
+        for one, other in zip(ones, others, strict=True)
+    )
+
+
+def _slots(told: Any) -> Held:
+    if isinstance(told, TensorType):
+        return Slot(told)
+    if isinstance(told, list | tuple):
+        return [_slots(entry) for entry in told]
+    if isinstance(told, dict):
+        return {key: _slots(entry) for key, entry in told.items()}
+    return told

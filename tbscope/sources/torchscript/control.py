@@ -1,0 +1,215 @@
+"""Control flow of TorchScript: both branches, and a loop's body, stand in scopes, each once.
+
+What they give is merged by one operation (`If`, `Loop`), which reads what each may give: nobody
+knows which branch runs, or how often a loop does.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from tbscope.ir.graph import Argument, Value
+from tbscope.sources.programs.slots import Held, Slot
+from tbscope.sources.programs.work import Done
+from tbscope.sources.torchscript.held import Number, mapped, origins
+from tbscope.sources.torchscript.script_reader import Before, Changed, ScriptReader, Step
+from tbscope.sources.torchscript.types import joined
+
+__all__ = ["Body", "merge"]
+
+
+class Body(NamedTuple):
+    """What may run.
+
+    Attributes:
+        label: The name of its scope; empty where nothing runs.
+        read: Reads it; returns what it gives.
+    """
+
+    label: str
+    read: Callable[[], list[Held]]
+
+
+class _Left(NamedTuple):
+    """What a body leaves behind.
+
+    Attributes:
+        given: What it gives.
+        values: The last value of each slot that was there before, and into which it wrote.
+        contents: Each list and dict that it changed, by identity, with what that held last.
+    """
+
+    given: list[Held]
+    values: dict[Slot, Value]
+    contents: dict[int, tuple[Any, Any]]
+
+
+def merge(
+    reader: ScriptReader,
+    step: Step,
+    bodies: Sequence[Body],
+    decided_by: Sequence[Held],
+    *,
+    always: bool = False,
+) -> list[Held]:
+    """Read bodies of which one may run, or none; return what they give, merged.
+
+    Args:
+        reader: Who reads the program.
+        step: The node that runs them.
+        bodies: The bodies.
+        decided_by: What decides which of them run, and how often.
+        always: Whether an operation stands between what they give and who reads it also
+            where they give the same: they run more than once.
+    """
+    left = [_read(reader, step, body) for body in bodies]
+    merging = _Merging(reader, step, decided_by)
+    merged = [
+        merging.merged(list(entries), always=always)
+        for entries in zip(*[each.given for each in left], strict=True)
+    ]
+    contents = list(_merged_contents(merging, left))
+    merging.append(left)
+    for container, content in contents:
+        reader.change(container)
+        _refill(container, merging.settled(content))
+    return [merging.settled(entry) for entry in merged]
+
+
+def _read(reader: ScriptReader, step: Step, body: Body) -> _Left:
+    """Read a body; all that was there before holds afterwards what it held before."""
+    scope, _ = reader.where(step)
+    first = len(reader.graph.nodes)
+    with reader.journal() as journal:
+        if body.label:
+            with reader.places.body(body.label, scope):
+                given = body.read()
+        else:
+            given = body.read()
+    # Of each slot the first entry tells whether it is older than the body.
+    slots: dict[Slot, Before] = {}
+    contents: dict[int, tuple[Any, Any]] = {}
+    for entry in journal:
+        if isinstance(entry, Before):
+            slots.setdefault(entry.slot, entry)
+        else:
+            contents[id(entry.container)] = entry.container, entry.container.copy()
+    values = {slot: slot.read() for slot, entry in slots.items() if entry.at <= first}
+    given = [mapped(held, lambda slot: _as_it_is(slot, values)) for held in given]
+    inside = set(map(id, reader.graph.nodes[first:]))
+    for entry in reversed(journal):
+        if isinstance(entry, Changed):
+            _refill(entry.container, entry.content)
+        elif entry.slot in values:
+            slot = entry.slot
+            slot.value, slot.at, slot.type = entry.value, entry.at, entry.type
+            slot.memory.writes = [each for each in slot.memory.writes if id(each[1]) not in inside]
+    return _Left(given, values, contents)
+
+
+def _as_it_is(slot: Slot, values: dict[Slot, Value]) -> Slot:
+    """Return a slot that holds what another one holds now, where that changes next."""
+    if slot not in values:
+        return slot
+    return Slot(slot.type, slot.read(), memory=slot.memory, at=slot.at)
+
+
+def _refill(container: Any, content: Any) -> None:
+    container.clear()
+    if type(container) is dict:
+        container.update(content)
+    else:
+        container.extend(content)
+
+
+def _merged_contents(merging: "_Merging", left: list[_Left]) -> Iterable[tuple[Any, Held]]:
+    """Yield each list and dict that a body changed, with what it holds after them."""
+    changed = {key: container for each in left for key, (container, _) in each.contents.items()}
+    for key, container in changed.items():
+        variants = [each.contents.get(key, (None, container.copy()))[1] for each in left]
+        yield container, merging.merged(variants)
+
+
+class _Merged(NamedTuple):
+    """Stands for a tensor that the operation gives, until it is there."""
+
+    place: int
+
+
+class _Merging:
+    """The one operation that merges what bodies give; made where something has to be merged."""
+
+    def __init__(self, reader: ScriptReader, step: Step, decided_by: Sequence[Held]) -> None:
+        self._reader = reader
+        self._step = step
+        self._decided_by = list(
+            dict.fromkeys(slot for held in decided_by for slot in origins(held))
+        )
+        # What each result is one of.
+        self._of: list[list[Slot]] = []
+        self._given: list[Slot] = []
+
+    def merged(self, entries: list[Held], *, always: bool = False) -> Held:
+        """Return what is known of a thing that is one of these."""
+        first = entries[0]
+        if not always and all(entry is first for entry in entries):
+            return first
+        kind = type(first)
+        if all(type(entry) is kind for entry in entries):
+            if kind is list or kind is tuple:
+                longest = max(entries, key=len)
+                return kind(
+                    self.merged([each[at] for each in entries if at < len(each)], always=always)
+                    for at in range(len(longest))
+                )
+            if kind is dict:
+                keys = dict.fromkeys(key for entry in entries for key in entry)
+                return {
+                    key: self.merged([each[key] for each in entries if key in each], always=always)
+                    for key in keys
+                }
+            if kind in _PLAIN and all(entry == first for entry in entries):
+                return first
+        slots = list(dict.fromkeys(entry for entry in entries if type(entry) is Slot))
+        if slots:
+            # Beside a tensor, there may be none.
+            self._of.append(slots)
+            return _Merged(len(self._of) - 1)
+        if all(entry is first for entry in entries):
+            return first
+        return Number(self._step.name, tuple(dict.fromkeys([*origins(entries), *self._decided_by])))
+
+    def append(self, left: list[_Left]) -> None:
+        """Append the operation, and have it write into what one of the bodies wrote into."""
+        targets = list(dict.fromkeys(slot for each in left for slot in each.values))
+        if not self._of and not targets:
+            return
+        reader = self._reader
+        merged = [Argument(None, [slot.read() for slot in slots]) for slots in self._of]
+        written = [[each.values[slot] for each in left if slot in each.values] for slot in targets]
+        arguments = [Argument("decided_by", [slot.read() for slot in self._decided_by])]
+        arguments += merged
+        arguments += [
+            Argument(None, [slot.read(), *values])
+            for slot, values in zip(targets, written, strict=True)
+        ]
+        among = [slot for slots in self._of for slot in slots]
+        read = list(dict.fromkeys([*self._decided_by, *targets, *among]))
+        node = reader.append(self._step.target, self._step, arguments, read, Done(flops=0))
+        for values in written:
+            node.inputs += [value for value in values if value not in node.inputs]
+        held = reader.give(node, [joined(slots) for slots in self._of], read, targets)
+        self._given = list(held)
+
+    def settled(self, held: Held) -> Held:
+        """Return a thing with tensors where the operation gives them."""
+        kind = type(held)
+        if kind is _Merged:
+            return self._given[held.place]
+        if kind is list or kind is tuple:
+            return kind([self.settled(each) for each in held])
+        if kind is dict:
+            return {key: self.settled(each) for key, each in held.items()}
+        return held
+
+
+_PLAIN = (bool, int, float, str)

@@ -1,0 +1,116 @@
+"""What a value of TorchScript holds while its graph is read: beside tensors and constants, others.
+
+A tensor is a `Slot`, a constant is itself, a list or a dict holds more of these; an object is a
+`Part`, a number of which only its making is known a `Number`.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tbscope.ir.graph import Constant
+from tbscope.sources.programs.slots import Held, Slot, slots_in
+
+__all__ = ["Number", "Part", "class_name", "is_known", "lowered", "mapped", "origins"]
+
+_MANGLED = re.compile(r"(^|\.)___torch_mangle_[0-9]+(?=\.)")
+_MOST_TEXT = 60
+_MOST_ORIGINS = 8
+
+
+class Part:
+    """A module, or another object with attributes.
+
+    Args:
+        name: Its qualified name in the whole; None for an object that is no module.
+        kind: The name of its class, as TorchScript has it.
+        handle: What TorchScript holds of it; None for one that the code makes.
+
+    Attributes:
+        attributes: What the code has set, or has read before.
+    """
+
+    __slots__ = ("attributes", "handle", "kind", "name")
+
+    def __init__(self, name: str | None, kind: str, handle: Any = None) -> None:
+        self.name = name
+        self.kind = kind
+        self.handle = handle
+        self.attributes: dict[str, Held] = {}
+
+
+class Number:
+    """A number, a text, or another thing without a tensor, that is known when the code runs.
+
+    Args:
+        text: How it is made (`x.size(0)`); cut where it is long.
+        slots: The tensors that it was made of.
+    """
+
+    __slots__ = ("slots", "text")
+
+    def __init__(self, text: str, slots: tuple[Slot, ...] = ()) -> None:
+        self.text = text if len(text) <= _MOST_TEXT else "..."
+        self.slots = slots[:_MOST_ORIGINS]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def class_name(kind: str) -> str:
+    """Return the full name of a class of Python, from that which TorchScript gives it.
+
+    >>> class_name("__torch__.torch.nn.modules.linear.___torch_mangle_9.Linear")
+    'torch.nn.modules.linear.Linear'
+    """
+    return _MANGLED.sub("", kind.removeprefix("__torch__.")).removeprefix(".") or "Module"
+
+
+def is_known(held: Held) -> bool:
+    """Tell whether something is a constant, or a nest of constants."""
+    if isinstance(held, list | tuple):
+        return all(map(is_known, held))
+    if isinstance(held, dict):
+        return all(map(is_known, held.values()))
+    return type(held) not in (Slot, Number, Part, Constant)
+
+
+def origins(held: Held) -> tuple[Slot, ...]:
+    """Return the tensors of which a nest is made, each once."""
+    return tuple(dict.fromkeys(_origins(held)))
+
+
+def _origins(held: Held) -> Iterator[Slot]:
+    if type(held) is Number:
+        yield from held.slots
+    elif isinstance(held, list | tuple):
+        for entry in held:
+            yield from _origins(entry)
+    else:
+        yield from slots_in(held)
+
+
+def lowered(held: Held) -> Held:
+    """Return a nest as a reader of programs takes it: with texts for numbers and objects."""
+    kind = type(held)
+    if kind is Number:
+        return Constant(held.text)
+    if kind is Part:
+        return Constant(f"<{class_name(held.kind).rpartition('.')[2]}>")
+    if kind is list or kind is tuple:
+        return kind([lowered(entry) for entry in held])
+    if isinstance(held, Mapping):
+        return {str(key): lowered(entry) for key, entry in held.items()}
+    return held
+
+
+def mapped(held: Held, change: Callable[[Slot], Held]) -> Held:
+    """Return a nest with something else for each tensor."""
+    kind = type(held)
+    if kind is Slot:
+        return change(held)
+    if kind is list or kind is tuple:
+        return kind([mapped(entry, change) for entry in held])
+    if kind is dict:
+        return {key: mapped(entry, change) for key, entry in held.items()}
+    return held

@@ -1,0 +1,59 @@
+"""Tells what of TorchScript something is, at no cost for those who draw none: all is asked."""
+
+import os
+import re
+from typing import Any
+
+import torch
+
+__all__ = ["has_torchscript", "holds_script", "is_function", "is_script", "is_script_file"]
+
+_jit: Any = getattr(torch, "jit", None)
+_MODULE: type | None = getattr(_jit, "ScriptModule", None)
+_FUNCTION: type | None = getattr(_jit, "ScriptFunction", None)
+_CODE = re.compile(r"^([^/]*)/(code/.*|constants\.pkl)$", re.DOTALL)
+
+
+def has_torchscript() -> bool:
+    """Tell whether this torch has TorchScript."""
+    return _MODULE is not None and hasattr(_jit, "load")
+
+
+def is_function(thing: object) -> bool:
+    """Tell whether something is a function that torch.jit traced or scripted."""
+    return _FUNCTION is not None and isinstance(thing, _FUNCTION)
+
+
+def is_script(thing: object) -> bool:
+    """Tell whether something is a module or a function that torch.jit traced or scripted."""
+    return (_MODULE is not None and isinstance(thing, _MODULE)) or is_function(thing)
+
+
+def is_script_file(thing: object) -> bool:
+    """Tell whether something is the path of a file that torch.jit.save has written.
+
+    The file is asked what it holds; its name counts for nothing.
+    """
+    if not isinstance(thing, str | os.PathLike):
+        return False
+    try:
+        path = os.fspath(thing)
+    except Exception:  # noqa: BLE001 (a class of the user's may raise anything)
+        return False
+    import zipfile
+
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return holds_script(archive.namelist())
+    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
+        return False
+
+
+def holds_script(names: list[str]) -> bool:
+    """Tell whether the entries of an archive are those of TorchScript: code, and its constants."""
+    found: dict[str, set[str]] = {}
+    for name in names:
+        match = _CODE.match(name)
+        if match:
+            found.setdefault(match[1], set()).add(match[2].partition("/")[0])
+    return any(parts == {"code", "constants.pkl"} for parts in found.values())

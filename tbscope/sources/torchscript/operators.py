@@ -1,0 +1,190 @@
+"""The operators that TorchScript calls, from the schema that a node tells: with what, and how."""
+
+import functools
+from typing import Any, NamedTuple
+
+import torch
+
+from tbscope.ir.graph import Constant
+from tbscope.sources.programs.slots import Held, Slot
+from tbscope.sources.torch.internals import schema_of
+from tbscope.sources.torch.operations import KernelFacts, kernel_facts
+from tbscope.sources.torchscript.held import lowered
+from tbscope.sources.torchscript.types import dtype_of
+
+__all__ = ["Operator", "operator_of"]
+
+# These take numbers in the place of tensors, as Python has them.
+# Source: torch/csrc/utils/python_arg_parser.cpp, should_allow_numbers_as_tensors.
+_TAKES_NUMBERS = frozenset(
+    name + end
+    for name in (
+        *("add", "sub", "mul", "div", "divide", "multiply", "subtract", "true_divide"),
+        "floor_divide",
+    )
+    for end in ("", "_")
+)
+_LAYOUTS = (torch.strided, torch.sparse_coo)
+_FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last)
+
+
+class _Parameter(NamedTuple):
+    name: str
+    by_keyword: bool
+    default: Any
+    tensor: str
+    kind: str
+
+
+class Operator(NamedTuple):
+    """An operator of torch, as TorchScript calls it.
+
+    Attributes:
+        target: The operator.
+        facts: What its schema tells.
+        parameters: What it takes, in order.
+        gives_tensors: Whether a tensor is among what it gives.
+        written: For each thing that it gives, the position of the argument that it is after
+            it was written into; None for any other.
+    """
+
+    target: Any
+    facts: KernelFacts
+    parameters: tuple[_Parameter, ...]
+    gives_tensors: bool
+    written: tuple[int | None, ...]
+
+    @property
+    def reads_tensors(self) -> bool:
+        """Whether a tensor is among what it takes."""
+        return any(parameter.tensor for parameter in self.parameters)
+
+    def reads_one_of(self, given: list[Held]) -> bool:
+        """Tell whether a tensor is among what it is given, where it takes tensors."""
+        return any(
+            parameter.tensor and _has_slot(held)
+            for parameter, held in zip(self.parameters, given, strict=False)
+        )
+
+    def arguments(self, given: list[Held], constant: Any) -> tuple[list[Held], dict[str, Held]]:
+        """Return positional and keyword arguments, without those that are as they are anyway.
+
+        Args:
+            given: All that it is given, in order.
+            constant: Makes a tensor of a number, where it takes nothing else.
+        """
+        args: list[Held] = []
+        kwargs: dict[str, Held] = {}
+        least = 0
+        for parameter, held in zip(self.parameters, given, strict=False):
+            thing = self._fitting(parameter, held, constant)
+            default = parameter.default
+            usual = default is not _NONE and type(default) is type(thing) and default == thing
+            if not parameter.by_keyword:
+                args.append(thing)
+                least = least if usual else len(args)
+            elif not usual:
+                kwargs[parameter.name] = thing
+        return args[:least], kwargs
+
+    def sampled(self, args: list[Held], kwargs: dict[str, Held]) -> tuple[list[Held], Any]:
+        """Return arguments with numbers for those that are not known and change no shape."""
+        args = [
+            _sample(parameter, held) for parameter, held in zip(self.parameters, args, strict=False)
+        ]
+        by_name = {parameter.name: parameter for parameter in self.parameters}
+        return args, {key: _sample(by_name[key], held) for key, held in kwargs.items()}
+
+    def _fitting(self, parameter: _Parameter, held: Held, constant: Any) -> Held:
+        kind = type(held)
+        if kind is int and parameter.name in _WORDS:
+            return _WORDS[parameter.name](held)
+        if parameter.tensor == "one" and kind in (int, float, bool):
+            return held if self.facts.label in _TAKES_NUMBERS else constant(held)
+        if parameter.tensor == "many" and kind in (list, tuple):
+            held = [constant(each) if type(each) in (int, float, bool) else each for each in held]
+        return lowered(held)
+
+
+_NONE: Any = object()
+
+
+def _sample(parameter: _Parameter, held: Held) -> Held:
+    if type(held) is not Constant:
+        return held
+    if parameter.kind == "number" or parameter.tensor == "one":
+        return 1
+    # That of `select`: which of the entries it gives.
+    return 0 if parameter.name == "index" and parameter.kind == "int" else held
+
+
+def _layout(code: int) -> Any:
+    return _LAYOUTS[code] if 0 <= code < len(_LAYOUTS) else code
+
+
+def _format(code: int) -> Any:
+    return _FORMATS[code] if 0 <= code < len(_FORMATS) else code
+
+
+_WORDS: dict[str, Any] = {"dtype": dtype_of, "layout": _layout, "memory_format": _format}
+
+
+def _has_slot(held: Held) -> bool:
+    if type(held) is Slot:
+        return True
+    return isinstance(held, list | tuple) and any(map(_has_slot, held))
+
+
+@functools.lru_cache(maxsize=4096)
+def operator_of(schema: str) -> Operator | None:
+    """Return the operator with a schema; None where Python has none of this name.
+
+    Args:
+        schema: As a node tells it (`aten::add.Tensor(Tensor self, ...) -> Tensor`).
+    """
+    space, _, rest = schema.partition("(")[0].partition("::")
+    name, _, overload = rest.partition(".")
+    if not name:
+        return None
+    try:
+        target = getattr(getattr(getattr(torch.ops, space), name), overload or "default")
+    except (AttributeError, RuntimeError):
+        return None
+    own = schema_of(target)
+    if own is None:
+        return None
+    parameters = tuple(
+        _Parameter(
+            each.name,
+            bool(each.kwarg_only),
+            each.default_value if each.has_default_value() else _NONE,
+            _tensors(str(each.type)),
+            str(each.type),
+        )
+        for each in own.arguments
+    )
+    return Operator(
+        target,
+        kernel_facts(target),
+        parameters,
+        any("Tensor" in str(result.type) for result in own.returns),
+        tuple(_written(own, result) for result in own.returns),
+    )
+
+
+def _tensors(kind: str) -> str:
+    if "Tensor" not in kind:
+        return ""
+    return "many" if kind.startswith(("List", "Optional[List")) else "one"
+
+
+def _written(schema: Any, result: Any) -> int | None:
+    """Return the position of the argument that a result is, where that was written into."""
+    alias = result.alias_info
+    if alias is None or not alias.is_write:
+        return None
+    for position, argument in enumerate(schema.arguments):
+        other = argument.alias_info
+        if other is not None and set(other.before_set) & set(alias.before_set):
+            return position
+    return None

@@ -1,0 +1,255 @@
+"""Looks through the pickles of a TorchScript file, and runs nothing of them.
+
+torch reads them with a reader of its own that calls no Python, and believes what they say: how
+large a tensor is, how deep a nest. What it would believe wrongly is found here.
+"""
+
+import io
+import pickle
+import pickletools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tbscope.sources.programs.types import TensorType
+
+__all__ = ["DamagedError", "check_pickle", "traced_inputs"]
+
+_DEEPEST = 200
+# The bytes of an element, and its type as torch names it, by the name of the storage.
+_KINDS = {
+    "Bool": (1, "bool"),
+    "Byte": (1, "uint8"),
+    "Char": (1, "int8"),
+    "Short": (2, "int16"),
+    "Int": (4, "int32"),
+    "Long": (8, "int64"),
+    "Half": (2, "float16"),
+    "BFloat16": (2, "bfloat16"),
+    "Float": (4, "float32"),
+    "Double": (8, "float64"),
+    "ComplexHalf": (4, "complex32"),
+    "ComplexFloat": (8, "complex64"),
+    "ComplexDouble": (16, "complex128"),
+    "UInt16": (2, "uint16"),
+    "UInt32": (4, "uint32"),
+    "UInt64": (8, "uint64"),
+    "QInt8": (1, "qint8"),
+    "QUInt8": (1, "quint8"),
+    "QInt32": (4, "qint32"),
+    "QUInt4x2": (1, "quint4x2"),
+    "QUInt2x4": (1, "quint2x4"),
+    "Untyped": (1, "uint8"),
+    **{name: (1, name.lower()) for name in ("Bits8", "Bits1x8", "Bits2x4", "Bits4x2")},
+    "Bits16": (2, "bits16"),
+    **{
+        f"Float8_{form}": (1, f"float8_{form}")
+        for form in ("e5m2", "e4m3fn", "e5m2fnuz", "e4m3fnuz")
+    },
+}
+_TENSORS = ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_qtensor")
+_TYPED = "torch.jit._pickle.restore_type_tag"
+_PUTS = frozenset({"PUT", "BINPUT", "LONG_BINPUT"})
+
+
+class DamagedError(ValueError):
+    """Tells in its text what is wrong with a pickle."""
+
+
+class _Stub:
+    """Stands for anything that a pickle names; does nothing.
+
+    Attributes:
+        named: What the pickle names.
+        held: What it was given, and what it was filled with.
+    """
+
+    named = ""
+
+    def __new__(cls, *given: Any) -> "_Stub":
+        stub = super().__new__(cls)
+        stub.held = [*given]
+        return stub
+
+    def __init__(self, *given: Any) -> None:
+        self.held: list[Any] = [*given]
+
+    def __setstate__(self, state: Any) -> None:
+        self.held.append(state)
+
+
+class _Storage:
+    """The bytes of a tensor in an entry of their own."""
+
+    def __init__(self, length: int, dtype: str) -> None:
+        self.length = length
+        self.dtype = dtype
+
+
+class _Looker(pickle.Unpickler):
+    """Reads a pickle with stubs for all that is no plain data."""
+
+    def __init__(self, content: bytes, sizes: Mapping[str, int] | None) -> None:
+        super().__init__(io.BytesIO(content))
+        self._sizes = sizes
+        self._kinds: dict[str, type[_Stub]] = {}
+        self.named: set[str] = set()
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        """Return a class that stands for the one that is named."""
+        named = f"{module}.{name}"
+        self.named.add(named)
+        kind = self._kinds.get(named)
+        if kind is None:
+            kind = self._kinds[named] = type("_Named", (_Stub,), {"named": named})
+        return kind
+
+    def persistent_load(self, pid: Any, /) -> Any:
+        """Return what stands for a storage, which has to be as large as it claims."""
+        if type(pid) is not tuple or len(pid) < 5 or pid[0] != "storage":
+            raise DamagedError("it names bytes that are no storage")
+        _, kind, key, _, length = pid[:5]
+        name = str(getattr(kind, "named", "")).rpartition(".")[2].removesuffix("Storage")
+        size, dtype = _KINDS.get(name, (0, ""))
+        if not size or type(length) is not int or length < 0:
+            raise DamagedError(
+                f"it names a storage of {length!r} elements of the unknown kind {name!r}"
+            )
+        there = length * size if self._sizes is None else self._sizes.get(str(key), 0)
+        if there < length * size:
+            raise DamagedError(
+                f"its storage {key!r} claims {length * size:,} bytes, and its entry has {there:,}"
+            )
+        return _Storage(length, dtype)
+
+
+def check_pickle(content: bytes, sizes: Mapping[str, int]) -> set[str]:
+    """Check that a pickle claims no more than there is, is no deep nest, and holds no circle.
+
+    Args:
+        content: The pickle.
+        sizes: The bytes of each storage, by its key.
+    Returns:
+        The names of the classes and functions that it names.
+    Raises:
+        DamagedError: It does.
+    """
+    return _look(content, sizes)[1]
+
+
+def traced_inputs(content: bytes, method: str) -> list[Any] | None:
+    """Return with what a method was traced, as torch has noted it; None where it has not.
+
+    Args:
+        content: The pickle of these notes.
+        method: The method.
+    Returns:
+        A nest of lists and dicts for each input, with a `TensorType` for each tensor.
+    Raises:
+        DamagedError: The pickle is none of these notes.
+    """
+    # The tensors have no content: only their sizes are kept.
+    noted, _ = _look(content, None)
+    given = _plain(noted)
+    own = given.get(method) if isinstance(given, dict) else None
+    return own if isinstance(own, list) else None
+
+
+def _plain(thing: Any) -> Any:
+    """Return a nest without the marks of its types, with a `TensorType` for each tensor."""
+    if isinstance(thing, _Stub):
+        if thing.named == _TYPED and thing.held:
+            return _plain(thing.held[0])
+        if thing.named in _TENSORS:
+            storage, _, sizes, strides = thing.held[:4]
+            return TensorType(sizes, storage.dtype, "cpu", stride=strides)
+        return None
+    if isinstance(thing, list | tuple):
+        return [_plain(each) for each in thing]
+    if isinstance(thing, dict):
+        return {key: _plain(each) for key, each in thing.items()}
+    return thing
+
+
+def _look(content: bytes, sizes: Mapping[str, int] | None) -> tuple[Any, set[str]]:
+    """Return what a pickle holds, with stubs, and what it names."""
+    try:
+        for opcode, argument, _ in pickletools.genops(content):
+            if opcode.name in _PUTS and int(argument or 0) > len(content):
+                raise DamagedError(
+                    f"it remembers {argument:,} things, and has {len(content):,} bytes"
+                )
+        looker = _Looker(content, sizes)
+        result = looker.load()
+    except DamagedError:
+        raise
+    except Exception as error:
+        # A pickle of anything but torch may have Python's reader raise anything.
+        raise DamagedError(f"it is no whole pickle: {type(error).__name__}: {error}") from error
+    _check_nest(result)
+    return result, looker.named
+
+
+def _check_nest(result: Any) -> None:
+    """Check the tensors in a nest, and how deep it is; itself it is not deep for Python."""
+    heights: dict[int, int | None] = {}
+    pending: list[tuple[Any, bool]] = [(result, False)]
+    while pending:
+        thing, done = pending.pop()
+        key = id(thing)
+        inner = _inside(thing)
+        if done:
+            height = 1 + max((heights.get(id(each)) or 0 for each in inner), default=0)
+            heights[key] = height
+            if height > _DEEPEST:
+                raise DamagedError(f"it nests more than {_DEEPEST} things in each other")
+        elif key in heights:
+            if heights[key] is None:
+                raise DamagedError("it nests a thing in itself")
+        elif inner:
+            heights[key] = None
+            pending.append((thing, True))
+            pending += [(each, False) for each in inner]
+            _check_thing(thing)
+
+
+def _inside(thing: Any) -> list[Any]:
+    if isinstance(thing, list | tuple):
+        found: Iterable[Any] = thing
+    elif isinstance(thing, dict):
+        found = [*thing.keys(), *thing.values()]
+    elif isinstance(thing, _Stub):
+        found = thing.held
+    else:
+        return []
+    return [each for each in found if isinstance(each, list | tuple | dict | _Stub)]
+
+
+def _check_thing(thing: Any) -> None:
+    if not isinstance(thing, _Stub):
+        return
+    if thing.named == _TYPED and len(thing.held) > 1:
+        _check_depth(thing.held[1])
+    if thing.named in _TENSORS:
+        _check_tensor(thing.held)
+
+
+def _check_depth(text: Any) -> None:
+    depth = 0
+    for letter in text if type(text) is str else ():
+        depth += (letter in "[(") - (letter in "])")
+        if depth > _DEEPEST:
+            raise DamagedError(f"it names a type that nests more than {_DEEPEST} others")
+
+
+def _check_tensor(held: list[Any]) -> None:
+    storage, offset, sizes, strides = [*held, None, None, None, None][:4]
+    numbers = isinstance(sizes, tuple) and isinstance(strides, tuple) and type(offset) is int
+    if not isinstance(storage, _Storage) or not numbers or len(sizes) != len(strides):
+        raise DamagedError("it holds a tensor without sizes, strides or bytes")
+    if not all(type(each) is int and each >= 0 for each in (*sizes, *strides, offset)):
+        raise DamagedError(f"it holds a tensor of the sizes {sizes} and the strides {strides}")
+    last = offset + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+    if 0 not in sizes and last >= storage.length:
+        raise DamagedError(
+            f"it holds a tensor of the sizes {sizes} in a storage of {storage.length:,} elements"
+        )

@@ -1,0 +1,124 @@
+"""The constants of TorchScript's code, and the attributes of its modules and objects."""
+
+from typing import Any
+
+import torch
+
+from tbscope.sources.programs.slots import Held, Slot
+from tbscope.sources.programs.state import State
+from tbscope.sources.programs.types import type_nest
+from tbscope.sources.torch.contents import content_of
+from tbscope.sources.torch.module_internals import script_class
+from tbscope.sources.torchscript.frames import Frame
+from tbscope.sources.torchscript.held import Number, Part
+from tbscope.sources.torchscript.script_reader import ScriptReader
+
+__all__ = ["Possessions"]
+
+
+class Possessions:
+    """What a program has before it runs.
+
+    Args:
+        reader: Who reads the program.
+        state: Its parameters, buffers and constants.
+        training: In which mode modules are read; None for that which each is in.
+        owners: Where the name of the module is noted that had a frozen tensor.
+    """
+
+    def __init__(
+        self,
+        reader: ScriptReader,
+        state: State,
+        training: bool | None,
+        owners: dict[Slot, str],
+    ) -> None:
+        self.reader = reader
+        self.state = state
+        self.training = training
+        self.owners = owners
+
+    def constant(self, node: Any, frame: Frame) -> None:
+        """Read a node that gives a constant."""
+        output = node.output()
+        if node.kind() != "prim::Constant":
+            # A tensor in the form of another library.
+            held = self._constant_tensor(node.t("value"), output.debugName(), frame)
+            frame.values[output.unique()] = held
+            return
+        if "value" not in node.attributeNames() or output.type().kind() == "FunctionType":
+            frame.values[output.unique()] = None
+            return
+        frame.values[output.unique()] = self._held(output.toIValue(), output.debugName(), frame)
+
+    def _held(self, thing: Any, name: str, frame: Frame) -> Held:
+        """Return a constant of the code as it is held."""
+        if isinstance(thing, torch.Tensor):
+            if thing.dim() == 0 and thing.layout is torch.strided and not thing.is_meta:
+                return thing.item()
+            return self._constant_tensor(thing, name, frame)
+        if isinstance(thing, list | tuple):
+            return type(thing)(
+                [self._held(each, f"{name}.{at}", frame) for at, each in enumerate(thing)]
+            )
+        if isinstance(thing, dict):
+            return {key: self._held(each, f"{name}.{key}", frame) for key, each in thing.items()}
+        return thing
+
+    def _constant_tensor(self, tensor: torch.Tensor, name: str, frame: Frame) -> Slot:
+        if name.startswith("self."):
+            # What was frozen has the name that it had as a parameter.
+            name = name.removeprefix("self.")
+            slot = self.state.held(name, tensor)
+            self.owners[slot] = name.rpartition(".")[0]
+            return slot
+        typed = type_nest(tensor)
+        stack = frame.stack
+
+        def make() -> Any:
+            scope = self.reader.places.scope_of(stack, None)
+            content = content_of(tensor)
+            return self.reader.add_source("constant", None, typed, scope=scope, attributes=content)
+
+        return Slot(typed, make=make)
+
+    def get(self, node: Any, frame: Frame) -> None:
+        """Read a node that gives an attribute of an object."""
+        part = frame.values[node.input().unique()]
+        name = node.s("name")
+        held: Held = Number(f"{name}")
+        if type(part) is Part:
+            if name not in part.attributes and part.handle is not None:
+                thing = part.handle.getattr(name)
+                path = name if not part.name else f"{part.name}.{name}"
+                part.attributes[name] = self._attribute(thing, path)
+            held = part.attributes.get(name, held)
+            if name == "training" and self.training is not None and part.name is not None:
+                held = self.training
+        frame.values[node.output().unique()] = held
+
+    def _attribute(self, thing: Any, name: str, *, own: bool = True) -> Held:
+        """Return what an attribute holds, as it is held; `own` tells that it has a name itself."""
+        if isinstance(thing, torch.Tensor):
+            # What is held in a list has no name of its own, where it is a parameter.
+            return self.state.held(name if own else self.state.name_of(thing) or name, thing)
+        if isinstance(thing, list | tuple):
+            return type(thing)(
+                [self._attribute(each, f"{name}.{at}", own=False) for at, each in enumerate(thing)]
+            )
+        if isinstance(thing, dict):
+            return {
+                key: self._attribute(each, f"{name}.{key}", own=False)
+                for key, each in thing.items()
+            }
+        if hasattr(thing, "_type"):
+            handle = getattr(thing, "_c", thing)
+            return Part(name, script_class(handle), handle)
+        return thing
+
+    def set(self, node: Any, frame: Frame) -> None:
+        """Read a node that sets an attribute of an object."""
+        owner, value = (frame.values[each.unique()] for each in node.inputs())
+        if type(owner) is Part:
+            self.reader.change(owner.attributes)
+            owner.attributes[node.s("name")] = value

@@ -1,0 +1,221 @@
+"""Graphs of TorchScript: of modules and functions that torch.jit traced or scripted."""
+
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from tbscope.checks import check_truth
+from tbscope.collector import collecting_rarely
+from tbscope.errors import ArgumentError
+from tbscope.figures.notes import find_notes
+from tbscope.ir.builder import GraphBuilder
+from tbscope.ir.graph import Argument, Graph
+from tbscope.sources.programs.borders import result_paths
+from tbscope.sources.programs.places import Places, label_of
+from tbscope.sources.programs.results import describe_edges
+from tbscope.sources.programs.slots import Held, Slot
+from tbscope.sources.programs.state import State
+from tbscope.sources.torch.misfits import with_article
+from tbscope.sources.torch.module_internals import script_class, script_handle, script_method
+from tbscope.sources.torchscript.archive import Loaded, load_script
+from tbscope.sources.torchscript.borders import Inputs
+from tbscope.sources.torchscript.frames import Frame
+from tbscope.sources.torchscript.held import Number, Part, class_name, lowered
+from tbscope.sources.torchscript.kinds import has_torchscript, is_function, is_script
+from tbscope.sources.torchscript.script_reader import ScriptReader
+from tbscope.sources.torchscript.walk import Walk
+
+__all__ = ["from_torchscript", "graph_of_script"]
+
+
+def from_torchscript(script_or_path: Any, *inputs: Any, trusted: bool = False) -> Graph:
+    """Return the graph of a module or function that torch.jit traced or scripted; none of it runs.
+
+    Each call of a module has a scope of its own; parameters, buffers and constants have their
+    qualified names. Branches and loops of which the code alone does not tell how they run stand
+    in scopes, each body once. Shapes are those that a trace tells, else they follow from those of
+    the inputs, where these are given: operations run on stand-ins.
+
+    Args:
+        script_or_path: What `torch.jit.trace`, `torch.jit.script` or `torch.jit.freeze` gave, or
+            the path of a file that `torch.jit.save` has written.
+        inputs: Its positional arguments; tensors on "meta" will do. None where the shapes are
+            known, or may stay unknown.
+        trusted: Whether a file may have code of its author run while torch loads it. Without it
+            such a file is refused.
+    Raises:
+        ArgumentError: It is neither, or the file is damaged, or would run code; or this torch has
+            no TorchScript.
+        InputError: The inputs are more, or fewer, than it takes.
+    """
+    check_truth("trusted", trusted)
+    return graph_of_script(script_or_path, inputs or None, {}, trusted=trusted)
+
+
+def graph_of_script(
+    script_or_path: Any,
+    args: Sequence[Any] | None,
+    kwargs: Mapping[str, Any],
+    *,
+    trusted: bool = False,
+    training: bool | None = None,
+) -> Graph:
+    """Return the graph of what TorchScript holds, with inputs by position and by name.
+
+    Args:
+        script_or_path: As for `from_torchscript`.
+        args: Its positional arguments; None for none.
+        kwargs: Its keyword arguments.
+        trusted: As for `from_torchscript`.
+        training: In which mode its modules are read; None for that which each is in. What was
+            traced does what it did.
+    """
+    script = script_or_path
+    if not has_torchscript():
+        raise ArgumentError(
+            "no graph can be read of TorchScript",
+            why=f"torch {torch.__version__} has no torch.jit",
+            fix="give the model itself: tbscope.trace(model, input)",
+        )
+    # What torch says of TorchScript's end is nothing that its reader has done.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if isinstance(script, str | os.PathLike):
+            loaded = load_script(script, trusted=trusted)
+            script = loaded.module
+        else:
+            loaded = Loaded(script, _no_function, None)
+        if not is_script(script):
+            raise ArgumentError(
+                f"from_torchscript was given {with_article(script)}",
+                why="it takes what torch.jit.trace or torch.jit.script gave, or the path of a "
+                "file that torch.jit.save has written",
+                fix="tbscope.from_torchscript(torch.jit.trace(model, x))",
+            )
+        with collecting_rarely():
+            return _Script(loaded, training).graph(args, kwargs)
+
+
+class _Script:
+    """One module or function while it is read."""
+
+    def __init__(self, loaded: Loaded, training: bool | None) -> None:
+        self._training = training
+        script = loaded.module
+        self._loaded = loaded
+        self._parts: dict[str, torch.nn.Module] = {}
+        kinds: dict[str, Any] = {}
+        tensors: dict[str, Any] = {}
+        self._part: Part | None = None
+        if is_function(script):
+            self._method = script
+            label = script.name or "function"
+        else:
+            handle = script_handle(script)
+            self._method = _method_of(handle, script)
+            self._parts = dict(script.named_modules(remove_duplicate=False))
+            self._part = Part("", script_class(handle), handle)
+            label = class_name(self._part.kind)
+            kinds, tensors = _state_of(self._parts)
+        self._classes: dict[str, str] = {}
+        self._builder = GraphBuilder(label_of(label))
+        self._places = Places(self._builder, self._class_of)
+        self._reader = ScriptReader(self._builder, self._places)
+        if self._part is not None:
+            self._places.open_root(label)
+        self._state = State(self._reader, kinds, tensors)
+
+    def _class_of(self, name: str) -> str:
+        known = self._classes.get(name)
+        if known is None:
+            part = self._parts.get(name)
+            kind = "" if part is None else script_class(script_handle(part))
+            known = self._classes[name] = class_name(kind)
+        return known
+
+    def graph(self, args: Sequence[Any] | None, kwargs: Mapping[str, Any]) -> Graph:
+        """Read the module or function with its inputs; return its graph."""
+        reader, places, part = self._reader, self._places, self._part
+        graph = self._method.graph
+        values = list(graph.inputs())[0 if part is None else 1 :]
+        name = self._builder.graph.name
+        noted = self._loaded.traced_with
+        inputs = Inputs(name, self._method.schema, values, args, kwargs, noted)
+        for name, held in zip(inputs.names, inputs.held, strict=True):
+            for path, slot in _slots_of(held, name):
+                slot.value = reader.add_source("input", path, slot.type)
+        walk = Walk(
+            reader,
+            self._state,
+            functions=self._loaded.functions,
+            training=self._training,
+            trusts_types=inputs.as_traced,
+        )
+        frame = Frame(part, self._method.name, {}, None)
+        given = inputs.held if part is None else [part, *inputs.held]
+        results = walk.graph(graph, given, frame)
+        result = results[0] if len(results) == 1 else tuple(results)
+        for path, slot in result_paths(lowered(result)):
+            value = slot.read()
+            reader.builder.add_output(path, value, control_inputs=slot.writers())
+        describe_edges(reader.graph, places)
+        self._describe_root(inputs, result)
+        self._state.describe(self._parts, places, self._class_of)
+        # What its code decides on is in the graph: no note tells of Python.
+        reader.graph.notes += find_notes(reader.graph, reads=(), whole=True)
+        return reader.builder.finish()
+
+    def _describe_root(self, inputs: Inputs, result: Held) -> None:
+        """Tell what the whole was given and gave, and in which mode each module is."""
+        reader, places = self._reader, self._places
+        for scope, call in places.call_of.items():
+            module = self._parts.get(scope.qualified_name or "")
+            if module is not None:
+                # What is frozen has no mode.
+                mode = getattr(module, "training", False)
+                call.training = mode if self._training is None else self._training
+        if places.root is None:
+            return
+        root = places.call_of[places.root]
+        root.results = reader.arguments((lowered(result),), {})[0][0].nest
+        root.arguments = [
+            Argument(name, reader.arguments((lowered(held),), {})[0][0].nest)
+            for name, held in zip(inputs.names, inputs.held, strict=True)
+        ]
+
+
+def _no_function(name: str) -> None:
+    """Stand in for what gives the functions of a file."""
+
+
+def _slots_of(held: Held, name: str) -> list[tuple[str, Slot]]:
+    return [] if type(held) is Number else result_paths(lowered(held), name)
+
+
+def _method_of(handle: Any, script: Any) -> Any:
+    """Return the method that is the model: forward, or the only one that there is."""
+    method = script_method(handle, "forward")
+    if method is not None:
+        return method
+    raise ArgumentError(
+        f"no graph can be read of a scripted {script.original_name}",
+        why="it has no forward",
+        fix="script a module whose forward is to be drawn",
+    )
+
+
+def _state_of(parts: Mapping[str, torch.nn.Module]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what each parameter and buffer is, and the tensors, by qualified name."""
+    kinds: dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
+    for name, part in parts.items():
+        prefix = f"{name}." if name else ""
+        for kind, own in (("parameter", part._parameters), ("buffer", part._buffers)):
+            for attribute, tensor in own.items():
+                if tensor is not None:
+                    kinds[prefix + attribute] = kind
+                    tensors[prefix + attribute] = tensor
+    return kinds, tensors

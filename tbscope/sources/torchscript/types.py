@@ -1,0 +1,98 @@
+"""What TorchScript tells of the types of its values, and what two types have in common."""
+
+from typing import Any
+
+import torch
+
+from tbscope.sources.programs.slots import Held, Slot
+from tbscope.sources.programs.types import UNKNOWN, TensorType
+
+__all__ = ["dtype_code", "dtype_of", "gives_tensors", "joined", "told_by", "unknown_by"]
+
+# Source: c10/core/ScalarType.h, in the order of its numbers.
+_DTYPES = (
+    *("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"),
+    *("complex32", "complex64", "complex128", "bool", "qint8", "quint8", "qint32", "bfloat16"),
+    *("quint4x2", "quint2x4", "bits1x8", "bits2x4", "bits4x2", "bits8", "bits16"),
+    *("float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz"),
+    *("uint16", "uint32", "uint64"),
+)
+
+
+def dtype_of(code: Any) -> Any:
+    """Return the element type that TorchScript writes as a number; the number if it is none."""
+    known = type(code) is int and 0 <= code < len(_DTYPES)
+    return getattr(torch, _DTYPES[code], code) if known else code
+
+
+def dtype_code(name: str) -> int | None:
+    """Return the number that TorchScript writes for an element type; None for an unknown one."""
+    return _DTYPES.index(name) if name in _DTYPES else None
+
+
+def told_by(kind: Any) -> TensorType | None:
+    """Return the type of a tensor as a graph tells it; None where it does not tell all."""
+    if kind.kind() != "TensorType":
+        return None
+    sizes, dtype = kind.sizes(), kind.dtype()
+    if sizes is None or dtype is None:
+        return None
+    strides = kind.strides()
+    return TensorType(
+        tuple(sizes),
+        str(dtype).removeprefix("torch."),
+        str(kind.device() or "cpu"),
+        stride=None if strides is None else tuple(strides),
+    )
+
+
+def gives_tensors(kind: Any) -> bool:
+    """Tell whether a value of a type may hold a tensor."""
+    name = kind.kind()
+    if name == "TensorType":
+        return True
+    return name in _NESTS and any(map(gives_tensors, kind.containedTypes()))
+
+
+_NESTS = frozenset({"ListType", "TupleType", "OptionalType", "DictType", "FutureType", "UnionType"})
+
+
+def unknown_by(kind: Any, count: int | None = None) -> Held:
+    """Return what a type tells of a value of which nothing else is known.
+
+    Args:
+        kind: The type.
+        count: How many entries a list has; None where that is not known.
+    """
+    name = kind.kind()
+    if name == "TensorType":
+        return told_by(kind) or UNKNOWN
+    if name == "TupleType":
+        return [unknown_by(each) for each in kind.containedTypes()]
+    if name == "ListType" and count is not None:
+        return [unknown_by(kind.containedTypes()[0])] * count
+    # A list or a dict of tensors is one value, as long as nobody knows how many it holds.
+    return UNKNOWN if gives_tensors(kind) else None
+
+
+def joined(slots: list[Slot]) -> TensorType:
+    """Return what is true of each of some tensors."""
+    first = slots[0].type
+    shapes = [slot.type.shape for slot in slots]
+    shape = first.shape
+    if any(each is None or shape is None or len(each) != len(shape) for each in shapes):
+        shape = None
+    else:
+        sizes = [
+            sizes[0] if len(set(sizes)) == 1 else None
+            for sizes in zip(*[each or () for each in shapes], strict=True)
+        ]
+        shape = tuple(sizes)
+    alike = all(slot.type == first for slot in slots)
+    dtypes = {slot.type.dtype for slot in slots}
+    return TensorType(
+        shape,
+        first.dtype if len(dtypes) == 1 else "unknown",
+        first.device,
+        stride=first.stride if alike else None,
+    )

@@ -1,0 +1,202 @@
+"""Backward passes: every kernel of autograd's engine, in the scope whose gradient it computes."""
+
+from collections import Counter
+from copy import deepcopy
+
+import pytest
+import torch
+from real_graphs import operations
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+from training_steps import (
+    POINTS,
+    STEPS,
+    BackwardKernels,
+    Net,
+    backward_nodes,
+    gradients_of,
+    made,
+    recorded,
+    squares,
+)
+
+import tbscope
+from tbscope.ir.invariants import verify
+
+
+def state(model):
+    return [*model.state_dict().values(), *(each.grad for each in model.parameters())]
+
+
+def same(one, other):
+    return all(
+        (a is None and b is None) or torch.equal(a, b) for a, b in zip(one, other, strict=True)
+    )
+
+
+@pytest.fixture(params=STEPS)
+def step(request):
+    return made(request.param)
+
+
+def test_a_step_that_is_recorded_does_what_it_does_unwatched(step):
+    model, run = step
+    other = deepcopy(model)
+    torch.manual_seed(1)
+    run(other)
+    drawn = torch.get_rng_state()
+    torch.manual_seed(1)
+    recorded(model, run)
+    assert same(state(model), state(other))
+    assert torch.equal(torch.get_rng_state(), drawn)
+
+
+def test_the_graph_of_a_step_is_sound(step):
+    graph = recorded(*step)
+    verify(graph)
+    assert tbscope.lint(tbscope.to_graph_def(graph)) == []
+    assert [node for node in graph.nodes if node.kind == "constant"] == []
+
+
+def test_every_kernel_of_the_engine_is_in_the_graph(step):
+    model, run = step
+    graph = recorded(model, run)
+    model.zero_grad(set_to_none=True)
+    with BackwardKernels() as counted:
+        run(model)
+    shown = Counter(kernel for node in backward_nodes(graph) for kernel in node.kernels)
+    # A hook of Python's has no node of autograd's, and a pass inside of another one adds.
+    assert counted.counts - shown <= Counter({"aten::detach": 1})
+    assert sum((shown - counted.counts).values()) <= 1
+
+
+def test_every_parameter_with_a_gradient_has_a_node_for_it(step):
+    model, run = step
+    graph = recorded(model, run)
+    wanted = {name for name, each in model.named_parameters() if each.grad is not None}
+    assert set(gradients_of(graph)) & set(dict(model.named_parameters())) == wanted
+    assert wanted
+
+
+def test_every_gradient_stands_in_the_scope_that_its_operation_mirrors(step):
+    graph = recorded(*step)
+    paths = {str(node.scope) for node in graph.nodes if node.phase == "forward"}
+    for node in backward_nodes(graph):
+        root, _, rest = str(node.scope).partition("/")
+        assert root.partition(".")[0] == "gradients"
+        rest = rest.removeprefix("recomputed/").removeprefix("gradients/")
+        assert rest in paths | {"", "recomputed"}
+
+
+def test_the_modules_of_gradients_come_in_the_order_of_the_chain_rule():
+    graph = recorded(Net(), squares)
+    scopes = dict.fromkeys(str(node.scope) for node in backward_nodes(graph))
+    block = "gradients/Net/ModuleList[blocks]/Block[{}]"
+    assert list(scopes) == [
+        "gradients",
+        "gradients/Net/Linear[head]",
+        *(block.format(1), f"{block.format(1)}/Linear[fc]", f"{block.format(1)}/LayerNorm[norm]"),
+        *(block.format(0), f"{block.format(0)}/Linear[fc]", f"{block.format(0)}/LayerNorm[norm]"),
+        "gradients/Net/Linear[inp]",
+    ]
+
+
+def test_a_gradient_reads_what_its_operation_has_saved():
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh())
+    graph = recorded(net, squares)
+    tanh = next(node for node in graph.nodes if node.op == "tanh")
+    backward = next(node for node in graph.nodes if node.op == "tanh_backward")
+    saved = backward.inputs[1].producer
+    assert (saved.op, saved.inputs) == ("detach", tanh.outputs)
+    product = next(node for node in backward_nodes(graph) if node.op == "mm")
+    assert product.inputs[1].producer.name == "input"
+
+
+def test_what_an_operation_alone_knows_becomes_a_result_of_it():
+    graph = recorded(nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4)), squares)
+    norm = next(node for node in graph.nodes if node.op == "layer_norm")
+    backward = next(node for node in graph.nodes if node.op == "native_layer_norm_backward")
+    assert [value.shape for value in norm.outputs] == [(5, 4), (5, 1), (5, 1)]
+    assert norm.outputs[1:] == backward.inputs[2:4]
+
+
+def test_what_a_norm_that_writes_has_saved_is_a_node_that_waits_for_it():
+    graph = recorded(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)), squares)
+    norm = next(node for node in graph.nodes if node.op == "batch_norm")
+    saved = [node for node in graph.nodes if node.op == "saved"]
+    assert [node.control_inputs for node in saved] == [[norm], [norm]]
+    assert {str(node.scope) for node in saved} == {"Sequential/BatchNorm1d[1]"}
+
+
+def test_a_gradient_that_is_added_to_is_told():
+    net = nn.Linear(3, 2)
+    graph = recorded(net, squares)
+    assert all("accumulates" not in node.attributes for node in graph.nodes)
+    graph = recorded(net, squares)
+    added = [node for node in graph.nodes if node.attributes.get("accumulates")]
+    assert [node.op for node in added] == ["bias_grad", "weight_grad"]
+    assert [node.name for node in graph.inputs] == ["input", "bias.grad", "weight.grad"]
+
+
+def test_what_a_checkpoint_runs_again_stands_in_a_box_that_says_so():
+    graph = recorded(*made("checkpoint"))
+    again = [node.op for node in graph.nodes if str(node.scope).startswith("gradients/recomputed/")]
+    assert again == ["linear", "relu"]
+    once = recorded(*made("blocks"))
+    assert not any("recomputed" in str(node.scope) for node in once.nodes)
+
+
+def test_each_pass_has_a_box_of_its_own():
+    graph = recorded(*made("accumulation"))
+    roots = {str(node.scope).partition("/")[0] for node in backward_nodes(graph)}
+    assert roots == {"gradients", "gradients.1"}
+
+
+def test_a_pass_through_a_pass_stands_in_the_gradients_of_gradients():
+    graph = recorded(*made("double backward"))
+    roots = {tuple(str(node.scope).split("/")[:2]) for node in backward_nodes(graph)}
+    assert ("gradients.1", "gradients") in roots
+    assert ("gradients.1", "Sequential") in roots
+
+
+def test_gradients_that_were_asked_for_are_results_and_others_are_not():
+    net, points = nn.Linear(3, 2), POINTS.clone().requires_grad_()
+    with tbscope.record(net) as recording:
+        (gradient,) = torch.autograd.grad(net(points).sum(), points)
+    (output,) = recording.graph.outputs
+    assert output.value.producer.phase == "backward"
+    assert output.value.shape == tuple(gradient.shape)
+    assert recorded(net, squares).outputs == []
+
+
+def test_a_loss_is_a_result_though_a_backward_pass_begins_at_it():
+    net = nn.Linear(3, 2)
+    with tbscope.record(net) as recording:
+        loss = net(POINTS).sum()
+        loss.backward()
+    assert [output.value.producer.op for output in recording.graph.outputs] == ["sum"]
+
+
+def test_without_backward_a_pass_is_one_operation():
+    net = nn.Linear(3, 2)
+    with tbscope.record(net, backward=False) as recording:
+        net(POINTS).sum().backward()
+    assert [node.op for node in operations(recording.graph)] == ["linear", "sum", "backward"]
+
+
+def test_flops_are_those_that_ran():
+    model, run = made("convolutions")
+    graph = recorded(model, run)
+    with FlopCounterMode(display=False) as counter:
+        run(model)
+    totals = graph.summary().totals
+    assert totals["flops"] + totals["backward_flops"] == counter.get_total_flops()
+    assert totals["backward_flops"] > totals["flops"]
+
+
+def test_saved_bytes_are_those_of_results_that_the_backward_pass_reads():
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Flatten(), nn.Linear(4, 2))
+    graph = tbscope.trace(net, POINTS, loss=torch.sum, backward=True)
+    rows = {row["name"]: row["saved_bytes"] for row in graph.summary().rows if row["name"]}
+    # The first layer keeps its input, the last one what `tanh` gave, which keeps it, too.
+    assert rows == {"0": 0, "1": 5 * 4 * 4, "2": 0, "3": 0}

@@ -1,0 +1,259 @@
+"""Boxes of helper functions and of the rounds of loops."""
+
+import re
+
+import helper_models as models
+import pytest
+import torch
+from helper_models import Decoder, Detector, Helped, Seq2Seq, TimeMix, example
+from real_graphs import KINDS, real_graph
+from torch import nn
+
+import tbscope
+from tbscope.cycles import find_cycles
+from tbscope.drawing.cuts import is_crowded
+from tbscope.page.glyphs import Box
+from tbscope.page.hierarchy import Hierarchy
+from tbscope.page.scenes import read_scene
+from tbscope.page.siblings import find_siblings
+from tbscope.page.structures import Structures
+
+ALL = (Decoder, Detector, Helped, Seq2Seq, TimeMix)
+UNCUT = ("LongformerModel", "MambaModel", "EncodecModel", "MixtralForCausalLM")
+
+
+def drawn(kind, **drawing):
+    return tbscope.to_graph_def(tbscope.trace(*example(kind)), **drawing)
+
+
+def of_forward(forward, x=None, **drawing):
+    """Give the hierarchy of a model with this forward, which has a layer `fc`."""
+    net = nn.Module()
+    net.fc = nn.Linear(4, 4)
+    net.forward = lambda x: forward(net, x)
+    graph = tbscope.trace(net, torch.rand(2, 4) if x is None else x)
+    return Hierarchy.of(tbscope.to_graph_def(graph, **drawing))
+
+
+def boxes(hierarchy, above=""):
+    box = hierarchy.boxes[above] if above else hierarchy.root
+    return [child.label for child in box.children.values() if is_box(child)]
+
+
+def is_box(child):
+    return isinstance(child, Box) and not child.name.startswith("__function")
+
+
+def test_what_each_run_of_a_helper_did_is_a_box_of_its_name():
+    labels = boxes(Hierarchy.of(drawn(Helped)))
+    assert labels == ["turn", "turn.1", "turn.2", "squash", "squash.1", "Scale", "lambda"]
+
+
+def test_a_level_with_room_has_no_boxes_of_functions_but_where_all_are_asked_for():
+    def forward(net, x):
+        return models.squash(net.fc(x)) + models.squash(x)
+
+    assert boxes(of_forward(forward)) == []
+    assert boxes(of_forward(forward, helpers="all")) == ["squash", "squash.1"]
+
+
+def test_none_is_a_box_where_none_is_wanted():
+    for kind in ALL:
+        names = "\n".join(node.name for node in drawn(kind, helpers="none").node)
+        assert not re.search(r"(^|/)(turn|step\.0|recurrence|decode_boxes)/", names, re.M)
+
+
+def test_a_helper_in_a_helper_is_a_box_in_a_box_where_all_are_asked_for():
+    hierarchy = Hierarchy.of(drawn(Helped, helpers="all"))
+    assert boxes(hierarchy, "turn.1") == ["rotate", "rotate.1"]
+    assert boxes(Hierarchy.of(drawn(Helped)), "turn.1") == []
+
+
+def test_of_a_decorator_that_runs_nothing_only_the_function_is_told():
+    def forward(net, x):
+        return models.squash(net.fc(x)) + models.noted(models.squash)(x)
+
+    hierarchy = of_forward(forward, helpers="all")
+    assert boxes(hierarchy) == ["squash", "wrapper"]
+    assert boxes(hierarchy, "wrapper") == ["squash"]
+
+
+def test_a_function_that_did_all_of_a_level_and_one_of_a_single_operation_are_no_boxes():
+    def alone(net, x):
+        return models.squash(models.rotate(x, net.fc(x).sum()))
+
+    def single(x):
+        return x + 1
+
+    assert boxes(of_forward(alone, helpers="all")) == ["rotate", "squash"]
+    assert boxes(of_forward(lambda net, x: single(net.fc(x)) * 2, helpers="all")) == []
+
+
+def test_what_a_generator_runs_in_turns_stands_with_whoever_asks_it():
+    def forward(net, x):
+        return sum(torch.tanh(piece) for piece in models.pieces(net.fc(x)))
+
+    assert boxes(of_forward(forward, helpers="all")) == []
+
+
+def test_equal_boxes_have_one_structure():
+    hierarchy = Hierarchy.of(drawn(Helped))
+    of = {box.name: structure for box, structure in Structures(hierarchy).of.items()}
+    assert of["turn"] is of["turn.1"] is of["turn.2"]
+    assert of["squash"] is of["squash.1"] is not of["turn"]
+    steps = Hierarchy.of(drawn(Seq2Seq))
+    of = {box.name: structure for box, structure in Structures(steps).of.items()}
+    assert of["decoder/step.0-9/step.1"] is of["decoder/step.20-29/step.29"]
+
+
+def test_each_round_of_a_decoders_loop_is_a_step_with_the_modules_that_it_called():
+    hierarchy = Hierarchy.of(drawn(Seq2Seq))
+    assert boxes(hierarchy, "decoder") == ["step.0-9", "step.10-19", "step.20-29"]
+    for name in ("step.0-9/step.0", "step.10-19/step.17"):
+        step = hierarchy.boxes[f"decoder/{name}"]
+        assert list(step.children) == ["cat", "attn", "cells", "tanh", "mul", "out"]
+        assert list(step.children["cells"].children) == ["0", "1"]
+
+
+def test_a_loop_that_needs_no_cut_has_no_steps():
+    for steps, any_boxes in ((2, False), (3, True)):
+        graph = tbscope.trace(Decoder(steps), torch.rand(2, 4))
+        names = [node.name for node in tbscope.to_graph_def(graph).node]
+        assert any(name.startswith("step.0/") for name in names) is any_boxes
+
+
+def test_a_loop_over_modules_has_no_steps_as_they_part_it_already():
+    class Deep(nn.Module):
+        def __init__(self):
+            super().__init__()
+            layers = [nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(40)]
+            self.layers = nn.ModuleList(layers)
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = (x + layer(x)) * 2 - 1
+            return x
+
+    message = tbscope.to_graph_def(tbscope.trace(Deep(), torch.rand(2, 4)))
+    assert not any("step" in node.name for node in message.node)
+
+
+def test_while_loops_and_loops_in_loops_and_in_comprehensions_have_steps():
+    def waiting(net, x):
+        left = 120
+        while left:
+            x = torch.tanh(x) * 2
+            left -= 1
+        return x
+
+    def nested(net, x):
+        for _ in range(40):
+            x = x + 1
+            for _ in range(3):
+                x = torch.tanh(x) * 2
+        return x
+
+    def listed(net, x):
+        return torch.stack([torch.tanh(x + at) * at for at in range(60)])
+
+    assert "step.0-49" in boxes(of_forward(waiting))
+    assert len(of_forward(nested).boxes["step.3"].children) == 7
+    (third,) = (box for name, box in of_forward(listed).boxes.items() if name.endswith("step.3"))
+    assert list(third.children) == ["add", "tanh", "mul"]
+
+
+def test_a_second_loop_of_a_level_has_steps_of_its_own():
+    def forward(net, x):
+        for _ in range(40):
+            x = torch.tanh(x) * 2
+        for _ in range(40):
+            x = torch.sigmoid(x) + 2
+        return x
+
+    assert {label.partition(".")[0] for label in boxes(of_forward(forward))} == {"step", "step2"}
+
+
+def test_a_function_with_modules_in_it_is_a_box_before_loops_are_looked_at():
+    def part(net, x):
+        for _ in range(20):
+            x = torch.tanh(x) * 2 + 1
+        return net.fc(x)
+
+    hierarchy = of_forward(lambda net, x: part(net, part(net, x)))
+    assert boxes(hierarchy) == ["part", "part.1"]
+
+
+def test_a_users_own_names_and_functions_of_the_panel_have_no_such_boxes():
+    def by_path(scope):
+        return scope.path
+
+    for drawing in ({"style": by_path}, {"functions": True}):
+        assert not any("turn" in node.name for node in drawn(Helped, **drawing).node)
+    torch_style = [node.name for node in drawn(Helped, style="torch").node]
+    assert any(name.startswith("Helped/turn.1/") for name in torch_style)
+
+
+@pytest.mark.parametrize("helpers", ["auto", "all"])
+@pytest.mark.parametrize("kind", ALL)
+def test_no_box_makes_a_cycle_and_every_key_finds_its_node(kind, helpers):
+    message = drawn(kind, helpers=helpers)
+    hierarchy = Hierarchy.of(message)
+    for box in (hierarchy.root, *hierarchy.boxes.values()):
+        assert find_cycles(hierarchy.links(box)) == []
+    for key in example(kind)[0].state_dict():
+        assert any(re.search(f"(^|/){key}$", node.name) for node in message.node), key
+
+
+@pytest.mark.parametrize("helpers", ["auto", "all"])
+@pytest.mark.parametrize("kind", ALL)
+def test_the_same_operations_with_the_same_edges_are_drawn(kind, helpers):
+    graph = tbscope.trace(*example(kind))
+    plain, boxed = (tbscope.to_graph_def(graph, helpers=one) for one in ("none", helpers))
+    told = []
+    for message in (plain, boxed):
+        nodes = [node for node in message.node if not node.name.startswith("__function")]
+        places = {node.name: at for at, node in enumerate(nodes)}
+        told.append(
+            [
+                # A parameter is a circle or a node, as its reader has neighbours or none.
+                (
+                    node.op.removesuffix("Const"),
+                    [places.get(text.split(":")[0]) for text in node.input],
+                )
+                for node in nodes
+            ]
+        )
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("name", UNCUT)
+def test_levels_of_real_models_need_no_cuts_of_operations(name):
+    message = tbscope.to_graph_def(real_graph(name))
+    cuts = [box for box in Hierarchy.of(message).boxes if re.search(r"(ops|parts)\.\d+-\d+$", box)]
+    assert cuts == []
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_no_level_of_a_real_model_has_more_than_forty_loose_nodes(name):
+    hierarchy = Hierarchy.of(tbscope.to_graph_def(real_graph(name)))
+    for box in (hierarchy.root, *hierarchy.boxes.values()):
+        scene = read_scene(hierarchy, box)
+        loose = [one for one in scene.glyphs if not isinstance(one, Box)]
+        assert len(loose) <= 40, box.name
+
+
+def test_levels_of_helpers_are_drawn_well():
+    for kind in ALL:
+        hierarchy = Hierarchy.of(drawn(kind))
+        assert not any(map(is_crowded, find_siblings(hierarchy).values()))
+
+
+@pytest.mark.parametrize("helpers", [True, False, None, "some", 1])
+def test_what_is_none_of_the_words_is_refused(helpers):
+    with pytest.raises(tbscope.ArgumentError) as caught:
+        drawn(Helped, helpers=helpers)
+    assert str(caught.value) == (
+        f"helper functions cannot be drawn as {helpers!r}\n"
+        "  why: helpers is 'auto', 'all' or 'none'\n"
+        "  fix: helpers='all' for a box of every function that ran several operations"
+    )

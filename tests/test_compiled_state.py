@@ -1,0 +1,190 @@
+"""Drawing what torch.compile captures leaves model and compiler as they were."""
+
+import copy
+
+import pytest
+import torch
+
+import tbscope
+from tests.compiled_models import Branches, Linear, Prints, compiler_state, entries
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def counting():
+    """Give a backend that counts what it compiles, and the counts."""
+    compiled = []
+
+    def backend(module, inputs):
+        compiled.append([tuple(each.shape) for each in inputs])
+        return module.forward
+
+    return backend, compiled
+
+
+@pytest.mark.parametrize("kind", [Linear, Prints, Branches])
+def test_what_was_compiled_before_stays_compiled(kind):
+    model = kind()
+    backend, compiled = counting()
+    own = torch.compile(model, backend=backend)
+    own(torch.ones(2, 4))
+    before = len(compiled)
+
+    tbscope.compile_graphs(model, torch.ones(2, 4))
+    own(torch.ones(2, 4))
+
+    assert len(compiled) == before > 0
+
+
+def test_the_compiler_is_as_it_was():
+    torch.compile(Prints(), backend="eager")(torch.ones(2, 4))
+    before = compiler_state()
+
+    tbscope.compile_graphs(Prints(), torch.ones(3, 4))
+
+    assert compiler_state() == before
+
+
+def test_a_size_that_was_drawn_is_no_size_that_the_compiler_has_seen():
+    model = Linear()
+    backend, compiled = counting()
+
+    tbscope.compile_graphs(model, torch.ones(2, 4))
+    torch.compile(model, backend=backend)(torch.ones(3, 4))
+
+    assert [shape for shape in compiled[0] if len(shape) == 2 and shape[0] == 3] == [(3, 4)]
+    assert all(type(size) is int for shapes in compiled for shape in shapes for size in shape)
+
+
+@pytest.mark.parametrize("compiled_before", [True, False])
+def test_a_model_drawn_often_is_compiled_all_the_same(compiled_before):
+    model = Linear()
+    backend, compiled = counting()
+    own = torch.compile(model, backend=backend, dynamic=False)
+    if compiled_before:
+        own(torch.ones(1, 4))
+
+    for size in range(2, 14):
+        tbscope.compile_graphs(model, torch.ones(size, 4), dynamic=False)
+    own(torch.ones(2, 4))
+
+    assert len(compiled) == 1 + compiled_before
+
+
+def test_nothing_is_kept_of_what_was_compiled_to_be_drawn():
+    model = Prints()
+
+    tbscope.compile_graphs(model, torch.ones(2, 4))
+
+    assert entries(model) == 0
+
+
+def test_what_was_left_to_python_may_be_compiled_afterwards():
+    def choose(x):
+        return x * 2 if x.sum().item() > 0 else x
+
+    with torch._dynamo.config.patch(suppress_errors=False):
+        tbscope.compile_graphs(choose, torch.ones(2))
+    backend, compiled = counting()
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        torch.compile(choose, backend=backend)(torch.ones(2))
+
+    assert compiled
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_model_is_as_it_was(training):
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.Dropout(), Prints())
+    model.train(not training)
+    before = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+
+    tbscope.compile_graphs(model, torch.ones(3, 4), training=training, stage=("dynamo", "joint"))
+
+    after = model.state_dict()
+    assert all(torch.equal(after[name], held) for name, held in before[0].items())
+    assert torch.equal(torch.get_rng_state(), before[1])
+    assert model.training is not training
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_model_that_a_function_finds_is_as_it_was():
+    norm = torch.nn.BatchNorm1d(4)
+    before = copy.deepcopy(norm.state_dict())
+
+    def step(x):
+        loss = norm(x).sum()
+        loss.backward()
+        return loss
+
+    graphs = tbscope.compile_graphs(step, torch.randn(3, 4), training=True, grad=True)
+
+    assert [call.training for call in graphs["0 step"].calls] == [True]
+    assert all(torch.equal(norm.state_dict()[name], held) for name, held in before.items())
+    assert norm.weight.grad is None
+    graphs = tbscope.compile_graphs(step, torch.randn(3, 4), grad=True)
+    assert [call.training for call in graphs["0 step"].calls] == [False]
+    assert norm.training
+
+
+@pytest.mark.parametrize("off", ["setting", "stance"])
+def test_a_compiler_that_stands_by_is_asked_and_stands_by_still(off):
+    config = torch._dynamo.config
+    with config.patch(disable=off == "setting"):
+        if off == "stance":
+            torch.compiler.set_stance("force_eager")
+        try:
+            graphs = tbscope.compile_graphs(Linear(), torch.ones(2, 4))
+            backend, compiled = counting()
+            torch.compile(Linear(), backend=backend)(torch.ones(2, 4))
+        finally:
+            torch.compiler.set_stance("default")
+
+    assert (len(graphs), compiled) == (1, [])
+
+
+def test_inputs_are_as_they_were():
+    given = torch.ones(2, 4)
+
+    def model(x):
+        x.add_(1)
+        print("between")
+        return x.mul_(2)
+
+    tbscope.compile_graphs(model, given)
+
+    assert torch.equal(given, torch.ones(2, 4))
+
+
+def test_a_parameter_that_a_graph_writes_into_is_as_it_was():
+    class Net(Linear):
+        def forward(self, x):
+            with torch.no_grad():
+                self.fc.weight.mul_(2)
+            return self.fc(x)
+
+    model = Net()
+    before = model.fc.weight.detach().clone()
+
+    graphs = tbscope.compile_graphs(model, torch.ones(2, 4))
+
+    assert len(graphs) >= 1
+    assert torch.equal(model.fc.weight, before)
+
+
+def test_a_model_that_compiles_itself_is_drawn_and_compiled_still():
+    model = Linear()
+    backend, compiled = counting()
+    model.compile(backend=backend)
+
+    graphs = tbscope.compile_graphs(model, torch.ones(2, 4))
+
+    assert (len(graphs), compiled) == (1, [])
+    model(torch.ones(2, 4))
+    assert len(compiled) == 1

@@ -1,0 +1,540 @@
+"""Graphs of TorchScript: what they tell is what an eager call of the model tells."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import tbscope
+from tests.agreement import check_whole, disagreements
+from tests.program_models import example
+from tests.script_models import SCRIPTED, TRACED, scripted, traced
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_a_trace_tells_what_an_eager_call_tells(name):
+    eager = example(name)[3]
+
+    graph = tbscope.from_torchscript(traced(name))
+
+    check_whole(graph)
+    assert disagreements(eager, graph) == {}
+    assert [node.name for node in graph.inputs] == [node.name for node in eager.inputs]
+    assert [output.name for output in graph.outputs] == [output.name for output in eager.outputs]
+
+
+@pytest.mark.parametrize("name", SCRIPTED)
+def test_a_script_tells_what_an_eager_call_tells(name):
+    _, args, _, eager = example(name)
+
+    graph = tbscope.from_torchscript(scripted(name), *args)
+
+    check_whole(graph)
+    assert disagreements(eager, graph) == {}
+    assert [node.name for node in graph.inputs] == [node.name for node in eager.inputs]
+    assert [output.name for output in graph.outputs] == [output.name for output in eager.outputs]
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_a_trace_counts_the_flops_of_an_eager_call(name):
+    eager, graph = example(name)[3], tbscope.from_torchscript(traced(name))
+
+    assert tbscope.graph_costs(graph).flops == tbscope.graph_costs(eager).flops > 0
+
+
+# -- calls ---------------------------------------------------------------------------------
+
+
+class Nested(nn.Module):
+    """Has lists in lists, and a layer that is called twice in a row."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.rows = nn.ModuleList(
+            nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)]) for _ in range(2)
+        )
+
+    def forward(self, x):
+        x = self.fc(self.fc(x))
+        for row in self.rows:
+            for layer in row:
+                x = layer(x)
+        return x
+
+
+NESTED = [
+    "Nested",
+    "Nested/Linear[fc]",
+    "Nested/Linear[fc].1",
+    *(
+        f"Nested/ModuleList[rows]/ModuleList[{row}]/Linear[{layer}]"
+        for row in range(2)
+        for layer in range(2)
+    ),
+]
+
+
+@pytest.mark.parametrize("make", [torch.jit.script, lambda m: torch.jit.trace(m, torch.ones(1, 4))])
+def test_each_call_has_a_scope_and_nested_lists_stand_in_their_place(make):
+    graph = tbscope.from_torchscript(make(Nested()))
+
+    assert [call.scope.path for call in graph.calls] == NESTED
+    assert {call.class_name for call in graph.calls[1:]} == {"torch.nn.modules.linear.Linear"}
+
+
+def test_scopes_are_those_that_torch_prints():
+    trace = traced("ResNetForImageClassification")
+    graph = tbscope.from_torchscript(trace)
+
+    printed = [
+        node.scopeName().rpartition("/")[2].removeprefix("__module").removeprefix(".")
+        for node in trace.inlined_graph.nodes()
+        if node.kind() in ("aten::_convolution", "aten::batch_norm", "aten::relu", "aten::linear")
+    ]
+    ops = {"convolution", "batch_norm", "relu", "linear"}
+    ours = [node.scope.qualified_name for node in graph.nodes if node.op in ops]
+    assert ours == printed != []
+
+
+def test_a_method_is_no_call_of_its_module():
+    class Helping(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        @torch.jit.export
+        def forward2(self, x):
+            return self.fc(x) + 1
+
+        def forward(self, x):
+            return x
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.part = Helping()
+
+        def forward(self, x):
+            return self.part.forward2(x) * 2
+
+    graph = tbscope.from_torchscript(torch.jit.script(Net()), torch.ones(1, 4))
+
+    scopes = {node.op: node.scope.path for node in graph.nodes if node.kind == "op"}
+    assert scopes == {
+        "linear": "Net/Helping[part]/Linear[fc]",
+        "add": "Net",
+        "mul": "Net",
+    }
+
+
+@pytest.mark.parametrize("made", ["script", "trace"])
+def test_an_operation_knows_its_line(made):
+    graph = tbscope.from_torchscript(
+        scripted("resnet") if made == "script" else traced("resnet"), *example("resnet")[1]
+    )
+
+    eager = example("resnet")[3]
+    lines = {node.scope.path: node.source for node in eager.nodes if node.kind == "op"}
+    ours = {node.scope.path: node.source for node in graph.nodes if node.kind == "op"}
+    assert {source.file for source in ours.values()} == {lines["ResNet"].file}
+    assert ours["ResNet/Linear[fc]"] == lines["ResNet/Linear[fc]"]
+    assert ours["ResNet"] == lines["ResNet"]
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_script_is_read_in_the_mode_in_which_it_is(training):
+    model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)).train(training)
+
+    graph = tbscope.from_torchscript(torch.jit.script(model), torch.ones(1, 2))
+
+    assert [node.random for node in graph.nodes if node.op == "dropout"] == [training]
+    assert [call.training for call in graph.calls] == [training] * 3
+
+
+# -- functions, frozen code ----------------------------------------------------------------
+
+
+def scaled(x, by: int = 2):
+    """Do one thing or another, as a number tells."""
+    if by > 1:
+        x = x * by
+    return torch.relu(x)
+
+
+def test_a_scripted_function_runs_its_defaults():
+    graph = tbscope.from_torchscript(torch.jit.script(scaled), torch.ones(3))
+
+    check_whole(graph)
+    assert [(node.op, node.scope) for node in graph.nodes if node.kind == "op"] == [
+        ("mul", None),
+        ("relu", None),
+    ]
+    other = tbscope.from_torchscript(torch.jit.script(scaled), torch.ones(3), 1)
+    assert [node.op for node in other.nodes if node.kind == "op"] == ["relu"]
+
+
+def test_a_traced_function_tells_its_shapes_without_inputs():
+    trace = torch.jit.trace(lambda x, y: (x @ y, x.sum()), (torch.ones(2, 3), torch.ones(3, 4)))
+
+    graph = tbscope.from_torchscript(trace)
+
+    check_whole(graph)
+    assert [output.value.shape for output in graph.outputs] == [(2, 4), ()]
+
+
+@pytest.mark.parametrize("made", ["script", "trace"])
+@pytest.mark.parametrize("make", [torch.jit.freeze, torch.jit.optimize_for_inference])
+def test_frozen_modules_stand_in_their_places(made, make):
+    frozen = make(scripted("resnet") if made == "script" else traced("resnet"))
+
+    graph = tbscope.from_torchscript(frozen, *example("resnet")[1])
+
+    check_whole(graph)
+    convolved = [node for node in graph.nodes if "conv" in node.op]
+    assert [node.scope.qualified_name for node in convolved] == [
+        "stem",
+        *(f"layers.{row}.conv{at}" for row in (0, 1) for at in (1, 2)),
+    ]
+    if make is torch.jit.freeze:
+        assert convolved[-1].scope.path == "ResNet/Sequential[layers]/Residual[1]/Conv2d[conv2]"
+        repeated = [
+            call.scope.path for call in graph.calls if call.qualified_name == "layers.0.act"
+        ]
+        assert len(repeated) == 2
+    weights = {node.name.partition("_")[0] for node in graph.nodes if node.kind == "constant"}
+    assert {"stem.weight", "layers.1.conv2.weight"} <= weights
+
+
+def test_frozen_lists_are_found_by_what_their_parts_read():
+    frozen = torch.jit.freeze(torch.jit.script(Nested().eval()))
+
+    graph = tbscope.from_torchscript(frozen)
+
+    # Two calls in a row of one module are not told apart.
+    names = [call.qualified_name for call in graph.calls]
+    assert names == ["", "fc", "rows.0.0", "rows.0.1", "rows.1.0", "rows.1.1"]
+
+
+# -- state ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["resnet", "buffers", "tied weights"])
+def test_modules_and_parameters_are_those_of_the_model(name):
+    eager, graph = example(name)[3], tbscope.from_torchscript(traced(name))
+
+    told = {module.name: module.parameters for module in graph.modules}
+    known = {module.name: module.parameters for module in eager.modules}
+    assert {name: told[name] for name in known} == known
+
+
+def test_a_write_into_a_buffer_is_told():
+    graph = tbscope.from_torchscript(scripted("buffers"), *example("buffers")[1])
+
+    written = {
+        value.producer.name
+        for node in graph.nodes
+        for place, value in enumerate(node.inputs)
+        if place in node.writes
+    }
+    assert written == {
+        *("steps", "norm.running_mean", "norm.running_var", "norm.num_batches_tracked"),
+    }
+
+
+def test_an_attribute_that_is_set_holds_what_it_was_set_to():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("steps", torch.zeros(1))
+
+        def forward(self, x):
+            self.steps = self.steps + 1
+            return x * self.steps
+
+    graph = tbscope.from_torchscript(torch.jit.script(Net()), torch.ones(1))
+
+    (add,) = [node for node in graph.nodes if node.op == "add"]
+    (mul,) = [node for node in graph.nodes if node.op == "mul"]
+    assert mul.inputs[1] is add.outputs[0]
+
+
+def test_a_layer_reads_its_weights_from_a_list():
+    graph = tbscope.from_torchscript(scripted("lstm"), *example("lstm")[1])
+
+    (lstm,) = [node for node in graph.nodes if node.op == "lstm"]
+    names = [value.producer.name for value in lstm.inputs if value.producer.kind == "parameter"]
+    assert names == [f"lstm.{name}_l0" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+
+
+# -- control flow --------------------------------------------------------------------------
+
+
+class Branching(nn.Module):
+    """Does one of two things, as a tensor tells."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = x + 1
+        if bool(x.sum() > 0):
+            y.mul_(2)
+            z = self.fc(y)
+        else:
+            z = y.cos()
+        return z + y
+
+
+def test_both_branches_stand_in_scopes_and_are_merged():
+    graph = tbscope.from_torchscript(torch.jit.script(Branching()), torch.ones(2, 4))
+
+    check_whole(graph)
+    scopes = {node.op: node.scope.path for node in graph.nodes if node.kind == "op"}
+    assert scopes["linear"] == "Branching/if/Linear[fc]"
+    assert scopes["cos"] == "Branching/else"
+    (merged,) = [node for node in graph.nodes if node.op == "If"]
+    assert merged.scope.path == "Branching"
+    assert {value.producer.op for value in merged.inputs} == {"gt", "add", "linear", "cos", "mul_"}
+    assert [value.shape for value in merged.outputs] == [(2, 4), (2, 4)]
+
+
+def test_a_branch_does_not_see_what_the_other_one_wrote():
+    graph = tbscope.from_torchscript(torch.jit.script(Branching()), torch.ones(2, 4))
+
+    (cos,) = [node for node in graph.nodes if node.op == "cos"]
+    (first, last) = [node for node in graph.nodes if node.op == "add"]
+    assert cos.inputs == first.outputs
+    assert cos.control_inputs == []
+    # After them, the tensor holds what either of them left in it.
+    (merged,) = [node for node in graph.nodes if node.op == "If"]
+    assert last.inputs == merged.outputs
+    assert [merged.inputs[place] for place in merged.writes] == first.outputs
+
+
+def test_a_number_that_is_known_decides():
+    class Net(nn.Module):
+        def forward(self, x):
+            if x.size(0) > 2:
+                return x.sin()
+            return x.cos()
+
+    script = torch.jit.script(Net())
+
+    for size, op in ((3, "sin"), (2, "cos")):
+        graph = tbscope.from_torchscript(script, torch.ones(size))
+        assert [node.op for node in graph.nodes if node.kind == "op"] == [op]
+    both = tbscope.from_torchscript(script)
+    assert [node.op for node in both.nodes if node.kind == "op"] == ["sin", "cos", "If"]
+
+
+def test_what_only_raises_is_no_branch():
+    class Net(nn.Module):
+        def forward(self, x):
+            if x.dim() != 2:
+                raise ValueError("two dimensions")
+            return x.sin()
+
+    graph = tbscope.from_torchscript(torch.jit.script(Net()))
+
+    assert [(node.op, node.scope.path) for node in graph.nodes if node.kind == "op"] == [
+        ("sin", "Net")
+    ]
+
+
+class Looping(nn.Module):
+    """Goes on as long as a tensor tells, and gathers what it finds."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        found = [x]
+        while bool(x.sum() < 10):
+            x = self.fc(x)
+            found.append(x)
+        return torch.stack(found), x
+
+
+def test_the_body_of_a_loop_stands_in_a_scope_once():
+    graph = tbscope.from_torchscript(torch.jit.script(Looping()), torch.ones(2, 4))
+
+    check_whole(graph)
+    (linear,) = [node for node in graph.nodes if node.op == "linear"]
+    (loop,) = [node for node in graph.nodes if node.op == "Loop"]
+    (stack,) = [node for node in graph.nodes if node.op == "stack"]
+    assert linear.scope.path == "Looping/loop/Linear[fc]"
+    assert loop.scope.path == "Looping"
+    assert linear.outputs[0] in loop.inputs
+    assert {value.producer.name for value in stack.inputs} == {"x", linear.name}
+    assert graph.outputs[1].value is loop.outputs[0]
+
+
+def test_a_loop_over_numbers_is_computed():
+    class Net(nn.Module):
+        def forward(self, x):
+            size = 1
+            for length in x.size():
+                size = size * length
+            return x.reshape([size])
+
+    graph = tbscope.from_torchscript(torch.jit.script(Net()), torch.ones(2, 3, 4))
+
+    (reshape,) = [node for node in graph.nodes if node.kind == "op"]
+    assert (reshape.op, reshape.outputs[0].shape) == ("reshape", (24,))
+
+
+def test_what_is_forked_stands_in_a_scope():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        def forward(self, x):
+            future = torch.jit.fork(self.fc, x)
+            return torch.jit.wait(future) + x
+
+    graph = tbscope.from_torchscript(torch.jit.script(Net()), torch.ones(1, 4))
+
+    scopes = {node.op: node.scope.path for node in graph.nodes if node.kind == "op"}
+    assert scopes == {"linear": "Net/fork/Linear[fc]", "add": "Net"}
+
+
+def test_a_block_without_gradients_leaves_no_trace():
+    class Net(nn.Module):
+        def forward(self, x):
+            with torch.no_grad():
+                x = x.sin()
+            return x + 1
+
+    graph = tbscope.from_torchscript(torch.jit.script(Net()))
+
+    assert [node.op for node in graph.nodes if node.kind == "op"] == ["sin", "add"]
+
+
+# -- inputs --------------------------------------------------------------------------------
+
+
+def test_shapes_follow_from_other_inputs_than_those_of_the_trace():
+    trace = torch.jit.trace(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), torch.ones(1, 2))
+
+    as_traced = tbscope.from_torchscript(trace)
+    larger = tbscope.from_torchscript(trace, torch.ones(7, 2, device="meta"))
+
+    assert [output.value.shape for output in as_traced.outputs] == [(1, 3)]
+    assert [output.value.shape for output in larger.outputs] == [(7, 3)]
+
+
+def test_inputs_have_their_paths():
+    class Net(nn.Module):
+        def forward(self, pair: tuple[torch.Tensor, torch.Tensor], by: torch.Tensor):
+            return pair[0] * pair[1] + by
+
+    graph = tbscope.from_torchscript(torch.jit.script(Net()))
+
+    assert [node.name for node in graph.inputs] == ["pair.0", "pair.1", "by"]
+
+
+@pytest.mark.parametrize("inputs", [(torch.ones(1, 4), 1), (1, 2, 3)])
+def test_more_inputs_than_it_takes_are_refused(inputs):
+    with pytest.raises(tbscope.InputError, match=r"inputs are given for the 1 of Block\(\)"):
+        tbscope.from_torchscript(torch.jit.script(example("called twice")[0].block), *inputs)
+
+
+def test_fewer_inputs_than_it_takes_are_refused():
+    script = torch.jit.script(lambda_of_two)
+
+    with pytest.raises(tbscope.InputError) as caught:
+        tbscope.from_torchscript(script, torch.ones(1))
+
+    assert str(caught.value) == (
+        "lambda_of_two() is missing 'y'\n"
+        "  why: it takes x, y\n"
+        "  fix: give all inputs that have no default, or no inputs at all"
+    )
+
+
+def lambda_of_two(x, y):
+    """Take two inputs."""
+    return x + y
+
+
+# -- what it is given ----------------------------------------------------------------------
+
+
+def test_load_and_add_graph_know_a_script(tmp_path):
+    _, args, _, _ = example("resnet")
+
+    with tbscope.SummaryWriter(tmp_path / "log") as writer:
+        drawn = writer.add_graph(scripted("resnet"), args)
+        alone = writer.add_graph(traced("resnet"), tag="traced")
+
+    assert str(drawn) == str(tbscope.from_torchscript(scripted("resnet"), *args))
+    assert str(alone) == str(tbscope.load(traced("resnet")))
+
+
+def test_add_graph_runs_a_script_where_only_a_run_can_tell(tmp_path):
+    with tbscope.SummaryWriter(tmp_path / "log") as writer:
+        graph = writer.add_graph(scripted("resnet"), example("resnet")[1], profile=True)
+
+    assert graph.profile is not None
+
+
+def test_add_graph_reads_a_script_in_the_mode_that_it_is_told(tmp_path):
+    script = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)).train())
+
+    with tbscope.SummaryWriter(tmp_path / "log") as writer:
+        kept = writer.add_graph(script, torch.ones(1, 2), training=None)
+        quiet = writer.add_graph(script, torch.ones(1, 2), training=False, tag="quiet")
+
+    drops = [
+        [node.random for node in graph.nodes if node.op == "dropout"] for graph in (kept, quiet)
+    ]
+    assert drops == [[True], [False]]
+    assert script.training
+
+
+def test_from_torchscript_refuses_what_is_no_script():
+    with pytest.raises(tbscope.ArgumentError) as caught:
+        tbscope.from_torchscript(nn.Linear(2, 2))
+
+    assert str(caught.value) == (
+        "from_torchscript was given a Linear\n"
+        "  why: it takes what torch.jit.trace or torch.jit.script gave, or the path of a file that "
+        "torch.jit.save has written\n"
+        "  fix: tbscope.from_torchscript(torch.jit.trace(model, x))"
+    )
+
+
+def test_a_torch_without_torchscript_says_so(monkeypatch):
+    from tbscope.sources.torchscript import kinds
+
+    monkeypatch.setattr(kinds, "_MODULE", None)
+    monkeypatch.setattr(kinds, "_FUNCTION", None)
+
+    assert not kinds.is_script(traced("resnet"))
+    with pytest.raises(tbscope.ArgumentError, match=r"has no torch\.jit"):
+        tbscope.from_torchscript(traced("resnet"))
+
+
+def test_torch_warns_nobody_who_reads_a_script():
+    script = traced("resnet")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tbscope.from_torchscript(script)
+
+
+def test_reading_a_script_leaves_it_as_it_was():
+    script, (x, *_) = scripted("buffers"), example("buffers")[1]
+    before = str(script.graph), {name: value.clone() for name, value in script.state_dict().items()}
+
+    tbscope.from_torchscript(script, x)
+
+    assert str(script.graph) == before[0]
+    assert all(torch.equal(script.state_dict()[name], value) for name, value in before[1].items())

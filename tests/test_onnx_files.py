@@ -1,0 +1,149 @@
+"""ONNX files are told by what they hold: whatever they are called, in each form, however large."""
+
+import shutil
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from cli_runs import refused
+from cli_runs import tbscope as command
+from onnx_build import FLOAT, info, model_of, node, weight
+
+import tbscope
+from tbscope.errors import ArgumentError
+from tbscope.sources.onnx.contents import form_of
+
+GB = 2**30
+
+
+def small(held=()):
+    """Give a model of one addition."""
+    pair = [info("x", FLOAT, [2])], [info("y", FLOAT, [2])]
+    return model_of([node("Add", ["x", "bias"], ["y"])], *pair, held or [weight("bias", 2)])
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.filterwarnings("ignore:The onnxtxt format")
+@pytest.mark.parametrize("name", ["model.onnx", "model.bin", "model.json", "model.py", "model"])
+@pytest.mark.parametrize("form", ["protobuf", "textproto", "json", "onnxtxt"])
+def test_a_model_is_read_in_each_form_whatever_its_file_is_called(form, name):
+    onnx.save(small(), name, format=form)
+    assert form_of(name) == form
+    for read in (tbscope.load, tbscope.from_onnx):
+        assert [each.op for each in read(name).nodes] == ["input", "parameter", "Add"]
+
+
+@pytest.mark.parametrize("form", ["protobuf", "textproto"])
+def test_modules_of_a_file_become_functions_in_each_form(form):
+    levels = [("", "nets.Net"), ("act", "nets.Act")]
+    nodes = [node("Relu", ["x"], ["t"], levels=levels), node("Neg", ["t"], ["y"], levels=levels)]
+    model = model_of(nodes, [info("x", FLOAT, [2])], [info("y", FLOAT, [2])])
+    onnx.save(model, "model.bin", format=form)
+    result = tbscope.modules_to_functions("model.bin")
+    assert result.functions == ["modules::Act(%x) -> (%y), 1 use"]
+
+
+def field(number, content):
+    """Give a field of a message in the binary form, of a number or of bytes."""
+    if isinstance(content, int):
+        return bytes([number << 3, content])
+    return bytes([number << 3 | 2, len(content)]) + content
+
+
+GRAPH = field(7, b"")
+
+
+@pytest.mark.parametrize(
+    ("content", "form"),
+    [
+        (field(1, 10) + GRAPH, "protobuf"),
+        (GRAPH + field(1, 10), "protobuf"),
+        (field(2, b"me") + field(8, b"") + GRAPH, "protobuf"),
+        (GRAPH, None),
+        (field(1, 10) + field(8, b""), None),
+        (field(1, 10) + field(9, b"") + GRAPH, None),
+        (field(1, b"node") + GRAPH, None),
+        (field(1, 10) + field(7, 1), None),
+        (field(1, 10) + b"\x12\x7fcut off" + GRAPH, None),
+        (field(1, 10) + b"\x12" + b"\xff" * 9 + b"\x01" + GRAPH, None),
+        (b"\xff" * 40, None),
+        (b"", None),
+        (b"ir_version: 10\n", "textproto"),
+        (b"# mine\n ir_version : 10\n", "textproto"),
+        (b"my_ir_version: 10\n", None),
+        (b'node { name: "ir_version: 10" }', None),
+        (b'{"irVersion": "10"}', "json"),
+        (b'{"graph": {"irVersion": "10"}}', None),
+        (b"<\n  ir_version: 10>\n", "onnxtxt"),
+        (b"<html>", None),
+    ],
+)
+def test_what_a_file_holds_is_told_by_its_first_bytes(folder, content, form):
+    (folder / "it").write_bytes(content)
+    assert form_of("it") == form
+
+
+def test_a_file_of_another_kind_is_read_as_that_whatever_its_name_says():
+    program = torch.export.export(torch.nn.ReLU(), (torch.ones(2),))
+    torch.export.save(program, "program.pt2")
+    shutil.copy("program.pt2", "program.onnx")
+    assert str(tbscope.load("program.onnx")) == str(tbscope.load("program.pt2"))
+
+
+def test_where_nothing_can_be_told_of_a_file_its_name_tells_what_was_meant(folder):
+    for name, what in (("it.onnx", "no ONNX model can be read of"), ("it.bin", "load was given")):
+        (folder / name).write_bytes(b"junk")
+        with pytest.raises(ArgumentError, match=f"{what} '{name}'"):
+            tbscope.load(name)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_data_of_a_model_of_many_gigabytes_is_not_read(folder, there):
+    table = onnx.TensorProto(name="table", dims=[GB, 3], data_type=FLOAT, data_location=1)
+    table.external_data.add(key="location", value="table.bin")
+    if there:
+        with open("table.bin", "wb") as file:
+            file.truncate(12 * GB)
+    ids = onnx.numpy_helper.from_array(np.array([5, 6]), "ids")
+    nodes = [node("Gather", ["table", "ids"], ["y"])]
+    model = model_of(nodes, [], [info("y", FLOAT, [2, 3])], [table, ids], checked=False)
+    (folder / "huge.model").write_bytes(model.SerializeToString())
+    graph = tbscope.load("huge.model")
+    (told,) = (each for each in graph.nodes if each.name == "table")
+    assert told.outputs[0].shape == (GB, 3)
+    assert graph.summary().totals["parameter_bytes"] == 12 * GB
+
+
+@pytest.mark.parametrize("option", [["-i", "2"], ["-a", "x=1"], ["--training"], ["--profile"]])
+def test_the_command_refuses_what_is_for_models_that_run(option):
+    onnx.save(small(), "net.onnx")
+    flag = {"-i": "--input", "-a": "--arg"}.get(option[0], option[0])
+    assert refused("show", "net.onnx", *option) == (
+        f"Error: 'net.onnx' takes no {flag}\n"
+        "  why: it is a file that holds a graph, and nothing runs\n"
+        f"  fix: leave {flag} out, or give a model: path/to/file.py:make_model\n"
+    )
+
+
+def test_the_command_shows_and_exports_a_file(folder):
+    onnx.save(small(), "net.mdl")
+    assert "= Add(%x, %bias)" in command("show", "net.mdl").stdout
+    assert "\nParameters   2 (8 B)" in command("show", "net.mdl", "--summary").stdout
+    assert command("show", "net.mdl", "--functions").stdout.startswith("graph(%x")
+    for level in ("module", "aten"):
+        result = command("export", "net.mdl", "-o", "net.pbtxt", "--level", level)
+        assert (result.exit_code, result.output) == (0, "")
+        assert 'name: "Add"' in (folder / "net.pbtxt").read_text()
+
+
+def test_the_command_refuses_a_file_that_holds_no_graph(folder):
+    (folder / "notes.txt").write_text("no graph")
+    told = refused("show", "notes.txt")
+    assert told.startswith("Error: tbscope was given 'notes.txt', which holds no graph\n")
+    assert told.endswith("a model is named in its file, or in its module: path/to/file.py:NAME\n")

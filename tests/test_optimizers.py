@@ -1,0 +1,191 @@
+"""Steps of optimizers: what is done for a parameter stands in a box of its name."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import nn
+from training_steps import POINTS, Net, squares
+
+import tbscope
+from tbscope.ir.invariants import verify
+
+OPTIMIZERS = {
+    "SGD, each by itself": lambda given: torch.optim.SGD(given, 0.1, 0.9, foreach=False),
+    "SGD, all at once": lambda given: torch.optim.SGD(given, 0.1, 0.9, foreach=True),
+    "Adam, each by itself": lambda given: torch.optim.Adam(given, foreach=False),
+    "Adam, all at once": lambda given: torch.optim.Adam(given, foreach=True),
+    "AdamW, fused": lambda given: torch.optim.AdamW(given, fused=True),
+    "Adagrad": torch.optim.Adagrad,
+    "Adafactor": torch.optim.Adafactor,
+    "RMSprop": torch.optim.RMSprop,
+    "LBFGS": lambda given: torch.optim.LBFGS(given, max_iter=2),
+}
+
+
+def run(model, optimizer):
+    def closure():
+        optimizer.zero_grad()
+        loss = model(POINTS).pow(2).mean()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+
+
+def trained(model, optimizer, steps=1):
+    """Give the graph of a last step."""
+    for _ in range(steps - 1):
+        run(model, optimizer)
+    with tbscope.record(model) as recording:
+        run(model, optimizer)
+    return recording.graph
+
+
+def optimizer_nodes(graph):
+    return [node for node in graph.nodes if node.phase == "optimizer"]
+
+
+def updated(graph):
+    return {
+        name
+        for node in optimizer_nodes(graph)
+        for name in str(node.attributes.get("updates", "")).split(", ")
+        if name
+    }
+
+
+@pytest.fixture(params=OPTIMIZERS)
+def make(request):
+    torch.manual_seed(0)
+    return OPTIMIZERS[request.param]
+
+
+def test_training_goes_on_as_without_a_recording(make):
+    model = Net()
+    other = deepcopy(model)
+    optimizer, unwatched = make(model.parameters()), make(other.parameters())
+    trained(model, optimizer, steps=2)
+    run(model, optimizer)
+    for _ in range(3):
+        run(other, unwatched)
+    for one, two in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(one, two)
+        assert torch.equal(one.grad, two.grad)
+        held, alike = optimizer.state[one], unwatched.state[two]
+        assert held.keys() == alike.keys()
+        tensors = [name for name in held if isinstance(held[name], torch.Tensor)]
+        assert all(torch.equal(held[name], alike[name]) for name in tensors)
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_step_is_sound_and_updates_every_parameter(make, steps):
+    model = Net()
+    graph = trained(model, make(model.parameters()), steps)
+    verify(graph)
+    assert tbscope.lint(tbscope.to_graph_def(graph)) == []
+    assert updated(graph) == set(dict(model.named_parameters()))
+
+
+def test_all_of_a_step_stands_in_the_box_of_its_optimizer(make):
+    model = Net()
+    graph = trained(model, make(model.parameters()))
+    roots = {str(node.scope).split("/")[0] for node in optimizer_nodes(graph)}
+    assert roots == {"optimizer"}
+    names = {str(node.scope).split("/")[1] for node in optimizer_nodes(graph)}
+    assert len(names) == 1
+
+
+def test_what_is_done_for_one_parameter_stands_in_its_box():
+    model = Net()
+    graph = trained(model, torch.optim.Adam(model.parameters(), foreach=False))
+    scopes = {str(node.scope) for node in optimizer_nodes(graph)}
+    box = "optimizer/Adam/Net/{}"
+    assert scopes == {
+        *(box.format(f"Linear[inp]/{name}") for name in ("weight", "bias")),
+        *(box.format(f"Linear[head]/{name}") for name in ("weight", "bias")),
+        *(
+            box.format(f"ModuleList[blocks]/Block[{number}]/{part}/{name}")
+            for number in (0, 1)
+            for part in ("Linear[fc]", "LayerNorm[norm]")
+            for name in ("weight", "bias")
+        ),
+    }
+
+
+def test_groups_have_boxes_of_their_own():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    groups = [{"params": model[0].parameters()}, {"params": model[1].parameters(), "name": "head"}]
+    graph = trained(model, torch.optim.SGD(groups, lr=0.1, foreach=True))
+    scopes = {str(node.scope) for node in optimizer_nodes(graph)}
+    assert scopes == {"optimizer/SGD/group_0", "optimizer/SGD/head"}
+
+
+def test_a_gradient_arrives_where_its_parameter_is_updated():
+    model = nn.Linear(3, 2, bias=False)
+    graph = trained(model, torch.optim.SGD(model.parameters(), lr=0.1, foreach=False))
+    (update,) = [node for node in optimizer_nodes(graph) if "updates" in node.attributes]
+    producers = [value.producer for value in update.inputs]
+    assert [node.kind for node in producers] == ["parameter", "op"]
+    assert producers[1].attributes["gradient_of"] == "weight"
+
+
+def test_the_model_in_a_closure_stands_outside_until_the_optimizer_has_begun():
+    model = nn.Linear(3, 2)
+    graph = trained(model, torch.optim.LBFGS(model.parameters(), max_iter=2))
+    calls = [str(call.scope) for call in graph.calls]
+    assert calls == ["Linear", "optimizer/LBFGS/Linear"]
+    graph = trained(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    assert [str(call.scope) for call in graph.calls] == ["Linear"]
+
+
+def test_clipping_has_a_box_of_its_own():
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with tbscope.record(model) as recording:
+        squares(model)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    tops = [str(node.scope).split("/")[0] for node in recording.graph.nodes]
+    boxes = ["None", "Linear", "gradients", "clip_grad_norm_", "optimizer"]
+    assert list(dict.fromkeys(tops)) == boxes
+
+
+def test_an_optimizer_that_raises_leaves_no_box_open():
+    class Failing(torch.optim.SGD):
+        def step(self, closure=None):
+            raise ZeroDivisionError
+
+    model = nn.Linear(3, 2)
+    failing = Failing(model.parameters(), lr=0.1)
+    with tbscope.record(model) as recording:
+        squares(model)
+        with pytest.raises(ZeroDivisionError):
+            failing.step()
+        torch.optim.SGD(model.parameters(), lr=0.1).step()
+        model(POINTS).exp()
+    last = recording.graph.nodes[-1]
+    assert (last.op, last.scope) == ("exp", None)
+
+
+def test_gradients_that_are_set_to_nothing_are_no_operations():
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    with tbscope.record(model) as recording:
+        optimizer.zero_grad()
+        squares(model)
+        optimizer.step()
+        schedule.step()
+    tops = {str(node.scope).split("/")[0] for node in recording.graph.nodes}
+    assert tops == {"None", "Linear", "gradients", "optimizer"}
+
+
+def test_hooks_of_optimizers_are_gone_after_a_recording():
+    from torch.optim import optimizer
+
+    hooks = optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks
+    before = [dict(each) for each in hooks]
+    model = nn.Linear(3, 2)
+    trained(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    assert [dict(each) for each in hooks] == before

@@ -1,0 +1,394 @@
+"""Files of TorchScript: read as they were written, and refused where they would run code."""
+
+import io
+import os
+import pickle
+import random
+import shutil
+import zipfile
+
+import pytest
+import torch
+from torch import nn
+
+import tbscope
+from tbscope.sources.torchscript.code import NoCodeError, what_runs
+from tbscope.sources.torchscript.pickles import DamagedError, check_pickle
+from tests.agreement import check_whole, disagreements
+from tests.program_models import example
+from tests.script_models import scripted, traced
+from tests.test_program_files import rewrite
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A file of a small traced model."""
+    path = tmp_path_factory.mktemp("scripts") / "model.pt"
+    torch.jit.trace(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), torch.ones(2, 4)).save(path)
+    return path
+
+
+@pytest.mark.parametrize("name", ["resnet", "lstm", "tied weights", "called twice", "BertModel"])
+def test_a_traced_file_tells_what_an_eager_call_tells(name, tmp_path):
+    path = tmp_path / "model.pt"
+    traced(name).save(path)
+
+    graph = tbscope.from_torchscript(path)
+
+    check_whole(graph)
+    assert disagreements(example(name)[3], graph) == {}
+    assert str(tbscope.load(str(path))) == str(graph)
+    own = [module.parameters for module in tbscope.from_torchscript(traced(name)).modules]
+    assert [module.parameters for module in graph.modules] == own
+
+
+@pytest.mark.parametrize("name", ["resnet", "lstm", "buffers"])
+def test_a_scripted_file_tells_what_an_eager_call_tells(name, tmp_path):
+    path = tmp_path / "model.pt"
+    scripted(name).save(path)
+
+    graph = tbscope.from_torchscript(path, *example(name)[1])
+
+    check_whole(graph)
+    assert disagreements(example(name)[3], graph) == {}
+
+
+def test_a_loaded_module_is_what_its_file_is(whole):
+    graph = tbscope.from_torchscript(torch.jit.load(whole), torch.ones(2, 4))
+
+    assert str(graph) == str(tbscope.from_torchscript(whole))
+
+
+def test_a_file_is_known_by_what_it_holds_and_not_by_its_name(whole, tmp_path):
+    renamed = shutil.copy(whole, tmp_path / "model.txt")
+    weights = tmp_path / "weights.pt"
+    torch.save({"w": torch.ones(2)}, weights)
+
+    assert str(tbscope.load(renamed)) == str(tbscope.from_torchscript(whole))
+    with pytest.raises(tbscope.ArgumentError, match="which holds no graph"):
+        tbscope.load(weights)
+    with pytest.raises(tbscope.ArgumentError, match="it is a zip file, and holds no TorchScript"):
+        tbscope.from_torchscript(weights)
+
+
+def test_a_file_of_a_scripted_function_is_drawn(tmp_path):
+    path = tmp_path / "function.pt"
+    torch.jit.script(doubled).save(str(path))
+
+    graph = tbscope.from_torchscript(path, torch.ones(2))
+
+    assert [node.op for node in graph.nodes if node.kind == "op"] == ["mul"]
+
+
+def doubled(x):
+    """Double a tensor."""
+    return x * 2
+
+
+def test_add_graph_draws_a_file(whole, tmp_path):
+    with tbscope.SummaryWriter(tmp_path / "log") as writer:
+        graph = writer.add_graph(str(whole))
+        with pytest.raises(tbscope.ArgumentError, match="takes no input_to_model"):
+            writer.add_graph(str(whole), torch.ones(2, 4))
+
+    assert str(graph) == str(tbscope.load(whole))
+
+
+# -- what would run code -------------------------------------------------------------------
+
+
+class Packed(nn.Module):
+    """Has TorchScript run a method of its own while it is loaded."""
+
+    def __init__(self):
+        super().__init__()
+        self.training = False
+        self.width = 3
+
+    @torch.jit.export
+    def __getstate__(self):
+        return self.width, self.training
+
+    @torch.jit.export
+    def __setstate__(self, state: tuple[int, bool]):
+        self.width = state[0] + 1
+        self.training = state[1]
+
+    def forward(self, x):
+        return x * self.width
+
+
+def test_a_method_that_fills_an_object_is_not_run_unless_the_file_is_trusted(tmp_path):
+    path = tmp_path / "packed.pt"
+    torch.jit.script(Packed()).save(path)
+
+    with pytest.raises(tbscope.ArgumentError) as caught:
+        tbscope.from_torchscript(path)
+    assert "holds __setstate__ (line " in str(caught.value)
+    assert "which torch would call, and that runs code of the file's author" in str(caught.value)
+    assert "trusted=True" in str(caught.value)
+    graph = tbscope.from_torchscript(path, trusted=True)
+
+    (mul,) = [node for node in graph.nodes if node.kind == "op"]
+    assert str(mul.arguments[1].nest) == "4"
+
+
+def test_a_default_that_calls_something_is_refused(whole, tmp_path):
+    mark = tmp_path / "ran"
+
+    def change(name, content):
+        if "/linear" in name and name.endswith(".py"):
+            call = f', y: Tensor=torch.from_file("{mark}", True, 4)) -> Tensor'
+            assert b") -> Tensor" in content
+            return content.replace(b") -> Tensor", call.encode(), 1)
+        return content
+
+    path = rewrite(whole, tmp_path / "hostile.pt", change)
+    with pytest.raises(tbscope.ArgumentError, match=r"a default of forward .* would evaluate"):
+        tbscope.from_torchscript(path)
+    assert not mark.exists()
+    # torch itself makes the file, as it does where the user trusts the author.
+    tbscope.from_torchscript(path, trusted=True)
+    assert mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "runs"),
+    [
+        ("def f(x: Tensor, y: int=3) -> Tensor:\n  return torch.relu(x)\n", None),
+        ('def f(x: Tensor, d: Device=torch.device("cpu")) -> Tensor:\n  return x\n', None),
+        ('class A(Module):\n  __parameters__ = ["w", ]\n  n : Final[int] = 3\n', None),
+        ('class A(Module):\n  __annotations__["0"] = List[Tensor]\n', None),
+        ("def f(x: Tensor, y: int=g()) -> Tensor:\n  return x\n", "a default of f"),
+        ("class A(Module):\n  n : Final[int] = f()\n", "a constant of A"),
+        ("class A(NamedTuple):\n  n : int = [f() for _ in [0]]\n", "a constant of A"),
+        ("class A(Module):\n  f()\n", "an expression of A"),
+        ("class A(Module):\n  def __setstate__(self, x: int) -> None:\n    pass\n", "__setstate__"),
+        ("class A(Module):\n  def setstate(self, x: int) -> None:\n    pass\n", None),
+        ("f()\n", "a statement"),
+    ],
+)
+def test_what_torch_evaluates_while_it_loads_is_found(code, runs):
+    found = what_runs(code)
+
+    assert (found or "").partition(" (")[0] == (runs or "")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x = 'a\\\nb'",
+        'x = """a"""',
+        "x = b'a'",
+        "x = f'{y()}'",
+        "x = 1; y()",
+        "x = \\\n1",
+        "x = 1\r\ny()",
+        "\N{GREEK SMALL LETTER ALPHA} = 1",
+        "x = " + "(" * 5000 + ")" * 5000,
+        "x = " + "- " * 50_000 + "1",
+        "x = " + "1 + " * 50_000 + "1",
+        "x = " + "a." * 50_000 + "a",
+        "def f(",
+    ],
+)
+def test_code_that_torch_writes_not_is_refused(code):
+    with pytest.raises(NoCodeError):
+        what_runs(code)
+
+
+# -- what is damaged -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.999])
+def test_a_file_that_is_cut_off_is_refused(whole, tmp_path, share):
+    content = whole.read_bytes()
+    path = tmp_path / "cut.pt"
+    path.write_bytes(content[: int(len(content) * share)])
+
+    with pytest.raises(tbscope.ArgumentError, match="it is no whole zip file"):
+        tbscope.from_torchscript(path)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(tbscope.ArgumentError) as caught:
+        tbscope.from_torchscript("nothing.pt")
+
+    assert str(caught.value) == (
+        "no TorchScript can be read from 'nothing.pt'\n"
+        "  why: there is no such file\n"
+        "  fix: give the path of a file"
+    )
+
+
+def test_a_damaged_file_gives_a_graph_or_one_error(whole, tmp_path):
+    content = whole.read_bytes()
+    path = tmp_path / "damaged.pt"
+    for seed in range(150):
+        chance = random.Random(seed)
+        damaged = bytearray(content)
+        for _ in range(chance.choice([1, 4, 20])):
+            damaged[chance.randrange(len(damaged))] = chance.randrange(256)
+        path.write_bytes(damaged)
+        try:
+            tbscope.from_torchscript(path)
+        except tbscope.TbscopeError:
+            continue
+
+
+@pytest.mark.parametrize("entry", ["data.pkl", "constants.pkl", "linear", "data/0", "version"])
+def test_a_file_without_one_of_its_entries_is_refused(whole, tmp_path, entry):
+    def change(name, content):
+        return None if entry in name and "debug" not in name else content
+
+    with pytest.raises(tbscope.ArgumentError, match=r"no TorchScript can be read|holds no"):
+        tbscope.from_torchscript(rewrite(whole, tmp_path / "less.pt", change))
+
+
+def test_an_operator_that_nobody_has_registered_is_named(whole, tmp_path):
+    def change(name, content):
+        return content.replace(b"torch.linear(", b"ops.nobody.linear(")
+
+    with pytest.raises(tbscope.ArgumentError, match=r"torch\.jit\.load raised .*nobody") as caught:
+        tbscope.from_torchscript(rewrite(whole, tmp_path / "other.pt", change))
+    assert "import what registers its operators first" in str(caught.value)
+
+
+# -- pickles -------------------------------------------------------------------------------
+
+
+class Storage:
+    """Stands for the bytes of a tensor while a pickle is written."""
+
+    def __init__(self, key, length):
+        self.pid = ("storage", torch.FloatStorage, key, "cpu", length)
+
+
+class Tensor:
+    """Writes itself as torch writes a tensor."""
+
+    def __init__(self, storage, offset, sizes, strides):
+        self._held = storage, offset, sizes, strides, False, {}
+
+    def __reduce__(self):
+        return torch._utils._rebuild_tensor_v2, self._held
+
+
+class Writer(pickle.Pickler):
+    """Writes tensors as TorchScript does."""
+
+    def persistent_id(self, thing):
+        return thing.pid if isinstance(thing, Storage) else None
+
+
+def pickled(thing):
+    """Give the pickle of something with tensors."""
+    content = io.BytesIO()
+    Writer(content, protocol=2).dump(thing)
+    return content.getvalue()
+
+
+def test_a_pickle_that_claims_what_it_has_is_taken():
+    content = pickled([Tensor(Storage("0", 6), 0, (2, 3), (3, 1)), {"a": (1, 2.5, "text", None)}])
+
+    assert check_pickle(content, {"0": 24}) == {
+        *("torch.FloatStorage", "torch._utils._rebuild_tensor_v2"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("tensor", "text"),
+    [
+        (Tensor(Storage("0", 2**40), 0, (2, 3), (3, 1)), "claims 4,398,046,511,104 bytes"),
+        (Tensor(Storage("1", 6), 0, (2, 3), (3, 1)), "claims 24 bytes, and its entry has 0"),
+        (Tensor(Storage("0", 6), 1, (2, 3), (3, 1)), "in a storage of 6 elements"),
+        (Tensor(Storage("0", 6), 0, (2**40,), (1,)), "in a storage of 6 elements"),
+        (Tensor(Storage("0", 6), -1, (2,), (1,)), "of the sizes (2,) and the strides (1,)"),
+        (Tensor(Storage("0", 6), 0, (2,), (-1,)), "of the sizes (2,) and the strides (-1,)"),
+        (Tensor(Storage("0", 6), 0, (2,), ()), "without sizes, strides or bytes"),
+        (Tensor(None, 0, (2,), (1,)), "without sizes, strides or bytes"),
+    ],
+)
+def test_a_tensor_larger_than_its_bytes_is_refused(tensor, text):
+    with pytest.raises(DamagedError) as caught:
+        check_pickle(pickled([tensor]), {"0": 24})
+
+    assert text in str(caught.value)
+
+
+def test_a_deep_nest_and_a_circle_are_refused():
+    # Each entry is met first where it is not deep.
+    nest = [[]]
+    for _ in range(300):
+        nest.append([nest[-1]])
+    circle = []
+    circle.append(circle)
+
+    with pytest.raises(DamagedError, match="nests more than 200 things"):
+        check_pickle(pickled(nest), {})
+    with pytest.raises(DamagedError, match="nests a thing in itself"):
+        check_pickle(pickled(circle), {})
+    check_pickle(pickled(nest[:150]), {})
+
+
+def test_a_pickle_that_remembers_more_than_it_has_is_refused():
+    # LONG_BINPUT, with the largest number that it takes.
+    content = b"\x80\x02]r\xff\xff\xff\xff."
+
+    with pytest.raises(DamagedError, match=r"it remembers 4,294,967,295 things"):
+        check_pickle(content, {})
+
+
+def test_a_type_that_nests_many_is_refused():
+    def typed(depth):
+        name = "List[" * depth + "int" + "]" * depth
+        return b"\x80\x02ctorch.jit._pickle\nrestore_type_tag\n]X" + (
+            len(name).to_bytes(4, "little") + name.encode() + b"\x86R."
+        )
+
+    assert check_pickle(typed(20), {}) == {"torch.jit._pickle.restore_type_tag"}
+    with pytest.raises(DamagedError, match="names a type that nests more than 200 others"):
+        check_pickle(typed(5000), {})
+
+
+class Runs:
+    """An object whose pickle, once it is loaded, leaves a folder behind."""
+
+    def __init__(self, path):
+        self._path = str(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self._path,)
+
+
+def test_nothing_that_a_pickle_names_is_called(tmp_path):
+    content = pickle.dumps(Runs(tmp_path / "ran"), protocol=2)
+
+    assert check_pickle(content, {}) == {"posix.mkdir"}
+    assert not (tmp_path / "ran").exists()
+    pickle.loads(content)
+    assert (tmp_path / "ran").exists()
+
+
+def test_a_file_with_a_hostile_pickle_is_refused(whole, tmp_path):
+    def change(name, content):
+        return (
+            pickled([Tensor(Storage("0", 2**40), 0, (3, 4), (4, 1))])
+            if (name.endswith("/data.pkl"))
+            else content
+        )
+
+    with pytest.raises(tbscope.ArgumentError, match=r"data\.pkl' cannot be read: its storage"):
+        tbscope.from_torchscript(rewrite(whole, tmp_path / "hostile.pt", change))
+
+
+def test_a_file_that_claims_more_than_it_has_is_refused(whole, tmp_path):
+    path = tmp_path / "bomb.pt"
+    shutil.copy(whole, path)
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(f"{archive.namelist()[0].partition('/')[0]}/code/x.py", b"#" * 2**27)
+
+    with pytest.raises(tbscope.ArgumentError, match=r"its entries claim 134,\d+,\d+ bytes"):
+        tbscope.from_torchscript(path)

@@ -1,0 +1,164 @@
+"""Sources of graphs beside an eager call: what differs has a name that docs/sources.md explains.
+
+`python -m tests.sources` compares all models; here stand those that show each difference.
+"""
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import tbscope
+from tests.agreement import check_whole
+from tests.sources.compare import CALLS_IN_ONE, KINDS, TIED, UNREGISTERED, compare
+from tests.sources.forms import FORMS, Form, TorchError
+from tests.sources.models import NAMES, model_of
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+PAGE = (Path(__file__).parents[1] / "docs" / "sources.md").read_text(encoding="utf-8")
+BY_NAME = {form.name: form for form in FORMS}
+
+# By model and source: the names of the differences.
+SHOWN = {
+    ("BertModel", "export"): (),
+    ("BertModel", "onnx"): (),
+    ("LlamaForCausalLM", "export"): (),
+    ("LlamaForCausalLM", "module"): (),
+    ("ViTForImageClassification", "decomposed"): (),
+    ("GPT2LMHeadModel", "onnx"): (TIED,),
+    ("ModernBertModel", "onnx"): (CALLS_IN_ONE,),
+    ("MambaModel", "export"): (UNREGISTERED,),
+}
+
+
+@pytest.mark.parametrize(("name", "source"), SHOWN)
+def test_a_source_of_a_real_model_tells_what_an_eager_call_tells(name, source):
+    model, form = model_of(name), BY_NAME[source]
+
+    graph = form.graph(model)
+
+    check_whole(graph)
+    found = compare(model.eager, graph, form.differs)
+    assert found.faults == {}
+    assert found.kinds == SHOWN[name, source]
+
+
+def test_every_difference_is_explained_by_its_name_and_shown_by_a_model():
+    assert [kind for kind in KINDS if f"- **{kind}.**" not in PAGE] == []
+    assert {kind for kinds in SHOWN.values() for kind in kinds} == set(KINDS)
+    assert {kind for form in FORMS for kind in form.differs} == set(KINDS)
+
+
+def test_many_models_of_many_families_are_compared():
+    assert len(set(NAMES)) == len(NAMES) >= 20
+    assert {name for name, _ in SHOWN} <= set(NAMES)
+
+
+def test_what_torch_cannot_make_is_said_to_be_so():
+    def fails(model):
+        raise ValueError("no such thing")
+
+    with pytest.raises(TorchError, match="ValueError: no such thing"):
+        Form("none", fails, lambda made, model: made).graph(None)
+
+
+# -- what the comparison notices -------------------------------------------------------------
+
+
+class Shared(nn.Module):
+    """Calls one layer twice in a row, and reads one weight in two."""
+
+    def __init__(self):
+        super().__init__()
+        self.one = nn.Linear(3, 3)
+        self.two = nn.Linear(3, 3, bias=False)
+        self.two.weight = self.one.weight
+
+    def forward(self, x):
+        return nn.Sigmoid()(self.two(self.one(self.one(x))))
+
+
+def _eager():
+    return tbscope.trace(Shared(), torch.ones(2, 3))
+
+
+def _rename(graph):
+    for node in graph.nodes:
+        if node.name == "one.weight":
+            node.name = "two.weight"
+
+
+def _forget_a_call(graph):
+    graph.calls = [call for call in graph.calls if call.scope.part.index == 0]
+    (first,) = [call.scope for call in graph.calls if call.qualified_name == "one"]
+    for node in graph.nodes:
+        if node.scope is not None and node.scope.part.index == 1:
+            node.scope = first
+
+
+def _forget_the_unregistered(graph):
+    (root,) = [call.scope for call in graph.calls if call.scope.parent is None]
+    graph.calls = [call for call in graph.calls if call.class_name.rpartition(".")[2] != "Sigmoid"]
+    for node in graph.nodes:
+        if node.op == "sigmoid":
+            node.scope = root
+
+
+CHANGES = {TIED: _rename, CALLS_IN_ONE: _forget_a_call, UNREGISTERED: _forget_the_unregistered}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_difference_has_its_name_where_it_may_be_and_is_a_fault_elsewhere(kind):
+    eager, other = _eager(), _eager()
+    CHANGES[kind](other)
+
+    assert compare(eager, other, KINDS).kinds == (kind,)
+    assert compare(eager, other, KINDS).faults == {}
+    assert compare(eager, other, [each for each in KINDS if each != kind]).faults
+
+
+def _another_parameter(graph):
+    for node in graph.nodes:
+        if node.name == "one.bias":
+            node.name = "one.other"
+
+
+def _another_edge(graph):
+    two = next(node for node in graph.nodes if node.scope and node.scope.part.attribute == "two")
+    two.inputs[0] = graph.inputs[0].outputs[0]
+
+
+def _another_class(graph):
+    graph.calls[1].class_name = "torch.nn.Bilinear"
+
+
+def _no_call(graph):
+    graph.calls = [call for call in graph.calls if call.qualified_name != "two"]
+
+
+def _another_shape(graph):
+    value = graph.outputs[0].value
+    call = next(call for call in graph.calls if call.qualified_name == "two")
+    call.results = copy.copy(value)
+    call.results.shape = (7, 7)
+
+
+@pytest.mark.parametrize(
+    ("change", "aspect"),
+    [
+        (_another_parameter, "parameters"),
+        (_another_edge, "dataflow"),
+        (_another_class, "calls"),
+        (_no_call, "calls"),
+        (_another_shape, "shapes"),
+    ],
+)
+def test_any_other_difference_is_a_fault(change, aspect):
+    eager, other = _eager(), _eager()
+    assert compare(eager, other, KINDS) == compare(eager, eager, ())
+    change(other)
+
+    assert aspect in compare(eager, other, KINDS).faults
