@@ -29,6 +29,7 @@ from tbscope.ir.graph import (
 )
 from tbscope.ir.invariants import check_invariants
 from tbscope.ir.nests import values_in
+from tbscope.ir.runs import Function, Run
 from tbscope.ir.scopes import Phase, Scope, ScopeKind, ScopePart
 from tbscope.words import shown
 
@@ -48,6 +49,8 @@ _GRAPH_KEYS = frozenset(
         "scopes",
         "sources",
         "parameters",
+        "functions",
+        "runs",
         "other_nodes",
         "other_values",
         "nodes",
@@ -81,6 +84,8 @@ _NODE_KEYS = frozenset(
         "random",
         "writes",
         "phase",
+        "run",
+        "step",
         "measured",
         "body",
     )
@@ -103,6 +108,8 @@ _CALL_KEYS = frozenset(
         "source",
         "defined",
         "number",
+        "run",
+        "step",
     )
 )
 _NOTE_KEYS = frozenset({"text", "source", "node", "topic"})
@@ -180,6 +187,8 @@ class _Decoder:
         self._lengths: list[int] = []
         self._characters = 0
         self._sources: list[Source] = []
+        self._functions: list[Function] = []
+        self._runs: list[Run] = []
         self._parameters: list[Parameter] = []
 
     def decode(self) -> Graph:
@@ -188,6 +197,8 @@ class _Decoder:
         _each("scopes", told.entries("scopes"), self._add_scope)
         self._sources = _each("sources", told.entries("sources"), _source)
         self._parameters = _each("parameters", told.entries("parameters"), _parameter)
+        self._functions = _each("functions", told.entries("functions"), _function)
+        _each("runs", told.entries("runs"), self._add_run)
         graph = Graph(told.text("name"), rank=told.whole("rank"))
         # Each node is there, with what it gives, before one names it.
         graph.nodes = _each("nodes", told.entries("nodes"), self._make)
@@ -230,6 +241,14 @@ class _Decoder:
         self._scopes.append(
             Scope(part, parent=parent, kind=kind, qualified_name=name, phase=opened)
         )
+
+    def _add_run(self, row: Any) -> None:
+        function, above, step = row_of(row, 3, 3)
+        around = None
+        if above is not None:
+            around = self._runs[at("the run around it", above, 0, len(self._runs))]
+        known = self._functions[at("function", function, 0, len(self._functions))]
+        self._runs.append(Run(known, around, number_of(step)))
 
     # -- nodes ------------------------------------------------------------------------
 
@@ -283,12 +302,11 @@ class _Decoder:
             at("writes", place, 0, len(node.inputs)) for place in told.entries("writes")
         )
         node.phase = told.word("phase", "forward", _PHASES)
+        node.run = self._one("run", told, self._runs)
+        node.step = told.whole("step")
         if "measured" in told:
-            duration, peak = row_of(told.raw("measured"), 2, 2)
-            node.measured = Measured(
-                None if duration is None else number_of(duration),
-                None if peak is None else number_of(peak),
-            )
+            numbers = row_of(told.raw("measured"), 2, 3)
+            node.measured = Measured(*[one if one is None else number_of(one) for one in numbers])
         if node.body is not None:
             body = Fields(told.raw("body"), _BODY_KEYS)
             node.body.results = _each("body.results", body.entries("results"), self._value)
@@ -390,6 +408,8 @@ class _Decoder:
             self._one("source", told, self._sources),
             self._one("defined", told, self._sources),
             told.whole("number"),
+            self._one("run", told, self._runs),
+            told.whole("step"),
         )
 
     def _owned(self, numbers: Any) -> tuple[Parameter, ...]:
@@ -468,6 +488,17 @@ def _gradient(row: Any) -> Gradient:
     flops, inputs = row_of(row, 2, 2)
     _check("inputs", inputs, list)
     return Gradient(number_of(flops), tuple(at("input", one, 0, 2**31) for one in inputs))
+
+
+def _function(row: Any) -> Function:
+    name, nested, loops = row_of(row, 3, 3)
+    _check("name", name, str)
+    _check("nested", nested, bool)
+    _check("loops", loops, list)
+    steps = [row_of(loop, 2, 2) for loop in loops]
+    return Function(
+        name, tuple((number_of(first), number_of(last)) for first, last in steps), nested
+    )
 
 
 def _signature(op: str, names: Any) -> tuple[str | None, ...]:

@@ -11,6 +11,7 @@ from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from tbscope.ir.graph import Call, Constant, Graph, Nest, Node, Note, Output, Parameter, Value
+from tbscope.ir.runs import Function, Run
 from tbscope.ir.scopes import Scope
 from tbscope.words import shown
 
@@ -74,6 +75,8 @@ class _Encoder:
         )
         self._parameters = _Table(self._parameter)
         self._scopes = _Table(self._scope)
+        self._functions = _Table(self._function)
+        self._runs = _Table(self._run)
         self._nodes: dict[Node, int] = {}
         self._values: dict[Value, int] = {}
         # Nodes and values that something names and that no list holds.
@@ -102,6 +105,8 @@ class _Encoder:
             "scopes": self._scopes.rows,
             "sources": self._sources.rows,
             "parameters": self._parameters.rows,
+            "functions": self._functions.rows,
+            "runs": self._runs.rows,
             "other_nodes": self._other_nodes,
             "other_values": self._other_values,
         }
@@ -170,6 +175,10 @@ class _Encoder:
             row += f',"after":{self._node_numbers(node.control_inputs)}'
         if node.source is not None:
             row += f',"source":{self._sources[node.source]}'
+        if node.run is not None:
+            row += f',"run":{self._runs[node.run]}'
+        if node.step:
+            row += f',"step":{_number(node.step)}'
         if node.kernels:
             row += f',"kernels":[{",".join([texts[kernel] for kernel in node.kernels])}]'
         if node.attributes:
@@ -196,7 +205,8 @@ class _Encoder:
         measured = node.measured
         if measured is not None:
             plain = self._plain
-            row += f',"measured":[{plain(measured.duration_us)},{plain(measured.peak_bytes)}]'
+            row += f',"measured":[{plain(measured.duration_us)},{plain(measured.peak_bytes)}'
+            row += "]" if measured.at_peak_bytes is None else f",{_number(measured.at_peak_bytes)}]"
         body = node.body
         if body is not None:
             nodes = ",".join([self._node(inner) for inner in body.nodes])
@@ -294,6 +304,17 @@ class _Encoder:
         row += f",{texts[scope.kind]},{plain(scope.qualified_name)}"
         return f"{row},{texts[scope.phase]}]" if scope.phase != "forward" else f"{row}]"
 
+    def _function(self, one: Function) -> str:
+        loops = ",".join([f"[{_number(first)},{_number(last)}]" for first, last in one.loops])
+        return f"[{self._texts[one.name]},{self._plain(one.nested)},[{loops}]]"
+
+    def _run(self, run: Run) -> str:
+        above: int | str = "null"
+        if run.around is not None:
+            for outer in run.around.chain():
+                above = self._runs[outer]
+        return f"[{self._functions[run.function]},{above},{_number(run.step)}]"
+
     def _parameter(self, one: Parameter) -> str:
         texts, plain = self._texts, self._plain
         row = f"[{texts[one.name]},{texts[one.kind]},{_sizes(one.shape)},{texts[one.dtype]}"
@@ -335,6 +356,10 @@ class _Encoder:
             row += f',"defined":{self._sources[call.defined]}'
         if call.number:
             row += f',"number":{_number(call.number)}'
+        if call.run is not None:
+            row += f',"run":{self._runs[call.run]}'
+        if call.step:
+            row += f',"step":{_number(call.step)}'
         return f"{row}}}"
 
     def _note(self, note: Note) -> str:
