@@ -158,7 +158,7 @@ def _change(data, rng: random.Random) -> None:
         if rng.random() < 0.2:
             del place[key]
         elif rng.random() < 0.3 and isinstance(place, dict):
-            place[rng.choice(list(data))] = place[key]
+            place[rng.choice(list(data))] = json.loads(json.dumps(place[key]))
         else:
             place[key] = rng.choice(ODD)
         return

@@ -174,6 +174,8 @@ BAD = {
     "scope kind": (["scopes", 1, 4], "room", "scopes[1].kind is 'room', and should be one of"),
     "source": (["sources", 0, 1], "3", "sources[0].line is '3', and should be a whole number"),
     "parameter": (["parameters", 0, 1], "weight", "parameters[0].kind is 'weight'"),
+    "run around itself": (["runs", 1, 1], 1, "runs[1].the run around it is 1, which names"),
+    "function": (["functions", 0, 2], [[1]], "functions[0] is [1], and should be a list of 2"),
     "input": (["inputs"], [1], "is among the inputs and of the kind"),
     "output": (["outputs", 0, "value"], None, "outputs[0].value is None, which names nothing"),
     "call": (["calls", 0, "scope"], ..., "calls[0].scope is missing"),

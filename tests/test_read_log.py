@@ -169,9 +169,9 @@ def test_a_conceptual_graph_of_keras_comes_back(tmp_path):
 
 def test_one_graph_of_several_is_none(tmp_path):
     with tbscope.SummaryWriter(tmp_path) as writer:
-        for _ in range(2):
-            writer.add_graph(chain(1))
-    assert len(tbscope.load(tmp_path).calls) == 2, "the later one of a tag"
+        for width in (1, 2):
+            writer.add_graph(chain(width))
+    assert len(tbscope.load(tmp_path).calls) == 3, "the later one of a tag"
     with tbscope.SummaryWriter(tmp_path) as writer:
         writer.add_graph(chain(1), tag="t")
     with pytest.raises(tbscope.ArgumentError) as caught:

@@ -5,13 +5,23 @@ from typing import Any, TypeVar, get_args
 
 from tbscope.errors import ArgumentError, GraphError
 from tbscope.formats.encode import FORMAT, VERSION
-from tbscope.formats.fields import FieldError, Fields, at, number_of, row_of, sizes_of
+from tbscope.formats.fields import FieldError, Fields, at, number_of, row_of
+from tbscope.formats.rows import (
+    check_kind,
+    function_of_row,
+    gradient_of_row,
+    parameter_of_row,
+    profile_of,
+    signature_of,
+    source_of_row,
+    texts_of,
+    type_of_row,
+)
 from tbscope.ir.graph import (
     Argument,
     Body,
     Call,
     Constant,
-    Gradient,
     Graph,
     Measured,
     Module,
@@ -21,7 +31,6 @@ from tbscope.ir.graph import (
     Note,
     Output,
     Parameter,
-    Profile,
     Role,
     Shape,
     Source,
@@ -40,55 +49,19 @@ _ROLES = (None, *get_args(Role))
 _KINDS, _PHASES, _SCOPE_KINDS = get_args(NodeKind), get_args(Phase), get_args(ScopeKind)
 _TOPICS = ("run", "python", "unused", "random", "flops")
 _GRAPH_KEYS = frozenset(
-    (
-        "format",
-        "version",
-        "name",
-        "rank",
-        "types",
-        "scopes",
-        "sources",
-        "parameters",
-        "functions",
-        "runs",
-        "other_nodes",
-        "other_values",
-        "nodes",
-        "inputs",
-        "outputs",
-        "calls",
-        "notes",
-        "modules",
-        "signatures",
-        "uncounted",
-        "profile",
-    )
+    {
+        *("format", "version", "name", "rank", "types", "scopes", "sources"),
+        *("parameters", "functions", "runs", "other_nodes", "other_values", "nodes"),
+        *("inputs", "outputs", "calls", "notes", "modules", "signatures", "uncounted"),
+        *("profile",),
+    }
 )
 _NODE_KEYS = frozenset(
-    (
-        "name",
-        "op",
-        "kind",
-        "scope",
-        "arguments",
-        "inputs",
-        "outputs",
-        "after",
-        "source",
-        "kernels",
-        "attributes",
-        "flops",
-        "allocated_bytes",
-        "gradients",
-        "role",
-        "random",
-        "writes",
-        "phase",
-        "run",
-        "step",
-        "measured",
-        "body",
-    )
+    {
+        *("name", "op", "kind", "scope", "arguments", "inputs", "outputs", "after"),
+        *("source", "kernels", "attributes", "flops", "allocated_bytes", "gradients"),
+        *("role", "random", "writes", "phase", "run", "step", "measured", "body"),
+    }
 )
 _SCOPE_WORDS = frozenset({"kind", "phase"})
 _STRAY_KEYS = frozenset({"name", "op", "kind"})
@@ -96,21 +69,10 @@ _BODY_KEYS = frozenset({"nodes", "results", "writers"})
 _ARGUMENT_KEYS = frozenset({"name", "is"})
 _OUTPUT_KEYS = frozenset({"name", "value", "after", "given", "via"})
 _CALL_KEYS = frozenset(
-    (
-        "scope",
-        "class",
-        "qualified_name",
-        "arguments",
-        "results",
-        "hyperparameters",
-        "training",
-        "parameters",
-        "source",
-        "defined",
-        "number",
-        "run",
-        "step",
-    )
+    {
+        *("scope", "class", "qualified_name", "arguments", "results", "hyperparameters"),
+        *("training", "parameters", "source", "defined", "number", "run", "step"),
+    }
 )
 _NOTE_KEYS = frozenset({"text", "source", "node", "topic"})
 
@@ -193,11 +155,11 @@ class _Decoder:
 
     def decode(self) -> Graph:
         told = self._told
-        self._types = _each("types", told.entries("types"), _type)
+        self._types = _each("types", told.entries("types"), type_of_row)
         _each("scopes", told.entries("scopes"), self._add_scope)
-        self._sources = _each("sources", told.entries("sources"), _source)
-        self._parameters = _each("parameters", told.entries("parameters"), _parameter)
-        self._functions = _each("functions", told.entries("functions"), _function)
+        self._sources = _each("sources", told.entries("sources"), source_of_row)
+        self._parameters = _each("parameters", told.entries("parameters"), parameter_of_row)
+        self._functions = _each("functions", told.entries("functions"), function_of_row)
         _each("runs", told.entries("runs"), self._add_run)
         graph = Graph(told.text("name"), rank=told.whole("rank"))
         # Each node is there, with what it gives, before one names it.
@@ -212,10 +174,10 @@ class _Decoder:
         graph.notes = _each("notes", told.entries("notes"), self._note)
         graph.modules = _each("modules", told.entries("modules"), self._module)
         graph.signatures = {
-            op: _signature(op, names) for op, names in told.mapping("signatures").items()
+            op: signature_of(op, names) for op, names in told.mapping("signatures").items()
         }
-        graph.uncounted = _texts("uncounted", told.mapping("uncounted"))
-        graph.profile = _profile(told.raw("profile"))
+        graph.uncounted = texts_of("uncounted", told.mapping("uncounted"))
+        graph.profile = profile_of(told.raw("profile"))
         return graph
 
     def _add_scope(self, row: Any) -> None:
@@ -223,9 +185,9 @@ class _Decoder:
         parent = None
         if above is not None:
             parent = self._scopes[at("the scope around it", above, 0, len(self._scopes))]
-        _check("label", label, str)
-        _check("attribute", attribute, str, type(None))
-        _check("qualified name", name, str, type(None))
+        check_kind("label", label, str)
+        check_kind("attribute", attribute, str, type(None))
+        check_kind("qualified name", name, str, type(None))
         at("number", index, 0, 2**63)
         words = Fields({"kind": kind, "phase": phase or "forward"}, _SCOPE_WORDS)
         part = ScopePart(label, attribute, index)
@@ -295,7 +257,7 @@ class _Decoder:
         node.attributes = self._facts("attributes", told)
         node.flops = told.whole("flops", None)
         node.allocated_bytes = told.whole("allocated_bytes")
-        node.gradients = tuple(_each("gradients", told.entries("gradients"), _gradient))
+        node.gradients = tuple(_each("gradients", told.entries("gradients"), gradient_of_row))
         node.role = told.word("role", None, _ROLES)
         node.random = told.truth("random")
         node.writes = tuple(
@@ -350,7 +312,7 @@ class _Decoder:
             raise FieldError(f"is {shown(data)}, and should have one key")
         ((key, held),) = data.items()
         if key == "constant":
-            _check("constant", held, str)
+            check_kind("constant", held, str)
             return Constant(held)
         if key == "tuple":
             return tuple(self._nests(held))
@@ -364,11 +326,11 @@ class _Decoder:
         return number_of(data)
 
     def _nests(self, data: Any) -> list[Nest]:
-        _check("entries", data, list)
+        check_kind("entries", data, list)
         return [self._nest(entry) for entry in data]
 
     def _dict(self, data: Any) -> dict[Nest, Nest]:
-        _check("entries", data, list)
+        check_kind("entries", data, list)
         made = {}
         for row in data:
             key, entry = row_of(row, 2, 2)
@@ -413,7 +375,7 @@ class _Decoder:
         )
 
     def _owned(self, numbers: Any) -> tuple[Parameter, ...]:
-        _check("parameters", numbers, list)
+        check_kind("parameters", numbers, list)
         table = self._parameters
         return tuple(table[at("parameters", number, 0, len(table))] for number in numbers)
 
@@ -428,104 +390,6 @@ class _Decoder:
 
     def _module(self, row: Any) -> Module:
         name, class_name, numbers = row_of(row, 3, 3)
-        _check("name", name, str)
-        _check("class", class_name, str)
+        check_kind("name", name, str)
+        check_kind("class", class_name, str)
         return Module(name, class_name, self._owned(numbers))
-
-
-def _check(what: str, told: Any, *kinds: type) -> None:
-    if type(told) not in kinds:
-        words = " or ".join(_WORDS[kind] for kind in kinds)
-        raise FieldError(f"{what} is {shown(told)}, and should be {words}")
-
-
-_WORDS: dict[type, str] = {
-    str: "a text",
-    type(None): "null",
-    list: "a list",
-    int: "a whole number",
-    bool: "true or false",
-}
-
-
-def _type(row: Any) -> tuple[Shape | None, str, str]:
-    sizes, dtype, device = row_of(row, 3, 3)
-    _check("dtype", dtype, str)
-    _check("device", device, str)
-    return sizes_of(sizes), dtype, device
-
-
-def _source(row: Any) -> Source:
-    file, line, function = row_of(row, 3, 3)
-    _check("file", file, str)
-    _check("line", line, int)
-    _check("function", function, str)
-    return Source(file, line, function)
-
-
-def _parameter(row: Any) -> Parameter:
-    name, kind, sizes, dtype, size_bytes, requires_grad, device, number = row_of(row, 6, 8)
-    _check("name", name, str)
-    if kind not in ("parameter", "buffer"):
-        raise FieldError(f"kind is {shown(kind)}, and should be parameter or buffer")
-    _check("dtype", dtype, str)
-    _check("requires_grad", requires_grad, bool)
-    _check("device", device, str, type(None))
-    _check("number", number, int, type(None))
-    return Parameter(
-        name,
-        kind,
-        sizes_of(sizes),
-        dtype,
-        number_of(size_bytes),
-        requires_grad,
-        "cpu" if device is None else device,
-        -1 if number is None else number,
-    )
-
-
-def _gradient(row: Any) -> Gradient:
-    flops, inputs = row_of(row, 2, 2)
-    _check("inputs", inputs, list)
-    return Gradient(number_of(flops), tuple(at("input", one, 0, 2**31) for one in inputs))
-
-
-def _function(row: Any) -> Function:
-    name, nested, loops = row_of(row, 3, 3)
-    _check("name", name, str)
-    _check("nested", nested, bool)
-    _check("loops", loops, list)
-    steps = [row_of(loop, 2, 2) for loop in loops]
-    return Function(
-        name, tuple((number_of(first), number_of(last)) for first, last in steps), nested
-    )
-
-
-def _signature(op: str, names: Any) -> tuple[str | None, ...]:
-    _check(f"signatures of {shown(op)}", names, list)
-    for name in names:
-        _check(f"signatures of {shown(op)}: a name", name, str, type(None))
-    return tuple(names)
-
-
-def _texts(key: str, mapping: dict[str, Any]) -> dict[str, str]:
-    for name, text in mapping.items():
-        _check(f"{key} of {shown(name)}", text, str)
-    return mapping
-
-
-def _profile(data: Any) -> Profile | None:
-    if data is None:
-        return None
-    names = Profile.__dataclass_fields__
-    told = Fields(data, frozenset(names))
-    given: dict[str, Any] = {}
-    for name, field in names.items():
-        if field.type is str:
-            given[name] = told.text(name)
-        else:
-            try:
-                given[name] = number_of(told.raw(name))
-            except FieldError as fault:
-                raise FieldError(f"profile.{name} {fault}") from None
-    return Profile(**given)
