@@ -103,7 +103,9 @@ class Nested(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.blocks = nn.ModuleList([nn.ModuleList([nn.Linear(2, 2)]), nn.Linear(2, 2)])
+        self.blocks = nn.ModuleList(
+            [nn.ModuleList([nn.Linear(2, 2)]), nn.Sequential(nn.Linear(2, 2), nn.ReLU())]
+        )
         self.norm = nn.BatchNorm1d(2)
 
     def forward(self, x):
