@@ -111,6 +111,7 @@ def test_a_loop_is_cut_where_it_leads_back():
         "NextIteration": ["Add"],
         "Exit": ["Switch"],
     }
+    assert all(len(node.arguments) == len(node.inputs) for node in graph.nodes)
     assert [note.text for note in graph.notes] == ["left out, as they lead back: 2 steps of loops"]
 
 
