@@ -18,6 +18,7 @@ from tbscope.ir.graph import (
     Source,
     Value,
 )
+from tbscope.ir.runs import Function, Run
 from tests.build import GraphBuilder
 
 
@@ -29,6 +30,8 @@ def full() -> Graph:
     y = build.linear("Net/Linear[fc]", x, 3)
     graph, source = build.graph, Source("net.py", 3, "forward")
     first = build.node("first", y, 2.5, outputs=((3,), ()), dtype="int64", device="cuda:1")
+    outer = Run(Function("forward", ((1, 2), (3, 2**60))), None, 1)
+    run = Run(Function("", (), nested=True), outer, 2**55)
     node = build.node(
         "all",
         *(x, first.outputs[1], [y, (x,)]),
@@ -45,7 +48,9 @@ def full() -> Graph:
         flops=2**60,
         gradients=(Gradient(3, (0, 1)),),
         allocated_bytes=2**54,
-        measured=Measured(1.5, 7),
+        measured=Measured(1.5, 7, 3),
+        run=run,
+        step=4,
     )
     node.control_inputs.append(first)
     node.scope.phase = "optimizer"
@@ -58,6 +63,7 @@ def full() -> Graph:
     graph.notes += [Note("one", source, note.producer, "random"), Note("two")]
     call = graph.calls[0]
     call.source, call.defined, call.number, call.training = source, Source("n", 0, ""), 3, True
+    call.run, call.step = outer, 7
     call.qualified_name, call.results = None, [node.outputs[0], Constant("None")]
     call.arguments.append(Argument("x", x))
     owned = Parameter("w", "buffer", None, "int8", 2**60, True, "cuda:0", 4)

@@ -57,6 +57,6 @@ def test_options_of_a_run_are_refused_for_what_is_read(words, flag):
 
 def test_a_file_without_a_graph_is_refused_in_one_message(folder):
     (folder / "notes.txt").write_text("no graph")
-    assert "load was given 'notes.txt', which holds no graph" in refused("show", "notes.txt")
+    assert "was given 'notes.txt', which holds no graph" in refused("show", "notes.txt")
     (folder / "runs" / "old" / "tfevents").write_bytes(b"no record")
     assert "the record at byte 0 is cut off" in refused("show", "runs/old")

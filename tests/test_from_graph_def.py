@@ -7,6 +7,7 @@ import torch
 from build import chain
 from google.protobuf import text_format
 from log_files import graph_def
+from onnx_build import FLOAT, info, model_of, node
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tensorboard.compat.proto.meta_graph_pb2 import MetaGraphDef
 from tensorboard.compat.proto.types_pb2 import DT_FLOAT, DT_INT32_REF
@@ -110,6 +111,7 @@ def test_a_loop_is_cut_where_it_leads_back():
         "NextIteration": ["Add"],
         "Exit": ["Switch"],
     }
+    assert all(len(node.arguments) == len(node.inputs) for node in graph.nodes)
     assert [note.text for note in graph.notes] == ["left out, as they lead back: 2 steps of loops"]
 
 
@@ -282,3 +284,23 @@ def test_names_of_any_depth_take_few_scopes():
     message = graph_def("/".join("a[a]" for _ in range(5000)) + ": A()")
     graph = tbscope.from_graph_def(message)
     assert len(graph.nodes[0].scope.parts) == 64
+
+
+@pytest.mark.parametrize(("lists", "drawn"), [(6, 0), (40, 34)])
+def test_lists_of_lists_stand_in_arguments_until_they_are_too_many(lists, drawn):
+    nodes = [f"n{i}: prim::ListConstruct(n{i - 1}, n{i - 1})" for i in range(1, lists + 1)]
+    graph = tbscope.from_graph_def(graph_def("n0: A()", *nodes, f"z: B(n{lists})"))
+    assert sum(node.op == "ListConstruct" for node in graph.nodes) in range(drawn > 0, drawn + 1)
+    assert all(len(node.inputs) <= 500 for node in graph.nodes)
+
+
+def test_many_nodes_of_one_name_have_names_of_their_own():
+    graph = tbscope.from_graph_def(graph_def(*["a: Placeholder()"] * 3, *["o: Output(a)"] * 3))
+    assert [node.name for node in graph.nodes] == ["a", "a~2", "a~3"]
+    assert [output.name for output in graph.outputs] == ["o", "o~2", "o~3"]
+
+
+def test_an_onnx_model_is_known_by_what_it_holds(tmp_path):
+    model = model_of([node("Relu", ["x"], ["y"])], [info("x", FLOAT, [2])], [info("y", FLOAT, [2])])
+    (tmp_path / "model.bin").write_bytes(model.SerializeToString())
+    assert [one.op for one in tbscope.load(tmp_path / "model.bin").nodes] == ["input", "Relu"]

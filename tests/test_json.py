@@ -126,9 +126,7 @@ def test_a_constant_of_another_class_becomes_its_text():
 def test_the_same_graph_gives_the_same_text_of_one_line_for_each_node():
     text = graph_to_json(chain(3))
     assert text == graph_to_json(graph_from_json(text))
-    assert (
-        sum(line.startswith('{"name": ') for line in text.splitlines()) == len(chain(3).nodes) + 1
-    )
+    assert sum(line.startswith('{"name":') for line in text.splitlines()) == len(chain(3).nodes) + 1
     assert text.isascii()
 
 
@@ -176,6 +174,8 @@ BAD = {
     "scope kind": (["scopes", 1, 4], "room", "scopes[1].kind is 'room', and should be one of"),
     "source": (["sources", 0, 1], "3", "sources[0].line is '3', and should be a whole number"),
     "parameter": (["parameters", 0, 1], "weight", "parameters[0].kind is 'weight'"),
+    "run around itself": (["runs", 1, 1], 1, "runs[1].the run around it is 1, which names"),
+    "function": (["functions", 0, 2], [[1]], "functions[0] is [1], and should be a list of 2"),
     "input": (["inputs"], [1], "is among the inputs and of the kind"),
     "output": (["outputs", 0, "value"], None, "outputs[0].value is None, which names nothing"),
     "call": (["calls", 0, "scope"], ..., "calls[0].scope is missing"),
@@ -231,6 +231,28 @@ def test_a_nest_that_is_too_deep_for_a_graph_is_refused():
     text = changed("calls", 0, "results", to=0).replace('"results": 0', f'"results": {deep}')
     with pytest.raises(tbscope.ArgumentError, match="too deep"):
         graph_from_json(text)
+
+
+def test_scopes_whose_paths_grow_beyond_all_bounds_are_refused():
+    scopes = [[at - 1 if at else None, "a" * 100, None, 0, "hand", None] for at in range(3000)]
+    text = '{"format": "tbscope.Graph", "version": 1, "name": "x", "scopes": %s}'
+    assert graph_from_json(text % json.dumps(scopes[:1000])).nodes == []
+    with pytest.raises(tbscope.ArgumentError, match=r"scopes\[[0-9]+\] is too deep"):
+        graph_from_json(text % json.dumps(scopes))
+
+
+@pytest.mark.parametrize("form", [str, str.encode])
+def test_a_long_text_of_hardly_more_than_brackets_is_refused(form):
+    with pytest.raises(tbscope.ArgumentError, match="it opens 3,400,000 lists and objects in"):
+        graph_from_json(form("[]," * 3_400_000))
+
+
+def test_a_number_that_others_cannot_read_is_a_text():
+    build = GraphBuilder()
+    build.output("out", build.op("op", build.input("x", (1,)), 2**53, 2**53 + 1))
+    text = graph_to_json(build.graph)
+    assert "9007199254740992" in text
+    assert '{"int":"0x20000000000001"}' in text
 
 
 def test_the_documentation_names_every_field():

@@ -325,3 +325,19 @@ def test_importing_tbscope_imports_neither_torch_export_nor_its_loader():
         env=dict(os.environ),
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_a_program_that_torch_takes_and_that_holds_together_no_more_is_refused(whole, tmp_path):
+    def change(name, old):
+        if not name.endswith(".json") or b"module_call_graph" not in old:
+            return old
+        program = json.loads(old)
+        module = program.get("graph_module", program)
+        module["module_call_graph"][0]["fqn"] = False
+        return json.dumps(program).encode()
+
+    path = rewrite(whole, tmp_path / "broken.pt2", change)
+    with pytest.raises(
+        tbscope.ArgumentError, match=r"no graph can be made of the program in .*pt2"
+    ):
+        tbscope.from_export(path)

@@ -73,6 +73,7 @@ def test_what_was_measured_and_the_numbers_of_overlays_come_back(tmp_path):
         writer.add_overlay("mine", graph, {graph.nodes[-1]: 5})
     first, overlay = tbscope.read_log(tmp_path)
     assert differences(graph, first.graph) == []
+    assert differences(graph, overlay.graph) == []
     numbers = {name: one.peak_bytes for name, one in overlay.figures.items() if one.peak_bytes}
     assert numbers == {"Linear": 5}
 
@@ -102,7 +103,9 @@ class Nested(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.blocks = nn.ModuleList([nn.ModuleList([nn.Linear(2, 2)]), nn.Linear(2, 2)])
+        self.blocks = nn.ModuleList(
+            [nn.ModuleList([nn.Linear(2, 2)]), nn.Sequential(nn.Linear(2, 2), nn.ReLU())]
+        )
         self.norm = nn.BatchNorm1d(2)
 
     def forward(self, x):
@@ -168,9 +171,9 @@ def test_a_conceptual_graph_of_keras_comes_back(tmp_path):
 
 def test_one_graph_of_several_is_none(tmp_path):
     with tbscope.SummaryWriter(tmp_path) as writer:
-        for _ in range(2):
-            writer.add_graph(chain(1))
-    assert len(tbscope.load(tmp_path).calls) == 2, "the later one of a tag"
+        for width in (1, 2):
+            writer.add_graph(chain(width))
+    assert len(tbscope.load(tmp_path).calls) == 3, "the later one of a tag"
     with tbscope.SummaryWriter(tmp_path) as writer:
         writer.add_graph(chain(1), tag="t")
     with pytest.raises(tbscope.ArgumentError) as caught:
@@ -314,6 +317,12 @@ def test_a_record_that_is_none_is_refused_by_its_tag(data, why, tmp_path):
     with pytest.raises(tbscope.ArgumentError, match=re.escape(why)) as caught:
         tbscope.read_log(with_record(tmp_path / "tfevents.1", data))
     assert caught.value.what.startswith("the graph of the run, step 0, cannot be read from '")
+
+
+@pytest.mark.parametrize("repeats", [10, 50_000])
+def test_a_record_that_says_the_same_again_and_again_is_read(repeats):
+    graph = tbscope.Graph("Net", notes=[tbscope.Note("the same")] * repeats)
+    assert differences(graph, graph_of_record(record_of(graph))) == []
 
 
 def test_a_record_stands_before_what_the_drawing_tells(tmp_path):

@@ -5,13 +5,23 @@ from typing import Any, TypeVar, get_args
 
 from tbscope.errors import ArgumentError, GraphError
 from tbscope.formats.encode import FORMAT, VERSION
-from tbscope.formats.fields import FieldError, Fields, at, number_of, row_of, sizes_of
+from tbscope.formats.fields import FieldError, Fields, at, number_of, row_of
+from tbscope.formats.rows import (
+    check_kind,
+    function_of_row,
+    gradient_of_row,
+    parameter_of_row,
+    profile_of,
+    signature_of,
+    source_of_row,
+    texts_of,
+    type_of_row,
+)
 from tbscope.ir.graph import (
     Argument,
     Body,
     Call,
     Constant,
-    Gradient,
     Graph,
     Measured,
     Module,
@@ -21,7 +31,6 @@ from tbscope.ir.graph import (
     Note,
     Output,
     Parameter,
-    Profile,
     Role,
     Shape,
     Source,
@@ -29,60 +38,30 @@ from tbscope.ir.graph import (
 )
 from tbscope.ir.invariants import check_invariants
 from tbscope.ir.nests import values_in
+from tbscope.ir.runs import Function, Run
 from tbscope.ir.scopes import Phase, Scope, ScopeKind, ScopePart
 from tbscope.words import shown
 
 __all__ = ["decode_graph"]
 
+_MOST_CHARACTERS = 200_000_000
 _ROLES = (None, *get_args(Role))
 _KINDS, _PHASES, _SCOPE_KINDS = get_args(NodeKind), get_args(Phase), get_args(ScopeKind)
 _TOPICS = ("run", "python", "unused", "random", "flops")
 _GRAPH_KEYS = frozenset(
-    (
-        "format",
-        "version",
-        "name",
-        "rank",
-        "types",
-        "scopes",
-        "sources",
-        "parameters",
-        "other_nodes",
-        "other_values",
-        "nodes",
-        "inputs",
-        "outputs",
-        "calls",
-        "notes",
-        "modules",
-        "signatures",
-        "uncounted",
-        "profile",
-    )
+    {
+        *("format", "version", "name", "rank", "types", "scopes", "sources"),
+        *("parameters", "functions", "runs", "other_nodes", "other_values", "nodes"),
+        *("inputs", "outputs", "calls", "notes", "modules", "signatures", "uncounted"),
+        *("profile",),
+    }
 )
 _NODE_KEYS = frozenset(
-    (
-        "name",
-        "op",
-        "kind",
-        "scope",
-        "arguments",
-        "inputs",
-        "outputs",
-        "after",
-        "source",
-        "kernels",
-        "attributes",
-        "flops",
-        "allocated_bytes",
-        "gradients",
-        "role",
-        "random",
-        "writes",
-        "phase",
-        "measured",
-        "body",
-    )
+    {
+        *("name", "op", "kind", "scope", "arguments", "inputs", "outputs", "after"),
+        *("source", "kernels", "attributes", "flops", "allocated_bytes", "gradients"),
+        *("role", "random", "writes", "phase", "run", "step", "measured", "body"),
+    }
 )
 _SCOPE_WORDS = frozenset({"kind", "phase"})
 _STRAY_KEYS = frozenset({"name", "op", "kind"})
@@ -90,19 +69,10 @@ _BODY_KEYS = frozenset({"nodes", "results", "writers"})
 _ARGUMENT_KEYS = frozenset({"name", "is"})
 _OUTPUT_KEYS = frozenset({"name", "value", "after", "given", "via"})
 _CALL_KEYS = frozenset(
-    (
-        "scope",
-        "class",
-        "qualified_name",
-        "arguments",
-        "results",
-        "hyperparameters",
-        "training",
-        "parameters",
-        "source",
-        "defined",
-        "number",
-    )
+    {
+        *("scope", "class", "qualified_name", "arguments", "results", "hyperparameters"),
+        *("training", "parameters", "source", "defined", "number", "run", "step"),
+    }
 )
 _NOTE_KEYS = frozenset({"text", "source", "node", "topic"})
 
@@ -175,15 +145,22 @@ class _Decoder:
         self._fields: list[Fields] = []
         self._types: list[tuple[Shape | None, str, str]] = []
         self._scopes: list[Scope] = []
+        # The length of the path of each, and of all.
+        self._lengths: list[int] = []
+        self._characters = 0
         self._sources: list[Source] = []
+        self._functions: list[Function] = []
+        self._runs: list[Run] = []
         self._parameters: list[Parameter] = []
 
     def decode(self) -> Graph:
         told = self._told
-        self._types = _each("types", told.entries("types"), _type)
+        self._types = _each("types", told.entries("types"), type_of_row)
         _each("scopes", told.entries("scopes"), self._add_scope)
-        self._sources = _each("sources", told.entries("sources"), _source)
-        self._parameters = _each("parameters", told.entries("parameters"), _parameter)
+        self._sources = _each("sources", told.entries("sources"), source_of_row)
+        self._parameters = _each("parameters", told.entries("parameters"), parameter_of_row)
+        self._functions = _each("functions", told.entries("functions"), function_of_row)
+        _each("runs", told.entries("runs"), self._add_run)
         graph = Graph(told.text("name"), rank=told.whole("rank"))
         # Each node is there, with what it gives, before one names it.
         graph.nodes = _each("nodes", told.entries("nodes"), self._make)
@@ -197,10 +174,10 @@ class _Decoder:
         graph.notes = _each("notes", told.entries("notes"), self._note)
         graph.modules = _each("modules", told.entries("modules"), self._module)
         graph.signatures = {
-            op: _signature(op, names) for op, names in told.mapping("signatures").items()
+            op: signature_of(op, names) for op, names in told.mapping("signatures").items()
         }
-        graph.uncounted = _texts("uncounted", told.mapping("uncounted"))
-        graph.profile = _profile(told.raw("profile"))
+        graph.uncounted = texts_of("uncounted", told.mapping("uncounted"))
+        graph.profile = profile_of(told.raw("profile"))
         return graph
 
     def _add_scope(self, row: Any) -> None:
@@ -208,16 +185,32 @@ class _Decoder:
         parent = None
         if above is not None:
             parent = self._scopes[at("the scope around it", above, 0, len(self._scopes))]
-        _check("label", label, str)
-        _check("attribute", attribute, str, type(None))
-        _check("qualified name", name, str, type(None))
+        check_kind("label", label, str)
+        check_kind("attribute", attribute, str, type(None))
+        check_kind("qualified name", name, str, type(None))
         at("number", index, 0, 2**63)
         words = Fields({"kind": kind, "phase": phase or "forward"}, _SCOPE_WORDS)
         part = ScopePart(label, attribute, index)
+        # Each path holds those around it.
+        length = len(str(part)) + (0 if above is None else self._lengths[above] + 1)
+        self._lengths.append(length)
+        self._characters += length
+        if self._characters > _MOST_CHARACTERS:
+            raise FieldError(
+                f"is too deep: the paths have {self._characters:,} characters up to here"
+            )
         kind, opened = words.word("kind", None, _SCOPE_KINDS), words.word("phase", None, _PHASES)
         self._scopes.append(
             Scope(part, parent=parent, kind=kind, qualified_name=name, phase=opened)
         )
+
+    def _add_run(self, row: Any) -> None:
+        function, above, step = row_of(row, 3, 3)
+        around = None
+        if above is not None:
+            around = self._runs[at("the run around it", above, 0, len(self._runs))]
+        known = self._functions[at("function", function, 0, len(self._functions))]
+        self._runs.append(Run(known, around, number_of(step)))
 
     # -- nodes ------------------------------------------------------------------------
 
@@ -264,19 +257,18 @@ class _Decoder:
         node.attributes = self._facts("attributes", told)
         node.flops = told.whole("flops", None)
         node.allocated_bytes = told.whole("allocated_bytes")
-        node.gradients = tuple(_each("gradients", told.entries("gradients"), _gradient))
+        node.gradients = tuple(_each("gradients", told.entries("gradients"), gradient_of_row))
         node.role = told.word("role", None, _ROLES)
         node.random = told.truth("random")
         node.writes = tuple(
             at("writes", place, 0, len(node.inputs)) for place in told.entries("writes")
         )
         node.phase = told.word("phase", "forward", _PHASES)
+        node.run = self._one("run", told, self._runs)
+        node.step = told.whole("step")
         if "measured" in told:
-            duration, peak = row_of(told.raw("measured"), 2, 2)
-            node.measured = Measured(
-                None if duration is None else number_of(duration),
-                None if peak is None else number_of(peak),
-            )
+            numbers = row_of(told.raw("measured"), 2, 3)
+            node.measured = Measured(*[one if one is None else number_of(one) for one in numbers])
         if node.body is not None:
             body = Fields(told.raw("body"), _BODY_KEYS)
             node.body.results = _each("body.results", body.entries("results"), self._value)
@@ -320,7 +312,7 @@ class _Decoder:
             raise FieldError(f"is {shown(data)}, and should have one key")
         ((key, held),) = data.items()
         if key == "constant":
-            _check("constant", held, str)
+            check_kind("constant", held, str)
             return Constant(held)
         if key == "tuple":
             return tuple(self._nests(held))
@@ -334,11 +326,11 @@ class _Decoder:
         return number_of(data)
 
     def _nests(self, data: Any) -> list[Nest]:
-        _check("entries", data, list)
+        check_kind("entries", data, list)
         return [self._nest(entry) for entry in data]
 
     def _dict(self, data: Any) -> dict[Nest, Nest]:
-        _check("entries", data, list)
+        check_kind("entries", data, list)
         made = {}
         for row in data:
             key, entry = row_of(row, 2, 2)
@@ -378,10 +370,12 @@ class _Decoder:
             self._one("source", told, self._sources),
             self._one("defined", told, self._sources),
             told.whole("number"),
+            self._one("run", told, self._runs),
+            told.whole("step"),
         )
 
     def _owned(self, numbers: Any) -> tuple[Parameter, ...]:
-        _check("parameters", numbers, list)
+        check_kind("parameters", numbers, list)
         table = self._parameters
         return tuple(table[at("parameters", number, 0, len(table))] for number in numbers)
 
@@ -396,93 +390,6 @@ class _Decoder:
 
     def _module(self, row: Any) -> Module:
         name, class_name, numbers = row_of(row, 3, 3)
-        _check("name", name, str)
-        _check("class", class_name, str)
+        check_kind("name", name, str)
+        check_kind("class", class_name, str)
         return Module(name, class_name, self._owned(numbers))
-
-
-def _check(what: str, told: Any, *kinds: type) -> None:
-    if type(told) not in kinds:
-        words = " or ".join(_WORDS[kind] for kind in kinds)
-        raise FieldError(f"{what} is {shown(told)}, and should be {words}")
-
-
-_WORDS: dict[type, str] = {
-    str: "a text",
-    type(None): "null",
-    list: "a list",
-    int: "a whole number",
-    bool: "true or false",
-}
-
-
-def _type(row: Any) -> tuple[Shape | None, str, str]:
-    sizes, dtype, device = row_of(row, 3, 3)
-    _check("dtype", dtype, str)
-    _check("device", device, str)
-    return sizes_of(sizes), dtype, device
-
-
-def _source(row: Any) -> Source:
-    file, line, function = row_of(row, 3, 3)
-    _check("file", file, str)
-    _check("line", line, int)
-    _check("function", function, str)
-    return Source(file, line, function)
-
-
-def _parameter(row: Any) -> Parameter:
-    name, kind, sizes, dtype, size_bytes, requires_grad, device, number = row_of(row, 6, 8)
-    _check("name", name, str)
-    if kind not in ("parameter", "buffer"):
-        raise FieldError(f"kind is {shown(kind)}, and should be parameter or buffer")
-    _check("dtype", dtype, str)
-    _check("requires_grad", requires_grad, bool)
-    _check("device", device, str, type(None))
-    _check("number", number, int, type(None))
-    return Parameter(
-        name,
-        kind,
-        sizes_of(sizes),
-        dtype,
-        number_of(size_bytes),
-        requires_grad,
-        "cpu" if device is None else device,
-        -1 if number is None else number,
-    )
-
-
-def _gradient(row: Any) -> Gradient:
-    flops, inputs = row_of(row, 2, 2)
-    _check("inputs", inputs, list)
-    return Gradient(number_of(flops), tuple(at("input", one, 0, 2**31) for one in inputs))
-
-
-def _signature(op: str, names: Any) -> tuple[str | None, ...]:
-    _check(f"signatures of {shown(op)}", names, list)
-    for name in names:
-        _check(f"signatures of {shown(op)}: a name", name, str, type(None))
-    return tuple(names)
-
-
-def _texts(key: str, mapping: dict[str, Any]) -> dict[str, str]:
-    for name, text in mapping.items():
-        _check(f"{key} of {shown(name)}", text, str)
-    return mapping
-
-
-def _profile(data: Any) -> Profile | None:
-    if data is None:
-        return None
-    names = Profile.__dataclass_fields__
-    told = Fields(data, frozenset(names))
-    given: dict[str, Any] = {}
-    for name, field in names.items():
-        if field.type is str:
-            given[name] = told.text(name)
-        else:
-            try:
-                given[name] = number_of(told.raw(name))
-            except FieldError as fault:
-                raise FieldError(f"profile.{name} {fault}") from None
-    return Profile(**given)

@@ -1,14 +1,17 @@
-"""Encodes a graph as plain data: dicts, lists, texts and numbers, as docs/formats.md describes.
+"""Encodes a graph as the rows of a JSON text, as docs/formats.md describes it.
 
 What many nodes share (types, scopes, places in the code) stands once, in a table, and is named by
-its number there. A field that holds its default is left out.
+its number there. A field that holds its default is left out. Text is made right away: with objects
+in between, it would take twice as long, and every graph that is drawn is encoded.
 """
 
 import math
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, TypeVar
+from json.encoder import encode_basestring_ascii
+from typing import Any
 
 from tbscope.ir.graph import Call, Constant, Graph, Nest, Node, Note, Output, Parameter, Value
+from tbscope.ir.runs import Function, Run
 from tbscope.ir.scopes import Scope
 from tbscope.words import shown
 
@@ -20,39 +23,43 @@ FORMAT = "tbscope.Graph"
 VERSION = 1
 """The version of the schema, under the key "version"."""
 
-_PLAIN = frozenset({str, bool, type(None)})
 # Beyond, many readers of JSON lose digits, and Python prints no more than 4,300 of them.
 _EXACT = 2**53
+_MOST_TEXT = 1000
 
-_Item = TypeVar("_Item", bound=Hashable)
 
-
-def encode_graph(graph: Graph) -> dict[str, Any]:
-    """Return a graph as plain data that `json.dumps` takes.
+def encode_graph(graph: Graph) -> dict[str, str | list[str]]:
+    """Return a graph as texts in JSON, by the keys that they stand under.
 
     Args:
         graph: Any graph; it stays as it is.
     Returns:
-        What docs/formats.md describes. A constant of a class of the user's becomes its text.
+        For each key of docs/formats.md its text, or the texts of the entries of its list. A
+        constant of a class of the user's becomes its text.
     """
     return _Encoder(graph).encode()
 
 
-class _Table:
-    """Things that are named by their number, each once, as they come."""
+class _Texts(dict[str, str]):
+    """Texts as JSON has them, each made once."""
 
-    def __init__(self, encode: Callable[[Any], Any]) -> None:
+    def __missing__(self, text: str) -> str:
+        made = self[text] = encode_basestring_ascii(text)
+        return made
+
+
+class _Table(dict[Any, int]):
+    """Things that are named by their number, each once, as they come; `rows` has their texts."""
+
+    def __init__(self, encode: Callable[[Any], str]) -> None:
         self._encode = encode
-        self._numbers: dict[Any, int] = {}
-        self.rows: list[Any] = []
+        self.rows: list[str] = []
 
-    def number(self, item: Hashable) -> int:
-        number = self._numbers.get(item)
-        if number is None:
-            row = self._encode(item)
-            # The row of a scope comes after that of the scope around it.
-            number = self._numbers[item] = len(self.rows)
-            self.rows.append(row)
+    def __missing__(self, item: Hashable) -> int:
+        # The row of a scope comes after that of the scope around it.
+        row = self._encode(item)
+        number = self[item] = len(self.rows)
+        self.rows.append(row)
         return number
 
 
@@ -61,52 +68,71 @@ class _Encoder:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._types = _Table(lambda told: [_sizes(told[0]), told[1], told[2]])
-        self._sources = _Table(lambda one: [one.file, one.line, one.function])
-        self._parameters = _Table(_parameter)
+        self._texts = texts = _Texts()
+        self._types = _Table(lambda one: f"[{_sizes(one[0])},{texts[one[1]]},{texts[one[2]]}]")
+        self._sources = _Table(
+            lambda one: f"[{texts[one.file]},{_number(one.line)},{texts[one.function]}]"
+        )
+        self._parameters = _Table(self._parameter)
         self._scopes = _Table(self._scope)
+        self._functions = _Table(self._function)
+        self._runs = _Table(self._run)
         self._nodes: dict[Node, int] = {}
         self._values: dict[Value, int] = {}
         # Nodes and values that something names and that no list holds.
-        self._strays: list[dict[str, Any]] = []
-        self._other: list[list[Any]] = []
+        self._other_nodes: list[str] = []
+        self._other_values: list[str] = []
+        # The values in the arguments that were encoded last.
         self._read: list[int] = []
 
-    def encode(self) -> dict[str, Any]:
-        graph = self._graph
+    def encode(self) -> dict[str, str | list[str]]:
+        graph, texts = self._graph, self._texts
         self._count(graph.nodes)
-        data: dict[str, Any] = {"format": FORMAT, "version": VERSION, "name": graph.name}
-        tables: dict[str, Any] = {}
-        told = {
+        rows: dict[str, list[str]] = {
             "nodes": [self._node(node) for node in graph.nodes],
-            "inputs": [self._node_number(node) for node in graph.inputs],
+            "inputs": [str(self._node_number(node)) for node in graph.inputs],
             "outputs": [self._output(output) for output in graph.outputs],
             "calls": [self._call(call) for call in graph.calls],
             "notes": [self._note(note) for note in graph.notes],
             "modules": [
-                [one.name, one.class_name, [self._parameters.number(each) for each in one[2]]]
+                f"[{texts[one.name]},{texts[one.class_name]},{self._owned(one.parameters)}]"
                 for one in graph.modules
             ],
-            "signatures": {op: list(names) for op, names in graph.signatures.items()},
-            "uncounted": dict(graph.uncounted),
         }
+        # Tables stand first: whoever reads on knows all that is named.
+        tables = {
+            "types": self._types.rows,
+            "scopes": self._scopes.rows,
+            "sources": self._sources.rows,
+            "parameters": self._parameters.rows,
+            "functions": self._functions.rows,
+            "runs": self._runs.rows,
+            "other_nodes": self._other_nodes,
+            "other_values": self._other_values,
+        }
+        told: dict[str, str | list[str]] = {
+            "format": texts[FORMAT],
+            "version": str(VERSION),
+            "name": texts[graph.name],
+        }
+        if graph.rank:
+            told["rank"] = _number(graph.rank)
+        told |= {key: held for key, held in (tables | rows).items() if held}
+        if graph.signatures:
+            told["signatures"] = self._mapping(
+                (op, f"[{','.join(map(self._plain, names))}]")
+                for op, names in graph.signatures.items()
+            )
+        if graph.uncounted:
+            told["uncounted"] = self._mapping(
+                (kernel, texts[why]) for kernel, why in graph.uncounted.items()
+            )
         profile = graph.profile
         if profile is not None:
-            names = profile.__dataclass_fields__
-            told["profile"] = {name: _number(getattr(profile, name)) for name in names}
-        tables["types"] = self._types.rows
-        tables["scopes"] = self._scopes.rows
-        tables["sources"] = self._sources.rows
-        tables["parameters"] = self._parameters.rows
-        tables["other_nodes"] = self._strays
-        tables["other_values"] = self._other
-        if graph.rank:
-            data["rank"] = graph.rank
-        # Tables stand first: whoever reads on knows all that is named.
-        for key, entry in (*tables.items(), *told.items()):
-            if entry:
-                data[key] = entry
-        return data
+            told["profile"] = self._mapping(
+                (name, self._plain(getattr(profile, name))) for name in profile.__dataclass_fields__
+            )
+        return told
 
     def _count(self, nodes: list[Node]) -> None:
         numbers, values = self._nodes, self._values
@@ -117,198 +143,259 @@ class _Encoder:
             if node.body is not None:
                 self._count(node.body.nodes)
 
+    def _mapping(self, entries: Iterable[tuple[str, str]]) -> str:
+        texts = self._texts
+        return f"{{{','.join([f'{texts[key]}:{entry}' for key, entry in entries])}}}"
+
     # -- nodes ------------------------------------------------------------------------
 
-    def _node(self, node: Node) -> dict[str, Any]:
-        told: dict[str, Any] = {"name": node.name, "op": node.op}
+    def _node(self, node: Node) -> str:
+        texts = self._texts
+        row = f'{{"name":{encode_basestring_ascii(node.name)},"op":{texts[node.op]}'
         if node.kind != "op":
-            told["kind"] = node.kind
+            row += f',"kind":{texts[node.kind]}'
         if node.scope is not None:
-            told["scope"] = self._scopes.number(node.scope)
+            row += f',"scope":{self._scopes[node.scope]}'
         read: list[int] = []
         self._read = read
         if node.arguments:
-            told["arguments"] = self._arguments(node.arguments)
-        inputs = [self._value_number(value) for value in node.inputs]
+            row += f',"arguments":{self._arguments(node.arguments)}'
+        values = self._values
+        inputs = [
+            values[value] if value in values else self._value_number(value) for value in node.inputs
+        ]
         if inputs != read:
-            told["inputs"] = inputs
-        if node.outputs:
-            number = self._types.number
-            told["outputs"] = [
-                number((value.shape, value.dtype, value.device)) for value in node.outputs
-            ]
+            row += f',"inputs":{_numbers(inputs)}'
+        outputs = node.outputs
+        if outputs:
+            types = self._types
+            listed = [types[value.shape, value.dtype, value.device] for value in outputs]
+            row += f',"outputs":{_numbers(listed)}'
         if node.control_inputs:
-            told["after"] = [self._node_number(other) for other in node.control_inputs]
+            row += f',"after":{self._node_numbers(node.control_inputs)}'
         if node.source is not None:
-            told["source"] = self._sources.number(node.source)
+            row += f',"source":{self._sources[node.source]}'
+        if node.run is not None:
+            row += f',"run":{self._runs[node.run]}'
+        if node.step:
+            row += f',"step":{_number(node.step)}'
         if node.kernels:
-            told["kernels"] = node.kernels
+            row += f',"kernels":[{",".join([texts[kernel] for kernel in node.kernels])}]'
         if node.attributes:
-            told["attributes"] = self._facts(node.attributes)
+            row += f',"attributes":{self._facts(node.attributes)}'
         if node.flops is not None:
-            told["flops"] = _number(node.flops)
+            row += f',"flops":{_number(node.flops)}'
         if node.allocated_bytes:
-            told["allocated_bytes"] = _number(node.allocated_bytes)
-        self._add_rare(node, told)
-        return told
+            row += f',"allocated_bytes":{_number(node.allocated_bytes)}'
+        return f"{row}{self._rare(node)}}}"
 
-    def _add_rare(self, node: Node, told: dict[str, Any]) -> None:
+    def _rare(self, node: Node) -> str:
+        row = ""
         if node.gradients:
-            told["gradients"] = [[_number(one.flops), list(one.inputs)] for one in node.gradients]
+            listed = [f"[{_number(one.flops)},{_numbers(one.inputs)}]" for one in node.gradients]
+            row += f',"gradients":[{",".join(listed)}]'
         if node.role is not None:
-            told["role"] = node.role
+            row += f',"role":{self._texts[node.role]}'
         if node.random:
-            told["random"] = True
+            row += ',"random":true'
         if node.writes:
-            told["writes"] = list(node.writes)
+            row += f',"writes":{_numbers(node.writes)}'
         if node.phase != "forward":
-            told["phase"] = node.phase
+            row += f',"phase":{self._texts[node.phase]}'
         measured = node.measured
         if measured is not None:
-            told["measured"] = [_number(measured.duration_us), _number(measured.peak_bytes)]
+            plain = self._plain
+            row += f',"measured":[{plain(measured.duration_us)},{plain(measured.peak_bytes)}'
+            row += "]" if measured.at_peak_bytes is None else f",{_number(measured.at_peak_bytes)}]"
         body = node.body
         if body is not None:
-            told["body"] = {
-                "nodes": [self._node(inner) for inner in body.nodes],
-                "results": [self._value_number(value) for value in body.results],
-                "writers": [self._node_number(writer) for writer in body.writers],
-            }
+            nodes = ",".join([self._node(inner) for inner in body.nodes])
+            results = _numbers([self._value_number(value) for value in body.results])
+            writers = self._node_numbers(body.writers)
+            row += f',"body":{{"nodes":[{nodes}],"results":{results},"writers":{writers}}}'
+        return row
+
+    def _node_numbers(self, nodes: Iterable[Node]) -> str:
+        return _numbers([self._node_number(node) for node in nodes])
 
     def _node_number(self, node: Node) -> int:
         number = self._nodes.get(node)
         if number is None:
             number = self._nodes[node] = len(self._nodes)
-            self._strays.append({"name": node.name, "op": node.op, "kind": node.kind})
+            told = (("name", node.name), ("op", node.op), ("kind", node.kind))
+            self._other_nodes.append(self._mapping((key, self._texts[one]) for key, one in told))
         return number
 
     def _value_number(self, value: Value) -> int:
         number = self._values.get(value)
         if number is None:
             number = self._values[value] = len(self._values)
-            kind = self._types.number((value.shape, value.dtype, value.device))
-            self._other.append([self._node_number(value.producer), value.index, kind])
+            kind = self._types[value.shape, value.dtype, value.device]
+            row = [self._node_number(value.producer), value.index, kind]
+            self._other_values.append(_numbers(row))
         return number
 
     # -- nests ------------------------------------------------------------------------
 
-    def _arguments(self, arguments: Iterable[tuple[str | None, Nest]]) -> list[Any]:
+    def _arguments(self, arguments: Iterable[tuple[str | None, Nest]]) -> str:
         """Return a list: a value or constant as such, with its name where it has one."""
-        nest = self._nest
-        return [
-            nest(given) if name is None else {"name": name, "is": nest(given)}
+        nest, texts = self._nest, self._texts
+        listed = [
+            nest(given) if name is None else f'{{"name":{texts[name]},"is":{nest(given)}}}'
             for name, given in arguments
         ]
+        return f"[{','.join(listed)}]"
 
-    def _facts(self, facts: Any) -> Any:
+    def _facts(self, facts: Any) -> str:
         """Return a mapping from texts to nests; one from anything else as its entries."""
-        if all(type(key) is str for key in facts):
-            return {key: self._nest(entry) for key, entry in facts.items()}
-        return self._nest(dict(facts))["dict"]
+        nest, texts = self._nest, self._texts
+        listed = []
+        for key, entry in facts.items():
+            if type(key) is not str:
+                return self._entries(facts)
+            listed.append(f"{texts[key]}:{nest(entry)}")
+        return f"{{{','.join(listed)}}}"
 
-    def _nest(self, nest: Nest) -> Any:
+    def _entries(self, held: Any) -> str:
+        nest = self._nest
+        return f"[{','.join([f'[{nest(key)},{nest(entry)}]' for key, entry in held.items()])}]"
+
+    def _nest(self, nest: Nest) -> str:
         kind = type(nest)
         if kind is Value:
-            number = self._value_number(nest)
+            number = self._values.get(nest)
+            if number is None:
+                number = self._value_number(nest)
             self._read.append(number)
-            return [number]
-        if kind in _PLAIN:
-            return nest
-        if kind is int or kind is float:
-            return _number(nest)
+            return f"[{number}]"
+        if kind is str:
+            return self._texts[nest]
+        if nest is None or kind is bool or kind is int or kind is float:
+            return self._plain(nest)
         if kind is Constant:
-            return {"constant": nest.text}
-        if kind is complex:
-            return {"complex": [_number(nest.real), _number(nest.imag)]}
-        if kind is tuple:
-            return {"tuple": [self._nest(entry) for entry in nest]}
-        if kind is list:
-            return {"list": [self._nest(entry) for entry in nest]}
+            return f'{{"constant":{self._texts[nest.text]}}}'
+        if kind is tuple or kind is list:
+            word = "tuple" if kind is tuple else "list"
+            return f'{{"{word}":[{",".join([self._nest(entry) for entry in nest])}]}}'
         if kind is dict:
-            return {"dict": [[self._nest(key), self._nest(entry)] for key, entry in nest.items()]}
-        return self._nest(_plain(nest))
+            return f'{{"dict":{self._entries(nest)}}}'
+        if kind is complex:
+            return f'{{"complex":[{_number(nest.real)},{_number(nest.imag)}]}}'
+        return self._nest(_nearest(nest))
+
+    def _plain(self, plain: Any) -> str:
+        """Return a text, a number, a truth or None."""
+        if plain is None:
+            return "null"
+        if plain is True or plain is False:
+            return "true" if plain else "false"
+        return self._texts[plain] if isinstance(plain, str) else _number(plain)
 
     # -- the rest ---------------------------------------------------------------------
 
-    def _scope(self, scope: Scope) -> list[Any]:
-        above = None
+    def _scope(self, scope: Scope) -> str:
+        above: int | str = "null"
         if scope.parent is not None:
             # Outermost first: no depth needs recursion.
-            missing = [scope.parent, *scope.parent.ancestors()]
-            for outer in reversed(missing):
-                above = self._scopes.number(outer)
-        part = scope.part
-        row = [above, part.label, part.attribute, part.index, scope.kind, scope.qualified_name]
-        return [*row, scope.phase] if scope.phase != "forward" else row
+            for outer in reversed([scope.parent, *scope.parent.ancestors()]):
+                above = self._scopes[outer]
+        part, texts, plain = scope.part, self._texts, self._plain
+        row = f"[{above},{texts[part.label]},{plain(part.attribute)},{part.index}"
+        row += f",{texts[scope.kind]},{plain(scope.qualified_name)}"
+        return f"{row},{texts[scope.phase]}]" if scope.phase != "forward" else f"{row}]"
 
-    def _output(self, output: Output) -> dict[str, Any]:
-        told: dict[str, Any] = {"name": output.name, "value": self._value_number(output.value)}
+    def _function(self, one: Function) -> str:
+        loops = ",".join([f"[{_number(first)},{_number(last)}]" for first, last in one.loops])
+        return f"[{self._texts[one.name]},{self._plain(one.nested)},[{loops}]]"
+
+    def _run(self, run: Run) -> str:
+        above: int | str = "null"
+        if run.around is not None:
+            for outer in run.around.chain():
+                above = self._runs[outer]
+        return f"[{self._functions[run.function]},{above},{_number(run.step)}]"
+
+    def _parameter(self, one: Parameter) -> str:
+        texts, plain = self._texts, self._plain
+        row = f"[{texts[one.name]},{texts[one.kind]},{_sizes(one.shape)},{texts[one.dtype]}"
+        row += f",{_number(one.size_bytes)},{plain(one.requires_grad)}"
+        if one.number != -1:
+            return f"{row},{texts[one.device]},{_number(one.number)}]"
+        return f"{row},{texts[one.device]}]" if one.device != "cpu" else f"{row}]"
+
+    def _owned(self, parameters: Iterable[Parameter]) -> str:
+        return _numbers([self._parameters[each] for each in parameters])
+
+    def _output(self, output: Output) -> str:
+        row = f'{{"name":{self._texts[output.name]},"value":{self._value_number(output.value)}'
         if output.control_inputs:
-            told["after"] = [self._node_number(node) for node in output.control_inputs]
+            row += f',"after":{self._node_numbers(output.control_inputs)}'
         if output.given is not None:
-            told["given"] = self._value_number(output.given)
+            row += f',"given":{self._value_number(output.given)}'
         if output.via:
-            told["via"] = output.via
-        return told
+            row += f',"via":{self._texts[output.via]}'
+        return f"{row}}}"
 
-    def _call(self, call: Call) -> dict[str, Any]:
-        told: dict[str, Any] = {
-            "scope": self._scopes.number(call.scope),
-            "class": call.class_name,
-        }
+    def _call(self, call: Call) -> str:
+        row = f'{{"scope":{self._scopes[call.scope]},"class":{self._texts[call.class_name]}'
         if call.qualified_name != call.scope.qualified_name:
-            told["qualified_name"] = call.qualified_name
+            row += f',"qualified_name":{self._plain(call.qualified_name)}'
         if call.arguments:
-            told["arguments"] = self._arguments(call.arguments)
+            row += f',"arguments":{self._arguments(call.arguments)}'
         if call.results is not None:
-            told["results"] = self._nest(call.results)
+            row += f',"results":{self._nest(call.results)}'
         if call.hyperparameters:
-            told["hyperparameters"] = self._facts(call.hyperparameters)
+            row += f',"hyperparameters":{self._facts(call.hyperparameters)}'
         if call.training:
-            told["training"] = True
+            row += ',"training":true'
         if call.parameters:
-            told["parameters"] = [self._parameters.number(each) for each in call.parameters]
+            row += f',"parameters":{self._owned(call.parameters)}'
         if call.source is not None:
-            told["source"] = self._sources.number(call.source)
+            row += f',"source":{self._sources[call.source]}'
         if call.defined is not None:
-            told["defined"] = self._sources.number(call.defined)
+            row += f',"defined":{self._sources[call.defined]}'
         if call.number:
-            told["number"] = call.number
-        return told
+            row += f',"number":{_number(call.number)}'
+        if call.run is not None:
+            row += f',"run":{self._runs[call.run]}'
+        if call.step:
+            row += f',"step":{_number(call.step)}'
+        return f"{row}}}"
 
-    def _note(self, note: Note) -> dict[str, Any]:
-        told: dict[str, Any] = {"text": note.text}
+    def _note(self, note: Note) -> str:
+        row = f'{{"text":{self._texts[note.text]}'
         if note.source is not None:
-            told["source"] = self._sources.number(note.source)
+            row += f',"source":{self._sources[note.source]}'
         if note.node is not None:
-            told["node"] = self._node_number(note.node)
+            row += f',"node":{self._node_number(note.node)}'
         if note.topic != "run":
-            told["topic"] = note.topic
-        return told
+            row += f',"topic":{self._texts[note.topic]}'
+        return f"{row}}}"
 
 
-def _sizes(shape: tuple[int | None, ...] | None) -> list[Any] | None:
-    return None if shape is None else [_number(size) for size in shape]
+def _numbers(numbers: Iterable[int]) -> str:
+    return f"[{','.join(map(str, numbers))}]"
 
 
-def _parameter(one: Parameter) -> list[Any]:
-    name, kind, shape, dtype, size_bytes, requires_grad, device, number = one
-    row = [name, kind, _sizes(shape), dtype, _number(size_bytes), requires_grad]
-    if number != -1:
-        return [*row, device, number]
-    return row if device == "cpu" else [*row, device]
+def _sizes(shape: tuple[int | None, ...] | None) -> str:
+    if shape is None:
+        return "null"
+    return f"[{','.join(['null' if size is None else _number(size) for size in shape])}]"
 
 
-def _number(number: Any) -> Any:
+def _number(number: Any) -> str:
     """Return a number as JSON has it: one that is not finite, or too large, as a text."""
-    kind = type(number)
-    if kind is int:
-        return number if -_EXACT <= number <= _EXACT else {"int": hex(number)}
-    if kind is float:
-        return number if math.isfinite(number) else {"float": repr(number)}
-    return number
+    if type(number) is int:
+        if -_EXACT <= number <= _EXACT:
+            return str(number)
+        return f'{{"int":"{hex(number)}"}}'
+    if isinstance(number, float):
+        plain = float(number)
+        return repr(plain) if math.isfinite(plain) else f'{{"float":"{plain!r}"}}'
+    return _number(int(number))
 
 
-def _plain(thing: Any) -> Nest:
+def _nearest(thing: Any) -> Nest:
     """Return what no schema has, as the nearest thing that it has."""
     kinds: tuple[type, ...] = (int, float, complex, tuple, list, dict)
     if isinstance(thing, str):
@@ -317,6 +404,3 @@ def _plain(thing: Any) -> Nest:
         if isinstance(thing, kind):
             return kind(thing)
     return Constant(shown(thing, _MOST_TEXT))
-
-
-_MOST_TEXT = 1000

@@ -1,7 +1,6 @@
 """Graphs as JSON: a text that keeps all that a graph holds, and reads back to an equal graph."""
 
 import json
-from typing import Any
 
 from tbscope.errors import ArgumentError
 from tbscope.formats.decode import decode_graph
@@ -13,6 +12,8 @@ from tbscope.words import error_text
 __all__ = ["compact_json", "graph_from_json", "graph_to_json", "is_json"]
 
 _LOOKED_AT = 256
+# A graph has some 25 characters for each list or object that it opens.
+_LONG, _LEAST_TEXT = 10_000_000, 6
 
 
 def graph_to_json(graph: Graph) -> str:
@@ -26,22 +27,22 @@ def graph_to_json(graph: Graph) -> str:
         ArgumentError: It is no graph.
     """
     require_graph(graph, "graph_to_json")
-    lines = []
-    for key, held in encode_graph(graph).items():
-        if type(held) is list:
-            rows = ",\n".join(map(_dumps, held))
-            lines.append(f"{_dumps(key)}: [\n{rows}\n]")
-        else:
-            lines.append(f"{_dumps(key)}: {_dumps(held)}")
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+    return _joined(encode_graph(graph), "\n") + "\n"
 
 
 def compact_json(graph: Graph) -> bytes:
     """Return what `graph_to_json` tells, on one line, of what is known to be a graph."""
-    data = encode_graph(graph)
-    # What was just made holds itself nowhere.
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False, check_circular=False)
-    return text.encode("ascii")
+    return _joined(encode_graph(graph), "").encode("ascii")
+
+
+def _joined(entries: dict[str, str | list[str]], end: str) -> str:
+    """Join the entries of an object, with an end after each line."""
+    between = f",{end}"
+    lines = [
+        f'"{key}":{held}' if isinstance(held, str) else f'"{key}":[{end}{between.join(held)}{end}]'
+        for key, held in entries.items()
+    ]
+    return f"{{{end}{between.join(lines)}{end}}}"
 
 
 def graph_from_json(text: str | bytes) -> Graph:
@@ -50,6 +51,7 @@ def graph_from_json(text: str | bytes) -> Graph:
     Raises:
         ArgumentError: It is no JSON, describes no graph, or one of a later version.
     """
+    _check_lists(text)
     try:
         data = json.loads(text, parse_constant=_refuse)
     except json.JSONDecodeError as error:
@@ -66,8 +68,13 @@ def is_json(start: bytes) -> bool:
     return start.startswith(b"{") and f'"{FORMAT}"'.encode() in start
 
 
-def _dumps(data: Any) -> str:
-    return json.dumps(data, allow_nan=False)
+def _check_lists(text: str | bytes) -> None:
+    """Refuse a long text of hardly more than brackets, which takes many times its size to read."""
+    if len(text) > _LONG:
+        opened = text.count("[") if isinstance(text, str) else text.count(b"[")
+        opened += text.count("{") if isinstance(text, str) else text.count(b"{")
+        if opened * _LEAST_TEXT > len(text):
+            raise _refused(f"it opens {opened:,} lists and objects in {len(text):,} characters")
 
 
 def _refuse(word: str) -> None:

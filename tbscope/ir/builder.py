@@ -67,6 +67,7 @@ class GraphBuilder:
         # Those numbers that a source chose itself.
         self._chosen: set[tuple[tuple[Scope | None, str, str | None], int]] = set()
         self._output_names: set[str] = set()
+        self._output_numbers: dict[str, int] = {}
         self._called: set[tuple[Scope, int]] = set()
         self._known: set[Node] = set()
         self._append = self.graph.nodes.append
@@ -377,9 +378,10 @@ class GraphBuilder:
 
     def add_output(self, name: str, value: Value, *, control_inputs: Iterable[Node] = ()) -> Output:
         """Add an output of the model under its path in the result (`logits`), made unique."""
-        unique, number = name, 2
+        unique, number = name, self._output_numbers.get(name, 2)
         while unique in self._output_names:
             unique, number = f"{name}~{number}", number + 1
+            self._output_numbers[name] = number
         self._output_names.add(unique)
         output = Output(name=unique, value=value, control_inputs=tuple(control_inputs))
         self.graph.outputs.append(output)

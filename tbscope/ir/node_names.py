@@ -10,6 +10,8 @@ class Names:
         self._count = 0
         self._names: set[str] = set()
         self._numbers: set[str] = set()
+        # For a name that was given before, the number that is tried next.
+        self._next: dict[str, int] = {}
 
     def number(self) -> str:
         """Return the next running number that is nobody's name."""
@@ -25,9 +27,10 @@ class Names:
         names = self._names
         unique = name
         if name in names:
-            number = 2
+            number = self._next.get(name, 2)
             while (unique := f"{name}~{number}") in names:
                 number += 1
+            self._next[name] = number + 1
         names.add(unique)
         if unique.isdecimal():
             if int(unique) <= self._count:

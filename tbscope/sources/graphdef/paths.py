@@ -20,6 +20,8 @@ Path = tuple[ScopePart, ...]
 
 # The page is drawn for some 60 levels; what stands deeper keeps its name in one label.
 _MOST_LEVELS = 64
+# Each path holds those around it. What is beyond stands in the scope that is there.
+_MOST_CHARACTERS = 200_000_000
 # Holders that torch never calls.
 _LISTS = frozenset({"ModuleList", "ModuleDict", "ParameterList", "ParameterDict"})
 _STEP = re.compile(r"[^\[\]]+(?:\[[^\[\]]+\])(?:\.[0-9]{1,9})?")
@@ -83,11 +85,12 @@ def mended(paths: Iterable[tuple[Path, Iterable[Path]]]) -> list[Path]:
             for size in range(1, len(own) + 1):
                 if own[size - 1].label not in _LISTS:
                     places.setdefault(_without_lists(own[:size]), {})[own[:size]] = None
-    return [owners[0] if owners else _moved(path, places) for path, owners in rows]
+    deepest = max(map(len, places), default=0)
+    return [owners[0] if owners else _moved(path, places, deepest) for path, owners in rows]
 
 
-def _moved(path: Path, places: dict[Path, dict[Path, None]]) -> Path:
-    for size in range(len(path), 0, -1):
+def _moved(path: Path, places: dict[Path, dict[Path, None]], deepest: int) -> Path:
+    for size in range(min(len(path), deepest), 0, -1):
         known = places.get(path[:size], {})
         if len(known) == 1:
             return next(iter(known)) + path[size:]
@@ -139,7 +142,9 @@ class Scopes:
 
     def __init__(self, build: GraphBuilder) -> None:
         self._build = build
-        self._scopes: dict[Path, Scope] = {}
+        self._scopes: dict[tuple[Scope | None, ScopePart], Scope] = {}
+        self._known: dict[Path, Scope] = {}
+        self._characters = 0
         self._roots: set[ScopePart] = set()
         self.functions: set[Path] = set()
         self.calls: dict[Scope, Call] = {}
@@ -152,15 +157,21 @@ class Scopes:
 
     def of(self, path: Path) -> Scope | None:
         """Return the scope of a path."""
-        scope = self._scopes.get(path)
-        if scope is not None:
+        scope = self._known.get(path)
+        if scope is not None or not path:
             return scope
-        for size in range(1, len(path) + 1):
-            here = path[:size]
-            known = self._scopes.get(here)
+        length = 0
+        for size, part in enumerate(path, 1):
+            known = self._scopes.get((scope, part))
+            length += len(part.label) + 1
             if known is None:
-                known = self._scopes[here] = self._open(here, scope)
+                self._characters += length
+                if self._characters > _MOST_CHARACTERS:
+                    break
+                known = self._scopes[scope, part] = self._open(path[:size], scope)
             scope = known
+        if scope is not None:
+            self._known[path] = scope
         return scope
 
     def _open(self, path: Path, around: Scope | None) -> Scope:
@@ -184,7 +195,7 @@ class Scopes:
 
     def _kind(self, path: Path) -> ScopeKind:
         part = path[-1]
-        if path in self.functions:
+        if self.functions and path in self.functions:
             return "function"
         if part.attribute is None and not (len(path) == 1 and part in self._roots):
             return "hand"

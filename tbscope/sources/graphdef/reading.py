@@ -52,6 +52,8 @@ _DRAWN = frozenset(
     {"bytes", "class", "defined", "flops", "kernels", "module", "parameter_count", "parameters"}
     | {"flops_not_counted", "trainable_parameter_count", "training", "arguments", "results"}
 )
+_MOST_ENTRIES = 500
+_MOST_DEPTH = 30
 _MOST_OUTPUTS = 1000
 _MOST_NAMED = 5
 _SOURCE = re.compile(r"(.+):([0-9]{1,9}) in (.+)")
@@ -108,10 +110,13 @@ class _Reading:
             self._at.setdefault(op.name, place)
         self._dangling: dict[str, None] = {}
         self._closing = 0
-        self._read: dict[int, list[str]] = {}
+        # For each node the words for its outputs that others read, in the order of reading.
+        self._read: dict[int, dict[str, None]] = {}
         # For each node what its outputs are, by the words that name them.
         self._given: dict[int, dict[str, Nest]] = {}
         self._nodes: dict[int, Node] = {}
+        # For each list that stands in arguments how many entries it has, and how deep it is.
+        self._made_of: dict[int, tuple[int, int]] = {}
         self._owned: dict[tuple[Path, str], Value] = {}
         self._paths: list[Path] = []
         self._title = title
@@ -155,9 +160,7 @@ class _Reading:
         self._closing = len(back)
         for op in self._ops:
             for name, output in op.reads:
-                words = self._read.setdefault(self._at[name], [])
-                if output not in words:
-                    words.append(output)
+                self._read.setdefault(self._at[name], {})[output] = None
         return in_order(len(self._ops), (step for step in steps if step not in back))
 
     def _is_there(self, name: str, reader: Op) -> bool:
@@ -205,7 +208,7 @@ class _Reading:
             self._given[place] = {"": literal_of(op)}
         elif op.op == GET:
             self._add_owned(place, attribute_name(op), GET)
-        elif op.op in MAKERS:
+        elif op.op in MAKERS and self._is_small(place):
             self._given[place] = {"": self._made(op)}
         elif op.function:
             self._given[place] = {}
@@ -235,6 +238,19 @@ class _Reading:
         if scope in self._scopes.calls and isinstance(told, str) and told:
             call = self._scopes.calls[scope]
             call.class_name, call.training = told, op.facts.get("training") is True
+
+    def _is_small(self, place: int) -> bool:
+        """Tell whether a list can stand in arguments: lists of lists grow beyond all bounds."""
+        made = [self._made_of[at] for at in self._places_read(place) if at in self._made_of]
+        size = len(self._ops[place].reads) + sum(size for size, _ in made)
+        depth = 1 + max((depth for _, depth in made), default=0)
+        if size > _MOST_ENTRIES or depth > _MOST_DEPTH:
+            return False
+        self._made_of[place] = size, depth
+        return True
+
+    def _places_read(self, place: int) -> list[int]:
+        return [self._at[name] for name, _ in self._ops[place].reads]
 
     def _made(self, op: Op) -> Nest:
         held = [self._nest(read) for read in op.reads]
@@ -327,7 +343,7 @@ class _Reading:
 
     def _add_values(self, place: int, node: Node, least: int = 0) -> None:
         """Add the outputs of a node: those that it tells, and those that are read."""
-        op, words = self._ops[place], self._read.get(place, ())
+        op, words = self._ops[place], self._read.get(place, {})
         numbers = {word: _number(word, at) for at, word in enumerate(words)}
         count = max([least, len(op.shapes), *(number + 1 for number in numbers.values())])
         for at in range(min(count, _MOST_OUTPUTS)):

@@ -22,7 +22,7 @@ from tbscope.sources.programs.types import TensorType
 from tbscope.sources.programs.walk import Walk, classes_in
 from tbscope.sources.torch.holders import container_class
 from tbscope.sources.torch.misfits import with_article
-from tbscope.words import error_text
+from tbscope.words import error_text, shown
 
 if TYPE_CHECKING:
     import torch
@@ -50,7 +50,7 @@ def from_export(exported_program_or_path: Any, *, trusted: bool = False) -> Grap
     program = exported_program_or_path
     if isinstance(program, str | os.PathLike):
         _check_path(program)
-        program = load_program(program, trusted=trusted)
+        return _of_file(program, trusted=trusted)
     if not is_exported(program):
         raise ArgumentError(
             f"from_export was given {with_article(program)}",
@@ -59,6 +59,19 @@ def from_export(exported_program_or_path: Any, *, trusted: bool = False) -> Grap
         )
     with collecting_rarely():
         return _Exported(program).graph()
+
+
+def _of_file(path: Any, *, trusted: bool) -> Graph:
+    program = load_program(path, trusted=trusted)
+    try:
+        with collecting_rarely():
+            return _Exported(program).graph()
+    except Exception as error:  # What torch has taken may still hold together no more.
+        raise ArgumentError(
+            f"no graph can be made of the program in {shown(path)}",
+            why=error_text(error),
+            fix="write it anew with torch.export.save(program, path)",
+        ) from error
 
 
 def _check_path(given: Any) -> None:
