@@ -317,9 +317,9 @@ def test_every_key_of_the_state_dict_of_a_gpt2_finds_its_node(page):
     model, _ = gpt2(1)
     assert model.lm_head.weight is model.transformer.wte.weight
     found = page.show("gpt2 module").search_all(model.state_dict())
-    # A tied parameter is drawn once, under its first name.
-    tied = found.pop("lm_head.weight")
-    assert tied == []
+    # A tied parameter stands beside each module that reads it, under its name there.
+    assert found["lm_head.weight"] == ["lm_head/weight"]
+    assert found["transformer.wte.weight"] == ["transformer/wte/weight"]
     assert [key for key in found if key.replace(".", "/") not in found[key]] == []
     page.show("gpt2 module").expand_all()
     assert page.nodes["lm_head"].circles == ["transformer/wte/weight"]

@@ -326,9 +326,9 @@ def test_the_functions_panel_is_a_legend_of_classes(page):
     colours = templates(page)
     assert dict(legend(page)) == {
         "NewGELUActivation": colours["transformer/h/0/mlp/act"],
-        "GPT2Attention": colours["transformer/h/0/attn"],
-        "GPT2MLP": colours["transformer/h/0/mlp"],
-        "GPT2Block": colours["transformer/h/0"],
+        "Attention": colours["transformer/h/0/attn"],
+        "MLP": colours["transformer/h/0/mlp"],
+        "Block": colours["transformer/h/0"],
     }
 
 

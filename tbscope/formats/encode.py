@@ -37,7 +37,11 @@ def encode_graph(graph: Graph) -> dict[str, str | list[str]]:
         For each key of docs/formats.md its text, or the texts of the entries of its list. A
         constant of a class of the user's becomes its text.
     """
-    return _Encoder(graph).encode()
+    encoder = _Encoder(graph)
+    told = encoder.encode()
+    # It and its tables refer to each other: else the garbage collector alone would find them.
+    vars(encoder).clear()
+    return told
 
 
 class _Texts(dict[str, str]):

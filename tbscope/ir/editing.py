@@ -9,10 +9,47 @@ of these in one sweep; which node gives a value is changed at once, as passes as
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from tbscope.ir.graph import Graph, Nest, Node, Note, Output, Value
+from tbscope.ir.graph import Call, Graph, Nest, Node, Note, Output, Value
 from tbscope.ir.nodes import Body, copy_arguments, let_go, with_values
+from tbscope.ir.scopes import Scope
 
-__all__ = ["Editor"]
+__all__ = ["Editor", "cut_call", "read_there", "replace_calls", "replace_nodes", "twin_of"]
+
+
+def twin_of(node: Node, name: str, scope: Scope | None) -> Node:
+    """Return a source like another one, under another name and in another scope.
+
+    Args:
+        node: A parameter, a buffer or a constant, which gives one value.
+        name: The name of the new one, which no other node has.
+        scope: Where it stands.
+    """
+    twin = Node(name, node.op, node.kind, scope, source=node.source)
+    twin.attributes = {**node.attributes}
+    held = node.outputs[0]
+    twin.outputs = [Value(twin, 0, held.shape, held.dtype, held.device)]
+    return twin
+
+
+def read_there(node: Node, values: Mapping[Value, Value]) -> None:
+    """Have one node read other values instead of some, and no other node."""
+    node.inputs = [values.get(value, value) for value in node.inputs]
+    node.arguments = copy_arguments(node.arguments, values)
+
+
+def replace_nodes(graph: Graph, nodes: Sequence[Node]) -> None:
+    """Give a graph other nodes, or an other order of them; all that is read stays among them."""
+    graph.nodes = list(nodes)
+
+
+def replace_calls(graph: Graph, calls: Sequence[Call]) -> None:
+    """Give a graph other calls."""
+    graph.calls = list(calls)
+
+
+def cut_call(call: Call) -> None:
+    """Have a call name no values any more: they are inside of something."""
+    call.arguments, call.results = [], None
 
 
 class Editor:

@@ -13,7 +13,7 @@ from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from tbscope.functions.functions import Functions
-from tbscope.ir.editing import Editor
+from tbscope.ir.editing import Editor, cut_call, replace_calls, replace_nodes
 from tbscope.ir.graph import Call, Graph, Node
 from tbscope.ir.regions import OPERATIONS, STATE, Nearest, with_above
 from tbscope.ir.scopes import Scope, ScopePart
@@ -199,7 +199,8 @@ class _Stacking:
             of_blocks = [call for call in swallowed[place] if call.scope in run]
             wholes.append(_whole(of_blocks, swallowed[place], scopes[place]))
         inside = {node: wholes[place] for node, place in self._stack_of.items()}
-        before, graph.calls = graph.calls, [*others, *wholes]
+        before = graph.calls
+        replace_calls(graph, [*others, *wholes])
         outer = read_outside(graph, inside)
         editor = Editor(graph)
         stacks = []
@@ -208,7 +209,7 @@ class _Stacking:
             node.attributes["blocks"] = len(run)
             stacks.append(Stack(node, self._scopes_of(set(held)), held))
         editor.apply()
-        graph.calls = _standing(graph, before, others, wholes)
+        replace_calls(graph, _standing(graph, before, others, wholes))
         _sort(graph)
         return stacks
 
@@ -301,7 +302,7 @@ def _standing(
             calls.append(call)
         elif call.scope in held:
             # What it was given is inside the stack, and no value any more.
-            call.arguments, call.results = [], None
+            cut_call(call)
             calls.append(call)
     return calls
 
@@ -327,4 +328,4 @@ def _sort(graph: Graph) -> None:
             if not waits[reader]:
                 heappush(ready, order[reader])
     assert len(nodes) == len(order), "no stack reads what depends on it"
-    graph.nodes = nodes
+    replace_nodes(graph, nodes)

@@ -2,8 +2,8 @@
 
 from collections import defaultdict
 
+from tbscope.ir.editing import read_there, replace_nodes, twin_of
 from tbscope.ir.graph import Graph, Node, Value
-from tbscope.ir.nodes import copy_arguments
 from tbscope.ir.regions import OPERATIONS, STATE
 
 __all__ = ["name_ties"]
@@ -44,10 +44,9 @@ def name_ties(graph: Graph) -> None:
                     made[name] = _under(name, value, node)
                     nodes.append(made[name])
                 twin = {value: made[name].outputs[0]}
-                node.inputs = [twin.get(one, one) for one in node.inputs]
-                node.arguments = copy_arguments(node.arguments, twin)
+                read_there(node, twin)
         nodes.append(node)
-    graph.nodes = nodes
+    replace_nodes(graph, nodes)
 
 
 def _other_names(graph: Graph) -> dict[tuple[Node, str | None], str]:
@@ -72,7 +71,6 @@ def _other_names(graph: Graph) -> dict[tuple[Node, str | None], str]:
 def _under(name: str, value: Value, reader: Node) -> Node:
     """Return a node that stands for a parameter under another name, beside what reads it."""
     held = value.producer
-    node = Node(name, held.op, held.kind, reader.scope, source=held.source)
-    node.attributes = {**held.attributes, "tied_to": held.name}
-    node.outputs = [Value(node, 0, value.shape, value.dtype, value.device)]
+    node = twin_of(held, name, reader.scope)
+    node.attributes["tied_to"] = held.name
     return node

@@ -358,9 +358,12 @@ def _wrong_definition(graph: tbscope.Graph, definition: Any) -> Iterator[str]:
             yield f"other inputs reach output {out.name} than before"
         owned = {n.name for n in _sources(out.value) if n.kind == "parameter"}
         now = {
-            facts(node)["name"].s.decode()
+            facts(node)[key].s.decode()
             for node in definition.node
             if node.name in seen and node.op in ("Parameter", "ParameterConst")
+            # A tied one stands beside each reader, under its name there.
+            for key in ("name", "tied_to")
+            if key in facts(node)
         }
         yield from (f"parameter {name} no more reaches {out.name}" for name in sorted(owned - now))
 
