@@ -322,4 +322,4 @@ def test_every_key_of_the_state_dict_of_a_gpt2_finds_its_node(page):
     assert found["transformer.wte.weight"] == ["transformer/wte/weight"]
     assert [key for key in found if key.replace(".", "/") not in found[key]] == []
     page.show("gpt2 module").expand_all()
-    assert page.nodes["lm_head"].circles == ["transformer/wte/weight"]
+    assert page.nodes["lm_head"].circles == ["lm_head/weight"]
