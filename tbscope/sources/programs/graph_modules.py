@@ -16,9 +16,9 @@ from tbscope.sources.programs.kinds import is_graph_module
 from tbscope.sources.programs.places import Places, class_name_of, label_of
 from tbscope.sources.programs.reader import Reader
 from tbscope.sources.programs.results import describe_edges
-from tbscope.sources.programs.slots import Held, Slot
-from tbscope.sources.programs.state import State
-from tbscope.sources.programs.types import UNKNOWN, TensorType, type_nest, types_in
+from tbscope.sources.programs.slots import Held, Slot, slots_of
+from tbscope.sources.programs.state import State, state_of
+from tbscope.sources.programs.types import UNKNOWN, type_nest, types_in
 from tbscope.sources.programs.walk import Walk, classes_in
 from tbscope.sources.programs.work import Done
 from tbscope.sources.torch.holders import container_class
@@ -73,15 +73,7 @@ class _Traced:
         self._places = Places(builder, self._class_of)
         self._places.open_root(label)
         self._reader = Reader(builder, self._places)
-        kinds: dict[str, Any] = {}
-        tensors: dict[str, Any] = {}
-        for name, part in parts.items():
-            prefix = f"{name}." if name else ""
-            for kind, own in (("parameter", part._parameters), ("buffer", part._buffers)):
-                for attribute, tensor in own.items():
-                    if tensor is not None:
-                        kinds[prefix + attribute] = kind
-                        tensors[prefix + attribute] = tensor
+        kinds, tensors = state_of(parts)
         self._state = State(self._reader, kinds, tensors)
 
     def _class_of(self, name: str) -> str:
@@ -131,7 +123,7 @@ class _Traced:
             told = type_nest(thing) if thing is not _NOTHING else reader.type_of(node)
             if told is None and thing is _NOTHING:
                 told = node.args[0] if node.args else UNKNOWN
-            reader.held[node] = _slots(told)
+            reader.held[node] = slots_of(told)
         leaves = [reader.held[node] for node in nodes]
         if plan is not None:
             paths, arguments = input_paths(plan, names, leaves, own)
@@ -158,16 +150,6 @@ class _Traced:
 
 
 _NOTHING: Any = object()
-
-
-def _slots(told: Any) -> Held:
-    if isinstance(told, TensorType):
-        return Slot(told)
-    if isinstance(told, list | tuple):
-        return [_slots(entry) for entry in told]
-    if isinstance(told, dict):
-        return {key: _slots(entry) for key, entry in told.items()}
-    return told
 
 
 class Parts(Walk):

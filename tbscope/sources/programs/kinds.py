@@ -1,8 +1,9 @@
 """Tells what a program of torch is, at no cost for those who draw none: everything is asked."""
 
-import os
 import re
 import sys
+
+from tbscope.sources.torch.archives import archive_entries
 
 __all__ = ["holds_model", "is_exported", "is_graph_module", "is_program_file"]
 
@@ -26,19 +27,7 @@ def is_program_file(thing: object) -> bool:
 
     The file is asked what it holds; its name counts for nothing.
     """
-    if not isinstance(thing, str | os.PathLike):
-        return False
-    try:
-        path = os.fspath(thing)
-    except Exception:  # noqa: BLE001 (a class of the user's may raise anything)
-        return False
-    import zipfile
-
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return any(map(holds_model, archive.namelist()))
-    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
-        return False
+    return any(map(holds_model, archive_entries(thing)))
 
 
 def holds_model(name: str) -> bool:

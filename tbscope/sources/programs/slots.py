@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from tbscope.ir.graph import Node, Value
 from tbscope.sources.programs.types import TensorType
 
-__all__ = ["Held", "Memory", "Slot", "slots_in"]
+__all__ = ["Held", "Memory", "Slot", "slots_in", "slots_of"]
 
 Held: TypeAlias = Any
 """A `Slot`, a constant, or a list, tuple or dict of these: what one node of a program gave."""
@@ -90,3 +90,14 @@ def slots_in(held: Held) -> Iterator[Slot]:
     elif kind is dict:
         for entry in held.values():
             yield from slots_in(entry)
+
+
+def slots_of(told: Any) -> Held:
+    """Return a nest with a new slot for each type of a tensor; the rest as it is."""
+    if isinstance(told, TensorType):
+        return Slot(told)
+    if isinstance(told, list | tuple):
+        return [slots_of(entry) for entry in told]
+    if isinstance(told, dict):
+        return {key: slots_of(entry) for key, entry in told.items()}
+    return told

@@ -14,7 +14,7 @@ from tbscope.sources.torch.contents import content_of
 from tbscope.sources.torch.internals import storage_key
 from tbscope.sources.torch.wrapping import made_of, size_bytes_of
 
-__all__ = ["State"]
+__all__ = ["State", "state_of"]
 
 
 class State:
@@ -151,3 +151,17 @@ def _identity(tensor: torch.Tensor) -> Any:
         return id(tensor)
     stride = tensor.stride() if tensor.layout is torch.strided else ()
     return key, tensor.storage_offset(), tuple(tensor.shape), stride, tensor.dtype
+
+
+def state_of(parts: Mapping[str, torch.nn.Module]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what each parameter and buffer is, and the tensors, by qualified name."""
+    kinds: dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
+    for name, part in parts.items():
+        prefix = f"{name}." if name else ""
+        for kind, own in (("parameter", part._parameters), ("buffer", part._buffers)):
+            for attribute, tensor in own.items():
+                if tensor is not None:
+                    kinds[prefix + attribute] = kind
+                    tensors[prefix + attribute] = tensor
+    return kinds, tensors

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from tbscope.errors import InputError
-from tbscope.sources.programs.slots import Held, Slot
-from tbscope.sources.programs.types import TensorType, type_nest, types_in
+from tbscope.sources.programs.slots import Held, slots_of
+from tbscope.sources.programs.types import type_nest, types_in
 from tbscope.sources.torch.inputs import require_made
 from tbscope.sources.torch.nests import tensor_leaves
 from tbscope.sources.torchscript.held import Number
@@ -76,7 +76,7 @@ class Inputs:
                     why=f"it takes {', '.join(self.names)}",
                     fix="give all inputs that have no default, or no inputs at all",
                 )
-            self.held.append(_slots(told))
+            self.held.append(slots_of(told))
 
 
 def _bound(
@@ -148,13 +148,3 @@ def _is_alike(own: Any, told: Any) -> bool:
         one.shape == other.shape and one.dtype == other.dtype
         for one, other in zip(ones, others, strict=True)
     )
-
-
-def _slots(told: Any) -> Held:
-    if isinstance(told, TensorType):
-        return Slot(told)
-    if isinstance(told, list | tuple):
-        return [_slots(entry) for entry in told]
-    if isinstance(told, dict):
-        return {key: _slots(entry) for key, entry in told.items()}
-    return told

@@ -1,10 +1,11 @@
 """Tells what of TorchScript something is, at no cost for those who draw none: all is asked."""
 
-import os
 import re
 from typing import Any
 
 import torch
+
+from tbscope.sources.torch.archives import archive_entries
 
 __all__ = ["has_torchscript", "holds_script", "is_function", "is_script", "is_script_file"]
 
@@ -34,19 +35,7 @@ def is_script_file(thing: object) -> bool:
 
     The file is asked what it holds; its name counts for nothing.
     """
-    if not isinstance(thing, str | os.PathLike):
-        return False
-    try:
-        path = os.fspath(thing)
-    except Exception:  # noqa: BLE001 (a class of the user's may raise anything)
-        return False
-    import zipfile
-
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return holds_script(archive.namelist())
-    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
-        return False
+    return holds_script(archive_entries(thing))
 
 
 def holds_script(names: list[str]) -> bool:

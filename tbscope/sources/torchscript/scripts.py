@@ -17,7 +17,7 @@ from tbscope.sources.programs.borders import result_paths
 from tbscope.sources.programs.places import Places, label_of
 from tbscope.sources.programs.results import describe_edges
 from tbscope.sources.programs.slots import Held, Slot
-from tbscope.sources.programs.state import State
+from tbscope.sources.programs.state import State, state_of
 from tbscope.sources.torch.misfits import with_article
 from tbscope.sources.torch.module_internals import script_class, script_handle, script_method
 from tbscope.sources.torchscript.archive import Loaded, load_script
@@ -147,7 +147,7 @@ class _Script:
             self._parts = dict(script.named_modules(remove_duplicate=False))
             self._part = Part("", script_class(handle), handle)
             label = class_name(self._part.kind)
-            kinds, tensors = _state_of(self._parts)
+            kinds, tensors = state_of(self._parts)
         self._classes: dict[str, str] = {}
         self._builder = GraphBuilder(label_of(label))
         self._places = Places(self._builder, self._class_of)
@@ -235,17 +235,3 @@ def _method_of(handle: Any, script: Any) -> Any:
         why="it has no forward",
         fix="script a module whose forward is to be drawn",
     )
-
-
-def _state_of(parts: Mapping[str, torch.nn.Module]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what each parameter and buffer is, and the tensors, by qualified name."""
-    kinds: dict[str, Any] = {}
-    tensors: dict[str, Any] = {}
-    for name, part in parts.items():
-        prefix = f"{name}." if name else ""
-        for kind, own in (("parameter", part._parameters), ("buffer", part._buffers)):
-            for attribute, tensor in own.items():
-                if tensor is not None:
-                    kinds[prefix + attribute] = kind
-                    tensors[prefix + attribute] = tensor
-    return kinds, tensors

@@ -313,8 +313,8 @@ class Backward:
 
     def _again(self) -> Scope:
         """Return the scope for what runs a second time, to be differentiated (a checkpoint)."""
-        root = self.passes[-1].root
         begun = self.passes[-1]
+        root = begun.root
         again = begun.mirrors.get(root)
         if again is None:
             again = begun.mirrors[root] = self._new(ScopePart("recomputed"), root)

@@ -229,12 +229,7 @@ class Optimizers:
         part = self._part(step, read, values)
         return step.root if part is None else self._scope_of(step, part)
 
-    def ran(
-        self,
-        node: Node,
-        read: Sequence[torch.Tensor],
-        results: Sequence[torch.Tensor],
-    ) -> None:
+    def ran(self, node: Node, read: Sequence[torch.Tensor]) -> None:
         """Take note of an operation that has run."""
         if not self.steps:
             return

@@ -315,7 +315,7 @@ class Recorder(StepRecorder):
         if backward is not None:
             backward.ran(node, read, results)
         if optimizers is not None:
-            optimizers.ran(node, read, results)
+            optimizers.ran(node, read)
         return node
 
     def _kernel_runs(
