@@ -206,9 +206,9 @@ class Drawing(TypedDict, total=False):
         keep: Patterns of plumbing (views, casts, copies) that is drawn all the same.
         hide: Patterns of further operations and modules that are left out.
         dead: Whether operations that no output depends on are drawn: "keep" or "drop".
-        color_by: What the page colours nodes by under "XLA cluster": "class", "kind",
+        color_by: What the page colours nodes by under "XLA cluster": "kind", "class",
             "resolution", "dtype", "trainable", "storage", "device", "source file", "rank",
-            `stages(4)`, a mapping from names to labels, or a function of a node.
+            `stages(4)`, a mapping from names to labels, a function of a node, or "none".
         templates: Whether equal boxes are made to have equal colours, as Chrome, Edge and
             Safari need it. False for Firefox, which needs nothing.
         cards: Whether the box of each module holds a node that tells of it.
@@ -276,9 +276,8 @@ class Drawing(TypedDict, total=False):
     color_by: Annotated[
         ColorBy | None,
         Option(
-            None,
+            "kind",
             "What the page colours nodes by under 'XLA cluster'.",
-            "nothing",
             check=check_color_by,
         ),
     ]
