@@ -16,6 +16,7 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS: Mapping[str, str] = {
     "export": "Write the graph of a model: for TensorBoard, or as a GraphDef.",
     "show": "Print the graph of a model, the table of its modules, or their definitions.",
+    "ls": "List every graph of every run in a log: run, tag, step, nodes, bytes.",
     "stats": "Count what a graph holds, by operation and by class of module.",
     "find": "Print the nodes of a graph that match: by name, operation, class, source or shape.",
     "where": "Print the lines of code that a node or a module comes from.",
