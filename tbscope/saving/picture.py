@@ -27,10 +27,10 @@ __all__ = ["FIGURES", "Picture", "Read", "Tensor", "Told", "picture_of"]
 FIGURES = {
     "flops": "FLOPs",
     "parameter_count": "parameters",
-    "bytes": "bytes of parameters",
+    "bytes": "parameter memory",
     "duration_us": "time (µs)",
-    "allocated_bytes": "memory (bytes)",
-    "peak_bytes": "peak memory (bytes)",
+    "allocated_bytes": "memory",
+    "peak_bytes": "peak memory",
 }
 """The facts by which a picture may be coloured, and what they are called there."""
 
