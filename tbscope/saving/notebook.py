@@ -2,6 +2,8 @@
 
 import html
 
+from tbscope.collector import not_collecting
+from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph
 from tbscope.saving.html import page_of
 from tbscope.saving.picture import picture_of
@@ -20,6 +22,12 @@ def graph_to_frame(graph: Graph) -> str:
     A graph whose page is too large is drawn with equal blocks as one node, and one that is
     too large for that, too, is told in a line.
     """
+    require_graph(graph, "_repr_html_")
+    with not_collecting():
+        return _frame(graph)
+
+
+def _frame(graph: Graph) -> str:
     page = page_of(picture_of(graph, kinds=True))
     told = ""
     if len(page) > MOST_BYTES:

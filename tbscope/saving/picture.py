@@ -119,7 +119,7 @@ class Picture:
         self.boxes = list(self.hierarchy.boxes.values())
         self._told: dict[Box | Item, Told] = {}
         ops = [op_of(node) for node in graph_def.node]
-        named = {op.name: self._item(op.name) for op in ops}
+        named = {op.name: self.item(op.name) for op in ops}
         self.items = []
         for op in ops:
             item = named[op.name]
@@ -173,7 +173,8 @@ class Picture:
             return glyph.op
         return self[glyph].facts.get("class", "").rpartition(".")[2]
 
-    def _item(self, name: str) -> Item:
+    def item(self, name: str) -> Item:
+        """Return the node that has a name in the GraphDef."""
         return self.hierarchy.items[self.hierarchy.strict.get(name, name)]
 
     def _add_up(self) -> None:
@@ -211,9 +212,12 @@ def picture_of(graph: Graph, *, kinds: bool = False, **drawing: Unpack[Drawing])
     notes = list(dict.fromkeys(str(note) for note in graph.notes))
     picture = Picture(graph.name, draw(graph, **how).graph_def, notes)
     if kinds:
-        other = Picture("", draw(graph, **{**how, "color_by": "kind", "cards": False}).graph_def)
-        for item, twin in zip(picture.items, other.items, strict=True):
-            picture[item].kind = other[twin].label
+        how |= {"color_by": "kind", "cards": False}
+        labels = {
+            node.name: node.attr[_LABEL].s.decode() for node in draw(graph, **how).graph_def.node
+        }
+        for name, kind in labels.items():
+            picture[picture.item(name)].kind = kind
     return picture
 
 
@@ -236,4 +240,4 @@ def _told(op: Op) -> Told:
 
 
 def _text(fact: Nest) -> str:
-    return fact if isinstance(fact, str) else nest_to_text(fact)
+    return fact if type(fact) is str else nest_to_text(fact)

@@ -3,6 +3,7 @@
 import os
 from typing import Any, Unpack
 
+from tbscope.collector import not_collecting
 from tbscope.errors import ArgumentError
 from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph
@@ -33,7 +34,10 @@ def save_graph(
             fix=f"{shown(f'{text}/')} for an event file in it, or a file: graph.save('graph.html')",
         )
     form = form_of(text)
-    write_whole(text, data_of(graph, form, How(depth, drawing)))
+    with not_collecting():
+        # In a function of its own: all that it made is gone before the collector comes back.
+        data = data_of(graph, form, How(depth, drawing))
+    write_whole(text, data)
 
 
 def _save_events(graph: Graph, folder: str, depth: int | None, drawing: Drawing) -> None:

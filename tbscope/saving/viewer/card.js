@@ -1,7 +1,7 @@
 // The card: all that is known of what is selected, in the order in which the page of TensorBoard
 // tells it.
 
-const MOST_LINKS = 24;
+const MOST_LINKS = 24, FEW_LINKS = 6;
 
 function showCard(holder, thing, view) {
   holder.replaceChildren();
@@ -17,10 +17,6 @@ function showCard(holder, thing, view) {
     const button = make("button", {class: "toggle"}, thing.open ? "Close" : "Open");
     button.addEventListener("click", () => view.toggle(thing));
     holder.append(button, make("p", {}, `${thing.inside.toLocaleString("en")} nodes inside`));
-    const equal = thing.structure ? view.things.filter((one) => one.structure === thing.structure) : [];
-    if (equal.length > 1) {
-      addLinks(holder, `${equal.length} boxes with this inside`, equal.map((one) => ({thing: one})), view);
-    }
   }
   if (thing.outputs.length) {
     const rows = thing.outputs.map((one, at) =>
@@ -38,7 +34,11 @@ function showCard(holder, thing, view) {
   addLinks(holder, "Waits for", thing.reads.filter((read) => read.waits).map((read) => ({thing: read.source})), view);
   addLinks(holder, "Read by", thing.readers.map(({reader, output}) =>
     ({thing: reader, text: thing.outputs[output] ? thing.outputs[output].sizes : ""})), view);
-  if (thing.isBox && thing !== root) addCrossings(holder, thing, view);
+  if (thing.isBox && thing !== root) {
+    addCrossings(holder, thing, view);
+    const equal = view.things.filter((one) => one !== thing && one.structure === thing.structure);
+    if (thing.structure) addLinks(holder, "Boxes with the same inside", equal.map((one) => ({thing: one})), view, FEW_LINKS);
+  }
 }
 
 /** Tells what enters a box and what leaves it. */
@@ -104,17 +104,17 @@ function addTable(holder, title, rows) {
   holder.append(section(title, table));
 }
 
-function addLinks(holder, title, links, view) {
+function addLinks(holder, title, links, view, most = MOST_LINKS) {
   if (!links.length) return;
   const list = make("ul", {class: "links"});
-  const rest = links.length - MOST_LINKS;
+  const rest = links.length - most;
   const show = (some) => list.append(...some.map(({thing, text}) =>
     make("li", {}, link(thing, view, thing.name || thing.label), make("small", {}, text || ""))));
-  show(links.slice(0, MOST_LINKS));
+  show(links.slice(0, most));
   holder.append(section(`${title} (${links.length})`, list));
   if (rest > 0) {
     const button = make("button", {}, `Show ${rest} more`);
-    button.addEventListener("click", () => { show(links.slice(MOST_LINKS)); button.remove(); });
+    button.addEventListener("click", () => { show(links.slice(most)); button.remove(); });
     holder.lastChild.append(button);
   }
 }

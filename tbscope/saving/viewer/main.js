@@ -92,6 +92,7 @@ function fit(thing = root, most = 1.25) {
 
 /** Opens what is around a thing, selects it, and brings it into sight. */
 function reveal(thing) {
+  say("");
   for (const box of boxesAround(thing)) if (!box.open) { box.open = true; forget(box); }
   draw();
   select(thing);
