@@ -36,12 +36,12 @@ def explorer_of(picture: Picture) -> str:
 
 
 def _node(picture: Picture, item: Item) -> dict[str, Any]:
-    told = picture[item]
+    told, of = picture[item], picture.class_of(item)
     facts = {**told.facts, "device": told.device}
     waits = [read.source.name for read in told.reads if read.waits]
     node: dict[str, Any] = {
         "id": item.name,
-        "label": item.label if item.op in item.label else f"{item.label} ({item.op})",
+        "label": item.label if of in item.label else f"{item.label} ({of})",
         "namespace": item.box.name,
         "attrs": [{"key": key, "value": value} for key, value in facts.items()],
         "incomingEdges": [

@@ -170,7 +170,8 @@ class Picture:
     def class_of(self, glyph: Box | Item) -> str:
         """The class of the module that a box stands for, or the operation of a node."""
         if isinstance(glyph, Item):
-            return glyph.op
+            # What makes it a circle is a part of the name that means nothing else.
+            return (glyph.op.removesuffix("Const") or "Constant") if glyph.embedded else glyph.op
         return self[glyph].facts.get("class", "").rpartition(".")[2]
 
     def item(self, name: str) -> Item:

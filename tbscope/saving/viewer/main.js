@@ -1,6 +1,6 @@
 // The page: what is open, selected and seen, and what keys and the mouse do.
 
-const MOST_DRAWN = 1500;
+const MOST_DRAWN = 1500, LEGIBLE = 0.55;
 const get = (id) => document.getElementById(id);
 const data = JSON.parse(get("data").textContent);
 const things = readGraph(data);
@@ -341,6 +341,13 @@ function start() {
   }
   choose(modes[0].key);
   fit();
+  // A tall graph begins at its inputs, large enough to be read.
+  if (view.zoom < LEGIBLE) {
+    view.zoom = LEGIBLE;
+    view.x = canvas.getBoundingClientRect().width / 2 - root.layout.width / 2 * LEGIBLE;
+    view.y = 24;
+    move();
+  }
   follow();
   window.addEventListener("hashchange", follow);
 }
