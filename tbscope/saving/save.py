@@ -29,7 +29,7 @@ def save_graph(
         return
     if os.path.isdir(text):
         raise ArgumentError(
-            f"cannot save a graph as {shown(path)}",
+            f"cannot save a graph as {shown(text)}",
             why="it is a folder",
             fix=f"{shown(f'{text}/')} for an event file in it, or a file: graph.save('graph.html')",
         )
