@@ -80,7 +80,7 @@ def refusal(path, **how):
 
 
 def test_an_unknown_end_is_refused_with_all_that_are_known(tmp_path):
-    told = refusal(tmp_path / "graph.jpg")
+    told = refusal(f"{tmp_path}/graph.jpg")
     assert told.startswith(
         f"cannot save a graph as '{tmp_path}/graph.jpg'\n  why: the end of the name"
     )
@@ -133,10 +133,11 @@ def test_a_path_that_ends_in_a_slash_is_a_folder_for_an_event_file(tmp_path):
 
 def test_a_folder_without_a_slash_is_refused(tmp_path):
     assert refusal(tmp_path).endswith(
-        f"why: it is a folder\n  fix: '{tmp_path}/' for an event file in it, or a file: "
-        "graph.save('graph.html')"
+        "why: it is a folder\n  fix: give a file: graph.save('graph.html'), or "
+        f"'{tmp_path}/' for an event file in it"
     )
     assert "it is a folder" in refusal(str(tmp_path))
+    assert refusal("/").endswith("it is a folder\n  fix: give a file: graph.save('graph.html')")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -151,7 +152,7 @@ def test_boxes_of_an_event_file_open_by_themselves(tmp_path):
 def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path):
     (tmp_path / "there.html").mkdir()
     for path in (tmp_path / "no" / "graph.html", tmp_path / "there.html"):
-        assert refusal(path).startswith(f"cannot save a graph as {str(path)!r}")
+        assert refusal(str(path)).startswith(f"cannot save a graph as {str(path)!r}")
     assert [path.name for path in tmp_path.iterdir()] == ["there.html"]
 
 

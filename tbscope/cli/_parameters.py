@@ -36,6 +36,10 @@ DTYPES = (
 _INPUT = re.compile(r"(?:([^\W\d]\w*)=)?(scalar|\d{1,18}(?:x\d{1,18})*)(?::(\w+))?", re.ASCII)
 
 
+# A colon before digits and a slash begins the port of a machine.
+_REMOTE = re.compile(r"(\w[\w+.-]*://(?:[^:]|:[0-9]+(?=/))*)(?::(.+))?", re.DOTALL)
+
+
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
     """Where the model is: `package.module:make_model` or `path/to/file.py:make_model`.
@@ -60,9 +64,12 @@ class GraphPath:
 
     Attributes:
         path: The path, which may be one on another machine.
+        tag: Which graph of a log is meant: its tag, maybe with a step (`large@7`); None for the
+            only one.
     """
 
     path: str
+    tag: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +116,27 @@ class OutputFile:
 def parse_target(text: str) -> ModelSpec | GraphPath:
     """Read `package.module:make_model`, `path/to/file.py:make_model`, or the path of a graph.
 
+    The path of a log may be followed by a colon and a tag.
+
     >>> parse_target("torch.nn:Linear")
     ModelSpec(place='torch.nn', attribute='Linear')
     >>> parse_target("s3://room/runs/net")
-    GraphPath(path='s3://room/runs/net')
+    GraphPath(path='s3://room/runs/net', tag=None)
+    >>> parse_target("s3://room/runs/net:large@7")
+    GraphPath(path='s3://room/runs/net', tag='large@7')
 
     Raises:
         click.BadParameter: The text has another form, and nothing is there.
     """
-    if "://" in text or (os.path.exists(text) and not text.endswith(".py")):
+    found = _REMOTE.fullmatch(text)
+    if found:
+        return GraphPath(*found.groups())
+    if os.path.exists(text) and not text.endswith(".py"):
         return GraphPath(text)
+    for colon in re.finditer(":", text):
+        path, tag = text[: colon.start()], text[colon.end() :]
+        if tag and _holds_tags(path):
+            return GraphPath(path, tag)
     place, _, attribute = text.rpartition(":")
     if not place or not all(part.isidentifier() for part in attribute.split(".")):
         raise _bad(
@@ -126,6 +144,17 @@ def parse_target(text: str) -> ModelSpec | GraphPath:
             "package.module:make_model or path/to/file.py:make_model, and is no file with a graph",
         )
     return ModelSpec(place, attribute)
+
+
+def _holds_tags(path: str) -> bool:
+    """Tell whether a path may be that of a log, and not the name of a module."""
+    if os.path.isdir(path):
+        return not os.path.exists(os.path.join(path, "__init__.py"))
+    if not os.path.exists(path):
+        return False
+    from tbscope.sources.files import file_kind
+
+    return file_kind(path) == "events"
 
 
 def parse_input(text: str) -> InputSpec:

@@ -185,10 +185,11 @@ def _refuse_running(target: GraphPath, given: dict[str, Any]) -> None:
 
 
 def _read_graph(target: GraphPath) -> "Graph":
+    from tbscope.cli._logged import logged_graph
     from tbscope.sources.table import load
 
     with in_command_words():
-        return load(target.path)
+        return load(target.path) if target.tag is None else logged_graph(target.path, target.tag)
 
 
 @contextlib.contextmanager

@@ -120,9 +120,12 @@ _ELSEWHERE = {
 }
 
 
-def form_of(name: str) -> Form:
+def form_of(name: str, given: object = None) -> Form:
     """Return the form that the end of a file's name tells.
 
+    Args:
+        name: The name.
+        given: What was given as its path, for the message; None for the name.
     Raises:
         ArgumentError: It tells none.
     """
@@ -134,7 +137,8 @@ def form_of(name: str) -> Form:
         f"the end of the name tells the form: {listed_forms()}",
         "graph.save('graph.html')",
     )
-    raise ArgumentError(f"cannot save a graph as {shown(name)}", why=why, fix=fix)
+    what = f"cannot save a graph as {shown(name if given is None else given)}"
+    raise ArgumentError(what, why=why, fix=fix)
 
 
 def listed_forms() -> str:

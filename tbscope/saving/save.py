@@ -24,20 +24,24 @@ def save_graph(
     text = path_text(path)
     check_depth(depth)
     check_options(**drawing)
-    if text.endswith(("/", os.sep)):
+    if text.endswith(("/", os.sep)) and _is_named(text):
         _save_events(graph, text, depth, drawing)
         return
     if os.path.isdir(text):
-        raise ArgumentError(
-            f"cannot save a graph as {shown(text)}",
-            why="it is a folder",
-            fix=f"{shown(f'{text}/')} for an event file in it, or a file: graph.save('graph.html')",
-        )
-    form = form_of(text)
+        fix = "give a file: graph.save('graph.html')"
+        if _is_named(text):
+            fix += f", or {shown(f'{text}/')} for an event file in it"
+        raise ArgumentError(f"cannot save a graph as {shown(path)}", why="it is a folder", fix=fix)
+    form = form_of(text, path)
     with not_collecting():
         # In a function of its own: all that it made is gone before the collector comes back.
         data = data_of(graph, form, How(depth, drawing))
     write_whole(text, data)
+
+
+def _is_named(folder: str) -> bool:
+    """Tell whether a folder has a name: the root of all, which nobody means, has none."""
+    return bool(os.path.basename(os.path.normpath(folder)))
 
 
 def _save_events(graph: Graph, folder: str, depth: int | None, drawing: Drawing) -> None:
