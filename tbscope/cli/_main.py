@@ -16,6 +16,9 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS: Mapping[str, str] = {
     "export": "Write the graph of a model: for TensorBoard, or as a GraphDef.",
     "show": "Print the graph of a model, the table of its modules, or their definitions.",
+    "stats": "Count what a graph holds, by operation and by class of module.",
+    "find": "Print the nodes of a graph that match: by name, operation, class, source or shape.",
+    "where": "Print the lines of code that a node or a module comes from.",
     "diff": "Tell how two models, graphs or logs differ.",
     "demo": "Write the graph of a small captioning model.",
 }

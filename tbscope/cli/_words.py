@@ -30,6 +30,9 @@ _PHRASES = {
     "print(graph) shows the operations, graph.calls the modules": (
         "tbscope show TARGET prints the operations with their modules"
     ),
+    "see graph.calls and graph.nodes for what was recorded": (
+        "tbscope show TARGET prints what was recorded"
+    ),
     "load was given": "tbscope was given",
     "a model is run to learn its graph: tbscope.trace(model, input)": (
         "a model is named in its file, or in its module: path/to/file.py:NAME"
