@@ -12,6 +12,7 @@ from tbscope.collector import not_collecting as _not_collecting
 if TYPE_CHECKING:
     from tbscope.adding import add_graph, add_overlay
     from tbscope.comparing.changes import Change
+    from tbscope.comparing.check import Checked, check
     from tbscope.comparing.diff import diff
     from tbscope.comparing.difference import Difference
     from tbscope.drawing.stages import stages
@@ -78,6 +79,7 @@ __all__ = [
     "ArgumentError",
     "Call",
     "Change",
+    "Checked",
     "CompileBackend",
     "CompiledGraphs",
     "Constant",
@@ -117,6 +119,7 @@ __all__ = [
     "WriterError",
     "add_graph",
     "add_overlay",
+    "check",
     "compile_backend",
     "compile_graphs",
     "diff",
@@ -149,6 +152,7 @@ __all__ = [
 _HOMES = {
     "tbscope.adding": "add_graph add_overlay",
     "tbscope.comparing.changes": "Change",
+    "tbscope.comparing.check": "Checked check",
     "tbscope.comparing.diff": "diff",
     "tbscope.comparing.difference": "Difference",
     "tbscope.drawing.stages": "stages",

@@ -81,6 +81,14 @@ def _summed(name):
     return lambda value: GRAPH.summary(**{name: value})
 
 
+def _compared(name):
+    return lambda value: tbscope.diff(NET, NET, X, **{name: value})
+
+
+def _checked(name):
+    return lambda value: tbscope.check(NET, X, max_flops="1G", **{name: value})
+
+
 def _captured(name):
     return lambda value: tbscope.compile_graphs(NET, X, **{name: value})
 
@@ -102,6 +110,7 @@ RUNNING = (
     *("kwargs", "training", "grad", "loss", "backward", "fake", "partial", "profile"),
     *("input_size", "dtypes"),
 )
+COMPARING = ("kwargs", "training", "fake", "input_size", "dtypes")
 PLACING = ("tag", "step", "run_name")
 DRAWING = tuple(tbscope.Drawing.__annotations__)
 
@@ -147,6 +156,21 @@ CALLS = {
     ),
     "to_graph_def(keep entry)": lambda value: tbscope.to_graph_def(GRAPH, keep=[value]),
     "load(thing)": tbscope.load,
+    "diff(before)": lambda value: tbscope.diff(value, NET, X),
+    "diff(after)": lambda value: tbscope.diff(NET, value, X),
+    "diff(input_to_model)": lambda value: tbscope.diff(NET, NET, value),
+    **{f"diff({name})": _compared(name) for name in COMPARING},
+    "check(model)": lambda value: tbscope.check(value, X, max_flops="1G"),
+    "check(input_to_model)": lambda value: tbscope.check(NET, value, max_flops="1G"),
+    **{
+        f"check({name})": _checked(name)
+        for name in (
+            *("pin", "update", "max_parameters", "max_activation_bytes", "no_op"),
+            *COMPARING,
+        )
+    },
+    "check(max_flops)": lambda value: tbscope.check(NET, X, max_flops=value),
+    "check(no_op entry)": lambda value: tbscope.check(NET, X, no_op=[value]),
     "from_export(program)": tbscope.from_export,
     "from_fx(graph_module)": tbscope.from_fx,
     "from_torchscript(script)": tbscope.from_torchscript,

@@ -1,6 +1,5 @@
 """Differences: each single change of a model is told, and nothing else."""
 
-import copy
 
 import pytest
 import torch

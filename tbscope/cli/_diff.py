@@ -32,9 +32,10 @@ def diff(
     logdir: str | None,
     **run: Any,
 ) -> None:
-    """Tell how two models differ: modules, operations, shapes, parameters, settings.
+    """Tell how two models, graphs or logs differ.
 
-    BEFORE and AFTER are models, files or logs, as for `tbscope show`; models run with the same
+    It tells which modules, operations, shapes, parameters and settings were added, removed and
+    changed. BEFORE and AFTER are models, files or logs, as for `tbscope show`; models run with the same
     inputs. Exits with 0 where they are the same, and with 1 where they differ.
 
     \b

@@ -321,14 +321,14 @@ class Comparison:
                 yield Change("changed", "module", before.name, name, label, tuple(details))
 
     def _ties(self) -> Iterator[Change]:
-        left = [frozenset(map(self.name_now, names)) for names in self.left.ties]
-        right = [frozenset(names) for names in self.right.ties]
-        for names in left:
-            if names not in right:
-                yield Change("removed", "parameter", " = ".join(sorted(names)), None, "tie")
-        for names in right:
-            if names not in left:
-                yield Change("added", "parameter", None, " = ".join(sorted(names)), "tie")
+        left = {frozenset(map(self.name_now, names)): names for names in self.left.ties}
+        right = {frozenset(names): names for names in self.right.ties}
+        for tie, names in left.items():
+            if tie not in right:
+                yield Change("removed", "parameter", " = ".join(names), None, "tie")
+        for tie, names in right.items():
+            if tie not in left:
+                yield Change("added", "parameter", None, " = ".join(names), "tie")
 
     def name_now(self, name: str) -> str:
         """Return what a module or a parameter is called after, of whose name the start changed."""

@@ -19,6 +19,7 @@ _PLACE = re.compile(r"%[0-9]+")
 _DEEPEST = 4
 # Less alike, two modules of other names and other classes have nothing to do with each other.
 _LEAST_ALIKE = 0.5
+_TURNED = {"": "", "left": "right", "right": "left"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,19 @@ class Match:
 
 
 def match_steps(left: Block, right: Block) -> list[Match]:
-    """Return which steps of two blocks stand for each other, in the order of the left ones."""
+    """Return which steps of two blocks stand for each other, in the order of the left ones.
+
+    The same do, whichever of the blocks is the left one.
+    """
+    if left.digest <= right.digest:
+        return _matches(left, right)
+    turned = [
+        Match(one.right, one.left, one.moved, _TURNED[one.wrapped]) for one in _matches(right, left)
+    ]
+    return sorted(turned, key=lambda match: match.left)
+
+
+def _matches(left: Block, right: Block) -> list[Match]:
     if not left.label or not right.label:
         return _wrapped_steps(left, right)
     one, other = left.steps, right.steps

@@ -180,6 +180,10 @@ class Block:
         own = sum(held.numbers for held in self.state if held.kind == "parameter")
         return own + sum(step.block.numbers for step in self.steps if step.block)
 
+    def settle(self) -> None:
+        """Find all that is found once: called inner blocks first, none of it asks deeper."""
+        _ = self.structure, self.digest, self.bag, self.operations, self.numbers
+
     def below(self) -> "Iterator[Block]":
         """Return the blocks that are called in it, each once."""
         return iter(dict.fromkeys(step.block for step in self.steps if step.block is not None))

@@ -35,6 +35,8 @@ class Detail(NamedTuple):
     after: str
 
     def __str__(self) -> str:
+        if self.what == "wrapped in":
+            return f"{'' if self.after else 'no longer '}wrapped in {self.after or self.before}"
         if not self.before and not self.after:
             return self.what
         if not self.before or not self.after:
@@ -142,7 +144,8 @@ def _step(pair: Pair, match: Match, ways: "_Ways") -> Iterator[Detail]:
     if one.op != other.op and one.block is None:
         yield Detail("op", one.op, other.op)
     if match.wrapped:
-        yield Detail("wrapped" if match.wrapped == "right" else "unwrapped", one.op, other.op)
+        told = ("", other.op) if match.wrapped == "right" else (one.op, "")
+        yield Detail("wrapped in", *told)
     elif one.block and other.block and one.block.class_name != other.block.class_name:
         short = one.op != other.op
         names = (one.op, other.op) if short else (one.block.class_name, other.block.class_name)
@@ -153,21 +156,21 @@ def _step(pair: Pair, match: Match, ways: "_Ways") -> Iterator[Detail]:
     if match.moved:
         yield Detail("moved", _behind(pair.left, match.left), _behind(pair.right, match.right))
     yield from _facts(one.facts, other.facts)
-    told = False
+    differs = False
     if one.block is None:
         for detail in _arguments(one, other):
-            told = True
+            differs = True
             if not _follows(detail, pair):
                 yield detail
     for detail in ways.reads(one, other, match):
-        told = True
+        differs = True
         yield detail
     if one.gives != other.gives:
         if one.block is not None:
             return
-        if one.took == other.took and not (told and len(one.gives) != len(other.gives)):
+        if one.took == other.took and not (differs and len(one.gives) != len(other.gives)):
             yield Detail("gives", ", ".join(one.gives), ", ".join(other.gives))
-        elif not told:
+        elif not differs:
             pair.follows += 1
 
 
@@ -307,7 +310,7 @@ class _Ways:
         elif plain_arguments(one) == plain_arguments(other):
             yield Detail("reads", _refs(one.reads), _refs(other.reads))
         if not all(self.same(*pair) for pair in pairs):
-            yield Detail("reads", _refs(ref for ref, _ in pairs), _refs(ref for _, ref in pairs))
+            yield Detail("reads", _refs(one.reads), _refs(other.reads))
         if len(one.waits) != len(other.waits) or not self.same_all(one.waits, other.waits):
             gone = set(one.waits) - {ref for ref in one.waits if self._is_known(ref, 0)}
             come = set(other.waits) - {ref for ref in other.waits if self._is_known(ref, 1)}

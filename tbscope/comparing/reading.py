@@ -74,9 +74,8 @@ class Reading:
             tuple(tuple(map(ref.wait, waits)) for waits in definition.ends),
             self._is_again(use),
         )
-        # Inner ones come first, so each of these asks no deeper than one level.
         known = self._known.setdefault(block.digest, block)
-        _ = known.structure, known.bag, known.operations, known.numbers
+        known.settle()
         return known
 
     def _step(self, use: Use, at: int, ref: "_Refs") -> Step:
