@@ -169,7 +169,7 @@ CALLS = {
             *COMPARING,
         )
     },
-    "check(max_flops)": lambda value: tbscope.check(NET, X, max_flops=value),
+    "check(max_flops)": lambda value: tbscope.check(NET, X, no_op="view", max_flops=value),
     "check(no_op entry)": lambda value: tbscope.check(NET, X, no_op=[value]),
     "from_export(program)": tbscope.from_export,
     "from_fx(graph_module)": tbscope.from_fx,
@@ -254,6 +254,8 @@ CLASSES = {
 }
 HALF = {"module list", "bare module"}
 NATURALS = {"0", "1", "3", "2**31", "2**53", "2**63-1", "2**63"}
+COUNTS = {*NATURALS, "10**5000", "number as text"}
+PATTERNS = {*ANY_TEXT - {"empty text"}, "numpy text", "Text"}
 NUMBERS = {*NATURALS, *TRUTHS, "0.0", "1.0", "0.5"}
 NUMBERS_OF_OTHERS = {
     *("numpy int", "numpy float", "numpy bool", "numpy scalar array", "scalar tensor"),
@@ -303,6 +305,22 @@ OF_CALLS = {
     **each(
         ("trace(model)", "add_graph(model)"),
         {"module", "function of itself", *GIVING_FUNCTIONS},
+    ),
+    **each(
+        ("diff(before)", "diff(after)"),
+        {"module", "function of itself", *GIVING_FUNCTIONS, *GRAPHS},
+    ),
+    "check(model)": {"module", "function of itself", *GIVING_FUNCTIONS},
+    "check(pin)": {"None"},
+    "check(update)": {"False"},
+    **each(
+        ("check(max_parameters)", "check(max_flops)", "check(max_activation_bytes)"),
+        {"None", *COUNTS},
+    ),
+    "check(no_op)": {*LISTS, "list of texts", "list of surrogates", *PATTERNS},
+    "check(no_op entry)": PATTERNS,
+    **each(
+        ("diff(input_to_model)", "check(input_to_model)"), {"tensor", "sparse tensor", "parameter"}
     ),
     **each(
         ("trace(input_to_model)", "add_graph(input_to_model)"),
@@ -372,13 +390,24 @@ OF_CALLS = {
 
 
 RUNS_WITH = {
-    *("model)", "input_to_model)", "kwargs)", "input_size)", "input_size alone)"),
+    *(
+        "before)",
+        "after)",
+        "model)",
+        "input_to_model)",
+        "kwargs)",
+        "input_size)",
+        "input_size alone)",
+    ),
     "dtypes of input_size)",
 }
 """What a model may raise at; the other parameters are refused before it runs."""
 
 
-READING_LOGS = ("load(thing)", "read_log(path)", "add_graph(model)")
+READING_LOGS = (
+    *("load(thing)", "read_log(path)", "add_graph(model)"),
+    *("diff(before)", "diff(after)", "check(model)"),
+)
 DIRECTORIES = ("slash", "dots")
 """These are directories, and whether there are logs in them is a matter of the machine."""
 

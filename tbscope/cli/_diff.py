@@ -35,8 +35,8 @@ def diff(
     """Tell how two models, graphs or logs differ.
 
     It tells which modules, operations, shapes, parameters and settings were added, removed and
-    changed. BEFORE and AFTER are models, files or logs, as for `tbscope show`; models run with the same
-    inputs. Exits with 0 where they are the same, and with 1 where they differ.
+    changed. BEFORE and AFTER are models, files or logs, as for `tbscope show`; models run with
+    the same inputs. Exits with 0 where they are the same, and with 1 where they differ.
 
     \b
     tbscope diff nets.py:Small nets.py:Large -i 2x3

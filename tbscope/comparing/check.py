@@ -191,7 +191,7 @@ class _Wanted:
                 fix="pin='net.json', max_parameters='25M', max_flops='4G', or no_op=['view']",
             )
         # Before a model runs for nothing.
-        self._before = None if self._pin is None else _read_pin(self._pin, update=update)
+        self._before = None if self._pin is None else _read_pin(self._pin, pin, update=update)
 
     def check(self, graph: Graph) -> Checked:
         """Return what is found in a graph."""
@@ -271,7 +271,7 @@ def _no_path(path: Any) -> ArgumentError:
     )
 
 
-def _read_pin(path: str, *, update: bool) -> Outline | None:
+def _read_pin(path: str, given: Any, *, update: bool) -> Outline | None:
     """Return the outline that a pin tells; None for one that is missing and will be written."""
     try:
         with open(path, encoding="utf-8") as file:
@@ -280,13 +280,13 @@ def _read_pin(path: str, *, update: bool) -> Outline | None:
         if update:
             return None
         raise ArgumentError(
-            f"there is no pin {shown(path)}",
+            f"there is no pin {shown(given)}",
             why="it is written once, kept with the code, and compared with from then on",
             fix="check(..., update=True) writes it",
         ) from error
     except (OSError, ValueError) as error:
         raise ArgumentError(
-            f"the pin {shown(path)} cannot be read",
+            f"the pin {shown(given)} cannot be read",
             why=error_text(error),
             fix="check the path, or write it anew with update=True",
         ) from error
@@ -294,7 +294,7 @@ def _read_pin(path: str, *, update: bool) -> Outline | None:
         return pin_to_outline(text)
     except ArgumentError as error:
         raise ArgumentError(
-            f"the pin {shown(path)} cannot be read",
+            f"the pin {shown(given)} cannot be read",
             why=f"{error.what}: {error.why}",
             fix="take the file from version control, or remove it and write it with update=True",
         ) from error

@@ -118,7 +118,7 @@ class Block:
         steps: What runs in it, in order.
         results: What it gives, as text with `%0` for the first tensor.
         given: The tensors among that.
-        ends: The steps that these wait for: of the graph itself alone.
+        ends: The steps that these wait for: of the graph itself alone, and where there are any.
         again: Whether an earlier call of the same module has told what it owns.
     """
 
@@ -227,6 +227,12 @@ class Outline:
     uncalled: tuple[Uncalled, ...] = ()
     ties: tuple[tuple[str, ...], ...] = ()
     totals: dict[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def digest(self) -> str:
+        """What is equal for equal outlines alone; the name and the totals stand in none."""
+        told = (self.main.digest, self.outputs, self.uncalled, self.ties)
+        return text_digest(repr(told))
 
     def blocks(self) -> Sequence[Block]:
         """Return all blocks, each once and after those that are called in it."""

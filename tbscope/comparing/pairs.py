@@ -21,6 +21,10 @@ from tbscope.comparing.outline import Block, Facts, Held, Ref, Step
 __all__ = ["Detail", "Pair", "compare_blocks", "held_details"]
 
 
+# The facts of an operation that tell how it ran.
+_OF_RUNNING = frozenset({"writes", "random"})
+
+
 class Detail(NamedTuple):
     """One thing that differs.
 
@@ -83,7 +87,10 @@ class Pair:
         one, other = self.left.given[left], self.right.given[right]
         if not self.ways.same(one, other):
             yield Detail("is", str(one), str(other))
-        ends = self.left.ends[left], self.right.ends[right]
+        ends = (
+            self.left.ends[left] if self.left.ends else (),
+            self.right.ends[right] if self.right.ends else (),
+        )
         if not self.ways.same_all(*ends):
             yield Detail("waits for", *map(_refs, ends))
 
@@ -155,7 +162,9 @@ def _step(pair: Pair, match: Match, ways: "_Ways") -> Iterator[Detail]:
             yield from held_details(one.block.state, other.block.state)
     if match.moved:
         yield Detail("moved", _behind(pair.left, match.left), _behind(pair.right, match.right))
-    yield from _facts(one.facts, other.facts)
+    for detail in _facts(one.facts, other.facts):
+        if not (one.block is None and detail.what in _OF_RUNNING and _is_set_otherwise(pair)):
+            yield detail
     differs = False
     if one.block is None:
         for detail in _arguments(one, other):
@@ -233,12 +242,16 @@ def _arguments(one: Step, other: Step) -> Iterator[Detail]:
     yield from _facts(tuple(named[0].items()), tuple(named[1].items()))
 
 
+def _is_set_otherwise(pair: Pair) -> bool:
+    """Tell whether a leaf module is set to something else: what runs in it follows that."""
+    return bool(pair.details) and _is_leaf(pair.left) and _is_leaf(pair.right)
+
+
 def _follows(detail: Detail, pair: Pair) -> bool:
     """Tell whether an argument differs as a leaf module hands on what it was set to."""
-    if not _is_leaf(pair.left) or not _is_leaf(pair.right):
+    if not _is_set_otherwise(pair):
         return False
-    settings = {one[1:] for one in pair.details}
-    if detail[1:] in settings:
+    if any(detail.what == one.what or detail[1:] == one[1:] for one in pair.details):
         return True
     # What it owns no more, it hands on no more.
     owned = any(not (one.before and one.after) for one in pair.details)
@@ -311,14 +324,17 @@ class _Ways:
             yield Detail("reads", _refs(one.reads), _refs(other.reads))
         if not all(self.same(*pair) for pair in pairs):
             yield Detail("reads", _refs(one.reads), _refs(other.reads))
-        if len(one.waits) != len(other.waits) or not self.same_all(one.waits, other.waits):
-            gone = set(one.waits) - {ref for ref in one.waits if self._is_known(ref, 0)}
-            come = set(other.waits) - {ref for ref in other.waits if self._is_known(ref, 1)}
-            if len(one.waits) - len(gone) != len(other.waits) - len(come):
-                yield Detail("waits for", _refs(one.waits), _refs(other.waits))
+        # What is waited for stands in no order, and what came or went is told itself.
+        before = [ref for ref in one.waits if self._is_waited(ref, one, 0)]
+        after = [ref for ref in other.waits if self._is_waited(ref, other, 1)]
+        if len(before) != len(after) or not all(
+            any(self._is_same(ref, now) for now in after) for ref in before
+        ):
+            yield Detail("waits for", _refs(before), _refs(after))
 
-    def _is_known(self, ref: Ref, side: int) -> bool:
-        return ref.label not in self._passed[side]
+    def _is_waited(self, ref: Ref, step: Step, side: int) -> bool:
+        """Tell whether here is the place to tell of it: what a call hands on is told in it."""
+        return ref.label not in self._passed[side] and (step.block is None or ref.role == "step")
 
     def same_all(self, left: Iterable[Ref], right: Iterable[Ref]) -> bool:
         """Tell whether all refs are the same, one by one."""

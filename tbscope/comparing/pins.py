@@ -107,7 +107,7 @@ def _block_lines(block: Block, names: Mapping[Block, str]) -> Iterator[str]:
     if block.steps:
         steps = ",\n".join(f"   {_json(_of_step(step, names))}" for step in block.steps)
         yield f'  "steps": [\n{steps}\n  ],\n'
-    if any(block.ends):
+    if block.ends:
         yield f'  "ends": {_json([list(map(_of_ref, ends)) for ends in block.ends])},\n'
     yield f'  "results": {_json([block.results, *map(_of_ref, block.given)])}}}'
 
@@ -173,7 +173,7 @@ def _block(told: Mapping[str, Any], blocks: Mapping[str, Block]) -> Block:
         _many(told.get("steps", []), lambda step: _step(step, blocks)),
         _text(results),
         _many(given, _ref),
-        tuple(_many(ends, _ref) for ends in told.get("ends", [[] for _ in given])),
+        tuple(_many(ends, _ref) for ends in told.get("ends", [])),
         told.get("again", False) is True,
     )
 

@@ -71,7 +71,7 @@ class Reading:
             steps,
             results,
             tuple(told.refs),
-            tuple(tuple(map(ref.wait, waits)) for waits in definition.ends),
+            _ends(tuple(tuple(map(ref.wait, waits)) for waits in definition.ends)),
             self._is_again(use),
         )
         known = self._known.setdefault(block.digest, block)
@@ -325,6 +325,10 @@ def nest_text(nest: Nest, tensor: Callable[[Any], str]) -> str:
         return f"{{{', '.join(entries)}}}"
     text = _ADDRESS.sub("", repr(nest))
     return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+
+
+def _ends(ends: tuple[tuple[Ref, ...], ...]) -> tuple[tuple[Ref, ...], ...]:
+    return ends if any(ends) else ()
 
 
 def _results(definition: Definition) -> dict[str, Nest]:
