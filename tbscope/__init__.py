@@ -11,6 +11,10 @@ from tbscope.collector import not_collecting as _not_collecting
 
 if TYPE_CHECKING:
     from tbscope.adding import add_graph, add_overlay
+    from tbscope.comparing.changes import Change
+    from tbscope.comparing.check import Checked, check
+    from tbscope.comparing.diff import diff
+    from tbscope.comparing.difference import Difference
     from tbscope.drawing.stages import stages
     from tbscope.errors import (
         ArgumentError,
@@ -74,12 +78,15 @@ __all__ = [
     "Argument",
     "ArgumentError",
     "Call",
+    "Change",
+    "Checked",
     "CompileBackend",
     "CompiledGraphs",
     "Constant",
     "ConversionError",
     "Costs",
     "Definition",
+    "Difference",
     "Drawing",
     "Finding",
     "Functions",
@@ -112,8 +119,10 @@ __all__ = [
     "WriterError",
     "add_graph",
     "add_overlay",
+    "check",
     "compile_backend",
     "compile_graphs",
+    "diff",
     "export_onnx",
     "from_export",
     "from_fx",
@@ -142,6 +151,10 @@ __all__ = [
 
 _HOMES = {
     "tbscope.adding": "add_graph add_overlay",
+    "tbscope.comparing.changes": "Change",
+    "tbscope.comparing.check": "Checked check",
+    "tbscope.comparing.diff": "diff",
+    "tbscope.comparing.difference": "Difference",
     "tbscope.drawing.stages": "stages",
     "tbscope.figures.costs": "Costs graph_costs node_costs scope_costs",
     "tbscope.errors": "ArgumentError ConversionError GraphError InputError NotFoundError "

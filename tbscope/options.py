@@ -208,7 +208,8 @@ class Drawing(TypedDict, total=False):
         dead: Whether operations that no output depends on are drawn: "keep" or "drop".
         color_by: What the page colours nodes by under "XLA cluster": "kind", "class",
             "resolution", "dtype", "trainable", "storage", "device", "source file", "rank",
-            `stages(4)`, a mapping from names to labels, a function of a node, or "none".
+            "difference" (of the graph of a `Difference`), `stages(4)`, a mapping from names to
+            labels, a function of a node, or "none".
         templates: Whether equal boxes are made to have equal colours, as Chrome, Edge and
             Safari need it. False for Firefox, which needs nothing.
         cards: Whether the box of each module holds a node that tells of it.
