@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tbscope.cli._command import command
 from tbscope.cli._files import check_folder, write_whole
 from tbscope.cli._log import opening_line, write_log
 from tbscope.cli._options import Command, decorate, flag_of, library_options
 from tbscope.cli._parameters import OutputFile, parse_folder, parse_output
-from tbscope.cli._running import run_model, takes_a_model
-from tbscope.cli._words import errors_as_messages, in_command_words
+from tbscope.cli._running import graph_of_target, takes_a_target
+from tbscope.cli._words import in_command_words
 from tbscope.options import DRAWING, PLACING, check_options, check_placing
 from tbscope.overlays.built_in import BUILT_IN
 
@@ -56,18 +57,17 @@ def _takes_a_drawing(command: Command) -> Command:
     )
 
 
-@click.command()
-@takes_a_model
+@command
+@takes_a_target
 @_takes_a_drawing
 def export(
     *,
     logdir: str | None,
     outputs: tuple[OutputFile, ...],
     overlays: tuple[str, ...],
-    traceback: bool,
     **options: Any,
 ) -> None:
-    """Write the graph of a model: for TensorBoard (--logdir), or as a GraphDef (-o).
+    """Write the graph of a model: for TensorBoard, or as a GraphDef.
 
     TARGET is package.module:NAME or path/to/file.py:NAME, where NAME is a model, or a function
     or class that makes one; or the path of a graph: a log, a GraphDef, or any file that
@@ -81,28 +81,27 @@ def export(
     drawing: Any = {name: options.pop(name) for name in DRAWING}
     place = {name: options.pop(name) for name in PLACING}
     _check_use(logdir, outputs, overlays, place)
-    with errors_as_messages(traceback=traceback):
-        with in_command_words():
-            check_options(**drawing)
-            check_placing(**place)
-        for output in outputs:
-            if output.path is not None:
-                check_folder(output.path)
-        from tbscope.overlays.make import make_overlay
-        from tbscope.pipeline import to_graph_def
+    with in_command_words():
+        check_options(**drawing)
+        check_placing(**place)
+    for output in outputs:
+        if output.path is not None:
+            check_folder(output.path)
+    from tbscope.overlays.make import make_overlay
+    from tbscope.pipeline import to_graph_def
 
-        graph = run_model(**options, kernels=drawing["level"] == "aten")
-        with in_command_words():
-            # All that may fail, before the first byte is written.
-            for name in overlays:
-                make_overlay(graph, name)
-            graph_def = to_graph_def(graph, **drawing)
-        _write_outputs(graph_def, outputs)
-        if logdir is not None:
-            write_log(graph, logdir, drawing, place=place, overlays=dict.fromkeys(overlays))
-            # Where the graph itself goes to standard output, nothing else does.
-            to_stderr = any(output.path is None for output in outputs)
-            click.echo(opening_line(logdir), err=to_stderr)
+    graph = graph_of_target(**options, kernels=drawing["level"] == "aten")
+    with in_command_words():
+        # All that may fail, before the first byte is written.
+        for name in overlays:
+            make_overlay(graph, name)
+        graph_def = to_graph_def(graph, **drawing)
+    _write_outputs(graph_def, outputs)
+    if logdir is not None:
+        write_log(graph, logdir, drawing, place=place, overlays=dict.fromkeys(overlays))
+        # Where the graph itself goes to standard output, nothing else does.
+        to_stderr = any(output.path is None for output in outputs)
+        click.echo(opening_line(logdir), err=to_stderr)
 
 
 def _check_use(

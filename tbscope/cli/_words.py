@@ -41,23 +41,23 @@ _PHRASES = {
 
 
 @contextlib.contextmanager
-def errors_as_messages(*, traceback: bool) -> Iterator[None]:
+def errors_as_messages(*, debug: bool) -> Iterator[None]:
     """End with exit code 1 and one message; Python's traceback only where it is asked for."""
     try:
         yield
     except TbscopeError as error:
-        if traceback:
+        if debug:
             raise
         raise click.ClickException(str(error)) from error
     except (click.ClickException, click.Abort, click.exceptions.Exit):
         raise
     except Exception as error:
-        if traceback:
+        if debug:
             raise
         told = TbscopeError(
             "tbscope itself failed",
             why=error_text(error),
-            fix="report it, with what --traceback shows",
+            fix="report it, with what --debug shows",
         )
         raise click.ClickException(str(told)) from error
 
