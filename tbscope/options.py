@@ -368,6 +368,9 @@ TAKERS: Mapping[str, tuple[Mapping[str, Option], ...]] = {
     "to_graph_def": (DRAWING,),
     "tbscope export": (RUNNING, DRAWING, PLACING),
     "tbscope show": (RUNNING,),
+    "tbscope run": (DRAWING,),
+    "install": (DRAWING,),
+    "installed": (DRAWING,),
 }
 """Who takes which options. The tag of an overlay has no default."""
 

@@ -94,6 +94,10 @@ assert_type(tbscope.pop_scope(), None)
 assert_type(tbscope.__version__, str)
 assert_type(own.watch(model, every=3), tbscope.Watched)
 assert_type(tbscope.watch(torchs, model), tbscope.Watched)
+assert_type(tbscope.install(on_error="warn", style="torch"), None)
+assert_type(tbscope.uninstall(), None)
+with tbscope.installed(level="module"):
+    pass
 with tbscope.record() as recording:
     assert_type(recording, tbscope.Recording)
     with tbscope.scope("part"):
@@ -121,6 +125,8 @@ w.add_graph(graph, on_error="ignore")            # arg-type
 w.add_overlay("flops")                           # call-arg
 tbscope.trace(torch.nn.ReLU(), training="eval")  # arg-type
 tbscope.graph_costs(torch.nn.ReLU())             # arg-type
+tbscope.install(on_error="ignore")               # arg-type
+tbscope.installed(levels="op")                   # call-arg
 tbscope.compile_backend(stage="kernels")         # arg-type
 tbscope.parse_scope_path(3)                      # arg-type
 graph.sumary()                                   # attr-defined

@@ -16,6 +16,7 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS: Mapping[str, str] = {
     "export": "Write the graph of a model: for TensorBoard, or as a GraphDef.",
     "show": "Print the graph of a model, the table of its modules, or their definitions.",
+    "run": "Run a script whose SummaryWriters draw what tbscope draws.",
     "demo": "Write the graph of a small captioning model.",
 }
 """What `--help` lists. The command NAME is the function of that name in the file `_NAME.py`."""
