@@ -20,6 +20,9 @@ with TensorboardLogger(log_dir="runs/ignite") as logger:
         print(graph)
 
     logger.attach_output_handler(
-        trainer, Events.ITERATION_COMPLETED, tag="train", output_transform=lambda loss: {"loss": loss}
+        trainer,
+        Events.ITERATION_COMPLETED,
+        tag="train",
+        output_transform=lambda loss: {"loss": loss},
     )
     trainer.run(data, max_epochs=2)
