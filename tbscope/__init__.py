@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tbscope.figures.summary.table import Summary
     from tbscope.functions.definition import Definition, Use
     from tbscope.functions.functions import Functions
+    from tbscope.installing import install, installed, uninstall
     from tbscope.ir.graph import (
         Argument,
         Call,
@@ -130,6 +131,8 @@ __all__ = [
     "from_onnx",
     "from_torchscript",
     "graph_costs",
+    "install",
+    "installed",
     "lint",
     "load",
     "modules_to_functions",
@@ -145,6 +148,7 @@ __all__ = [
     "stages",
     "to_graph_def",
     "trace",
+    "uninstall",
     "verify",
     "watch",
 ]
@@ -161,6 +165,7 @@ _HOMES = {
     "ScopeError TbscopeError TraceError WriterError",
     "tbscope.functions.definition": "Definition Use",
     "tbscope.functions.functions": "Functions",
+    "tbscope.installing": "install installed uninstall",
     "tbscope.ir.graph": "Argument Call Constant Gradient Graph Module Node Note Output Parameter "
     "Profile Source Value",
     "tbscope.ir.invariants": "verify",

@@ -94,6 +94,24 @@ def _captured(name):
     return lambda value: tbscope.compile_graphs(NET, X, **{name: value})
 
 
+def _standing(name):
+    def call(value):
+        try:
+            tbscope.install(**{name: value})
+        finally:
+            tbscope.uninstall()
+
+    return call
+
+
+def _in_block(name):
+    def call(value):
+        with tbscope.installed(**{name: value}):
+            pass
+
+    return call
+
+
 def _regrouped(name):
     return lambda value: tbscope.modules_to_functions(ONNX, **{name: value})
 
@@ -122,6 +140,8 @@ RUNNING = (
 COMPARING = ("kwargs", "training", "fake", "input_size", "dtypes")
 PLACING = ("tag", "step", "run_name")
 DRAWING = tuple(tbscope.Drawing.__annotations__)
+# The others take what only a graph shows to be none: names, patterns, functions.
+WITHOUT_GRAPH = ("root", "level", "leaves", "dead", "templates", "cards", "helpers")
 
 CALLS = {
     "trace(model)": lambda value: tbscope.trace(value, X),
@@ -223,6 +243,8 @@ CALLS = {
     "record(model)": tbscope.record,
     "record(named=)": lambda value: tbscope.record(named=value),
     "record(backward)": lambda value: tbscope.record(backward=value),
+    **{f"install({name})": _standing(name) for name in ("on_error", *WITHOUT_GRAPH)},
+    **{f"installed({name})": _in_block(name) for name in ("on_error", *WITHOUT_GRAPH)},
     "watch(writer)": lambda value: tbscope.watch(value, nn.Linear(2, 2)),
     "watch(model)": lambda value: tbscope.watch(Sink(), value),
     **{
@@ -510,7 +532,11 @@ def test_the_table_asks_every_public_function():
     functions = {
         name
         for name in tbscope.__all__
-        if inspect.isfunction(getattr(tbscope, name)) or name in ("scope", "Summary", "Recording")
+        if (
+            inspect.isfunction(found := getattr(tbscope, name))
+            and inspect.signature(found).parameters
+        )
+        or name in ("scope", "Summary", "Recording")
     }
     assert functions <= asked
 

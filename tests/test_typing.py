@@ -103,6 +103,10 @@ assert_type(tbscope.pop_scope(), None)
 assert_type(tbscope.__version__, str)
 assert_type(own.watch(model, every=3), tbscope.Watched)
 assert_type(tbscope.watch(torchs, model), tbscope.Watched)
+assert_type(tbscope.install(on_error="warn", style="torch"), None)
+assert_type(tbscope.uninstall(), None)
+with tbscope.installed(level="module"):
+    pass
 with tbscope.record() as recording:
     assert_type(recording, tbscope.Recording)
     with tbscope.scope("part"):
@@ -131,6 +135,8 @@ w.add_overlay("flops")                           # call-arg
 tbscope.trace(torch.nn.ReLU(), training="eval")  # arg-type
 tbscope.graph_costs(torch.nn.ReLU())             # arg-type
 tbscope.check(graph, max_flops=4.5)              # arg-type
+tbscope.install(on_error="ignore")               # arg-type
+tbscope.installed(levels="op")                   # call-arg
 tbscope.compile_backend(stage="kernels")         # arg-type
 tbscope.parse_scope_path(3)                      # arg-type
 graph.sumary()                                   # attr-defined
