@@ -2,6 +2,7 @@
 
 import resource
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 
 import tbscope
 
+DOC = (Path(__file__).parents[1] / "docs" / "distributed.md").read_text(encoding="utf-8")
 TOKENS = torch.zeros(1, 8, dtype=torch.int64)
 
 
@@ -142,3 +144,11 @@ def test_a_stage_of_a_llama_of_405_billion_parameters_takes_next_to_no_memory():
     width, inner = LARGE[1], LARGE[4]
     # Two bytes each: two square weights, two narrow ones, three of the gated layer, two norms.
     assert whole == 8 * 2 * (2 * width**2 + 2 * width * 1024 + 3 * width * inner + 2 * width)
+
+
+def test_the_example_in_the_docs_runs():
+    names = {}
+    exec(DOC.partition("## Without the machines")[2].split("```python\n")[1].split("```")[0], names)
+    kinds = [(one.kind, one.mesh) for one in joined(names["graph"])]
+    assert kinds == [("all_gather", "dp"), ("all_reduce", "tp")]
+    assert not dist.is_initialized()
