@@ -35,15 +35,18 @@ if TYPE_CHECKING:
     from tbscope.ir.graph import (
         Argument,
         Call,
+        Collective,
         Constant,
         Gradient,
         Graph,
+        MeshDimension,
         Module,
         Node,
         Note,
         Output,
         Parameter,
         Profile,
+        Sharding,
         Source,
         Value,
     )
@@ -69,6 +72,7 @@ if TYPE_CHECKING:
     from tbscope.sources.programs.exported import from_export
     from tbscope.sources.programs.graph_modules import from_fx
     from tbscope.sources.table import load
+    from tbscope.sources.torch.fake_world import fake_world
     from tbscope.sources.torchscript.scripts import from_torchscript
     from tbscope.watching import Watched, watch
     from tbscope.writer import SummaryWriter
@@ -81,6 +85,7 @@ __all__ = [
     "Call",
     "Change",
     "Checked",
+    "Collective",
     "CompileBackend",
     "CompiledGraphs",
     "Constant",
@@ -97,6 +102,7 @@ __all__ = [
     "GraphError",
     "InputError",
     "LoggedGraph",
+    "MeshDimension",
     "Module",
     "Node",
     "NotFoundError",
@@ -109,6 +115,7 @@ __all__ = [
     "Scope",
     "ScopeError",
     "ScopePart",
+    "Sharding",
     "Source",
     "Summary",
     "SummaryWriter",
@@ -125,6 +132,7 @@ __all__ = [
     "compile_graphs",
     "diff",
     "export_onnx",
+    "fake_world",
     "from_export",
     "from_fx",
     "from_graph_def",
@@ -166,8 +174,8 @@ _HOMES = {
     "tbscope.functions.definition": "Definition Use",
     "tbscope.functions.functions": "Functions",
     "tbscope.installing": "install installed uninstall",
-    "tbscope.ir.graph": "Argument Call Constant Gradient Graph Module Node Note Output Parameter "
-    "Profile Source Value",
+    "tbscope.ir.graph": "Argument Call Collective Constant Gradient Graph MeshDimension Module "
+    "Node Note Output Parameter Profile Sharding Source Value",
     "tbscope.ir.invariants": "verify",
     "tbscope.rules.linter": "Finding lint",
     "tbscope.options": "Drawing",
@@ -186,6 +194,7 @@ _HOMES = {
     "tbscope.sources.programs.exported": "from_export",
     "tbscope.sources.programs.graph_modules": "from_fx",
     "tbscope.sources.table": "load",
+    "tbscope.sources.torch.fake_world": "fake_world",
     "tbscope.sources.torchscript.scripts": "from_torchscript",
     "tbscope.figures.summary.table": "Summary",
     "tbscope.watching": "Watched watch",

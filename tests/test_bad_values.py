@@ -133,6 +133,11 @@ def _recorded(method):
     return call
 
 
+def _in_world(*args, **kwargs):
+    with tbscope.fake_world(*args, **kwargs):
+        return torch.distributed.get_rank()
+
+
 RUNNING = (
     *("kwargs", "training", "grad", "loss", "backward", "fake", "partial", "profile"),
     *("input_size", "dtypes"),
@@ -151,6 +156,9 @@ CALLS = {
     "trace(dtypes of input_size)": lambda value: tbscope.trace(
         NET, input_size=(1, 2), dtypes=value
     ),
+    "fake_world(world_size)": _in_world,
+    "fake_world(rank)": lambda value: _in_world(4, rank=value),
+    "fake_world(mesh)": lambda value: _in_world(4, mesh=value),
     "add_graph(writer)": lambda value: tbscope.add_graph(value, NET, X),
     "add_graph(model)": lambda value: tbscope.add_graph(Sink(), value, X),
     "add_graph(input_to_model)": lambda value: tbscope.add_graph(Sink(), NET, value),
@@ -330,6 +338,9 @@ OF_OPTIONS = {
 """Which values each option takes; the others are refused."""
 
 OF_CALLS = {
+    "fake_world(world_size)": {"1", "3"},
+    "fake_world(rank)": {"0", "1", "3"},
+    "fake_world(mesh)": {"None"},
     "watch(model)": {"module", *HALF},
     "watch(run_name)": {
         "None",
