@@ -1,8 +1,17 @@
-"""Distributed runs: which of its processes this one is."""
+"""Distributed runs: which of its processes this one is, and where they leave things for others."""
+
+import os
+from typing import Any
 
 import torch
 
-__all__ = ["process_rank"]
+__all__ = [
+    "is_pretended",
+    "is_started_with_others",
+    "process_count",
+    "process_rank",
+    "shared_store",
+]
 
 
 def process_rank() -> int:
@@ -11,3 +20,38 @@ def process_rank() -> int:
     if distributed.is_available() and distributed.is_initialized():
         return int(distributed.get_rank())
     return 0
+
+
+def process_count() -> int:
+    """Return how many processes a distributed run has; 0 where none has begun."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_world_size())
+    return 0
+
+
+def is_started_with_others() -> bool:
+    """Tell whether a launcher started this process as one of several, whether they met or not."""
+    count = os.environ.get("WORLD_SIZE", "")
+    return count.isdecimal() and int(count) > 1
+
+
+def is_pretended() -> bool:
+    """Tell whether the other processes of a distributed run are pretended only."""
+    return bool(torch.distributed.get_backend() == "fake")
+
+
+def shared_store(prefix: str) -> Any:
+    """Return what all processes of a distributed run put things into and take them from.
+
+    Args:
+        prefix: What all keys begin with.
+    Returns:
+        A store of torch's; None where this torch gives none.
+    """
+    # Few programs are distributed, and to import that takes its time.
+    from tbscope.sources.torch.store_internals import default_store
+
+    store = default_store()
+    distributed: Any = torch.distributed
+    return None if store is None else distributed.PrefixStore(prefix, store)
