@@ -10,13 +10,8 @@ from tbscope.ir.ranks import ranks_text
 from tbscope.ranks.asked import MOST_UNFOLDED, Ranks
 from tbscope.ranks.merge import merge_ranks
 from tbscope.ranks.posts import Posts
-from tbscope.sources.torch.ranks import (
-    is_pretended,
-    is_started_with_others,
-    process_count,
-    process_rank,
-    shared_store,
-)
+from tbscope.sources.torch.meeting import is_pretended, is_started_with_others, shared_store
+from tbscope.sources.torch.ranks import is_distributed, process_rank, world_size
 from tbscope.words import error_text, shown
 
 __all__ = ["Gathering", "gathering_of", "lost_error", "lost_texts"]
@@ -41,7 +36,7 @@ def gathering_of(ranks: Ranks, timeout_s: float) -> "Gathering | None":
     """
     if isinstance(ranks, str) and ranks == "mine":
         return None
-    world = process_count()
+    world = world_size() if is_distributed() else 0
     if world == 0 and is_started_with_others():
         raise ArgumentError(
             f"ranks={shown(ranks)} asks processes that have not met",
@@ -125,10 +120,9 @@ class Gathering:
 
     def _own(self, graph: Graph) -> Graph:
         """Return a graph as that of this rank, which it is not where it was made before."""
-        world = max(process_count(), 1)
-        if (graph.rank, graph.world_size) != (self._rank, world):
+        if (graph.rank, graph.world_size) != (self._rank, world_size()):
             graph = graph.copy()
-            graph.rank, graph.world_size = self._rank, world
+            graph.rank, graph.world_size = self._rank, world_size()
         return graph
 
     def _give_up(self, error: BaseException) -> None:

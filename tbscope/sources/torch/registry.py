@@ -244,6 +244,10 @@ class Registry:
             if module is not None
         ]
 
+    def count_tensors(self) -> int:
+        """Return how many registered parameters and buffers are known, by any of their tensors."""
+        return len(self._tensors)
+
     def tensors(self) -> Iterator[torch.Tensor]:
         """Return every registered parameter and buffer, in the order of the tree."""
         return (place.tensor for place in self._tensors.values())

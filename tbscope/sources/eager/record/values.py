@@ -79,6 +79,15 @@ class TensorValues:
         else:
             self.wrappers.hold(tensor, value)
 
+    def hold_whole(self, tensor: torch.Tensor, value: Value) -> None:
+        """Have a tensor that is made of others hold a value, whatever these hold by themselves."""
+        self.wrappers.keep(tensor, value)
+
+    def written_into(self, tensor: torch.Tensor) -> list[Value]:
+        """Return the values that were written into the memory of a tensor, in order."""
+        writes = self._writes.touching(tensor, -1)
+        return list(dict.fromkeys(write.value for write in reversed(writes)))
+
     def shown_by(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of a tensor that somebody still holds and another one shows whole."""
         return next(

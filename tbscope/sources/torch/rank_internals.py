@@ -1,0 +1,71 @@
+"""The private parts of torch that tell of distributed runs: groups, works, device meshes.
+
+torch promises nothing about them. Each has a fallback that tells less, or an error that tells
+which part is missing from this torch.
+"""
+
+import gc
+import sys
+from typing import Any
+
+import torch
+
+__all__ = ["WORKS", "device_meshes", "group_of", "is_of_c10d", "root_mesh", "same_work"]
+
+_distributed = torch.distributed
+_c10d: Any = sys.modules.get("torch.distributed.distributed_c10d")
+_binding: Any = getattr(torch._C, "_distributed_c10d", None)
+
+WORKS: tuple[Any, ...] = tuple(
+    kind for name in ("Work", "FakeWork") if "wait" in vars(kind := getattr(_binding, name, object))
+)
+"""The classes of what runs on while Python goes on, and that Python waits for."""
+
+
+def is_of_c10d(file: str) -> bool:
+    """Tell whether a file is the one in which torch keeps its collectives."""
+    return _c10d is not None and file == _c10d.__file__
+
+
+def group_of(told: Any) -> Any:
+    """Return the process group that a kernel is told of: itself, in a box, or by its name.
+
+    None where torch does not tell.
+    """
+    kind = _distributed.ProcessGroup
+    if isinstance(told, kind):
+        return told
+    try:
+        if isinstance(told, str):
+            return _c10d._resolve_process_group(told)
+        return kind.unbox(told)
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+        return None
+
+
+def same_work(boxed: Any, work: Any) -> bool:
+    """Tell whether what a kernel gave in a box is the work that Python waits for."""
+    try:
+        return _distributed.Work.unbox(boxed) is work
+    except (AttributeError, RuntimeError, TypeError):
+        return False
+
+
+def root_mesh(mesh: Any) -> Any:
+    """Return the device mesh that another one is a part of; itself where it is part of none."""
+    try:
+        if hasattr(mesh, "_get_root_mesh"):
+            return mesh._get_root_mesh() or mesh
+        resources = sys.modules["torch.distributed.device_mesh"]._mesh_resources
+        return resources.get_root_mesh(mesh) or mesh
+    except (AttributeError, KeyError, RuntimeError):
+        return mesh
+
+
+def device_meshes() -> list[Any]:
+    """Return all device meshes that there are; torch keeps no list of them."""
+    home = sys.modules.get("torch.distributed.device_mesh")
+    if home is None:
+        return []
+    kind = home.DeviceMesh
+    return [thing for thing in gc.get_objects() if type(thing) is kind]
