@@ -91,6 +91,7 @@ def test_the_rank_is_that_of_the_run():
 def test_a_run_of_torch_distributed_tells_its_rank(monkeypatch):
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 3)
     assert tbscope.trace(nn.ReLU(), torch.ones(1)).rank == 2
 
 
