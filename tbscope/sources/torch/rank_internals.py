@@ -10,7 +10,16 @@ from typing import Any
 
 import torch
 
-__all__ = ["WORKS", "device_meshes", "group_of", "is_of_c10d", "root_mesh", "same_work"]
+__all__ = [
+    "WORKS",
+    "device_meshes",
+    "group_of",
+    "is_of_c10d",
+    "is_spread",
+    "local_shape",
+    "root_mesh",
+    "same_work",
+]
 
 _distributed = torch.distributed
 _c10d: Any = sys.modules.get("torch.distributed.distributed_c10d")
@@ -60,6 +69,17 @@ def root_mesh(mesh: Any) -> Any:
         return resources.get_root_mesh(mesh) or mesh
     except (AttributeError, KeyError, RuntimeError):
         return mesh
+
+
+def is_spread(kind: type) -> bool:
+    """Tell whether tensors of a class are spread over ranks (`DTensor`)."""
+    home = sys.modules.get("torch.distributed.tensor")
+    return home is not None and issubclass(kind, home.DTensor)
+
+
+def local_shape(tensor: Any) -> tuple[Any, ...]:
+    """Return the sizes of what this rank holds of a tensor that is spread over ranks."""
+    return tuple(tensor._local_tensor.shape)
 
 
 def device_meshes() -> list[Any]:

@@ -1,13 +1,20 @@
 """Distributed runs: which of its processes this one is, its groups, and its device mesh."""
 
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
 
-from tbscope.ir.collectives import MeshDimension
-from tbscope.sources.torch.rank_internals import device_meshes, group_of, root_mesh
+from tbscope.ir.collectives import MeshDimension, Sharding
+from tbscope.sources.torch.rank_internals import (
+    device_meshes,
+    group_of,
+    is_spread,
+    local_shape,
+    root_mesh,
+)
 
-__all__ = ["Group", "Groups", "is_distributed", "mesh_names", "process_rank", "world_size"]
+__all__ = ["Group", "Groups", "is_distributed", "process_rank", "sharding_of", "world_size"]
 
 
 def is_distributed() -> bool:
@@ -51,9 +58,15 @@ _PREFIX = "mesh_"
 
 
 class Groups:
-    """The process groups of one run, each with the dimension of the device mesh that it is of."""
+    """The process groups of one run, each with the dimension of the device mesh that it is of.
 
-    def __init__(self) -> None:
+    Args:
+        meshes: Returns the meshes that the tensors of the run lie on. Others are looked for where
+            these do not name a group.
+    """
+
+    def __init__(self, meshes: Callable[[], Iterable[Any]]) -> None:
+        self._meshes_of_run = meshes
         self._known: dict[str, Group] = {}
         self._meshes: dict[int, Any] = {}
         self._names: dict[str, str] = {}
@@ -81,18 +94,17 @@ class Groups:
         root = root_mesh(mesh)
         if root is not mesh:
             self.met(root)
-        for dimension, name in enumerate(mesh_names(mesh)):
+        for dimension, name in enumerate(_mesh_names(mesh)):
             try:
                 group = str(mesh.get_group(dimension).group_name)
             except (AttributeError, RuntimeError, AssertionError, KeyError):
                 # One that was made without its groups.
                 continue
-            # The same group may be that of a larger mesh, whose names say more.
-            if mesh is root or group not in self._names:
-                self._names[group] = name
+            self._names.setdefault(group, name)
 
     def mesh(self) -> tuple[MeshDimension, ...]:
         """Return the dimensions of the mesh that spans most of the run; empty where none is."""
+        self._meet()
         found = [mesh for mesh in self._meshes.values() if root_mesh(mesh) is mesh]
         if not found:
             return ()
@@ -100,20 +112,41 @@ class Groups:
         at = largest.get_coordinate()
         return tuple(
             MeshDimension(name, largest.size(dimension), 0 if at is None else at[dimension])
-            for dimension, name in enumerate(mesh_names(largest))
+            for dimension, name in enumerate(_mesh_names(largest))
         )
 
     def _mesh_of(self, name: str, process_group: Any) -> str:
+        self._meet()
         if name not in self._names and not self._searched:
             self._searched = True
-            for mesh in device_meshes():
+            # The latest first: what was made before may be of an earlier run.
+            for mesh in reversed(device_meshes()):
                 self.met(mesh)
         if name in self._names:
             return self._names[name]
         told = str(getattr(process_group, "group_desc", ""))
         return told.removeprefix(_PREFIX) if told.startswith(_PREFIX) else ""
 
+    def _meet(self) -> None:
+        for mesh in self._meshes_of_run():
+            self.met(mesh)
 
-def mesh_names(mesh: Any) -> tuple[str, ...]:
+
+def sharding_of(tensor: Any) -> Sharding | None:
+    """Return what this rank holds of a tensor; None for one that is not spread over ranks."""
+    if not is_spread(type(tensor)):
+        return None
+    shape = tuple(size if type(size) is int else None for size in local_shape(tensor))
+    lies = tuple(map(_placement_text, tensor.placements))
+    return Sharding(shape, lies, _mesh_names(tensor.device_mesh))
+
+
+def _placement_text(placement: Any) -> str:
+    """Return how a tensor lies along a dimension of a mesh, as its user writes it."""
+    told = getattr(placement, "dim", getattr(placement, "reduce_op", ""))
+    return f"{type(placement).__name__.lstrip('_')}({told})"
+
+
+def _mesh_names(mesh: Any) -> tuple[str, ...]:
     """Return the names of the dimensions of a device mesh; their numbers where it has none."""
     return tuple(mesh.mesh_dim_names or map(str, range(mesh.ndim)))

@@ -5,7 +5,7 @@ whom. What runs on in the background is over where Python waits for it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import FrameType
 from typing import Any
@@ -49,13 +49,19 @@ class Collectives:
     Args:
         builder: The door to the graph.
         values: The values that tensors hold.
+        meshes: Returns the device meshes that the tensors of the run lie on.
 
     Attributes:
         groups: The process groups that were met.
     """
 
-    def __init__(self, builder: GraphBuilder, values: TensorValues) -> None:
-        self.groups = Groups()
+    def __init__(
+        self,
+        builder: GraphBuilder,
+        values: TensorValues,
+        meshes: Callable[[], Iterable[Any]],
+    ) -> None:
+        self.groups = Groups(meshes)
         self._builder = builder
         self._values = values
         self._counts: Counter[tuple[Any, ...]] = Counter()

@@ -14,6 +14,7 @@ from tbscope.sources.eager.record.wrappers import shape_of
 from tbscope.sources.torch.hyperparameters import class_source, hyperparameters
 from tbscope.sources.torch.locate import short_path
 from tbscope.sources.torch.module_internals import UNINITIALIZED
+from tbscope.sources.torch.ranks import sharding_of
 from tbscope.sources.torch.registry import Registry, TensorPlace
 from tbscope.sources.torch.wrapping import size_bytes_of
 
@@ -130,4 +131,5 @@ def _parameter(
         tensor.requires_grad,
         words.of_device(tensor.device),
         -1 if place is None else place.number,
+        sharding_of(tensor),
     )

@@ -1,6 +1,6 @@
 """What a recorder knows of other ranks: collectives, and the tensors that are spread over ranks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -17,7 +17,7 @@ from tbscope.sources.torch.communication import SAME, exchange_of, is_wait
 from tbscope.sources.torch.internals import map_tensors, without_functions
 from tbscope.sources.torch.literals import FILLED, collect_tensors
 from tbscope.sources.torch.operations import KernelFacts
-from tbscope.sources.torch.rank_internals import is_of_c10d
+from tbscope.sources.torch.rank_internals import is_of_c10d, is_spread
 from tbscope.sources.torch.ranks import is_distributed, world_size
 from tbscope.sources.torch.wrapping import held_tensors
 
@@ -46,7 +46,7 @@ class RankRecorder(StepRecorder):
     def __init__(self, builder: GraphBuilder, operations: Operations, *, open_ended: bool) -> None:
         super().__init__(builder, operations, open_ended=open_ended)
         self.distributed = is_distributed()
-        self.collectives = Collectives(builder, self._values)
+        self.collectives = Collectives(builder, self._values, self._meshes)
         builder.graph.world_size = world_size()
 
     def _tell_of_ranks(self) -> None:
@@ -55,6 +55,12 @@ class RankRecorder(StepRecorder):
             self.graph.mesh = self.collectives.groups.mesh()
             settle(self.graph)
         self.collectives.forget()
+
+    def _meshes(self) -> Iterator[Any]:
+        """Return the device meshes that the parameters and buffers of the run lie on."""
+        for tensor in self.registry.tensors():
+            if is_spread(type(tensor)):
+                yield getattr(tensor, "device_mesh")  # noqa: B009 (a subclass has it)
 
     def waited(self, work: Any, frame: FrameType) -> None:
         """Take note that a Python frame has waited for what runs in the background."""

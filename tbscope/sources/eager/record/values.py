@@ -12,6 +12,7 @@ import torch
 from tbscope.ir.graph import Node, Value
 from tbscope.sources.eager.record.wrappers import Inside, Wrappers, shape_of
 from tbscope.sources.torch.internals import in_functorch
+from tbscope.sources.torch.ranks import sharding_of
 from tbscope.sources.torch.storage import Writes, lies_in, same_storage, storage_keys
 from tbscope.sources.torch.wrapping import PLAIN
 
@@ -69,6 +70,7 @@ class TensorValues:
         if plain:
             self._held[id(tensor)] = (ref(tensor), value)
         else:
+            value.sharding = sharding_of(tensor)
             self.wrappers.hold(tensor, value)
         return value
 
@@ -109,6 +111,7 @@ class TensorValues:
         """Make a tensor of others that are known the output of a node."""
         dtype = str(tensor.dtype).removeprefix("torch.")
         value = Value(node, len(node.outputs), shape_of(tensor), dtype, str(tensor.device))
+        value.sharding = sharding_of(tensor)
         node.outputs.append(value)
         self.wrappers.keep(tensor, value)
         return value
