@@ -1,8 +1,15 @@
 """What each rank has of the whole: what it holds, computes and moves, and its stage."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from tbscope.figures.here import (
+    bytes_here,
+    communication_bytes,
+    flops_here,
+    numbers_here,
+    parameters_of,
+)
 from tbscope.ir.graph import Graph, Parameter
 from tbscope.ir.ranks import Part
 from tbscope.ir.regions import OPERATIONS
@@ -13,40 +20,34 @@ __all__ = ["figures_of", "whole_model", "with_stages"]
 
 def figures_of(graph: Graph) -> dict[str, int]:
     """Return what one rank holds, computes and moves, by the names of the summary's columns."""
-    held = {
-        # Where nothing tells which ones are tied, each counts.
-        (one.number if one.number >= 0 else (module.name, one.name)): one
-        for module in graph.modules
-        for one in module.parameters
-        if one.kind == "parameter"
-    }
+    held = parameters_of(graph)
     operations = [node for node in graph.nodes if node.kind in OPERATIONS]
     return {
-        "parameters": sum(map(_numbers_held, held.values())),
-        "parameter_bytes": sum(map(_bytes_held, held.values())),
-        "flops": sum(node.flops or 0 for node in operations),
+        "parameters": sum(map(numbers_here, held)),
+        "parameter_bytes": sum(map(bytes_here, held)),
+        "flops": sum(map(flops_here, operations)),
         "activation_bytes": sum(node.allocated_bytes for node in operations),
-        "communication_bytes": sum(
-            node.collective.moved_bytes for node in operations if node.collective is not None
-        ),
+        "communication_bytes": sum(communication_bytes(graph).values()),
     }
 
 
-def whole_model(graphs: Iterable[Graph]) -> dict[str, int]:
+def whole_model(parts: Sequence[tuple[Part, Sequence[Graph]]]) -> dict[str, int]:
     """Return what the model of all ranks holds, each parameter whole and once.
 
-    A parameter of one name is one, on however many ranks it is.
+    A parameter of one name is one, on however many ranks it is; in another stage of a pipeline
+    it is another one.
     """
-    found: dict[str, Parameter] = {}
-    known: set[tuple[int, int]] = set()
-    for graph in graphs:
-        for module in graph.modules:
-            for one in module.parameters:
-                name = f"{module.name}.{one.name}"
-                tied = one.number >= 0 and (graph.rank, one.number) in known
-                known.add((graph.rank, one.number))
-                if one.kind == "parameter" and not tied:
-                    found.setdefault(name, one)
+    found: dict[tuple[int | None, str], Parameter] = {}
+    for part, graphs in parts:
+        for graph in graphs:
+            tied: set[int] = set()
+            for module in graph.modules:
+                for one in module.parameters:
+                    if one.kind != "parameter" or one.number in tied:
+                        continue
+                    if one.number >= 0:
+                        tied.add(one.number)
+                    found.setdefault((part.stage, f"{module.name}.{one.name}"), one)
     return {
         "model_parameters": sum(
             math.prod(size or 0 for size in one.shape)
@@ -55,18 +56,6 @@ def whole_model(graphs: Iterable[Graph]) -> dict[str, int]:
         ),
         "model_parameter_bytes": sum(one.size_bytes for one in found.values()),
     }
-
-
-def _numbers_held(one: Parameter) -> int:
-    shape = one.shape if one.sharding is None else one.sharding.shape
-    return math.prod(size or 0 for size in shape) if shape is not None else 0
-
-
-def _bytes_held(one: Parameter) -> int:
-    if one.sharding is None or not one.shape:
-        return one.size_bytes
-    whole = math.prod(size or 0 for size in one.shape)
-    return one.size_bytes * _numbers_held(one) // whole if whole else 0
 
 
 def with_stages(parts: Sequence[Part], graphs: Sequence[Graph]) -> list[Part]:

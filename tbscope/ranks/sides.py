@@ -29,7 +29,7 @@ def side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
     parts = [Part(tuple([graph.rank for graph in group])) for group in groups]
     parts = with_stages(parts, [group[0] for group in groups])
     merged = Graph(groups[0][0].name)
-    whole = whole_model(graph for group in groups for graph in group)
+    whole = whole_model(list(zip(parts, groups, strict=True)))
     copies: list[RankCopy] = []
     number = 0
     for group, part in zip(groups, parts, strict=True):
