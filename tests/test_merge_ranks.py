@@ -352,7 +352,7 @@ def test_two_graphs_of_one_rank_are_not_merged():
     with pytest.raises(tbscope.ArgumentError) as caught:
         tbscope.merge_ranks([plain(3), plain(3)])
     assert str(caught.value) == (
-        "merge_ranks was given two graphs of rank 3\n"
+        "merge_ranks was given two graphs of rank 3: of Net and of Net\n"
         "  why: each rank of a run has one graph\n"
         "  fix: give each another rank: graph.rank = 1"
     )

@@ -54,14 +54,17 @@ def _checked(graphs: Iterable[Graph], *, unfolded: bool) -> list[Graph]:
         listed = list(given) if not isinstance(given, Mapping) else []
     except Exception as error:  # noqa: BLE001  Whatever it is, it lists no graphs.
         why += f"; to list it raised {error_text(error)}"
-    if not listed or isinstance(given, str | bytes):
+    other = next((one for one in listed if not isinstance(one, Graph)), None)
+    if other is not None:
+        why += f"; it holds {shown(other)}"
+    if not listed or other is not None:
         raise ArgumentError(
             f"merge_ranks takes the graphs of ranks, and was given {shown(given)}",
             why=why,
             fix="tbscope.merge_ranks([tbscope.load(f'rank{n}.json') for n in range(8)])",
         )
     check_truth("unfolded", unfolded)
-    seen: set[int] = set()
+    seen: dict[int, str] = {}
     for graph in listed:
         require_graph(graph, "merge_ranks")
         if graph.parts:
@@ -72,11 +75,12 @@ def _checked(graphs: Iterable[Graph], *, unfolded: bool) -> list[Graph]:
             )
         if graph.rank in seen:
             raise ArgumentError(
-                f"merge_ranks was given two graphs of rank {graph.rank}",
+                f"merge_ranks was given two graphs of rank {graph.rank}: "
+                f"of {seen[graph.rank]} and of {graph.name}",
                 why="each rank of a run has one graph",
                 fix="give each another rank: graph.rank = 1",
             )
-        seen.add(graph.rank)
+        seen[graph.rank] = graph.name
     if unfolded and len(listed) > MOST_UNFOLDED:
         raise ArgumentError(
             f"{len(listed):,} ranks cannot be drawn unfolded",
