@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from tbscope.sources.programs.exported import from_export
     from tbscope.sources.programs.graph_modules import from_fx
     from tbscope.sources.table import load
+    from tbscope.sources.torch.fake_world import fake_world
     from tbscope.sources.torchscript.scripts import from_torchscript
     from tbscope.watching import Watched, watch
     from tbscope.writer import SummaryWriter
@@ -126,6 +127,7 @@ __all__ = [
     "compile_backend",
     "compile_graphs",
     "export_onnx",
+    "fake_world",
     "from_export",
     "from_fx",
     "from_graph_def",
@@ -181,6 +183,7 @@ _HOMES = {
     "tbscope.sources.programs.exported": "from_export",
     "tbscope.sources.programs.graph_modules": "from_fx",
     "tbscope.sources.table": "load",
+    "tbscope.sources.torch.fake_world": "fake_world",
     "tbscope.sources.torchscript.scripts": "from_torchscript",
     "tbscope.figures.summary.table": "Summary",
     "tbscope.watching": "Watched watch",

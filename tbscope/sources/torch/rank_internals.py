@@ -10,9 +10,12 @@ from typing import Any
 
 import torch
 
+from tbscope.errors import ArgumentError
+
 __all__ = [
     "WORKS",
     "device_meshes",
+    "fake_store",
     "group_of",
     "is_of_c10d",
     "is_spread",
@@ -29,6 +32,23 @@ WORKS: tuple[Any, ...] = tuple(
     kind for name in ("Work", "FakeWork") if "wait" in vars(kind := getattr(_binding, name, object))
 )
 """The classes of what runs on while Python goes on, and that Python waits for."""
+
+
+def fake_store() -> Any:
+    """Return what torch's fake process group is begun with; the group is known from then on.
+
+    Raises:
+        ArgumentError: This torch has no fake group.
+    """
+    try:
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+    except ImportError as error:
+        raise ArgumentError(
+            "fake_world needs torch's fake process group",
+            why=f"torch {torch.__version__} has no torch.testing._internal.distributed.fake_pg",
+            fix="use a torch that has it, or trace on the ranks of a run",
+        ) from error
+    return FakeStore()
 
 
 def is_of_c10d(file: str) -> bool:
