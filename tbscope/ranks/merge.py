@@ -54,10 +54,10 @@ def _checked(graphs: Iterable[Graph], *, unfolded: bool) -> list[Graph]:
         listed = list(given) if not isinstance(given, Mapping) else []
     except Exception as error:  # noqa: BLE001  Whatever it is, it lists no graphs.
         why += f"; to list it raised {error_text(error)}"
-    other = next((one for one in listed if not isinstance(one, Graph)), None)
-    if other is not None:
-        why += f"; it holds {shown(other)}"
-    if not listed or other is not None:
+    others = [one for one in listed if not isinstance(one, Graph)]
+    if others:
+        why += f"; it holds {shown(others[0])}"
+    if not listed or others:
         raise ArgumentError(
             f"merge_ranks takes the graphs of ranks, and was given {shown(given)}",
             why=why,
