@@ -128,6 +128,17 @@ def test_what_a_norm_that_writes_has_saved_is_a_node_that_waits_for_it():
     assert {str(node.scope) for node in saved} == {"Sequential/BatchNorm1d[1]"}
 
 
+def test_a_norm_that_has_saved_something_is_one_node_of_the_drawing():
+    graph = recorded(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)), squares)
+    nodes = {node.name: node for node in tbscope.to_graph_def(graph).node}
+    assert nodes["Sequential/1"].op == "BatchNorm1d"
+    backward = nodes["gradients/Sequential/1/native_batch_norm_backward"]
+    read = [text for text in backward.input if text.startswith("Sequential/1:")]
+    shapes = nodes["Sequential/1"].attr["_output_shapes"].list.shape
+    assert [shapes[int(text[-1])].dim[0].size for text in read] == [4, 4, 4, 4]
+    assert "^Sequential/1" not in nodes["Sequential/1"].input
+
+
 def test_a_gradient_that_is_added_to_is_told():
     net = nn.Linear(3, 2)
     graph = recorded(net, squares)

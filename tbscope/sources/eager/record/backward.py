@@ -95,11 +95,12 @@ class Backward:
         self._stopped: dict[str, Node] = {}
         # Operations of which autograd alone tells, by its number.
         self._unseen: dict[int, Node] = {}
-        # Of the operation that has begun: autograd's node, whether its engine called it, and the
-        # tensor to whose gradient it adds.
+        # Of the operation that has begun: autograd's node, whether its engine called it, the
+        # tensor to whose gradient it adds, and the operation whose gradient it computes.
         self._running: Any = None
         self._by_engine = False
         self._leaf: torch.Tensor | None = None
+        self._differentiated: Node | None = None
 
     # -- operations ---------------------------------------------------------------------
 
@@ -112,6 +113,8 @@ class Backward:
             if self._leaf is not None:
                 self._tell_leaf(node, self._leaf)
                 self._leaf = None
+            elif self._differentiated is not None:
+                node.attributes["differentiates"] = self._differentiated.op
         if not torch.is_grad_enabled():
             return
         if get_ident() == self._thread:
@@ -275,7 +278,7 @@ class Backward:
         """
         begun = self.passes[-1]
         self._running = running_node()
-        self._leaf = None
+        self._leaf = self._differentiated = None
         # Of torch's own there is at most one function around the engine.
         around = frame.f_back if frame is not None else None
         if frame is None or begun.caller in (id(frame), id(around)):
@@ -308,7 +311,7 @@ class Backward:
             place = self._scopes.registry.tensor(self._leaf)
             home = None if place is None else self._scopes.home(place.owner)
             return self._mirror(begun, home)
-        made = self.made(self._running._sequence_nr())
+        made = self._differentiated = self.made(self._running._sequence_nr())
         return self._mirror(begun, None if made is None else made.scope)
 
     def _again(self) -> Scope:
