@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from threading import get_ident
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import ref
 
 import torch
 
@@ -19,6 +20,7 @@ from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Node, Value
 from tbscope.ir.nodes import Role
 from tbscope.ir.scopes import Scope, ScopePart
+from tbscope.sources.eager.record.gradient_sizes import tell_sizes
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
 from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.torch.autograd import (
@@ -36,6 +38,22 @@ __all__ = ["Backward"]
 _Place = tuple[int, Any, torch.Size, tuple[int, ...]]
 
 
+class _Leaf(NamedTuple):
+    """A tensor that has got its gradient.
+
+    Attributes:
+        tensor: The tensor, held weakly.
+        node: What gave it.
+        op: What that was called before.
+        role: Its role before.
+    """
+
+    tensor: ref[torch.Tensor]
+    node: Node
+    op: str
+    role: Role | None
+
+
 @dataclass(slots=True, eq=False)
 class _Pass:
     """One run of autograd's engine.
@@ -46,8 +64,7 @@ class _Pass:
         creates_graph: Whether its own operations can be differentiated again.
         mirrors: The scope in it for each scope of the forward pass.
         parts: The same scopes, by the one around them and the last step of their path.
-        leaves: What gave each tensor its gradient, by the identity of the tensor, and what that
-            node was called before.
+        leaves: What gave each tensor its gradient, by the identity of the tensor.
         caller: The identity of the Python frame that calls autograd's engine.
     """
 
@@ -57,7 +74,7 @@ class _Pass:
     caller: int
     mirrors: dict[Scope, Scope] = field(default_factory=dict)
     parts: dict[tuple[Scope, ScopePart], Scope] = field(default_factory=dict)
-    leaves: dict[int, tuple[Node, str, Role | None]] = field(default_factory=dict)
+    leaves: dict[int, _Leaf] = field(default_factory=dict)
 
 
 class Backward:
@@ -265,6 +282,11 @@ class Backward:
         outer, scopes.again = scopes.again, self._again
         try:
             yield
+            tell_sizes(
+                (leaf.node, tensor)
+                for leaf in begun.leaves.values()
+                if (tensor := leaf.tensor()) is not None
+            )
         finally:
             scopes.again = outer
             self.passes.pop()
@@ -355,10 +377,9 @@ class Backward:
         earlier = begun.leaves.get(id(leaf))
         if earlier is not None:
             # It only made room for what is copied there now.
-            last, op, role = earlier
-            last.op, last.role = op, role
-            last.attributes.pop("gradient_of")
-        begun.leaves[id(leaf)] = node, node.op, node.role
+            earlier.node.op, earlier.node.role = earlier.op, earlier.role
+            earlier.node.attributes.pop("gradient_of")
+        begun.leaves[id(leaf)] = _Leaf(ref(leaf), node, node.op, node.role)
         name, attribute = self._name(leaf)
         node.op, node.role = f"{attribute}_grad", None
         node.attributes["gradient_of"] = name
