@@ -44,7 +44,7 @@ def test_a_gradient_that_is_added_to_reads_the_new_one_first():
         squares(model)
 
     nodes = drawn(twice)
-    once, again = nodes["gradients/Linear/bias_grad"], nodes["gradients.1/Linear/bias_grad"]
+    once, again = nodes["gradients/Linear/bias_grad"], nodes["gradients.1/Linear.1/bias_grad"]
     assert (once.op, again.op) == ("Assign", "AssignAdd")
     assert again.input[0].startswith("gradients.1/Linear.1/")
     assert again.input[1] == once.name

@@ -281,7 +281,7 @@ class Recorder(StepRecorder):
             self._read_given(operation.given, read, values)
         scope, source, run, step = self._where.of_operation(frame)
         if backward is not None and backward.passes:
-            scope, run, step = backward.place(scope), None, 0
+            scope, run, step = backward.place(scope, values), None, 0
         optimizers = self.optimizers
         if optimizers is not None:
             scope = optimizers.place(scope, frame, read, values)
@@ -391,7 +391,7 @@ class Recorder(StepRecorder):
         backward = self.backward
         if backward is not None and backward.passes:
             backward.begin(frame)
-            scope, run, step = backward.place(scope), None, 0
+            scope, run, step = backward.place(scope, values), None, 0
         node = Node("", name, "op", scope, values, source=source, run=run, step=step)
         node.arguments = [Argument(None, nest(given, [], values)) for given in args]
         node.arguments += [
