@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -149,8 +150,12 @@ def _refuse_running(target: GraphPath, given: dict[str, Any]) -> None:
 def _read_graph(target: GraphPath) -> "Graph":
     from tbscope.sources.table import load
 
-    with in_command_words():
-        return load(target.path)
+    with in_command_words(), warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        graph = load(target.path)
+    for one in warned:
+        click.echo(f"note: {one.message}", err=True)
+    return graph
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from tbscope.sources.graphdef.loading import graph_def_of_bytes
 from tbscope.sources.graphdef.reading import graph_of_message
 from tbscope.sources.logs.events import EventError, Found, graphs_in
 from tbscope.sources.logs.records import RecordError, records
+from tbscope.warning import warn
 from tbscope.words import error_text, shown
 
 __all__ = ["LoggedGraph", "graph_in_log", "read_log"]
@@ -62,17 +63,18 @@ def read_log(path: Any) -> list[LoggedGraph]:
         path: The path of an event file, or of a log directory, also of one on another machine as
             TensorBoard takes it (`s3://…`).
     Returns:
-        The graphs: run by run, file by file, as they were written.
+        The graphs: run by run, file by file, as they were written. What is damaged in a directory
+        is left out, and a warning tells it: of a file, all behind the damage.
     Raises:
         ArgumentError: There is no such file, no event file, or one that is damaged; the message
-            tells the offset.
+            tells the offset. Of a directory: no graph can be read of it, as all are damaged.
     """
     text = path_of(path)
     kind = file_kind(path)
     if text is None or kind not in ("directory", "events"):
         raise unreadable(path, _DOING, _no_log(text, kind), "tbscope.read_log('runs/x')")
     if kind == "events":
-        return _Log().read([(".", text)])
+        return _read([(".", text)], _raise)
     files = list(_event_files(text))
     if not files:
         raise unreadable(
@@ -81,7 +83,26 @@ def read_log(path: Any) -> list[LoggedGraph]:
             "there is no event file in it, nor below: the name of one has 'tfevents' in it",
             "give the directory that TensorBoard is given as --logdir",
         )
-    return _Log().read(files)
+    damaged: list[ArgumentError] = []
+    graphs = _read(files, damaged.append)
+    if damaged and not graphs:
+        raise damaged[0]
+    if damaged:
+        warn(_left_out(text, damaged))
+    return graphs
+
+
+def _raise(error: ArgumentError) -> None:
+    raise error
+
+
+def _left_out(directory: str, damaged: list[ArgumentError]) -> str:
+    """Return the text of the warning that tells what of a directory is left out."""
+    lines = [f"{error.what}: {error.why}" for error in damaged[:_MOST_LISTED]]
+    if len(damaged) > _MOST_LISTED:
+        lines.append(f"and {len(damaged) - _MOST_LISTED:,} more")
+    told = "\n  ".join(lines)
+    return f"the log {shown(directory)} is read without what is damaged in it\n  {told}"
 
 
 def _no_log(text: str | None, kind: str | None) -> str:
@@ -146,22 +167,34 @@ def _event_files(directory: str) -> Iterator[tuple[str, str]]:
             yield run, path
 
 
-class _Log:
-    """A log while it is read."""
+def _read(
+    files: list[tuple[str, str]], damaged: Callable[[ArgumentError], None]
+) -> list[LoggedGraph]:
+    """Return the graphs of files, each with its run.
 
-    def read(self, files: list[tuple[str, str]]) -> list[LoggedGraph]:
-        found: list[tuple[str, str, Found]] = []
-        for run, path in files:
-            found += [(run, path, one) for one in _read_file(path)]
-        graphs: list[LoggedGraph] = []
-        for run, path, one in found:
-            if one.kind != "figures":
-                figures = _figures_of(run, one, found)
+    Args:
+        files: The runs and the paths.
+        damaged: Told of each file and each graph that cannot be read; where it returns, the others
+            are read.
+    """
+    found: list[tuple[str, str, Found]] = []
+    for run, path in files:
+        try:
+            for one in _read_file(path):
+                found.append((run, path, one))
+        except ArgumentError as error:
+            damaged(error)
+    graphs: list[LoggedGraph] = []
+    for run, path, one in found:
+        if one.kind != "figures":
+            figures = _figures_of(run, one, found)
+            try:
                 graph = _graph_of(one, run, path, figures)
-                graphs.append(
-                    LoggedGraph(run, one.tag, one.step, graph, one.wall_time, figures, path)
-                )
-        return graphs
+            except ArgumentError as error:
+                damaged(error)
+                continue
+            graphs.append(LoggedGraph(run, one.tag, one.step, graph, one.wall_time, figures, path))
+    return graphs
 
 
 def _read_file(path: str) -> Iterator[Found]:
