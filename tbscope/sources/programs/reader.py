@@ -76,9 +76,10 @@ def plain(given: Any, of_node: Callable[[Any], Held]) -> Held:
         given: What it is given: its nodes, constants, and containers of torch.fx.
         of_node: Returns what another node gave.
     """
-    if type(given) in _PLAIN:
+    kind = type(given)
+    if kind in _PLAIN:
         return given
-    if isinstance(given, torch.fx.Node):
+    if kind is torch.fx.Node:
         return of_node(given)
     if isinstance(given, tuple):
         return tuple([plain(entry, of_node) for entry in given])
@@ -108,8 +109,6 @@ class Reader:
         self.read_out: list[tuple[Slot, str, Source | None]] = []
         self.held: dict[torch.fx.Node, Held] = {}
         self._where: Any = (None, None)
-        # Whether operators give what shows memory of their arguments.
-        self._shows: dict[KernelFacts, bool] = {}
         # The scopes in which an operation stands, also deep inside.
         self._busy: set[Scope | None] = set()
         self._last: dict[torch.fx.Graph, dict[tuple[str, ...], torch.fx.Node]] = {}
@@ -315,10 +314,7 @@ class Reader:
             return self.give(node, told, read, written, shows)
         else:
             node.role = role_of(node.kernels, reads=bool(read))
-        views = self._shows.get(facts)
-        if views is None:
-            views = self._shows[facts] = may_show(facts)
-        shown = shown_slots(facts, args, kwargs, told) if views else None
+        shown = shown_slots(facts, args, kwargs, told) if may_show(facts) else None
         return self.give(node, told, read, written, shown)
 
     def arguments(
