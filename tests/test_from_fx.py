@@ -442,3 +442,24 @@ def test_equal_layers_of_torchs_run_once_on_stand_ins(monkeypatch):
     twins = [nn.Linear(3, 3), nn.Linear(3, 3, bias=False)]
     graph = tbscope.from_fx(torch.fx.symbolic_trace(nn.Sequential(*twins)), torch.ones(1, 3))
     assert [len(node.inputs) for node in graph.nodes if node.kind == "op"] == [3, 2]
+
+
+class Slicing(nn.Module):
+    def forward(self, x, i):
+        return x[:, :, 0], x[..., ::2], x[:, : i.size(0)], x[:, i.shape[0] - 1 :], x[None, i]
+
+
+def test_slices_have_shapes_also_those_between_numbers_made_of_sizes():
+    module = torch.fx.symbolic_trace(Slicing())
+    inputs = torch.ones(2, 3, 4), torch.tensor([0, 1])
+
+    graph = tbscope.from_fx(module, *inputs)
+
+    assert [output.value.shape for output in graph.outputs] == [
+        tuple(each.shape) for each in Slicing()(*inputs)
+    ]
+    assert [str(node.arguments[1].nest) for node in graph.nodes if node.kind == "op"][:4] == [
+        *("(:, :, 0)", "(..., ::2)", "(:, :2)", "(:, 1:)"),
+    ]
+    unknown = [node for node in tbscope.from_fx(module).nodes if node.kind == "op"]
+    assert str(unknown[2].arguments[1].nest) == "(:, :size)"

@@ -87,6 +87,8 @@ def plain(given: Any, of_node: Callable[[Any], Held]) -> Held:
         return [plain(entry, of_node) for entry in given]
     if isinstance(given, dict):
         return {key: plain(entry, of_node) for key, entry in given.items()}
+    if kind is slice:
+        return slice(*[plain(end, of_node) for end in (given.start, given.stop, given.step)])
     return given
 
 

@@ -292,6 +292,9 @@ def _key_of(given: Any, slots: list[Slot]) -> Any:
         return (kind, *[_key_of(entry, slots) for entry in given])
     if kind is dict:
         return tuple([(key, _key_of(entry, slots)) for key, entry in given.items()])
+    if kind is slice:
+        # Python 3.12 is the first that could take one as a key.
+        return (kind, *[_key_of(end, slots) for end in (given.start, given.stop, given.step)])
     return kind, given
 
 
@@ -342,6 +345,9 @@ def _with(given: Any, stand_ins: dict[Slot, torch.Tensor], device: str | None = 
         return kind([_with(entry, stand_ins, device) for entry in given])
     if kind is dict:
         return {key: _with(entry, stand_ins, device) for key, entry in given.items()}
+    if kind is slice:
+        ends = given.start, given.stop, given.step
+        return slice(*[_with(end, stand_ins, device) for end in ends])
     if kind is torch.device and device is not None:
         return torch.device(device)
     return given
