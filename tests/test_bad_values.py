@@ -6,6 +6,7 @@ silently is a fault.
 """
 
 import inspect
+import tempfile
 
 import pytest
 import torch
@@ -89,6 +90,14 @@ def _regrouped(name):
     return lambda value: tbscope.modules_to_functions(ONNX, **{name: value})
 
 
+def _saved(suffix, name):
+    def call(value):
+        with tempfile.TemporaryDirectory() as folder:
+            GRAPH.save(f"{folder}/graph{suffix}", **{name: value})
+
+    return call
+
+
 def _recorded(method):
     def call(value):
         with tbscope.record() as recording:
@@ -162,6 +171,8 @@ CALLS = {
     "from_graph_def(graph_def)": tbscope.from_graph_def,
     "read_log(path)": tbscope.read_log,
     "Graph.save(path)": GRAPH.save,
+    "Graph.save(depth)": _saved(".dot", "depth"),
+    **{f"Graph.save({name})": _saved(".pb", name) for name in DRAWING},
     "verify(graph)": tbscope.verify,
     "node_costs(graph)": tbscope.node_costs,
     "node_costs(backward)": lambda value: tbscope.node_costs(GRAPH, backward=value),
@@ -247,7 +258,7 @@ def each(names, taken):
 
 OF_OPTIONS = {
     **each(("grad", "fake", "partial", "kernels", "verbose"), TRUTHS),
-    **each(("templates", "cards", "per_call", "fold", "backward", "all_ranks"), TRUTHS),
+    **each(("templates", "cards", "icons", "per_call", "fold", "backward", "all_ranks"), TRUTHS),
     **each(("training", "root"), {"None", *TRUTHS}),
     "fullgraph": TRUTHS,
     "dynamic": {"None", *TRUTHS},

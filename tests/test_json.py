@@ -299,9 +299,9 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "path", ["graph.pb", "graph", 3, None, b"x.json", "a\0.json", "\ud800.json"]
+    "path", ["graph.pbx", "graph", 3, None, b"x.json", "a\0.json", "\ud800.json"]
 )
-def test_a_path_that_is_none_for_json_is_refused(path):
+def test_a_path_that_tells_no_form_is_refused(path):
     with pytest.raises(tbscope.ArgumentError, match="cannot save a graph as"):
         chain(1).save(path)
 
