@@ -103,23 +103,20 @@ def label_nodes(
         return rank_labels(graph, by_stage=color_by == "stage")
     if color_by == "class":
         return class_labels(graph)
-    give = _CATEGORIES[color_by] if isinstance(color_by, str) else color_by
-    asks_user = not isinstance(color_by, str)
+    if isinstance(color_by, str):
+        give = _CATEGORIES[color_by]
+        return {node: label for node in graph.nodes if (label := give(node)) is not None}
     labels: dict[Node, str] = {}
     for node in graph.nodes:
-        told = facts.get(node) if facts and asks_user else None
+        told = facts.get(node) if facts else None
         about = originals.get(node) if originals else None
         if about is None:
             about = node if told is None else replace(node, attributes=told)
-        label = (
-            ask(
-                *(give, about),
-                option="color_by",
-                place=f"the node {shown(node.name)}",
-                fix="have it give a text, or None for no colour, for every node",
-            )
-            if asks_user
-            else give(about)
+        label = ask(
+            *(color_by, about),
+            option="color_by",
+            place=f"the node {shown(node.name)}",
+            fix="have it give a text, or None for no colour, for every node",
         )
         if label is None:
             continue
