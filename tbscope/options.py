@@ -362,7 +362,10 @@ TAKERS: Mapping[str, tuple[Mapping[str, Option], ...]] = {
     "add_overlay": (PLACING, DRAWING),
     "to_graph_def": (DRAWING,),
     "tbscope export": (RUNNING, DRAWING, PLACING),
-    "tbscope show": (RUNNING,),
+    "tbscope view": (RUNNING, DRAWING),
+    **dict.fromkeys(
+        [f"tbscope {name}" for name in ("show", "stats", "find", "where", "lint")], (RUNNING,)
+    ),
 }
 """Who takes which options. The tag of an overlay has no default."""
 

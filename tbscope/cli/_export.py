@@ -7,13 +7,12 @@ import click
 
 from tbscope.cli._command import command
 from tbscope.cli._files import check_folder, write_whole
-from tbscope.cli._log import opening_line, write_log
+from tbscope.cli._log import drawing_options, opening_line, write_log
 from tbscope.cli._options import Command, decorate, flag_of, library_options
 from tbscope.cli._parameters import OutputFile, parse_folder, parse_output
 from tbscope.cli._running import graph_of_target, takes_a_target
 from tbscope.cli._words import in_command_words
 from tbscope.options import DRAWING, PLACING, check_options, check_placing
-from tbscope.overlays.built_in import BUILT_IN
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.graph_pb2 import GraphDef
@@ -42,17 +41,8 @@ def _takes_a_drawing(command: Command) -> Command:
                 help="Write the GraphDef: .pbtxt as text, .pb in binary form, - as text on "
                 "standard output.  [repeatable]",
             ),
-            click.option(
-                "--overlay",
-                "overlays",
-                type=click.Choice(list(BUILT_IN)),
-                multiple=True,
-                metavar="NAME",
-                help=f"Draw numbers on the graph, too, under a tag of their name: "
-                f"{', '.join(BUILT_IN)}.  [repeatable]",
-            ),
             *library_options(PLACING),
-            *library_options(DRAWING),
+            *drawing_options(),
         ],
     )
 
