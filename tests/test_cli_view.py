@@ -1,12 +1,14 @@
 """`tbscope view`: a real TensorBoard on the graph, which ends with the command."""
 
 import contextlib
+import http.server
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from cli_runs import ROOT, enter, misused, refused
 
 import tbscope as library
 from tbscope.cli._parameters import GraphPath
-from tbscope.cli._server import ended_by_signals
+from tbscope.cli._server import _lists_graphs, ended_by_signals
 from tbscope.cli._view import _log_of
 from tbscope.errors import TbscopeError
 from tbscope.options import DRAWING
@@ -77,6 +79,26 @@ def test_the_page_answers_when_its_address_is_printed_and_ends_with_the_command(
     assert (folder / "opened.txt").read_text() == f"{url}\n"
     assert list((folder / "temporary").glob("tbscope-*")) == []
     assert not is_answered(url)
+
+
+@pytest.mark.parametrize(("answer", "lists"), [(b'{".": {}}', True), (b"{}", False), (b"<", False)])
+def test_the_page_is_ready_when_a_graph_is_listed(answer, lists):
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        address = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        assert _lists_graphs(address) == lists
+        thread.join()
+    assert not _lists_graphs(address)
 
 
 def test_a_port_that_is_taken_is_told_in_one_message(folder):
