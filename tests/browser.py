@@ -126,6 +126,8 @@ window.tbscope = (() => {
       ends: element.getAttribute('data-edge'),
       label: label ? label.textContent : '',
       control: path.classList.contains('control-dep'),
+      reference: path.classList.contains('referenceedge'),
+      colour: getComputedStyle(path).stroke,
       structural: path.classList.contains('structural'),
     };
   }).filter(({ends, structural}) => ends && !structural);
@@ -293,6 +295,14 @@ class Browser:
         self._playwright = sync_playwright().start()
         self._browser = self._playwright.chromium.launch(executable_path=program, args=_FLAGS)
 
+    def new_page(self, *, size: tuple[int, int] = (1400, 900), dark: bool = False) -> Page:
+        """Give an empty page, for a reader whose system is dark or light."""
+        width, height = size
+        scheme: Any = "dark" if dark else "light"
+        return self._browser.new_page(
+            viewport={"width": width, "height": height}, color_scheme=scheme
+        )
+
     def open(self, url: str, *, size: tuple[int, int] = (1600, 1000)) -> "GraphPage":
         """Open the Graphs dashboard and wait until a graph is drawn."""
         width, height = size
@@ -392,6 +402,15 @@ class GraphPage:
             start, _, end = facts["ends"].partition("--")
             edges.append(DrawnEdge(start, end, facts["label"], facts["control"]))
         return edges
+
+    @property
+    def references(self) -> dict[tuple[str, str], str]:
+        """The lines that the page takes for references: their ends, and their colours."""
+        return {
+            tuple(facts["ends"].split("--")): facts["colour"]
+            for facts in self._call("edges")
+            if facts["reference"]
+        }
 
     def expand(self, name: str) -> None:
         """Open one box, whose holders are open, and wait until all has moved to its place."""

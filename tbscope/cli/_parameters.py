@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import click
 
 from tbscope.checks import is_text
+from tbscope.errors import ArgumentError
 from tbscope.words import shown
 
 __all__ = [
@@ -125,15 +126,15 @@ class FactoryArgument:
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """One `-o`: a file for the GraphDef, or standard output.
+    """One `-o`: a file for the graph, or standard output.
 
     Attributes:
         path: The file; None for standard output.
-        is_text: Whether it is written as text (pbtxt) and not in the binary form.
+        name: What tells the form by its end.
     """
 
     path: Path | None
-    is_text: bool
+    name: str
 
 
 def parse_target(text: str) -> Target:
@@ -237,20 +238,28 @@ def parse_factory_argument(text: str) -> FactoryArgument:
 
 
 def parse_output(text: str) -> OutputFile:
-    """Read a path that ends in `.pbtxt` (text) or `.pb` (binary), or `-`.
+    """Read a path that ends in one of the forms of a graph, or `-`, alone or with such an end.
 
-    >>> parse_output("-")
-    OutputFile(path=None, is_text=True)
+    >>> parse_output("-"), parse_output("-.mmd")
+    (OutputFile(path=None, name='.pbtxt'), OutputFile(path=None, name='.mmd'))
 
     Raises:
-        click.BadParameter: The path has another ending.
+        click.BadParameter: The path has another ending, or a terminal cannot show the form.
     """
+    # As heavy as drawing, and only needed where something is drawn.
+    from tbscope.saving.forms import form_of
+
     if text == "-":
-        return OutputFile(None, is_text=True)
-    path = Path(text)
-    if path.suffix not in (".pbtxt", ".pb"):
-        raise _bad(text, "FILE.pbtxt (text), FILE.pb (binary) or - (text on standard output)")
-    return OutputFile(path, is_text=path.suffix == ".pbtxt")
+        return OutputFile(None, ".pbtxt")
+    try:
+        form = form_of(text)
+    except ArgumentError as error:
+        raise click.BadParameter(f"{error.what}: {error.why}") from error
+    if not text.startswith("-."):
+        return OutputFile(Path(text), text)
+    if not form.is_text:
+        raise click.BadParameter(f"{shown(text)} is no text, which standard output shows")
+    return OutputFile(None, text)
 
 
 def parse_folder(text: str) -> str:
