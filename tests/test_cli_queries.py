@@ -263,8 +263,8 @@ def test_where_tells_lines_as_json():
 def test_what_has_no_line_and_what_is_not_there_are_two_messages():
     assert refused("where", "graph.json", "0") == (
         "Error: no line of code is known for '0' in the graph of Chain\n"
-        "  why: whatever wrote this graph told of none\n"
-        "  fix: give the model, which is run: package.module:NAME or path/to/file.py:NAME\n"
+        "  why: no code of yours called it, or the graph was written without lines\n"
+        "  fix: for a graph that was read, give its model: path/to/file.py:NAME\n"
     )
     assert refused("where", "graph.json", "layer9") == (
         "Error: the graph of Chain holds nothing named 'layer9'\n"

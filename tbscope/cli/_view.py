@@ -65,7 +65,7 @@ def view(
     \b
     tbscope view torch.nn:Linear -a in_features=3 -a out_features=5 -i 1x3
     tbscope view model.onnx --no-browser --port 6006
-    tbscope view runs/net:large --style torch
+    tbscope view runs/net:Default --style torch
     """  # noqa: D301
     drawing: Any = {name: options.pop(name) for name in DRAWING}
     with in_command_words():
