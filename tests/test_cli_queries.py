@@ -107,6 +107,27 @@ def test_stats_of_an_empty_graph():
     )
 
 
+# -- show -----------------------------------------------------------------------------------
+
+
+def test_show_gives_the_graph_as_json_that_is_read_back():
+    assert told("show", *NET, "--json", "-o", "again.json") == ""
+    assert told("show", "again.json") == told("show", *NET)
+    assert told("show", "graph.json", "--json") == Path("graph.json").read_text()
+
+
+def test_show_gives_the_rows_of_the_table_as_json_and_the_table_as_a_file():
+    rows = json.loads(told("show", *NET, "--summary", "--json"))["rows"]
+    assert [(row["module"], row["parameters"], row["flops"]) for row in rows] == [
+        *(("Net", 16, 48), ("fc", 16, 48), ("drop", 0, 0)),
+    ]
+    assert told("show", *NET, "--summary", "-o", "table.txt") == ""
+    assert told("show", *NET, "--summary") == Path("table.txt").read_text()
+    assert misused("show", *NET, "--functions", "--json") == (
+        "Error: --functions prints text, and --json the graph or its table."
+    )
+
+
 # -- find -----------------------------------------------------------------------------------
 
 
