@@ -399,7 +399,10 @@ TAKERS: Mapping[str, tuple[Mapping[str, Option], ...]] = {
     "add_overlay": (PLACING, DRAWING),
     "to_graph_def": (DRAWING,),
     "tbscope export": (RUNNING, DRAWING, PLACING),
-    "tbscope show": (RUNNING,),
+    "tbscope view": (RUNNING, DRAWING),
+    **dict.fromkeys(
+        [f"tbscope {name}" for name in ("show", "stats", "find", "where", "lint")], (RUNNING,)
+    ),
     "tbscope run": (DRAWING,),
     "install": (DRAWING,),
     "installed": (DRAWING,),

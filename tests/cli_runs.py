@@ -106,5 +106,11 @@ def tags_in(logdir):
 
 
 def events_in(logdir):
-    files = [file for file in sorted(Path(logdir).iterdir()) if file.is_file()]
+    files = [file for file in sorted(Path(logdir).iterdir(), key=_number) if file.is_file()]
     return [event for file in files for event in EventFileLoader(str(file)).Load()]
+
+
+def _number(file):
+    """Order the files of one process as they were opened: the tenth comes after the ninth."""
+    ending = file.suffix.removeprefix(".")
+    return int(ending) if ending.isdigit() else -1, file.name

@@ -119,6 +119,29 @@ def test_a_graph_of_a_log_is_named_by_its_tag_and_its_step(target, length):
     assert text_of(target) == f"{chain(length)}\n"
 
 
+def test_where_one_run_has_a_graph_of_its_own_that_one_is_meant():
+    result = tbscope("show", "runs/net")
+    assert (result.exit_code, result.stdout) == (0, f"{chain(1)}\n")
+    assert result.stderr == (
+        "note: this is the graph of the run; 3 beside it: 'large', 'large@7', 'odd@2'\n"
+    )
+    with library.SummaryWriter("runs/net") as writer:
+        writer.add_graph(chain(7), step=9)
+    assert text_of("runs/net") == f"{chain(7)}\n", "the latest of them"
+    with library.SummaryWriter("tagged") as writer:
+        writer.add_graph(chain(1), tag="a")
+        writer.add_graph(chain(2), tag="b")
+    assert "it holds 2 of them: .: 'a'; .: 'b'" in refused("show", "tagged")
+
+
+def test_every_command_takes_the_first_log_that_a_newcomer_writes():
+    assert tbscope("demo").exit_code == 0
+    for name, *words in (["stats"], ["show", "--summary"], ["find", "op:relu"], ["where", "head"]):
+        result = tbscope(name, "runs/demo", *words)
+        assert result.exit_code == 0, result.output
+        assert "note: this is the graph of the run; " in result.stderr
+
+
 def test_an_event_file_has_tags_and_no_other_file(folder):
     (file,) = (folder / "runs" / "other").iterdir()
     assert text_of(f"{file}:large") == f"{chain(5)}\n"
@@ -149,9 +172,10 @@ def test_an_event_file_has_tags_and_no_other_file(folder):
             "  fix: give the directory of one: runs/other:large\n",
         ),
         (
-            "runs/net",
-            "Error: no one graph can be read from 'runs/net'\n"
-            "  why: it holds 4 of them: .: Default; .: 'large'; .: 'large@7'; .: 'odd@2'\n"
+            "runs",
+            "Error: no one graph can be read from 'runs'\n"
+            "  why: it holds 5 of them: net: Default; net: 'large'; net: 'large@7'; net: 'odd@2'; "
+            "other: 'large'\n"
             "  fix: tbscope ls lists them; name one as LOGDIR:TAG, with the directory of its run\n",
         ),
     ],

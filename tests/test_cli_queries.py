@@ -107,6 +107,27 @@ def test_stats_of_an_empty_graph():
     )
 
 
+# -- show -----------------------------------------------------------------------------------
+
+
+def test_show_gives_the_graph_as_json_that_is_read_back():
+    assert told("show", *NET, "--json", "-o", "again.json") == ""
+    assert told("show", "again.json") == told("show", *NET)
+    assert told("show", "graph.json", "--json") == Path("graph.json").read_text()
+
+
+def test_show_gives_the_rows_of_the_table_as_json_and_the_table_as_a_file():
+    rows = json.loads(told("show", *NET, "--summary", "--json"))["rows"]
+    assert [(row["module"], row["parameters"], row["flops"]) for row in rows] == [
+        *(("Net", 16, 48), ("fc", 16, 48), ("drop", 0, 0)),
+    ]
+    assert told("show", *NET, "--summary", "-o", "table.txt") == ""
+    assert told("show", *NET, "--summary") == Path("table.txt").read_text()
+    assert misused("show", *NET, "--functions", "--json") == (
+        "Error: --functions prints text, and --json the graph or its table."
+    )
+
+
 # -- find -----------------------------------------------------------------------------------
 
 
@@ -263,8 +284,8 @@ def test_where_tells_lines_as_json():
 def test_what_has_no_line_and_what_is_not_there_are_two_messages():
     assert refused("where", "graph.json", "0") == (
         "Error: no line of code is known for '0' in the graph of Chain\n"
-        "  why: whatever wrote this graph told of none\n"
-        "  fix: give the model, which is run: package.module:NAME or path/to/file.py:NAME\n"
+        "  why: no code of yours called it, or the graph was written without lines\n"
+        "  fix: for a graph that was read, give its model: path/to/file.py:NAME\n"
     )
     assert refused("where", "graph.json", "layer9") == (
         "Error: the graph of Chain holds nothing named 'layer9'\n"

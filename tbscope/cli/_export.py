@@ -14,13 +14,12 @@ from tbscope.cli._drawn import (
     put_outputs,
 )
 from tbscope.cli._files import check_folder
-from tbscope.cli._log import opening_line, write_log
+from tbscope.cli._log import drawing_options, opening_line, write_log
 from tbscope.cli._options import Command, decorate, flag_of, library_options
 from tbscope.cli._parameters import OutputFile, parse_folder, parse_output
 from tbscope.cli._running import graph_of_target, takes_a_target
 from tbscope.cli._words import in_command_words
 from tbscope.options import DRAWING, PLACING, check_options, check_placing
-from tbscope.overlays.built_in import BUILT_IN
 
 __all__ = ["export"]
 
@@ -48,17 +47,8 @@ def _takes_a_drawing(command: Command) -> Command:
                 "[repeatable]",
             ),
             depth_option,
-            click.option(
-                "--overlay",
-                "overlays",
-                type=click.Choice(list(BUILT_IN)),
-                multiple=True,
-                metavar="NAME",
-                help=f"Draw numbers on the graph, too, under a tag of their name: "
-                f"{', '.join(BUILT_IN)}.  [repeatable]",
-            ),
             *library_options(PLACING),
-            *library_options(DRAWING),
+            *drawing_options(),
         ],
     )
 

@@ -9,7 +9,7 @@ import click
 
 from tbscope.cli._command import command
 from tbscope.cli._logged import tag_text
-from tbscope.cli._parameters import GraphPath, ModelSpec
+from tbscope.cli._parameters import GraphPath, Target
 from tbscope.cli._results import give, give_json, gives_results
 from tbscope.cli._running import graph_of_target, refuse_run_options, takes_a_target
 from tbscope.cli._tables import plain_cell
@@ -61,7 +61,7 @@ class _Linted(NamedTuple):
 @gives_results
 def lint(
     *,
-    target: ModelSpec | GraphPath,
+    target: Target,
     fix: bool,
     into: str | None,
     as_json: bool,
@@ -96,7 +96,7 @@ def lint(
         click.get_current_context().exit(1)
 
 
-def _linted(target: ModelSpec | GraphPath, run: dict[str, Any]) -> Iterator[_Linted]:
+def _linted(target: Target, run: dict[str, Any]) -> Iterator[_Linted]:
     from tbscope.rules.linter import lint as found_in
 
     kind = None
@@ -146,9 +146,7 @@ def _messages(target: GraphPath) -> "Iterator[LoggedMessage]":
         )
 
 
-def _fixed(
-    target: ModelSpec | GraphPath, linted: list[_Linted], into: str | None
-) -> tuple[list[_Linted], str]:
+def _fixed(target: Target, linted: list[_Linted], into: str | None) -> tuple[list[_Linted], str]:
     """Write what is repaired, and return what is left to be found, and where it stands."""
     from tbscope.rules.repair import repair
 

@@ -1,15 +1,36 @@
 """Writes a graph into a folder for TensorBoard, with overlays, and tells how to open it."""
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import click
+
+from tbscope.cli._options import Command, library_options
 from tbscope.cli._words import in_command_words
+from tbscope.options import DRAWING
+from tbscope.overlays.built_in import BUILT_IN
 
 if TYPE_CHECKING:
     from tbscope.ir.graph import Graph
 
-__all__ = ["opening_line", "write_log"]
+__all__ = ["drawing_options", "opening_line", "write_log"]
+
+
+def drawing_options() -> list[Callable[[Command], Command]]:
+    """Return decorators that add overlays, and how a graph is drawn."""
+    return [
+        click.option(
+            "--overlay",
+            "overlays",
+            type=click.Choice(list(BUILT_IN)),
+            multiple=True,
+            metavar="NAME",
+            help=f"Draw numbers on the graph, too, under a tag of their name: "
+            f"{', '.join(BUILT_IN)}.  [repeatable]",
+        ),
+        *library_options(DRAWING),
+    ]
 
 
 def write_log(

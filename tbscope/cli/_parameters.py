@@ -5,7 +5,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 
@@ -17,12 +17,15 @@ __all__ = [
     "DTYPES",
     "FactoryArgument",
     "GraphPath",
+    "HubConfig",
     "InputSpec",
     "OutputFile",
     "ModelSpec",
+    "Target",
     "parse_factory_argument",
     "parse_folder",
     "parse_input",
+    "parse_maker",
     "parse_output",
     "parse_target",
 ]
@@ -57,6 +60,9 @@ class ModelSpec:
         """Whether the place is a file and no module's name."""
         return self.place.endswith(".py") or "/" in self.place or "\\" in self.place
 
+    def __str__(self) -> str:
+        return f"{self.place}:{self.attribute}"
+
 
 @dataclass(frozen=True, slots=True)
 class GraphPath:
@@ -70,6 +76,24 @@ class GraphPath:
 
     path: str
     tag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HubConfig:
+    """A model of Hugging Face's, to be made of its config with random weights: `hf:NAME`.
+
+    Attributes:
+        name: The name of the model in the local cache, or the path of its config.
+    """
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"hf:{self.name}"
+
+
+Target: TypeAlias = ModelSpec | GraphPath | HubConfig
+"""What a command is given as TARGET."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +137,11 @@ class OutputFile:
     name: str
 
 
-def parse_target(text: str) -> ModelSpec | GraphPath:
+def parse_target(text: str) -> Target:
     """Read `package.module:make_model`, `path/to/file.py:make_model`, or the path of a graph.
 
-    The path of a log may be followed by a colon and a tag.
+    The path of a log may be followed by a colon and a tag, and `hf:` goes before the name of a
+    model of Hugging Face's.
 
     >>> parse_target("torch.nn:Linear")
     ModelSpec(place='torch.nn', attribute='Linear')
@@ -124,10 +149,14 @@ def parse_target(text: str) -> ModelSpec | GraphPath:
     GraphPath(path='s3://room/runs/net', tag=None)
     >>> parse_target("s3://room/runs/net:large@7")
     GraphPath(path='s3://room/runs/net', tag='large@7')
+    >>> parse_target("hf:bert-base-uncased")
+    HubConfig(name='bert-base-uncased')
 
     Raises:
         click.BadParameter: The text has another form, and nothing is there.
     """
+    if text.startswith("hf:") and text.strip() != "hf:":
+        return HubConfig(text.removeprefix("hf:"))
     found = _REMOTE.fullmatch(text)
     if found:
         return GraphPath(*found.groups())
@@ -176,6 +205,18 @@ def parse_input(text: str) -> InputSpec:
         raise click.BadParameter(f"{shown(dtype)} in {shown(text)} is none of {', '.join(DTYPES)}")
     shape = () if sizes == "scalar" else tuple(map(int, sizes.split("x")))
     return InputSpec(name or None, shape, dtype or "float32")
+
+
+def parse_maker(text: str) -> ModelSpec:
+    """Read `path/to/file.py:make_inputs` or `package.module:make_inputs`.
+
+    Raises:
+        click.BadParameter: The text has another form.
+    """
+    place, _, attribute = text.rpartition(":")
+    if not place or not all(part.isidentifier() for part in attribute.split(".")):
+        raise _bad(text, "path/to/file.py:make_inputs or package.module:make_inputs")
+    return ModelSpec(place, attribute)
 
 
 def parse_factory_argument(text: str) -> FactoryArgument:

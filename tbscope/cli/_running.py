@@ -16,18 +16,24 @@ from tbscope.cli._options import Command, decorate, flag_of, library_options
 from tbscope.cli._parameters import (
     FactoryArgument,
     GraphPath,
+    HubConfig,
     InputSpec,
     ModelSpec,
+    Target,
     parse_factory_argument,
     parse_input,
+    parse_maker,
     parse_target,
 )
+from tbscope.cli._progress import progress
 from tbscope.cli._words import in_command_words
 from tbscope.errors import TraceError
 from tbscope.options import RUNNING
 from tbscope.words import error_text
 
 if TYPE_CHECKING:
+    import torch
+
     from tbscope.ir.graph import Graph
 
 __all__ = [
@@ -82,14 +88,28 @@ def _run_options() -> list[Callable[[Command], Command]]:
             "[repeatable]",
         ),
         click.option(
+            "--inputs",
+            "inputs_from",
+            type=parse_maker,
+            metavar="FILE:NAME",
+            help="A function that makes the inputs, as path/to/file.py:make_inputs, or their "
+            "name: a tensor, a tuple of them, or a mapping from names.",
+        ),
+        click.option(
+            "--method", metavar="NAME", help="Run this method in place of forward: encode."
+        ),
+        click.option(
             "-a",
             "--arg",
             "arguments",
             type=parse_factory_argument,
             multiple=True,
             metavar="NAME=VALUE",
-            help="Argument of the function or class that makes the model: a Python literal, "
-            "or else a text.  [repeatable]",
+            help="Argument of the function or class that makes the model, or setting of a "
+            "config: a Python literal, or else a text.  [repeatable]",
+        ),
+        click.option(
+            "--download", is_flag=True, help="Let hf:NAME download the config of its model."
         ),
         click.option(
             "--seed",
@@ -113,12 +133,15 @@ def _run_options() -> list[Callable[[Command], Command]]:
 
 
 def graph_of_target(
-    target: ModelSpec | GraphPath,
+    target: Target,
     *,
     inputs: tuple[InputSpec, ...],
     arguments: tuple[FactoryArgument, ...],
     seed: int,
     mode: str | None,
+    inputs_from: ModelSpec | None = None,
+    method: str | None = None,
+    download: bool = False,
     **how: Any,
 ) -> "Graph":
     """Return the graph of a target, and tell on standard error what to note.
@@ -131,36 +154,103 @@ def graph_of_target(
         arguments: What its factory is given.
         seed: Of the weights and the inputs.
         mode: "eval", "training" or "as-is"; None for "eval".
+        inputs_from: What makes the positional inputs; None for those of `inputs`.
+        method: The method that is run in place of forward.
+        download: Whether the config of a model may be downloaded.
         how: Further options of `trace`.
     Raises:
         TbscopeError: There is no such model, or it raised; or the file holds no graph.
     """
     if isinstance(target, GraphPath):
-        refuse_run_options(target, {"inputs": inputs, "arguments": arguments, "mode": mode, **how})
-        graph = _read_graph(target)
+        given: dict[str, Any] = {
+            "inputs": inputs,
+            "inputs_from": inputs_from,
+            "arguments": arguments,
+        }
+        given |= {"mode": mode, "method": method, "download": download, **how}
+        refuse_run_options(target, given)
+        with progress(f"reading {target.path}"):
+            graph = _read_graph(target)
         _tell_notes(graph)
         return graph
-    named_twice = _first_repeated([spec.name for spec in inputs if spec.name])
-    if named_twice:
-        raise click.UsageError(f"--input gives {named_twice!r} twice.")
+    _check_inputs(inputs, inputs_from)
+    if download and not isinstance(target, HubConfig):
+        raise click.UsageError("--download is for hf:NAME.")
     import torch
 
-    from tbscope.cli._inputs import make_inputs
-    from tbscope.cli._target import import_path, load_model
+    from tbscope.cli._target import find_method, import_path, load_inputs
     from tbscope.sources.eager.trace import trace
 
     torch.manual_seed(seed)
+    fake = bool(how.get("fake"))
     # What the model prints is no part of the command's own output.
-    with import_path(target), contextlib.redirect_stdout(sys.stderr):
-        model = load_model(target, {argument.name: argument.value for argument in arguments})
+    with progress(f"running {target}"), contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        for place in (inputs_from, target):
+            if isinstance(place, ModelSpec):
+                stack.enter_context(import_path(place))
+        model = _model_of(target, arguments, download=download, fake=fake)
+        called = find_method(model, method, target) if method else model
+        made = None if inputs_from is None else load_inputs(inputs_from)
         with in_command_words(inputs), _exits_told(target):
-            positional, named = make_inputs(inputs, seed=seed, fake=bool(how.get("fake")))
-            graph = trace(model, positional, kwargs=named or None, training=_MODES[mode], **how)
+            positional, named = _inputs_for(model, target, inputs, seed=seed, fake=fake)
+            graph = trace(
+                called,
+                positional if made is None else made,
+                kwargs=named or None,
+                training=_MODES[mode],
+                **how,
+            )
     _tell_notes(graph)
     return graph
 
 
-def graphs_of_targets(targets: Sequence[ModelSpec | GraphPath], **run: Any) -> "list[Graph]":
+def _check_inputs(inputs: tuple[InputSpec, ...], inputs_from: ModelSpec | None) -> None:
+    named_twice = _first_repeated([spec.name for spec in inputs if spec.name])
+    if named_twice:
+        raise click.UsageError(f"--input gives {named_twice!r} twice.")
+    if inputs_from is not None and any(spec.name is None for spec in inputs):
+        raise click.UsageError(
+            "--inputs gives all positional inputs: beside it, --input needs names."
+        )
+
+
+def _model_of(
+    target: ModelSpec | HubConfig,
+    arguments: tuple[FactoryArgument, ...],
+    *,
+    download: bool,
+    fake: bool,
+) -> "torch.nn.Module":
+    given = {argument.name: argument.value for argument in arguments}
+    if isinstance(target, ModelSpec):
+        from tbscope.cli._target import load_model
+
+        return load_model(target, given)
+    from tbscope.cli._hub import load_hub_model
+
+    return load_hub_model(target, given, download=download, meta=fake)
+
+
+def _inputs_for(
+    model: "torch.nn.Module",
+    target: ModelSpec | HubConfig,
+    inputs: tuple[InputSpec, ...],
+    *,
+    seed: int,
+    fake: bool,
+) -> "tuple[Any, dict[str, torch.Tensor]]":
+    """Return the positional inputs, None for those that the model offers, and those by name."""
+    from tbscope.cli._inputs import make_inputs
+
+    if isinstance(target, HubConfig) and not inputs:
+        from tbscope.cli._hub import example_input
+
+        return example_input(model), {}
+    return make_inputs(inputs, seed=seed, fake=fake)
+
+
+def graphs_of_targets(targets: Sequence[Target], **run: Any) -> "list[Graph]":
     """Return the graphs of several targets: models are run alike, with the same options.
 
     Args:
@@ -168,11 +258,11 @@ def graphs_of_targets(targets: Sequence[ModelSpec | GraphPath], **run: Any) -> "
         run: The options of a run, as for `graph_of_target`.
     """
     read = run
-    if any(isinstance(target, ModelSpec) for target in targets):
+    if not all(isinstance(target, GraphPath) for target in targets):
         # They concern the other one.
         read = {"inputs": (), "arguments": (), "seed": 0, "mode": None}
     return [
-        graph_of_target(target, **(run if isinstance(target, ModelSpec) else read))
+        graph_of_target(target, **(read if isinstance(target, GraphPath) else run))
         for target in targets
     ]
 
@@ -186,7 +276,8 @@ def refuse_run_options(target: GraphPath, given: Mapping[str, Any]) -> None:
     Raises:
         click.UsageError: One was given.
     """
-    flags = {"inputs": "input", "arguments": "arg", "mode": given.get("mode")}
+    flags = {"inputs": "input", "inputs_from": "inputs", "arguments": "arg"}
+    flags["mode"] = given.get("mode") or ""
     for name, value in given.items():
         if value and name not in ("kernels", "seed"):
             flag = flag_of(flags.get(name) or name)
@@ -194,26 +285,35 @@ def refuse_run_options(target: GraphPath, given: Mapping[str, Any]) -> None:
 
 
 def _read_graph(target: GraphPath) -> "Graph":
-    from tbscope.cli._logged import logged_graph
+    from tbscope.cli._logged import graph_of_log, logged_graph
+    from tbscope.sources.files import file_kind
     from tbscope.sources.table import load
 
+    told = ""
     with in_command_words(), warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        tag = target.tag
-        graph = load(target.path) if tag is None else logged_graph(target.path, tag)
-    for one in warned:
-        click.echo(f"note: {one.message}", err=True)
+        if target.tag is not None:
+            graph = logged_graph(target.path, target.tag)
+        elif file_kind(target.path) in ("directory", "events"):
+            graph, told = graph_of_log(target.path)
+        else:
+            graph = load(target.path)
+    for note in [*(str(one.message) for one in warned), *([told] if told else [])]:
+        click.echo(f"note: {note}", err=True)
     return graph
 
 
 @contextlib.contextmanager
-def _exits_told(target: ModelSpec) -> Iterator[None]:
+def _exits_told(target: ModelSpec | HubConfig) -> Iterator[None]:
     """Turn `sys.exit()` in a model into an error: it is no result of the command."""
     try:
         yield
     except SystemExit as error:
+        told = str(target)
+        if isinstance(target, ModelSpec):
+            told = f"{target.attribute!r} in {target.place!r}"
         raise TraceError(
-            f"{target.attribute!r} in {target.place!r} ended the process while it ran",
+            f"{told} ended the process while it ran",
             why=error_text(error),
             fix="take sys.exit() out of the model; add --debug to see where",
         ) from error

@@ -1,11 +1,16 @@
 """`tbscope show`: prints the graph of a model, the table of its modules, or their definitions."""
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tbscope.cli._command import command
+from tbscope.cli._results import give, give_json, gives_results
 from tbscope.cli._running import graph_of_target, takes_a_target
+
+if TYPE_CHECKING:
+    from tbscope.ir.ways_up import Table
 
 __all__ = ["show"]
 
@@ -31,6 +36,7 @@ __all__ = ["show"]
     metavar="N",
     help="With --summary: the levels of modules that have lines of their own.  [default: all]",
 )
+@gives_results
 def show(
     *,
     sources: bool,
@@ -38,6 +44,8 @@ def show(
     summary: bool,
     definitions: bool,
     depth: int | None,
+    as_json: bool,
+    output: Path | None,
     **run: Any,
 ) -> None:
     """Print the graph of a model, the table of its modules, or their definitions.
@@ -50,6 +58,7 @@ def show(
     tbscope show torch.nn:Linear -a in_features=3 -a out_features=5 -i 1x3
     tbscope show nets.py:make_model -i 2x3 --summary --depth 2
     tbscope show nets.py:make_model -i 2x3 --functions
+    tbscope show nets.py:make_model -i 2x3 --json -o graph.json
     tbscope show model.onnx --summary
     tbscope show runs/net
     """  # noqa: D301
@@ -60,13 +69,28 @@ def show(
     if (summary or definitions) and (sources or parameters):
         other = "--summary" if summary else "--functions"
         raise click.UsageError(f"--sources and --parameters are for lines, not for {other}.")
+    if definitions and as_json:
+        raise click.UsageError("--functions prints text, and --json the graph or its table.")
     graph = graph_of_target(**run)
     if summary:
-        graph.summary(depth=depth).show()
-        return
-    if definitions:
-        click.echo(str(graph.functions()))
-        return
-    from tbscope.ir.text import graph_to_text
+        _give_table(graph.summary(depth=depth), as_json=as_json, output=output)
+    elif definitions:
+        give(str(graph.functions()), output)
+    elif as_json:
+        from tbscope.formats.json import graph_to_json
 
-    click.echo(graph_to_text(graph, sources=sources, parameters=parameters))
+        give(graph_to_json(graph).rstrip("\n"), output)
+    else:
+        from tbscope.ir.text import graph_to_text
+
+        give(graph_to_text(graph, sources=sources, parameters=parameters), output)
+
+
+def _give_table(table: "Table", *, as_json: bool, output: Path | None) -> None:
+    if as_json:
+        rows = [{**row, "uncounted": dict(row["uncounted"])} for row in table.rows]
+        give_json({"version": 1, "rows": rows}, output)
+    elif output is None:
+        table.show()
+    else:
+        give(str(table), output)

@@ -16,7 +16,7 @@ from tbscope.words import error_text, near_names, shown
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["import_path", "load_model"]
+__all__ = ["find_method", "import_path", "load_inputs", "load_model"]
 
 _SEE_WHERE = "add --debug to see where"
 
@@ -64,6 +64,53 @@ def load_model(target: ModelSpec, arguments: Mapping[str, Any]) -> "torch.nn.Mod
             fix="name a function that returns the model, e.g. def make_model(): return Net()",
         )
     return model
+
+
+def load_inputs(maker: ModelSpec) -> Any:
+    """Return the inputs that a function makes, or those that a name holds.
+
+    Args:
+        maker: The place, and in it the function or the inputs.
+    Raises:
+        ArgumentError: The place cannot be imported, holds no such name, or the function raises.
+    """
+    found = _find_attribute(_loaded(maker) or _import_place(maker), maker)
+    return _call_factory(found, maker, {}) if callable(found) else found
+
+
+def find_method(model: "torch.nn.Module", name: str, target: object) -> Callable[..., Any]:
+    """Return a method of a model, dotted for one of a part of it (`encoder.embed`).
+
+    Raises:
+        ArgumentError: There is none of that name.
+    """
+    found: Any = model
+    for part in name.split("."):
+        near = near_names(part, [one for one in dir(found) if not one.startswith("_")], cutoff=0.6)
+        found = getattr(found, part, None)
+        if found is None:
+            break
+    if not callable(found):
+        raise ArgumentError(
+            f"{type(model).__name__} of {str(target)!r} has no method {name!r}",
+            why="" if found is None else f"{name!r} is {_kind(found)}",
+            fix=f"did you mean {', '.join(map(repr, near))}?"
+            if near and found is None
+            else "give the name of one: --method encode",
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def _loaded(maker: ModelSpec) -> ModuleType | None:
+    """Return the module of a file that was imported for the model: its classes are the same."""
+    if not maker.is_file:
+        return None
+    path = str(Path(maker.place).resolve())
+    for module in list(sys.modules.values()):
+        spec = getattr(module, "__spec__", None)
+        if spec is not None and spec.origin == path:
+            return module
+    return None
 
 
 def _import_place(target: ModelSpec) -> ModuleType:

@@ -45,7 +45,7 @@ def where(*, name: str, as_json: bool, output: Path | None, **run: Any) -> None:
     the name of a box or a node on the page (layer1/0/conv1).
 
     \b
-    tbscope where torch.nn:Linear -a in_features=3 -a out_features=5 -i 1x3 %1
+    tbscope where nets.py:make_model -i 2x3 %1
     tbscope where nets.py:make_model -i 2x3 layer1.0.conv1
     tbscope where runs/net layer1/0/conv1
     """  # noqa: D301
@@ -55,8 +55,8 @@ def where(*, name: str, as_json: bool, output: Path | None, **run: Any) -> None:
     if not places:
         raise ArgumentError(
             f"no line of code is known for {name!r} in the graph of {graph.name}",
-            why="whatever wrote this graph told of none",
-            fix="give the model, which is run: package.module:NAME or path/to/file.py:NAME",
+            why="no code of yours called it, or the graph was written without lines",
+            fix="for a graph that was read, give its model: path/to/file.py:NAME",
         )
     if as_json:
         told = [

@@ -57,7 +57,8 @@ def errors_as_messages(*, debug: bool) -> Iterator[None]:
         if debug:
             raise
         raise click.ClickException(str(error)) from error
-    except (click.ClickException, click.Abort, click.exceptions.Exit):
+    except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
+        # The last: whoever reads has seen enough, which click knows.
         raise
     except Exception as error:
         if debug:
