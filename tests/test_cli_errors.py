@@ -47,9 +47,10 @@ def test_an_argument_of_another_form():
 
 
 def test_an_output_of_unknown_ending():
-    assert misused("export", "nets.py:Net", "-o", "graph.onnx") == (
-        "Error: Invalid value for '-o' / '--output': 'graph.onnx' has not the form "
-        "FILE.pbtxt (text), FILE.pb (binary) or - (text on standard output)"
+    told = misused("export", "nets.py:Net", "-o", "graph.jpg")
+    assert told.startswith(
+        "Error: Invalid value for '-o' / '--output': cannot save a graph as 'graph.jpg': the end "
+        "of the name tells the form: .explorer.json (for Model Explorer, with layers), .json ("
     )
 
 

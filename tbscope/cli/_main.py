@@ -14,8 +14,16 @@ from tbscope.words import near_names
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS: Mapping[str, str] = {
-    "export": "Write the graph of a model: for TensorBoard, or as a GraphDef.",
+    "export": "Write the graph of a model: for TensorBoard, as a page, a picture or a GraphDef.",
+    "convert": "Write a graph that is in one form in another.",
     "show": "Print the graph of a model, the table of its modules, or their definitions.",
+    "ls": "List every graph of every run in a log: run, tag, step, nodes, bytes.",
+    "stats": "Count what a graph holds, by operation and by class of module.",
+    "find": "Print the nodes of a graph that match: by name, operation, class, source or shape.",
+    "where": "Print the lines of code that a node or a module comes from.",
+    "lint": "Tell which rules of TensorBoard's page a graph breaks.",
+    "diff": "Tell how two models, graphs or logs differ.",
+    "check": "Check that a model is what a pin tells, and no larger than it may be.",
     "run": "Run a script whose SummaryWriters draw what tbscope draws.",
     "demo": "Write the graph of a small captioning model.",
 }

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from tbscope.errors import ArgumentError, NotFoundError
 from tbscope.ir.climbs import upward
+from tbscope.ir.collectives import Collective, MeshDimension, Sharding
 from tbscope.ir.facts import (
     Constant,
     Gradient,
@@ -43,10 +44,12 @@ __all__ = [
     "Argument",
     "Body",
     "Call",
+    "Collective",
     "Constant",
     "Gradient",
     "Graph",
     "Measured",
+    "MeshDimension",
     "Module",
     "Nest",
     "Node",
@@ -57,6 +60,7 @@ __all__ = [
     "Profile",
     "Role",
     "Shape",
+    "Sharding",
     "Source",
     "Value",
     "copy_body",
@@ -165,6 +169,9 @@ class Graph:
         uncounted: The kernels that ran and compute, and whose operations `Node.flops` does not
             count, each with the reason.
         profile: How times and memory were measured; None where they were not.
+        world_size: How many processes the distributed run has; 1 for any other run.
+        mesh: The dimensions of the device mesh that the run is laid out on, outermost first;
+            empty where it has none.
     """
 
     name: str
@@ -178,6 +185,8 @@ class Graph:
     modules: list[Module] = field(default_factory=list)
     uncounted: dict[str, str] = field(default_factory=dict)
     profile: Profile | None = None
+    world_size: int = 1
+    mesh: tuple[MeshDimension, ...] = ()
 
     def __str__(self) -> str:
         return str(way_up("Graph.__str__")(self))
@@ -289,15 +298,26 @@ class Graph:
         functions: Functions = way_up("Graph.functions")(self, by)
         return functions
 
-    def save(self, path: Any) -> None:
-        """Write the graph, with all that it holds, to a file in JSON; `tbscope.load` reads it.
+    def save(self, path: Any, *, depth: int | None = None, **drawing: Any) -> None:
+        """Write the graph to a file, in the form that the end of its name tells.
 
         Args:
-            path: The path of a file that ends in `.json`. It is written whole, or not at all.
+            path: The path of a file: `.json` holds all of the graph, and `tbscope.load` reads it;
+                `.html` is a page with boxes that open; `.dot`, `.svg`, `.png`, `.mmd`,
+                `.explorer.json`, `.pb` and `.pbtxt` are for other programs. One that ends in `/`
+                is a folder for an event file. A file is written whole, or not at all.
+            depth: Down to how many boxes around them nodes are drawn in `.dot`, `.svg`, `.png`
+                and `.mmd`; None for all, or as many as can be read.
+            drawing: How it is drawn (see `Drawing`); not for `.json`.
         Raises:
-            ArgumentError: The path is none, or cannot be written to.
+            ArgumentError: The path tells no form, or cannot be written to; an option is none, or
+                does not fit the form; or a program that draws it is not there.
         """
-        way_up("Graph.save")(self, path)
+        way_up("Graph.save")(self, path, depth=depth, **drawing)
+
+    def _repr_html_(self) -> str:
+        """The page of `save("graph.html")` in a frame, as notebooks show it."""
+        return str(way_up("Graph._repr_html_")(self))
 
     def _not_found(self, name: str) -> NotFoundError:
         known = [call.qualified_name for call in self.calls if call.qualified_name]
@@ -346,9 +366,12 @@ class Graph:
                 node.phase,
                 node.run,
                 node.step,
+                node.collective,
             )
             for old in node.outputs:
-                values[old] = new = Value(twin, old.index, old.shape, old.dtype, old.device)
+                values[old] = new = Value(
+                    twin, old.index, old.shape, old.dtype, old.device, old.sharding
+                )
                 twin.outputs.append(new)
         in_calls = _Twins(nodes, values)
         return Graph(
@@ -375,6 +398,8 @@ class Graph:
             self.modules,
             self.uncounted,
             self.profile,
+            self.world_size,
+            self.mesh,
         )
 
 
@@ -426,7 +451,7 @@ class _Twins:
         twin = self._values.get(value)
         if twin is None and value.producer in self._nodes:
             node = self._nodes[value.producer]
-            return Value(node, value.index, value.shape, value.dtype, value.device)
+            return Value(node, value.index, value.shape, value.dtype, value.device, value.sharding)
         return value if twin is None else twin
 
 
