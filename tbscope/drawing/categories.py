@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from tbscope.checks import ask, entries_of, is_word
 from tbscope.drawing.kinds import kind_of
+from tbscope.drawing.rank_labels import rank_labels
 from tbscope.drawing.sharing import sharing_labels
 from tbscope.drawing.stages import Stages, stage_labels
 from tbscope.errors import ArgumentError
@@ -29,6 +30,8 @@ Category: TypeAlias = Literal[
     "device",
     "source file",
     "rank",
+    "stage",
+    "mesh",
     "difference",
     "none",
 ]
@@ -95,9 +98,8 @@ def label_nodes(
         return stage_labels(recorded or graph, color_by, graph, originals or {})
     if color_by == "storage":
         return sharing_labels(graph)
-    if color_by == "rank":
-        # Until graphs of several ranks are joined, one graph is of one.
-        return dict.fromkeys(graph.nodes, f"rank {graph.rank}")
+    if color_by in ("rank", "stage"):
+        return rank_labels(graph, by_stage=color_by == "stage")
     give = _CATEGORIES[color_by] if isinstance(color_by, str) else color_by
     asks_user = not isinstance(color_by, str)
     labels: dict[Node, str] = {}
@@ -199,6 +201,10 @@ def _device(node: Node) -> str | None:
     return node.outputs[0].device if node.outputs else None
 
 
+def _mesh(node: Node) -> str | None:
+    return None if node.collective is None else node.collective.mesh or "no mesh"
+
+
 def _source_file(node: Node) -> str | None:
     return node.source.file if node.source else None
 
@@ -218,4 +224,5 @@ _CATEGORIES: dict[str, Callable[[Node], str | None]] = {
     "device": _device,
     "source file": _source_file,
     "difference": _difference,
+    "mesh": _mesh,
 }
