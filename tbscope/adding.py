@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import Any, Literal, NamedTuple, TypeAlias, Unpack
+from typing import Any, NamedTuple, Unpack
 
 from tbscope.checks import Dtypes, InputSize, check_truth, plain_text
 from tbscope.collector import collecting_rarely
