@@ -1,8 +1,8 @@
 """Draws the pictures of README and docs/gallery.md: `python -m tests.pictures`.
 
-`python -m tests.pictures first-look profile bert` draws only README's, that of docs/profile.md, and
-those of one model. Everything is drawn by TensorBoard's own page in a headless browser, and only
-made small afterwards.
+`python -m tests.pictures first-look profile tutorial bert` draws only README's, those of two pages,
+and those of one model. Everything is drawn by TensorBoard's own page in a headless browser, and
+only made small afterwards.
 """
 
 import contextlib
@@ -73,6 +73,8 @@ def main() -> None:
         draw_first_look()
     if not names or "profile" in names:
         draw_profile()
+    if not names or "tutorial" in names:
+        draw_tutorial()
 
 
 def draw_gallery(chosen: list[Sight]) -> dict[str, "Attempt"]:
@@ -260,6 +262,37 @@ def draw_profile() -> None:
             page.take_picture(path)
             if page.errors:
                 raise SystemExit(f"the page reported: {page.errors}")
+    Image.open(path).convert("RGB").quantize(128).save(path, optimize=True)
+
+
+def draw_tutorial() -> None:
+    """Draw the pictures of docs/tutorial.md, of the logs that its own code writes."""
+    code = re.findall(r"^```python\n(.*?)^```$", (_DOCS / "tutorial.md").read_text(), re.M | re.S)
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec("\n".join(code), {"__name__": "tutorial"})
+        with TensorBoard(Path("runs")) as server, Browser() as browser:
+            page = browser.open(server.url, size=(1100, 800))
+            page.show("digits")
+            _keep_whole(page, "tutorial-first")
+            page.expand("blocks")
+            page.expand("blocks/0")
+            page.info_card("blocks/0/conv")
+            _keep_whole(page, "tutorial-inside")
+            page.show("numbers", "flops", profile=True)
+            page.color_by("compute_time")
+            _keep_whole(page, "tutorial-flops")
+            page.show("training")
+            _keep_whole(page, "tutorial-training")
+            if page.errors:
+                raise SystemExit(f"the page reported: {page.errors}")
+
+
+def _keep_whole(page: GraphPage, name: str) -> None:
+    """Keep a picture of the page as it is."""
+    path = _DOCS / "img" / f"{name}.png"
+    page.take_picture(path)
     Image.open(path).convert("RGB").quantize(128).save(path, optimize=True)
 
 

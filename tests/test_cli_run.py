@@ -120,7 +120,7 @@ def test_a_script_ends_as_it_would_under_python(folder, ending):
 
 
 def test_an_interrupted_script_tells_where_it_was_and_ends_as_interrupted(folder):
-    write("script.py", "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\ninput()\n")
+    write("script.py", "def wait():\n    raise KeyboardInterrupt\nwait()\n")
     code, _, told = as_tbscope("script.py")
     assert code == 130
     expected, _, wanted = as_python("script.py")

@@ -20,17 +20,18 @@ import tbscope
 MODEL, X = nn.Sequential(nn.Linear(3, 4), nn.ReLU()), torch.ones(2, 3)
 WRITERS = [SummaryWriter, tensorboardX.SummaryWriter]
 THEIRS = {writer: writer.add_graph for writer in WRITERS}
-FINDERS = list(sys.meta_path)
 
 every_writer = pytest.mark.parametrize("writer", WRITERS, ids=lambda each: each.__module__)
 
 
 @pytest.fixture(autouse=True)
-def leave_theirs():
-    yield
+def finders():
+    """Give what Python finds modules by, which is afterwards the same."""
+    found = list(sys.meta_path)
+    yield found
     tbscope.uninstall()
     assert {writer: writer.add_graph for writer in WRITERS} == THEIRS
-    assert sys.meta_path == FINDERS
+    assert sys.meta_path == found
 
 
 def drawn(writer, folder, *arguments, **options):
@@ -57,12 +58,12 @@ def test_a_writer_draws_ours_until_it_is_uninstalled(writer, tmp_path):
     assert "0/weight" not in drawn(writer, tmp_path / "theirs")
 
 
-def test_another_time_is_as_one_and_one_uninstall_ends_both():
+def test_another_time_is_as_one_and_one_uninstall_ends_both(finders):
     tbscope.install()
     ours = SummaryWriter.add_graph
     tbscope.install()
     assert SummaryWriter.add_graph is ours is not THEIRS[SummaryWriter]
-    assert len(sys.meta_path) == len(FINDERS) + 1
+    assert len(sys.meta_path) == len(finders) + 1
     tbscope.uninstall()
     tbscope.uninstall()
     assert SummaryWriter.add_graph is THEIRS[SummaryWriter]
@@ -97,7 +98,7 @@ def test_blocks_of_two_threads_end_when_the_last_one_does():
     assert SummaryWriter.add_graph is THEIRS[SummaryWriter]
 
 
-def test_threads_that_install_at_once_leave_one_of_ours_and_no_trace_of_it():
+def test_threads_that_install_at_once_leave_one_of_ours_and_no_trace_of_it(finders):
     def turn():
         for _ in range(50):
             tbscope.install()
@@ -110,7 +111,7 @@ def test_threads_that_install_at_once_leave_one_of_ours_and_no_trace_of_it():
     for thread in threads:
         thread.join()
     assert {writer: writer.add_graph for writer in WRITERS} == THEIRS
-    assert sys.meta_path == FINDERS
+    assert sys.meta_path == finders
 
 
 @every_writer

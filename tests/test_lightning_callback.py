@@ -9,7 +9,7 @@ from cli_runs import graphs_in, tags_in
 from client_models import Net, lit_net, loss_of, points, trainer_of_lightning
 
 import tbscope
-from tbscope import adding
+from tbscope import warning
 
 pytest.importorskip("lightning")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -28,7 +28,7 @@ def tops(graph):
 
 def told_while(train):
     """Give what tbscope warned of while something ran, as if it had never warned before."""
-    adding._warned.clear()
+    warning._warned.clear()
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         train()

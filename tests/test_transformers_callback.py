@@ -57,6 +57,14 @@ def test_the_training_goes_on_as_without_and_no_hook_is_left(callback, tmp_path)
     assert not watched.model._forward_pre_hooks
 
 
+def test_a_training_of_one_step_leaves_no_hook_either(callback, tmp_path):
+    trainer = trainer_of_transformers(tmp_path, [callback()], max_steps=1)
+    trainer.train()
+    assert len(graphs_in(log_of(tmp_path))) == 1
+    assert not trainer.model._forward_hooks
+    assert not trainer.model._forward_pre_hooks
+
+
 def test_with_accumulation_a_call_and_its_backward_pass_are_drawn(callback, tmp_path):
     drawn = callback()
     trainer_of_transformers(tmp_path, [drawn], gradient_accumulation_steps=2).train()
