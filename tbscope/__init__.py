@@ -11,6 +11,10 @@ from tbscope.collector import not_collecting as _not_collecting
 
 if TYPE_CHECKING:
     from tbscope.adding import add_graph, add_overlay
+    from tbscope.comparing.changes import Change
+    from tbscope.comparing.check import Checked, check
+    from tbscope.comparing.diff import diff
+    from tbscope.comparing.difference import Difference
     from tbscope.drawing.stages import stages
     from tbscope.errors import (
         ArgumentError,
@@ -78,6 +82,8 @@ __all__ = [
     "Argument",
     "ArgumentError",
     "Call",
+    "Change",
+    "Checked",
     "Collective",
     "CompileBackend",
     "CompiledGraphs",
@@ -85,6 +91,7 @@ __all__ = [
     "ConversionError",
     "Costs",
     "Definition",
+    "Difference",
     "Drawing",
     "Finding",
     "Functions",
@@ -119,8 +126,10 @@ __all__ = [
     "WriterError",
     "add_graph",
     "add_overlay",
+    "check",
     "compile_backend",
     "compile_graphs",
+    "diff",
     "export_onnx",
     "fake_world",
     "from_export",
@@ -150,6 +159,10 @@ __all__ = [
 
 _HOMES = {
     "tbscope.adding": "add_graph add_overlay",
+    "tbscope.comparing.changes": "Change",
+    "tbscope.comparing.check": "Checked check",
+    "tbscope.comparing.diff": "diff",
+    "tbscope.comparing.difference": "Difference",
     "tbscope.drawing.stages": "stages",
     "tbscope.figures.costs": "Costs graph_costs node_costs scope_costs",
     "tbscope.errors": "ArgumentError ConversionError GraphError InputError NotFoundError "

@@ -66,7 +66,8 @@ def add_graph(
             its `experiment`, or a tracker of Accelerate.
         model: A module or another callable; or a `Graph` that is already made. What
             `compile_graphs` gave is several: all of them under the tag (None for "compiled"), each
-            under the tag, `/` and its title.
+            under the tag, `/` and its title. A `Difference` is the union of two graphs, coloured
+            by what was added, removed and changed.
         input_to_model: A tensor is one argument; a tuple or list, the positional
             arguments; a mapping from parameters of forward, keyword arguments. None
             where forward needs none, or where the model has inputs of its own to show
@@ -96,7 +97,8 @@ def add_graph(
         on_error: "raise" raises; "warn", for training scripts, warns once of each error
             and gives an empty graph with a note of it.
         drawing: How it is drawn: `style`, `root`, `level`, `leaves`, `keep`, `hide`, `dead`,
-            `color_by`, `templates`, `cards`, `functions`, `helpers` (see `tbscope.Drawing`).
+            `color_by`, `templates`, `cards`, `icons`, `functions`, `helpers` (see
+            `tbscope.Drawing`).
     Returns:
         The graph that was drawn.
     Raises:
@@ -199,6 +201,8 @@ def _draw(
     check_options(**drawing)
     entry.check()
     with collecting_rarely():
+        if _is_difference(model):
+            model, drawing = model.graph, {"color_by": "difference", **drawing}
         kernels = drawing.get("level") == "aten"
         graph = graph_of(model, input_to_model, {**run, "kernels": kernels})
         if graph is model:
@@ -216,6 +220,12 @@ def _draw(
         for each, one in drawn.items():
             write_entry(writer, one, each, record_of(graphs[each]))
     return graph
+
+
+def _is_difference(model: object) -> bool:
+    """Tell whether something is a `Difference`; whoever has none loads nothing for it."""
+    home = sys.modules.get("tbscope.comparing.difference")
+    return home is not None and isinstance(model, home.Difference)
 
 
 def _draw_overlay(

@@ -6,6 +6,7 @@ silently is a fault.
 """
 
 import inspect
+import tempfile
 
 import pytest
 import torch
@@ -81,12 +82,28 @@ def _summed(name):
     return lambda value: GRAPH.summary(**{name: value})
 
 
+def _compared(name):
+    return lambda value: tbscope.diff(NET, NET, X, **{name: value})
+
+
+def _checked(name):
+    return lambda value: tbscope.check(NET, X, max_flops="1G", **{name: value})
+
+
 def _captured(name):
     return lambda value: tbscope.compile_graphs(NET, X, **{name: value})
 
 
 def _regrouped(name):
     return lambda value: tbscope.modules_to_functions(ONNX, **{name: value})
+
+
+def _saved(suffix, name):
+    def call(value):
+        with tempfile.TemporaryDirectory() as folder:
+            GRAPH.save(f"{folder}/graph{suffix}", **{name: value})
+
+    return call
 
 
 def _recorded(method):
@@ -107,6 +124,7 @@ RUNNING = (
     *("kwargs", "training", "grad", "loss", "backward", "fake", "partial", "profile"),
     *("input_size", "dtypes"),
 )
+COMPARING = ("kwargs", "training", "fake", "input_size", "dtypes")
 PLACING = ("tag", "step", "run_name")
 DRAWING = tuple(tbscope.Drawing.__annotations__)
 
@@ -155,6 +173,21 @@ CALLS = {
     ),
     "to_graph_def(keep entry)": lambda value: tbscope.to_graph_def(GRAPH, keep=[value]),
     "load(thing)": tbscope.load,
+    "diff(before)": lambda value: tbscope.diff(value, NET, X),
+    "diff(after)": lambda value: tbscope.diff(NET, value, X),
+    "diff(input_to_model)": lambda value: tbscope.diff(NET, NET, value),
+    **{f"diff({name})": _compared(name) for name in COMPARING},
+    "check(model)": lambda value: tbscope.check(value, X, max_flops="1G"),
+    "check(input_to_model)": lambda value: tbscope.check(NET, value, max_flops="1G"),
+    **{
+        f"check({name})": _checked(name)
+        for name in (
+            *("pin", "update", "max_parameters", "max_activation_bytes", "no_op"),
+            *COMPARING,
+        )
+    },
+    "check(max_flops)": lambda value: tbscope.check(NET, X, no_op="view", max_flops=value),
+    "check(no_op entry)": lambda value: tbscope.check(NET, X, no_op=[value]),
     "from_export(program)": tbscope.from_export,
     "from_fx(graph_module)": tbscope.from_fx,
     "from_torchscript(script)": tbscope.from_torchscript,
@@ -170,6 +203,8 @@ CALLS = {
     "from_graph_def(graph_def)": tbscope.from_graph_def,
     "read_log(path)": tbscope.read_log,
     "Graph.save(path)": GRAPH.save,
+    "Graph.save(depth)": _saved(".dot", "depth"),
+    **{f"Graph.save({name})": _saved(".pb", name) for name in DRAWING},
     "verify(graph)": tbscope.verify,
     "node_costs(graph)": tbscope.node_costs,
     "node_costs(backward)": lambda value: tbscope.node_costs(GRAPH, backward=value),
@@ -238,6 +273,8 @@ CLASSES = {
 }
 HALF = {"module list", "bare module"}
 NATURALS = {"0", "1", "3", "2**31", "2**53", "2**63-1", "2**63"}
+COUNTS = {*NATURALS, "10**5000", "number as text"}
+PATTERNS = {*ANY_TEXT - {"empty text"}, "numpy text", "Text"}
 NUMBERS = {*NATURALS, *TRUTHS, "0.0", "1.0", "0.5"}
 NUMBERS_OF_OTHERS = {
     *("numpy int", "numpy float", "numpy bool", "numpy scalar array", "scalar tensor"),
@@ -255,7 +292,7 @@ def each(names, taken):
 
 OF_OPTIONS = {
     **each(("grad", "fake", "partial", "kernels", "verbose"), TRUTHS),
-    **each(("templates", "cards", "per_call", "fold", "backward", "all_ranks"), TRUTHS),
+    **each(("templates", "cards", "icons", "per_call", "fold", "backward", "all_ranks"), TRUTHS),
     **each(("training", "root"), {"None", *TRUTHS}),
     "fullgraph": TRUTHS,
     "dynamic": {"None", *TRUTHS},
@@ -290,6 +327,22 @@ OF_CALLS = {
     **each(
         ("trace(model)", "add_graph(model)"),
         {"module", "function of itself", *GIVING_FUNCTIONS},
+    ),
+    **each(
+        ("diff(before)", "diff(after)"),
+        {"module", "function of itself", *GIVING_FUNCTIONS, *GRAPHS},
+    ),
+    "check(model)": {"module", "function of itself", *GIVING_FUNCTIONS},
+    "check(pin)": {"None"},
+    "check(update)": {"False"},
+    **each(
+        ("check(max_parameters)", "check(max_flops)", "check(max_activation_bytes)"),
+        {"None", *COUNTS},
+    ),
+    "check(no_op)": {*LISTS, "list of texts", "list of surrogates", *PATTERNS},
+    "check(no_op entry)": PATTERNS,
+    **each(
+        ("diff(input_to_model)", "check(input_to_model)"), {"tensor", "sparse tensor", "parameter"}
     ),
     **each(
         ("trace(input_to_model)", "add_graph(input_to_model)"),
@@ -359,13 +412,24 @@ OF_CALLS = {
 
 
 RUNS_WITH = {
-    *("model)", "input_to_model)", "kwargs)", "input_size)", "input_size alone)"),
+    *(
+        "before)",
+        "after)",
+        "model)",
+        "input_to_model)",
+        "kwargs)",
+        "input_size)",
+        "input_size alone)",
+    ),
     "dtypes of input_size)",
 }
 """What a model may raise at; the other parameters are refused before it runs."""
 
 
-READING_LOGS = ("load(thing)", "read_log(path)", "add_graph(model)")
+READING_LOGS = (
+    *("load(thing)", "read_log(path)", "add_graph(model)"),
+    *("diff(before)", "diff(after)", "check(model)"),
+)
 DIRECTORIES = ("slash", "dots")
 """These are directories, and whether there are logs in them is a matter of the machine."""
 

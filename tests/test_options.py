@@ -104,7 +104,7 @@ def test_the_long_form_tells_of_each_option_of_a_drawing(name):
 
 def flags(command):
     """Give the options of a command."""
-    found = main.commands[command.removeprefix("tbscope ")].params
+    found = main.get_command(None, command.removeprefix("tbscope ")).params
     return [one for one in found if isinstance(one, click.Option)]
 
 

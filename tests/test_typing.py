@@ -93,6 +93,15 @@ assert_type(tbscope.read_log("runs/x"), list[tbscope.LoggedGraph])
 assert_type(tbscope.read_log("runs/x")[0].graph, tbscope.Graph)
 assert_type(tbscope.read_log("runs/x")[0].tag, str | None)
 assert_type(graph.save("graph.json"), None)
+assert_type(graph.save("graph.svg", depth=2, style="torch"), None)
+difference = tbscope.diff("before.json", model, x, fake=True)
+assert_type(difference, tbscope.Difference)
+assert_type(difference.added, list[tbscope.Change])
+assert_type(difference.graph, tbscope.Graph)
+assert_type(w.add_graph(difference, tag="difference"), tbscope.Graph)
+checked = tbscope.check(model, x, pin="net.json", max_parameters="25M", no_op=["view"])
+assert_type(checked, tbscope.Checked)
+assert_type(checked.failures, tuple[str, ...])
 assert_type(tbscope.push_scope("part"), None)
 assert_type(tbscope.pop_scope(), None)
 assert_type(tbscope.__version__, str)
@@ -125,6 +134,7 @@ w.add_graph(graph, on_error="ignore")            # arg-type
 w.add_overlay("flops")                           # call-arg
 tbscope.trace(torch.nn.ReLU(), training="eval")  # arg-type
 tbscope.graph_costs(torch.nn.ReLU())             # arg-type
+tbscope.check(graph, max_flops=4.5)              # arg-type
 tbscope.compile_backend(stage="kernels")         # arg-type
 tbscope.parse_scope_path(3)                      # arg-type
 graph.sumary()                                   # attr-defined

@@ -57,6 +57,7 @@ class Summary:
     Attributes:
         rows: For each module a mapping from names to plain numbers and words, never folded.
         totals: The figures of the whole.
+        footer: What stands below the table, the totals among it: titles and texts.
 
     Raises:
         ArgumentError: There is no such column, or the depth is no number of modules.
@@ -91,7 +92,7 @@ class Summary:
         self._columns = chosen_columns(columns, self.rows)
         self._chosen = columns is not None
         self._lines = _Lines(graph, root, rows, depth=depth, fold=fold)
-        self._footer = footer_lines(totals)
+        self.footer = footer_lines(totals)
 
     def __str__(self) -> str:
         """Return the table as plain text."""
@@ -105,8 +106,8 @@ class Summary:
             ).rstrip()
             for line in (cells.head, *cells.body)
         ]
-        width = max(len(title) for title, _ in self._footer)
-        footer = [f"{title.ljust(width)}  {text}" for title, text in self._footer]
+        width = max(len(title) for title, _ in self.footer)
+        footer = [f"{title.ljust(width)}  {text}" for title, text in self.footer]
         return "\n".join([texts[0], rule, *texts[1:], rule, *footer])
 
     def __repr__(self) -> str:
@@ -149,7 +150,7 @@ class Summary:
             table.add_row(*(Text(cell) for cell in line), style=style)
         yield table
         footer = Table.grid(padding=(0, 2))
-        told = list(self._footer)
+        told = list(self.footer)
         if left_out:
             told.append(("No room for", ", ".join(column.title for column in left_out)))
         for title, text in told:
@@ -166,7 +167,7 @@ class Summary:
         footer = "".join(
             f'<tr><th>{html.escape(title)}</th><td colspan="{width - 1}">'
             f"{html.escape(text)}</td></tr>"
-            for title, text in self._footer
+            for title, text in self.footer
         )
         return (
             f'{_STYLE}<table class="tbscope-summary"><thead><tr><th>Module</th>{heads}</tr>'
