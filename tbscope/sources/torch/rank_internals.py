@@ -18,6 +18,7 @@ __all__ = [
     "fake_store",
     "group_of",
     "is_of_c10d",
+    "is_of_meshes",
     "is_spread",
     "local_shape",
     "root_mesh",
@@ -54,6 +55,15 @@ def fake_store() -> Any:
 def is_of_c10d(file: str) -> bool:
     """Tell whether a file is the one in which torch keeps its collectives."""
     return _c10d is not None and file == _c10d.__file__
+
+
+def is_of_meshes(file: str) -> bool:
+    """Tell whether a file is one in which torch keeps device meshes."""
+    return file.endswith(_MESH_FILES)
+
+
+# Places of ranks are computed with tensors.
+_MESH_FILES = ("torch/distributed/device_mesh.py", "torch/distributed/_mesh_layout.py")
 
 
 def group_of(told: Any) -> Any:
