@@ -113,9 +113,11 @@ def local_shape(tensor: Any) -> tuple[Any, ...]:
 
 
 def device_meshes() -> list[Any]:
-    """Return all device meshes that there are; torch keeps no list of them."""
+    """Return all device meshes that there are, the latest first; torch keeps no list of them."""
     home = sys.modules.get("torch.distributed.device_mesh")
     if home is None:
         return []
     kind = home.DeviceMesh
-    return [thing for thing in gc.get_objects() if type(thing) is kind]
+    # The younger generations hold what was made last, and each has it at its end.
+    generations = [gc.get_objects(generation=number) for number in range(len(gc.get_count()))]
+    return [thing for held in generations for thing in reversed(held) if type(thing) is kind]

@@ -119,8 +119,8 @@ class Groups:
         self._meet()
         if name not in self._names and not self._searched:
             self._searched = True
-            # The latest first: what was made before may be of an earlier run.
-            for mesh in reversed(device_meshes()):
+            # Those that were made before may be of an earlier run: the latest one counts.
+            for mesh in device_meshes():
                 self.met(mesh)
         if name in self._names:
             return self._names[name]
