@@ -2,7 +2,7 @@
 
 import parallel_models
 import pytest
-from parallel_models import ON_TWO
+from parallel_models import ON_FOUR, ON_TWO
 from processes import on_ranks
 
 from tbscope.formats.json import graph_from_json
@@ -15,6 +15,12 @@ IN_PLACE = frozenset({"c10d::allreduce_", "c10d::broadcast_"})
 def two(tmp_path_factory):
     """Give what each of two ranks tells of each model."""
     return on_ranks(parallel_models.all_told, 2, tmp_path_factory.mktemp("two"), list(ON_TWO))
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory):
+    """Give what each of four ranks tells of each model on a mesh of two dimensions."""
+    return on_ranks(parallel_models.all_told, 4, tmp_path_factory.mktemp("four"), list(ON_FOUR))
 
 
 def graphs_of(ranks, name):
@@ -148,3 +154,17 @@ def test_tensors_that_are_spread_tell_what_is_here(two):
         "tp: Shard(2)",
         "tp: Partial(sum)",
     ]
+
+
+def test_on_a_mesh_of_two_dimensions_each_collective_is_along_one(four):
+    graphs = graphs_of(four, "by both")
+    for rank, graph in enumerate(graphs):
+        assert [(one.name, one.coordinate) for one in graph.mesh] == [
+            ("dp", rank // 2),
+            ("tp", rank % 2),
+        ]
+        told = {(node.collective.mesh, node.collective.ranks) for node in joined(graph)}
+        along = {"dp": (rank % 2, rank % 2 + 2), "tp": (rank // 2 * 2, rank // 2 * 2 + 1)}
+        assert told == set(along.items())
+        assert sorted(map(moved, joined(graph))) == sorted(four[rank]["by both"]["seen"])
+        assert four[rank]["by both"]["same"]
