@@ -61,6 +61,8 @@ assert_type(tbscope.graph_costs(graph), tbscope.Costs)
 assert_type(tbscope.from_export("model.pt2", trusted=True), tbscope.Graph)
 assert_type(tbscope.from_fx(torch.fx.symbolic_trace(torch.nn.ReLU())), tbscope.Graph)
 assert_type(tbscope.load("model.pt2"), tbscope.Graph)
+assert_type(tbscope.merge_ranks([graph, graph], unfolded=True), tbscope.Graph)
+assert_type(tbscope.add_graph(None, model, x, ranks=[0, 8], ranks_timeout=5), tbscope.Graph)
 assert_type(tbscope.node_costs(graph), dict[tbscope.Node, tbscope.Costs])
 assert_type(tbscope.scope_costs(graph), dict[tbscope.Scope, tbscope.Costs])
 assert_type(tbscope.parse_scope_path("Net/Linear[fc]"), tuple[tbscope.ScopePart, ...])
@@ -107,6 +109,10 @@ assert_type(tbscope.pop_scope(), None)
 assert_type(tbscope.__version__, str)
 assert_type(own.watch(model, every=3), tbscope.Watched)
 assert_type(tbscope.watch(torchs, model), tbscope.Watched)
+assert_type(tbscope.install(on_error="warn", style="torch"), None)
+assert_type(tbscope.uninstall(), None)
+with tbscope.installed(level="module"):
+    pass
 with tbscope.record() as recording:
     assert_type(recording, tbscope.Recording)
     with tbscope.scope("part"):
@@ -135,6 +141,8 @@ w.add_overlay("flops")                           # call-arg
 tbscope.trace(torch.nn.ReLU(), training="eval")  # arg-type
 tbscope.graph_costs(torch.nn.ReLU())             # arg-type
 tbscope.check(graph, max_flops=4.5)              # arg-type
+tbscope.install(on_error="ignore")               # arg-type
+tbscope.installed(levels="op")                   # call-arg
 tbscope.compile_backend(stage="kernels")         # arg-type
 tbscope.parse_scope_path(3)                      # arg-type
 graph.sumary()                                   # attr-defined
