@@ -205,11 +205,12 @@ def test_a_blocking_call_has_no_wait():
         x = x * 2
         dist.recv(x, 2)
         dist.all_reduce(x)
+        dist.barrier()
         return x
 
     graph = traced(does)
-    assert ops_of(graph) == ["mul", "recv", "all_reduce"]
-    assert [node.collective.asynchronous for node in joined(graph)] == [False, False]
+    assert ops_of(graph) == ["mul", "recv", "all_reduce", "barrier"]
+    assert [node.collective.asynchronous for node in joined(graph)] == [False, False, False]
 
 
 def test_several_sends_and_receives_at_once_are_each_an_operation():
@@ -221,9 +222,10 @@ def test_several_sends_and_receives_at_once_are_each_an_operation():
         return got + 1
 
     graph = traced(does)
-    assert [(n.collective.kind, n.collective.peer) for n in joined(graph)] == [
-        ("send", 2),
-        ("recv", 0),
+    told = [node.collective for node in joined(graph)]
+    assert [(one.kind, one.peer, one.asynchronous) for one in told] == [
+        ("send", 2, True),
+        ("recv", 0, True),
     ]
     assert graph.outputs[0].value.producer.inputs[0].producer.op == "wait"
 
@@ -302,14 +304,20 @@ def test_a_spread_tensor_tells_what_is_here_and_how_it_lies(mesh):
 
 def test_a_drawing_leaves_no_collective_out():
     def does(x):
-        dist.all_reduce(x * 2)
+        functional.all_reduce(x * 2, "sum", dist.group.WORLD)
         dist.barrier()
-        return x
+        return x + 1
 
     graph = traced(does)
+    assert joined(graph)[0].outputs
     for options in ({}, {"dead": "drop"}, {"level": "module"}, {"level": "overview"}):
         drawn = [node.op for node in tbscope.to_graph_def(graph, **options).node]
         assert {"all_reduce", "barrier"} <= set(drawn), options
+
+
+def test_flops_leave_out_no_collective():
+    graph = traced(lambda x: functional.all_reduce(x.exp(), "sum", dist.group.WORLD) + 1)
+    assert not any("c10d" in note.text for note in graph.notes)
 
 
 def test_a_run_of_one_process_knows_of_no_others(mesh):
