@@ -67,6 +67,15 @@ def test_parameters_tell_what_a_rank_holds_beside_the_whole():
     assert (plain.shape, str(plain.sharding)) == ((64, 32), "(32, 32) by dp: Shard(0)")
 
 
+def test_a_mesh_of_an_earlier_run_names_no_group_of_a_later_one():
+    with tbscope.fake_world(4, mesh={"dp": 2, "tp": 2}) as earlier:
+        (named,) = joined(tbscope.trace(Sums(), torch.ones(3)))
+    with tbscope.fake_world(6):
+        graph = tbscope.trace(Sums(), torch.ones(3))
+    assert earlier.ndim == 2
+    assert (graph.mesh, joined(graph)[0].mesh) == ((), named.mesh)
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_groups_are_gone_after_whatever_happens(fails):
     try:

@@ -2,7 +2,7 @@
 
 import parallel_models
 import pytest
-from parallel_models import ON_TWO
+from parallel_models import ON_FOUR, ON_TWO
 from processes import on_ranks
 
 from tbscope.formats.json import graph_from_json
@@ -15,6 +15,12 @@ IN_PLACE = frozenset({"c10d::allreduce_", "c10d::broadcast_"})
 def two(tmp_path_factory):
     """Give what each of two ranks tells of each model."""
     return on_ranks(parallel_models.all_told, 2, tmp_path_factory.mktemp("two"), list(ON_TWO))
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory):
+    """Give what each of four ranks tells of each model on a mesh of two dimensions."""
+    return on_ranks(parallel_models.all_told, 4, tmp_path_factory.mktemp("four"), list(ON_FOUR))
 
 
 def graphs_of(ranks, name):
@@ -67,3 +73,98 @@ def test_ranks_number_what_they_do_together_alike(two, name):
     assert len(alike) == 0 or alike[0] == alike[1]
     sent = sorted((each.group, each.sequence) for each in one if each.kind == "send")
     assert sent == sorted((each.group, each.sequence) for each in other if each.kind == "recv")
+
+
+def test_a_bucket_is_made_of_the_gradients_in_it_and_reduced_around_all_of_them(two):
+    for graph in graphs_of(two, "replicated"):
+        (reduced,) = [node for node in joined(graph) if node.collective.kind == "all_reduce"]
+        owners = {
+            node.attributes["gradient_of"]: node.scope.path
+            for node in above(reduced)
+            if "gradient_of" in node.attributes
+        }
+        owned = {f"{one.name}.{each.name}" for one in graph.modules for each in one.parameters}
+        assert owners.keys() == owned
+        assert reduced.scope.path == "gradients/DistributedDataParallel/Net[module]"
+        below = f"{reduced.scope.path}/"
+        assert all(path.startswith(below) for path in owners.values())
+
+
+def test_sharded_parameters_are_gathered_and_their_gradients_scattered_below_their_module(two):
+    for graph in graphs_of(two, "sharded"):
+        places = [(node.collective.kind, node.scope.path) for node in joined(graph)]
+        block = "FSDPNet/ModuleList[blocks]/FSDPBlock[{}]"
+        forward = [("all_gather", path) for path in ("FSDPNet", block.format(0), block.format(1))]
+        assert places[:3] == forward
+        behind = [f"gradients/{block.format(number)}" for number in (0, 1)]
+        assert {path for kind, path in places if kind == "reduce_scatter"} >= set(behind)
+        assert {path for kind, path in places[3:] if kind == "all_gather"} <= set(behind)
+
+
+def test_what_a_sharded_module_computes_with_was_gathered(two):
+    for graph in graphs_of(two, "sharded"):
+        gathers = {node for node in joined(graph) if node.collective.kind == "all_gather"}
+        for node in graph.nodes:
+            if node.op == "linear":
+                assert gathers & above(node.inputs[1].producer)
+
+
+def above(node):
+    """Give all nodes that a node reads, or waits for, or that these do."""
+    found, pending = set(), [node]
+    while pending:
+        one = pending.pop()
+        if one not in found:
+            found.add(one)
+            pending += [*(value.producer for value in one.inputs), *one.control_inputs]
+    return found
+
+
+@pytest.mark.parametrize("name", ["1F1B", "GPipe"])
+def test_stages_send_what_they_made_and_wait_for_what_they_receive(two, name):
+    for rank, graph in enumerate(graphs_of(two, name)):
+        kinds = [(node.collective.kind, node.phase) for node in joined(graph)]
+        there, back = ("send", "recv") if rank == 0 else ("recv", "send")
+        assert sorted(kinds) == sorted([(there, "forward")] * 2 + [(back, "backward")] * 2)
+        for node in joined(graph):
+            if node.collective.kind == "recv":
+                (wait,) = [other for other in graph.nodes if node in map(producer, other.inputs)]
+                assert (wait.op, wait.scope) == ("wait", node.scope)
+
+
+def producer(value):
+    return value.producer
+
+
+def test_groups_have_the_names_of_the_mesh(two):
+    names = {"sharded": "dp", "by tensor": "tp", "by sequence": "sp"}
+    for name, dimension in names.items():
+        for graph in graphs_of(two, name):
+            assert {node.collective.mesh for node in joined(graph)} == {dimension}
+
+
+def test_tensors_that_are_spread_tell_what_is_here(two):
+    graph = graphs_of(two, "by tensor")[1]
+    owned = {f"{one.name}.{each.name}": each for one in graph.modules for each in one.parameters}
+    assert str(owned["blocks.0.up.weight"].sharding) == "(8, 8) by tp: Shard(0)"
+    assert owned["blocks.0.up.weight"].shape == (16, 8)
+    assert owned["blocks.0.norm.weight"].sharding is None
+    sums = [node.outputs[0].sharding for node in graph.nodes if node.op == "linear"]
+    assert [str(one).partition(" by ")[2] for one in sums[:2]] == [
+        "tp: Shard(2)",
+        "tp: Partial(sum)",
+    ]
+
+
+def test_on_a_mesh_of_two_dimensions_each_collective_is_along_one(four):
+    graphs = graphs_of(four, "by both")
+    for rank, graph in enumerate(graphs):
+        assert [(one.name, one.coordinate) for one in graph.mesh] == [
+            ("dp", rank // 2),
+            ("tp", rank % 2),
+        ]
+        told = {(node.collective.mesh, node.collective.ranks) for node in joined(graph)}
+        along = {"dp": (rank % 2, rank % 2 + 2), "tp": (rank // 2 * 2, rank // 2 * 2 + 1)}
+        assert told == set(along.items())
+        assert sorted(map(moved, joined(graph))) == sorted(four[rank]["by both"]["seen"])
+        assert four[rank]["by both"]["same"]

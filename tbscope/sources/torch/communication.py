@@ -10,7 +10,7 @@ from tbscope.sources.torch.internals import schema_of
 from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.ranks import Group, Groups
 
-__all__ = ["SAME", "Exchange", "exchange_of", "is_wait"]
+__all__ = ["SAME", "Exchange", "exchange_of", "is_blocking", "is_wait"]
 
 
 class Exchange(NamedTuple):
@@ -143,6 +143,11 @@ SAME = ["_c10d_functional::_wrap_tensor_autograd"]
 def exchange_of(kernel: str) -> Exchange | None:
     """Return how a kernel communicates, by its name; None for one that does not."""
     return _EXCHANGES.get(kernel)
+
+
+def is_blocking(kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Tell whether a kernel is over when it returns, as its arguments say."""
+    return _told(kernel, args, kwargs).get("async_op") is False
 
 
 def is_wait(kernel: str) -> bool:

@@ -18,6 +18,7 @@ __all__ = [
     "fake_store",
     "group_of",
     "is_of_c10d",
+    "is_of_meshes",
     "is_spread",
     "local_shape",
     "root_mesh",
@@ -54,6 +55,15 @@ def fake_store() -> Any:
 def is_of_c10d(file: str) -> bool:
     """Tell whether a file is the one in which torch keeps its collectives."""
     return _c10d is not None and file == _c10d.__file__
+
+
+def is_of_meshes(file: str) -> bool:
+    """Tell whether a file is one in which torch keeps device meshes."""
+    return file.endswith(_MESH_FILES)
+
+
+# Places of ranks are computed with tensors.
+_MESH_FILES = ("torch/distributed/device_mesh.py", "torch/distributed/_mesh_layout.py")
 
 
 def group_of(told: Any) -> Any:
@@ -103,9 +113,11 @@ def local_shape(tensor: Any) -> tuple[Any, ...]:
 
 
 def device_meshes() -> list[Any]:
-    """Return all device meshes that there are; torch keeps no list of them."""
+    """Return all device meshes that there are, the latest first; torch keeps no list of them."""
     home = sys.modules.get("torch.distributed.device_mesh")
     if home is None:
         return []
     kind = home.DeviceMesh
-    return [thing for thing in gc.get_objects() if type(thing) is kind]
+    # The younger generations hold what was made last, and each has it at its end.
+    generations = [gc.get_objects(generation=number) for number in range(len(gc.get_count()))]
+    return [thing for held in generations for thing in reversed(held) if type(thing) is kind]

@@ -68,7 +68,9 @@ class Groups:
     def __init__(self, meshes: Callable[[], Iterable[Any]]) -> None:
         self._meshes_of_run = meshes
         self._known: dict[str, Group] = {}
-        self._meshes: dict[int, Any] = {}
+        # By identity: a mesh is compared by looking into tensors.
+        self._asked: dict[int, Any] = {}
+        self._meshes: list[Any] = []
         self._names: dict[str, str] = {}
         self._searched = False
 
@@ -87,25 +89,34 @@ class Groups:
         return group
 
     def met(self, mesh: Any) -> None:
-        """Take note of a device mesh, by what the run has shown of it."""
-        if id(mesh) in self._meshes:
+        """Take note of a device mesh, unless it is one of an earlier run, whose groups are gone."""
+        if id(mesh) in self._asked:
             return
-        self._meshes[id(mesh)] = mesh
+        self._asked[id(mesh)] = mesh
         root = root_mesh(mesh)
         if root is not mesh:
             self.met(root)
-        for dimension, name in enumerate(_mesh_names(mesh)):
-            try:
-                group = str(mesh.get_group(dimension).group_name)
-            except (AttributeError, RuntimeError, AssertionError, KeyError):
-                # One that was made without its groups.
-                continue
-            self._names.setdefault(group, name)
+        groups = [self._group_along(mesh, dimension) for dimension in range(mesh.ndim)]
+        if all(groups):
+            self._meshes.append(mesh)
+            for group, name in zip(groups, _mesh_names(mesh), strict=True):
+                self._names.setdefault(group, name)
+
+    def _group_along(self, mesh: Any, dimension: int) -> str:
+        """Return the name of the group along a dimension of a mesh; empty where there is none."""
+        try:
+            group = mesh.get_group(dimension)
+            ranks = torch.distributed.get_process_group_ranks(group)
+        except (AttributeError, AssertionError, KeyError, RuntimeError, ValueError):
+            # One that was made without its groups, or whose groups are gone.
+            return ""
+        here = torch.distributed.get_rank() in ranks and len(ranks) == mesh.size(dimension)
+        return str(group.group_name) if here else ""
 
     def mesh(self) -> tuple[MeshDimension, ...]:
         """Return the dimensions of the mesh that spans most of the run; empty where none is."""
         self._meet()
-        found = [mesh for mesh in self._meshes.values() if root_mesh(mesh) is mesh]
+        found = [mesh for mesh in self._meshes if root_mesh(mesh) is mesh]
         if not found:
             return ()
         largest = max(found, key=lambda mesh: (mesh.size(), mesh.ndim))
@@ -119,8 +130,8 @@ class Groups:
         self._meet()
         if name not in self._names and not self._searched:
             self._searched = True
-            # The latest first: what was made before may be of an earlier run.
-            for mesh in reversed(device_meshes()):
+            # Those that were made before may be of an earlier run: the latest one counts.
+            for mesh in device_meshes():
                 self.met(mesh)
         if name in self._names:
             return self._names[name]

@@ -18,6 +18,7 @@ from tbscope.ir.collectives import Collective
 from tbscope.ir.graph import Argument, Node, Value
 from tbscope.sources.eager.record.operation import Joined
 from tbscope.sources.eager.record.values import TensorValues
+from tbscope.sources.torch.communication import is_blocking
 from tbscope.sources.torch.rank_internals import is_of_c10d, same_work
 from tbscope.sources.torch.ranks import Groups
 
@@ -89,7 +90,7 @@ class Collectives:
         told = [self.told_by(one) for one in joined]
         node.collective = _merged(told)
         for one in joined:
-            work = _work_of(one.result)
+            work = None if is_blocking(*one[1:4]) else _work_of(one.result)
             if work is not None:
                 self._begun.append(_Begun(work, node, written))
 

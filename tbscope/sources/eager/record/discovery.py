@@ -166,6 +166,10 @@ class Discovery:
             made = self._made_of_known(tensor, known=place is not None)
             if made is not None:
                 return made
+        if place is None and self.distributed and self._takes_a_place(tensor):
+            together = self._put_together(tensor)
+            if together is not None:
+                return together
         place = place or self._late_tensor(tensor)
         if place is None and (shard := self._shard(tensor)) is not None:
             node = self._view("local_tensor", self.value_of(shard), None)
@@ -231,11 +235,8 @@ class Discovery:
             if self._takes_a_place(tensor):
                 if not self.distributed:
                     return None
-                # It is seen how ranks have put it together; its gradient bears its name.
-                running = self._scopes.running.place
-                assert running is not None
-                name = _names_of(tensor, running.module)[0]
-                self._registry.put_together(running, name, tensor)
+                # It is seen how ranks have put it together.
+                self._remember_place(tensor)
             wrappers.keep(tensor, face)
             return face
         if known and face is None:
@@ -338,6 +339,20 @@ class Discovery:
             else:
                 return None
         return node.name
+
+    def _put_together(self, tensor: torch.Tensor) -> Value | None:
+        """Return the value of what a module holds for a while, by what was written into it."""
+        values = self._values.written_into(tensor)
+        if not values:
+            return None
+        self._remember_place(tensor)
+        return self._values.give(self._step("gathered", values), tensor)
+
+    def _remember_place(self, tensor: torch.Tensor) -> None:
+        """Have a tensor in the place of a parameter bear its name: its gradient is called so."""
+        running = self._scopes.running.place
+        assert running is not None, "a module that runs holds it"
+        self._registry.put_together(running, _names_of(tensor, running.module)[0], tensor)
 
     def _shard(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return the parameter that is spread over ranks and whose part here a tensor shows."""

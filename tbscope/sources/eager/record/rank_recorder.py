@@ -18,7 +18,7 @@ from tbscope.sources.torch.internals import without_functions
 from tbscope.sources.torch.literals import FILLED, collect_tensors
 from tbscope.sources.torch.nest_internals import map_tensors
 from tbscope.sources.torch.operations import KernelFacts
-from tbscope.sources.torch.rank_internals import is_of_c10d, is_spread
+from tbscope.sources.torch.rank_internals import is_of_c10d, is_of_meshes, is_spread
 from tbscope.sources.torch.ranks import is_distributed, world_size
 from tbscope.sources.torch.wrapping import held_tensors
 
@@ -69,11 +69,13 @@ class RankRecorder(StepRecorder):
             with without_functions():
                 self.collectives.waited(work, frame, self._where.of_operation)
 
-    def is_packing(self, frame: FrameType | None) -> bool:
-        """Tell whether torch makes tensors of its own in this frame: of a Python object, say."""
+    def is_bookkeeping(self, frame: FrameType | None) -> bool:
+        """Tell whether torch calls for itself in this frame: to pack an object, say."""
         if not self.distributed or frame is None:
             return False
         code = frame.f_code
+        if is_of_meshes(code.co_filename):
+            return True
         return any(map(code.co_qualname.__contains__, _OF_ITS_OWN)) and is_of_c10d(code.co_filename)
 
     def _told_by_exchange(

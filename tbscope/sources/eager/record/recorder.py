@@ -237,7 +237,7 @@ class Recorder(RankRecorder):
             frame: The Python frame that called it; None where none did.
         """
         results = [result] if type(result) is torch.Tensor else collect_tensors(result, [])
-        if operation.told or (self.is_packing(frame) and not operation.joined):
+        if operation.told or (self.is_bookkeeping(frame) and not operation.joined):
             return None
         backward = self.backward
         if backward is not None and backward.passes:
@@ -426,7 +426,7 @@ class Recorder(RankRecorder):
 
     def add_read(self, name: str, tensor: Any, frame: FrameType | None) -> None:
         """Note that Python read the content of a tensor (`item`, `bool`, `tolist`)."""
-        if name not in READS or not isinstance(tensor, torch.Tensor) or self.is_packing(frame):
+        if name not in READS or not isinstance(tensor, torch.Tensor) or self.is_bookkeeping(frame):
             return
         if shares_memory(name):
             # Whatever is written through the array is no operation that anyone could see.

@@ -145,6 +145,9 @@ class _Settling:
             one = pending.pop()
             if one in moved or one.kind != "op" or one.scope is not scope or one.collective:
                 continue
+            if "gradient_of" in one.attributes:
+                # It is the module's own.
+                continue
             if one.role is None and not moved.issuperset(self._after(one)) and not _is_wait(one):
                 continue
             if (one.role == "view" or _is_wait(one)) and moved.isdisjoint(self._before(one)):

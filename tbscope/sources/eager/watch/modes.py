@@ -213,8 +213,8 @@ class InsideMode(DispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()
         self._recorder = recorder
         self._outer = outer
-        # What gave each tensor, by its identity; the tensors are held, so that it stays their own.
-        self._made: dict[int, tuple[torch.Tensor, KernelFacts, Any, Any]] = {}
+        # What gave each tensor, by its identity; the results are held, so that it stays their own.
+        self._made: dict[int, tuple[Any, KernelFacts, Any, Any]] = {}
 
     def __torch_dispatch__(
         self,
@@ -231,7 +231,7 @@ class InsideMode(DispatchMode):  # type: ignore[no-untyped-call]
         if self._recorder.paused or (facts.exchange is None and not is_wait(facts.name)):
             result = func(*args, **keywords)
             for tensor in collect_tensors(result, []):
-                self._made[id(tensor)] = tensor, facts, args, keywords
+                self._made[id(tensor)] = result, facts, args, keywords
             return result
         return self._tell(facts, args, keywords)
 
@@ -262,7 +262,7 @@ class InsideMode(DispatchMode):  # type: ignore[no-untyped-call]
             if id(wanted) not in self._made or recorder.is_known(wanted):
                 pending.pop()
                 continue
-            _, facts, args, kwargs = self._made[id(wanted)]
+            result, facts, args, kwargs = self._made[id(wanted)]
             before = [
                 each
                 for each in collect_tensors((args, kwargs), [])
@@ -272,10 +272,11 @@ class InsideMode(DispatchMode):  # type: ignore[no-untyped-call]
                 pending += before
                 continue
             pending.pop()
-            del self._made[id(wanted)]
+            for each in collect_tensors(result, []):
+                self._made.pop(id(each), None)
             operation = Operation(recorder.operations)
             operation.kernels.append(facts.name)
-            recorder.add_kernel(facts, args, kwargs, wanted, operation, frame)
+            recorder.add_kernel(facts, args, kwargs, result, operation, frame)
 
 
 class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
