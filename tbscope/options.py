@@ -20,18 +20,23 @@ from tbscope.errors import ArgumentError
 from tbscope.passes.dead import Dead, check_dead
 from tbscope.passes.levels import Level, check_level
 from tbscope.passes.plumbing import check_patterns
+from tbscope.ranks.asked import Ranks, check_ranks, check_ranks_timeout
 from tbscope.words import shown
 
 __all__ = [
     "DRAWING",
+    "GATHERING",
     "LAST_STEP",
     "PLACING",
     "RUNNING",
     "TAKERS",
     "Drawing",
     "Leaves",
+    "OnError",
     "Option",
     "Running",
+    "check_gathering",
+    "check_on_error",
     "check_options",
     "check_placing",
     "shows_options",
@@ -40,6 +45,9 @@ __all__ = [
 
 Leaves: TypeAlias = Literal["node", "box"]
 """How a module of one operation is drawn: as that node, or as a box around it."""
+
+OnError: TypeAlias = Literal["raise", "warn"]
+"""What becomes of an error: it is raised, or warned of once."""
 
 # Parts and drives of another system's paths, and what no name of a file should hold.
 _NO_NAME = re.compile(r"[\\:\x00-\x1f]")
@@ -210,7 +218,9 @@ class Drawing(TypedDict, total=False):
         dead: Whether operations that no output depends on are drawn: "keep" or "drop".
         color_by: What the page colours nodes by under "XLA cluster": "kind", "class",
             "resolution", "dtype", "trainable", "storage", "device", "source file", "rank",
-            `stages(4)`, a mapping from names to labels, a function of a node, or "none".
+            "stage" of a pipeline, "mesh" for the dimension along which ranks do something
+            together, "difference" (of the graph of a `Difference`), `stages(4)`, a mapping from
+            names to labels, a function of a node, or "none".
         templates: Whether equal boxes are made to have equal colours, as Chrome, Edge and
             Safari need it. False for Firefox, which needs nothing.
         cards: Whether the box of each module holds a node that tells of it.
@@ -350,6 +360,25 @@ class _Placing(TypedDict, total=False):
     ]
 
 
+class _Gathered(TypedDict, total=False):
+    """Of which ranks of a distributed run a graph is."""
+
+    ranks: Annotated[
+        Ranks,
+        Option(
+            "mine",
+            "Which ranks of a distributed run are drawn: mine, all, some, or all unfolded.",
+            check=check_ranks,
+        ),
+    ]
+    ranks_timeout: Annotated[
+        float,
+        Option(
+            300.0, "For how many seconds other ranks are waited for.", check=check_ranks_timeout
+        ),
+    ]
+
+
 def _declared_in(group: Any) -> dict[str, Option]:
     found = {}
     for name, hint in hints_of(group, include_extras=True).items():
@@ -357,6 +386,9 @@ def _declared_in(group: Any) -> dict[str, Option]:
         found[name] = replace(option, name=name, type=kind)
     return found
 
+
+GATHERING: Mapping[str, Option] = _declared_in(_Gathered)
+"""Of which ranks of a distributed run a graph is, by name."""
 
 RUNNING: Mapping[str, Option] = _declared_in(Running)
 """How a model runs while it is watched, by name."""
@@ -369,11 +401,14 @@ PLACING: Mapping[str, Option] = _declared_in(_Placing)
 
 TAKERS: Mapping[str, tuple[Mapping[str, Option], ...]] = {
     "trace": (RUNNING,),
-    "add_graph": (RUNNING, PLACING, DRAWING),
+    "add_graph": (RUNNING, PLACING, GATHERING, DRAWING),
     "add_overlay": (PLACING, DRAWING),
     "to_graph_def": (DRAWING,),
     "tbscope export": (RUNNING, DRAWING, PLACING),
     "tbscope show": (RUNNING,),
+    "tbscope run": (DRAWING,),
+    "install": (DRAWING,),
+    "installed": (DRAWING,),
 }
 """Who takes which options. The tag of an overlay has no default."""
 
@@ -407,6 +442,21 @@ def with_defaults(drawing: Drawing) -> Drawing:
 def check_placing(tag: object, step: object, run_name: object = None) -> None:
     """Raise ArgumentError unless these can be a tag, a step and the name of a run."""
     _check(PLACING, {"tag": tag, "step": step, "run_name": run_name})
+
+
+def check_on_error(on_error: object) -> None:
+    """Raise ArgumentError unless this tells what becomes of an error."""
+    if not is_word(on_error, get_args(OnError)):
+        raise ArgumentError(
+            f"on_error={shown(on_error)} is not known",
+            why="an error is raised, or warned of",
+            fix='give on_error="raise" or on_error="warn"',
+        )
+
+
+def check_gathering(ranks: object, ranks_timeout: object) -> None:
+    """Raise ArgumentError unless these can be asked of the ranks of a run."""
+    _check(GATHERING, {"ranks": ranks, "ranks_timeout": ranks_timeout})
 
 
 def _check(options: Mapping[str, Option], given: Mapping[str, object]) -> None:

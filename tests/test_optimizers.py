@@ -113,6 +113,17 @@ def test_what_is_done_for_one_parameter_stands_in_its_box():
     }
 
 
+def test_what_is_begun_for_one_parameter_stands_in_its_box_where_all_go_on_together():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    graph = trained(model, torch.optim.Adam(model.parameters(), foreach=True))
+    counters = [node for node in optimizer_nodes(graph) if node.op == "tensor"]
+    boxes = [f"optimizer/Adam/Sequential/Linear[{i}]/{n}" for i in "01" for n in ("weight", "bias")]
+    # The last is the 1 that is added to all of them.
+    assert [str(node.scope) for node in counters] == [*boxes, "optimizer/Adam"]
+    (added,) = {str(node.scope) for node in optimizer_nodes(graph) if node.op == "foreach_add_"}
+    assert added == "optimizer/Adam"
+
+
 def test_groups_have_boxes_of_their_own():
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
     groups = [{"params": model[0].parameters()}, {"params": model[1].parameters(), "name": "head"}]
@@ -137,6 +148,24 @@ def test_the_model_in_a_closure_stands_outside_until_the_optimizer_has_begun():
     assert calls == ["Linear", "optimizer/LBFGS/Linear"]
     graph = trained(model, torch.optim.SGD(model.parameters(), lr=0.1))
     assert [str(call.scope) for call in graph.calls] == ["Linear"]
+
+
+def test_an_optimizer_that_a_method_of_the_model_calls_has_the_boxes_of_its_parameters():
+    class Learner(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(2, 1)
+            self.optimizer = torch.optim.SGD(self.parameters(), 0.1)
+
+        def learn(self):
+            self.fc(torch.ones(1, 2)).sum().backward()
+            self.optimizer.step()
+
+    with tbscope.record(learner := Learner()) as recording:
+        learner.learn()
+    made = [str(node.scope) for node in recording.graph.nodes if node.phase == "optimizer"]
+    box = "optimizer/SGD/Learner/Linear[fc]"
+    assert made == [f"{box}/weight", f"{box}/bias"]
 
 
 def test_clipping_has_a_box_of_its_own():
