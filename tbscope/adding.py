@@ -109,8 +109,8 @@ def add_graph(
         ranks_timeout: For how many seconds the rank that draws waits for the others.
         on_error: "raise" raises; "warn", for training scripts, warns once of each error
             and gives an empty graph with a note of it. Of several ranks it draws those that came.
-        drawing: How it is drawn: `style`, `root`, `level`, `leaves`, `keep`, `hide`, `dead`,
-            `color_by`, `templates`, `cards`, `icons`, `functions`, `helpers` (see
+        drawing: How it is drawn: `style`, `labels`, `root`, `level`, `leaves`, `keep`, `hide`,
+            `dead`, `color_by`, `templates`, `cards`, `icons`, `functions`, `helpers` (see
             `tbscope.Drawing`).
     Returns:
         The graph that was drawn; on a rank that hands its graph to another one, that graph.

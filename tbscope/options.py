@@ -14,7 +14,7 @@ from typing import get_type_hints as hints_of
 from tbscope.checks import Dtypes, InputSize, check_truth, is_text, is_word
 from tbscope.drawing.bundles import Helpers, check_helpers
 from tbscope.drawing.categories import ColorBy, check_color_by
-from tbscope.drawing.naming import Style, check_style
+from tbscope.drawing.naming import Labels, Style, check_labels, check_style
 from tbscope.drawing.wanted import Wanted, check_functions
 from tbscope.errors import ArgumentError
 from tbscope.passes.dead import Dead, check_dead
@@ -202,6 +202,8 @@ class Drawing(TypedDict, total=False):
         style: How names are made of scopes: "tf" (`layer1/0`), "torch"
             (`Net/Sequential[layer1]/Linear[0]`), or a function that gives the whole name
             of a `Scope`.
+        labels: Whether a module that its holder knows by a number alone (`layers/0`) tells its
+            class, too: "class" (`layers/0_Block`), as style "torch" always does.
         root: Whether the one scope that holds all others is a box around everything. None:
             in style "torch", and where boxes below it are called by a number alone; but not
             where times, memory or an overlay are drawn, whose colours it would make pale.
@@ -240,6 +242,10 @@ class Drawing(TypedDict, total=False):
             "Names like layer1/0 (tf) or Net/Sequential[layer1]/Linear[0] (torch).",
             check=check_style,
         ),
+    ]
+    labels: Annotated[
+        Labels,
+        Option("name", "Call modules in lists 0, or 0_Block with their class.", check=check_labels),
     ]
     root: Annotated[
         bool | None,

@@ -126,6 +126,7 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
             target for figure in figures for target in figure.numbers if isinstance(target, Scope)
         ],
         stacks=[stack.node for stack in stacks],
+        labels=options["labels"],
     )
     if options["icons"]:
         layout.icons = hyperparameter_icons(drawn, layout.nodes)

@@ -327,7 +327,7 @@ OF_OPTIONS = {
     "dynamic": {"None", *TRUTHS},
     "stage": set(),
     **each(("input_size", "dtypes", "values", "run_name"), {"None"}),
-    **each(("style", "level", "leaves", "dead", "helpers", "on_error"), set()),
+    **each(("style", "labels", "level", "leaves", "dead", "helpers", "on_error"), set()),
     **each(("keep", "hide"), {*LISTS, "set", "frozenset"}),
     "kwargs": {"None", "dict"},
     "loss": {"None", "function of itself", "module"},

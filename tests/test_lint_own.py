@@ -30,7 +30,8 @@ DRAWINGS = (
     {"keep": ["*"], "templates": False},
     {"cards": False, "color_by": "class"},
     {"helpers": "all"},
-    {"functions": True},
+    {"labels": "class"},
+    {"functions": True, "labels": "class"},
     {"functions": repeated, "cards": False, "leaves": "box"},
 )
 # Which boxes may point at each other, and which not, is told by test_stands.py.

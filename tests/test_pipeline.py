@@ -69,8 +69,8 @@ def test_an_option_that_is_none_is_named():
         to_graph_def(chain(1), colour_by="class")
     assert str(caught.value) == (
         "a graph cannot be drawn with colour_by=\n"
-        "  why: the options are style, root, level, leaves, keep, hide, dead, color_by, templates, "
-        "cards, functions, helpers\n"
+        "  why: the options are style, labels, root, level, leaves, keep, hide, dead, color_by, "
+        "templates, cards, icons, functions, helpers\n"
         "  fix: leave colour_by out"
     )
 

@@ -18,7 +18,7 @@ from tbscope.drawing.circles import parameters_to_draw
 from tbscope.drawing.cuts import MANY_LOOSE, MOST_LOOSE, count_loose, is_crowded
 from tbscope.drawing.families import short_names
 from tbscope.drawing.gradients import find_gradients, first_of, reader_op
-from tbscope.drawing.naming import Names, Style, name_graph, tell_keys
+from tbscope.drawing.naming import Labels, Names, Style, name_graph, tell_keys
 from tbscope.drawing.series import op_types_apart
 from tbscope.drawing.stands import find_stands
 from tbscope.drawing.templates import Seed, seeds
@@ -91,6 +91,7 @@ def lay_out(
     work: Mapping[Scope, Work] | None = None,
     also: Collection[Scope] = (),
     stacks: Collection[Node] = (),
+    labels: Labels = "name",
 ) -> Layout:
     """Settle how a graph is drawn.
 
@@ -107,6 +108,7 @@ def lay_out(
         work: What ran in each scope, for the cards; None where that is not known.
         also: Further scopes whose boxes need such a node.
         stacks: Nodes that stand for many equal blocks: what they alone read is a circle.
+        labels: Whether modules that are called by a number tell their class in style "tf".
     Returns:
         The layout; no two of its names are equal.
     """
@@ -115,6 +117,7 @@ def lay_out(
     embedded = _read_by_stacks(graph, stacks)
     given = _Given(graph, style, root, circles, leaf_facts(graph, work or {}, parts), embedded)
     given.short = short_names(graph)
+    given.tells_classes = labels == "class"
     given.gradients = find_gradients(graph)
     if cards:
         given.told += module_cards(graph, work or {}, parts, embedded)
@@ -166,6 +169,7 @@ class _Given:
         told: The cards of modules.
         also: Further scopes whose boxes need a card.
         short: How classes are called that are not called by their whole names.
+        tells_classes: Whether modules that are called by a number tell their class.
         gradients: What reads gradients, with these.
     """
 
@@ -178,6 +182,7 @@ class _Given:
     told: list[Card] = field(default_factory=list)
     also: list[Scope] = field(default_factory=list)
     short: dict[str, str] = field(default_factory=dict)
+    tells_classes: bool = False
     gradients: dict[Node, Collection[Value]] = field(default_factory=dict)
 
 
@@ -209,10 +214,17 @@ class _Drawing:
             self._told += blank_cards(graph, scopes, self._told, given.embedded)
         short = given.short
         labels = [(card.scope, short.get(card.label, card.label)) for card in self._told]
-        self.names = name_graph(graph, given.style, root=given.root, cards=labels, stands=stands)
+        self.names = name_graph(
+            graph,
+            given.style,
+            root=given.root,
+            cards=labels,
+            stands=stands,
+            classes=short if given.tells_classes else None,
+        )
         self._no_circles: set[Node] = set()
         self._bundles = bundles
-        self._moved = bundles is not None
+        self._moved = bundles is not None or given.tells_classes
         found = parameters_to_draw(graph, self.names, constants_only=not given.circles)
         self._arrange(found - given.embedded)
 

@@ -7,7 +7,7 @@ knows nothing of protobuf.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -22,12 +22,26 @@ from tbscope.page.constants import LIBRARY
 from tbscope.page.ops import RESERVED
 from tbscope.words import shown
 
-__all__ = ["Names", "Style", "attribute_of", "check_style", "name_graph", "tell_keys"]
+__all__ = [
+    "Labels",
+    "Names",
+    "Style",
+    "attribute_of",
+    "check_labels",
+    "check_style",
+    "name_graph",
+    "tell_keys",
+]
 
 Style: TypeAlias = Literal["tf", "torch"] | Callable[[Scope], str]
 """How a scope gets its name: "tf" by attributes (`Net/layer1/0`), "torch" as it prints
 (`Net/Sequential[layer1]/Linear[0]`), or a function that returns the whole name."""
 
+Labels: TypeAlias = Literal["name", "class"]
+"""What names a module that its holder knows by a number: that alone (`0`), or its class, too."""
+
+# A module in a list, and a stack of several: no attribute of a module holds a dot.
+_NUMBER = re.compile(r"[0-9]+|.*\.[0-9]+-[0-9]+")
 # One part of a name under TensorFlow's rule for node names, without `\` and `>`, which
 # the page's colourings cannot address.
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.-]")
@@ -70,6 +84,7 @@ def name_graph(
     root: bool | None = None,
     cards: Iterable[tuple[Scope, str]] = (),
     stands: Stands | None = None,
+    classes: Mapping[str, str] | None = None,
 ) -> Names:
     r"""Name every scope, node and output of a graph, each differently.
 
@@ -85,6 +100,9 @@ def name_graph(
             that their colours go wrong). A function decides by itself.
         cards: The scope and the label of each further node that tells of a scope.
         stands: What is drawn elsewhere than where it ran; a function does not ask for it.
+        classes: Where modules that are called by a number tell their class in style "tf"
+            (`0_Block`): how classes are called that are not called by their whole names. None
+            where they do not.
     Returns:
         Names that are legal in a GraphDef and harmless in TensorBoard's page. In style
         "tf" each also fits `^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$`.
@@ -95,10 +113,10 @@ def name_graph(
     """
     check_style(style)
     scopes = list(graph.scopes()) if stands is None else stands.all
-    namer = _Namer(style, Stands([]) if stands is None or callable(style) else stands)
+    namer = _Namer(style, Stands([]) if stands is None or callable(style) else stands, classes)
     keep = style == "torch" if root is None else root
     top = None if keep else _root(graph, scopes)
-    if root is None and top is not None and _has_numbered_boxes(graph, scopes, top):
+    if root is None and classes is None and top and _has_numbered_boxes(graph, scopes, top):
         top = None
     namer.name_scopes(scopes, top)
     namer.name_ends(graph)
@@ -139,6 +157,16 @@ def check_style(style: Style) -> None:
         )
 
 
+def check_labels(labels: object) -> None:
+    """Raise ArgumentError unless this says what names a module that has a number."""
+    if not is_word(labels, ("name", "class")):
+        raise ArgumentError(
+            f"boxes cannot be labelled by {shown(labels)}",
+            why="labels is 'name' or 'class'",
+            fix="labels='class' for names like 'layers/0_Block'",
+        )
+
+
 def _is_function(given: object) -> bool:
     return callable(given) and not isinstance(given, type)
 
@@ -173,8 +201,9 @@ def tell_keys(graph: Graph, names: Names) -> None:
 class _Namer:
     """Names the things of one graph."""
 
-    def __init__(self, style: Style, stands: Stands) -> None:
+    def __init__(self, style: Style, stands: Stands, classes: Mapping[str, str] | None) -> None:
         self.names = Names()
+        self._classes = classes
         self._stands = stands
         self._style = style
         self._unique = UniqueNames()
@@ -187,7 +216,7 @@ class _Namer:
             self._name_scopes_by_function(self._style, scopes)
             return
         stands = self._stands
-        print_part = _tf_part if self._style == "tf" else _torch_part
+        print_part = self._tf_part if self._style == "tf" else _torch_part
         levels: dict[Scope | None, list[tuple[Scope, tuple[str, bool]]]] = {}
         for scope in scopes:
             holder, part = scope.parent, print_part(stands.parts.get(scope, scope.part))
@@ -211,6 +240,15 @@ class _Namer:
                 text = wish if above else self._first(wish)
                 self.names.scopes[scope] = self._claim(above + text)
                 named.append(scope)
+
+    def _tf_part(self, part: ScopePart) -> tuple[str, bool]:
+        """Return `layer1` for a module, `loss` for a block by hand, and whether it was changed."""
+        # A module that none registers has a number for an attribute, which tells nothing.
+        unnamed = part.attribute is None or part.attribute.startswith("?")
+        wish = part.label if unnamed else str(part.attribute)
+        if self._classes is not None and _NUMBER.fullmatch(wish) and not unnamed:
+            wish = f"{wish}_{self._classes.get(part.label, part.label)}"
+        return _numbered(_legal(wish) or "unnamed", wish, part.index)
 
     def _beside(
         self, scope: Scope, print_part: Callable[[ScopePart], tuple[str, bool]]
@@ -339,14 +377,6 @@ def _head_and_rest(path: str) -> tuple[str, str]:
 def _harmless(part: str) -> str:
     """Change the case of a first part that is a key of every JavaScript object."""
     return part[0].swapcase() + part[1:] if part in RESERVED else part
-
-
-def _tf_part(part: ScopePart) -> tuple[str, bool]:
-    """Return `layer1` for a module or `loss` for a block by hand, and whether it was changed."""
-    # A module that none registers has a number for an attribute, which tells nothing.
-    unnamed = part.attribute is None or part.attribute.startswith("?")
-    wish = part.label if unnamed else str(part.attribute)
-    return _numbered(_legal(wish) or "unnamed", wish, part.index)
 
 
 def _torch_part(part: ScopePart) -> tuple[str, bool]:
