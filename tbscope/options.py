@@ -362,6 +362,7 @@ TAKERS: Mapping[str, tuple[Mapping[str, Option], ...]] = {
     "add_overlay": (PLACING, DRAWING),
     "to_graph_def": (DRAWING,),
     "tbscope export": (RUNNING, DRAWING, PLACING),
+    "tbscope convert": (DRAWING,),
     "tbscope show": (RUNNING,),
 }
 """Who takes which options. The tag of an overlay has no default."""

@@ -44,8 +44,8 @@ def _takes_a_drawing(command: Command) -> Command:
                 multiple=True,
                 metavar="FILE",
                 help=f"Write the graph, in the form that the end of the name tells: {FORMS_HELP}; "
-                "- for a GraphDef as text on standard output, -.mmd for another text there.  "
-                "[repeatable]",
+                "- for a GraphDef as text on standard output, an end alone (.mmd) for another text "
+                "there.  [repeatable]",
             ),
             depth_option,
             click.option(

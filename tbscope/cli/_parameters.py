@@ -197,9 +197,9 @@ def parse_factory_argument(text: str) -> FactoryArgument:
 
 
 def parse_output(text: str) -> OutputFile:
-    """Read a path that ends in one of the forms of a graph, or `-`, alone or with such an end.
+    """Read a path that ends in one of the forms of a graph; `-` or such an end alone.
 
-    >>> parse_output("-"), parse_output("-.mmd")
+    >>> parse_output("-"), parse_output(".mmd")
     (OutputFile(path=None, name='.pbtxt'), OutputFile(path=None, name='.mmd'))
 
     Raises:
@@ -214,7 +214,7 @@ def parse_output(text: str) -> OutputFile:
         form = form_of(text)
     except ArgumentError as error:
         raise click.BadParameter(f"{error.what}: {error.why}") from error
-    if not text.startswith("-."):
+    if text != form.suffix:
         return OutputFile(Path(text), text)
     if not form.is_text:
         raise click.BadParameter(f"{shown(text)} is no text, which standard output shows")
