@@ -96,7 +96,8 @@ def add_graph(
         on_error: "raise" raises; "warn", for training scripts, warns once of each error
             and gives an empty graph with a note of it.
         drawing: How it is drawn: `style`, `root`, `level`, `leaves`, `keep`, `hide`, `dead`,
-            `color_by`, `templates`, `cards`, `functions`, `helpers` (see `tbscope.Drawing`).
+            `color_by`, `templates`, `cards`, `icons`, `functions`, `helpers` (see
+            `tbscope.Drawing`).
     Returns:
         The graph that was drawn.
     Raises:

@@ -206,12 +206,14 @@ class Drawing(TypedDict, total=False):
         keep: Patterns of plumbing (views, casts, copies) that is drawn all the same.
         hide: Patterns of further operations and modules that are left out.
         dead: Whether operations that no output depends on are drawn: "keep" or "drop".
-        color_by: What the page colours nodes by under "XLA cluster": "class", "kind",
+        color_by: What the page colours nodes by under "XLA cluster": "kind", "class",
             "resolution", "dtype", "trainable", "storage", "device", "source file", "rank",
-            `stages(4)`, a mapping from names to labels, or a function of a node.
+            `stages(4)`, a mapping from names to labels, a function of a node, or "none".
         templates: Whether equal boxes are made to have equal colours, as Chrome, Edge and
             Safari need it. False for Firefox, which needs nothing.
         cards: Whether the box of each module holds a node that tells of it.
+        icons: Whether the sizes that a leaf module was made with stand beside its node
+            (`64-128_k3`), where it has a neighbour in its box.
         functions: Which boxes become calls of one function in the page's Functions panel: True
             for the outermost of which there are several with the same definition
             (`Graph.functions`), a set of classes or of their names, or a function of a
@@ -276,9 +278,8 @@ class Drawing(TypedDict, total=False):
     color_by: Annotated[
         ColorBy | None,
         Option(
-            None,
+            "kind",
             "What the page colours nodes by under 'XLA cluster'.",
-            "nothing",
             check=check_color_by,
         ),
     ]
@@ -288,6 +289,10 @@ class Drawing(TypedDict, total=False):
     ]
     cards: Annotated[
         bool, Option(True, "Put a node that tells of the module into the box of each module.")
+    ]
+    icons: Annotated[
+        bool,
+        Option(False, "Tell the sizes of a leaf module beside its node, as a small icon."),
     ]
     functions: Annotated[
         Wanted,

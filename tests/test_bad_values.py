@@ -258,7 +258,7 @@ def each(names, taken):
 
 OF_OPTIONS = {
     **each(("grad", "fake", "partial", "kernels", "verbose"), TRUTHS),
-    **each(("templates", "cards", "per_call", "fold", "backward", "all_ranks"), TRUTHS),
+    **each(("templates", "cards", "icons", "per_call", "fold", "backward", "all_ranks"), TRUTHS),
     **each(("training", "root"), {"None", *TRUTHS}),
     "fullgraph": TRUTHS,
     "dynamic": {"None", *TRUTHS},

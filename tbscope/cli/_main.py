@@ -21,6 +21,7 @@ COMMANDS: Mapping[str, str] = {
     "stats": "Count what a graph holds, by operation and by class of module.",
     "find": "Print the nodes of a graph that match: by name, operation, class, source or shape.",
     "where": "Print the lines of code that a node or a module comes from.",
+    "lint": "Tell which rules of TensorBoard's page a graph breaks.",
     "demo": "Write the graph of a small captioning model.",
 }
 """What `--help` lists. The command NAME is the function of that name in the file `_NAME.py`."""

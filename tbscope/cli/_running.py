@@ -6,7 +6,7 @@ A target is a model, which is run, or a graph that was written before, which is 
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,6 +33,7 @@ __all__ = [
     "IN_OTHER_WORDS",
     "graph_of_target",
     "graphs_of_targets",
+    "refuse_run_options",
     "takes_a_target",
     "takes_targets",
 ]
@@ -134,7 +135,7 @@ def graph_of_target(
         TbscopeError: There is no such model, or it raised; or the file holds no graph.
     """
     if isinstance(target, GraphPath):
-        _refuse_running(target, {"input": inputs, "arg": arguments, mode or "eval": mode, **how})
+        refuse_run_options(target, {"inputs": inputs, "arguments": arguments, "mode": mode, **how})
         graph = _read_graph(target)
         _tell_notes(graph)
         return graph
@@ -175,13 +176,20 @@ def graphs_of_targets(targets: Sequence[ModelSpec | GraphPath], **run: Any) -> "
     ]
 
 
-def _refuse_running(target: GraphPath, given: dict[str, Any]) -> None:
-    """Refuse options that tell how a model runs: what is read has run."""
+def refuse_run_options(target: GraphPath, given: Mapping[str, Any]) -> None:
+    """Refuse options that tell how a model runs: what is read has run.
+
+    Args:
+        target: What is read.
+        given: The options, under the names of their parameters.
+    Raises:
+        click.UsageError: One was given.
+    """
+    flags = {"inputs": "input", "arguments": "arg", "mode": given.get("mode")}
     for name, value in given.items():
-        if value and name != "kernels":
-            raise click.UsageError(
-                f"{flag_of(name)} is for a model that runs, and {target.path!r} is read."
-            )
+        if value and name not in ("kernels", "seed"):
+            flag = flag_of(flags.get(name) or name)
+            raise click.UsageError(f"{flag} is for a model that runs, and {target.path!r} is read.")
 
 
 def _read_graph(target: GraphPath) -> "Graph":

@@ -29,8 +29,9 @@ Category: TypeAlias = Literal[
     "device",
     "source file",
     "rank",
+    "none",
 ]
-"""A category that tbscope knows by itself."""
+"""A category that tbscope knows by itself; "none" gives no colours, as None does."""
 
 ColorBy: TypeAlias = Category | Stages | Mapping[str, str] | Callable[[Node], str | None]
 """What a node is coloured by: a category; `stages(4)`; a mapping from the name of a node, or from
@@ -85,6 +86,8 @@ def label_nodes(
             nothing in the graph.
     """
     check_color_by(color_by)
+    if color_by == "none":
+        return {}
     if isinstance(color_by, Mapping):
         return _by_mapping(graph, _labels_of(color_by))
     if isinstance(color_by, Stages):
