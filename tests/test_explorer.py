@@ -13,7 +13,6 @@ from tbscope.saving.picture import picture_of
 GRAPH = {"id", "nodes", "groupNodeAttributes"}
 NODE = {
     *("id", "label", "namespace", "attrs", "incomingEdges", "outputsMetadata", "inputsMetadata"),
-    *("style", "config"),
 }
 EDGE = {"sourceNodeId", "sourceNodeOutputId", "targetNodeInputId"}
 
@@ -78,10 +77,7 @@ def test_what_a_node_waits_for_is_a_link():
     assert node["inputsMetadata"] == []
 
 
-def test_circles_and_ends_look_like_it():
+def test_parameters_are_called_so():
     nodes = {node["id"]: node for node in read(picture_of(nested()))["nodes"]}
-    assert nodes["x"]["config"] == {"pinToGroupTop": True}
-    assert "config" not in nodes["out"]
-    assert nodes["x"]["style"] == nodes["out"]["style"] != nodes["blocks/0/fc/weight"]["style"]
-    assert "style" not in nodes["blocks/0/fc"]
     assert nodes["blocks/0/fc/weight"]["label"] == "weight (Parameter)"
+    assert nodes["blocks/0/relu"]["label"] == "relu"
