@@ -11,6 +11,10 @@ from tbscope.collector import not_collecting as _not_collecting
 
 if TYPE_CHECKING:
     from tbscope.adding import add_graph, add_overlay
+    from tbscope.comparing.changes import Change
+    from tbscope.comparing.check import Checked, check
+    from tbscope.comparing.diff import diff
+    from tbscope.comparing.difference import Difference
     from tbscope.drawing.stages import stages
     from tbscope.errors import (
         ArgumentError,
@@ -27,18 +31,22 @@ if TYPE_CHECKING:
     from tbscope.figures.summary.table import Summary
     from tbscope.functions.definition import Definition, Use
     from tbscope.functions.functions import Functions
+    from tbscope.installing import install, installed, uninstall
     from tbscope.ir.graph import (
         Argument,
         Call,
+        Collective,
         Constant,
         Gradient,
         Graph,
+        MeshDimension,
         Module,
         Node,
         Note,
         Output,
         Parameter,
         Profile,
+        Sharding,
         Source,
         Value,
     )
@@ -64,6 +72,7 @@ if TYPE_CHECKING:
     from tbscope.sources.programs.exported import from_export
     from tbscope.sources.programs.graph_modules import from_fx
     from tbscope.sources.table import load
+    from tbscope.sources.torch.fake_world import fake_world
     from tbscope.sources.torchscript.scripts import from_torchscript
     from tbscope.watching import Watched, watch
     from tbscope.writer import SummaryWriter
@@ -74,12 +83,16 @@ __all__ = [
     "Argument",
     "ArgumentError",
     "Call",
+    "Change",
+    "Checked",
+    "Collective",
     "CompileBackend",
     "CompiledGraphs",
     "Constant",
     "ConversionError",
     "Costs",
     "Definition",
+    "Difference",
     "Drawing",
     "Finding",
     "Functions",
@@ -89,6 +102,7 @@ __all__ = [
     "GraphError",
     "InputError",
     "LoggedGraph",
+    "MeshDimension",
     "Module",
     "Node",
     "NotFoundError",
@@ -101,6 +115,7 @@ __all__ = [
     "Scope",
     "ScopeError",
     "ScopePart",
+    "Sharding",
     "Source",
     "Summary",
     "SummaryWriter",
@@ -112,15 +127,20 @@ __all__ = [
     "WriterError",
     "add_graph",
     "add_overlay",
+    "check",
     "compile_backend",
     "compile_graphs",
+    "diff",
     "export_onnx",
+    "fake_world",
     "from_export",
     "from_fx",
     "from_graph_def",
     "from_onnx",
     "from_torchscript",
     "graph_costs",
+    "install",
+    "installed",
     "lint",
     "load",
     "modules_to_functions",
@@ -136,20 +156,26 @@ __all__ = [
     "stages",
     "to_graph_def",
     "trace",
+    "uninstall",
     "verify",
     "watch",
 ]
 
 _HOMES = {
     "tbscope.adding": "add_graph add_overlay",
+    "tbscope.comparing.changes": "Change",
+    "tbscope.comparing.check": "Checked check",
+    "tbscope.comparing.diff": "diff",
+    "tbscope.comparing.difference": "Difference",
     "tbscope.drawing.stages": "stages",
     "tbscope.figures.costs": "Costs graph_costs node_costs scope_costs",
     "tbscope.errors": "ArgumentError ConversionError GraphError InputError NotFoundError "
     "ScopeError TbscopeError TraceError WriterError",
     "tbscope.functions.definition": "Definition Use",
     "tbscope.functions.functions": "Functions",
-    "tbscope.ir.graph": "Argument Call Constant Gradient Graph Module Node Note Output Parameter "
-    "Profile Source Value",
+    "tbscope.installing": "install installed uninstall",
+    "tbscope.ir.graph": "Argument Call Collective Constant Gradient Graph MeshDimension Module "
+    "Node Note Output Parameter Profile Sharding Source Value",
     "tbscope.ir.invariants": "verify",
     "tbscope.rules.linter": "Finding lint",
     "tbscope.options": "Drawing",
@@ -168,6 +194,7 @@ _HOMES = {
     "tbscope.sources.programs.exported": "from_export",
     "tbscope.sources.programs.graph_modules": "from_fx",
     "tbscope.sources.table": "load",
+    "tbscope.sources.torch.fake_world": "fake_world",
     "tbscope.sources.torchscript.scripts": "from_torchscript",
     "tbscope.figures.summary.table": "Summary",
     "tbscope.watching": "Watched watch",

@@ -8,15 +8,22 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import Any, Literal, TypeAlias, Unpack
+from typing import Any, Unpack
 
-from tbscope.checks import Dtypes, InputSize, check_truth, is_word, plain_text
+from tbscope.checks import Dtypes, InputSize, check_truth, plain_text
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError
 from tbscope.formats.record import record_of
 from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph, Note
-from tbscope.options import Drawing, Running, check_options, shows_options
+from tbscope.options import (
+    Drawing,
+    OnError,
+    Running,
+    check_on_error,
+    check_options,
+    shows_options,
+)
 from tbscope.overlays.make import OverlayValues, make_overlay
 from tbscope.pipeline import draw
 from tbscope.sources.compiled.results import CompiledGraphs
@@ -25,10 +32,7 @@ from tbscope.words import shown
 from tbscope.writing.sinks import check_writer
 from tbscope.writing.tags import Entry, write_entry
 
-__all__ = ["OnError", "add_graph", "add_overlay", "warn_once"]
-
-OnError: TypeAlias = Literal["raise", "warn"]
-"""What becomes of an error: it is raised, or warned of once."""
+__all__ = ["add_graph", "add_overlay", "warn_once"]
 
 
 @shows_options
@@ -66,7 +70,8 @@ def add_graph(
             its `experiment`, or a tracker of Accelerate.
         model: A module or another callable; or a `Graph` that is already made. What
             `compile_graphs` gave is several: all of them under the tag (None for "compiled"), each
-            under the tag, `/` and its title.
+            under the tag, `/` and its title. A `Difference` is the union of two graphs, coloured
+            by what was added, removed and changed.
         input_to_model: A tensor is one argument; a tuple or list, the positional
             arguments; a mapping from parameters of forward, keyword arguments. None
             where forward needs none, or where the model has inputs of its own to show
@@ -107,7 +112,7 @@ def add_graph(
             something else, or a graph of it has been written at this step or a later one.
         TraceError: The model raised.
     """
-    _check_on_error(on_error)
+    check_on_error(on_error)
     run = Running(
         kwargs=kwargs,
         input_size=input_size,
@@ -168,22 +173,13 @@ def add_overlay(
             is none.
         NotFoundError: The graph holds nothing of a name that a number is given for.
     """
-    _check_on_error(on_error)
+    check_on_error(on_error)
     try:
         _draw_overlay(writer, tag, graph, values, drawing, Entry(plain_text(tag), step, run_name))
     except Exception as error:  # As in `add_graph`.
         if on_error == "raise":
             raise
         warn_once(f"tbscope drew no overlay: {error}")
-
-
-def _check_on_error(on_error: object) -> None:
-    if not is_word(on_error, ("raise", "warn")):
-        raise ArgumentError(
-            f"on_error={shown(on_error)} is not known",
-            why="an error is raised, or warned of",
-            fix='give on_error="raise" or on_error="warn"',
-        )
 
 
 def _draw(
@@ -200,6 +196,8 @@ def _draw(
     check_options(**drawing)
     entry.check()
     with collecting_rarely():
+        if _is_difference(model):
+            model, drawing = model.graph, {"color_by": "difference", **drawing}
         kernels = drawing.get("level") == "aten"
         graph = graph_of(model, input_to_model, {**run, "kernels": kernels})
         if graph is model:
@@ -217,6 +215,12 @@ def _draw(
         for each, one in drawn.items():
             write_entry(writer, one, each, record_of(graphs[each]))
     return graph
+
+
+def _is_difference(model: object) -> bool:
+    """Tell whether something is a `Difference`; whoever has none loads nothing for it."""
+    home = sys.modules.get("tbscope.comparing.difference")
+    return home is not None and isinstance(model, home.Difference)
 
 
 def _draw_overlay(

@@ -30,8 +30,10 @@ __all__ = [
     "TAKERS",
     "Drawing",
     "Leaves",
+    "OnError",
     "Option",
     "Running",
+    "check_on_error",
     "check_options",
     "check_placing",
     "shows_options",
@@ -40,6 +42,9 @@ __all__ = [
 
 Leaves: TypeAlias = Literal["node", "box"]
 """How a module of one operation is drawn: as that node, or as a box around it."""
+
+OnError: TypeAlias = Literal["raise", "warn"]
+"""What becomes of an error: it is raised, or warned of once."""
 
 # Parts and drives of another system's paths, and what no name of a file should hold.
 _NO_NAME = re.compile(r"[\\:\x00-\x1f]")
@@ -208,7 +213,8 @@ class Drawing(TypedDict, total=False):
         dead: Whether operations that no output depends on are drawn: "keep" or "drop".
         color_by: What the page colours nodes by under "XLA cluster": "kind", "class",
             "resolution", "dtype", "trainable", "storage", "device", "source file", "rank",
-            `stages(4)`, a mapping from names to labels, a function of a node, or "none".
+            "difference" (of the graph of a `Difference`), `stages(4)`, a mapping from names to
+            labels, a function of a node, or "none".
         templates: Whether equal boxes are made to have equal colours, as Chrome, Edge and
             Safari need it. False for Firefox, which needs nothing.
         cards: Whether the box of each module holds a node that tells of it.
@@ -369,6 +375,9 @@ TAKERS: Mapping[str, tuple[Mapping[str, Option], ...]] = {
     "tbscope export": (RUNNING, DRAWING, PLACING),
     "tbscope convert": (DRAWING,),
     "tbscope show": (RUNNING,),
+    "tbscope run": (DRAWING,),
+    "install": (DRAWING,),
+    "installed": (DRAWING,),
 }
 """Who takes which options. The tag of an overlay has no default."""
 
@@ -402,6 +411,16 @@ def with_defaults(drawing: Drawing) -> Drawing:
 def check_placing(tag: object, step: object, run_name: object = None) -> None:
     """Raise ArgumentError unless these can be a tag, a step and the name of a run."""
     _check(PLACING, {"tag": tag, "step": step, "run_name": run_name})
+
+
+def check_on_error(on_error: object) -> None:
+    """Raise ArgumentError unless this tells what becomes of an error."""
+    if not is_word(on_error, get_args(OnError)):
+        raise ArgumentError(
+            f"on_error={shown(on_error)} is not known",
+            why="an error is raised, or warned of",
+            fix='give on_error="raise" or on_error="warn"',
+        )
 
 
 def _check(options: Mapping[str, Option], given: Mapping[str, object]) -> None:

@@ -40,6 +40,8 @@ FUNCTIONS = [
     tbscope.to_graph_def,
     tbscope.SummaryWriter.add_graph,
     tbscope.SummaryWriter.add_overlay,
+    tbscope.install,
+    tbscope.installed,
 ]
 COMMANDS = [name for name in TAKERS if name.startswith("tbscope ")]
 

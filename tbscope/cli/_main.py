@@ -22,6 +22,9 @@ COMMANDS: Mapping[str, str] = {
     "find": "Print the nodes of a graph that match: by name, operation, class, source or shape.",
     "where": "Print the lines of code that a node or a module comes from.",
     "lint": "Tell which rules of TensorBoard's page a graph breaks.",
+    "diff": "Tell how two models, graphs or logs differ.",
+    "check": "Check that a model is what a pin tells, and no larger than it may be.",
+    "run": "Run a script whose SummaryWriters draw what tbscope draws.",
     "demo": "Write the graph of a small captioning model.",
 }
 """What `--help` lists. The command NAME is the function of that name in the file `_NAME.py`."""

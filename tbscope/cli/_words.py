@@ -42,6 +42,8 @@ _PHRASES = {
     "a model is run to learn its graph: tbscope.trace(model, input)": (
         "a model is named in its file, or in its module: path/to/file.py:NAME"
     ),
+    "check(..., update=True) writes it": "--update writes it",
+    "with update=True": "with --update",
     "graph.summary() tells": "tbscope show TARGET --summary tells",
     "log to another directory: writer = tbscope.SummaryWriter(log_dir)": "give another --logdir",
     "a shorter log_dir, run_name or filename_suffix": "a shorter --logdir or --run-name",

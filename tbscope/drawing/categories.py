@@ -29,6 +29,7 @@ Category: TypeAlias = Literal[
     "device",
     "source file",
     "rank",
+    "difference",
     "none",
 ]
 """A category that tbscope knows by itself; "none" gives no colours, as None does."""
@@ -202,6 +203,12 @@ def _source_file(node: Node) -> str | None:
     return node.source.file if node.source else None
 
 
+def _difference(node: Node) -> str | None:
+    """Return what became of a node, where it stands in the graph of a difference."""
+    told = node.attributes.get("difference")
+    return told if isinstance(told, str) else None
+
+
 _CATEGORIES: dict[str, Callable[[Node], str | None]] = {
     "class": _class,
     "kind": kind_of,
@@ -210,4 +217,5 @@ _CATEGORIES: dict[str, Callable[[Node], str | None]] = {
     "trainable": _trainable,
     "device": _device,
     "source file": _source_file,
+    "difference": _difference,
 }

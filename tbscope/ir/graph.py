@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from tbscope.errors import ArgumentError, NotFoundError
 from tbscope.ir.climbs import upward
+from tbscope.ir.collectives import Collective, MeshDimension, Sharding
 from tbscope.ir.facts import (
     Constant,
     Gradient,
@@ -43,10 +44,12 @@ __all__ = [
     "Argument",
     "Body",
     "Call",
+    "Collective",
     "Constant",
     "Gradient",
     "Graph",
     "Measured",
+    "MeshDimension",
     "Module",
     "Nest",
     "Node",
@@ -57,6 +60,7 @@ __all__ = [
     "Profile",
     "Role",
     "Shape",
+    "Sharding",
     "Source",
     "Value",
     "copy_body",
@@ -165,6 +169,9 @@ class Graph:
         uncounted: The kernels that ran and compute, and whose operations `Node.flops` does not
             count, each with the reason.
         profile: How times and memory were measured; None where they were not.
+        world_size: How many processes the distributed run has; 1 for any other run.
+        mesh: The dimensions of the device mesh that the run is laid out on, outermost first;
+            empty where it has none.
     """
 
     name: str
@@ -178,6 +185,8 @@ class Graph:
     modules: list[Module] = field(default_factory=list)
     uncounted: dict[str, str] = field(default_factory=dict)
     profile: Profile | None = None
+    world_size: int = 1
+    mesh: tuple[MeshDimension, ...] = ()
 
     def __str__(self) -> str:
         return str(way_up("Graph.__str__")(self))
@@ -357,9 +366,12 @@ class Graph:
                 node.phase,
                 node.run,
                 node.step,
+                node.collective,
             )
             for old in node.outputs:
-                values[old] = new = Value(twin, old.index, old.shape, old.dtype, old.device)
+                values[old] = new = Value(
+                    twin, old.index, old.shape, old.dtype, old.device, old.sharding
+                )
                 twin.outputs.append(new)
         in_calls = _Twins(nodes, values)
         return Graph(
@@ -386,6 +398,8 @@ class Graph:
             self.modules,
             self.uncounted,
             self.profile,
+            self.world_size,
+            self.mesh,
         )
 
 
@@ -437,7 +451,7 @@ class _Twins:
         twin = self._values.get(value)
         if twin is None and value.producer in self._nodes:
             node = self._nodes[value.producer]
-            return Value(node, value.index, value.shape, value.dtype, value.device)
+            return Value(node, value.index, value.shape, value.dtype, value.device, value.sharding)
         return value if twin is None else twin
 
 

@@ -67,6 +67,9 @@ class Watcher(Protocol):
     def swapping(self, one: Any, other: Any) -> AbstractContextManager[None]:
         """Have two tensors become what the other one was, in a block."""
 
+    def waited(self, work: Any, frame: FrameType) -> None:
+        """Take note that a Python frame has waited for what ranks do in the background."""
+
     def add_face(self, face: Any, tensor: Any) -> None:
         """Take note of a tensor that shows another one by a class of its own."""
 

@@ -109,7 +109,8 @@ class Backward:
         """Take note of an operation that has run, of what it read and of what it gave."""
         if self.passes:
             node.phase = "backward"
-            if self._leaf is not None:
+            if self._leaf is not None and node.collective is None:
+                # What a hook does with the gradient of several is not the gradient of one.
                 self._tell_leaf(node, self._leaf)
                 self._leaf = None
         if not torch.is_grad_enabled():
