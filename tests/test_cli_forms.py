@@ -112,7 +112,10 @@ def test_options_that_change_nothing_are_refused_in_the_words_of_the_command():
 def test_an_unknown_end_is_a_misuse_that_lists_all(words):
     told = misused(*words, "out.jpg")
     assert all(form.suffix in told for form in FORMS)
-    assert "an ONNX model holds the weights" in misused(*words, "out.onnx")
+
+
+def test_convert_makes_no_onnx_model():
+    assert "an ONNX model holds the weights" in misused("convert", "in.json", "out.onnx")
 
 
 def test_what_is_not_there_or_holds_no_graph_is_told():
@@ -128,3 +131,44 @@ def test_help_names_every_form():
     told = " ".join(tbscope("convert", "--help").stdout.split())
     assert all(form.suffix in told for form in FORMS)
     assert "tbscope convert runs/net graph.html" in told
+
+
+# -- ONNX -------------------------------------------------------------------------------------
+
+
+def test_export_makes_an_onnx_model_of_the_model_itself():
+    onnx = pytest.importorskip("onnx")
+    words = ["-i", "2x3", "-a", "end=tanh", "-o", "net.onnx", "-o", "net.mmd"]
+    result = tbscope("export", "nets.py:Net", *words)
+    assert (result.exit_code, result.stdout) == (0, ""), result.output
+    model = onnx.load("net.onnx")
+    assert "Linear" in [function.name for function in model.functions]
+    assert [node.op_type for node in model.graph.node][-1] == "Tanh"
+    assert "tanh" in Path("net.mmd").read_text()
+
+
+@pytest.mark.filterwarnings("ignore:Exporting a model while it is in training mode")
+def test_named_inputs_and_the_mode_reach_the_onnx_model():
+    onnx = pytest.importorskip("onnx")
+    words = ["-i", "2x3", "-i", "scale=2x4", "--training", "-o", "net.onnx"]
+    result = tbscope("export", "nets.py:Net", *words)
+    assert result.exit_code == 0, result.output
+    model = onnx.load("net.onnx")
+    assert [one.name for one in model.graph.input] == ["x", "scale"]
+    ops = {node.op_type for node in model.graph.node}
+    assert {node.op_type for one in model.functions for node in one.node} | ops >= {"Dropout"}
+
+
+def test_an_onnx_model_needs_weights_and_inputs(tmp_path):
+    assert misused("export", "in.json", "-o", "a.onnx") == (
+        "Error: a.onnx is made of a model with its weights, and 'in.json' is read."
+    )
+    words = ["export", "nets.py:Net", "-i", "2x3", "-o", "a.onnx"]
+    assert misused(*words, "--fake") == "Error: a.onnx holds the weights: leave --fake out."
+    assert "is no text, which standard output shows" in misused(*words[:-1], ".onnx")
+    Path("own.py").write_text(
+        "import torch\nmodel = torch.nn.ReLU()\nmodel.example_input_array = torch.ones(2)\n"
+    )
+    told = refused("export", "own.py:model", "-o", "a.onnx", "-o", "a.html")
+    assert told.startswith("Error: an ONNX model is made of a run on inputs that are given\n")
+    assert sorted(path.name for path in tmp_path.glob("a.*")) == []

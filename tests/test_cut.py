@@ -54,6 +54,19 @@ def test_several_tensors_are_counted():
     assert (texts["chunk"], texts["split"]) == ("2 of 1×4", "2 tensors")
 
 
+def test_a_tensor_that_is_not_known_is_counted_without_sizes():
+    build = GraphBuilder("Net")
+    x = build.input("x", (2, 4))
+    parts = build.node("split", x, outputs=((1, 4), None)).outputs
+    build.output("out", build.op("cat", list(parts)))
+    texts = {line.start.name: line.text for line in Cut(picture_of(build.graph)).lines}
+    assert texts["split"] in ("2 tensors", "1×4, ?")
+
+
+def test_no_line_ends_at_a_circle():
+    assert lines(Cut(drawn("a:Op c:Const<-a e:Op<-c"))) == [("a", "e", "")]
+
+
 def test_a_line_of_control_inputs_alone_only_waits():
     (first, second) = Cut(drawn("a:Op b:Op<-^a c:Op<-^a,a")).lines
     assert (first.end.name, first.tensors, first.text) == ("b", {}, "")

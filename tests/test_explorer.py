@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from build import GraphBuilder
 from nasty_models import NASTY
 from saved import drawn, nested, net
 
@@ -60,6 +61,16 @@ def test_a_node_tells_its_card_and_its_tensors():
     assert [one["attrs"][0]["value"] for one in node["inputsMetadata"]] == [
         *("x", "blocks/0/fc/weight", "blocks/0/fc/bias")
     ]
+
+
+def test_sizes_are_told_as_the_reader_of_torch_tells_them():
+    build = GraphBuilder("Net")
+    x = build.input("x", (2,))
+    for shape in ((), (None, 3)):
+        build.output(f"out{len(shape)}", build.node("op", x, outputs=(shape,)).outputs[0])
+    nodes = read(picture_of(build.graph))["nodes"]
+    told = [node["outputsMetadata"][0]["attrs"][0]["value"] for node in nodes]
+    assert {"float32[2]", "float32[]", "float32[?, 3]"} <= set(told)
 
 
 def test_a_layer_tells_the_card_of_its_box_and_the_graph_that_of_the_model():

@@ -112,6 +112,11 @@ class OutputFile:
     path: Path | None
     name: str
 
+    @classmethod
+    def of(cls, name: str) -> "OutputFile":
+        """Return the file of this name."""
+        return cls(Path(name), name)
+
 
 def parse_target(text: str) -> ModelSpec | GraphPath:
     """Read `package.module:make_model`, `path/to/file.py:make_model`, or the path of a graph.
@@ -215,7 +220,7 @@ def parse_output(text: str) -> OutputFile:
     except ArgumentError as error:
         raise click.BadParameter(f"{error.what}: {error.why}") from error
     if text != form.suffix:
-        return OutputFile(Path(text), text)
+        return OutputFile.of(text)
     if not form.is_text:
         raise click.BadParameter(f"{shown(text)} is no text, which standard output shows")
     return OutputFile(None, text)

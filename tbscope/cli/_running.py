@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IN_OTHER_WORDS",
+    "MODES",
     "graph_of_target",
     "graphs_of_targets",
     "refuse_run_options",
@@ -44,7 +45,9 @@ IN_OTHER_WORDS = {
 }
 """The options of a run that the command offers in a form of its own."""
 
-_MODES = {None: False, "eval": False, "training": True, "as-is": None}
+MODES = {None: False, "eval": False, "training": True, "as-is": None}
+"""What each word for a mode is as the option `training`."""
+
 _MOST_NOTES = 10
 
 
@@ -118,6 +121,7 @@ def graph_of_target(
     arguments: tuple[FactoryArgument, ...],
     seed: int,
     mode: str | None,
+    keep: Callable[[Any, tuple[Any, ...] | None, dict[str, Any]], None] | None = None,
     **how: Any,
 ) -> "Graph":
     """Return the graph of a target, and tell on standard error what to note.
@@ -130,6 +134,8 @@ def graph_of_target(
         arguments: What its factory is given.
         seed: Of the weights and the inputs.
         mode: "eval", "training" or "as-is"; None for "eval".
+        keep: Is given the model, its positional inputs (None for its own) and its others,
+            when it has run.
         how: Further options of `trace`.
     Raises:
         TbscopeError: There is no such model, or it raised; or the file holds no graph.
@@ -154,7 +160,9 @@ def graph_of_target(
         model = load_model(target, {argument.name: argument.value for argument in arguments})
         with in_command_words(inputs), _exits_told(target):
             positional, named = make_inputs(inputs, seed=seed, fake=bool(how.get("fake")))
-            graph = trace(model, positional, kwargs=named or None, training=_MODES[mode], **how)
+            graph = trace(model, positional, kwargs=named or None, training=MODES[mode], **how)
+            if keep is not None:
+                keep(model, positional, named)
     _tell_notes(graph)
     return graph
 
