@@ -46,6 +46,8 @@ def test_options_of_a_drawing_and_the_depth_reach_the_file():
 def test_a_name_that_ends_in_a_slash_is_a_log_directory():
     assert done("convert", "in.json", "runs/new/") == "tensorboard --logdir runs/new/\n"
     assert graphs_in("runs/new") == [library.to_graph_def(nested())]
+    done("convert", "in.json", "runs/styled/", "--style", "torch")
+    assert graphs_in("runs/styled") == [library.to_graph_def(nested(), style="torch")]
     assert done("convert", "runs/new", "out.json") == ""
     assert Path("out.json").read_bytes() == Path("in.json").read_bytes()
 
@@ -119,7 +121,10 @@ def test_convert_makes_no_onnx_model():
 
 
 def test_what_is_not_there_or_holds_no_graph_is_told():
-    assert "no/out.html" in refused("convert", "in.json", "no/out.html")
+    assert refused("convert", "gone.json", "no/out.html") == (
+        "Error: cannot write 'no/out.html'\n  why: there is no folder 'no'\n"
+        "  fix: make it first: mkdir -p no\n"
+    )
     assert "holds no graph" in refused("convert", "gone.json", "out.html")
     Path("notes.txt").write_text("no graph")
     assert "holds no graph" in refused("convert", "notes.txt", "out.html")

@@ -146,14 +146,41 @@ def test_a_number_that_is_told_for_readers_is_read_back():
     assert picture[node].facts["parameter_count"].endswith("(90,300)")
 
 
-def test_kinds_are_told_where_they_are_asked_for():
-    graph = nested()
-    plain, told = picture_of(graph), picture_of(graph, kinds=True, color_by="class")
+def test_kinds_are_told_and_are_no_labels_unless_they_are_asked_for():
+    picture = picture_of(nested())
+    told = picture[item(picture, "blocks/0/fc")]
+    assert (told.kind, told.label) == ("linear", "")
+    picture = picture_of(nested(), color_by="kind")
+    told = picture[item(picture, "blocks/0/fc")]
+    assert (told.kind, told.label) == ("", "linear")
+
+
+def test_beside_other_labels_kinds_are_told_where_they_are_asked_for():
+    plain = picture_of(nested(), color_by="dtype")
+    told = picture_of(nested(), kinds=True, color_by="dtype")
     assert {plain[node].kind for node in plain.items} == {""}
     assert told[item(told, "blocks/0/fc")].kind == "linear"
-    assert told[item(told, "blocks/0/fc")].label == "linear" or told[
-        item(told, "blocks/0/fc")
-    ].label.startswith("Linear")
+    assert told[item(told, "blocks/0/fc")].label == "float32"
+    assert [told[node].facts for node in told.items] == [plain[node].facts for node in plain.items]
+
+
+def test_icons_are_told_of_the_node_that_they_stand_beside():
+    graph = net(nn.Sequential(nn.Linear(3, 5), nn.ReLU()), torch.ones(1, 3))
+    picture = picture_of(graph)
+    (node,) = (one for one in picture.items if one.op == "Linear")
+    assert (node.label, picture[node].sizes, picture.second_line(node)) == (
+        "0",
+        "3-5",
+        "Linear 3-5",
+    )
+    assert [one.label for one in picture.items] == ["input", "weight", "bias", "0", "1", "out"]
+    plain = picture_of(graph, icons=False)
+    assert plain.second_line(item(plain, "0")) == "Linear"
+
+
+def test_a_class_that_is_the_label_is_not_told_twice():
+    picture = drawn("relu:ReLU act:ReLU Sum:sum")
+    assert [picture.second_line(one) for one in picture.items] == ["", "ReLU", ""]
 
 
 def test_notes_are_told_once():

@@ -32,12 +32,12 @@ def explorer_of(picture: Picture) -> str:
 
 
 def _node(picture: Picture, item: Item) -> dict[str, Any]:
-    told, of = picture[item], picture.class_of(item)
+    told, second = picture[item], picture.second_line(item)
     facts = {**told.facts, "device": told.device}
     waits = [read.source.name for read in told.reads if read.waits]
     node: dict[str, Any] = {
         "id": item.name,
-        "label": item.label if of in item.label else f"{item.label} ({of})",
+        "label": f"{item.label} ({second})" if second else item.label,
         "namespace": item.box.name,
         "attrs": [{"key": key, "value": value} for key, value in facts.items()],
         "incomingEdges": [
