@@ -100,6 +100,12 @@ def test_closed_boxes_have_the_lines_of_what_is_in_them(show, name):
     assert waits == {(line.start.name, line.end.name) for line in cut.lines if not line.tensors}
 
 
+def test_a_circle_is_drawn_once_and_no_line_leads_from_a_node_to_itself(show):
+    page = show(drawn("a:Op<-a,b b:Op k:Const c:Op<-k,b,k"))
+    assert page.drawn.ends == [("b", "a"), ("b", "c")]
+    assert page.page.locator("#world circle").count() == 1
+
+
 def test_a_line_goes_on_at_the_side_of_an_open_box(show):
     page = show(nested())
     page.open("blocks")
@@ -368,6 +374,36 @@ def test_equal_boxes_have_one_colour_and_others_none(show):
     assert found["blocks/0"] == found["blocks/1"] != found["blocks"]
     assert found["blocks"] == found["x"]
     assert legend(page) == ["EQUAL BOXES", "Block", "2"]
+
+
+def test_a_closed_box_is_striped_by_the_shares_of_what_is_in_it(show):
+    page = show(nested())
+    page.press("e", "e")
+    page.page.select_option("#mode", "kind")
+    nodes = [fills(page)[f"blocks/0/{name}"] for name in ("relu", "add", "fc")]
+    page.open("blocks/0")
+    assert fills(page)["blocks/0"].startswith("url(")
+    stops = page.page.eval_on_selector_all(
+        "#world stop",
+        "all => all.map((one) => [one.getAttribute('offset'), getComputedStyle(one).stopColor])",
+    )
+    offsets = ["0.0000", "0.3333", "0.3333", "0.6667", "0.6667", "1.0000"]
+    assert [offset for offset, _ in stops] == offsets
+    assert [colour for _, colour in stops] == [each for each in nodes for _ in range(2)]
+    page.page.select_option("#mode", "class")
+    assert not fills(page)["blocks/0"].startswith("url(")
+
+
+def test_below_a_label_stand_the_class_and_the_sizes(show):
+    page = show(nested(), at="#blocks/0/fc")
+    below = page.page.eval_on_selector_all(
+        "#world .node > .second", "all => all.map((one) => one.textContent)"
+    )
+    assert sorted(below) == ["Input", "Linear 4-4", "Output"]
+    boxes = page.page.eval_on_selector_all(
+        "#world .box > .second", "all => all.map((one) => one.textContent)"
+    )
+    assert boxes == ["Block · 3 nodes"]
 
 
 def test_every_way_to_colour_that_has_something_to_tell_is_offered(show):

@@ -76,7 +76,10 @@ function drawThing(thing, place, view, drawn) {
     // A second sheet behind it says that there is more inside.
     group.append(shape("rect", {class: "behind", x: 3, y: 3, width, height, rx: round}));
   }
-  group.append(shape("rect", {class: "body", width, height, rx: round}));
+  const body = shape("rect", {class: "body", width, height, rx: round});
+  group.append(body);
+  const parts = thing.isBox && !thing.open && view.mode.shares ? view.mode.shares(thing) : [];
+  if (parts.length) stripe(group, body, parts, `stripes${thing.at}`);
   if (thing.isBox && thing.open) {
     group.append(shape("rect", {class: "head", width, height: SIZES.head, rx: round}),
       shape("text", {class: "label", x: 26, y: 19}, shorten(thing.label)),
