@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         GraphError,
         InputError,
         NotFoundError,
+        RanksError,
         ScopeError,
         TbscopeError,
         TraceError,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         Note,
         Output,
         Parameter,
+        Part,
         Profile,
         Sharding,
         Source,
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope, ScopePart, parse_scope_path, print_scope_path
     from tbscope.options import Drawing
     from tbscope.pipeline import to_graph_def
+    from tbscope.ranks.merge import merge_ranks
     from tbscope.rules.linter import Finding, lint
     from tbscope.sources.compiled.compiling import (
         CompileBackend,
@@ -109,7 +112,9 @@ __all__ = [
     "Note",
     "Output",
     "Parameter",
+    "Part",
     "Profile",
+    "RanksError",
     "Recording",
     "Regrouped",
     "Scope",
@@ -143,6 +148,7 @@ __all__ = [
     "installed",
     "lint",
     "load",
+    "merge_ranks",
     "modules_to_functions",
     "node_costs",
     "parse_scope_path",
@@ -170,13 +176,14 @@ _HOMES = {
     "tbscope.drawing.stages": "stages",
     "tbscope.figures.costs": "Costs graph_costs node_costs scope_costs",
     "tbscope.errors": "ArgumentError ConversionError GraphError InputError NotFoundError "
-    "ScopeError TbscopeError TraceError WriterError",
+    "RanksError ScopeError TbscopeError TraceError WriterError",
     "tbscope.functions.definition": "Definition Use",
     "tbscope.functions.functions": "Functions",
     "tbscope.installing": "install installed uninstall",
     "tbscope.ir.graph": "Argument Call Collective Constant Gradient Graph MeshDimension Module "
-    "Node Note Output Parameter Profile Sharding Source Value",
+    "Node Note Output Parameter Part Profile Sharding Source Value",
     "tbscope.ir.invariants": "verify",
+    "tbscope.ranks.merge": "merge_ranks",
     "tbscope.rules.linter": "Finding lint",
     "tbscope.options": "Drawing",
     "tbscope.pipeline": "to_graph_def",

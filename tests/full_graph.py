@@ -16,6 +16,7 @@ from tbscope.ir.graph import (
     Note,
     Output,
     Parameter,
+    Part,
     Profile,
     Sharding,
     Source,
@@ -82,6 +83,7 @@ def full() -> Graph:
     graph.modules = [Module("", "nets.Net", ()), Module("fc", "Linear", call.parameters)]
     graph.signatures, graph.uncounted = {"all": ("x", None)}, {"aten::a": "why"}
     graph.world_size, graph.mesh = 6, (MeshDimension("dp", 3, 1), MeshDimension("tp", 2, 0))
+    graph.parts = (Part((0, 4), "", 2**33, {"flops": 2**60}), Part((2,)))
     graph.rank, graph.profile = 2, Profile(5, 2, 1.5, 2.5, 0.5, "events", 9, math.nan)
     assert root
     return graph

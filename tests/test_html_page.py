@@ -143,9 +143,9 @@ def test_the_flow_can_be_turned(show):
     page.press("u")
     drawn = page.drawn
     assert drawn.things["x"]["y"] > drawn.things["blocks/0"]["y"] > drawn.things["out"]["y"]
-    (inner,) = (line for line in drawn.lines if (line["start"], line["end"]) == ("blocks/1", "out"))
-    (outer,) = (line for line in drawn.lines if (line["start"], line["end"]) == ("blocks", "out"))
-    assert inner["ends"][1] == pytest.approx(outer["ends"][0], abs=1)
+    lines = {(line["start"], line["end"]): line["ends"] for line in drawn.lines}
+    assert lines["blocks/1", "out"][1] == pytest.approx(lines["blocks", "out"][0], abs=1)
+    assert lines["x", "blocks"][1] == pytest.approx(lines["x", "blocks/0"][0], abs=1)
 
 
 def test_nothing_is_drawn_over_anything_else(show):

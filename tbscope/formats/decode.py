@@ -15,6 +15,7 @@ from tbscope.formats.rows import (
     group_of_row,
     mesh_dimension_of_row,
     parameter_of_row,
+    part_of_row,
     profile_of,
     sharding_of_row,
     signature_of,
@@ -65,6 +66,7 @@ _GRAPH_KEYS = frozenset(
         *("parameters", "functions", "runs", "other_nodes", "other_values", "nodes"),
         *("inputs", "outputs", "calls", "notes", "modules", "signatures", "uncounted"),
         *("profile", "world_size", "mesh", "shardings", "groups", "collectives"),
+        "parts",
     }
 )
 _NODE_KEYS = frozenset(
@@ -185,6 +187,7 @@ class _Decoder:
         graph = Graph(told.text("name"), rank=told.whole("rank"))
         graph.world_size = told.whole("world_size", 1)
         graph.mesh = tuple(_each("mesh", told.entries("mesh"), mesh_dimension_of_row))
+        graph.parts = tuple(_each("parts", told.entries("parts"), part_of_row))
         # Each node is there, with what it gives, before one names it.
         graph.nodes = _each("nodes", told.entries("nodes"), self._make)
         made = len(self._fields)

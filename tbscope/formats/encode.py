@@ -20,6 +20,7 @@ from tbscope.ir.graph import (
     Note,
     Output,
     Parameter,
+    Part,
     Sharding,
     Value,
 )
@@ -146,6 +147,8 @@ class _Encoder:
                 f"[{texts[one.name]},{_number(one.size)},{_number(one.coordinate)}]"
                 for one in graph.mesh
             ]
+        if graph.parts:
+            rows["parts"] = [self._part(one) for one in graph.parts]
         told |= {key: held for key, held in (tables | rows).items() if held}
         if graph.signatures:
             told["signatures"] = self._mapping(
@@ -357,6 +360,11 @@ class _Encoder:
         row = f"[{self._texts[one.kind]},{plain(one.reduction)},{group},{_number(one.input_bytes)}"
         row += f",{_number(one.output_bytes)},{plain(one.peer)},{_number(one.sequence)}"
         return f"{row},{plain(one.asynchronous)},{_number(one.tensors)}]"
+
+    def _part(self, one: Part) -> str:
+        figures = self._mapping((name, _number(count)) for name, count in one.figures.items())
+        row = f"[{_numbers(one.ranks)},{self._texts[one.scope]},{self._plain(one.stage)}"
+        return f"{row},{figures}]"
 
     def _function(self, one: Function) -> str:
         loops = ",".join([f"[{_number(first)},{_number(last)}]" for first, last in one.loops])

@@ -10,6 +10,7 @@ from tbscope.ir.graph import (
     Gradient,
     MeshDimension,
     Parameter,
+    Part,
     Profile,
     Shape,
     Sharding,
@@ -26,6 +27,7 @@ __all__ = [
     "group_of_row",
     "mesh_dimension_of_row",
     "parameter_of_row",
+    "part_of_row",
     "profile_of",
     "sharding_of_row",
     "signature_of",
@@ -116,6 +118,22 @@ def mesh_dimension_of_row(row: Any) -> MeshDimension:
     check_kind("name", name, str)
     size = at("size", size, 1, 2**31)
     return MeshDimension(name, size, at("coordinate", coordinate, 0, size))
+
+
+def part_of_row(row: Any) -> Part:
+    """Return the ranks of one part of a merged graph, and what each of them has."""
+    ranks, scope, stage, figures = row_of(row, 4, 4)
+    check_kind("ranks", ranks, list)
+    check_kind("scope", scope, str)
+    if stage is not None:
+        at("stage", stage, 0, 2**63)
+    told = Fields(figures, frozenset(figures if type(figures) is dict else ()))
+    return Part(
+        tuple(at("rank", rank, 0, 2**31) for rank in ranks),
+        scope,
+        stage,
+        {name: told.whole(name) for name in figures},
+    )
 
 
 def _sharding_at(number: Any, shardings: Sequence[Sharding]) -> Sharding | None:

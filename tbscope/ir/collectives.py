@@ -62,6 +62,11 @@ class Collective:
     asynchronous: bool = False
     tensors: int = 1
 
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes of what this rank hands in, or of what it has of it, whichever are more."""
+        return max(self.input_bytes, self.output_bytes)
+
     def __str__(self) -> str:
         told = self.kind if self.reduction is None else f"{self.kind} {self.reduction}"
         where = f"{self.mesh} " if self.mesh else ""

@@ -35,6 +35,7 @@ from tbscope.ir.nodes import (
     copy_arguments,
     with_values,
 )
+from tbscope.ir.ranks import Part
 from tbscope.ir.runs import Run
 from tbscope.ir.scopes import Scope
 from tbscope.ir.ways_up import Functions, Table, way_up
@@ -57,6 +58,7 @@ __all__ = [
     "Note",
     "Output",
     "Parameter",
+    "Part",
     "Profile",
     "Role",
     "Shape",
@@ -172,6 +174,8 @@ class Graph:
         world_size: How many processes the distributed run has; 1 for any other run.
         mesh: The dimensions of the device mesh that the run is laid out on, outermost first;
             empty where it has none.
+        parts: The ranks whose graphs are merged in this one, those together that hold and do
+            equally much; empty where it is that of `rank` alone.
     """
 
     name: str
@@ -187,6 +191,7 @@ class Graph:
     profile: Profile | None = None
     world_size: int = 1
     mesh: tuple[MeshDimension, ...] = ()
+    parts: tuple[Part, ...] = ()
 
     def __str__(self) -> str:
         return str(way_up("Graph.__str__")(self))
@@ -400,6 +405,7 @@ class Graph:
             self.profile,
             self.world_size,
             self.mesh,
+            self.parts,
         )
 
 

@@ -22,7 +22,7 @@ _SCOPE_KINDS = frozenset(get_args(ScopeKind))
 _PHASES = frozenset(get_args(Phase))
 _COLLECTIVES = frozenset(get_args(CollectiveKind))
 
-_Item = TypeVar("_Item", str, tuple[Scope, int])
+_Item = TypeVar("_Item", str, int, tuple[Scope, int])
 
 
 class Invariant(NamedTuple):
@@ -255,6 +255,19 @@ def _shardings(graph: Graph) -> Iterator[str]:
                 yield f"%{value.name} has the shape {value.shape!r}, and here {held.shape!r} of it"
 
 
+def _parts(graph: Graph) -> Iterator[str]:
+    for rank, count in _repeated(rank for part in graph.parts for rank in part.ranks):
+        yield f"rank {rank} stands in {count} parts"
+    boxes = {scope.path for scope in graph.scopes() if scope.kind == "rank"} if graph.parts else ()
+    for part in graph.parts:
+        if not part.ranks:
+            yield f"a part {part.scope!r} is of no rank"
+        elif not 0 <= min(part.ranks) <= max(part.ranks) < graph.world_size:
+            yield f"the part of {part} is of a run that has {graph.world_size} ranks"
+        if part.scope and part.scope not in boxes:
+            yield f"the part of {part} stands in {part.scope!r}, which is the scope of no rank"
+
+
 def _paths(graph: Graph) -> Iterator[str]:
     paths = [scope.path for scope in graph.scopes()]
     if len(set(paths)) < len(paths):
@@ -294,6 +307,11 @@ INVARIANTS = (
         "shardings",
         "What a rank holds of a tensor has as many dimensions, and is placed along each of a mesh.",
         _shardings,
+    ),
+    Invariant(
+        "parts",
+        "Each part is of ranks of the run that no other part has, and names the box of ranks.",
+        _parts,
     ),
     Invariant("paths", "No two scopes have the same path.", _paths),
 )
