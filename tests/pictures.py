@@ -1,8 +1,8 @@
 """Draws the pictures of README and docs/gallery.md: `python -m tests.pictures`.
 
 `python -m tests.pictures first-look profile forms bert` draws only README's, those of
-docs/profile.md and docs/forms.md, and those of one model. Everything but what docs/forms.md shows is
-drawn by TensorBoard's own page; all of it in a headless browser, and only made small afterwards.
+docs/profile.md and docs/forms.md, and those of one model. Everything but what docs/forms.md shows
+is drawn by TensorBoard's own page; all of it in a headless browser, and only made small afterwards.
 """
 
 import contextlib

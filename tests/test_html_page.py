@@ -273,6 +273,12 @@ def test_the_search_finds_names_classes_shapes_and_what_cards_tell(show):
     assert "nothing found" in page.page.inner_text("#hits")
 
 
+def test_the_label_itself_is_found_before_what_begins_with_it_and_what_only_tells_of_it(show):
+    page = show(drawn("a:relu my_relu:Op relux:Op box/b:Op relu:Op"))
+    page.page.fill("#pattern", "relu")
+    assert page.page.inner_text("#hits").split()[::2] == ["relu", "relux", "my_relu", "a"]
+
+
 def test_enter_goes_from_hit_to_hit_and_opens_what_is_around(show):
     page = show(nested())
     page.press("/")
@@ -554,9 +560,8 @@ def test_the_wheel_zooms_at_the_pointer_and_dragging_moves(show):
     after = page.drawn.things["x"]
     assert after["width"] > before["width"]
     assert after["x"] + after["width"] / 2 == pytest.approx(middle[0], abs=2)
-    page.page.mouse.move(300, 600)
     page.page.mouse.down()
-    page.page.mouse.move(340, 650, steps=3)
+    page.page.mouse.move(middle[0] + 40, middle[1] + 50, steps=3)
     page.page.mouse.up()
     moved = page.drawn.things["x"]
     assert (moved["x"] - after["x"], moved["y"] - after["y"]) == pytest.approx((40, 50), abs=1)
@@ -606,7 +611,7 @@ def test_what_looks_like_a_script_is_shown_and_does_not_run(show):
 
 def test_a_notebook_shows_the_page_and_is_out_of_its_reach(browser, tmp_path):
     path = tmp_path / "notebook.html"
-    path.write_text(f"<title>notebook</title>{nested()._repr_html_()}")
+    path.write_text(f"<title>notebook</title>{nested()._repr_html_()}<p style='height:3000px'>")
     page, errors = browser.new_page(), []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("console", lambda message: errors.append(message.text))
