@@ -623,6 +623,11 @@ def test_a_notebook_shows_the_page_and_is_out_of_its_reach(browser, tmp_path):
     assert (
         frame.evaluate("() => { try { return parent.document.title } catch { return '' } }") == ""
     )
+    before, zoomed = page.evaluate("() => scrollY"), frame.get_attribute("#world", "transform")
+    page.mouse.move(300, 300)
+    page.mouse.wheel(0, 200)
+    page.wait_for_function("(before) => scrollY > before", arg=before)
+    assert frame.get_attribute("#world", "transform") == zoomed
     assert errors == []
     assert page.evaluate("() => location.href") == path.as_uri()
 
