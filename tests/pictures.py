@@ -1,8 +1,8 @@
 """Draws the pictures of README and docs/gallery.md: `python -m tests.pictures`.
 
-`python -m tests.pictures first-look profile tutorial bert` draws only README's, those of two pages,
-and those of one model. Everything is drawn by TensorBoard's own page in a headless browser, and
-only made small afterwards.
+`python -m tests.pictures first-look profile tutorial forms bert` draws only README's, those of three
+pages, and those of one model. Everything but what docs/forms.md shows is drawn by TensorBoard's own
+page; all of it in a headless browser, and only made small afterwards.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 import torch
 from PIL import Image, ImageChops
@@ -23,6 +24,7 @@ from transformers import BertConfig, BertModel, ResNetConfig, ResNetModel
 import tbscope
 from tests.browser import Browser, GraphPage, TensorBoard
 from tests.gallery_models import SIGHTS, Sight
+from tests.gallery_own import diffusion
 
 _DOCS = Path(__file__).parents[1] / "docs"
 _PICTURES = _DOCS / "img" / "gallery"
@@ -75,6 +77,8 @@ def main() -> None:
         draw_profile()
     if not names or "tutorial" in names:
         draw_tutorial()
+    if not names or "forms" in names:
+        draw_forms()
 
 
 def draw_gallery(chosen: list[Sight]) -> dict[str, "Attempt"]:
@@ -294,6 +298,29 @@ def _keep_whole(page: GraphPage, name: str) -> None:
     path = _DOCS / "img" / f"{name}.png"
     page.take_picture(path)
     Image.open(path).convert("RGB").quantize(128).save(path, optimize=True)
+
+
+def draw_forms() -> None:
+    """Draw the pictures of docs/forms.md: saved pages of a BERT, and of a U-Net in the dark."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
+    bert = BertModel(BertConfig(**sizes, num_hidden_layers=4, vocab_size=1000)).eval()
+    unet, given, _ = diffusion()
+    attention = "encoder/layer/1/attention/self/scaled_dot_product_attention"
+    with tempfile.TemporaryDirectory() as folder, Browser() as browser:
+        for name, graph, at in (
+            ("saved-page", tbscope.trace(bert, torch.ones(1, 16, dtype=torch.long)), attention),
+            ("saved-page-dark", tbscope.trace(unet.eval(), given), "middle"),
+        ):
+            page = Path(folder) / f"{name}.html"
+            graph.save(page)
+            opened = browser.new_page(size=(1180, 760), dark=name.endswith("dark"))
+            opened.goto(f"{page.as_uri()}#{quote(at, safe='')}")
+            path = _DOCS / "img" / f"{name}.png"
+            if at == "middle":
+                opened.keyboard.press("f")
+            opened.screenshot(path=path)
+            Image.open(path).convert("RGB").quantize(128).save(path, optimize=True)
 
 
 if __name__ == "__main__":

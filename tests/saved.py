@@ -25,12 +25,15 @@ def nested() -> Graph:
 
 
 def drawn(nodes: str) -> Picture:
-    """Give the picture of nodes written as `name:op<-input,input`, one after the other."""
+    """Give the picture of nodes written as `name:op<-input,input`, one after the other.
+
+    In names `@` is a colon, and `~` a blank.
+    """
     message = GraphDef()
     for text in nodes.split():
         head, _, inputs = text.partition("<-")
         name, _, op = head.partition(":")
-        node = message.node.add(name=name, op=op or "Op")
+        node = message.node.add(name=name.replace("~", " "), op=op or "Op")
         node.input.extend(one.replace("@", ":") for one in inputs.split(",") if one)
     return Picture("hand", message)
 

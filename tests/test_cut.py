@@ -6,7 +6,7 @@ from saved import drawn, nested
 
 import tbscope
 from tbscope.saving.cut import Cut, deepest_with
-from tbscope.saving.picture import picture_of
+from tbscope.saving.picture import Tensor, picture_of
 
 
 def lines(cut):
@@ -52,6 +52,19 @@ def test_several_tensors_are_counted():
     build.output("other", build.op("cat", list(parts)))
     texts = {line.start.name: line.text for line in Cut(picture_of(build.graph)).lines}
     assert (texts["chunk"], texts["split"]) == ("2 of 1×4", "2 tensors")
+
+
+def test_a_tensor_that_is_not_known_is_counted_without_sizes():
+    picture = drawn("a:Op b:Op<-a@0,a@1")
+    known = Tensor((1, 4), "float32")
+    picture[picture.hierarchy.items["a"]].outputs = (known,)
+    assert lines(Cut(picture)) == [("a", "b", "2 tensors")]
+    picture[picture.hierarchy.items["a"]].outputs = (known, known)
+    assert lines(Cut(picture)) == [("a", "b", "2 of 1×4")]
+
+
+def test_no_line_ends_at_a_circle():
+    assert lines(Cut(drawn("a:Op c:Const<-a e:Op<-c"))) == [("a", "e", "")]
 
 
 def test_a_line_of_control_inputs_alone_only_waits():

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from build import GraphBuilder
 from nasty_models import NASTY
 from saved import drawn, nested, net
 
@@ -13,7 +14,6 @@ from tbscope.saving.picture import picture_of
 GRAPH = {"id", "nodes", "groupNodeAttributes"}
 NODE = {
     *("id", "label", "namespace", "attrs", "incomingEdges", "outputsMetadata", "inputsMetadata"),
-    *("style", "config"),
 }
 EDGE = {"sourceNodeId", "sourceNodeOutputId", "targetNodeInputId"}
 
@@ -54,13 +54,23 @@ def test_a_node_tells_its_card_and_its_tensors():
     attrs = {one["key"]: one["value"] for one in node["attrs"]}
     assert attrs["in_features"] == "4"
     assert attrs["device"] == "cpu"
-    assert node["label"] == "fc (Linear)"
+    assert node["label"] == "fc (Linear 4-4)"
     assert node["outputsMetadata"] == [
         {"id": "0", "attrs": [{"key": "tensor_shape", "value": "float32[2, 4]"}]}
     ]
     assert [one["attrs"][0]["value"] for one in node["inputsMetadata"]] == [
         *("x", "blocks/0/fc/weight", "blocks/0/fc/bias")
     ]
+
+
+def test_sizes_are_told_as_the_reader_of_torch_tells_them():
+    build = GraphBuilder("Net")
+    x = build.input("x", (2,))
+    for shape in ((), (None, 3)):
+        build.output(f"out{len(shape)}", build.node("op", x, outputs=(shape,)).outputs[0])
+    nodes = read(picture_of(build.graph))["nodes"]
+    told = [node["outputsMetadata"][0]["attrs"][0]["value"] for node in nodes]
+    assert {"float32[2]", "float32[]", "float32[?, 3]"} <= set(told)
 
 
 def test_a_layer_tells_the_card_of_its_box_and_the_graph_that_of_the_model():
@@ -78,10 +88,7 @@ def test_what_a_node_waits_for_is_a_link():
     assert node["inputsMetadata"] == []
 
 
-def test_circles_and_ends_look_like_it():
+def test_parameters_are_called_so():
     nodes = {node["id"]: node for node in read(picture_of(nested()))["nodes"]}
-    assert nodes["x"]["config"] == {"pinToGroupTop": True}
-    assert "config" not in nodes["out"]
-    assert nodes["x"]["style"] == nodes["out"]["style"] != nodes["blocks/0/fc/weight"]["style"]
-    assert "style" not in nodes["blocks/0/fc"]
     assert nodes["blocks/0/fc/weight"]["label"] == "weight (Parameter)"
+    assert nodes["blocks/0/relu"]["label"] == "relu"

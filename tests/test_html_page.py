@@ -100,6 +100,12 @@ def test_closed_boxes_have_the_lines_of_what_is_in_them(show, name):
     assert waits == {(line.start.name, line.end.name) for line in cut.lines if not line.tensors}
 
 
+def test_a_circle_is_drawn_once_and_no_line_leads_from_a_node_to_itself(show):
+    page = show(drawn("a:Op<-a,b b:Op k:Const c:Op<-k,b,k"))
+    assert page.drawn.ends == [("b", "a"), ("b", "c")]
+    assert page.page.locator("#world circle").count() == 1
+
+
 def test_a_line_goes_on_at_the_side_of_an_open_box(show):
     page = show(nested())
     page.open("blocks")
@@ -137,9 +143,9 @@ def test_the_flow_can_be_turned(show):
     page.press("u")
     drawn = page.drawn
     assert drawn.things["x"]["y"] > drawn.things["blocks/0"]["y"] > drawn.things["out"]["y"]
-    (inner,) = (line for line in drawn.lines if (line["start"], line["end"]) == ("blocks/1", "out"))
-    (outer,) = (line for line in drawn.lines if (line["start"], line["end"]) == ("blocks", "out"))
-    assert inner["ends"][1] == pytest.approx(outer["ends"][0], abs=1)
+    lines = {(line["start"], line["end"]): line["ends"] for line in drawn.lines}
+    assert lines["blocks/1", "out"][1] == pytest.approx(lines["blocks", "out"][0], abs=1)
+    assert lines["x", "blocks"][1] == pytest.approx(lines["x", "blocks/0"][0], abs=1)
 
 
 def test_nothing_is_drawn_over_anything_else(show):
@@ -267,6 +273,12 @@ def test_the_search_finds_names_classes_shapes_and_what_cards_tell(show):
     assert "nothing found" in page.page.inner_text("#hits")
 
 
+def test_the_label_itself_is_found_before_what_begins_with_it_and_what_only_tells_of_it(show):
+    page = show(drawn("a:relu my_relu:Op relux:Op box/b:Op relu:Op"))
+    page.page.fill("#pattern", "relu")
+    assert page.page.inner_text("#hits").split()[::2] == ["relu", "relux", "my_relu", "a"]
+
+
 def test_enter_goes_from_hit_to_hit_and_opens_what_is_around(show):
     page = show(nested())
     page.press("/")
@@ -368,6 +380,36 @@ def test_equal_boxes_have_one_colour_and_others_none(show):
     assert found["blocks/0"] == found["blocks/1"] != found["blocks"]
     assert found["blocks"] == found["x"]
     assert legend(page) == ["EQUAL BOXES", "Block", "2"]
+
+
+def test_a_closed_box_is_striped_by_the_shares_of_what_is_in_it(show):
+    page = show(nested())
+    page.press("e", "e")
+    page.page.select_option("#mode", "kind")
+    nodes = [fills(page)[f"blocks/0/{name}"] for name in ("relu", "add", "fc")]
+    page.open("blocks/0")
+    assert fills(page)["blocks/0"].startswith("url(")
+    stops = page.page.eval_on_selector_all(
+        "#world stop",
+        "all => all.map((one) => [one.getAttribute('offset'), getComputedStyle(one).stopColor])",
+    )
+    offsets = ["0.0000", "0.3333", "0.3333", "0.6667", "0.6667", "1.0000"]
+    assert [offset for offset, _ in stops] == offsets
+    assert [colour for _, colour in stops] == [each for each in nodes for _ in range(2)]
+    page.page.select_option("#mode", "class")
+    assert not fills(page)["blocks/0"].startswith("url(")
+
+
+def test_below_a_label_stand_the_class_and_the_sizes(show):
+    page = show(nested(), at="#blocks/0/fc")
+    below = page.page.eval_on_selector_all(
+        "#world .node > .second", "all => all.map((one) => one.textContent)"
+    )
+    assert sorted(below) == ["Input", "Linear 4-4", "Output"]
+    boxes = page.page.eval_on_selector_all(
+        "#world .box > .second", "all => all.map((one) => one.textContent)"
+    )
+    assert boxes == ["Block · 3 nodes"]
 
 
 def test_every_way_to_colour_that_has_something_to_tell_is_offered(show):
@@ -518,9 +560,8 @@ def test_the_wheel_zooms_at_the_pointer_and_dragging_moves(show):
     after = page.drawn.things["x"]
     assert after["width"] > before["width"]
     assert after["x"] + after["width"] / 2 == pytest.approx(middle[0], abs=2)
-    page.page.mouse.move(300, 600)
     page.page.mouse.down()
-    page.page.mouse.move(340, 650, steps=3)
+    page.page.mouse.move(middle[0] + 40, middle[1] + 50, steps=3)
     page.page.mouse.up()
     moved = page.drawn.things["x"]
     assert (moved["x"] - after["x"], moved["y"] - after["y"]) == pytest.approx((40, 50), abs=1)
@@ -570,7 +611,7 @@ def test_what_looks_like_a_script_is_shown_and_does_not_run(show):
 
 def test_a_notebook_shows_the_page_and_is_out_of_its_reach(browser, tmp_path):
     path = tmp_path / "notebook.html"
-    path.write_text(f"<title>notebook</title>{nested()._repr_html_()}")
+    path.write_text(f"<title>notebook</title>{nested()._repr_html_()}<p style='height:3000px'>")
     page, errors = browser.new_page(), []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("console", lambda message: errors.append(message.text))
@@ -582,6 +623,11 @@ def test_a_notebook_shows_the_page_and_is_out_of_its_reach(browser, tmp_path):
     assert (
         frame.evaluate("() => { try { return parent.document.title } catch { return '' } }") == ""
     )
+    before, zoomed = page.evaluate("() => scrollY"), frame.get_attribute("#world", "transform")
+    page.mouse.move(300, 300)
+    page.mouse.wheel(0, 200)
+    page.wait_for_function("(before) => scrollY > before", arg=before)
+    assert frame.get_attribute("#world", "transform") == zoomed
     assert errors == []
     assert page.evaluate("() => location.href") == path.as_uri()
 

@@ -87,6 +87,8 @@ def test_the_text_is_as_it_was_meant():
         ("a#9829;", "a#35;9829#59;"),
         ("-item", "#45;item"),
         ("a-b", "a-b"),
+        ("1.~one", "1#46; one"),
+        ("1.one", "1.one"),
         ("`md`", "#96;md#96;"),
         ("größe", "gr#246;#223;e"),
         ("end", "end"),

@@ -65,10 +65,28 @@ def test_each_of_several_outputs_has_its_type():
     assert reads == {0, 1, 2}
 
 
+def test_outputs_of_several_types_are_told_each_with_its_own():
+    graph = tbscope.trace(lambda x: x.max(dim=0), (torch.ones(3, 4),))
+    picture = picture_of(graph)
+    (node,) = (one for one in picture.items if one.op == "max")
+    assert [tensor.dtype for tensor in picture[node].outputs] == ["float32", "int64"]
+
+
 def test_a_line_goes_through_circles_to_what_they_read():
     picture = drawn("a:Op b:Op c:Const<-a d:Const<-c,c e:Op<-d,b,^a")
     found = [(read.source.name, read.waits) for read in picture.flow(item(picture, "e"))]
     assert found == [("a", False), ("b", False), ("a", True)]
+
+
+def test_what_a_circle_reads_keeps_its_order():
+    picture = drawn("a:Op b:Op c:Const<-a,b e:Op<-c")
+    assert [read.source.name for read in picture.flow(item(picture, "e"))] == ["a", "b"]
+
+
+def test_no_line_leads_from_a_node_to_itself():
+    picture = drawn("a:Op<-a,b b:Op c:Const<-d d:Op<-c")
+    assert [read.source.name for read in picture.flow(item(picture, "a"))] == ["b"]
+    assert list(picture.flow(item(picture, "d"))) == []
 
 
 def test_circles_that_read_each_other_end():
@@ -89,6 +107,20 @@ def test_the_numbers_of_a_box_are_those_of_its_card():
     box = picture.hierarchy.boxes["blocks/0"]
     assert picture[box].figures["parameter_count"] == 4 * 4 + 4
     assert picture[picture.root].figures["parameter_count"] == 2 * (4 * 4 + 4)
+
+
+def test_a_parameter_that_is_read_twice_counts_once_in_the_box_with_a_card():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.fc(self.fc(x))
+
+    picture = picture_of(net(Twice(), torch.ones(1, 4)))
+    numbers = [picture[node].figures.get("parameter_count", 0) for node in picture.items]
+    assert (sum(numbers), picture[picture.root].figures["parameter_count"]) == (40, 20)
 
 
 def test_a_box_without_a_card_has_the_sum_of_what_is_in_it():
@@ -114,14 +146,41 @@ def test_a_number_that_is_told_for_readers_is_read_back():
     assert picture[node].facts["parameter_count"].endswith("(90,300)")
 
 
-def test_kinds_are_told_where_they_are_asked_for():
-    graph = nested()
-    plain, told = picture_of(graph), picture_of(graph, kinds=True, color_by="class")
+def test_kinds_are_told_and_are_no_labels_unless_they_are_asked_for():
+    picture = picture_of(nested())
+    told = picture[item(picture, "blocks/0/fc")]
+    assert (told.kind, told.label) == ("linear", "")
+    picture = picture_of(nested(), color_by="kind")
+    told = picture[item(picture, "blocks/0/fc")]
+    assert (told.kind, told.label) == ("", "linear")
+
+
+def test_beside_other_labels_kinds_are_told_where_they_are_asked_for():
+    plain = picture_of(nested(), color_by="dtype")
+    told = picture_of(nested(), kinds=True, color_by="dtype")
     assert {plain[node].kind for node in plain.items} == {""}
     assert told[item(told, "blocks/0/fc")].kind == "linear"
-    assert told[item(told, "blocks/0/fc")].label == "linear" or told[
-        item(told, "blocks/0/fc")
-    ].label.startswith("Linear")
+    assert told[item(told, "blocks/0/fc")].label == "float32"
+    assert [told[node].facts for node in told.items] == [plain[node].facts for node in plain.items]
+
+
+def test_icons_are_told_of_the_node_that_they_stand_beside():
+    graph = net(nn.Sequential(nn.Linear(3, 5), nn.ReLU()), torch.ones(1, 3))
+    picture = picture_of(graph)
+    (node,) = (one for one in picture.items if one.op == "Linear")
+    assert (node.label, picture[node].sizes, picture.second_line(node)) == (
+        "0",
+        "3-5",
+        "Linear 3-5",
+    )
+    assert [one.label for one in picture.items] == ["input", "weight", "bias", "0", "1", "out"]
+    plain = picture_of(graph, icons=False)
+    assert plain.second_line(item(plain, "0")) == "Linear"
+
+
+def test_a_class_that_is_the_label_is_not_told_twice():
+    picture = drawn("relu:ReLU act:ReLU Sum:sum")
+    assert [picture.second_line(one) for one in picture.items] == ["", "ReLU", ""]
 
 
 def test_notes_are_told_once():

@@ -38,14 +38,14 @@ def convert(*, source: str, out: str | OutputFile, depth: int | None, **drawing:
     tells itself.
 
     The end of OUT tells its form: .html, .dot, .svg, .png, .mmd, .explorer.json, .json, .pbtxt,
-    .pb, or / for a log directory. - is a GraphDef as text on standard output, and -- -.mmd a
-    flowchart there.
+    .pb, or / for a log directory. - is a GraphDef as text on standard output, and an end alone
+    (.mmd) another text there.
 
     \b
     tbscope convert runs/net graph.html
     tbscope convert model.onnx net.svg --depth 1
     tbscope convert graph.json runs/again/
-    tbscope convert graph.json -- -.mmd
+    tbscope convert graph.json .mmd
     """  # noqa: D301
     given = changed(drawing)
     with in_command_words():

@@ -15,8 +15,9 @@ from tbscope.cli._drawn import (
 )
 from tbscope.cli._files import check_folder
 from tbscope.cli._log import drawing_options, opening_line, write_log
+from tbscope.cli._onnx import KeptModel, check_onnx_use, is_onnx, parse_export_output
 from tbscope.cli._options import Command, decorate, flag_of, library_options
-from tbscope.cli._parameters import OutputFile, parse_folder, parse_output
+from tbscope.cli._parameters import OutputFile, parse_folder
 from tbscope.cli._running import graph_of_target, takes_a_target
 from tbscope.cli._words import in_command_words
 from tbscope.options import DRAWING, PLACING, check_options, check_placing
@@ -39,12 +40,13 @@ def _takes_a_drawing(command: Command) -> Command:
                 "-o",
                 "--output",
                 "outputs",
-                type=parse_output,
+                type=parse_export_output,
                 multiple=True,
                 metavar="FILE",
-                help=f"Write the graph, in the form that the end of the name tells: {FORMS_HELP}; "
-                "- for a GraphDef as text on standard output, -.mmd for another text there.  "
-                "[repeatable]",
+                help=f"Write the graph, in the form that the end of the name tells: {FORMS_HELP}, "
+                ".onnx (of a model that runs, its modules as functions); "
+                "- for a GraphDef as text on standard output, an end alone (.mmd) for another text "
+                "there.  [repeatable]",
             ),
             depth_option,
             *library_options(PLACING),
@@ -79,7 +81,9 @@ def export(
     drawing: Any = {name: options.pop(name) for name in DRAWING}
     place = {name: options.pop(name) for name in PLACING}
     _check_use(logdir, outputs, overlays, place)
-    check_depth_use(outputs, depth)
+    check_onnx_use(options["target"], outputs, fake=options["fake"])
+    others = [output for output in outputs if not is_onnx(output)]
+    check_depth_use(others, depth)
     with in_command_words():
         check_options(**drawing)
         check_placing(**place)
@@ -89,14 +93,18 @@ def export(
     from tbscope.overlays.make import make_overlay
     from tbscope.pipeline import to_graph_def
 
-    graph = graph_of_target(**options, kernels=drawing["level"] == "aten")
+    model = KeptModel()
+    kernels = drawing["level"] == "aten"
+    graph = graph_of_target(**options, kernels=kernels, keep=model.keep)
     with in_command_words():
         # All that may fail, before the first byte is written.
         for name in overlays:
             make_overlay(graph, name)
         if logdir is not None:
             to_graph_def(graph, **drawing)
-    put_outputs(data_of_outputs(graph, outputs, depth=depth, drawing=changed(drawing)))
+    made = data_of_outputs(graph, others, depth=depth, drawing=changed(drawing))
+    model.write(outputs, options["mode"])
+    put_outputs(made)
     if logdir is not None:
         write_log(graph, logdir, drawing, place=place, overlays=dict.fromkeys(overlays))
         # Where the graph itself goes to standard output, nothing else does.

@@ -136,6 +136,11 @@ class OutputFile:
     path: Path | None
     name: str
 
+    @classmethod
+    def of(cls, name: str) -> "OutputFile":
+        """Return the file of this name."""
+        return cls(Path(name), name)
+
 
 def parse_target(text: str) -> Target:
     """Read `package.module:make_model`, `path/to/file.py:make_model`, or the path of a graph.
@@ -238,9 +243,9 @@ def parse_factory_argument(text: str) -> FactoryArgument:
 
 
 def parse_output(text: str) -> OutputFile:
-    """Read a path that ends in one of the forms of a graph, or `-`, alone or with such an end.
+    """Read a path that ends in one of the forms of a graph; `-` or such an end alone.
 
-    >>> parse_output("-"), parse_output("-.mmd")
+    >>> parse_output("-"), parse_output(".mmd")
     (OutputFile(path=None, name='.pbtxt'), OutputFile(path=None, name='.mmd'))
 
     Raises:
@@ -255,8 +260,8 @@ def parse_output(text: str) -> OutputFile:
         form = form_of(text)
     except ArgumentError as error:
         raise click.BadParameter(f"{error.what}: {error.why}") from error
-    if not text.startswith("-."):
-        return OutputFile(Path(text), text)
+    if text != form.suffix:
+        return OutputFile.of(text)
     if not form.is_text:
         raise click.BadParameter(f"{shown(text)} is no text, which standard output shows")
     return OutputFile(None, text)

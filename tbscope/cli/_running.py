@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IN_OTHER_WORDS",
+    "MODES",
     "graph_of_target",
     "graphs_of_targets",
     "refuse_run_options",
@@ -51,7 +52,9 @@ IN_OTHER_WORDS = {
 }
 """The options of a run that the command offers in a form of its own."""
 
-_MODES = {None: False, "eval": False, "training": True, "as-is": None}
+MODES = {None: False, "eval": False, "training": True, "as-is": None}
+"""What each word for a mode is as the option `training`."""
+
 _MOST_NOTES = 10
 
 
@@ -142,6 +145,7 @@ def graph_of_target(
     inputs_from: ModelSpec | None = None,
     method: str | None = None,
     download: bool = False,
+    keep: Callable[[Any, Any, dict[str, Any]], None] | None = None,
     **how: Any,
 ) -> "Graph":
     """Return the graph of a target, and tell on standard error what to note.
@@ -157,6 +161,8 @@ def graph_of_target(
         inputs_from: What makes the positional inputs; None for those of `inputs`.
         method: The method that is run in place of forward.
         download: Whether the config of a model may be downloaded.
+        keep: Is given the model, its inputs (None for its own), and those by name, when it has
+            run.
         how: Further options of `trace`.
     Raises:
         TbscopeError: There is no such model, or it raised; or the file holds no graph.
@@ -194,13 +200,10 @@ def graph_of_target(
         made = None if inputs_from is None else load_inputs(inputs_from)
         with in_command_words(inputs), _exits_told(target):
             positional, named = _inputs_for(model, target, inputs, seed=seed, fake=fake)
-            graph = trace(
-                called,
-                positional if made is None else made,
-                kwargs=named or None,
-                training=_MODES[mode],
-                **how,
-            )
+            given = positional if made is None else made
+            graph = trace(called, given, kwargs=named or None, training=MODES[mode], **how)
+            if keep is not None:
+                keep(called, given, named)
     _tell_notes(graph)
     return graph
 

@@ -18,7 +18,9 @@ from tbscope.words import error_text
 __all__ = ["command_text", "errors_as_messages", "in_command_words"]
 
 # Inputs are described in another form, and factories have arguments of these names.
-_OPTION = "|".join({**RUNNING, **DRAWING, **PLACING}.keys() - {"input_size", "dtypes"})
+_OPTION = "|".join(
+    ({**RUNNING, **DRAWING, **PLACING}.keys() - {"input_size", "dtypes"}) | {"depth"}
+)
 _SETTING = re.compile(rf"""\b({_OPTION})=('[^']*'|"[^"]*"|\[[^\]]*\]|\w+)""")
 _LEFT_OUT = re.compile(rf"\bleave ({_OPTION}) out\b")
 _TRACED = re.compile(r"(?:(?:graph = |trace it with )tbscope\.)?trace\(model, input, ([^()]*)\)")

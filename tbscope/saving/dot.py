@@ -73,8 +73,8 @@ class _Writer:
                 yield f"{indent}n{self._number[glyph]} [{self._attributes(glyph)}]"
 
     def _title(self, glyph: Box | Item) -> str:
-        of = self._picture.class_of(glyph)
-        return f"{glyph.label}\n{of}" if of and of not in glyph.label else glyph.label
+        second = self._picture.second_line(glyph)
+        return f"{glyph.label}\n{second}" if second else glyph.label
 
     def _attributes(self, glyph: Box | Item) -> str:
         closed = isinstance(glyph, Box)

@@ -14,10 +14,6 @@ from tbscope.saving.picture import Picture, Tensor
 
 __all__ = ["explorer_of"]
 
-_COLOURS = {"Input": "#dbe7f6", "Output": "#dbe7f6"}
-_CIRCLE = "#f3f1ea"
-_TOP = "pinToGroupTop"
-
 
 def explorer_of(picture: Picture) -> str:
     """Return a picture as Model Explorer's JSON, with all that the cards tell."""
@@ -36,12 +32,12 @@ def explorer_of(picture: Picture) -> str:
 
 
 def _node(picture: Picture, item: Item) -> dict[str, Any]:
-    told, of = picture[item], picture.class_of(item)
+    told, second = picture[item], picture.second_line(item)
     facts = {**told.facts, "device": told.device}
     waits = [read.source.name for read in told.reads if read.waits]
     node: dict[str, Any] = {
         "id": item.name,
-        "label": item.label if of in item.label else f"{item.label} ({of})",
+        "label": f"{item.label} ({second})" if second else item.label,
         "namespace": item.box.name,
         "attrs": [{"key": key, "value": value} for key, value in facts.items()],
         "incomingEdges": [
@@ -64,11 +60,6 @@ def _node(picture: Picture, item: Item) -> dict[str, Any]:
     if waits:
         links = {"type": "node_ids", "nodeIds": waits}
         node["attrs"].append({"key": "waits for", "value": links})
-    colour = _CIRCLE if item.embedded else _COLOURS.get(item.op)
-    if colour:
-        node["style"] = {"backgroundColor": colour}
-    if item.op == "Input":
-        node["config"] = {_TOP: True}
     return node
 
 

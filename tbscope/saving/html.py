@@ -133,6 +133,7 @@ def picture_data(picture: Picture) -> dict[str, Any]:
         "label": each(lambda thing: words(thing.label)),
         "name": each(lambda thing: words(thing.name)),
         "class": each(lambda thing: words(picture.class_of(thing))),
+        "second": each(lambda thing: words(picture.second_line(thing))),
         "sort": each(lambda thing: words(picture[thing].kind)),
         "mark": each(lambda thing: words(picture[thing].label)),
         "device": each(lambda thing: words(picture[thing].device)),

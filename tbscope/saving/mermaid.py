@@ -83,8 +83,8 @@ def _lines(cut: Cut) -> Iterator[str]:
     number = {glyph: at for at, glyph in enumerate(cut.walk())}
 
     def title(glyph: Box | Item) -> str:
-        of = picture.class_of(glyph)
-        return f"{glyph.label} · {of}" if of and of not in glyph.label else glyph.label
+        second = picture.second_line(glyph)
+        return f"{glyph.label} · {second}" if second else glyph.label
 
     def inside(box: Box, indent: str) -> Iterator[str]:
         for glyph in picture.children(box):

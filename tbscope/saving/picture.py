@@ -14,10 +14,11 @@ from tbscope.errors import ArgumentError
 from tbscope.graphdef.attributes import nest_to_text
 from tbscope.graphdef.worth import worth_of_number
 from tbscope.ir.graph import Graph, Nest, Shape
-from tbscope.options import Drawing
+from tbscope.options import DRAWING, Drawing
 from tbscope.page.constants import ASIDE_OP
 from tbscope.page.glyphs import Box, Item
 from tbscope.page.hierarchy import Hierarchy
+from tbscope.page.ops import is_circle
 from tbscope.pipeline import draw
 from tbscope.sources.graphdef.ops import Op, op_of
 from tbscope.words import shown
@@ -87,6 +88,7 @@ class Told:
         reads: Its inputs.
         label: What it is coloured by, where that was asked for.
         kind: What kind of operation it is; empty for none.
+        sizes: The sizes that a module was made with, in few characters; empty for none.
         figures: Its numbers, by the keys of `FIGURES`.
     """
 
@@ -96,6 +98,7 @@ class Told:
     reads: list[Read] = field(default_factory=list)
     label: str = ""
     kind: str = ""
+    sizes: str = ""
     figures: dict[str, float] = field(default_factory=dict)
 
 
@@ -123,14 +126,18 @@ class Picture:
         self.items = []
         for op in ops:
             item = named[op.name]
-            told = _told(op)
+            told = _told(op, self[item])
             told.reads = [Read(named[name], int(at), False) for name, at in op.reads]
             told.reads += [Read(named[name], 0, True) for name in op.waits]
+            if item.embedded and not is_circle(item.op):
+                # An icon tells of the node that it reads.
+                for read in told.reads:
+                    self[read.source].sizes = item.label
+                continue
             if item.op == ASIDE_OP:
                 # The card of a module tells of the box that it stands in.
                 self._told[item.box] = told
                 continue
-            self._told[item] = told
             self.items.append(item)
         self._add_up()
 
@@ -174,6 +181,12 @@ class Picture:
             return (glyph.op.removesuffix("Const") or "Constant") if glyph.embedded else glyph.op
         return self[glyph].facts.get("class", "").rpartition(".")[2]
 
+    def second_line(self, glyph: Box | Item) -> str:
+        """What is told below a label: the class, where the label is another, and sizes."""
+        of = self.class_of(glyph)
+        shown_already = of.lower() in glyph.label.lower()
+        return " ".join(text for text in ("" if shown_already else of, self[glyph].sizes) if text)
+
     def item(self, name: str) -> Item:
         """Return the node that has a name in the GraphDef."""
         return self.hierarchy.items[self.hierarchy.strict.get(name, name)]
@@ -196,7 +209,8 @@ def picture_of(graph: Graph, *, kinds: bool = False, **drawing: Unpack[Drawing])
 
     Args:
         graph: What is known to be a graph.
-        kinds: Whether the kind of each operation is told, too; it takes as long again.
+        kinds: Whether the kind of each operation is told even where others are its colours,
+            which takes as long again.
         drawing: How it is drawn (see `Drawing`).
     Raises:
         ArgumentError: An option is none, or does not fit the graph.
@@ -208,26 +222,27 @@ def picture_of(graph: Graph, *, kinds: bool = False, **drawing: Unpack[Drawing])
             why="it is for the panel of functions, which only TensorBoard's page has",
             fix="leave functions out: an .html page colours equal boxes alike by itself",
         )
-    # Seeds only help the page to find equal boxes.
-    how: Any = {**drawing, "templates": False}
+    # Sizes take no room that others need here; seeds only help the page to find equal boxes.
+    how: Any = {"icons": True, **drawing, "templates": False}
     notes = list(dict.fromkeys(str(note) for note in graph.notes))
     picture = Picture(graph.name, draw(graph, **how).graph_def, notes)
-    if kinds:
-        how |= {"color_by": "kind", "cards": False}
-        labels = {
-            node.name: node.attr[_LABEL].s.decode() for node in draw(graph, **how).graph_def.node
-        }
-        for name, kind in labels.items():
-            picture[picture.item(name)].kind = kind
+    if "color_by" not in drawing:
+        # Kinds are what the page colours by where nobody asks for anything.
+        for item in picture.items:
+            picture[item].kind, picture[item].label = picture[item].label, ""
+    elif kinds:
+        message = draw(graph, **{**how, "color_by": DRAWING["color_by"].default}).graph_def
+        for node in message.node:
+            picture[picture.item(node.name)].kind = node.attr[_LABEL].s.decode()
     return picture
 
 
-def _told(op: Op) -> Told:
+def _told(op: Op, told: Told) -> Told:
     # The page lists attributes by their names, the largest first.
     facts = {key: op.facts[key] for key in reversed(op.facts)}
     dtypes = facts.get("dtype", op.dtype)
     each = dtypes if isinstance(dtypes, list) else [op.dtype] * len(op.shapes)
-    told = Told({key: _text(fact) for key, fact in facts.items() if key not in _HIDDEN})
+    told.facts = {key: _text(fact) for key, fact in facts.items() if key not in _HIDDEN}
     told.outputs = tuple(
         Tensor(sizes, str(dtype)) for sizes, dtype in zip(op.shapes, each, strict=False)
     )

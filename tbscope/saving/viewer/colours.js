@@ -30,9 +30,27 @@ function colourModes(data, things) {
 function wordMode(key, title, of, counts) {
   const order = [...counts].sort((one, other) => other[1] - one[1] || (one[0] < other[0] ? -1 : 1));
   const colours = new Map(order.map(([text], place) => [text, hueAt(place)]));
+  const held = new Map();
+  const within = (box) => {
+    if (held.has(box)) return held.get(box);
+    const found = new Map();
+    for (const child of box.children) {
+      const inside = of(child) ? [[of(child), 1]] : child.isBox ? within(child) : [];
+      for (const [text, count] of inside) found.set(text, (found.get(text) || 0) + count);
+    }
+    held.set(box, found);
+    return found;
+  };
   return {
     key, title,
     text: of,
+    // A box that is none of these itself shows what is in it, by shares.
+    shares: (box) => {
+      if (of(box)) return [];
+      const found = within(box), total = [...found.values()].reduce((sum, count) => sum + count, 0);
+      return order.filter(([text]) => found.has(text))
+        .map(([text]) => ({colour: colours.get(text), part: found.get(text) / total}));
+    },
     of: (thing) => colours.get(of(thing)) || PLAIN,
     legend: order.slice(0, MOST_IN_LEGEND).map(([text, count]) => ({
       text, count, colour: colours.get(text), has: (thing) => of(thing) === text,
@@ -95,6 +113,22 @@ function short(number, key) {
   while (Math.abs(number) >= step && power < units.length - 1) { number /= step; power += 1; }
   const text = power ? number.toPrecision(3) : String(Math.round(number * 100) / 100);
   return units[power] ? `${text} ${units[power]}` : text;
+}
+
+/** Sets the stripes of a closed box: each colour as wide as its share. */
+function stripe(group, body, parts, id) {
+  const gradient = shape("linearGradient", {id});
+  let start = 0;
+  for (const {colour, part} of parts) {
+    for (const offset of [start, start + part]) {
+      const stop = shape("stop", {offset: offset.toFixed(4)});
+      paint(stop, colour);
+      gradient.append(stop);
+    }
+    start += part;
+  }
+  group.append(gradient);
+  body.style.fill = `url(#${id})`;
 }
 
 /** Sets the colour of an element, which the style sheet makes light or dark. */

@@ -12,6 +12,7 @@ function readGraph(data) {
     label: word("label", at),
     name: word("name", at),
     class: word("class", at),
+    second: word("second", at),
     sort: word("sort", at),
     mark: word("mark", at),
     device: word("device", at),

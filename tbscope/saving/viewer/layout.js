@@ -4,7 +4,7 @@
 const SIZES = {
   node: {height: 26, pad: 14, least: 56},
   box: {height: 44, pad: 16, least: 92},
-  head: 30, side: 16, foot: 16,
+  tall: 36, head: 30, side: 16, foot: 16,
   port: 6, circle: 4.5,
 };
 const FONT = '12px system-ui, "Segoe UI", Roboto, Helvetica, Arial, sans-serif';
@@ -31,10 +31,11 @@ function shorten(text) {
   return `${text.slice(0, LONGEST - 12)}…${text.slice(-11)}`;
 }
 
-/** Gives what is written below the label of a box: its class, where its label is another. */
+/** Gives what is written below a label: the class and sizes, and of a box how much is in it. */
 function secondLine(thing) {
+  if (!thing.isBox) return shorten(thing.second);
   const count = `${thing.inside.toLocaleString("en")} ${thing.inside === 1 ? "node" : "nodes"}`;
-  return thing.class && !thing.label.includes(thing.class) ? `${shorten(thing.class)} · ${count}` : count;
+  return thing.second ? `${shorten(thing.second)} · ${count}` : count;
 }
 
 function sizeOf(thing, up) {
@@ -43,10 +44,11 @@ function sizeOf(thing, up) {
     return {width: inner.width, height: inner.height};
   }
   const form = thing.isBox ? SIZES.box : SIZES.node;
-  let width = textWidth(shorten(thing.label), FONT);
-  if (thing.isBox) width = Math.max(width + 16, textWidth(secondLine(thing), SMALL));
-  else if (thing.circles.length) width += 12;
-  return {width: Math.max(form.least, Math.ceil(width) + 2 * form.pad), height: form.height};
+  const first = textWidth(shorten(thing.label), FONT), second = textWidth(secondLine(thing), SMALL);
+  let width = Math.max(thing.isBox ? first + 16 : first, second);
+  if (!thing.isBox && thing.circles.length) width += 12;
+  const height = !thing.isBox && thing.second ? SIZES.tall : form.height;
+  return {width: Math.max(form.least, Math.ceil(width) + 2 * form.pad), height};
 }
 
 /** Lays out a box: the places of its children around their middles, its lines, and its ports. */

@@ -71,12 +71,15 @@ function drawThing(thing, place, view, drawn) {
   if (thing.isBox) group.setAttribute("aria-expanded", String(thing.open));
   paint(group, view.mode.of(thing));
   drawn.groups.set(thing.at, group);
-  const round = thing.isBox ? 6 : height / 2;
+  const round = thing.isBox ? 6 : Math.min(height / 2, 16);
   if (thing.isBox && !thing.open) {
     // A second sheet behind it says that there is more inside.
     group.append(shape("rect", {class: "behind", x: 3, y: 3, width, height, rx: round}));
   }
-  group.append(shape("rect", {class: "body", width, height, rx: round}));
+  const body = shape("rect", {class: "body", width, height, rx: round});
+  group.append(body);
+  const parts = thing.isBox && !thing.open && view.mode.shares ? view.mode.shares(thing) : [];
+  if (parts.length) stripe(group, body, parts, `stripes${thing.at}`);
   if (thing.isBox && thing.open) {
     group.append(shape("rect", {class: "head", width, height: SIZES.head, rx: round}),
       shape("text", {class: "label", x: 26, y: 19}, shorten(thing.label)),
@@ -88,8 +91,10 @@ function drawThing(thing, place, view, drawn) {
       shape("text", {class: "sign", x: 13, y: 19.5}, "+"));
   } else {
     const room = thing.circles.length ? 6 : 0;
-    group.append(shape("text", {class: "label", x: width / 2 + room, y: height / 2 + 4},
+    const middle = width / 2 + room;
+    group.append(shape("text", {class: "label", x: middle, y: thing.second ? 15 : height / 2 + 4},
       shorten(thing.label)));
+    if (thing.second) group.append(shape("text", {class: "second", x: middle, y: 28}, secondLine(thing)));
     drawCircles(thing, group, height, drawn);
   }
   group.append(shape("title", {}, hover(thing)));

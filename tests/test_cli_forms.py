@@ -1,0 +1,179 @@
+"""`tbscope convert` and `tbscope export -o`: graphs in all forms from the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_runs import enter, graphs_in, misused, refused, tbscope
+from google.protobuf import text_format
+from saved import nested
+from tensorboard.compat.proto.graph_pb2 import GraphDef
+
+import tbscope as library
+from tbscope.cli._drawn import FORMS_HELP
+from tbscope.saving.forms import FORMS
+
+ENDS = [form.suffix for form in FORMS if form.suffix not in (".svg", ".png")]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    nested().save(tmp_path / "in.json")
+    return enter(tmp_path, monkeypatch)
+
+
+def done(*words):
+    result = tbscope(*words)
+    assert (result.exit_code, result.stderr) == (0, ""), result.output
+    return result.stdout
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_convert_writes_what_the_library_saves(end):
+    assert done("convert", "in.json", f"out{end}") == ""
+    nested().save(f"own{end}")
+    assert Path(f"out{end}").read_bytes() == Path(f"own{end}").read_bytes()
+
+
+def test_options_of_a_drawing_and_the_depth_reach_the_file():
+    done("convert", "in.json", "out.dot", "--style", "torch", "--depth", "1", "--hide", "relu")
+    nested().save("own.dot", style="torch", depth=1, hide=["relu"])
+    assert Path("out.dot").read_bytes() == Path("own.dot").read_bytes()
+    nested().save("own.dot")
+    assert Path("out.dot").read_bytes() != Path("own.dot").read_bytes()
+
+
+def test_a_name_that_ends_in_a_slash_is_a_log_directory():
+    assert done("convert", "in.json", "runs/new/") == "tensorboard --logdir runs/new/\n"
+    assert graphs_in("runs/new") == [library.to_graph_def(nested())]
+    done("convert", "in.json", "runs/styled/", "--style", "torch")
+    assert graphs_in("runs/styled") == [library.to_graph_def(nested(), style="torch")]
+    assert done("convert", "runs/new", "out.json") == ""
+    assert Path("out.json").read_bytes() == Path("in.json").read_bytes()
+
+
+@pytest.mark.parametrize("end", [".pb", ".pbtxt"])
+def test_what_is_drawn_goes_from_form_to_form(end):
+    done("convert", "in.json", f"middle{end}")
+    done("convert", f"middle{end}", "out.html")
+    assert "blocks/0/fc" in Path("out.html").read_text()
+
+
+def test_standard_output_shows_a_graph_def_or_the_text_that_is_asked_for():
+    assert text_format.Parse(done("convert", "in.json", "-"), GraphDef()) == library.to_graph_def(
+        nested()
+    )
+    assert done("convert", "in.json", ".mmd").startswith("flowchart TB\n")
+    assert json.loads(done("export", "in.json", "-o", ".json"))["format"] == "tbscope.Graph"
+    assert "is no text, which standard output shows" in misused("convert", "in.json", ".pb")
+    assert sorted(path.name for path in Path().iterdir()) == ["in.json", "nets.py"]
+
+
+def test_export_writes_several_forms_at_once():
+    words = ["-o", "a.html", "-o", "a.mmd", "-o", "a.json", "--style", "torch", "--depth", "0"]
+    assert done("export", "in.json", *words) == ""
+    assert "Block[1]/add" in Path("a.html").read_text()
+    assert "subgraph" not in Path("a.mmd").read_text()
+    # What holds the graph itself is no drawing.
+    assert Path("a.json").read_bytes() == Path("in.json").read_bytes()
+
+
+def test_where_one_form_cannot_be_drawn_none_is_written(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    told = refused("export", "in.json", "-o", "a.html", "-o", "a.svg")
+    assert told.startswith("Error: cannot draw a picture in the form .svg\n")
+    assert not Path("a.html").exists()
+    assert refused("convert", "in.json", "a.png").startswith("Error: cannot draw a picture")
+
+
+def test_a_depth_without_a_form_that_has_one_is_a_misuse():
+    told = "Error: --depth is for .dot, .svg, .png, .mmd: give such a file to -o."
+    assert misused("export", "in.json", "-o", "a.html", "--depth", "1") == told
+    assert misused("export", "in.json", "--logdir", "runs", "--depth", "1") == told
+    done("export", "in.json", "-o", "a.html", "-o", "a.dot", "--depth", "1")
+    assert refused("convert", "in.json", "a.pb", "--depth", "1") == (
+        "Error: --depth 1 changes nothing in a .pb file\n"
+        "  why: it is for .dot, .svg, .png, .mmd, in which boxes neither open nor close\n"
+        "  fix: leave --depth out\n"
+    )
+    assert misused("convert", "in.json", "runs/", "--depth", "1") == (
+        "Error: --depth is for a picture: boxes open on TensorBoard's page."
+    )
+
+
+def test_options_that_change_nothing_are_refused_in_the_words_of_the_command():
+    assert refused("convert", "in.json", "out.json", "--style", "torch") == (
+        "Error: --style torch changes nothing in a .json file\n"
+        "  why: it holds the graph itself, and no drawing of it\n"
+        "  fix: leave --style out\n"
+    )
+    assert not Path("out.json").exists()
+
+
+@pytest.mark.parametrize("words", [("convert", "in.json"), ("export", "in.json", "-o")])
+def test_an_unknown_end_is_a_misuse_that_lists_all(words):
+    told = misused(*words, "out.jpg")
+    assert all(form.suffix in told for form in FORMS)
+
+
+def test_convert_makes_no_onnx_model():
+    assert "an ONNX model holds the weights" in misused("convert", "in.json", "out.onnx")
+
+
+def test_what_is_not_there_or_holds_no_graph_is_told():
+    assert refused("convert", "gone.json", "no/out.html") == (
+        "Error: cannot write 'no/out.html'\n  why: there is no folder 'no'\n"
+        "  fix: make it first: mkdir -p no\n"
+    )
+    assert "holds no graph" in refused("convert", "gone.json", "out.html")
+    Path("notes.txt").write_text("no graph")
+    assert "holds no graph" in refused("convert", "notes.txt", "out.html")
+    assert sorted(path.name for path in Path().glob("out*")) == []
+
+
+def test_help_names_every_form():
+    assert all(f"{form.suffix} " in FORMS_HELP or form.suffix in FORMS_HELP for form in FORMS)
+    told = " ".join(tbscope("convert", "--help").stdout.split())
+    assert all(form.suffix in told for form in FORMS)
+    assert "tbscope convert runs/net graph.html" in told
+
+
+# -- ONNX -------------------------------------------------------------------------------------
+
+
+def test_export_makes_an_onnx_model_of_the_model_itself():
+    onnx = pytest.importorskip("onnx")
+    words = ["-i", "2x3", "-a", "end=tanh", "-o", "net.onnx", "-o", "net.mmd"]
+    result = tbscope("export", "nets.py:Net", *words)
+    assert (result.exit_code, result.stdout) == (0, ""), result.output
+    model = onnx.load("net.onnx")
+    assert "Linear" in [function.name for function in model.functions]
+    assert [node.op_type for node in model.graph.node][-1] == "Tanh"
+    assert "tanh" in Path("net.mmd").read_text()
+
+
+@pytest.mark.filterwarnings("ignore:Exporting a model while it is in training mode")
+def test_named_inputs_and_the_mode_reach_the_onnx_model():
+    onnx = pytest.importorskip("onnx")
+    words = ["-i", "2x3", "-i", "scale=2x4", "--training", "-o", "net.onnx"]
+    result = tbscope("export", "nets.py:Net", *words)
+    assert result.exit_code == 0, result.output
+    model = onnx.load("net.onnx")
+    assert [one.name for one in model.graph.input] == ["x", "scale"]
+    ops = {node.op_type for node in model.graph.node}
+    assert {node.op_type for one in model.functions for node in one.node} | ops >= {"Dropout"}
+
+
+def test_an_onnx_model_needs_weights_and_inputs(tmp_path):
+    assert misused("export", "in.json", "-o", "a.onnx") == (
+        "Error: a.onnx is made of a model with its weights, and 'in.json' is read."
+    )
+    words = ["export", "nets.py:Net", "-i", "2x3", "-o", "a.onnx"]
+    assert misused(*words, "--fake") == "Error: a.onnx holds the weights: leave --fake out."
+    assert "is no text, which standard output shows" in misused(*words[:-1], ".onnx")
+    Path("own.py").write_text(
+        "import torch\nmodel = torch.nn.ReLU()\nmodel.example_input_array = torch.ones(2)\n"
+    )
+    told = refused("export", "own.py:model", "-o", "a.onnx", "-o", "a.html")
+    assert told.startswith("Error: an ONNX model is made of a run on inputs that are given\n")
+    assert sorted(path.name for path in tmp_path.glob("a.*")) == []
