@@ -322,7 +322,8 @@ class _Ways:
             pairs = list(zip(one.reads, other.reads, strict=True))
         elif plain_arguments(one) == plain_arguments(other):
             yield Detail("reads", _refs(one.reads), _refs(other.reads))
-        if not all(self.same(*pair) for pair in pairs):
+        # What stands at another place reads what is there.
+        if not match.moved and not all(self.same(*pair) for pair in pairs):
             yield Detail("reads", _refs(one.reads), _refs(other.reads))
         # What is waited for stands in no order, and what came or went is told itself.
         before = [ref for ref in one.waits if self._is_waited(ref, one, 0)]
