@@ -127,7 +127,7 @@ def compare_blocks(left: Block, right: Block, *, bare: bool = False) -> Pair:
     )
     ways = pair.ways
     if not bare:
-        same_class = left.class_name == right.class_name
+        same_class = left.label == right.label
         pair.details += _facts(left.facts, right.facts, both=not same_class)
         pair.details += _facts(left.arguments, right.arguments, "argument ", both=not same_class)
         if not left.again and not right.again:
@@ -151,12 +151,13 @@ def _step(pair: Pair, match: Match, ways: "_Ways") -> Iterator[Detail]:
     if one.op != other.op and one.block is None:
         yield Detail("op", one.op, other.op)
     if match.wrapped:
-        told = ("", other.op) if match.wrapped == "right" else (one.op, "")
+        names = [step.op for step in (one, other)]
+        if one.op == other.op:
+            names = [step.block.class_name if step.block else "" for step in (one, other)]
+        told = ("", names[1]) if match.wrapped == "right" else (names[0], "")
         yield Detail("wrapped in", *told)
-    elif one.block and other.block and one.block.class_name != other.block.class_name:
-        short = one.op != other.op
-        names = (one.op, other.op) if short else (one.block.class_name, other.block.class_name)
-        yield Detail("class", *names)
+    elif one.block and other.block and one.op != other.op:
+        yield Detail("class", one.op, other.op)
         if _is_leaf(one.block) and _is_leaf(other.block):
             pair.replaced.add(match)
             yield from held_details(one.block.state, other.block.state)
@@ -228,18 +229,13 @@ def _arguments(one: Step, other: Step) -> Iterator[Detail]:
     left, right = plain_arguments(one), plain_arguments(other)
     if left == right:
         return
-    if one.op != other.op:
-        before, after = (
-            ", ".join(f"{name}={text}" if name else text for name, text in arguments)
-            for arguments in (left, right)
-        )
-        yield Detail("arguments", before or "none", after or "none")
-        return
     named = [
         {name or f"argument {at}": text for at, (name, text) in enumerate(arguments)}
         for arguments in (left, right)
     ]
-    yield from _facts(tuple(named[0].items()), tuple(named[1].items()))
+    # Another operation takes others, which is no news.
+    both = one.op != other.op
+    yield from _facts(tuple(named[0].items()), tuple(named[1].items()), both=both)
 
 
 def _is_set_otherwise(pair: Pair) -> bool:
