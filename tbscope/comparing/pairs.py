@@ -61,8 +61,7 @@ class Pair:
         added: The places of those that only the right one has.
         details: How the blocks differ themselves.
         steps: How matched steps differ in their place, beside what they call.
-        replaced: Those of two classes of which neither calls others: they have nothing in common
-            but their place.
+        replaced: Those of two classes that have nothing in common but their place.
         follows: How many operations give another type for that they are given one.
     """
 
@@ -158,7 +157,7 @@ def _step(pair: Pair, match: Match, ways: "_Ways") -> Iterator[Detail]:
         yield Detail("wrapped in", *told)
     elif one.block and other.block and one.op != other.op:
         yield Detail("class", one.op, other.op)
-        if _is_leaf(one.block) and _is_leaf(other.block):
+        if _have_nothing_in_common(one.block, other.block):
             pair.replaced.add(match)
             yield from held_details(one.block.state, other.block.state)
     if match.moved:
@@ -186,6 +185,12 @@ def _step(pair: Pair, match: Match, ways: "_Ways") -> Iterator[Detail]:
 
 def _is_leaf(block: Block) -> bool:
     return not any(step.block for step in block.steps)
+
+
+def _have_nothing_in_common(one: Block, other: Block) -> bool:
+    """Tell whether two modules that call no others run other operations, all of them."""
+    ran = [{step.op for step in block.steps} for block in (one, other)]
+    return _is_leaf(one) and _is_leaf(other) and ran[0].isdisjoint(ran[1])
 
 
 def _behind(block: Block, place: int) -> str:
