@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         GraphError,
         InputError,
         NotFoundError,
+        RanksError,
         ScopeError,
         TbscopeError,
         TraceError,
@@ -35,15 +36,19 @@ if TYPE_CHECKING:
     from tbscope.ir.graph import (
         Argument,
         Call,
+        Collective,
         Constant,
         Gradient,
         Graph,
+        MeshDimension,
         Module,
         Node,
         Note,
         Output,
         Parameter,
+        Part,
         Profile,
+        Sharding,
         Source,
         Value,
     )
@@ -51,6 +56,7 @@ if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope, ScopePart, parse_scope_path, print_scope_path
     from tbscope.options import Drawing
     from tbscope.pipeline import to_graph_def
+    from tbscope.ranks.merge import merge_ranks
     from tbscope.rules.linter import Finding, lint
     from tbscope.sources.compiled.compiling import (
         CompileBackend,
@@ -69,6 +75,7 @@ if TYPE_CHECKING:
     from tbscope.sources.programs.exported import from_export
     from tbscope.sources.programs.graph_modules import from_fx
     from tbscope.sources.table import load
+    from tbscope.sources.torch.fake_world import fake_world
     from tbscope.sources.torchscript.scripts import from_torchscript
     from tbscope.watching import Watched, watch
     from tbscope.writer import SummaryWriter
@@ -81,6 +88,7 @@ __all__ = [
     "Call",
     "Change",
     "Checked",
+    "Collective",
     "CompileBackend",
     "CompiledGraphs",
     "Constant",
@@ -97,18 +105,22 @@ __all__ = [
     "GraphError",
     "InputError",
     "LoggedGraph",
+    "MeshDimension",
     "Module",
     "Node",
     "NotFoundError",
     "Note",
     "Output",
     "Parameter",
+    "Part",
     "Profile",
+    "RanksError",
     "Recording",
     "Regrouped",
     "Scope",
     "ScopeError",
     "ScopePart",
+    "Sharding",
     "Source",
     "Summary",
     "SummaryWriter",
@@ -125,6 +137,7 @@ __all__ = [
     "compile_graphs",
     "diff",
     "export_onnx",
+    "fake_world",
     "from_export",
     "from_fx",
     "from_graph_def",
@@ -135,6 +148,7 @@ __all__ = [
     "installed",
     "lint",
     "load",
+    "merge_ranks",
     "modules_to_functions",
     "node_costs",
     "parse_scope_path",
@@ -162,13 +176,14 @@ _HOMES = {
     "tbscope.drawing.stages": "stages",
     "tbscope.figures.costs": "Costs graph_costs node_costs scope_costs",
     "tbscope.errors": "ArgumentError ConversionError GraphError InputError NotFoundError "
-    "ScopeError TbscopeError TraceError WriterError",
+    "RanksError ScopeError TbscopeError TraceError WriterError",
     "tbscope.functions.definition": "Definition Use",
     "tbscope.functions.functions": "Functions",
     "tbscope.installing": "install installed uninstall",
-    "tbscope.ir.graph": "Argument Call Constant Gradient Graph Module Node Note Output Parameter "
-    "Profile Source Value",
+    "tbscope.ir.graph": "Argument Call Collective Constant Gradient Graph MeshDimension Module "
+    "Node Note Output Parameter Part Profile Sharding Source Value",
     "tbscope.ir.invariants": "verify",
+    "tbscope.ranks.merge": "merge_ranks",
     "tbscope.rules.linter": "Finding lint",
     "tbscope.options": "Drawing",
     "tbscope.pipeline": "to_graph_def",
@@ -186,6 +201,7 @@ _HOMES = {
     "tbscope.sources.programs.exported": "from_export",
     "tbscope.sources.programs.graph_modules": "from_fx",
     "tbscope.sources.table": "load",
+    "tbscope.sources.torch.fake_world": "fake_world",
     "tbscope.sources.torchscript.scripts": "from_torchscript",
     "tbscope.figures.summary.table": "Summary",
     "tbscope.watching": "Watched watch",

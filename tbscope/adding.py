@@ -5,10 +5,8 @@ byte, so a failure leaves the log directory as it was.
 """
 
 import sys
-import warnings
 from collections.abc import Callable, Mapping
-from types import FrameType
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 from tbscope.checks import Dtypes, InputSize, check_truth, plain_text
 from tbscope.collector import collecting_rarely
@@ -20,19 +18,23 @@ from tbscope.options import (
     Drawing,
     OnError,
     Running,
+    check_gathering,
     check_on_error,
     check_options,
     shows_options,
 )
 from tbscope.overlays.make import OverlayValues, make_overlay
 from tbscope.pipeline import draw
+from tbscope.ranks.asked import Ranks
+from tbscope.ranks.gather import Gathering, gathering_of, lost_texts
 from tbscope.sources.compiled.results import CompiledGraphs
 from tbscope.sources.table import graph_of
+from tbscope.warning import warn_once
 from tbscope.words import shown
 from tbscope.writing.sinks import check_writer
 from tbscope.writing.tags import Entry, write_entry
 
-__all__ = ["add_graph", "add_overlay", "warn_once"]
+__all__ = ["add_graph", "add_overlay"]
 
 
 @shows_options
@@ -56,6 +58,8 @@ def add_graph(
     tag: str | None = None,
     step: int | None = None,
     run_name: str | None = None,
+    ranks: Ranks = "mine",
+    ranks_timeout: float = 300.0,
     on_error: OnError = "raise",
     **drawing: Unpack[Drawing],
 ) -> Graph:
@@ -98,19 +102,25 @@ def add_graph(
             after those that this writer has written already.
         run_name: A run of its own for the graph, as a path below the writer's log directory
             (`eval`); None for the writer's own run.
+        ranks: Of a distributed run, "mine" draws this rank alone; "all" or a list of numbers
+            draws what several ranks record, with those that ran the same as one;
+            "unfolded" draws each in a box of its own, of up to 64. Every rank calls it, the
+            lowest of those drawn merges and writes, and the others need no writer.
+        ranks_timeout: For how many seconds the rank that draws waits for the others.
         on_error: "raise" raises; "warn", for training scripts, warns once of each error
-            and gives an empty graph with a note of it.
+            and gives an empty graph with a note of it. Of several ranks it draws those that came.
         drawing: How it is drawn: `style`, `root`, `level`, `leaves`, `keep`, `hide`, `dead`,
             `color_by`, `templates`, `cards`, `icons`, `functions`, `helpers` (see
             `tbscope.Drawing`).
     Returns:
-        The graph that was drawn.
+        The graph that was drawn; on a rank that hands its graph to another one, that graph.
     Raises:
         WriterError: The writer offers no way to write an event, or its file cannot be written.
         InputError: The inputs do not fit forward.
         ArgumentError: Inputs are given with a `Graph`, an option is none, the tag holds
             something else, or a graph of it has been written at this step or a later one.
         TraceError: The model raised.
+        RanksError: Another rank sent no graph: it raised, is too slow, or gone.
     """
     check_on_error(on_error)
     run = Running(
@@ -126,8 +136,13 @@ def add_graph(
         profile=profile,
     )
     try:
+        check_gathering(ranks, ranks_timeout)
         entry = Entry(plain_text(tag), step, run_name)
-        return _draw(writer, model, input_to_model, verbose, run, drawing, entry)
+        gathering = gathering_of(ranks, ranks_timeout)
+        if gathering is None:
+            check_writer(writer)
+        ask = _Asked(model, input_to_model, verbose, run, drawing, entry)
+        return _draw(writer, ask, gathering, lenient=on_error == "warn")
     except Exception as error:  # A training script goes on, whatever became of its graph.
         if on_error == "raise":
             raise
@@ -159,7 +174,9 @@ def add_overlay(
         values: A mapping from names to numbers; or a function of a `Node` that gives its
             number, or None; or the name of a built-in overlay: "flops", "backward_flops",
             "parameters", "parameter_bytes", "activation_bytes", "moved_bytes",
-            "saved_bytes", "time", "memory", "peak", "calls", "operations", "kernels". A name
+            "saved_bytes", "time", "memory", "peak", "calls", "operations", "kernels",
+            "communication_bytes" ("communication_bytes/tp" along one dimension of the device
+            mesh), "parameter_bytes_here", "flops_here". A name
             is that of a parameter (`layer1.0.weight`) or of a module (`layer1.0`), the path of a
             scope, an input's or a node's name; a `Node`, a `Call` or a `Scope` will do, too.
             None for the built-in that is named like the tag.
@@ -182,26 +199,44 @@ def add_overlay(
         warn_once(f"tbscope drew no overlay: {error}")
 
 
-def _draw(
-    writer: object,
-    model: Any,
-    input_to_model: Any,
-    verbose: bool,
-    run: Running,
-    drawing: Drawing,
-    entry: Entry,
-) -> Graph:
-    check_writer(writer)
+class _Asked(NamedTuple):
+    """What is to be drawn, and how."""
+
+    model: Any
+    input_to_model: Any
+    verbose: bool
+    run: Running
+    drawing: Drawing
+    entry: Entry
+
+    def record(self) -> Graph:
+        """Return the graph of the model."""
+        kernels = self.drawing.get("level") == "aten"
+        graph = graph_of(self.model, self.input_to_model, {**self.run, "kernels": kernels})
+        if graph is self.model:
+            require_graph(graph, "add_graph")
+        return graph
+
+
+def _draw(writer: object, asked: _Asked, gathering: Gathering | None, *, lenient: bool) -> Graph:
+    model, _, verbose, _, drawing, entry = asked
     check_truth("verbose", verbose)
     check_options(**drawing)
     entry.check()
     with collecting_rarely():
         if _is_difference(model):
             model, drawing = model.graph, {"color_by": "difference", **drawing}
-        kernels = drawing.get("level") == "aten"
-        graph = graph_of(model, input_to_model, {**run, "kernels": kernels})
-        if graph is model:
-            require_graph(graph, "add_graph")
+            asked = asked._replace(model=model, drawing=drawing)
+        if gathering is None:
+            graph = asked.record()
+        else:
+            graph = gathering.take(asked.record, lenient=lenient)
+            for text in lost_texts(gathering.lost):
+                warn_once(f"tbscope: {text}")
+            if not gathering.draws:
+                return graph
+            # Not before: the others wait for this one in what they do together.
+            check_writer(writer)
         parts = model if isinstance(model, CompiledGraphs) else {}
         if parts and entry.tag is None:
             entry = entry._replace(tag="compiled")
@@ -252,33 +287,9 @@ def _draw_overlay(
         write_entry(writer, drawn, entry, record_of(graph))
 
 
-_warned: set[str] = set()
-
-
 def _nothing_drawn(model: object, error: Exception) -> Graph:
     """Warn of an error, once, and return the graph that stands for what was not drawn."""
     text = f"tbscope drew no graph: {error}"
     warn_once(text)
     name = model.name if isinstance(model, Graph) else type(model).__name__
     return Graph(name, notes=[Note(text)])
-
-
-def warn_once(text: str) -> None:
-    """Warn of something at the line of the script that led here, the first time."""
-    if text not in _warned:
-        _warned.add(text)
-        warnings.warn(text, stacklevel=_script_level())
-
-
-def _script_level() -> int:
-    """Return how many calls above `warn_once` the script is that asked for a graph."""
-    package = __name__.partition(".")[0]
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and _package_of(frame) == package:
-        frame, level = frame.f_back, level + 1
-    return level
-
-
-def _package_of(frame: FrameType) -> str:
-    name: str = frame.f_globals.get("__name__", "")
-    return name.partition(".")[0]

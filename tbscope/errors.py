@@ -7,6 +7,7 @@
     ├── TraceError (RuntimeError)               the model raised while it was watched; also an
     │                                           instance of the class of what it raised
     ├── ScopeError (RuntimeError)               scopes by hand are opened and closed unevenly
+    ├── RanksError (RuntimeError)               ranks of a distributed run sent no graph in time
     ├── GraphError (ValueError)                 a graph breaks an invariant
     ├── ConversionError (ValueError)            a graph has no form as a GraphDef
     └── NotFoundError (LookupError)             a graph holds nothing of that name
@@ -27,6 +28,7 @@ __all__ = [
     "GraphError",
     "InputError",
     "NotFoundError",
+    "RanksError",
     "ScopeError",
     "TbscopeError",
     "TraceError",
@@ -96,6 +98,10 @@ class TraceError(TbscopeError, RuntimeError):
 
 class ScopeError(TbscopeError, RuntimeError):
     """A scope opened by hand was closed twice, not at all, or out of order."""
+
+
+class RanksError(TbscopeError, RuntimeError):
+    """Ranks of a distributed run sent no graph: they raised, were too slow, or are gone."""
 
 
 class GraphError(TbscopeError, ValueError):

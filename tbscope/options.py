@@ -20,10 +20,12 @@ from tbscope.errors import ArgumentError
 from tbscope.passes.dead import Dead, check_dead
 from tbscope.passes.levels import Level, check_level
 from tbscope.passes.plumbing import check_patterns
+from tbscope.ranks.asked import Ranks, check_ranks, check_ranks_timeout
 from tbscope.words import shown
 
 __all__ = [
     "DRAWING",
+    "GATHERING",
     "LAST_STEP",
     "PLACING",
     "RUNNING",
@@ -33,6 +35,7 @@ __all__ = [
     "OnError",
     "Option",
     "Running",
+    "check_gathering",
     "check_on_error",
     "check_options",
     "check_placing",
@@ -213,8 +216,9 @@ class Drawing(TypedDict, total=False):
         dead: Whether operations that no output depends on are drawn: "keep" or "drop".
         color_by: What the page colours nodes by under "XLA cluster": "kind", "class",
             "resolution", "dtype", "trainable", "storage", "device", "source file", "rank",
-            "difference" (of the graph of a `Difference`), `stages(4)`, a mapping from names to
-            labels, a function of a node, or "none".
+            "stage" of a pipeline, "mesh" for the dimension along which ranks do something
+            together, "difference" (of the graph of a `Difference`), `stages(4)`, a mapping from
+            names to labels, a function of a node, or "none".
         templates: Whether equal boxes are made to have equal colours, as Chrome, Edge and
             Safari need it. False for Firefox, which needs nothing.
         cards: Whether the box of each module holds a node that tells of it.
@@ -350,6 +354,25 @@ class _Placing(TypedDict, total=False):
     ]
 
 
+class _Gathered(TypedDict, total=False):
+    """Of which ranks of a distributed run a graph is."""
+
+    ranks: Annotated[
+        Ranks,
+        Option(
+            "mine",
+            "Which ranks of a distributed run are drawn: mine, all, some, or all unfolded.",
+            check=check_ranks,
+        ),
+    ]
+    ranks_timeout: Annotated[
+        float,
+        Option(
+            300.0, "For how many seconds other ranks are waited for.", check=check_ranks_timeout
+        ),
+    ]
+
+
 def _declared_in(group: Any) -> dict[str, Option]:
     found = {}
     for name, hint in hints_of(group, include_extras=True).items():
@@ -357,6 +380,9 @@ def _declared_in(group: Any) -> dict[str, Option]:
         found[name] = replace(option, name=name, type=kind)
     return found
 
+
+GATHERING: Mapping[str, Option] = _declared_in(_Gathered)
+"""Of which ranks of a distributed run a graph is, by name."""
 
 RUNNING: Mapping[str, Option] = _declared_in(Running)
 """How a model runs while it is watched, by name."""
@@ -369,7 +395,7 @@ PLACING: Mapping[str, Option] = _declared_in(_Placing)
 
 TAKERS: Mapping[str, tuple[Mapping[str, Option], ...]] = {
     "trace": (RUNNING,),
-    "add_graph": (RUNNING, PLACING, DRAWING),
+    "add_graph": (RUNNING, PLACING, GATHERING, DRAWING),
     "add_overlay": (PLACING, DRAWING),
     "to_graph_def": (DRAWING,),
     "tbscope export": (RUNNING, DRAWING, PLACING),
@@ -420,6 +446,11 @@ def check_on_error(on_error: object) -> None:
             why="an error is raised, or warned of",
             fix='give on_error="raise" or on_error="warn"',
         )
+
+
+def check_gathering(ranks: object, ranks_timeout: object) -> None:
+    """Raise ArgumentError unless these can be asked of the ranks of a run."""
+    _check(GATHERING, {"ranks": ranks, "ranks_timeout": ranks_timeout})
 
 
 def _check(options: Mapping[str, Option], given: Mapping[str, object]) -> None:

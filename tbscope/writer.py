@@ -20,6 +20,7 @@ from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph
 from tbscope.options import Drawing, OnError, shows_options
 from tbscope.overlays.make import OverlayValues
+from tbscope.ranks.asked import Ranks
 from tbscope.writing.failures import foresee_failure, writing_failed
 from tbscope.writing.records import file_path, keep_failures, speed_up
 
@@ -100,6 +101,8 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
         tag: str | None = None,
         step: int | None = None,
         run_name: str | None = None,
+        ranks: Ranks = "mine",
+        ranks_timeout: float = 300.0,
         on_error: OnError = "raise",
         **drawing: Unpack[Drawing],
     ) -> Graph:
@@ -126,6 +129,8 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
             tag=tag,
             step=step,
             run_name=run_name,
+            ranks=ranks,
+            ranks_timeout=ranks_timeout,
             on_error=on_error,
             **drawing,
         )

@@ -5,16 +5,20 @@ import math
 from tbscope.ir.graph import (
     Argument,
     Body,
+    Collective,
     Constant,
     Gradient,
     Graph,
     Measured,
+    MeshDimension,
     Module,
     Node,
     Note,
     Output,
     Parameter,
+    Part,
     Profile,
+    Sharding,
     Source,
     Value,
 )
@@ -51,6 +55,10 @@ def full() -> Graph:
         measured=Measured(1.5, 7, 3),
         run=run,
         step=4,
+        collective=Collective("reduce", "sum", (2, 5), "dp", 2**60, 8, 5, "g", 2**33, True, 3),
+    )
+    node.outputs[0].sharding = spread = Sharding(
+        (1, None), ("Shard(0)", "Replicate()"), ("dp", "tp")
     )
     node.control_inputs.append(first)
     node.scope.phase = "optimizer"
@@ -67,9 +75,15 @@ def full() -> Graph:
     call.qualified_name, call.results = None, [node.outputs[0], Constant("None")]
     call.arguments.append(Argument("x", x))
     owned = Parameter("w", "buffer", None, "int8", 2**60, True, "cuda:0", 4)
-    call.parameters = (owned, owned._replace(device="cpu"), owned._replace(number=-1))
+    call.parameters = (
+        owned,
+        owned._replace(device="cpu"),
+        owned._replace(number=-1, sharding=spread),
+    )
     graph.modules = [Module("", "nets.Net", ()), Module("fc", "Linear", call.parameters)]
     graph.signatures, graph.uncounted = {"all": ("x", None)}, {"aten::a": "why"}
+    graph.world_size, graph.mesh = 6, (MeshDimension("dp", 3, 1), MeshDimension("tp", 2, 0))
+    graph.parts = (Part((0, 4), "", 2**33, {"flops": 2**60}), Part((2,)))
     graph.rank, graph.profile = 2, Profile(5, 2, 1.5, 2.5, 0.5, "events", 9, math.nan)
     assert root
     return graph

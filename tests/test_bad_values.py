@@ -133,11 +133,17 @@ def _recorded(method):
     return call
 
 
+def _in_world(*args, **kwargs):
+    with tbscope.fake_world(*args, **kwargs):
+        return torch.distributed.get_rank()
+
+
 RUNNING = (
     *("kwargs", "training", "grad", "loss", "backward", "fake", "partial", "profile"),
     *("input_size", "dtypes"),
 )
 COMPARING = ("kwargs", "training", "fake", "input_size", "dtypes")
+GATHERING = ("ranks", "ranks_timeout")
 PLACING = ("tag", "step", "run_name")
 DRAWING = tuple(tbscope.Drawing.__annotations__)
 # The others take what only a graph shows to be none: names, patterns, functions.
@@ -151,12 +157,18 @@ CALLS = {
     "trace(dtypes of input_size)": lambda value: tbscope.trace(
         NET, input_size=(1, 2), dtypes=value
     ),
+    "fake_world(world_size)": _in_world,
+    "fake_world(rank)": lambda value: _in_world(4, rank=value),
+    "fake_world(mesh)": lambda value: _in_world(4, mesh=value),
     "add_graph(writer)": lambda value: tbscope.add_graph(value, NET, X),
     "add_graph(model)": lambda value: tbscope.add_graph(Sink(), value, X),
     "add_graph(input_to_model)": lambda value: tbscope.add_graph(Sink(), NET, value),
     **{
         f"add_graph({name})": _added(name)
-        for name in ("verbose", "use_strict_trace", "on_error", *RUNNING, *PLACING, *DRAWING)
+        for name in (
+            *("verbose", "use_strict_trace", "on_error", *GATHERING),
+            *(*RUNNING, *PLACING, *DRAWING),
+        )
     },
     "add_graph(graph, input_to_model)": lambda value: tbscope.add_graph(Sink(), GRAPH, value),
     **{f"add_graph(graph, {name})": _made(name) for name in RUNNING},
@@ -255,6 +267,9 @@ CALLS = {
     "Recording(named_models)": lambda value: tbscope.Recording((), value),
     "stages(count)": tbscope.stages,
     "stages(by)": lambda value: tbscope.stages(4, by=value),
+    "merge_ranks(graphs)": tbscope.merge_ranks,
+    "merge_ranks(graph)": lambda value: tbscope.merge_ranks([GRAPH, value]),
+    "merge_ranks(unfolded)": lambda value: tbscope.merge_ranks([GRAPH], unfolded=value),
     "from_onnx(path_or_proto)": tbscope.from_onnx,
     "modules_to_functions(onnx_model)": tbscope.modules_to_functions,
     **{
@@ -316,6 +331,10 @@ OF_OPTIONS = {
     **each(("keep", "hide"), {*LISTS, "set", "frozenset"}),
     "kwargs": {"None", "dict"},
     "loss": {"None", "function of itself", "module"},
+    "unfolded": TRUTHS,
+    # One process has no others.
+    "ranks": set(),
+    "ranks_timeout": {"1", "3", "1.0", "0.5"},
     "every": {"None", "1", "3", "2**31", "2**53", "2**63-1", "2**63", "10**5000"},
     "optimizer": {"None"},
     "profile": {*TRUTHS, "1", "3"},
@@ -330,6 +349,9 @@ OF_OPTIONS = {
 """Which values each option takes; the others are refused."""
 
 OF_CALLS = {
+    "fake_world(world_size)": {"1", "3"},
+    "fake_world(rank)": {"0", "1", "3"},
+    "fake_world(mesh)": {"None"},
     "watch(model)": {"module", *HALF},
     "watch(run_name)": {
         "None",

@@ -73,8 +73,8 @@ def test_what_reads_no_parameter_is_neither_trainable_nor_frozen():
             "clas",
             "nodes cannot be coloured by 'clas'\n"
             "  why: color_by is one of 'class', 'kind', 'resolution', 'dtype', 'trainable', "
-            "'storage', 'device', 'source file', 'rank', 'difference', 'none', stages(4), a "
-            "mapping, or a function\n"
+            "'storage', 'device', 'source file', 'rank', 'stage', 'mesh', 'difference', 'none', "
+            "stages(4), a mapping, or a function\n"
             "  fix: color_by='class'",
         ),
         (
@@ -107,6 +107,7 @@ def test_the_rank_is_that_of_the_run():
 def test_a_run_of_torch_distributed_tells_its_rank(monkeypatch):
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 3)
     assert tbscope.trace(nn.ReLU(), torch.ones(1)).rank == 2
 
 

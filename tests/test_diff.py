@@ -335,8 +335,9 @@ def test_a_module_that_is_not_called_goes_by_the_name_of_what_holds_it():
             super().__init__()
             self.name = name
             setattr(self, name, nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
-            getattr(self, name).spare = nn.Linear(4, 4)
-            getattr(self, name).forward = lambda x: self.get_submodule(f"{name}.0")(x)
+            held = getattr(self, name)
+            held.spare = nn.Linear(4, 4)
+            held.forward = lambda x: held[1](held[0](x))
 
         def forward(self, x):
             return getattr(self, self.name)(x)

@@ -210,6 +210,9 @@ def test_two_layers_of_another_class_leave_the_others_as_they_are(count):
 def test_a_layer_that_is_not_told_by_a_number_goes_by_its_name():
     assert heads(layers("a", "b", "c"), layers("b", "c")) == [f"- Linear: a ({OF_LINEAR})"]
     assert heads(layers("a", "b", "c"), layers("a", "c")) == [f"- Linear: b ({OF_LINEAR})"]
+    told = heads(layers("s", "a", "b", "t"), layers("s odd", "b", "t odd"))
+    assert told[0] == f"- Linear: a ({OF_LINEAR})"
+    assert [line.split(",")[0] for line in told[1:]] == ["~ 2 x Odd: {s"]
     assert heads(layers("a", "b"), layers("a", "z")) == ["~ Linear: b -> z, renamed"]
 
 

@@ -9,6 +9,7 @@ import tbscope.errors
 from tbscope import errors
 from tbscope.ir.invariants import verify
 from tbscope.ir.scopes import parse_scope_path
+from tbscope.ranks.gather import lost_error
 
 FAMILIES = {
     errors.ArgumentError: (TypeError, ValueError),
@@ -16,6 +17,7 @@ FAMILIES = {
     errors.WriterError: (errors.ArgumentError, TypeError, ValueError),
     errors.TraceError: (RuntimeError,),
     errors.ScopeError: (RuntimeError,),
+    errors.RanksError: (RuntimeError,),
     errors.GraphError: (ValueError,),
     errors.ConversionError: (ValueError,),
     errors.NotFoundError: (LookupError,),
@@ -72,6 +74,17 @@ def test_an_argument_error_names_what_cannot_be_read():
         "cannot read the scope path 'Net/Linear[0'\n"
         "  why: its step 'Linear[0' has not the form Label[attribute].index\n"
         "  fix: give a path as node.scope prints it, e.g. 'Net/Sequential[layer1]/Linear[0]'"
+    )
+
+
+def test_an_error_of_ranks_names_them_and_why_each_sent_nothing():
+    why = "it sent no graph within 5 s"
+    error = lost_error({3: why, 5: "RuntimeError: no", 4: why})
+    assert str(error) == (
+        "ranks 3-5 sent no graph\n"
+        "  why: ranks 3-4 are not drawn: it sent no graph within 5 s; "
+        "rank 5 is not drawn: RuntimeError: no\n"
+        "  fix: ranks_timeout=... for ranks that are slow; on_error='warn' draws what came"
     )
 
 

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbscope.errors import GraphError
+from tbscope.ir.collectives import Collective, Sharding
 from tbscope.ir.graph import Call, Node, Output, Value
 from tbscope.ir.invariants import INVARIANTS, verify
 from tbscope.ir.scopes import Scope, ScopePart
@@ -314,3 +315,27 @@ def test_a_graph_that_is_wrong_everywhere_is_refused_in_linear_time():
     graph = chain(5000)
     graph.nodes.reverse()
     assert broken(graph)[-1] == "and 14995 more"
+
+
+def test_collectives_are_of_a_known_kind_and_join_ranks_of_the_run():
+    graph = net().graph
+    graph.world_size = 4
+    graph.nodes[4].collective = Collective("send", ranks=(0, 3), peer=3)
+    verify(graph)
+    graph.nodes[4].collective = Collective("share", ranks=(0, 3), peer=4)
+    assert broken(graph) == [
+        "collectives: %2 (relu, in Net/post) is a collective of the kind 'share', which is none",
+        "collectives: %2 (relu, in Net/post) joins rank 4, and the run has 4",
+    ]
+
+
+def test_a_shard_has_as_many_dimensions_as_the_whole_and_a_placement_along_each_of_a_mesh():
+    graph = net().graph
+    value = graph.nodes[4].outputs[0]
+    value.sharding = Sharding((1, 2), ("Shard(1)",), ("tp",))
+    verify(graph)
+    value.sharding = Sharding((1,), ("Shard(1)",), ("dp", "tp"))
+    assert broken(graph) == [
+        "shardings: %2 has 1 placements along 2 dimensions",
+        "shardings: %2 has the shape (1, 3), and here (1,) of it",
+    ]

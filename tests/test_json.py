@@ -54,6 +54,10 @@ def test_every_field_of_every_class_survives():
     hold(full())
 
 
+def test_a_graph_of_the_first_version_is_read():
+    assert str(graph_from_json(changed("version", to=1))) == str(full())
+
+
 def everything_in(graph):
     calls, nodes = graph.calls, [*graph.nodes, *(n for o in graph.nodes if o.body for n in [])]
     return [graph, *nodes, *calls, *graph.notes, *graph.outputs, graph.profile]
@@ -186,6 +190,25 @@ BAD = {
     "uncounted": (["uncounted", "aten::a"], 3, "uncounted of 'aten::a' is 3, and should be"),
     "profile": (["profile", "clock"], 3, "clock is 3, and should be a text"),
     "steps": (["profile", "steps"], "5", "profile.steps is '5', and should be a number"),
+    "sharding": (["types", 0], [[2], "f", "cpu", 7], "types[0].sharding is 7, which names nothing"),
+    "placements": (["shardings", 0, 1], ["Shard(0)"], "has 1 placements along 2 dimensions"),
+    "local sizes": (["shardings", 0, 0], None, "shardings[0].has no sizes"),
+    "a placement": (
+        ["shardings", 0, 1, 0],
+        3,
+        "shardings[0].placements is 3, and should be a text",
+    ),
+    "rank of a group": (["groups", 0, 0], [-1], "groups[0].rank is -1, which names nothing"),
+    "collective": (["nodes", 5, "collective"], 9, "nodes[5].collective is 9, which names nothing"),
+    "kind of collective": (
+        ["collectives", 0, 0],
+        "sum",
+        "kind is 'sum', and should be one of all_",
+    ),
+    "group": (["collectives", 0, 2], 4, "collectives[0].group is 4, which names nothing"),
+    "moved": (["collectives", 0, 3], -1, "collectives[0].input bytes is -1, which names nothing"),
+    "coordinate": (["mesh", 0, 2], 3, "mesh[0].coordinate is 3, which names nothing: there are 3"),
+    "world": (["world_size"], "6", "world_size is '6', and should be"),
     "a cycle": (["nodes", 3, "arguments", 0], [3], "before it is given"),
     "two of a name": (["nodes", 0, "name"], "2", "2 nodes are named '2'"),
     "dict key": (["calls", 0, "results"], {"dict": [[{"list": []}, 1]]}, "keys hold no lists"),
@@ -203,10 +226,10 @@ def test_what_is_wrong_is_told_with_its_place(name):
 
 def test_a_later_version_is_told_as_one():
     with pytest.raises(tbscope.ArgumentError) as caught:
-        graph_from_json(changed("version", to=2))
+        graph_from_json(changed("version", to=3))
     assert str(caught.value) == (
-        "this graph is of version 2 of its format\n"
-        "  why: this tbscope knows versions up to 1\n"
+        "this graph is of version 3 of its format\n"
+        "  why: this tbscope knows versions up to 2\n"
         "  fix: pip install --upgrade tbscope"
     )
 

@@ -20,6 +20,7 @@ from tbscope.cli._running import IN_OTHER_WORDS
 from tbscope.errors import ArgumentError
 from tbscope.options import (
     DRAWING,
+    GATHERING,
     PLACING,
     RUNNING,
     TAKERS,
@@ -31,8 +32,8 @@ from tbscope.options import (
 )
 
 ROOT = Path(__file__).parents[1]
-GROUPS = {"run": RUNNING, "drawing": DRAWING, "place": PLACING}
-ALL = RUNNING | DRAWING | PLACING
+GROUPS = {"run": RUNNING, "drawing": DRAWING, "place": PLACING, "ranks": GATHERING}
+ALL = RUNNING | DRAWING | PLACING | GATHERING
 FUNCTIONS = [
     tbscope.trace,
     tbscope.add_graph,
@@ -147,6 +148,9 @@ def table(options):
 
 
 def command_cell(option):
+    if option.name in GATHERING:
+        # The command is one process, which torchrun starts none of.
+        return ""
     if option.name in IN_OTHER_WORDS:
         return ", ".join(f"`{flag}`" for flag in IN_OTHER_WORDS[option.name])
     flag = flag_of(option.name)

@@ -1,6 +1,7 @@
 """Decodes a graph from plain data, of which anything may be wrong: what `encode_graph` gives."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeVar, get_args
 
 from tbscope.errors import ArgumentError, GraphError
@@ -8,10 +9,15 @@ from tbscope.formats.encode import FORMAT, VERSION
 from tbscope.formats.fields import FieldError, Fields, at, number_of, row_of
 from tbscope.formats.rows import (
     check_kind,
+    collective_of_row,
     function_of_row,
     gradient_of_row,
+    group_of_row,
+    mesh_dimension_of_row,
     parameter_of_row,
+    part_of_row,
     profile_of,
+    sharding_of_row,
     signature_of,
     source_of_row,
     texts_of,
@@ -21,6 +27,7 @@ from tbscope.ir.graph import (
     Argument,
     Body,
     Call,
+    Collective,
     Constant,
     Graph,
     Measured,
@@ -33,6 +40,7 @@ from tbscope.ir.graph import (
     Parameter,
     Role,
     Shape,
+    Sharding,
     Source,
     Value,
 )
@@ -57,7 +65,8 @@ _GRAPH_KEYS = frozenset(
         *("format", "version", "name", "rank", "types", "scopes", "sources"),
         *("parameters", "functions", "runs", "other_nodes", "other_values", "nodes"),
         *("inputs", "outputs", "calls", "notes", "modules", "signatures", "uncounted"),
-        *("profile",),
+        *("profile", "world_size", "mesh", "shardings", "groups", "collectives"),
+        "parts",
     }
 )
 _NODE_KEYS = frozenset(
@@ -65,6 +74,7 @@ _NODE_KEYS = frozenset(
         *("name", "op", "kind", "scope", "arguments", "inputs", "outputs", "after"),
         *("source", "kernels", "attributes", "flops", "allocated_bytes", "gradients"),
         *("role", "random", "writes", "phase", "run", "step", "measured", "body"),
+        *("collective",),
     }
 )
 _SCOPE_WORDS = frozenset({"kind", "phase"})
@@ -147,7 +157,8 @@ class _Decoder:
         self._nodes: list[Node] = []
         self._values: list[Value] = []
         self._fields: list[Fields] = []
-        self._types: list[tuple[Shape | None, str, str]] = []
+        self._types: list[tuple[Shape | None, str, str, Sharding | None]] = []
+        self._collectives: list[Collective] = []
         self._scopes: list[Scope] = []
         # The length of the path of each, and of all.
         self._lengths: list[int] = []
@@ -161,13 +172,22 @@ class _Decoder:
 
     def decode(self) -> Graph:
         told = self._told
-        self._types = _each("types", told.entries("types"), type_of_row)
+        shardings = _each("shardings", told.entries("shardings"), sharding_of_row)
+        of_type = partial(type_of_row, shardings=shardings)
+        self._types = _each("types", told.entries("types"), of_type)
+        groups = _each("groups", told.entries("groups"), group_of_row)
+        of_collective = partial(collective_of_row, groups=groups)
+        self._collectives = _each("collectives", told.entries("collectives"), of_collective)
         _each("scopes", told.entries("scopes"), self._add_scope)
         self._sources = _each("sources", told.entries("sources"), source_of_row)
-        self._parameters = _each("parameters", told.entries("parameters"), parameter_of_row)
+        of_parameter = partial(parameter_of_row, shardings=shardings)
+        self._parameters = _each("parameters", told.entries("parameters"), of_parameter)
         self._functions = _each("functions", told.entries("functions"), function_of_row)
         _each("runs", told.entries("runs"), self._add_run)
         graph = Graph(told.text("name"), rank=told.whole("rank"))
+        graph.world_size = told.whole("world_size", 1)
+        graph.mesh = tuple(_each("mesh", told.entries("mesh"), mesh_dimension_of_row))
+        graph.parts = tuple(_each("parts", told.entries("parts"), part_of_row))
         # Each node is there, with what it gives, before one names it.
         graph.nodes = _each("nodes", told.entries("nodes"), self._make)
         made = len(self._fields)
@@ -226,8 +246,9 @@ class _Decoder:
         self._nodes.append(node)
         self._fields.append(told)
         for kind in told.entries("outputs"):
-            shape, dtype, device = self._types[at("outputs", kind, 0, len(self._types))]
-            value = Value(node, len(node.outputs), shape, dtype, device)
+            value = Value(
+                node, len(node.outputs), *self._types[at("outputs", kind, 0, len(self._types))]
+            )
             node.outputs.append(value)
             self._values.append(value)
         if "body" in told:
@@ -245,9 +266,9 @@ class _Decoder:
 
     def _make_other(self, row: Any) -> None:
         producer, index, kind = row_of(row, 3, 3)
-        shape, dtype, device = self._types[at("type", kind, 0, len(self._types))]
+        typed = self._types[at("type", kind, 0, len(self._types))]
         index = at("index", index, 0, 2**31)
-        self._values.append(Value(self._node(producer), index, shape, dtype, device))
+        self._values.append(Value(self._node(producer), index, *typed))
 
     def _fill(self, number: int) -> None:
         node, told = self._nodes[number], self._fields[number]
@@ -274,6 +295,7 @@ class _Decoder:
         node.phase = told.word("phase", "forward", _PHASES)
         node.run = self._one("run", told, self._runs)
         node.step = told.whole("step")
+        node.collective = self._one("collective", told, self._collectives)
         if "measured" in told:
             numbers = row_of(told.raw("measured"), 2, 3)
             node.measured = Measured(*[one if one is None else number_of(one) for one in numbers])

@@ -10,7 +10,20 @@ from collections.abc import Callable, Hashable, Iterable
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
-from tbscope.ir.graph import Call, Constant, Graph, Nest, Node, Note, Output, Parameter, Value
+from tbscope.ir.graph import (
+    Call,
+    Collective,
+    Constant,
+    Graph,
+    Nest,
+    Node,
+    Note,
+    Output,
+    Parameter,
+    Part,
+    Sharding,
+    Value,
+)
 from tbscope.ir.runs import Function, Run
 from tbscope.ir.scopes import Scope
 from tbscope.words import shown
@@ -20,7 +33,7 @@ __all__ = ["FORMAT", "VERSION", "encode_graph"]
 FORMAT = "tbscope.Graph"
 """What a graph says that it is, under the key "format"."""
 
-VERSION = 1
+VERSION = 2
 """The version of the schema, under the key "version"."""
 
 # Beyond, many readers of JSON lose digits, and Python prints no more than 4,300 of them.
@@ -73,7 +86,10 @@ class _Encoder:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._texts = texts = _Texts()
-        self._types = _Table(lambda one: f"[{_sizes(one[0])},{texts[one[1]]},{texts[one[2]]}]")
+        self._types = _Table(self._type)
+        self._shardings = _Table(self._sharding)
+        self._groups = _Table(self._group)
+        self._collectives = _Table(self._collective)
         self._sources = _Table(
             lambda one: f"[{texts[one.file]},{_number(one.line)},{texts[one.function]}]"
         )
@@ -105,7 +121,10 @@ class _Encoder:
         }
         # Tables stand first: whoever reads on knows all that is named.
         tables = {
+            "shardings": self._shardings.rows,
             "types": self._types.rows,
+            "groups": self._groups.rows,
+            "collectives": self._collectives.rows,
             "scopes": self._scopes.rows,
             "sources": self._sources.rows,
             "parameters": self._parameters.rows,
@@ -121,6 +140,15 @@ class _Encoder:
         }
         if graph.rank:
             told["rank"] = _number(graph.rank)
+        if graph.world_size != 1:
+            told["world_size"] = _number(graph.world_size)
+        if graph.mesh:
+            rows["mesh"] = [
+                f"[{texts[one.name]},{_number(one.size)},{_number(one.coordinate)}]"
+                for one in graph.mesh
+            ]
+        if graph.parts:
+            rows["parts"] = [self._part(one) for one in graph.parts]
         told |= {key: held for key, held in (tables | rows).items() if held}
         if graph.signatures:
             told["signatures"] = self._mapping(
@@ -173,7 +201,9 @@ class _Encoder:
         outputs = node.outputs
         if outputs:
             types = self._types
-            listed = [types[value.shape, value.dtype, value.device] for value in outputs]
+            listed = [
+                types[value.shape, value.dtype, value.device, value.sharding] for value in outputs
+            ]
             row += f',"outputs":{_numbers(listed)}'
         if node.control_inputs:
             row += f',"after":{self._node_numbers(node.control_inputs)}'
@@ -206,6 +236,8 @@ class _Encoder:
             row += f',"writes":{_numbers(node.writes)}'
         if node.phase != "forward":
             row += f',"phase":{self._texts[node.phase]}'
+        if node.collective is not None:
+            row += f',"collective":{self._collectives[node.collective]}'
         measured = node.measured
         if measured is not None:
             plain = self._plain
@@ -234,7 +266,7 @@ class _Encoder:
         number = self._values.get(value)
         if number is None:
             number = self._values[value] = len(self._values)
-            kind = self._types[value.shape, value.dtype, value.device]
+            kind = self._types[value.shape, value.dtype, value.device, value.sharding]
             row = [self._node_number(value.producer), value.index, kind]
             self._other_values.append(_numbers(row))
         return number
@@ -308,6 +340,32 @@ class _Encoder:
         row += f",{texts[scope.kind]},{plain(scope.qualified_name)}"
         return f"{row},{texts[scope.phase]}]" if scope.phase != "forward" else f"{row}]"
 
+    def _type(self, one: tuple[Any, ...]) -> str:
+        shape, dtype, device, sharding = one
+        row = f"[{_sizes(shape)},{self._texts[dtype]},{self._texts[device]}"
+        return f"{row}]" if sharding is None else f"{row},{self._shardings[sharding]}]"
+
+    def _sharding(self, one: Sharding) -> str:
+        lies = [
+            ",".join([self._texts[word] for word in told]) for told in (one.placements, one.mesh)
+        ]
+        return f"[{_sizes(one.shape)},[{lies[0]}],[{lies[1]}]]"
+
+    def _group(self, one: tuple[Any, ...]) -> str:
+        ranks, mesh, name = one
+        return f"[{_numbers(ranks)},{self._texts[mesh]},{self._texts[name]}]"
+
+    def _collective(self, one: Collective) -> str:
+        plain, group = self._plain, self._groups[one.ranks, one.mesh, one.group]
+        row = f"[{self._texts[one.kind]},{plain(one.reduction)},{group},{_number(one.input_bytes)}"
+        row += f",{_number(one.output_bytes)},{plain(one.peer)},{_number(one.sequence)}"
+        return f"{row},{plain(one.asynchronous)},{_number(one.tensors)}]"
+
+    def _part(self, one: Part) -> str:
+        figures = self._mapping((name, _number(count)) for name, count in one.figures.items())
+        row = f"[{_numbers(one.ranks)},{self._texts[one.scope]},{self._plain(one.stage)}"
+        return f"{row},{figures}]"
+
     def _function(self, one: Function) -> str:
         loops = ",".join([f"[{_number(first)},{_number(last)}]" for first, last in one.loops])
         return f"[{self._texts[one.name]},{self._plain(one.nested)},[{loops}]]"
@@ -323,6 +381,9 @@ class _Encoder:
         texts, plain = self._texts, self._plain
         row = f"[{texts[one.name]},{texts[one.kind]},{_sizes(one.shape)},{texts[one.dtype]}"
         row += f",{_number(one.size_bytes)},{plain(one.requires_grad)}"
+        if one.sharding is not None:
+            row += f",{texts[one.device]},{_number(one.number)}"
+            return f"{row},{self._shardings[one.sharding]}]"
         if one.number != -1:
             return f"{row},{texts[one.device]},{_number(one.number)}]"
         return f"{row},{texts[one.device]}]" if one.device != "cpu" else f"{row}]"

@@ -78,7 +78,9 @@ class _Body:
             if not isinstance(old, Value) or (old.shape, old.dtype, old.device) == types:
                 return value
             # A pass left out the view through which the call saw it.
-            return Value(value.producer, value.index, old.shape, old.dtype, old.device)
+            return Value(
+                value.producer, value.index, old.shape, old.dtype, old.device, old.sharding
+            )
 
         return map_nest(nest, changed)
 
@@ -152,10 +154,12 @@ class _Expansion:
         """Give a node what no definition tells of it."""
         node.source, node.kernels, node.flops = old.source, old.kernels, old.flops
         node.gradients, node.allocated_bytes = old.gradients, old.allocated_bytes
-        node.measured = old.measured
+        node.measured, node.collective = old.measured, old.collective
         node.attributes = {key: old.attributes[key] for key in OF_A_RUN & old.attributes.keys()}
         for value in old.outputs:
-            node.outputs.append(Value(node, value.index, value.shape, value.dtype, value.device))
+            node.outputs.append(
+                Value(node, value.index, value.shape, value.dtype, value.device, value.sharding)
+            )
         return node
 
     def _wire(self, body: _Body) -> None:

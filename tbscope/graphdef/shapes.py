@@ -3,6 +3,7 @@
 from tbscope.errors import ConversionError
 from tbscope.graphdef.wire import field, varint
 from tbscope.ir.graph import Shape
+from tbscope.ir.ranks import split_device
 
 __all__ = ["device_to_text", "shape_bytes"]
 
@@ -53,12 +54,16 @@ def device_to_text(device: str) -> str:
     """Return the name that TensorFlow has for a device.
 
     Args:
-        device: As torch prints it: `cpu`, `cuda:0`, `meta`; empty for none.
+        device: As torch prints it: `cpu`, `cuda:0`, `meta`; empty for none. In a merged graph
+            the ranks stand before it: `ranks 0-7 cuda:0`.
     Returns:
-        `/device:CPU:0`, `/device:GPU:0`, `/device:META:0`; empty for none.
+        `/device:CPU:0`, `/device:GPU:0`, `/device:META:0`, `/device:ranks_0-7_GPU:0`; empty for
+        none. Without spaces, with which the page would leave a node in its old colour.
     """
     if not device:
         return ""
-    kind, _, index = device.partition(":")
+    ranks, own = split_device(device)
+    kind, _, index = own.partition(":")
     word = kind.upper()
-    return f"/device:{_DEVICE_WORDS.get(word, word)}:{index or 0}"
+    of_ranks = f"{ranks.replace(' ', '_')}_" if ranks else ""
+    return f"/device:{of_ranks}{_DEVICE_WORDS.get(word, word)}:{index or 0}"

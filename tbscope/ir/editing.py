@@ -27,7 +27,7 @@ def twin_of(node: Node, name: str, scope: Scope | None) -> Node:
     twin = Node(name, node.op, node.kind, scope, source=node.source)
     twin.attributes = {**node.attributes}
     held = node.outputs[0]
-    twin.outputs = [Value(twin, 0, held.shape, held.dtype, held.device)]
+    twin.outputs = [Value(twin, 0, held.shape, held.dtype, held.device, held.sharding)]
     return twin
 
 
@@ -267,4 +267,6 @@ class _InCalls:
             return value
         if (value.shape, value.dtype, value.device) == (other.shape, other.dtype, other.device):
             return other
-        return Value(other.producer, other.index, value.shape, value.dtype, value.device)
+        return Value(
+            other.producer, other.index, value.shape, value.dtype, value.device, value.sharding
+        )

@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+from tbscope.ir.collectives import Sharding
+
 __all__ = [
     "Constant",
     "Gradient",
@@ -74,6 +76,7 @@ class Parameter(NamedTuple):
         requires_grad: Whether a gradient is kept for it.
         number: Which of all parameters and buffers in the run it is; tied ones have one
             number. Negative where that is not known.
+        sharding: What this rank holds of it; None where it is not spread over ranks.
     """
 
     name: str
@@ -84,6 +87,7 @@ class Parameter(NamedTuple):
     requires_grad: bool
     device: str = "cpu"
     number: int = -1
+    sharding: Sharding | None = None
 
 
 class Module(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from tbscope.errors import ArgumentError, NotFoundError
 from tbscope.ir.climbs import upward
+from tbscope.ir.collectives import Collective, MeshDimension, Sharding
 from tbscope.ir.facts import (
     Constant,
     Gradient,
@@ -34,6 +35,7 @@ from tbscope.ir.nodes import (
     copy_arguments,
     with_values,
 )
+from tbscope.ir.ranks import Part
 from tbscope.ir.runs import Run
 from tbscope.ir.scopes import Scope
 from tbscope.ir.ways_up import Functions, Table, way_up
@@ -43,10 +45,12 @@ __all__ = [
     "Argument",
     "Body",
     "Call",
+    "Collective",
     "Constant",
     "Gradient",
     "Graph",
     "Measured",
+    "MeshDimension",
     "Module",
     "Nest",
     "Node",
@@ -54,9 +58,11 @@ __all__ = [
     "Note",
     "Output",
     "Parameter",
+    "Part",
     "Profile",
     "Role",
     "Shape",
+    "Sharding",
     "Source",
     "Value",
     "copy_body",
@@ -165,6 +171,11 @@ class Graph:
         uncounted: The kernels that ran and compute, and whose operations `Node.flops` does not
             count, each with the reason.
         profile: How times and memory were measured; None where they were not.
+        world_size: How many processes the distributed run has; 1 for any other run.
+        mesh: The dimensions of the device mesh that the run is laid out on, outermost first;
+            empty where it has none.
+        parts: The ranks whose graphs are merged in this one, those together that hold and do
+            equally much; empty where it is that of `rank` alone.
     """
 
     name: str
@@ -178,6 +189,9 @@ class Graph:
     modules: list[Module] = field(default_factory=list)
     uncounted: dict[str, str] = field(default_factory=dict)
     profile: Profile | None = None
+    world_size: int = 1
+    mesh: tuple[MeshDimension, ...] = ()
+    parts: tuple[Part, ...] = ()
 
     def __str__(self) -> str:
         return str(way_up("Graph.__str__")(self))
@@ -357,9 +371,12 @@ class Graph:
                 node.phase,
                 node.run,
                 node.step,
+                node.collective,
             )
             for old in node.outputs:
-                values[old] = new = Value(twin, old.index, old.shape, old.dtype, old.device)
+                values[old] = new = Value(
+                    twin, old.index, old.shape, old.dtype, old.device, old.sharding
+                )
                 twin.outputs.append(new)
         in_calls = _Twins(nodes, values)
         return Graph(
@@ -386,6 +403,9 @@ class Graph:
             self.modules,
             self.uncounted,
             self.profile,
+            self.world_size,
+            self.mesh,
+            self.parts,
         )
 
 
@@ -437,7 +457,7 @@ class _Twins:
         twin = self._values.get(value)
         if twin is None and value.producer in self._nodes:
             node = self._nodes[value.producer]
-            return Value(node, value.index, value.shape, value.dtype, value.device)
+            return Value(node, value.index, value.shape, value.dtype, value.device, value.sharding)
         return value if twin is None else twin
 
 

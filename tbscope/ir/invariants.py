@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeVar, get_args
 
 from tbscope.errors import GraphError
+from tbscope.ir.collectives import CollectiveKind
 from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph, Node, NodeKind, Value
 from tbscope.ir.scopes import Phase, Scope, ScopeKind
@@ -19,8 +20,9 @@ _SHOWN = 5
 _KINDS = frozenset(get_args(NodeKind))
 _SCOPE_KINDS = frozenset(get_args(ScopeKind))
 _PHASES = frozenset(get_args(Phase))
+_COLLECTIVES = frozenset(get_args(CollectiveKind))
 
-_Item = TypeVar("_Item", str, tuple[Scope, int])
+_Item = TypeVar("_Item", str, int, tuple[Scope, int])
 
 
 class Invariant(NamedTuple):
@@ -224,6 +226,48 @@ def _phases(graph: Graph) -> Iterator[str]:
             yield f"the scope {scope} is of the phase {scope.phase!r}, which is none"
 
 
+def _collectives(graph: Graph) -> Iterator[str]:
+    for node in graph.nodes:
+        joined = node.collective
+        if joined is None:
+            continue
+        if joined.kind not in _COLLECTIVES:
+            yield f"{_say(node)} is a collective of the kind {joined.kind!r}, which is none"
+        peers = () if joined.peer is None else (joined.peer,)
+        for rank in (*joined.ranks, *peers):
+            if not 0 <= rank < graph.world_size:
+                yield f"{_say(node)} joins rank {rank}, and the run has {graph.world_size}"
+                break
+
+
+def _shardings(graph: Graph) -> Iterator[str]:
+    for node in graph.nodes:
+        for value in node.outputs:
+            held = value.sharding
+            if held is None:
+                continue
+            if len(held.placements) != len(held.mesh):
+                yield (
+                    f"%{value.name} has {len(held.placements)} placements along "
+                    f"{len(held.mesh)} dimensions"
+                )
+            if value.shape is not None and len(held.shape) != len(value.shape):
+                yield f"%{value.name} has the shape {value.shape!r}, and here {held.shape!r} of it"
+
+
+def _parts(graph: Graph) -> Iterator[str]:
+    for rank, count in _repeated(rank for part in graph.parts for rank in part.ranks):
+        yield f"rank {rank} stands in {count} parts"
+    boxes = {scope.path for scope in graph.scopes() if scope.kind == "rank"} if graph.parts else ()
+    for part in graph.parts:
+        if not part.ranks:
+            yield f"a part {part.scope!r} is of no rank"
+        elif not 0 <= min(part.ranks) <= max(part.ranks) < graph.world_size:
+            yield f"the part of {part} is of a run that has {graph.world_size} ranks"
+        if part.scope and part.scope not in boxes:
+            yield f"the part of {part} stands in {part.scope!r}, which is the scope of no rank"
+
+
 def _paths(graph: Graph) -> Iterator[str]:
     paths = [scope.path for scope in graph.scopes()]
     if len(set(paths)) < len(paths):
@@ -254,6 +298,21 @@ INVARIANTS = (
         _calls,
     ),
     Invariant("phases", "Every node and every scope is of a known phase.", _phases),
+    Invariant(
+        "collectives",
+        "Every collective is of a known kind, and joins ranks of the run.",
+        _collectives,
+    ),
+    Invariant(
+        "shardings",
+        "What a rank holds of a tensor has as many dimensions, and is placed along each of a mesh.",
+        _shardings,
+    ),
+    Invariant(
+        "parts",
+        "Each part is of ranks of the run that no other part has, and names the box of ranks.",
+        _parts,
+    ),
     Invariant("paths", "No two scopes have the same path.", _paths),
 )
 """The invariants of a graph, in the order in which they are checked."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
+from tbscope.ir.collectives import Collective, Sharding
 from tbscope.ir.facts import Gradient, Measured, Shape, Source, item_size_bytes
 from tbscope.ir.nests import Nest, Replacement, map_values
 from tbscope.ir.runs import Run
@@ -66,6 +67,7 @@ class Value:
         shape: Sizes per dimension, None where not known; None for an unknown rank.
         dtype: The element type as torch names it, without `torch.` (`float32`).
         device: The device as torch prints it (`cpu`, `cuda:0`, `meta`).
+        sharding: What this rank holds of it; None where it is not spread over ranks.
     """
 
     producer: "Node"
@@ -73,6 +75,7 @@ class Value:
     shape: Shape | None
     dtype: str
     device: str
+    sharding: Sharding | None = None
 
     @property
     def name(self) -> str:
@@ -137,6 +140,7 @@ class Node:
         run: The run of the user's function that called it; None where none is known.
         step: Where in the code of that function it was called: a number that grows with the
             lines, and tells what stands on one line apart.
+        collective: What it does together with other ranks; None for any other operation.
     """
 
     name: str
@@ -161,6 +165,7 @@ class Node:
     phase: Phase = "forward"
     run: Run | None = None
     step: int = 0
+    collective: Collective | None = None
 
     @property
     def duration_us(self) -> float | None:

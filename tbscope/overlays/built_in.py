@@ -1,20 +1,23 @@
 """The overlays that tbscope knows itself, by name."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from tbscope.drawing.figures import Figure, Number, Target, by_kernel, profile_figures, to_figure
 from tbscope.errors import ArgumentError
 from tbscope.figures.costs import Costs, node_costs
+from tbscope.figures.here import bytes_here, communication_bytes, flops_here
 from tbscope.figures.peak import bytes_at_peak
 from tbscope.figures.saved import has_backward, saved_bytes
 from tbscope.figures.summary.holdings import Holdings
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.regions import OPERATIONS
+from tbscope.overlays.gradients import count_of, gradient_figure, norm_of, share_of_zeros
 from tbscope.overlays.parameters import held_parameters
+from tbscope.words import shown
 
-__all__ = ["BUILT_IN"]
+__all__ = ["BUILT_IN", "communication"]
 
 _Maker: TypeAlias = Callable[[Graph], tuple[Figure, ...]]
 
@@ -79,6 +82,45 @@ def _kernels(graph: Graph) -> tuple[Figure, ...]:
     return (to_figure("kernels", {node: len(node.kernels) for node in operations}),)
 
 
+def _parameters_here(graph: Graph) -> tuple[Figure, ...]:
+    numbers: dict[Target, Number] = defaultdict(int)
+    for held in {held.identity: held for held in held_parameters(graph)}.values():
+        if held.parameter.kind == "parameter":
+            numbers[held.place] += bytes_here(held.parameter)
+    return (to_figure("parameter_bytes_here", numbers),)
+
+
+def _flops_here(graph: Graph) -> tuple[Figure, ...]:
+    nodes = (node for node in graph.nodes if node.kind in OPERATIONS and node.flops is not None)
+    return (to_figure("flops_here", {node: flops_here(node) for node in nodes}),)
+
+
+def communication(graph: Graph, mesh: str | None = None) -> tuple[Figure, ...]:
+    """Return how many bytes each operation moves between ranks, as one of them sees it.
+
+    Args:
+        graph: A graph as it was recorded.
+        mesh: The dimension of the device mesh along which they are moved; None for any.
+    Raises:
+        ArgumentError: Nothing is moved along this dimension.
+    """
+    moved = communication_bytes(graph)
+    known = sorted({node.collective.mesh for node in moved if node.collective is not None} - {""})
+    if mesh is not None and mesh not in known:
+        raise ArgumentError(
+            f"nothing in the graph of {graph.name} is moved along {shown(mesh)}",
+            why=f"the dimensions of the device mesh are {', '.join(known) or 'none'}",
+            fix=f"communication_bytes/{known[0]}" if known else "communication_bytes",
+        )
+    name = "communication_bytes"
+    along: dict[Target, Number] = {
+        node: count
+        for node, count in moved.items()
+        if mesh is None or (node.collective is not None and node.collective.mesh == mesh)
+    }
+    return (to_figure(name, along),)
+
+
 def _saved(graph: Graph) -> tuple[Figure, ...]:
     if not has_backward(graph):
         raise ArgumentError(
@@ -92,6 +134,10 @@ def _saved(graph: Graph) -> tuple[Figure, ...]:
     for node, saved in saved_bytes(graph).items():
         numbers[node] = saved
     return (to_figure("saved_bytes", numbers),)
+
+
+def _from_gradients(name: str, number: Callable[[Sequence[Node]], Number | None]) -> _Maker:
+    return lambda graph: gradient_figure(graph, name, number)
 
 
 def _peak(graph: Graph) -> tuple[Figure, ...]:
@@ -117,11 +163,18 @@ BUILT_IN: Mapping[str, _Maker] = {
     "activation_bytes": _from_costs("activation_bytes", lambda costs: costs.activation_bytes),
     "moved_bytes": _from_costs("moved_bytes", lambda costs: costs.moved_bytes),
     "saved_bytes": _saved,
+    "gradient_norm": _from_gradients("gradient_norm", norm_of),
+    "gradient_zeros": _from_gradients("gradient_zeros", share_of_zeros),
+    "gradient_nan": _from_gradients("gradient_nan", count_of("gradient_nan")),
+    "gradient_inf": _from_gradients("gradient_inf", count_of("gradient_inf")),
     "time": _time,
     "memory": _from_costs("allocated_bytes", lambda costs: costs.activation_bytes),
     "peak": _peak,
     "calls": _calls,
     "operations": _from_costs("operations", lambda costs: costs.operations),
     "kernels": _kernels,
+    "communication_bytes": communication,
+    "parameter_bytes_here": _parameters_here,
+    "flops_here": _flops_here,
 }
 """The functions that make the figures of each built-in overlay."""

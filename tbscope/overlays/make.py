@@ -2,13 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
 from tbscope.checks import ask, entries_of
 from tbscope.drawing.figures import Figure, Number, Target, sum_of, to_figure
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node
-from tbscope.overlays.built_in import BUILT_IN
+from tbscope.overlays.built_in import BUILT_IN, communication
 from tbscope.overlays.numbers import plain_number
 from tbscope.overlays.targets import Targets
 from tbscope.words import shown
@@ -48,6 +49,9 @@ def make_overlay(graph: Graph, tag: str, values: OverlayValues | None = None) ->
 
 def _built_in(graph: Graph, name: str, *, asked: bool) -> tuple[Figure, ...]:
     make = BUILT_IN.get(name)
+    start, slash, mesh = name.partition("/")
+    if slash and start == "communication_bytes":
+        make = partial(communication, mesh=mesh)
     if make is None:
         raise ArgumentError(
             f"no overlay {shown(name)} is built in",

@@ -36,9 +36,9 @@ def mark_dead(graph: Graph, dead: Dead = "keep") -> None:
     """Mark the operations that nothing depends on, or drop them.
 
     Something depends on an operation if an output, a note or an error does, if it gives
-    nothing (it is run for what it does, as `save`), or if it writes into what was there
-    before the run: an input, a parameter or a buffer. A reader of what it gave, or one
-    that waits for it, hands this on.
+    nothing (it is run for what it does, as `save`), if other ranks take part in it, or if it
+    writes into what was there before the run: an input, a parameter or a buffer. A reader of
+    what it gave, or one that waits for it, hands this on.
 
     Args:
         graph: Changed in place. With `dead="keep"`, a dead operation gets the attribute
@@ -85,7 +85,11 @@ def _with_effects(graph: Graph) -> set[Node]:
         if node.kind not in OPERATIONS:
             outer.update(node.outputs)
             continue
-        if not node.outputs or any(name in node.attributes for name in TOLD):
+        if (
+            node.collective is not None
+            or not node.outputs
+            or any(name in node.attributes for name in TOLD)
+        ):
             found.add(node)
         if outer.isdisjoint(node.inputs):
             continue

@@ -54,6 +54,8 @@ def _leaf_calls(graph: Graph) -> dict[Node, Call]:
         if call is not None:
             found[node] = call
     holds_others = with_above(call.scope.parent for call in dict.fromkeys(found.values()))
+    # What ranks do together is never inside of something.
+    holds_others |= {call.scope for node, call in found.items() if node.collective is not None}
     found = {node: call for node, call in found.items() if call.scope not in holds_others}
     whole = len(found) == shown and len(set(map(id, found.values()))) == 1
     return {} if whole else found

@@ -12,6 +12,7 @@ from tbscope.figures.summary.fold import Line, folded, unfolded
 from tbscope.figures.summary.footer import footer_lines, model_totals
 from tbscope.figures.summary.part import Part
 from tbscope.figures.summary.parts import model_parts
+from tbscope.figures.summary.ranks import rank_lines, rank_rows
 from tbscope.figures.summary.rows import Row, add_rows, part_row
 from tbscope.functions.definition import Definition
 from tbscope.functions.functions import Functions
@@ -58,6 +59,8 @@ class Summary:
         rows: For each module a mapping from names to plain numbers and words, never folded.
         totals: The figures of the whole.
         footer: What stands below the table, the totals among it: titles and texts.
+        ranks: Of a merged graph what each rank holds and does, as a mapping like those of `rows`;
+            empty for any other.
 
     Raises:
         ArgumentError: There is no such column, or the depth is no number of modules.
@@ -92,7 +95,8 @@ class Summary:
         self._columns = chosen_columns(columns, self.rows)
         self._chosen = columns is not None
         self._lines = _Lines(graph, root, rows, depth=depth, fold=fold)
-        self.footer = footer_lines(totals)
+        self.ranks: list[Row] = rank_rows(graph)
+        self.footer = [*footer_lines(totals), *rank_lines(graph)]
 
     def __str__(self) -> str:
         """Return the table as plain text."""

@@ -2,6 +2,7 @@
 
 import torch
 
+from tbscope.sources.torch.communication import is_wait
 from tbscope.sources.torch.operations import KernelFacts
 
 __all__ = ["computes"]
@@ -59,6 +60,9 @@ def computes(facts: KernelFacts) -> bool:
     if facts.higher_order:
         # What runs inside is recorded by itself, but for a kernel written in Triton.
         return "triton" in facts.name
+    if facts.exchange is not None or is_wait(facts.name):
+        # What others hand in is no work of this operation, and nobody counts a reduction.
+        return False
     if torch.Tag.inplace_view in facts.kernel.tags:
         return False
     label = facts.label.removesuffix("_") or facts.label

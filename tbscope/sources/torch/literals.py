@@ -158,6 +158,9 @@ def describe(given: Any) -> Any:
     Its `repr` is never used: it could be long, differ from run to run, or run code.
     """
     kind = type(given)
+    if kind is Constant:
+        # What stands for an argument already.
+        return given
     if kind is torch.dtype or kind is torch.device or kind is torch.layout:
         return Constant(str(given))
     if kind is torch.memory_format:

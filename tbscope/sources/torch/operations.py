@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from tbscope.sources.torch.communication import exchange_of
 from tbscope.sources.torch.internals import MOVES, is_higher_order, operator_name, schema_of
 from tbscope.sources.torch.literals import collect_tensors
 
@@ -101,10 +102,12 @@ class KernelFacts:
         makes_tensor: Whether it returns a tensor that is no view of its arguments.
         query: Whether it computes nothing (`prim::device`, `aten::sym_size`): a wrapper's C++
             side asks so what its Python side is. Marks for a profiler do not compute either.
+        exchange: How it communicates with other ranks; None for any other.
     """
 
     __slots__ = (
         "copies",
+        "exchange",
         "filled",
         "flag",
         "higher_order",
@@ -129,6 +132,7 @@ class KernelFacts:
         self.filled: frozenset[str] = frozenset()
         self.flag: int | None = None
         self.makes_tensor = schema is None
+        self.exchange = exchange_of(name)
         if schema is None:
             return
         arguments = schema.arguments
@@ -144,6 +148,10 @@ class KernelFacts:
         if silent and not self.writes:
             positions, self.flag = silent
             self.writes = tuple((position, arguments[position].name) for position in positions)
+        if self.exchange is not None and self.exchange.taken and not self.writes:
+            # The schemas of c10d do not tell what they fill.
+            names = [argument.name for argument in arguments]
+            self.writes = ((names.index(self.exchange.taken), self.exchange.taken),)
 
     def written(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """Return the tensors into which the kernel writes when it is called with these."""

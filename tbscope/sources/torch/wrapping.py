@@ -1,5 +1,6 @@
 """Tensors that are made of others: what a subclass, or one of torch's own wrappers, holds."""
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from tbscope.sources.torch.nests import slots_of, tensor_leaves
 
 __all__ = [
     "PLAIN",
+    "hands_on",
     "held_tensors",
     "holds_others",
     "is_wrapper",
@@ -33,6 +35,15 @@ _CONTAINERS = (list, tuple, dict)
 def is_wrapper(kind: type) -> bool:
     """Tell whether tensors of a class hand each kernel on to the tensors that they hold."""
     return getattr(kind, "__torch_dispatch__", None) != torch.Tensor.__torch_dispatch__
+
+
+@cache
+def hands_on(kinds: tuple[type, ...]) -> bool:
+    """Tell whether one of these classes of tensors has its say in what each kernel does.
+
+    Those of fake tensors do not count: they are the tensors of a run that computes nothing.
+    """
+    return any(is_wrapper(kind) and not is_fake(kind) for kind in kinds)
 
 
 def holds_others(kind: type) -> bool:

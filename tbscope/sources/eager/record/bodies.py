@@ -10,6 +10,7 @@ from tbscope.sources.eager.record.wrappers import shape_of
 from tbscope.sources.torch.internals import schema_of
 from tbscope.sources.torch.literals import FILLED, Literals, collect_tensors
 from tbscope.sources.torch.operations import KernelFacts
+from tbscope.sources.torch.ranks import sharding_of
 from tbscope.sources.torch.roles import is_random, role_of
 from tbscope.sources.torch.storage import same_storage
 
@@ -205,6 +206,7 @@ def _argument_names(facts: KernelFacts) -> tuple[str, ...]:
 def _give(node: Node, tensor: torch.Tensor) -> Value:
     dtype = str(tensor.dtype).removeprefix("torch.")
     value = Value(node, len(node.outputs), shape_of(tensor), dtype, str(tensor.device))
+    value.sharding = sharding_of(tensor)
     node.outputs.append(value)
     return value
 

@@ -15,7 +15,9 @@ from tbscope.sources.eager.record.wrappers import Inside
 from tbscope.sources.torch.contents import content_of
 from tbscope.sources.torch.internals import batch_dimension, functorch_inner, without_functions
 from tbscope.sources.torch.nests import tensor_leaves
+from tbscope.sources.torch.ranks import is_distributed
 from tbscope.sources.torch.registry import ModulePlace, TensorPlace
+from tbscope.sources.torch.storage import storage_keys
 from tbscope.sources.torch.wrapping import PLAIN, held_tensors, is_wrapper, made_of
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ class Discovery:
             None where the run has no stand-ins.
         from_step: Returns the value of a tensor that a training step has kept; None for any other.
         replaced: The modules for whose tensors others stand in now.
+        distributed: Whether this is a process of a distributed run.
     """
 
     def __init__(
@@ -58,10 +61,13 @@ class Discovery:
         self._values = values
         self._open_ended = open_ended
         self.replaced: list[ModulePlace] = []
+        self.distributed = is_distributed()
         self.from_step: Callable[[torch.Tensor], Value | None] = _nothing
         self.stand_in: Callable[[torch.Tensor], torch.Tensor] | None = None
         # The threads, with their lines, of which was told that they have made a constant.
         self._threads: set[tuple[str, Any]] = set()
+        # How many tensors modules held when it was looked, and those that are spread over ranks.
+        self._spread: tuple[int, dict[int, torch.Tensor]] | None = None
         # By identity; the tensors are held, so that their identities stay their own.
         self._hidden: dict[int, tuple[str, torch.Tensor]] = {}
 
@@ -129,6 +135,14 @@ class Discovery:
         if face is not tensor and self.is_known(tensor):
             self._values.wrappers.show(face, self.value_of(tensor))
 
+    def add_bucket(self, tensor: torch.Tensor) -> None:
+        """Make known a tensor that nobody has seen, and of which parts were written into."""
+        values = self._values.written_into(tensor)
+        if values:
+            node = self._step("bucket", values)
+            node.phase = values[-1].producer.phase
+            self._values.give(node, tensor)
+
     def _discover(self, tensor: torch.Tensor) -> Value:
         if self.stand_in is not None and (twin := self.stand_in(tensor)) is not tensor:
             return self.value_of(twin)
@@ -141,6 +155,11 @@ class Discovery:
         if wrapped is not None:
             return self._entered(tensor, self.value_of(wrapped))
         place = self._registry.tensor(tensor)
+        if place is None and self.distributed and wrappers.is_composite(tensor):
+            # What ranks hold parts of is told by the part here, also in a backward pass.
+            made = self._made_of_known(tensor, known=False)
+            if made is not None:
+                return made
         if place is None and (value := self.from_step(tensor)) is not None:
             return value
         if (place is None and wrappers.is_composite(tensor)) or wrappers.any:
@@ -148,7 +167,9 @@ class Discovery:
             if made is not None:
                 return made
         place = place or self._late_tensor(tensor)
-        if place is not None:
+        if place is None and (shard := self._shard(tensor)) is not None:
+            node = self._view("local_tensor", self.value_of(shard), None)
+        elif place is not None:
             node = self._held(tensor, place)
         elif id(tensor) in self._hidden:
             node = self._builder.append_source("input", self._hidden[id(tensor)][0])
@@ -205,8 +226,16 @@ class Discovery:
         wrappers = self._values.wrappers
         face = wrappers.face(tensor)
         if not wrappers.is_composite(tensor):
-            if face is None or self._takes_a_place(tensor):
+            if face is None:
                 return None
+            if self._takes_a_place(tensor):
+                if not self.distributed:
+                    return None
+                # It is seen how ranks have put it together; its gradient bears its name.
+                running = self._scopes.running.place
+                assert running is not None
+                name = _names_of(tensor, running.module)[0]
+                self._registry.put_together(running, name, tensor)
             wrappers.keep(tensor, face)
             return face
         if known and face is None:
@@ -216,7 +245,7 @@ class Discovery:
         leading = [part for part in parts if self._leads_on(part)]
         if face is None and not leading:
             return None
-        if is_wrapper(type(tensor)):
+        if is_wrapper(type(tensor)) and (leading or not self.distributed):
             leading = parts
         first = [] if face is None else [face]
         alone = not first and len(leading) == 1 and wrappers.is_all(tensor, leading[0])
@@ -309,6 +338,17 @@ class Discovery:
             else:
                 return None
         return node.name
+
+    def _shard(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Return the parameter that is spread over ranks and whose part here a tensor shows."""
+        if not self.distributed:
+            return None
+        count = self._registry.count_tensors()
+        if self._spread is None or self._spread[0] != count:
+            held = [each for each in self._registry.tensors() if type(each) not in PLAIN]
+            self._spread = count, {key: each for each in held for key in storage_keys(each)}
+        found = self._spread[1]
+        return next((found[key] for key in storage_keys(tensor) if key in found), None)
 
     # -- nodes --------------------------------------------------------------------------
 

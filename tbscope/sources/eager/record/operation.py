@@ -5,17 +5,37 @@ An operation that fails is gone with all that was noted of it.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from tbscope.sources.eager.record.bodies import KernelRun
+from tbscope.sources.torch.communication import Exchange
 from tbscope.sources.torch.flops import Copies, Formulas
 from tbscope.sources.torch.formulas import Formula, KernelWork
 from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.operations import KernelFacts
 
-__all__ = ["Operation", "Operations"]
+__all__ = ["Joined", "Operation", "Operations"]
+
+
+class Joined(NamedTuple):
+    """One kernel that has communicated with other ranks.
+
+    Attributes:
+        exchange: How it does.
+        kernel: The kernel.
+        args: What it was given by position.
+        kwargs: What it was given by name.
+        result: What it gave.
+    """
+
+    exchange: Exchange
+    kernel: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+
 
 # Nobody adds to this one.
 _NOTHING: list[Any] = []
@@ -35,12 +55,16 @@ class Operation:
         written: The tensors that its kernels wrote into.
         given: The tensors returned by the functions that it ran (`cond`, `scan`).
         told: Whether what it did is in the graph already (a backward pass).
+        fed: What collectives gave that ran inside of it.
+        joined: What it did together with other ranks: how, and the kernel that did it.
     """
 
     # Few operations have these; one is made for every question for a size, too.
     runs: list[KernelRun] | None = None
     copies: Copies | None = None
     given: Sequence[torch.Tensor] = ()
+    fed: Sequence[torch.Tensor] = ()
+    joined: Sequence[Joined] = ()
     told = False
 
     def __init__(self, operations: "Operations") -> None:
@@ -60,6 +84,8 @@ class Operation:
         self.kernels.append(facts.name)
         copies, runs = self.copies, self.runs
         result = facts.kernel(*args, **kwargs)
+        if facts.exchange is not None:
+            self.joined = (*self.joined, Joined(facts.exchange, facts.kernel, args, kwargs, result))
         if facts.copies:
             if copies is None:
                 copies = self.copies = Copies()

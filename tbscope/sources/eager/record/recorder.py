@@ -4,7 +4,7 @@ The modes tell it of operations and kernels, the watched module calls of modules
 the scopes by hand of theirs. It changes none of what it sees.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from functools import partial
@@ -21,11 +21,11 @@ from tbscope.sources.eager.record.failures import Failures
 from tbscope.sources.eager.record.lazy import look_away
 from tbscope.sources.eager.record.leaving import leave, leave_unfinished
 from tbscope.sources.eager.record.operation import Operation, Operations
+from tbscope.sources.eager.record.rank_recorder import RankRecorder
 from tbscope.sources.eager.record.reads import Reads, shares_memory
 from tbscope.sources.eager.record.resumed import RESUMED
 from tbscope.sources.eager.record.scope_stack import Frame
 from tbscope.sources.eager.record.scripted import ScriptRun
-from tbscope.sources.eager.record.steps import StepRecorder
 from tbscope.sources.eager.record.whereabouts import Whereabouts
 from tbscope.sources.torch.internals import ENOUGH, in_forward_mode
 from tbscope.sources.torch.literals import FILLED, Literals, all_among, collect_tensors
@@ -43,7 +43,7 @@ __all__ = ["Recorder"]
 _argument = partial(tuple.__new__, Argument)
 
 
-class Recorder(StepRecorder):
+class Recorder(RankRecorder):
     """Builds the graph of one run.
 
     Args:
@@ -119,6 +119,7 @@ class Recorder(StepRecorder):
         self._values.forget()
         self._discovery.forget()
         self._reads.clear()
+        self._tell_of_ranks()
         self.modules_called.clear()
         self.registry.forget()
         self.scopes.adopted = None
@@ -236,14 +237,14 @@ class Recorder(StepRecorder):
             frame: The Python frame that called it; None where none did.
         """
         results = [result] if type(result) is torch.Tensor else collect_tensors(result, [])
-        if operation.told:
+        if operation.told or (self.is_packing(frame) and not operation.joined):
             return None
         backward = self.backward
         if backward is not None and backward.passes:
             backward.begin(frame)
         written, kernels = operation.written, operation.kernels
         if not written:
-            if not results and result is not None:
+            if not results and result is not None and not operation.joined:
                 if args:
                     self.add_read(name, args[0], frame)
                 return None
@@ -254,6 +255,12 @@ class Recorder(StepRecorder):
                 kernels = [f"aten::{name}"]
             if not kernels and backward is not None and name == "grad":
                 return None
+            if self.distributed and self._is_the_same(kernels, args, result):
+                return None
+        unseen: list[torch.Tensor] = []
+        if operation.joined:
+            self._know_handed_in(operation.joined)
+            args, kwargs = self._without_filled(operation.joined, (args, kwargs), unseen)
         read: list[torch.Tensor] = []
         values: list[Value] = []
         arguments = []
@@ -277,11 +284,11 @@ class Recorder(StepRecorder):
                 filled = self._discovery.from_before(collect_tensors(given, []))
             else:
                 arguments.append(Argument(key, self.nest(given, read, values)))
-        if operation.given:
-            self._read_given(operation.given, read, values)
+        if operation.given or operation.fed:
+            self._read_inner(operation, read, values)
         scope, source, run, step = self._where.of_operation(frame)
         if backward is not None and backward.passes:
-            scope, run, step = backward.place(scope), None, 0
+            scope, run, step = backward.place(scope, values), None, 0
         optimizers = self.optimizers
         if optimizers is not None:
             scope = optimizers.place(scope, frame, read, values)
@@ -301,15 +308,18 @@ class Recorder(StepRecorder):
         inside = self._kernel_runs(node, operation.runs, read) if operation.runs else None
         if kernels:
             self.operations.formulas.describe(node, operation.work, read, results)
+        if operation.joined:
+            self.collectives.join(node, operation.joined, written)
         for tensor in results:
             held.give(node, tensor)
         candidates = read
         if written:
             self._know_places(written)
-            candidates = collect_tensors(kwargs.get("out"), list(read))
+            candidates = collect_tensors(kwargs.get("out"), [*read, *unseen])
             held.give_written(node, written, results, candidates)
         if inside is not None:
             node.body = inside.body(held.tensors_of(node, results, [*candidates, *written]))
+            self._tell_in_body(node)
         if held.written:
             held.forget_fresh(results, candidates)
         if backward is not None:
@@ -331,18 +341,6 @@ class Recorder(StepRecorder):
         writers = held.earlier_writers if node.control_inputs else None
         return KernelRuns(node, runs, outer=held.find, read=read, writers=writers)
 
-    def _read_given(
-        self, given: Sequence[torch.Tensor], read: list[torch.Tensor], values: list[Value]
-    ) -> None:
-        """Make an operation read the results of its functions that none of them took up again."""
-        taken = {value for node in self.graph.nodes for value in node.inputs}
-        for tensor in given:
-            value = self.value_of(tensor)
-            if value not in taken:
-                taken.add(value)
-                read.append(tensor)
-                values.append(value)
-
     def add_kernel(
         self,
         facts: KernelFacts,
@@ -355,9 +353,13 @@ class Recorder(StepRecorder):
         """Record a kernel that ran outside of every operation (in a ScriptModule, in C++)."""
         if facts.label == "detach" and not collect_tensors(result, []):
             return None
-        if facts.label not in self.graph.signatures:
-            add_signature(self.graph.signatures, facts.label, facts.kernel)
-        node = self.add_operation(facts.label, args, kwargs, result, operation, frame)
+        label = facts.label
+        if facts.exchange is not None:
+            label, args = self._told_by_exchange(facts, args, kwargs)
+            kwargs = {}
+        elif label not in self.graph.signatures:
+            add_signature(self.graph.signatures, label, facts.kernel)
+        node = self.add_operation(label, args, kwargs, result, operation, frame)
         # What TorchScript forks is no step of its code: it stands in the module that did.
         if node is not None and frame is not None and self.scopes.running.script is not None:
             self.scopes.running.script.add(node)
@@ -391,7 +393,7 @@ class Recorder(StepRecorder):
         backward = self.backward
         if backward is not None and backward.passes:
             backward.begin(frame)
-            scope, run, step = backward.place(scope), None, 0
+            scope, run, step = backward.place(scope, values), None, 0
         node = Node("", name, "op", scope, values, source=source, run=run, step=step)
         node.arguments = [Argument(None, nest(given, [], values)) for given in args]
         node.arguments += [
@@ -424,7 +426,7 @@ class Recorder(StepRecorder):
 
     def add_read(self, name: str, tensor: Any, frame: FrameType | None) -> None:
         """Note that Python read the content of a tensor (`item`, `bool`, `tolist`)."""
-        if name not in READS or not isinstance(tensor, torch.Tensor):
+        if name not in READS or not isinstance(tensor, torch.Tensor) or self.is_packing(frame):
             return
         if shares_memory(name):
             # Whatever is written through the array is no operation that anyone could see.

@@ -12,6 +12,7 @@ import torch
 from tbscope.ir.graph import Node, Value
 from tbscope.sources.eager.record.wrappers import Inside, Wrappers, shape_of
 from tbscope.sources.torch.internals import in_functorch
+from tbscope.sources.torch.ranks import sharding_of
 from tbscope.sources.torch.storage import Writes, lies_in, same_storage, storage_keys
 from tbscope.sources.torch.wrapping import PLAIN
 
@@ -69,6 +70,7 @@ class TensorValues:
         if plain:
             self._held[id(tensor)] = (ref(tensor), value)
         else:
+            value.sharding = sharding_of(tensor)
             self.wrappers.hold(tensor, value)
         return value
 
@@ -78,6 +80,15 @@ class TensorValues:
             self._held[id(tensor)] = (ref(tensor), value)
         else:
             self.wrappers.hold(tensor, value)
+
+    def hold_whole(self, tensor: torch.Tensor, value: Value) -> None:
+        """Have a tensor that is made of others hold a value, whatever these hold by themselves."""
+        self.wrappers.keep(tensor, value)
+
+    def written_into(self, tensor: torch.Tensor) -> list[Value]:
+        """Return the values that were written into the memory of a tensor, in order."""
+        writes = self._writes.touching(tensor, -1)
+        return list(dict.fromkeys(write.value for write in reversed(writes)))
 
     def shown_by(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of a tensor that somebody still holds and another one shows whole."""
@@ -100,6 +111,7 @@ class TensorValues:
         """Make a tensor of others that are known the output of a node."""
         dtype = str(tensor.dtype).removeprefix("torch.")
         value = Value(node, len(node.outputs), shape_of(tensor), dtype, str(tensor.device))
+        value.sharding = sharding_of(tensor)
         node.outputs.append(value)
         self.wrappers.keep(tensor, value)
         return value

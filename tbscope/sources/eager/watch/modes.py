@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from tbscope.sources.eager.record.operation import Operation
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch.call_log import NO_RESULT, CallLog
+from tbscope.sources.torch.communication import is_wait
 from tbscope.sources.torch.fake import StandIns
 from tbscope.sources.torch.internals import (
     RUNS_FOR_ITSELF,
@@ -34,9 +35,9 @@ from tbscope.sources.torch.operations import (
     kernel_facts,
     operation_name,
 )
-from tbscope.sources.torch.wrapping import PLAIN
+from tbscope.sources.torch.wrapping import PLAIN, hands_on
 
-__all__ = ["FakedOperationMode", "KernelMode", "OperationMode", "OPERATION_MODE"]
+__all__ = ["FakedOperationMode", "InsideMode", "KernelMode", "OperationMode", "OPERATION_MODE"]
 
 _NO_KEYWORDS: dict[str, Any] = {}
 # What most operations give; a list or tuple may hold tensors of any class.
@@ -120,6 +121,12 @@ class OperationMode(TorchFunctionMode):
         """Return a mode that does the same, to watch what runs inside of a function."""
         return type(self)(self._recorder)
 
+    def in_pass(self) -> "OperationMode":
+        """Return a mode that does the same, to watch what a backward pass calls."""
+        again = self.again()
+        again._log = self._log
+        return again
+
     def _by_its_own(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
@@ -192,6 +199,85 @@ class FakedOperationMode(OPERATION_MODE):  # type: ignore[misc,valid-type]
         return FakedOperationMode(self._recorder, self._stand_ins)
 
 
+class InsideMode(DispatchMode):  # type: ignore[no-untyped-call]
+    """Tells a recorder of what a tensor that is spread over ranks does inside of one kernel.
+
+    Only what communicates is told, with what led to it; the rest is the work of that kernel.
+
+    Args:
+        recorder: Whom it tells.
+        outer: The arguments of the kernel.
+    """
+
+    def __init__(self, recorder: Recorder, outer: tuple[Any, ...]) -> None:
+        super().__init__()
+        self._recorder = recorder
+        self._outer = outer
+        # What gave each tensor, by its identity; the tensors are held, so that it stays their own.
+        self._made: dict[int, tuple[torch.Tensor, KernelFacts, Any, Any]] = {}
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if types and hands_on(types):
+            # Their class has its say first, and its kernels come here.
+            return NotImplemented
+        facts = kernel_facts(func)
+        keywords = _NO_KEYWORDS if kwargs is None else kwargs
+        if self._recorder.paused or (facts.exchange is None and not is_wait(facts.name)):
+            result = func(*args, **keywords)
+            for tensor in collect_tensors(result, []):
+                self._made[id(tensor)] = tensor, facts, args, keywords
+            return result
+        return self._tell(facts, args, keywords)
+
+    def _tell(self, facts: KernelFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a kernel that communicates, as an operation of its own."""
+        recorder, operations = self._recorder, self._recorder.operations
+        outer, frame = operations.running, sys._getframe(2)
+        operation = operations.begin()
+        try:
+            result = operation.run(facts, args, kwargs)
+        finally:
+            operations.running = outer
+        with without_functions():
+            for tensor in collect_tensors((args, kwargs), []):
+                self._lead_to(tensor, frame)
+            node = recorder.add_kernel(facts, args, kwargs, result, operation, frame)
+        if not recorder.took_over(facts, self._outer, args, node) and outer is not None:
+            gave = {id(tensor): tensor for tensor in collect_tensors(result, [*outer.fed])}
+            outer.fed = list(gave.values())
+        return result
+
+    def _lead_to(self, tensor: torch.Tensor, frame: FrameType) -> None:
+        """Record the kernels that made a tensor, where nobody knows it yet."""
+        recorder = self._recorder
+        pending = [tensor]
+        while pending:
+            wanted = pending[-1]
+            if id(wanted) not in self._made or recorder.is_known(wanted):
+                pending.pop()
+                continue
+            _, facts, args, kwargs = self._made[id(wanted)]
+            before = [
+                each
+                for each in collect_tensors((args, kwargs), [])
+                if id(each) in self._made and not recorder.is_known(each)
+            ]
+            if before:
+                pending += before
+                continue
+            pending.pop()
+            del self._made[id(wanted)]
+            operation = Operation(recorder.operations)
+            operation.kernels.append(facts.name)
+            recorder.add_kernel(facts, args, kwargs, wanted, operation, frame)
+
+
 class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
     """Tells a recorder of each ATen kernel, and of what it is about to write into.
 
@@ -223,6 +309,13 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
         facts = kernel_facts(func)
         if recorder.paused or facts.query:
             return func(*args, **kwargs)
+        if types and recorder.distributed and hands_on(types):
+            frame = sys._getframe().f_back
+            with InsideMode(recorder, args):
+                running = self._operations.running
+                if running is not None:
+                    return running.run(facts, args, kwargs)
+                return self._run(facts, args, kwargs, frame)
         if facts.higher_order:
             args, kwargs = self._show_functions(args, kwargs)
         running = self._operations.running

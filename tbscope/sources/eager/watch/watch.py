@@ -18,6 +18,7 @@ from tbscope.sources.eager.watch.storage_sizes import watch_sizes
 from tbscope.sources.eager.watch.threads import watch_threads
 from tbscope.sources.eager.watch.unobserved import unobserved
 from tbscope.sources.eager.watch.unseen import watch_unseen
+from tbscope.sources.eager.watch.works import watch_works
 from tbscope.sources.torch.fake import StandIns
 
 __all__ = ["Watch", "ready_to_watch"]
@@ -38,6 +39,7 @@ def ready_to_watch() -> Iterator[None]:
         stack.enter_context(watch_sizes())
         stack.enter_context(watch_setters())
         stack.enter_context(watch_unseen())
+        stack.enter_context(watch_works())
         yield
 
 
@@ -78,7 +80,7 @@ class Watch(AbstractContextManager[None]):
                 operations = modes.FakedOperationMode(self._recorder, self._stand_ins)
             else:
                 operations = modes.OPERATION_MODE(self._recorder, self._log)
-            self._recorder.functions = operations.again
+            self._recorder.functions = operations.in_pass
             if self._recorder.backward is not None:
                 stack.enter_context(watch_optimizers())
             stack.enter_context(modes.KernelMode(self._recorder, operations, self._log))

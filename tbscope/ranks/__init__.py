@@ -1,0 +1,1 @@
+"""Many ranks, one graph: how what several processes recorded is gathered and merged."""

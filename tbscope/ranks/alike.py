@@ -1,0 +1,141 @@
+"""Which ranks ran the same: those whose graphs have one structure, whatever their sizes are.
+
+A structure is what a graph is without what may differ from rank to rank of one program: sizes,
+constants, devices, times, and with whom a collective is done. Ranks of a pipeline are alike if
+those are, too, to which they send and from which they receive.
+"""
+
+import hashlib
+import re
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+
+from tbscope.ir.graph import Graph, Node, Value
+from tbscope.ir.nests import map_nest
+from tbscope.ir.scopes import Scope
+
+__all__ = ["alike", "constants_of", "is_message", "sizes_of"]
+
+# A step of a path that is a number.
+_NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
+_MESSAGES = frozenset({"send", "recv"})
+
+
+def is_message(node: Node) -> bool:
+    """Tell whether a node sends to one rank, or receives from one."""
+    return node.collective is not None and node.collective.kind in _MESSAGES
+
+
+def alike(graphs: Sequence[Graph]) -> list[list[Graph]]:
+    """Return the graphs of different ranks in groups that ran the same.
+
+    Args:
+        graphs: One for each rank.
+    Returns:
+        Groups in the order of their first ranks, each in the order of its ranks.
+    """
+    ordered = sorted(graphs, key=lambda graph: graph.rank)
+    classes: dict[int, Hashable] = {graph.rank: _structure(graph) for graph in ordered}
+    peers = {graph.rank: _peers(graph) for graph in ordered}
+    count = len(set(classes.values()))
+    while True:
+        # Whoever talks to others than its like is no longer alike, and so may be who talks to it.
+        refined = {
+            rank: (of_rank, tuple([classes.get(peer) for peer in peers[rank]]))
+            for rank, of_rank in classes.items()
+        }
+        numbers: dict[Hashable, int] = {}
+        for key in refined.values():
+            numbers.setdefault(key, len(numbers))
+        classes = {rank: numbers[key] for rank, key in refined.items()}
+        if len(numbers) == count:
+            break
+        count = len(numbers)
+    groups: dict[Hashable, list[Graph]] = {}
+    for graph in ordered:
+        groups.setdefault(classes[graph.rank], []).append(graph)
+    return list(groups.values())
+
+
+def sizes_of(node: Node) -> tuple[Hashable, ...]:
+    """Return the sizes of what a node gives: of each value those that this rank holds."""
+    return tuple(
+        [value.shape if value.sharding is None else value.sharding.shape for value in node.outputs]
+    )
+
+
+def constants_of(node: Node) -> tuple[str, ...]:
+    """Return the arguments of a node as texts, with nothing in the place of each value."""
+    return tuple(
+        f"{name}={plain}" if name else plain
+        for name, nest in node.arguments
+        for plain in [repr(map_nest(nest, _without_value))]
+    )
+
+
+def _without_value(held: object) -> object:
+    return None if isinstance(held, Value) else held
+
+
+def _peers(graph: Graph) -> list[int]:
+    """Return with whom each message of a rank is exchanged, in order."""
+    joined = (node.collective for node in graph.nodes if is_message(node))
+    return [one.peer for one in joined if one is not None and one.peer is not None]
+
+
+def _structure(graph: Graph) -> str:
+    """Return a text that graphs of one structure share, and no others.
+
+    Names tell stages of a pipeline apart, which may be equal in all but the numbers of their
+    layers. Where there are no stages, what differs in numbers alone is the same: experts.
+    """
+    meshes = {node.collective.mesh for node in graph.nodes if is_message(node) and node.collective}
+    along = [(one.name, one.coordinate) for one in graph.mesh if one.name in meshes]
+    named = bool(meshes) and not along
+    text = hashlib.sha256(repr(along).encode())
+    for row in _rows(graph, named=named):
+        text.update(repr(row).encode())
+    return text.hexdigest()
+
+
+def _rows(graph: Graph, *, named: bool) -> Iterator[Hashable]:
+    scopes = {scope: number for number, scope in enumerate(graph.scopes())}
+    for scope in scopes:
+        yield _scope_row(scope, scopes, named=named)
+    numbers = {node: number for number, node in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        yield _node_row(node, scopes, numbers, named=named)
+    for output in graph.outputs:
+        yield output.name, _place(output.value, numbers)
+    for call in graph.calls:
+        yield scopes[call.scope], call.class_name, call.number, len(call.parameters)
+
+
+def _scope_row(scope: Scope, scopes: Mapping[Scope, int], *, named: bool) -> Hashable:
+    part, above = scope.part, -1 if scope.parent is None else scopes[scope.parent]
+    attribute = part.attribute
+    if attribute is not None and attribute.isdecimal() and not named:
+        attribute = ""
+    return above, part.label, attribute, part.index, scope.kind, scope.phase
+
+
+def _node_row(
+    node: Node, scopes: Mapping[Scope, int], numbers: Mapping[Node, int], *, named: bool
+) -> Hashable:
+    joined = node.collective
+    return (
+        (node.op, node.kind, None if node.scope is None else scopes[node.scope], node.phase),
+        "" if node.kind == "op" else node.name if named else _NUMBER.sub("*", node.name),
+        [_place(value, numbers) for value in node.inputs],
+        [numbers.get(other, -1) for other in node.control_inputs],
+        [(value.dtype, _placements(value)) for value in node.outputs],
+        node.writes,
+        None if joined is None else (joined.kind, joined.reduction, joined.mesh),
+    )
+
+
+def _placements(value: Value) -> Hashable:
+    return None if value.sharding is None else (value.sharding.placements, value.sharding.mesh)
+
+
+def _place(value: Value, numbers: Mapping[Node, int]) -> tuple[int, int]:
+    return numbers.get(value.producer, -1), value.index

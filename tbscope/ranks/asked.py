@@ -1,0 +1,46 @@
+"""What is asked of ranks: which of them a graph shows, and how long they are waited for."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+from tbscope.errors import ArgumentError
+from tbscope.words import shown
+
+__all__ = ["MOST_UNFOLDED", "Ranks", "check_ranks", "check_ranks_timeout"]
+
+Ranks: TypeAlias = Literal["mine", "all", "unfolded"] | Sequence[int]
+"""Which ranks a graph shows: this one, all, all in boxes of their own, or some by their numbers."""
+
+MOST_UNFOLDED = 64
+"""How many ranks may have a box each: a level of more is slow in the page."""
+
+_WORDS = ("mine", "all", "unfolded")
+# A week: a rank that takes longer is no longer awaited by anybody.
+_LONGEST_S = 7 * 86_400
+
+
+def check_ranks(ranks: Any) -> None:
+    """Raise ArgumentError unless these can be the ranks of a graph."""
+    if type(ranks) is str and ranks in _WORDS:
+        return
+    listed = type(ranks) in (list, tuple, range) and len(ranks) > 0
+    numbers = listed and all(type(one) is int and one >= 0 for one in ranks)
+    if numbers and len(set(ranks)) == len(ranks):
+        return
+    raise ArgumentError(
+        f"a graph cannot show the ranks {shown(ranks)}",
+        why="ranks is 'mine', 'all', 'unfolded', or a list of numbers from 0 on, each once",
+        fix="ranks='all', or ranks=[0, 8]",
+    )
+
+
+def check_ranks_timeout(seconds: Any) -> None:
+    """Raise ArgumentError unless this is a time for which ranks can be waited for."""
+    if type(seconds) in (int, float) and 0 < seconds <= _LONGEST_S and math.isfinite(seconds):
+        return
+    raise ArgumentError(
+        f"ranks cannot be waited for {shown(seconds)} seconds",
+        why="ranks_timeout is a number of seconds, above 0 and at most a week",
+        fix="ranks_timeout=300",
+    )

@@ -1,0 +1,123 @@
+"""Copies the graph of a rank into a merged one: in a box, and with the ranks in its devices."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tbscope.ir.graph import Argument, Call, Graph, Module, Nest, Node, Output, Parameter, Value
+from tbscope.ir.nests import map_nest
+from tbscope.ir.ranks import device_on, ranks_text
+from tbscope.ir.scopes import Scope, ScopePart
+
+__all__ = ["RankCopy"]
+
+
+class RankCopy:
+    """The copy of a graph that stands for one or several ranks in a merged one.
+
+    Args:
+        graph: The graph as one of these ranks recorded it; it stays as it is.
+        ranks: The ranks.
+        box: What the box is called in which all of it stands; None for no box.
+        number: The lowest number for its parameters and buffers.
+
+    Attributes:
+        graph: The copy.
+        numbers: The ranks.
+        ranks: The ranks in words.
+        box: The box.
+        next_number: One more than the highest number of its parameters and buffers.
+    """
+
+    def __init__(
+        self, graph: Graph, ranks: Sequence[int], box: str | None = None, number: int = 0
+    ) -> None:
+        self.numbers = ranks
+        self.ranks = ranks_text(ranks)
+        self.box = None if box is None else Scope(ScopePart(box), kind="rank")
+        self.next_number = number
+        self._number = number
+        self._scopes: dict[Scope, Scope] = {}
+        self._devices: dict[str, str] = {}
+        self._parameters: dict[Parameter, Parameter] = {}
+        # What a value was made to: those that no node gives are met more than once, too.
+        self._strays: dict[Value, Value] = {}
+        self.graph = graph.copy()
+        if self.box is not None:
+            self._add_scopes(self.graph.scopes(), self.box)
+        self._place(self.graph.nodes)
+        self.graph.calls = [self._call(call) for call in self.graph.calls]
+        self.graph.outputs = [self._output(output) for output in self.graph.outputs]
+        self.graph.modules = [
+            Module(one.name, one.class_name, self._owned(one.parameters))
+            for one in self.graph.modules
+        ]
+
+    def _add_scopes(self, scopes: Iterable[Scope], box: Scope) -> None:
+        for scope in scopes:
+            # Parents come first.
+            above = box if scope.parent is None else self._scopes[scope.parent]
+            self._scopes[scope] = Scope(
+                scope.part,
+                parent=above,
+                kind=scope.kind,
+                qualified_name=scope.qualified_name,
+                phase=scope.phase,
+            )
+
+    def _place(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            if node.kind != "input":
+                node.scope = self.box if node.scope is None else self._scope(node.scope)
+            for value in node.outputs:
+                value.device = self._device(value.device)
+                self._strays[value] = value
+            if node.body is not None:
+                self._place(node.body.nodes)
+
+    def _scope(self, scope: Scope) -> Scope:
+        return self._scopes.get(scope, scope)
+
+    def _device(self, device: str) -> str:
+        told = self._devices.get(device)
+        if told is None:
+            told = self._devices[device] = device_on(self.ranks, device)
+        return told
+
+    def _value(self, held: Any) -> Any:
+        if not isinstance(held, Value):
+            return held
+        known = self._strays.get(held)
+        if known is None:
+            device = self._device(held.device)
+            known = self._strays[held] = Value(
+                held.producer, held.index, held.shape, held.dtype, device, held.sharding
+            )
+        return known
+
+    def _nest(self, nest: Nest) -> Nest:
+        return map_nest(nest, self._value)
+
+    def _output(self, output: Output) -> Output:
+        return output if output.given is None else replace(output, given=self._value(output.given))
+
+    def _call(self, call: Call) -> Call:
+        return replace(
+            call,
+            scope=self._scope(call.scope),
+            arguments=[Argument(name, self._nest(nest)) for name, nest in call.arguments],
+            results=self._nest(call.results),
+            parameters=self._owned(call.parameters),
+        )
+
+    def _owned(self, parameters: Iterable[Parameter]) -> tuple[Parameter, ...]:
+        return tuple([self._parameter(one) for one in parameters])
+
+    def _parameter(self, one: Parameter) -> Parameter:
+        made = self._parameters.get(one)
+        if made is None:
+            number = one.number if one.number < 0 else one.number + self._number
+            self.next_number = max(self.next_number, number + 1)
+            made = one._replace(device=self._device(one.device), number=number)
+            self._parameters[one] = made
+        return made

@@ -1,0 +1,218 @@
+"""Gathers the graphs of a distributed run: each rank records its own, and one merges them all."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
+
+from tbscope.errors import ArgumentError, RanksError
+from tbscope.ir.graph import Graph, Note
+from tbscope.ir.ranks import ranks_text
+from tbscope.ranks.asked import MOST_UNFOLDED, Ranks
+from tbscope.ranks.merge import merge_ranks
+from tbscope.ranks.posts import Posts
+from tbscope.sources.torch.meeting import is_pretended, is_started_with_others, shared_store
+from tbscope.sources.torch.ranks import is_distributed, process_rank, world_size
+from tbscope.words import error_text, shown
+
+__all__ = ["Gathering", "gathering_of", "lost_error", "lost_texts"]
+
+# The calls of this process that gather something: the same on all ranks, which run one program.
+_calls = count()
+
+_FOR_TORCHRUN = "call it in a program that torchrun started, after init_process_group()"
+
+
+def gathering_of(ranks: Ranks, timeout_s: float) -> "Gathering | None":
+    """Return how the graphs of the ranks asked for come together.
+
+    Args:
+        ranks: What is known to be an option.
+        timeout_s: How long ranks are waited for, in seconds.
+    Returns:
+        None where this process draws what it records, and nobody else is asked.
+    Raises:
+        ArgumentError: The run has no such ranks, or too many to be drawn unfolded; or the
+            processes have not met.
+    """
+    if isinstance(ranks, str) and ranks == "mine":
+        return None
+    world = world_size() if is_distributed() else 0
+    if world == 0 and is_started_with_others():
+        raise ArgumentError(
+            f"ranks={shown(ranks)} asks processes that have not met",
+            why="a launcher started several, and no process group is there",
+            fix="torch.distributed.init_process_group() before it",
+        )
+    wanted = range(max(world, 1)) if isinstance(ranks, str) else sorted(ranks)
+    if wanted[-1] >= max(world, 1):
+        raise ArgumentError(
+            f"ranks={shown(ranks)} asks for rank {wanted[-1]}",
+            why=f"the run has {world}, counted from 0" if world else "this is no distributed run",
+            fix="ranks='all'" if world else _FOR_TORCHRUN,
+        )
+    unfolded = ranks == "unfolded"
+    if unfolded and len(wanted) > MOST_UNFOLDED:
+        raise ArgumentError(
+            f"{len(wanted):,} ranks cannot be drawn unfolded",
+            why=f"each has a box of its own, and the page shows at most {MOST_UNFOLDED} well",
+            fix="ranks='all', or a list of some",
+        )
+    return Gathering(list(wanted), timeout_s, unfolded=unfolded, alone=world <= 1)
+
+
+class Gathering:
+    """One drawing for which several ranks record.
+
+    Args:
+        ranks: Those that are drawn, in order.
+        timeout_s: How long they are waited for, in seconds.
+        unfolded: Whether each has a box of its own.
+        alone: Whether there is no other process.
+
+    Attributes:
+        draws: Whether it is this process that merges the graphs and draws.
+        lost: Why each rank that is not drawn has sent no graph; empty before all are gathered.
+    """
+
+    def __init__(self, ranks: list[int], timeout_s: float, *, unfolded: bool, alone: bool) -> None:
+        self._ranks = ranks
+        self._timeout_s = timeout_s
+        self._unfolded = unfolded
+        self._rank = process_rank()
+        self._posts = None if alone else _posts()
+        self.draws = self._rank == ranks[0]
+        self.lost: dict[int, str] = {}
+
+    def take(self, record: Callable[[], Graph], *, lenient: bool) -> Graph:
+        """Record this rank, and hand the graph on; or merge it with those of the others.
+
+        Args:
+            record: Gives the graph of this rank. It runs on all of them, as they wait for each
+                other in what they do together.
+            lenient: Whether what came is merged where not all came.
+        Returns:
+            The merged graph where this process draws, else that of this rank.
+        Raises:
+            RanksError: A graph that is asked for did not come, or came too late.
+        """
+        graph: Graph | None = None
+        failure: Exception | None = None
+        try:
+            graph = self._own(record())
+        except BaseException as error:
+            if not (self.draws and lenient and isinstance(error, Exception)):
+                self._give_up(error)
+                raise
+            failure = error
+        if self.draws:
+            return self._gathered(graph, failure, lenient=lenient)
+        assert graph is not None, "whoever does not draw has raised by now"
+        if self._rank in self._ranks and self._posts is not None:
+            with _exchanging():
+                awaited = self._posts.send(self._rank, graph)
+            if not awaited:
+                raise RanksError(
+                    f"the graph of rank {self._rank} came too late",
+                    why=f"rank {self._ranks[0]}, which draws, waits {self._timeout_s:g} s for it",
+                    fix=f"ranks_timeout={2 * self._timeout_s:g}",
+                )
+        return graph
+
+    def _own(self, graph: Graph) -> Graph:
+        """Return a graph as that of this rank, which it is not where it was made before."""
+        if (graph.rank, graph.world_size) != (self._rank, world_size()):
+            graph = graph.copy()
+            graph.rank, graph.world_size = self._rank, world_size()
+        return graph
+
+    def _give_up(self, error: BaseException) -> None:
+        """Tell the others that nothing comes from here any more."""
+        if self._posts is None or (self._rank not in self._ranks):
+            return
+        try:
+            if self.draws:
+                self._posts.close()
+            else:
+                self._posts.fail(self._rank, error_text(error))
+        except RuntimeError:
+            # Where nobody can be told any more, what the model raised says more than that.
+            return
+
+    def _gathered(self, graph: Graph | None, failure: Exception | None, *, lenient: bool) -> Graph:
+        came: dict[int, Graph] = {}
+        if graph is not None:
+            came[self._rank] = graph
+        if failure is not None:
+            self.lost[self._rank] = error_text(failure)
+        if self._posts is not None:
+            with _exchanging():
+                for rank, told in self._posts.collect(self._ranks[1:], self._timeout_s):
+                    if isinstance(told, Graph):
+                        came[rank] = told
+                    else:
+                        self.lost[rank] = told
+        if self.lost and not (lenient and came):
+            raise failure or lost_error(self.lost)
+        merged = merge_ranks(came.values(), unfolded=self._unfolded)
+        merged.notes[:0] = [Note(text) for text in lost_texts(self.lost)]
+        return merged
+
+
+def _posts() -> Posts:
+    """Return what is used for this call alone, on all ranks.
+
+    Raises:
+        ArgumentError: The other processes are pretended only, or torch tells no store.
+    """
+    number = next(_calls)
+    if is_pretended():
+        raise ArgumentError(
+            "the other ranks send no graphs: they are pretended",
+            why="the process group is torch's fake one, of this process alone",
+            fix="tbscope.merge_ranks([...]) of what is traced as each rank",
+        )
+    store = shared_store("tbscope")
+    if store is None:
+        raise ArgumentError(
+            "the graphs of ranks cannot be exchanged",
+            why="this torch does not tell the store of its process group",
+            fix="save each with graph.save(), and merge them: tbscope.merge_ranks([...])",
+        )
+    return Posts(store, str(number))
+
+
+@contextmanager
+def _exchanging() -> Iterator[None]:
+    """Have a failure of the store be one of ours."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise RanksError(
+            "the graphs of ranks cannot be exchanged",
+            why=f"the store of the process group failed: {error_text(error)}",
+            fix="look at the rank that hosts it, mostly rank 0; on_error='warn' goes on",
+        ) from error
+
+
+def lost_texts(lost: Mapping[int, str]) -> list[str]:
+    """Return a sentence for each reason why ranks have sent no graph."""
+    ranks: dict[str, list[int]] = {}
+    for rank, why in sorted(lost.items()):
+        ranks.setdefault(why, []).append(rank)
+    return [
+        f"{ranks_text(several)} {'is' if len(several) == 1 else 'are'} not drawn: {why}"
+        for why, several in ranks.items()
+    ]
+
+
+def lost_error(lost: Mapping[int, str]) -> RanksError:
+    """Return the error for ranks that have sent no graph.
+
+    Args:
+        lost: Why, by rank.
+    """
+    return RanksError(
+        f"{ranks_text(lost)} sent no graph",
+        why="; ".join(lost_texts(lost)),
+        fix="ranks_timeout=... for ranks that are slow; on_error='warn' draws what came",
+    )

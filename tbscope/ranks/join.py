@@ -1,0 +1,189 @@
+"""Finds what ranks did together: which nodes of different parts are one collective, or one message.
+
+Each part is drawn once for all of its ranks. So a collective of two parts is known by the parts
+that have ranks in its group, and not by these ranks, which differ from group to group.
+"""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from tbscope.cycles import find_cycles
+from tbscope.ir.collectives import Collective
+from tbscope.ir.graph import Node
+
+__all__ = ["Joint", "find_joints"]
+
+
+class Joint(NamedTuple):
+    """How the nodes of several parts hang together.
+
+    Attributes:
+        collectives: Nodes of different parts that are one collective, those of the first part
+            first.
+        messages: What one part sends with what another one receives of it.
+        order: All nodes, each after what it reads, waits for, or receives; of a collective all
+            that belong to it stand together.
+        apart: How many collectives and messages could not be joined, as then something would
+            wait for itself; 0 for any run that came to its end.
+    """
+
+    collectives: list[list[Node]]
+    messages: list[tuple[Node, Node]]
+    order: list[Node]
+    apart: int
+
+
+def find_joints(parts: Sequence[Sequence[Node]], part_of: Mapping[int, int]) -> Joint:
+    """Find what the nodes of several parts have to do with each other.
+
+    Args:
+        parts: The nodes of each part, in order.
+        part_of: The number of the part that shows a rank.
+    """
+    collectives = list(_collectives(parts, part_of))
+    messages = list(_messages(parts, part_of))
+    apart = 0
+    while True:
+        order, stuck = _ordered(parts, collectives, messages, as_ran=True)
+        if stuck:
+            order, stuck = _ordered(parts, collectives, messages, as_ran=False)
+        if not stuck:
+            return Joint(collectives, messages, order, apart)
+        before = len(collectives) + len(messages)
+        collectives = [nodes for nodes in collectives if stuck.isdisjoint(nodes)]
+        messages = [pair for pair in messages if stuck.isdisjoint(pair)]
+        apart += before - len(collectives) - len(messages)
+
+
+# -- collectives ----------------------------------------------------------------------------
+
+
+def _collectives(
+    parts: Sequence[Sequence[Node]], part_of: Mapping[int, int]
+) -> Iterator[list[Node]]:
+    found: dict[Hashable, dict[int, Node]] = defaultdict(dict)
+    for number, nodes in enumerate(parts):
+        # Groups of one kind are told apart by their order, as a rank is in one group of each.
+        groups: dict[Hashable, dict[Hashable, int]] = defaultdict(dict)
+        for node in nodes:
+            joined = node.collective
+            if joined is None or joined.kind in ("send", "recv"):
+                continue
+            among = tuple(sorted({part_of[rank] for rank in joined.ranks if rank in part_of}))
+            if len(among) > 1 and number in among:
+                alike = groups[among, joined.mesh]
+                group = alike.setdefault((joined.group, joined.ranks), len(alike))
+                found[among, joined.mesh, group, joined.sequence][number] = node
+    for key, by_part in found.items():
+        among = key[0]  # type: ignore[index]  # A key is a tuple.
+        kinds = {(_kind(node).kind, _kind(node).reduction) for node in by_part.values()}
+        if len(by_part) == len(among) and len(kinds) == 1:
+            yield [by_part[number] for number in among]
+
+
+def _messages(
+    parts: Sequence[Sequence[Node]], part_of: Mapping[int, int]
+) -> Iterator[tuple[Node, Node]]:
+    sent: dict[Hashable, Node] = {}
+    received: dict[Hashable, Node] = {}
+    for number, nodes in enumerate(parts):
+        peers: dict[Hashable, dict[int, int]] = defaultdict(dict)
+        for node in nodes:
+            joined = node.collective
+            if joined is None or joined.peer is None or joined.kind not in ("send", "recv"):
+                continue
+            other = part_of.get(joined.peer)
+            if other is None:
+                continue
+            alike = peers[other, joined.kind, joined.mesh]
+            nth = alike.setdefault(joined.peer, len(alike))
+            ends = (number, other) if joined.kind == "send" else (other, number)
+            held = sent if joined.kind == "send" else received
+            held[*ends, joined.mesh, nth, joined.sequence] = node
+    for key, node in sent.items():
+        if key in received:
+            yield node, received[key]
+
+
+def _kind(node: Node) -> Collective:
+    assert node.collective is not None, "only collectives are joined"
+    return node.collective
+
+
+# -- order ----------------------------------------------------------------------------------
+
+
+def _ordered(
+    parts: Sequence[Sequence[Node]],
+    collectives: Sequence[Sequence[Node]],
+    messages: Sequence[tuple[Node, Node]],
+    *,
+    as_ran: bool,
+) -> tuple[list[Node], set[Node]]:
+    """Return the nodes in an order in which all could run, and those that wait for themselves.
+
+    Args:
+        parts: The nodes of each part, in order.
+        collectives: Nodes that are one.
+        messages: What is sent with what is received.
+        as_ran: Whether each part stays in its order, but for what it does not wait for at once.
+    """
+    units: dict[Node, int] = {}
+    members: list[list[Node]] = []
+    for nodes in collectives:
+        units.update(dict.fromkeys(nodes, len(members)))
+        members.append(list(nodes))
+    ranked: dict[int, tuple[int, int]] = {}
+    for number, part in enumerate(parts):
+        for place, node in enumerate(part):
+            if node not in units:
+                units[node] = len(members)
+                members.append([node])
+            ranked.setdefault(units[node], (number, place))
+    needs = _needs(units, messages)
+    for part in parts if as_ran else ():
+        for before, node in pairwise(node for node in part if not _goes_on(node)):
+            if units[before] != units[node]:
+                needs[units[node]][units[before]] = None
+    needed: dict[int, list[int]] = defaultdict(list)
+    for unit, others in needs.items():
+        for other in others:
+            needed[other].append(unit)
+    missing = {unit: len(needs[unit]) for unit in range(len(members))}
+    ready = [(ranked[unit], unit) for unit, count in missing.items() if not count]
+    heapq.heapify(ready)
+    order: list[Node] = []
+    while ready:
+        _, unit = heapq.heappop(ready)
+        del missing[unit]
+        order += members[unit]
+        for other in needed[unit]:
+            missing[other] -= 1
+            if not missing[other]:
+                heapq.heappush(ready, (ranked[other], other))
+    left = [(other, unit) for unit in missing for other in needs[unit] if other in missing]
+    stuck = {node for circle in find_cycles(left) for unit in circle for node in members[unit]}
+    return order, stuck
+
+
+def _goes_on(node: Node) -> bool:
+    """Tell whether a rank goes on before what this node does is done."""
+    joined = node.collective
+    return joined is not None and (joined.asynchronous or joined.kind == "recv")
+
+
+def _needs(
+    units: Mapping[Node, int], messages: Sequence[tuple[Node, Node]]
+) -> dict[int, dict[int, None]]:
+    """Return what each unit reads, waits for, or receives."""
+    needs: dict[int, dict[int, None]] = defaultdict(dict)
+    for node, unit in units.items():
+        for other in (*(value.producer for value in node.inputs), *node.control_inputs):
+            needs[unit][units[other]] = None
+    # Each part is in order by itself: whatever is stuck waits for another part.
+    for sender, receiver in messages:
+        needs[units[receiver]][units[sender]] = None
+    return needs

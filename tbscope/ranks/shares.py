@@ -1,0 +1,113 @@
+"""What each rank has of the whole: what it holds, computes and moves, and its stage."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from tbscope.figures.here import (
+    bytes_here,
+    communication_bytes,
+    flops_here,
+    numbers_here,
+    parameters_of,
+)
+from tbscope.ir.graph import Graph, Parameter
+from tbscope.ir.ranks import Part
+from tbscope.ir.regions import OPERATIONS
+from tbscope.ranks.alike import is_message
+
+__all__ = ["figures_of", "whole_model", "with_stages"]
+
+
+def figures_of(graph: Graph) -> dict[str, int]:
+    """Return what one rank holds, computes and moves, by the names of the summary's columns."""
+    held = parameters_of(graph)
+    operations = [node for node in graph.nodes if node.kind in OPERATIONS]
+    return {
+        "parameters": sum(map(numbers_here, held)),
+        "parameter_bytes": sum(map(bytes_here, held)),
+        "flops": sum(map(flops_here, operations)),
+        "activation_bytes": sum(node.allocated_bytes for node in operations),
+        "communication_bytes": sum(communication_bytes(graph).values()),
+    }
+
+
+def whole_model(parts: Sequence[tuple[Part, Sequence[Graph]]]) -> dict[str, int]:
+    """Return what the model of all ranks holds, each parameter whole and once.
+
+    A parameter of one name is one, on however many ranks it is; in another stage of a pipeline
+    it is another one.
+    """
+    found: dict[tuple[int | None, str], Parameter] = {}
+    for part, graphs in parts:
+        for graph in graphs:
+            tied: set[int] = set()
+            for module in graph.modules:
+                for one in module.parameters:
+                    if one.kind != "parameter" or one.number in tied:
+                        continue
+                    if one.number >= 0:
+                        tied.add(one.number)
+                    found.setdefault((part.stage, f"{module.name}.{one.name}"), one)
+    return {
+        "model_parameters": sum(
+            math.prod(size or 0 for size in one.shape)
+            for one in found.values()
+            if one.shape is not None
+        ),
+        "model_parameter_bytes": sum(one.size_bytes for one in found.values()),
+    }
+
+
+def with_stages(parts: Sequence[Part], graphs: Sequence[Graph]) -> list[Part]:
+    """Return parts with the numbers of their stages, where they are a pipeline.
+
+    Args:
+        parts: The parts of a run.
+        graphs: The graph of the first rank of each.
+    """
+    part_of = {rank: number for number, part in enumerate(parts) for rank in part.ranks}
+    before: dict[int, set[int]] = {number: set() for number in range(len(parts))}
+    talking: set[int] = set()
+    for number, graph in enumerate(graphs):
+        for other, sends in _first_messages(graph, part_of).items():
+            if other == number:
+                # Each talks to its like: a ring, and no pipeline.
+                return list(parts)
+            talking |= {number, other}
+            before[other if sends else number].add(number if sends else other)
+    stages = _depths(before)
+    if not talking or stages is None:
+        return list(parts)
+    return [
+        part._replace(stage=stages[number]) if number in talking else part
+        for number, part in enumerate(parts)
+    ]
+
+
+def _first_messages(graph: Graph, part_of: Mapping[int, int]) -> dict[int, bool]:
+    """Return for each part with which a rank exchanges messages whether it sends the first one."""
+    found: dict[int, bool] = {}
+    for node in graph.nodes:
+        if is_message(node):
+            joined = node.collective
+            assert joined is not None, "a message is a collective"
+            other = None if joined.peer is None else part_of.get(joined.peer)
+            if other is not None:
+                found.setdefault(other, joined.kind == "send")
+    return found
+
+
+def _depths(before: Mapping[int, set[int]]) -> dict[int, int] | None:
+    """Return how many others come before each at most; None where they go round in a circle."""
+    depths: dict[int, int] = {}
+    while len(depths) < len(before):
+        ready = [
+            number
+            for number, others in before.items()
+            if number not in depths and others <= depths.keys()
+        ]
+        if not ready:
+            return None
+        for number in ready:
+            depths[number] = max((depths[other] + 1 for other in before[number]), default=0)
+    return depths

@@ -1,0 +1,183 @@
+"""Draws the parts of a run side by side, and joins what their ranks did together."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from tbscope.ir.editing import Editor, replace_nodes
+from tbscope.ir.graph import Argument, Graph, Node, Note, Output, Value
+from tbscope.ir.node_names import Names
+from tbscope.ir.ranks import Part, device_on, ranks_text, split_device
+from tbscope.ir.scopes import Scope, ScopePart
+from tbscope.ranks.alike import sizes_of
+from tbscope.ranks.copies import RankCopy
+from tbscope.ranks.differing import tell_differences
+from tbscope.ranks.join import Joint, find_joints
+from tbscope.ranks.shares import figures_of, whole_model, with_stages
+
+__all__ = ["side_by_side"]
+
+# More collectives between parts than these stand in a box of their own.
+_MOST_AT_TOP = 24
+
+
+def side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
+    """Return the graph of groups of ranks, each drawn as its first one.
+
+    Args:
+        groups: Graphs of ranks that are alike. A single group has no box around it.
+    """
+    parts = [Part(tuple([graph.rank for graph in group])) for group in groups]
+    parts = with_stages(parts, [group[0] for group in groups])
+    merged = Graph(groups[0][0].name)
+    whole = whole_model(list(zip(parts, groups, strict=True)))
+    copies: list[RankCopy] = []
+    number = 0
+    for group, part in zip(groups, parts, strict=True):
+        box = str(part) if len(groups) > 1 else None
+        copy = RankCopy(group[0], part.ranks, box, number)
+        number = copy.next_number
+        tell_differences(copy.graph, group)
+        copies.append(copy)
+        merged.calls += copy.graph.calls
+        merged.inputs += copy.graph.inputs
+        # Each part is a model of its own.
+        merged.modules += copy.graph.modules
+        merged.signatures |= copy.graph.signatures
+        merged.uncounted |= copy.graph.uncounted
+        told = part._replace(scope="" if copy.box is None else copy.box.path)
+        merged.parts += _with_figures(group, told, whole)
+    if len(copies) == 1:
+        merged.profile = copies[0].graph.profile
+    merged.outputs = _outputs(copies)
+    merged.notes = _notes(copies)
+    part_of = {rank: place for place, part in enumerate(parts) for rank in part.ranks}
+    joint = find_joints([copy.graph.nodes for copy in copies], part_of)
+    _name(copies, joint.order)
+    replace_nodes(merged, joint.order)
+    _join(merged, joint, {node: copy for copy in copies for node in copy.graph.nodes})
+    if joint.apart:
+        text = f"{joint.apart:,} collectives of several ranks are drawn apart: joined, they would"
+        merged.notes.append(Note(f"{text} wait for each other in a circle"))
+    return merged
+
+
+def _with_figures(group: Sequence[Graph], part: Part, whole: Mapping[str, int]) -> tuple[Part, ...]:
+    """Return a part for all ranks of a group that hold and do equally much."""
+    found: dict[tuple[tuple[str, int], ...], list[int]] = {}
+    for graph in group:
+        found.setdefault(tuple(figures_of(graph).items()), []).append(graph.rank)
+    return tuple(
+        part._replace(ranks=tuple(ranks), figures={**dict(figures), **whole})
+        for figures, ranks in found.items()
+    )
+
+
+def _outputs(copies: Sequence[RankCopy]) -> list[Output]:
+    found: dict[str, Output] = {}
+    for copy in copies:
+        for output in copy.graph.outputs:
+            name = output.name
+            if name in found:
+                name = f"{copy.ranks}.{name}"
+            while name in found:
+                name += "~"
+            found[name] = replace(output, name=name)
+    return list(found.values())
+
+
+def _notes(copies: Sequence[RankCopy]) -> list[Note]:
+    """Return the notes of all parts; one that not all have tells whose it is."""
+    texts: dict[str, list[tuple[RankCopy, Note]]] = {}
+    for copy in copies:
+        for note in copy.graph.notes:
+            texts.setdefault(note.text, []).append((copy, note))
+    notes = []
+    for text, told in texts.items():
+        note = told[0][1]
+        holders = list(dict.fromkeys(copy.ranks for copy, _ in told))
+        if len(holders) < len(copies):
+            note = replace(note, text=f"{', '.join(holders)}: {text}")
+        notes.append(note)
+    return notes
+
+
+def _name(copies: Sequence[RankCopy], order: Iterable[Node]) -> None:
+    """Name the nodes anew: what the user knows as it was, of a later part with its ranks."""
+    if len(copies) == 1:
+        return
+    names = Names()
+    known: set[str] = set()
+    named: set[Node] = set()
+    for copy in copies:
+        for node in copy.graph.nodes:
+            if node.kind == "op" or node.name.isdecimal():
+                continue
+            if node.name in known:
+                node.name = f"{copy.ranks}.{node.name}"
+            node.name = names.unique(node.name)
+            known.add(node.name)
+            named.add(node)
+    for node in order:
+        if node not in named:
+            node.name = names.number()
+
+
+# -- what ranks did together ----------------------------------------------------------------
+
+
+def _join(merged: Graph, joint: Joint, copy_of: Mapping[Node, RankCopy]) -> None:
+    """Make each collective one node, and have what is received read what was sent."""
+    box = None
+    if len(joint.collectives) > _MOST_AT_TOP:
+        box = Scope(ScopePart("between ranks"), kind="rank")
+    editor = Editor(merged)
+    for nodes in joint.collectives:
+        _join_collective(editor, nodes, copy_of)
+        nodes[0].scope = box
+    editor.apply()
+    for sender, receiver in joint.messages:
+        held = (sender.inputs or receiver.outputs)[0]
+        message = Value(
+            sender, len(sender.outputs), held.shape, held.dtype, held.device, held.sharding
+        )
+        sender.outputs.append(message)
+        receiver.inputs.append(message)
+        receiver.arguments.append(Argument("message", message))
+
+
+def _join_collective(
+    editor: Editor, nodes: Sequence[Node], copy_of: Mapping[Node, RankCopy]
+) -> None:
+    into, *others = nodes
+    assert into.collective is not None, "only collectives are joined"
+    ranks = _ranks(nodes, copy_of)
+    kernels, arguments = into.kernels, list(into.arguments)
+    told = {copy_of[node].ranks: sizes_of(node) for node in nodes}
+    for node in others:
+        assert node.collective is not None, "only collectives are joined"
+        editor.fold(node, into)
+        # Of what it is given, the constants are those of the first.
+        values = list(node.inputs)
+        if values:
+            held = values[0] if len(values) == 1 else values
+            arguments.append(Argument(copy_of[node].ranks.replace(" ", "_"), held))
+        into.allocated_bytes += node.allocated_bytes
+        into.flops = None if into.flops is None else into.flops + (node.flops or 0)
+        into.collective = replace(
+            into.collective,
+            input_bytes=max(into.collective.input_bytes, node.collective.input_bytes),
+            output_bytes=max(into.collective.output_bytes, node.collective.output_bytes),
+            asynchronous=into.collective.asynchronous or node.collective.asynchronous,
+        )
+    into.kernels, into.arguments = kernels, arguments
+    if len(set(told.values())) > 1:
+        into.attributes["shapes_by_rank"] = "; ".join(
+            f"{', '.join(map(str, shapes))} on {one}" for one, shapes in told.items()
+        )
+    for value in into.outputs:
+        value.device = device_on(ranks, split_device(value.device)[1])
+
+
+def _ranks(nodes: Iterable[Node], copy_of: Mapping[Node, RankCopy]) -> str:
+    """Return in words the ranks of all parts that do something together."""
+    return ranks_text(rank for node in nodes for rank in copy_of[node].numbers)

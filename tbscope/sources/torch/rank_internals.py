@@ -1,0 +1,111 @@
+"""The private parts of torch that tell of distributed runs: groups, works, device meshes.
+
+torch promises nothing about them. Each has a fallback that tells less, or an error that tells
+which part is missing from this torch.
+"""
+
+import gc
+import sys
+from typing import Any
+
+import torch
+
+from tbscope.errors import ArgumentError
+
+__all__ = [
+    "WORKS",
+    "device_meshes",
+    "fake_store",
+    "group_of",
+    "is_of_c10d",
+    "is_spread",
+    "local_shape",
+    "root_mesh",
+    "same_work",
+]
+
+_distributed = torch.distributed
+_c10d: Any = sys.modules.get("torch.distributed.distributed_c10d")
+_binding: Any = getattr(torch._C, "_distributed_c10d", None)
+
+WORKS: tuple[Any, ...] = tuple(
+    kind for name in ("Work", "FakeWork") if "wait" in vars(kind := getattr(_binding, name, object))
+)
+"""The classes of what runs on while Python goes on, and that Python waits for."""
+
+
+def fake_store() -> Any:
+    """Return what torch's fake process group is begun with; the group is known from then on.
+
+    Raises:
+        ArgumentError: This torch has no fake group.
+    """
+    try:
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+    except ImportError as error:
+        raise ArgumentError(
+            "fake_world needs torch's fake process group",
+            why=f"torch {torch.__version__} has no torch.testing._internal.distributed.fake_pg",
+            fix="use a torch that has it, or trace on the ranks of a run",
+        ) from error
+    return FakeStore()
+
+
+def is_of_c10d(file: str) -> bool:
+    """Tell whether a file is the one in which torch keeps its collectives."""
+    return _c10d is not None and file == _c10d.__file__
+
+
+def group_of(told: Any) -> Any:
+    """Return the process group that a kernel is told of: itself, in a box, or by its name.
+
+    None where torch does not tell.
+    """
+    kind = _distributed.ProcessGroup
+    if isinstance(told, kind):
+        return told
+    try:
+        if isinstance(told, str):
+            return _c10d._resolve_process_group(told)
+        return kind.unbox(told)
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+        return None
+
+
+def same_work(boxed: Any, work: Any) -> bool:
+    """Tell whether what a kernel gave in a box is the work that Python waits for."""
+    try:
+        return _distributed.Work.unbox(boxed) is work
+    except (AttributeError, RuntimeError, TypeError):
+        return False
+
+
+def root_mesh(mesh: Any) -> Any:
+    """Return the device mesh that another one is a part of; itself where it is part of none."""
+    try:
+        if hasattr(mesh, "_get_root_mesh"):
+            return mesh._get_root_mesh() or mesh
+        resources = sys.modules["torch.distributed.device_mesh"]._mesh_resources
+        return resources.get_root_mesh(mesh) or mesh
+    except (AttributeError, KeyError, RuntimeError):
+        return mesh
+
+
+def is_spread(kind: type) -> bool:
+    """Tell whether tensors of a class are spread over ranks (`DTensor`)."""
+    home = sys.modules.get("torch.distributed.tensor")
+    return home is not None and issubclass(kind, home.DTensor)
+
+
+def local_shape(tensor: Any) -> tuple[Any, ...]:
+    """Return the sizes of what this rank holds of a tensor that is spread over ranks."""
+    return tuple(tensor._local_tensor.shape)
+
+
+def device_meshes() -> list[Any]:
+    """Return all device meshes that there are; torch keeps no list of them."""
+    home = sys.modules.get("torch.distributed.device_mesh")
+    if home is None:
+        return []
+    kind = home.DeviceMesh
+    return [thing for thing in gc.get_objects() if type(thing) is kind]

@@ -1,0 +1,364 @@
+"""Graphs of several ranks, merged: what is drawn once, side by side, and joined."""
+
+from dataclasses import replace
+
+import pytest
+from build import GraphBuilder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from same_graph import differences
+
+import tbscope
+from tbscope.formats.json import graph_from_json, graph_to_json
+from tbscope.ir.collectives import Collective
+from tbscope.ir.graph import Argument
+from tbscope.ir.invariants import verify
+
+WORLD = 8
+
+
+class Net:
+    """A net as one rank records it: linear layers, and what it does with other ranks between."""
+
+    def __init__(self, rank, rows=3, layers=(0, 1)):
+        self.rank = rank
+        self.build = GraphBuilder("Net")
+        self.net = self.build.call("Net")
+        self.value = self.build.input("x", (rows, 2))
+        self.counts = {}
+        for layer in layers:
+            self.value = self.build.linear(f"Net/Linear[{layer}]", self.value, 2)
+
+    def join(self, kind, ranks, peer=None, mesh="", **facts):
+        """Do something with other ranks."""
+        key = (kind, peer) if peer is not None else ranks
+        sequence = self.counts[key] = self.counts.get(key, -1) + 1
+        node = self.build.node(kind, self.value, outputs=((3, 2),), scope=self.net, **facts)
+        node.collective = Collective(
+            kind, None, ranks, mesh, 24, 24, peer, f"group {ranks}", sequence
+        )
+        self.value = node.outputs[0]
+        return self
+
+    def then(self, op):
+        self.value = self.build.op(op, self.value, scope=self.net)
+        return self
+
+    def graph(self):
+        graph = self.build.graph
+        graph.rank, graph.world_size = self.rank, WORLD
+        graph.outputs.clear()
+        self.build.output("out", self.value)
+        return graph
+
+
+def plain(rank, **facts):
+    return Net(rank, **facts).graph()
+
+
+def ops(graph):
+    return [node.op for node in graph.nodes if node.kind == "op"]
+
+
+def named(graph, op):
+    return [node for node in graph.nodes if node.op == op]
+
+
+def shows(graph):
+    return [(str(part), part.scope) for part in graph.parts]
+
+
+# -- ranks that ran the same ----------------------------------------------------------------
+
+
+def test_ranks_that_ran_the_same_are_one_picture():
+    graph = tbscope.merge_ranks([plain(rank) for rank in (3, 1, 0, 2)])
+    verify(graph)
+    assert ops(graph) == ops(plain(0))
+    assert shows(graph) == [("ranks 0-3", "")]
+    assert {value.device for node in graph.nodes for value in node.outputs} == {"ranks 0-3 cpu"}
+    assert {one.device for call in graph.calls for one in call.parameters} == {"ranks 0-3 cpu"}
+
+
+def test_the_graphs_that_are_merged_stay_as_they_are():
+    graphs = [plain(0), plain(1, rows=4), plain(2, layers=(0,))]
+    texts = [graph_to_json(graph) for graph in graphs]
+    tbscope.merge_ranks(graphs)
+    assert [graph_to_json(graph) for graph in graphs] == texts
+
+
+@pytest.mark.parametrize(
+    ("change", "attribute", "told"),
+    [
+        (lambda node: setattr(node, "flops", 7), "flops_by_rank", "none on rank 0; 7 on rank 1"),
+        (
+            lambda node: node.arguments.append(Argument("dim", 1)),
+            "arguments_by_rank",
+            "None, None, None, dim=0 on rank 0; None, None, None, dim=1 on rank 1",
+        ),
+    ],
+)
+def test_what_differs_between_ranks_that_ran_the_same_is_told(change, attribute, told):
+    graphs = [plain(0), plain(1)]
+    if attribute == "arguments_by_rank":
+        named(graphs[0], "linear")[0].arguments.append(Argument("dim", 0))
+    change(named(graphs[1], "linear")[0])
+    first, second = named(tbscope.merge_ranks(graphs), "linear")
+    assert first.attributes == {attribute: told}
+    assert second.attributes == {}
+
+
+def test_uneven_shards_are_one_picture_that_tells_their_shapes():
+    graph = tbscope.merge_ranks([plain(rank, rows=3 if rank < 3 else 2) for rank in range(4)])
+    assert graph.inputs[0].attributes == {"shapes_by_rank": "(3, 2) on ranks 0-2; (2, 2) on rank 3"}
+    assert [part.ranks for part in graph.parts] == [(0, 1, 2, 3)]
+
+
+def test_experts_are_one_picture_that_names_those_of_each_rank():
+    graph = tbscope.merge_ranks([plain(rank, layers=(rank,)) for rank in range(3)])
+    assert shows(graph) == [("ranks 0-2", "")]
+    assert [str(note) for note in graph.notes] == [
+        "0 stands for a module of each rank: 0 on rank 0; 1 on rank 1; 2 on rank 2"
+    ]
+    weight = graph.find("0.weight")
+    assert weight.attributes["names_by_rank"] == (
+        "0.weight on rank 0; 1.weight on rank 1; 2.weight on rank 2"
+    )
+
+
+def test_another_operation_or_another_reader_is_another_picture():
+    same = [Net(0).then("relu").graph(), Net(1).then("relu").graph()]
+    other = [Net(0).then("relu").graph(), Net(1).then("gelu").graph()]
+    assert len({part.scope for part in tbscope.merge_ranks(same).parts}) == 1
+    assert shows(tbscope.merge_ranks(other)) == [("rank 0", "rank 0"), ("rank 1", "rank 1")]
+
+
+def test_groups_that_do_the_same_side_by_side_are_counted():
+    graphs = [Net(r).join("all_reduce", (r // 2 * 2, r // 2 * 2 + 1)).graph() for r in range(4)]
+    (node,) = named(tbscope.merge_ranks(graphs), "all_reduce")
+    assert node.attributes["groups"] == "ranks 0-1; ranks 2-3"
+    assert node.collective.ranks == (0, 1)
+
+
+# -- side by side ---------------------------------------------------------------------------
+
+
+def test_ranks_that_differ_stand_in_boxes_of_their_own():
+    graph = tbscope.merge_ranks([plain(0), plain(1), plain(2, layers=(0,))])
+    verify(graph)
+    assert shows(graph) == [("ranks 0-1", "ranks 0-1"), ("rank 2", "rank 2")]
+    assert [node.name for node in graph.inputs] == ["x", "rank 2.x"]
+    assert [output.name for output in graph.outputs] == ["out", "rank 2.out"]
+    assert {call.scope.path for call in graph.find_calls("0")} == {
+        "ranks 0-1/Net/Linear[0]",
+        "rank 2/Net/Linear[0]",
+    }
+
+
+def test_each_rank_has_a_box_where_they_are_unfolded():
+    graph = tbscope.merge_ranks([plain(rank) for rank in range(3)], unfolded=True)
+    verify(graph)
+    assert [part.scope for part in graph.parts] == ["rank 0", "rank 1", "rank 2"]
+
+
+def test_no_more_ranks_are_unfolded_than_the_page_shows_well():
+    tbscope.merge_ranks([plain(rank) for rank in range(64)], unfolded=True)
+    with pytest.raises(tbscope.ArgumentError, match="65 ranks cannot be drawn unfolded"):
+        tbscope.merge_ranks([plain(rank) for rank in range(65)], unfolded=True)
+
+
+def test_a_collective_of_ranks_that_differ_is_one_node():
+    graphs = [Net(r, layers=(0, 1)[: 1 + r]).join("all_reduce", (0, 1)).graph() for r in (0, 1)]
+    graph = tbscope.merge_ranks(graphs)
+    verify(graph)
+    (node,) = named(graph, "all_reduce")
+    assert node.scope is None
+    assert [value.device for value in node.outputs] == ["ranks 0-1 cpu", "ranks 0-1 cpu"]
+    assert [value.producer.scope.path for value in node.inputs] == [
+        "rank 0/Net/Linear[0]",
+        "rank 1/Net/Linear[1]",
+    ]
+    assert [output.value for output in graph.outputs] == node.outputs
+
+
+def test_collectives_of_other_kinds_are_not_joined():
+    kinds = ("all_reduce", "all_gather")
+    graphs = [Net(r, layers=(0, 1)[: 1 + r]).join(kinds[r], (0, 1)).graph() for r in (0, 1)]
+    graph = tbscope.merge_ranks(graphs)
+    verify(graph)
+    assert [node.scope.path for node in graph.nodes if node.collective] == [
+        "rank 0/Net",
+        "rank 1/Net",
+    ]
+
+
+def test_many_collectives_between_ranks_stand_in_a_box():
+    def busy(rank):
+        net = Net(rank, layers=(0, 1)[: 1 + rank])
+        for _ in range(25):
+            net.join("all_reduce", (0, 1))
+        return net.graph()
+
+    graph = tbscope.merge_ranks([busy(0), busy(1)])
+    verify(graph)
+    assert {node.scope.path for node in named(graph, "all_reduce")} == {"between ranks"}
+
+
+def test_what_would_wait_for_itself_is_drawn_apart_and_told():
+    first = Net(0).join("all_reduce", (0, 1), mesh="a").join("all_gather", (0, 1, 2), mesh="b")
+    other = Net(1).then("relu").join("all_gather", (0, 1, 2), mesh="b")
+    other.join("all_reduce", (0, 1), mesh="a")
+    graph = tbscope.merge_ranks([first.graph(), other.graph()])
+    verify(graph)
+    assert len(named(graph, "all_reduce")) == len(named(graph, "all_gather")) == 2
+    assert graph.notes[-1].text.startswith("2 collectives of several ranks are drawn apart")
+
+
+# -- pipelines ------------------------------------------------------------------------------
+
+
+def pipeline(stages=3, lanes=1):
+    """Give the graphs of a pipeline: each stage has a layer, and sends on what it makes."""
+    graphs = []
+    for rank in range(stages * lanes):
+        stage, lane = divmod(rank, lanes)
+        net = Net(rank, layers=())
+        if stage:
+            net.join("recv", (0, 1), peer=rank - lanes)
+        net.value = net.build.linear(f"Net/Linear[{stage}]", net.value, 2)
+        if stage < stages - 1:
+            net.join("send", (0, 1), peer=rank + lanes)
+        assert lane < lanes
+        graphs.append(net.graph())
+    return graphs
+
+
+def test_stages_of_a_pipeline_stand_side_by_side_joined_by_what_they_send():
+    graph = tbscope.merge_ranks(pipeline(lanes=2))
+    verify(graph)
+    assert [scope for _, scope in shows(graph)] == [
+        "stage 0 ranks 0-1",
+        "stage 1 ranks 2-3",
+        "stage 2 ranks 4-5",
+    ]
+    assert [
+        (
+            node.scope.path,
+            [value.producer.scope.path for value in node.inputs if value.producer.op == "send"],
+        )
+        for node in named(graph, "recv")
+    ] == [
+        ("stage 1 ranks 2-3/Net", ["stage 0 ranks 0-1/Net"]),
+        ("stage 2 ranks 4-5/Net", ["stage 1 ranks 2-3/Net"]),
+    ]
+
+
+def test_stages_of_equal_layers_are_not_taken_for_one():
+    graphs = pipeline(stages=4)
+    for graph in graphs:
+        for call in graph.calls:
+            call.scope.part = replace(call.scope.part, attribute=None)
+        for node in graph.nodes:
+            if node.kind == "parameter":
+                node.name = node.name.replace(str(graph.rank), "0", 1)
+    assert len({part.scope for part in tbscope.merge_ranks(graphs).parts}) == 4
+
+
+def test_a_ring_is_one_picture_and_no_pipeline():
+    graphs = []
+    for rank in range(4):
+        net = Net(rank, layers=()).join("send", (0, 1, 2, 3), peer=(rank + 1) % 4)
+        graphs.append(net.join("recv", (0, 1, 2, 3), peer=(rank - 1) % 4).graph())
+    graph = tbscope.merge_ranks(graphs)
+    verify(graph)
+    assert shows(graph) == [("ranks 0-3", "")]
+    (node,) = named(graph, "recv")
+    assert "send" in [value.producer.op for value in node.inputs]
+
+
+# -- laws -----------------------------------------------------------------------------------
+
+RUN = st.lists(
+    st.sampled_from(["relu", "gelu", "all_reduce", "all_gather", "pair", "sin on odd ranks"]),
+    max_size=6,
+)
+
+
+def record(steps, world, rows):
+    """Give the graphs of the ranks of one run; the last one has so many rows."""
+    everyone = tuple(range(world))
+    graphs = []
+    for rank in everyone:
+        net = Net(rank, rows=rows if rank == world - 1 else 3)
+        for step in steps:
+            if step == "pair":
+                net.join("broadcast", tuple(one for one in everyone if one // 2 == rank // 2))
+            elif step.startswith("all"):
+                net.join(step, everyone)
+            elif rank % 2 or step != "sin on odd ranks":
+                net.then(step)
+        graphs.append(net.graph())
+    return graphs
+
+
+def part_of(merged, rank):
+    """Give the nodes that a rank has in a merged graph, each with what it reads of this rank."""
+    (part,) = (part for part in merged.parts if rank in part.ranks)
+    if not part.scope:
+        return [(node, node.inputs) for node in merged.nodes]
+    mine, found = set(), []
+    for node in merged.nodes:
+        around = node.scope is not None and str(node.scope.parts[0]) == part.scope
+        given = node.kind == "input" and node.outputs[0].device.startswith(part.scope)
+        reads = [value for value in node.inputs if value in mine]
+        if around or given:
+            found.append((node, reads))
+            mine.update(node.outputs)
+        elif reads:
+            # Each rank hands one tensor in, and has the result at the same place.
+            found.append((node, reads))
+            mine.add(node.outputs[node.inputs.index(reads[0])])
+    return found
+
+
+def lines(nodes):
+    """Give what each node is, and which others it reads, by their numbers."""
+    numbers = {node: number for number, (node, _) in enumerate(nodes)}
+    return [
+        (node.op, node.collective and node.collective.kind, [numbers[v.producer] for v in reads])
+        for node, reads in nodes
+    ]
+
+
+@given(RUN, st.integers(1, 4), st.sampled_from([2, 3]), st.booleans())
+@settings(deadline=None, max_examples=80)
+def test_each_rank_has_in_the_merged_graph_what_it_recorded_alone(steps, world, rows, unfolded):
+    graphs = record(steps, world, rows)
+    merged = tbscope.merge_ranks(graphs, unfolded=unfolded)
+    verify(merged)
+    tbscope.to_graph_def(merged)
+    assert differences(merged, graph_from_json(graph_to_json(merged))) == []
+    assert sorted(rank for part in merged.parts for rank in part.ranks) == list(range(world))
+    for graph in graphs:
+        assert lines(part_of(merged, graph.rank)) == lines(
+            [(node, node.inputs) for node in graph.nodes]
+        )
+
+
+# -- what cannot be merged ------------------------------------------------------------------
+
+
+def test_two_graphs_of_one_rank_are_not_merged():
+    with pytest.raises(tbscope.ArgumentError) as caught:
+        tbscope.merge_ranks([plain(3), plain(3)])
+    assert str(caught.value) == (
+        "merge_ranks was given two graphs of rank 3: of Net and of Net\n"
+        "  why: each rank of a run has one graph\n"
+        "  fix: give each another rank: graph.rank = 1"
+    )
+
+
+def test_a_merged_graph_is_not_merged_again():
+    merged = tbscope.merge_ranks([plain(0), plain(1)])
+    with pytest.raises(tbscope.ArgumentError, match="merged already, of ranks 0-1"):
+        tbscope.merge_ranks([merged, plain(2)])

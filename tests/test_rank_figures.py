@@ -1,0 +1,155 @@
+"""What each rank has of the whole: its share of parameters, work, and bytes that move."""
+
+import pytest
+from build import GraphBuilder
+from test_merge_ranks import Net, pipeline, plain
+
+import tbscope
+from tbscope.figures.here import flops_here
+from tbscope.ir.collectives import Sharding
+from tbscope.overlays.make import make_overlay
+
+HALF = ("Shard(0)",)
+
+
+def sharded(rank, rows=4, layers=(0,)):
+    """Give a net whose weights (2, 2) lie half on each of two ranks; biases are whole."""
+    graph = Net(rank, layers=layers).graph()
+    graph.world_size = 2
+    graph.modules = []
+    for call in graph.calls:
+        call.parameters = tuple(
+            one._replace(sharding=Sharding((1, 2), HALF, ("tp",)), size_bytes=16)
+            if one.name == "weight"
+            else one
+            for one in call.parameters
+        )
+        name = call.scope.qualified_name
+        graph.modules.append(tbscope.Module(name, call.class_name, call.parameters))
+    return graph
+
+
+def footer(graph):
+    lines = str(graph.summary()).splitlines()
+    kept = ("Rank", "Stage", "All ranks", "Whole", "More")
+    return [" ".join(line.split()) for line in lines if line.startswith(kept)]
+
+
+def test_sums_are_the_whole_model_where_it_is_sharded_and_told_where_it_is_not():
+    both = tbscope.merge_ranks([sharded(0), sharded(1)])
+    assert footer(both) == [
+        "Ranks 0-1 each 4 parameters (16 B), 0 B activations",
+        "All ranks 8 parameters (32 B), 0 B activations",
+        "Whole model 6 parameters, held 1.33 times",
+    ]
+    assert [row["parameters"] for row in both.summary().ranks] == [4, 4]
+
+
+def with_modules(graph):
+    graph.modules = [
+        tbscope.Module(call.scope.qualified_name, call.class_name, call.parameters)
+        for call in graph.calls
+    ]
+    return graph
+
+
+def test_what_all_ranks_have_is_held_as_often_as_there_are_ranks():
+    graph = tbscope.merge_ranks([with_modules(plain(rank)) for rank in range(3)])
+    assert footer(graph)[-1] == "Whole model 12 parameters, held 3 times"
+
+
+def test_stages_of_one_pipeline_hold_the_model_once_also_under_equal_names():
+    graphs = [with_modules(graph) for graph in pipeline()]
+    for graph in graphs:
+        graph.modules = [one._replace(name="part") for one in graph.modules]
+    told = footer(tbscope.merge_ranks(graphs))
+    assert told[0] == "Stage 0 rank 0 6 parameters (24 B), 0 B activations, 24 B between ranks"
+    assert told[-2:] == [
+        "All ranks 18 parameters (72 B), 0 B activations, 96 B between ranks",
+        "Whole model 18 parameters, held once",
+    ]
+
+
+def test_the_graph_of_one_rank_tells_nothing_of_ranks():
+    summary = plain(0).summary()
+    assert summary.ranks == []
+    assert "ranks" not in str(summary)
+
+
+def test_more_kinds_of_ranks_than_fit_are_counted():
+    graphs = []
+    for rank in range(14):
+        graphs.append(with_modules(plain(rank)))
+        graphs[-1].nodes[-1].flops = rank
+    told = footer(tbscope.merge_ranks([*graphs]))
+    assert len([line for line in told if line.startswith("Rank ")]) == 12
+    assert told[12] == "More 2 groups of ranks that hold or do something else"
+
+
+@pytest.mark.parametrize(
+    ("shardings", "flops"),
+    [
+        ((None, None, None), 48),
+        # Columns of the weight, and so of the result.
+        ((None, ((4, 1), "Shard(1)"), ((3, 1), "Shard(1)")), 24),
+        # What is summed up later.
+        ((((3, 2), "Shard(1)"), ((2, 2), "Shard(0)"), ((3, 2), "Partial(sum)")), 24),
+        ((((3, 4), "Replicate()"), None, ((3, 2), "Replicate()")), 48),
+    ],
+)
+def test_a_rank_does_of_a_product_what_it_has_least_of(shardings, flops):
+    build = GraphBuilder("Net")
+    x, weight = build.input("x", (3, 4)), build.input("w", (4, 2))
+    node = build.op("matmul", x, weight, shape=(3, 2), flops=48).producer
+    for value, told in zip((x, weight, node.outputs[0]), shardings, strict=True):
+        value.sharding = told and Sharding(told[0], (told[1],), ("tp",))
+    assert flops_here(node) == flops
+
+
+# -- overlays -------------------------------------------------------------------------------
+
+
+def moving():
+    net = Net(0).join("all_reduce", (0, 1), mesh="dp").join("all_gather", (0, 2), mesh="tp")
+    return net.join("barrier", (0, 3)).graph()
+
+
+def test_bytes_between_ranks_are_an_overlay_also_of_one_dimension_of_the_mesh():
+    graph = moving()
+    first, second, third = (node for node in graph.nodes if node.collective)
+    (whole,) = make_overlay(graph, "communication_bytes")
+    assert whole.numbers == {first: 24, second: 24, third: 24}
+    (along,) = make_overlay(graph, "mine", "communication_bytes/tp")
+    assert along.numbers == {second: 24}
+
+
+@pytest.mark.parametrize(
+    ("graph", "name", "why", "fix"),
+    [
+        (moving, "pp", "the dimensions of the device mesh are dp, tp", "communication_bytes/dp"),
+        (
+            lambda: plain(0),
+            "dp",
+            "the dimensions of the device mesh are none",
+            "communication_bytes",
+        ),
+    ],
+)
+def test_a_dimension_along_which_nothing_moves_is_an_error(graph, name, why, fix):
+    with pytest.raises(tbscope.ArgumentError) as caught:
+        make_overlay(graph(), f"communication_bytes/{name}")
+    assert str(caught.value) == (
+        f"nothing in the graph of Net is moved along '{name}'\n  why: {why}\n  fix: {fix}"
+    )
+
+
+def test_overlays_tell_what_a_rank_holds_and_does():
+    graph = sharded(0)
+    for node in graph.nodes:
+        if node.op == "linear":
+            node.flops = 12
+            node.inputs[1].sharding = Sharding((1, 2), HALF, ("tp",))
+    (held,) = make_overlay(graph, "parameter_bytes_here")
+    assert sorted(held.numbers.values()) == [8, 8]
+    (done,) = make_overlay(graph, "flops_here")
+    assert list(done.numbers.values()) == [6]
