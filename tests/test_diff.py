@@ -205,6 +205,10 @@ SINGLE = {
         forward("y - mask", "y / mask"),
         ["changed operation blocks.1.sub() -> blocks.1.div() op sub -> div"],
     ),
+    "another operation on other tensors": (
+        forward("y - mask", "x / mask"),
+        ["removed operation blocks.1.sub()", "added operation blocks.1.div()"],
+    ),
     "another edge": (
         forward("x + y", "y + y"),
         ["changed operation blocks.1.add()~2 reads x, sub() -> sub(), sub()"],
@@ -344,6 +348,15 @@ def test_a_module_that_is_not_called_goes_by_the_name_of_what_holds_it():
 
     assert told(Holder("one"), Holder("other"), (X,)) == [
         "changed module one -> other name one -> other"
+    ]
+
+
+def test_parameters_that_learn_no_more_are_told_in_the_totals():
+    difference = tbscope.diff(Net(), changed(freeze), (X, MASK))
+    assert difference.totals["trainable_parameters"] == (382, 374)
+    assert str(difference).splitlines()[1:] == [
+        "~ Linear: head, weight trainable True -> False",
+        "trainable parameters: 382 -> 374 (-2.1%)",
     ]
 
 
