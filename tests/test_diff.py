@@ -351,6 +351,15 @@ def test_a_module_that_is_not_called_goes_by_the_name_of_what_holds_it():
     ]
 
 
+def test_a_module_that_is_called_again_owns_nothing_a_second_time():
+    def share(net):
+        net.blocks[1] = net.blocks[0]
+
+    assert told(Net(), changed(share)) == [
+        "changed module blocks.1 -> blocks.0.1 name blocks.1 -> blocks.0.1"
+    ]
+
+
 def test_parameters_that_learn_no_more_are_told_in_the_totals():
     difference = tbscope.diff(Net(), changed(freeze), (X, MASK))
     assert difference.totals["trainable_parameters"] == (382, 374)
