@@ -126,7 +126,7 @@ class _Alignment:
             return []
         names, structures, score = self._names, self._structures, self._score
         # All names together decide only between ways that are equal by structure.
-        bonus = 0.4 / max(rows, columns)
+        bonus = 0.2 / max(rows, columns)
         best = [[0.0] * (columns + 1)]
         scores: list[list[float]] = []
         for at in range(*left):

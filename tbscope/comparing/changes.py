@@ -366,10 +366,18 @@ def _joined(ran: list[Change], uncalled: list[Change]) -> Iterator[Change]:
             yield change
             continue
         joined.add(id(other))
-        told = ("called", "never") if change.fate == "removed" else ("never", "called")
-        details = (Detail("call", *told),)
+        gone = change.fate == "removed"
+        details = [Detail("call", *(("called", "never") if gone else ("never", "called")))]
+        labels = (change.label, other.label) if gone else (other.label, change.label)
+        if labels[0] != labels[1]:
+            details.insert(0, Detail("class", *labels))
         yield replace(
-            change, fate="changed", before=change.name, after=change.name, details=details
+            change,
+            fate="changed",
+            before=change.name,
+            after=change.name,
+            label=labels[1],
+            details=tuple(details),
         )
     for change in uncalled:
         if id(change) not in joined:

@@ -126,12 +126,15 @@ def _score(one: Step, other: Step, alike: _Alike) -> float:
         # Told as one operation in the place of another one, if it reads the same.
         return 0.1 if len(one.reads) == len(other.reads) else 0.0
     same_class = one.block.class_name == other.block.class_name
-    if one.label == other.label:
-        return 0.6 if same_class else 0.3 + 0.25 * alike(one.block, other.block)
-    if same_class:
-        return 0.1 + 0.4 * alike(one.block, other.block)
     share = alike(one.block, other.block)
-    return 0.5 * share if share >= _LEAST_ALIKE else 0.0
+    if same_class:
+        return 0.6 if one.label == other.label else 0.1 + 0.4 * share
+    worth = 0.5 * share if share >= _LEAST_ALIKE else 0.0
+    if one.label == other.label:
+        # A number tells little: behind what was inserted, all have others.
+        is_number = one.label.rpartition(".")[2].isdecimal()
+        return max(worth, 0.1) if is_number else 0.3 + 0.25 * share
+    return worth
 
 
 def _reads_alike(one: Step, other: Step) -> bool:

@@ -145,7 +145,8 @@ class Block:
         return text_digest(self._told(types=True))
 
     def _told(self, *, types: bool) -> str:
-        told: list[Any] = [self.label, self.class_name, self.facts, self.arguments]
+        # In which file a class stands is no part of what it does.
+        told: list[Any] = [self.label, bool(self.class_name), self.facts, self.arguments]
         told += [self.state if types else [(held.name, held.kind) for held in self.state]]
         told += [self.inputs if types else [port[:2] for port in self.inputs]]
         for step in self.steps:

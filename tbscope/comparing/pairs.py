@@ -61,8 +61,7 @@ class Pair:
         added: The places of those that only the right one has.
         details: How the blocks differ themselves.
         steps: How matched steps differ in their place, beside what they call.
-        replaced: Those of two classes of which neither calls others: they have nothing in common
-            but their place.
+        replaced: Those of two classes that have nothing in common but their place.
         follows: How many operations give another type for that they are given one.
     """
 
@@ -127,7 +126,7 @@ def compare_blocks(left: Block, right: Block, *, bare: bool = False) -> Pair:
     )
     ways = pair.ways
     if not bare:
-        same_class = left.class_name == right.class_name
+        same_class = left.label == right.label
         pair.details += _facts(left.facts, right.facts, both=not same_class)
         pair.details += _facts(left.arguments, right.arguments, "argument ", both=not same_class)
         if not left.again and not right.again:
@@ -151,13 +150,14 @@ def _step(pair: Pair, match: Match, ways: "_Ways") -> Iterator[Detail]:
     if one.op != other.op and one.block is None:
         yield Detail("op", one.op, other.op)
     if match.wrapped:
-        told = ("", other.op) if match.wrapped == "right" else (one.op, "")
+        names = [step.op for step in (one, other)]
+        if one.op == other.op:
+            names = [step.block.class_name if step.block else "" for step in (one, other)]
+        told = ("", names[1]) if match.wrapped == "right" else (names[0], "")
         yield Detail("wrapped in", *told)
-    elif one.block and other.block and one.block.class_name != other.block.class_name:
-        short = one.op != other.op
-        names = (one.op, other.op) if short else (one.block.class_name, other.block.class_name)
-        yield Detail("class", *names)
-        if _is_leaf(one.block) and _is_leaf(other.block):
+    elif one.block and other.block and one.op != other.op:
+        yield Detail("class", one.op, other.op)
+        if _have_nothing_in_common(one.block, other.block):
             pair.replaced.add(match)
             yield from held_details(one.block.state, other.block.state)
     if match.moved:
@@ -185,6 +185,12 @@ def _step(pair: Pair, match: Match, ways: "_Ways") -> Iterator[Detail]:
 
 def _is_leaf(block: Block) -> bool:
     return not any(step.block for step in block.steps)
+
+
+def _have_nothing_in_common(one: Block, other: Block) -> bool:
+    """Tell whether two modules that call no others run other operations, all of them."""
+    ran = [{step.op for step in block.steps} for block in (one, other)]
+    return _is_leaf(one) and _is_leaf(other) and ran[0].isdisjoint(ran[1])
 
 
 def _behind(block: Block, place: int) -> str:
@@ -228,18 +234,13 @@ def _arguments(one: Step, other: Step) -> Iterator[Detail]:
     left, right = plain_arguments(one), plain_arguments(other)
     if left == right:
         return
-    if one.op != other.op:
-        before, after = (
-            ", ".join(f"{name}={text}" if name else text for name, text in arguments)
-            for arguments in (left, right)
-        )
-        yield Detail("arguments", before or "none", after or "none")
-        return
     named = [
         {name or f"argument {at}": text for at, (name, text) in enumerate(arguments)}
         for arguments in (left, right)
     ]
-    yield from _facts(tuple(named[0].items()), tuple(named[1].items()))
+    # Another operation takes others, which is no news.
+    both = one.op != other.op
+    yield from _facts(tuple(named[0].items()), tuple(named[1].items()), both=both)
 
 
 def _is_set_otherwise(pair: Pair) -> bool:
@@ -322,7 +323,8 @@ class _Ways:
             pairs = list(zip(one.reads, other.reads, strict=True))
         elif plain_arguments(one) == plain_arguments(other):
             yield Detail("reads", _refs(one.reads), _refs(other.reads))
-        if not all(self.same(*pair) for pair in pairs):
+        # What stands at another place reads what is there.
+        if not match.moved and not all(self.same(*pair) for pair in pairs):
             yield Detail("reads", _refs(one.reads), _refs(other.reads))
         # What is waited for stands in no order, and what came or went is told itself.
         before = [ref for ref in one.waits if self._is_waited(ref, one, 0)]

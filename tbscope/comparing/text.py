@@ -82,7 +82,8 @@ def _names(group: Sequence[Change]) -> str:
         return folded_names(_above(change.name) for change in group)
     if first.fate == "changed" and any(one.what in _OWN for one in first.details):
         before = folded_names(change.before or _WHOLE for change in group)
-        return f"{before} -> {folded_names(change.after or _WHOLE for change in group)}"
+        after = folded_names(change.after or _WHOLE for change in group)
+        return after if before == after else f"{before} -> {after}"
     return folded_names(change.name or _WHOLE for change in group)
 
 
@@ -106,16 +107,20 @@ def _details(first: Change, count: int) -> str:
         elif first.operations > 1:
             told.append(f"{first.operations} operations")
         return f" ({', '.join(told)})" if told else ""
-    words = {"name": "renamed", "moved": "moved"}
-    told = [words[one.what] if one.what in _OWN else _detail(one) for one in first.details]
+    told = [_detail(one, first, count) for one in first.details]
     return f", {', '.join(told)}" if told else ""
 
 
-def _detail(detail: Detail) -> str:
-    before, after = (
+def _detail(detail: Detail, change: Change, count: int) -> str:
+    if detail.what == "name":
+        return "renamed"
+    if detail.what == "moved":
+        # Where it went, its names tell, or the place where it stands now.
+        return f"moved: {detail.after}" if count == 1 and change.before == change.after else "moved"
+    sides = (
         text if len(text) <= _MOST_DETAIL else f"{text[:_MOST_DETAIL]}..." for text in detail[1:]
     )
-    return str(Detail(detail.what, before, after))
+    return str(Detail(detail.what, *sides))
 
 
 def total_lines(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[str]:

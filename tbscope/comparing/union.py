@@ -149,7 +149,7 @@ class _Union:
             if node.kind in OPERATIONS:
                 continue
             now = matched.get(node.name) if node.kind == "input" else None
-            if node.kind in STATE:
+            if node.kind in STATE and self._is_there(node.scope):
                 now = self._comparison.name_now(node.name)
             twin = names.get(now or "")
             if node.kind == "constant":
@@ -165,6 +165,10 @@ class _Union:
             self._values.update(zip(node.outputs, twin.outputs, strict=False))
         for node in self.graph.nodes:
             node.attributes.setdefault(_FATE, "added")
+
+    def _is_there(self, scope: Scope | None) -> bool:
+        """Tell whether the module of a scope still is one; containers tell nothing of that."""
+        return scope is None or scope.kind != "module" or scope in self._scopes
 
     def _constant(self, node: Node) -> Node | None:
         """Return the constant that what reads a constant of the first graph reads now."""
