@@ -29,6 +29,7 @@ from tbscope.sources.torch.autograd import (
     sequence_number,
 )
 from tbscope.sources.torch.internals import storage_key
+from tbscope.sources.torch.storage import Addresses
 
 __all__ = ["Backward"]
 
@@ -91,6 +92,7 @@ class Backward:
         self._first = sequence_number()
         # What autograd saves of a result is another tensor in the same memory.
         self._in_place: dict[_Place, Value] = {}
+        self._addresses = Addresses()
         self._in_memory: dict[int, Value] = {}
         self._stopped: dict[str, Node] = {}
         # Operations of which autograd alone tells, by its number.
@@ -122,6 +124,7 @@ class Backward:
             place = _place_of(tensor)
             if place is None:
                 continue
+            self._addresses.keep(place[0], tensor)
             if node.role == "view" or not node.kernels or value.producer is not node:
                 self._in_place.setdefault(place, value)
                 self._in_memory.setdefault(place[0], value)
@@ -199,6 +202,7 @@ class Backward:
             if node is not None:
                 node = self._stopped.get(node.op, node)
                 value = self._give(self._keeper(node), tensor)
+                self._addresses.keep(place[0], tensor)
                 self._in_place[place] = self._in_memory[place[0]] = value
         return value
 
