@@ -11,6 +11,10 @@ from tbscope.collector import not_collecting as _not_collecting
 
 if TYPE_CHECKING:
     from tbscope.adding import add_graph, add_overlay
+    from tbscope.comparing.changes import Change
+    from tbscope.comparing.check import Checked, check
+    from tbscope.comparing.diff import diff
+    from tbscope.comparing.difference import Difference
     from tbscope.drawing.stages import stages
     from tbscope.errors import (
         ArgumentError,
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from tbscope.figures.summary.table import Summary
     from tbscope.functions.definition import Definition, Use
     from tbscope.functions.functions import Functions
+    from tbscope.installing import install, installed, uninstall
     from tbscope.ir.graph import (
         Argument,
         Call,
@@ -81,6 +86,8 @@ __all__ = [
     "Argument",
     "ArgumentError",
     "Call",
+    "Change",
+    "Checked",
     "Collective",
     "CompileBackend",
     "CompiledGraphs",
@@ -88,6 +95,7 @@ __all__ = [
     "ConversionError",
     "Costs",
     "Definition",
+    "Difference",
     "Drawing",
     "Finding",
     "Functions",
@@ -124,8 +132,10 @@ __all__ = [
     "WriterError",
     "add_graph",
     "add_overlay",
+    "check",
     "compile_backend",
     "compile_graphs",
+    "diff",
     "export_onnx",
     "fake_world",
     "from_export",
@@ -134,6 +144,8 @@ __all__ = [
     "from_onnx",
     "from_torchscript",
     "graph_costs",
+    "install",
+    "installed",
     "lint",
     "load",
     "merge_ranks",
@@ -150,18 +162,24 @@ __all__ = [
     "stages",
     "to_graph_def",
     "trace",
+    "uninstall",
     "verify",
     "watch",
 ]
 
 _HOMES = {
     "tbscope.adding": "add_graph add_overlay",
+    "tbscope.comparing.changes": "Change",
+    "tbscope.comparing.check": "Checked check",
+    "tbscope.comparing.diff": "diff",
+    "tbscope.comparing.difference": "Difference",
     "tbscope.drawing.stages": "stages",
     "tbscope.figures.costs": "Costs graph_costs node_costs scope_costs",
     "tbscope.errors": "ArgumentError ConversionError GraphError InputError NotFoundError "
     "RanksError ScopeError TbscopeError TraceError WriterError",
     "tbscope.functions.definition": "Definition Use",
     "tbscope.functions.functions": "Functions",
+    "tbscope.installing": "install installed uninstall",
     "tbscope.ir.graph": "Argument Call Collective Constant Gradient Graph MeshDimension Module "
     "Node Note Output Parameter Part Profile Sharding Source Value",
     "tbscope.ir.invariants": "verify",

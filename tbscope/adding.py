@@ -8,15 +8,23 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import Any, Literal, NamedTuple, TypeAlias, Unpack
+from typing import Any, NamedTuple, Unpack
 
-from tbscope.checks import Dtypes, InputSize, check_truth, is_word, plain_text
+from tbscope.checks import Dtypes, InputSize, check_truth, plain_text
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError
 from tbscope.formats.record import record_of
 from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph, Note
-from tbscope.options import Drawing, Running, check_gathering, check_options, shows_options
+from tbscope.options import (
+    Drawing,
+    OnError,
+    Running,
+    check_gathering,
+    check_on_error,
+    check_options,
+    shows_options,
+)
 from tbscope.overlays.make import OverlayValues, make_overlay
 from tbscope.pipeline import draw
 from tbscope.ranks.asked import Ranks
@@ -27,10 +35,7 @@ from tbscope.words import shown
 from tbscope.writing.sinks import check_writer
 from tbscope.writing.tags import Entry, write_entry
 
-__all__ = ["OnError", "add_graph", "add_overlay", "warn_once"]
-
-OnError: TypeAlias = Literal["raise", "warn"]
-"""What becomes of an error: it is raised, or warned of once."""
+__all__ = ["add_graph", "add_overlay", "warn_once"]
 
 
 @shows_options
@@ -70,7 +75,8 @@ def add_graph(
             its `experiment`, or a tracker of Accelerate.
         model: A module or another callable; or a `Graph` that is already made. What
             `compile_graphs` gave is several: all of them under the tag (None for "compiled"), each
-            under the tag, `/` and its title.
+            under the tag, `/` and its title. A `Difference` is the union of two graphs, coloured
+            by what was added, removed and changed.
         input_to_model: A tensor is one argument; a tuple or list, the positional
             arguments; a mapping from parameters of forward, keyword arguments. None
             where forward needs none, or where the model has inputs of its own to show
@@ -105,7 +111,8 @@ def add_graph(
         on_error: "raise" raises; "warn", for training scripts, warns once of each error
             and gives an empty graph with a note of it. Of several ranks it draws those that came.
         drawing: How it is drawn: `style`, `root`, `level`, `leaves`, `keep`, `hide`, `dead`,
-            `color_by`, `templates`, `cards`, `functions`, `helpers` (see `tbscope.Drawing`).
+            `color_by`, `templates`, `cards`, `icons`, `functions`, `helpers` (see
+            `tbscope.Drawing`).
     Returns:
         The graph that was drawn; on a rank that hands its graph to another one, that graph.
     Raises:
@@ -116,7 +123,7 @@ def add_graph(
         TraceError: The model raised.
         RanksError: Another rank sent no graph: it raised, is too slow, or gone.
     """
-    _check_on_error(on_error)
+    check_on_error(on_error)
     run = Running(
         kwargs=kwargs,
         input_size=input_size,
@@ -135,6 +142,8 @@ def add_graph(
         gathering = gathering_of(ranks, ranks_timeout)
         if gathering is None:
             check_writer(writer)
+        if _is_difference(model):
+            model, drawing = model.graph, {"color_by": "difference", **drawing}
         ask = _Asked(model, input_to_model, verbose, run, drawing, entry)
         return _draw(writer, ask, gathering, lenient=on_error == "warn")
     except Exception as error:  # A training script goes on, whatever became of its graph.
@@ -184,22 +193,13 @@ def add_overlay(
             is none.
         NotFoundError: The graph holds nothing of a name that a number is given for.
     """
-    _check_on_error(on_error)
+    check_on_error(on_error)
     try:
         _draw_overlay(writer, tag, graph, values, drawing, Entry(plain_text(tag), step, run_name))
     except Exception as error:  # As in `add_graph`.
         if on_error == "raise":
             raise
         warn_once(f"tbscope drew no overlay: {error}")
-
-
-def _check_on_error(on_error: object) -> None:
-    if not is_word(on_error, ("raise", "warn")):
-        raise ArgumentError(
-            f"on_error={shown(on_error)} is not known",
-            why="an error is raised, or warned of",
-            fix='give on_error="raise" or on_error="warn"',
-        )
 
 
 class _Asked(NamedTuple):
@@ -250,6 +250,12 @@ def _draw(writer: object, asked: _Asked, gathering: Gathering | None, *, lenient
         for each, one in drawn.items():
             write_entry(writer, one, each, record_of(graphs[each]))
     return graph
+
+
+def _is_difference(model: object) -> bool:
+    """Tell whether something is a `Difference`; whoever has none loads nothing for it."""
+    home = sys.modules.get("tbscope.comparing.difference")
+    return home is not None and isinstance(model, home.Difference)
 
 
 def _draw_overlay(

@@ -32,9 +32,11 @@ __all__ = [
     "TAKERS",
     "Drawing",
     "Leaves",
+    "OnError",
     "Option",
     "Running",
     "check_gathering",
+    "check_on_error",
     "check_options",
     "check_placing",
     "shows_options",
@@ -43,6 +45,9 @@ __all__ = [
 
 Leaves: TypeAlias = Literal["node", "box"]
 """How a module of one operation is drawn: as that node, or as a box around it."""
+
+OnError: TypeAlias = Literal["raise", "warn"]
+"""What becomes of an error: it is raised, or warned of once."""
 
 # Parts and drives of another system's paths, and what no name of a file should hold.
 _NO_NAME = re.compile(r"[\\:\x00-\x1f]")
@@ -209,13 +214,16 @@ class Drawing(TypedDict, total=False):
         keep: Patterns of plumbing (views, casts, copies) that is drawn all the same.
         hide: Patterns of further operations and modules that are left out.
         dead: Whether operations that no output depends on are drawn: "keep" or "drop".
-        color_by: What the page colours nodes by under "XLA cluster": "class", "kind",
+        color_by: What the page colours nodes by under "XLA cluster": "kind", "class",
             "resolution", "dtype", "trainable", "storage", "device", "source file", "rank",
             "stage" of a pipeline, "mesh" for the dimension along which ranks do something
-            together, `stages(4)`, a mapping from names to labels, or a function of a node.
+            together, "difference" (of the graph of a `Difference`), `stages(4)`, a mapping from
+            names to labels, a function of a node, or "none".
         templates: Whether equal boxes are made to have equal colours, as Chrome, Edge and
             Safari need it. False for Firefox, which needs nothing.
         cards: Whether the box of each module holds a node that tells of it.
+        icons: Whether the sizes that a leaf module was made with stand beside its node
+            (`64-128_k3`), where it has a neighbour in its box.
         functions: Which boxes become calls of one function in the page's Functions panel: True
             for the outermost of which there are several with the same definition
             (`Graph.functions`), a set of classes or of their names, or a function of a
@@ -280,9 +288,8 @@ class Drawing(TypedDict, total=False):
     color_by: Annotated[
         ColorBy | None,
         Option(
-            None,
+            "kind",
             "What the page colours nodes by under 'XLA cluster'.",
-            "nothing",
             check=check_color_by,
         ),
     ]
@@ -292,6 +299,10 @@ class Drawing(TypedDict, total=False):
     ]
     cards: Annotated[
         bool, Option(True, "Put a node that tells of the module into the box of each module.")
+    ]
+    icons: Annotated[
+        bool,
+        Option(False, "Tell the sizes of a leaf module beside its node, as a small icon."),
     ]
     functions: Annotated[
         Wanted,
@@ -389,6 +400,9 @@ TAKERS: Mapping[str, tuple[Mapping[str, Option], ...]] = {
     "to_graph_def": (DRAWING,),
     "tbscope export": (RUNNING, DRAWING, PLACING),
     "tbscope show": (RUNNING,),
+    "tbscope run": (DRAWING,),
+    "install": (DRAWING,),
+    "installed": (DRAWING,),
 }
 """Who takes which options. The tag of an overlay has no default."""
 
@@ -427,6 +441,16 @@ def check_placing(tag: object, step: object, run_name: object = None) -> None:
 def check_gathering(ranks: object, ranks_timeout: object) -> None:
     """Raise ArgumentError unless these can be asked of the ranks of a run."""
     _check(GATHERING, {"ranks": ranks, "ranks_timeout": ranks_timeout})
+
+
+def check_on_error(on_error: object) -> None:
+    """Raise ArgumentError unless this tells what becomes of an error."""
+    if not is_word(on_error, get_args(OnError)):
+        raise ArgumentError(
+            f"on_error={shown(on_error)} is not known",
+            why="an error is raised, or warned of",
+            fix='give on_error="raise" or on_error="warn"',
+        )
 
 
 def _check(options: Mapping[str, Option], given: Mapping[str, object]) -> None:

@@ -10,6 +10,7 @@ from tbscope.collector import not_collecting
 from tbscope.drawing.build import build_graph_def
 from tbscope.drawing.categories import ColorBy, label_nodes
 from tbscope.drawing.figures import Figure, profile_figures
+from tbscope.drawing.icons import hyperparameter_icons
 from tbscope.drawing.layout import lay_out
 from tbscope.drawing.library import with_library
 from tbscope.drawing.places import Origin, place_figures
@@ -126,6 +127,8 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
         ],
         stacks=[stack.node for stack in stacks],
     )
+    if options["icons"]:
+        layout.icons = hyperparameter_icons(drawn, layout.nodes)
     if originals is not None and isinstance(color_by, Stages):
         originals.update({stack.node: originals[stack.nodes[0]] for stack in stacks})
     labels = None

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 import torch.utils.tensorboard
 from torch.utils.tensorboard.writer import FileWriter
 
-from tbscope.adding import OnError, add_graph, add_overlay
+from tbscope.adding import add_graph, add_overlay
 from tbscope.checks import Dtypes, InputSize
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph
-from tbscope.options import Drawing, shows_options
+from tbscope.options import Drawing, OnError, shows_options
 from tbscope.overlays.make import OverlayValues
 from tbscope.ranks.asked import Ranks
 from tbscope.writing.failures import foresee_failure, writing_failed

@@ -293,6 +293,14 @@ class Browser:
         self._playwright = sync_playwright().start()
         self._browser = self._playwright.chromium.launch(executable_path=program, args=_FLAGS)
 
+    def new_page(self, *, size: tuple[int, int] = (1400, 900), dark: bool = False) -> Page:
+        """Give an empty page, for a reader whose system is dark or light."""
+        width, height = size
+        scheme: Any = "dark" if dark else "light"
+        return self._browser.new_page(
+            viewport={"width": width, "height": height}, color_scheme=scheme
+        )
+
     def open(self, url: str, *, size: tuple[int, int] = (1600, 1000)) -> "GraphPage":
         """Open the Graphs dashboard and wait until a graph is drawn."""
         width, height = size

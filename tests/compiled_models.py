@@ -76,6 +76,8 @@ def compiler_state():
             dict(convert_frame.FRAME_COMPILE_COUNTER),
             len(utils.graph_break_reasons),
             {str(key): str(value) for key, value in pgo.get_code_state().items()},
-            torch._dynamo.config.recompile_limit,
+            # Its name up to torch 2.6 is the latter.
+            getattr(torch._dynamo.config, "recompile_limit", None),
+            getattr(torch._dynamo.config, "cache_size_limit", None),
         )
     )

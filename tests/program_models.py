@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 import tbscope
 from tests.zoo.models import build, catalogue
@@ -120,7 +119,10 @@ class Result:
     hidden: tuple[torch.Tensor, torch.Tensor]
 
 
-pytree.register_dataclass(Result, serialized_type_name="tests.Result")
+with warnings.catch_warnings():
+    # torch 2.6 calls what it has deprecated itself.
+    warnings.simplefilter("ignore", FutureWarning)
+    torch.export.register_dataclass(Result, serialized_type_name="tests.Result")
 
 
 class GivesDataclass(nn.Module):

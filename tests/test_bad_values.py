@@ -6,6 +6,7 @@ silently is a fault.
 """
 
 import inspect
+import tempfile
 
 import pytest
 import torch
@@ -81,12 +82,46 @@ def _summed(name):
     return lambda value: GRAPH.summary(**{name: value})
 
 
+def _compared(name):
+    return lambda value: tbscope.diff(NET, NET, X, **{name: value})
+
+
+def _checked(name):
+    return lambda value: tbscope.check(NET, X, max_flops="1G", **{name: value})
+
+
 def _captured(name):
     return lambda value: tbscope.compile_graphs(NET, X, **{name: value})
 
 
+def _standing(name):
+    def call(value):
+        try:
+            tbscope.install(**{name: value})
+        finally:
+            tbscope.uninstall()
+
+    return call
+
+
+def _in_block(name):
+    def call(value):
+        with tbscope.installed(**{name: value}):
+            pass
+
+    return call
+
+
 def _regrouped(name):
     return lambda value: tbscope.modules_to_functions(ONNX, **{name: value})
+
+
+def _saved(suffix, name):
+    def call(value):
+        with tempfile.TemporaryDirectory() as folder:
+            GRAPH.save(f"{folder}/graph{suffix}", **{name: value})
+
+    return call
 
 
 def _recorded(method):
@@ -98,13 +133,21 @@ def _recorded(method):
     return call
 
 
+def _in_world(*args, **kwargs):
+    with tbscope.fake_world(*args, **kwargs):
+        return torch.distributed.get_rank()
+
+
 RUNNING = (
     *("kwargs", "training", "grad", "loss", "backward", "fake", "partial", "profile"),
     *("input_size", "dtypes"),
 )
 GATHERING = ("ranks", "ranks_timeout")
+COMPARING = ("kwargs", "training", "fake", "input_size", "dtypes")
 PLACING = ("tag", "step", "run_name")
 DRAWING = tuple(tbscope.Drawing.__annotations__)
+# The others take what only a graph shows to be none: names, patterns, functions.
+WITHOUT_GRAPH = ("root", "level", "leaves", "dead", "templates", "cards", "helpers")
 
 CALLS = {
     "trace(model)": lambda value: tbscope.trace(value, X),
@@ -114,6 +157,9 @@ CALLS = {
     "trace(dtypes of input_size)": lambda value: tbscope.trace(
         NET, input_size=(1, 2), dtypes=value
     ),
+    "fake_world(world_size)": _in_world,
+    "fake_world(rank)": lambda value: _in_world(4, rank=value),
+    "fake_world(mesh)": lambda value: _in_world(4, mesh=value),
     "add_graph(writer)": lambda value: tbscope.add_graph(value, NET, X),
     "add_graph(model)": lambda value: tbscope.add_graph(Sink(), value, X),
     "add_graph(input_to_model)": lambda value: tbscope.add_graph(Sink(), NET, value),
@@ -151,6 +197,21 @@ CALLS = {
     ),
     "to_graph_def(keep entry)": lambda value: tbscope.to_graph_def(GRAPH, keep=[value]),
     "load(thing)": tbscope.load,
+    "diff(before)": lambda value: tbscope.diff(value, NET, X),
+    "diff(after)": lambda value: tbscope.diff(NET, value, X),
+    "diff(input_to_model)": lambda value: tbscope.diff(NET, NET, value),
+    **{f"diff({name})": _compared(name) for name in COMPARING},
+    "check(model)": lambda value: tbscope.check(value, X, max_flops="1G"),
+    "check(input_to_model)": lambda value: tbscope.check(NET, value, max_flops="1G"),
+    **{
+        f"check({name})": _checked(name)
+        for name in (
+            *("pin", "update", "max_parameters", "max_activation_bytes", "no_op"),
+            *COMPARING,
+        )
+    },
+    "check(max_flops)": lambda value: tbscope.check(NET, X, no_op="view", max_flops=value),
+    "check(no_op entry)": lambda value: tbscope.check(NET, X, no_op=[value]),
     "from_export(program)": tbscope.from_export,
     "from_fx(graph_module)": tbscope.from_fx,
     "from_torchscript(script)": tbscope.from_torchscript,
@@ -166,6 +227,8 @@ CALLS = {
     "from_graph_def(graph_def)": tbscope.from_graph_def,
     "read_log(path)": tbscope.read_log,
     "Graph.save(path)": GRAPH.save,
+    "Graph.save(depth)": _saved(".dot", "depth"),
+    **{f"Graph.save({name})": _saved(".pb", name) for name in DRAWING},
     "verify(graph)": tbscope.verify,
     "node_costs(graph)": tbscope.node_costs,
     "node_costs(backward)": lambda value: tbscope.node_costs(GRAPH, backward=value),
@@ -192,6 +255,8 @@ CALLS = {
     "record(model)": tbscope.record,
     "record(named=)": lambda value: tbscope.record(named=value),
     "record(backward)": lambda value: tbscope.record(backward=value),
+    **{f"install({name})": _standing(name) for name in ("on_error", *WITHOUT_GRAPH)},
+    **{f"installed({name})": _in_block(name) for name in ("on_error", *WITHOUT_GRAPH)},
     "watch(writer)": lambda value: tbscope.watch(value, nn.Linear(2, 2)),
     "watch(model)": lambda value: tbscope.watch(Sink(), value),
     **{
@@ -237,6 +302,8 @@ CLASSES = {
 }
 HALF = {"module list", "bare module"}
 NATURALS = {"0", "1", "3", "2**31", "2**53", "2**63-1", "2**63"}
+COUNTS = {*NATURALS, "10**5000", "number as text"}
+PATTERNS = {*ANY_TEXT - {"empty text"}, "numpy text", "Text"}
 NUMBERS = {*NATURALS, *TRUTHS, "0.0", "1.0", "0.5"}
 NUMBERS_OF_OTHERS = {
     *("numpy int", "numpy float", "numpy bool", "numpy scalar array", "scalar tensor"),
@@ -254,7 +321,7 @@ def each(names, taken):
 
 OF_OPTIONS = {
     **each(("grad", "fake", "partial", "kernels", "verbose"), TRUTHS),
-    **each(("templates", "cards", "per_call", "fold", "backward", "all_ranks"), TRUTHS),
+    **each(("templates", "cards", "icons", "per_call", "fold", "backward", "all_ranks"), TRUTHS),
     **each(("training", "root"), {"None", *TRUTHS}),
     "fullgraph": TRUTHS,
     "dynamic": {"None", *TRUTHS},
@@ -282,6 +349,9 @@ OF_OPTIONS = {
 """Which values each option takes; the others are refused."""
 
 OF_CALLS = {
+    "fake_world(world_size)": {"1", "3"},
+    "fake_world(rank)": {"0", "1", "3"},
+    "fake_world(mesh)": {"None"},
     "watch(model)": {"module", *HALF},
     "watch(run_name)": {
         "None",
@@ -290,6 +360,22 @@ OF_CALLS = {
     **each(
         ("trace(model)", "add_graph(model)"),
         {"module", "function of itself", *GIVING_FUNCTIONS},
+    ),
+    **each(
+        ("diff(before)", "diff(after)"),
+        {"module", "function of itself", *GIVING_FUNCTIONS, *GRAPHS},
+    ),
+    "check(model)": {"module", "function of itself", *GIVING_FUNCTIONS},
+    "check(pin)": {"None"},
+    "check(update)": {"False"},
+    **each(
+        ("check(max_parameters)", "check(max_flops)", "check(max_activation_bytes)"),
+        {"None", *COUNTS},
+    ),
+    "check(no_op)": {*LISTS, "list of texts", "list of surrogates", *PATTERNS},
+    "check(no_op entry)": PATTERNS,
+    **each(
+        ("diff(input_to_model)", "check(input_to_model)"), {"tensor", "sparse tensor", "parameter"}
     ),
     **each(
         ("trace(input_to_model)", "add_graph(input_to_model)"),
@@ -359,13 +445,24 @@ OF_CALLS = {
 
 
 RUNS_WITH = {
-    *("model)", "input_to_model)", "kwargs)", "input_size)", "input_size alone)"),
+    *(
+        "before)",
+        "after)",
+        "model)",
+        "input_to_model)",
+        "kwargs)",
+        "input_size)",
+        "input_size alone)",
+    ),
     "dtypes of input_size)",
 }
 """What a model may raise at; the other parameters are refused before it runs."""
 
 
-READING_LOGS = ("load(thing)", "read_log(path)", "add_graph(model)")
+READING_LOGS = (
+    *("load(thing)", "read_log(path)", "add_graph(model)"),
+    *("diff(before)", "diff(after)", "check(model)"),
+)
 DIRECTORIES = ("slash", "dots")
 """These are directories, and whether there are logs in them is a matter of the machine."""
 
@@ -457,7 +554,11 @@ def test_the_table_asks_every_public_function():
     functions = {
         name
         for name in tbscope.__all__
-        if inspect.isfunction(getattr(tbscope, name)) or name in ("scope", "Summary", "Recording")
+        if (
+            inspect.isfunction(found := getattr(tbscope, name))
+            and inspect.signature(found).parameters
+        )
+        or name in ("scope", "Summary", "Recording")
     }
     assert functions <= asked
 

@@ -46,6 +46,22 @@ def test_nodes_are_labelled_by(color_by, expected):
     assert {name: found.get(name, "").rpartition("/")[2] for name in expected} == expected
 
 
+def clusters(**options):
+    """Give what the page colours each node of a drawing by, under "XLA cluster"."""
+    graph = tbscope.to_graph_def(tbscope.trace(Net(), torch.ones(1, 2)), **options)
+    told = {node.name: node.attr["_XlaCluster"].s.decode() for node in graph.node}
+    return {name: label for name, label in told.items() if label}
+
+
+def test_every_drawing_can_be_coloured_by_the_kinds_of_its_operations():
+    assert clusters() == {"body/0": "linear", "body/1": "activation", "head": "linear"}
+
+
+@pytest.mark.parametrize("nothing", [None, "none"])
+def test_a_drawing_has_no_second_colours_if_none_are_wanted(nothing):
+    assert clusters(color_by=nothing) == {}
+
+
 def test_what_reads_no_parameter_is_neither_trainable_nor_frozen():
     assert not {"2", "4"} & set(labels("trainable"))
 
@@ -57,8 +73,8 @@ def test_what_reads_no_parameter_is_neither_trainable_nor_frozen():
             "clas",
             "nodes cannot be coloured by 'clas'\n"
             "  why: color_by is one of 'class', 'kind', 'resolution', 'dtype', 'trainable', "
-            "'storage', 'device', 'source file', 'rank', 'stage', 'mesh', stages(4), a mapping, or "
-            "a function\n"
+            "'storage', 'device', 'source file', 'rank', 'stage', 'mesh', 'difference', 'none', "
+            "stages(4), a mapping, or a function\n"
             "  fix: color_by='class'",
         ),
         (

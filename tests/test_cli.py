@@ -7,12 +7,24 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli_runs import ROOT, enter, events_in, graphs_in, run_process, tags_in, tbscope
+from cli_runs import (
+    ROOT,
+    enter,
+    events_in,
+    graphs_in,
+    misused,
+    run_process,
+    tags_in,
+    tbscope,
+)
+from click.testing import CliRunner
 from google.protobuf import text_format
 from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
+from tbscope.cli import main
 from tbscope.cli._inputs import make_inputs
+from tbscope.cli._main import COMMANDS
 from tbscope.cli._parameters import DTYPES, InputSpec
 
 TWINS = """
@@ -345,13 +357,42 @@ def test_it_tells_its_version():
     assert done.stdout == "python -m tbscope 0.1.0\n"
 
 
-def test_help_does_not_wait_for_torch():
+def test_the_list_of_commands_waits_for_no_command_and_none_for_torch():
     code = (
         "import sys; from tbscope.cli import main; main(['--help'], standalone_mode=False); "
-        "sys.exit('torch' in sys.modules or 'tensorboard' in sys.modules)"
+        "print(*(name for name in sys.modules if name.startswith('tbscope.cli.'))); "
+        "from tbscope.cli._main import COMMANDS; "
+        "[main.get_command(None, name) for name in COMMANDS]; "
+        "print(sys.modules.keys() & {'torch', 'tensorboard', 'google.protobuf', 'rich'})"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False)
-    assert done.returncode == 0
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines()[-2:] == ["tbscope.cli._main", "set()"], done.stderr
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_tells_of_each_command_what_its_own_help_begins_with(name):
+    listed = tbscope("--help").stdout
+    assert f"  {name} " in listed
+    begin = " ".join(main.get_command(None, name).help.split("\n\n")[0].split())
+    assert begin == COMMANDS[name]
+
+
+def test_a_command_that_is_not_there_is_refused():
+    assert misused("exprt") == "Error: No such command 'exprt'. Did you mean 'export'?"
+
+
+def test_the_shell_completes_commands_and_their_options():
+    def completed(*words):
+        """Ask as bash asks."""
+        asked = {"_TBSCOPE_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(["tbscope", *words])}
+        asked["COMP_CWORD"] = str(len(words))
+        result = CliRunner().invoke(main, [], prog_name="tbscope", env=asked)
+        return result.stdout.splitlines()
+
+    assert completed("ex") == ["plain,export"]
+    assert completed("export", "--logd") == ["plain,--logdir"]
 
 
 def test_modules_are_found_in_the_working_directory(folder):

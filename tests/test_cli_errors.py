@@ -47,9 +47,10 @@ def test_an_argument_of_another_form():
 
 
 def test_an_output_of_unknown_ending():
-    assert misused("export", "nets.py:Net", "-o", "graph.onnx") == (
-        "Error: Invalid value for '-o' / '--output': 'graph.onnx' has not the form "
-        "FILE.pbtxt (text), FILE.pb (binary) or - (text on standard output)"
+    told = misused("export", "nets.py:Net", "-o", "graph.jpg")
+    assert told.startswith(
+        "Error: Invalid value for '-o' / '--output': cannot save a graph as 'graph.jpg': the end "
+        "of the name tells the form: .explorer.json (for Model Explorer, with layers), .json ("
     )
 
 
@@ -97,7 +98,7 @@ def test_a_file_that_is_not_there():
 def test_code_that_raises(folder, name, code, target, what, why):
     (folder / name).write_text(f"{code}\n")
     assert refused("show", target) == (
-        f"Error: {what}\n  why: {why}\n  fix: add --traceback to see where\n"
+        f"Error: {what}\n  why: {why}\n  fix: add --debug to see where\n"
     )
 
 
@@ -162,7 +163,7 @@ def test_a_function_that_raises():
     assert refused("show", "nets.py:give_up") == (
         "Error: give_up() in 'nets.py' raised\n"
         "  why: SystemExit: 3\n"
-        "  fix: give what it needs as --arg NAME=VALUE, or add --traceback to see where\n"
+        "  fix: give what it needs as --arg NAME=VALUE, or add --debug to see where\n"
     )
 
 
@@ -193,7 +194,7 @@ def test_a_traceback_is_shown_where_it_is_asked_for():
     done = run_process(*words)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    done = run_process(*words, "--traceback")
+    done = run_process(*words, "--debug")
     assert done.returncode == 1
     assert "Traceback (most recent call last):\n" in done.stderr
     assert 'raise RuntimeError("this net fails")' in done.stderr
@@ -345,7 +346,7 @@ def test_a_model_that_ends_the_process_is_an_error(folder, command):
     assert refused(command[0], "quits.py:Quits", "-i", "2", *command[1:]) == (
         "Error: 'Quits' in 'quits.py' ended the process while it ran\n"
         "  why: SystemExit: 7\n"
-        "  fix: take sys.exit() out of the model; add --traceback to see where\n"
+        "  fix: take sys.exit() out of the model; add --debug to see where\n"
     )
 
 
@@ -419,6 +420,6 @@ def test_what_fails_inside_is_one_message_unless_a_traceback_is_asked_for(monkey
     assert refused(*words) == (
         "Error: tbscope itself failed\n"
         "  why: ZeroDivisionError: inside\n"
-        "  fix: report it, with what --traceback shows\n"
+        "  fix: report it, with what --debug shows\n"
     )
-    assert isinstance(tbscope(*words, "--traceback").exception, ZeroDivisionError)
+    assert isinstance(tbscope(*words, "--debug").exception, ZeroDivisionError)

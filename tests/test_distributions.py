@@ -80,7 +80,10 @@ def test_the_source_distribution_has_the_files_of_the_tree_and_no_leavings(sourc
 def test_the_wheel_holds_the_package_alone(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0] for name in names} == {"tbscope", "tbscope-0.1.0.dist-info"}
-    files = {str(path.relative_to(ROOT)) for path in (ROOT / "tbscope").rglob("*.py")}
+    # Of what is no code, the parts of a graph's page, with the library in it and its licence.
+    package = [*(ROOT / "tbscope").rglob("*.py"), *(ROOT / "tbscope/saving/viewer").rglob("*.*")]
+    package.append(ROOT / "tbscope/saving/viewer/dagre/LICENSE")
+    files = {str(path.relative_to(ROOT)) for path in package}
     assert files | {"tbscope/py.typed"} == {name for name in names if name.startswith("tbscope/")}
 
 

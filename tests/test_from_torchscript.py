@@ -393,16 +393,26 @@ def test_the_body_of_a_loop_stands_in_a_scope_once():
     assert graph.outputs[1].value is loop.outputs[0]
 
 
-def test_branches_in_branches_without_end_are_refused():
+def branches(depth):
+    """A function of `depth` branches in each other."""
     lines = ["def nested(x, flag: bool):"]
-    for depth in range(300):
-        lines += [f"{'  ' * (depth + 1)}if flag:", f"{'  ' * (depth + 2)}x = x.sin()"]
-    code = "\n".join([*lines, "  return x", ""])
+    for at in range(depth):
+        lines += [f"{'  ' * (at + 1)}if flag:", f"{'  ' * (at + 2)}x = x.sin()"]
+    return torch.jit.CompilationUnit("\n".join([*lines, "  return x", ""])).nested
 
-    with pytest.raises(tbscope.ArgumentError) as caught:
-        tbscope.from_torchscript(torch.jit.CompilationUnit(code).nested)
 
-    assert "its calls and blocks nest deeper than Python follows" in str(caught.value)
+def test_branches_in_branches_without_end_are_refused():
+    limit = sys.getrecursionlimit()
+    # What another library of the process may have done.
+    sys.setrecursionlimit(20_000)
+    try:
+        assert tbscope.from_torchscript(branches(99)).nodes
+        with pytest.raises(tbscope.ArgumentError) as caught:
+            tbscope.from_torchscript(branches(300))
+    finally:
+        sys.setrecursionlimit(limit)
+
+    assert "its calls and blocks nest deeper than tbscope follows" in str(caught.value)
 
 
 def test_a_loop_over_numbers_is_computed():

@@ -139,6 +139,24 @@ def test_the_model_in_a_closure_stands_outside_until_the_optimizer_has_begun():
     assert [str(call.scope) for call in graph.calls] == ["Linear"]
 
 
+def test_an_optimizer_that_a_method_of_the_model_calls_has_the_boxes_of_its_parameters():
+    class Learner(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(2, 1)
+            self.optimizer = torch.optim.SGD(self.parameters(), 0.1)
+
+        def learn(self):
+            self.fc(torch.ones(1, 2)).sum().backward()
+            self.optimizer.step()
+
+    with tbscope.record(learner := Learner()) as recording:
+        learner.learn()
+    made = [str(node.scope) for node in recording.graph.nodes if node.phase == "optimizer"]
+    box = "optimizer/SGD/Learner/Linear[fc]"
+    assert made == [f"{box}/weight", f"{box}/bias"]
+
+
 def test_clipping_has_a_box_of_its_own():
     model = nn.Linear(3, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

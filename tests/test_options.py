@@ -41,6 +41,8 @@ FUNCTIONS = [
     tbscope.to_graph_def,
     tbscope.SummaryWriter.add_graph,
     tbscope.SummaryWriter.add_overlay,
+    tbscope.install,
+    tbscope.installed,
 ]
 COMMANDS = [name for name in TAKERS if name.startswith("tbscope ")]
 
@@ -105,7 +107,7 @@ def test_the_long_form_tells_of_each_option_of_a_drawing(name):
 
 def flags(command):
     """Give the options of a command."""
-    found = main.commands[command.removeprefix("tbscope ")].params
+    found = main.get_command(None, command.removeprefix("tbscope ")).params
     return [one for one in found if isinstance(one, click.Option)]
 
 

@@ -53,6 +53,10 @@ assert_type(graph.notes, list[tbscope.Note])
 assert_type(graph.outputs, list[tbscope.Output])
 assert_type(graph.summary().rows, list[dict[str, Any]])
 assert_type(graph.find_calls("fc"), list[tbscope.Call])
+with tbscope.fake_world(8, rank=3, mesh={"dp": 2, "tp": 4}):
+    assert_type(graph.mesh, tuple[tbscope.MeshDimension, ...])
+assert_type(graph.nodes[0].collective, tbscope.Collective | None)
+assert_type(graph.nodes[0].outputs[0].sharding, tbscope.Sharding | None)
 assert_type(tbscope.graph_costs(graph), tbscope.Costs)
 assert_type(tbscope.from_export("model.pt2", trusted=True), tbscope.Graph)
 assert_type(tbscope.from_fx(torch.fx.symbolic_trace(torch.nn.ReLU())), tbscope.Graph)
@@ -91,11 +95,24 @@ assert_type(tbscope.read_log("runs/x"), list[tbscope.LoggedGraph])
 assert_type(tbscope.read_log("runs/x")[0].graph, tbscope.Graph)
 assert_type(tbscope.read_log("runs/x")[0].tag, str | None)
 assert_type(graph.save("graph.json"), None)
+assert_type(graph.save("graph.svg", depth=2, style="torch"), None)
+difference = tbscope.diff("before.json", model, x, fake=True)
+assert_type(difference, tbscope.Difference)
+assert_type(difference.added, list[tbscope.Change])
+assert_type(difference.graph, tbscope.Graph)
+assert_type(w.add_graph(difference, tag="difference"), tbscope.Graph)
+checked = tbscope.check(model, x, pin="net.json", max_parameters="25M", no_op=["view"])
+assert_type(checked, tbscope.Checked)
+assert_type(checked.failures, tuple[str, ...])
 assert_type(tbscope.push_scope("part"), None)
 assert_type(tbscope.pop_scope(), None)
 assert_type(tbscope.__version__, str)
 assert_type(own.watch(model, every=3), tbscope.Watched)
 assert_type(tbscope.watch(torchs, model), tbscope.Watched)
+assert_type(tbscope.install(on_error="warn", style="torch"), None)
+assert_type(tbscope.uninstall(), None)
+with tbscope.installed(level="module"):
+    pass
 with tbscope.record() as recording:
     assert_type(recording, tbscope.Recording)
     with tbscope.scope("part"):
@@ -123,6 +140,9 @@ w.add_graph(graph, on_error="ignore")            # arg-type
 w.add_overlay("flops")                           # call-arg
 tbscope.trace(torch.nn.ReLU(), training="eval")  # arg-type
 tbscope.graph_costs(torch.nn.ReLU())             # arg-type
+tbscope.check(graph, max_flops=4.5)              # arg-type
+tbscope.install(on_error="ignore")               # arg-type
+tbscope.installed(levels="op")                   # call-arg
 tbscope.compile_backend(stage="kernels")         # arg-type
 tbscope.parse_scope_path(3)                      # arg-type
 graph.sumary()                                   # attr-defined

@@ -2,14 +2,14 @@
 
 import click
 
+from tbscope.cli._command import command
 from tbscope.cli._log import opening_line, write_log
 from tbscope.cli._parameters import parse_folder
-from tbscope.cli._words import errors_as_messages
 
 __all__ = ["demo"]
 
 
-@click.command()
+@command
 @click.option(
     "--logdir",
     type=parse_folder,
@@ -19,14 +19,14 @@ __all__ = ["demo"]
     help="Folder for the event file.",
 )
 def demo(*, logdir: str) -> None:
-    """Write the graph of a small captioning model, and print the line that opens it.
+    """Write the graph of a small captioning model.
 
-    Under further tags the page colours it by times, memory, FLOPs and parameters.
+    The line that opens it is printed. Under further tags the page colours it by times, memory,
+    FLOPs and parameters.
     """
-    with errors_as_messages(traceback=False):
-        from tbscope.cli._demo_model import make_inputs, make_model
-        from tbscope.sources.eager.trace import trace
+    from tbscope.cli._demo_model import make_inputs, make_model
+    from tbscope.sources.eager.trace import trace
 
-        graph = trace(make_model(), make_inputs(), profile=True)
-        write_log(graph, logdir, {}, overlays=("flops", "parameters"))
-        click.echo(opening_line(logdir))
+    graph = trace(make_model(), make_inputs(), profile=True)
+    write_log(graph, logdir, {}, overlays=("flops", "parameters"))
+    click.echo(opening_line(logdir))

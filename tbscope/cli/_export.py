@@ -1,21 +1,26 @@
-"""`tbscope export`: writes the graph of a model, for TensorBoard or as a GraphDef."""
+"""`tbscope export`: writes the graph of a model, for TensorBoard or in any other form."""
 
-import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from tbscope.cli._files import check_folder, write_whole
+from tbscope.cli._command import command
+from tbscope.cli._drawn import (
+    FORMS_HELP,
+    changed,
+    check_depth_use,
+    data_of_outputs,
+    depth_option,
+    put_outputs,
+)
+from tbscope.cli._files import check_folder
 from tbscope.cli._log import opening_line, write_log
 from tbscope.cli._options import Command, decorate, flag_of, library_options
 from tbscope.cli._parameters import OutputFile, parse_folder, parse_output
-from tbscope.cli._running import run_model, takes_a_model
-from tbscope.cli._words import errors_as_messages, in_command_words
+from tbscope.cli._running import graph_of_target, takes_a_target
+from tbscope.cli._words import in_command_words
 from tbscope.options import DRAWING, PLACING, check_options, check_placing
 from tbscope.overlays.built_in import BUILT_IN
-
-if TYPE_CHECKING:
-    from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 __all__ = ["export"]
 
@@ -38,9 +43,11 @@ def _takes_a_drawing(command: Command) -> Command:
                 type=parse_output,
                 multiple=True,
                 metavar="FILE",
-                help="Write the GraphDef: .pbtxt as text, .pb in binary form, - as text on "
-                "standard output.  [repeatable]",
+                help=f"Write the graph, in the form that the end of the name tells: {FORMS_HELP}; "
+                "- for a GraphDef as text on standard output, -.mmd for another text there.  "
+                "[repeatable]",
             ),
+            depth_option,
             click.option(
                 "--overlay",
                 "overlays",
@@ -56,18 +63,18 @@ def _takes_a_drawing(command: Command) -> Command:
     )
 
 
-@click.command()
-@takes_a_model
+@command
+@takes_a_target
 @_takes_a_drawing
 def export(
     *,
     logdir: str | None,
     outputs: tuple[OutputFile, ...],
     overlays: tuple[str, ...],
-    traceback: bool,
+    depth: int | None,
     **options: Any,
 ) -> None:
-    """Write the graph of a model: for TensorBoard (--logdir), or as a GraphDef (-o).
+    """Write the graph of a model: for TensorBoard, as a page, a picture or a GraphDef.
 
     TARGET is package.module:NAME or path/to/file.py:NAME, where NAME is a model, or a function
     or class that makes one; or the path of a graph: a log, a GraphDef, or any file that
@@ -76,33 +83,35 @@ def export(
     \b
     tbscope export torch.nn:Linear -a in_features=3 -a out_features=5 -i 1x3 --logdir runs/linear
     tbscope export nets.py:make_model -i ids=2x128:int64 -o graph.pbtxt
+    tbscope export nets.py:make_model -i 1x3 -o graph.html -o README.mmd
     tbscope export nets.py:make_model -i 1x3 --logdir runs/net --tag large --overlay flops
     """  # noqa: D301
     drawing: Any = {name: options.pop(name) for name in DRAWING}
     place = {name: options.pop(name) for name in PLACING}
     _check_use(logdir, outputs, overlays, place)
-    with errors_as_messages(traceback=traceback):
-        with in_command_words():
-            check_options(**drawing)
-            check_placing(**place)
-        for output in outputs:
-            if output.path is not None:
-                check_folder(output.path)
-        from tbscope.overlays.make import make_overlay
-        from tbscope.pipeline import to_graph_def
+    check_depth_use(outputs, depth)
+    with in_command_words():
+        check_options(**drawing)
+        check_placing(**place)
+    for output in outputs:
+        if output.path is not None:
+            check_folder(output.path)
+    from tbscope.overlays.make import make_overlay
+    from tbscope.pipeline import to_graph_def
 
-        graph = run_model(**options, kernels=drawing["level"] == "aten")
-        with in_command_words():
-            # All that may fail, before the first byte is written.
-            for name in overlays:
-                make_overlay(graph, name)
-            graph_def = to_graph_def(graph, **drawing)
-        _write_outputs(graph_def, outputs)
+    graph = graph_of_target(**options, kernels=drawing["level"] == "aten")
+    with in_command_words():
+        # All that may fail, before the first byte is written.
+        for name in overlays:
+            make_overlay(graph, name)
         if logdir is not None:
-            write_log(graph, logdir, drawing, place=place, overlays=dict.fromkeys(overlays))
-            # Where the graph itself goes to standard output, nothing else does.
-            to_stderr = any(output.path is None for output in outputs)
-            click.echo(opening_line(logdir), err=to_stderr)
+            to_graph_def(graph, **drawing)
+    put_outputs(data_of_outputs(graph, outputs, depth=depth, drawing=changed(drawing)))
+    if logdir is not None:
+        write_log(graph, logdir, drawing, place=place, overlays=dict.fromkeys(overlays))
+        # Where the graph itself goes to standard output, nothing else does.
+        to_stderr = any(output.path is None for output in outputs)
+        click.echo(opening_line(logdir), err=to_stderr)
 
 
 def _check_use(
@@ -123,16 +132,3 @@ def _check_use(
         raise click.UsageError(
             f"--tag and --overlay are both {place['tag']!r}: a tag holds one graph."
         )
-
-
-def _write_outputs(graph_def: "GraphDef", outputs: tuple[OutputFile, ...]) -> None:
-    from google.protobuf import text_format
-
-    as_text = functools.cache(lambda: text_format.MessageToString(graph_def))
-    for output in outputs:
-        if output.path is None:
-            click.echo(as_text(), nl=False)
-        elif output.is_text:
-            write_whole(output.path, as_text().encode())
-        else:
-            write_whole(output.path, graph_def.SerializeToString(deterministic=True))

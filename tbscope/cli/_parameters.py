@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from tbscope.checks import is_text
+from tbscope.errors import ArgumentError
 from tbscope.words import shown
 
 __all__ = [
@@ -33,6 +34,10 @@ DTYPES = (
 """The element types that `--input` takes."""
 
 _INPUT = re.compile(r"(?:([^\W\d]\w*)=)?(scalar|\d{1,18}(?:x\d{1,18})*)(?::(\w+))?", re.ASCII)
+
+
+# A colon before digits and a slash begins the port of a machine.
+_REMOTE = re.compile(r"(\w[\w+.-]*://(?:[^:]|:[0-9]+(?=/))*)(?::(.+))?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +64,12 @@ class GraphPath:
 
     Attributes:
         path: The path, which may be one on another machine.
+        tag: Which graph of a log is meant: its tag, maybe with a step (`large@7`); None for the
+            only one.
     """
 
     path: str
+    tag: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,30 +102,41 @@ class FactoryArgument:
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """One `-o`: a file for the GraphDef, or standard output.
+    """One `-o`: a file for the graph, or standard output.
 
     Attributes:
         path: The file; None for standard output.
-        is_text: Whether it is written as text (pbtxt) and not in the binary form.
+        name: What tells the form by its end.
     """
 
     path: Path | None
-    is_text: bool
+    name: str
 
 
 def parse_target(text: str) -> ModelSpec | GraphPath:
     """Read `package.module:make_model`, `path/to/file.py:make_model`, or the path of a graph.
 
+    The path of a log may be followed by a colon and a tag.
+
     >>> parse_target("torch.nn:Linear")
     ModelSpec(place='torch.nn', attribute='Linear')
     >>> parse_target("s3://room/runs/net")
-    GraphPath(path='s3://room/runs/net')
+    GraphPath(path='s3://room/runs/net', tag=None)
+    >>> parse_target("s3://room/runs/net:large@7")
+    GraphPath(path='s3://room/runs/net', tag='large@7')
 
     Raises:
         click.BadParameter: The text has another form, and nothing is there.
     """
-    if "://" in text or (os.path.exists(text) and not text.endswith(".py")):
+    found = _REMOTE.fullmatch(text)
+    if found:
+        return GraphPath(*found.groups())
+    if os.path.exists(text) and not text.endswith(".py"):
         return GraphPath(text)
+    for colon in re.finditer(":", text):
+        path, tag = text[: colon.start()], text[colon.end() :]
+        if tag and _holds_tags(path):
+            return GraphPath(path, tag)
     place, _, attribute = text.rpartition(":")
     if not place or not all(part.isidentifier() for part in attribute.split(".")):
         raise _bad(
@@ -125,6 +144,17 @@ def parse_target(text: str) -> ModelSpec | GraphPath:
             "package.module:make_model or path/to/file.py:make_model, and is no file with a graph",
         )
     return ModelSpec(place, attribute)
+
+
+def _holds_tags(path: str) -> bool:
+    """Tell whether a path may be that of a log, and not the name of a module."""
+    if os.path.isdir(path):
+        return not os.path.exists(os.path.join(path, "__init__.py"))
+    if not os.path.exists(path):
+        return False
+    from tbscope.sources.files import file_kind
+
+    return file_kind(path) == "events"
 
 
 def parse_input(text: str) -> InputSpec:
@@ -167,20 +197,28 @@ def parse_factory_argument(text: str) -> FactoryArgument:
 
 
 def parse_output(text: str) -> OutputFile:
-    """Read a path that ends in `.pbtxt` (text) or `.pb` (binary), or `-`.
+    """Read a path that ends in one of the forms of a graph, or `-`, alone or with such an end.
 
-    >>> parse_output("-")
-    OutputFile(path=None, is_text=True)
+    >>> parse_output("-"), parse_output("-.mmd")
+    (OutputFile(path=None, name='.pbtxt'), OutputFile(path=None, name='.mmd'))
 
     Raises:
-        click.BadParameter: The path has another ending.
+        click.BadParameter: The path has another ending, or a terminal cannot show the form.
     """
+    # As heavy as drawing, and only needed where something is drawn.
+    from tbscope.saving.forms import form_of
+
     if text == "-":
-        return OutputFile(None, is_text=True)
-    path = Path(text)
-    if path.suffix not in (".pbtxt", ".pb"):
-        raise _bad(text, "FILE.pbtxt (text), FILE.pb (binary) or - (text on standard output)")
-    return OutputFile(path, is_text=path.suffix == ".pbtxt")
+        return OutputFile(None, ".pbtxt")
+    try:
+        form = form_of(text)
+    except ArgumentError as error:
+        raise click.BadParameter(f"{error.what}: {error.why}") from error
+    if not text.startswith("-."):
+        return OutputFile(Path(text), text)
+    if not form.is_text:
+        raise click.BadParameter(f"{shown(text)} is no text, which standard output shows")
+    return OutputFile(None, text)
 
 
 def parse_folder(text: str) -> str:

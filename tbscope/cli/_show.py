@@ -4,14 +4,14 @@ from typing import Any
 
 import click
 
-from tbscope.cli._running import run_model, takes_a_model
-from tbscope.cli._words import errors_as_messages
+from tbscope.cli._command import command
+from tbscope.cli._running import graph_of_target, takes_a_target
 
 __all__ = ["show"]
 
 
-@click.command()
-@takes_a_model
+@command
+@takes_a_target
 @click.option("--sources", is_flag=True, help="End each line in its place in the model's code.")
 @click.option("--parameters", is_flag=True, help="Give parameters and buffers lines of their own.")
 @click.option(
@@ -38,10 +38,9 @@ def show(
     summary: bool,
     definitions: bool,
     depth: int | None,
-    traceback: bool,
     **run: Any,
 ) -> None:
-    """Print the graph of a model, one operation a line, or what its modules are.
+    """Print the graph of a model, the table of its modules, or their definitions.
 
     TARGET is package.module:NAME or path/to/file.py:NAME, where NAME is a model, or a function
     or class that makes one; or the path of a graph: a log, a GraphDef, or any file that
@@ -61,14 +60,13 @@ def show(
     if (summary or definitions) and (sources or parameters):
         other = "--summary" if summary else "--functions"
         raise click.UsageError(f"--sources and --parameters are for lines, not for {other}.")
-    with errors_as_messages(traceback=traceback):
-        graph = run_model(**run)
-        if summary:
-            graph.summary(depth=depth).show()
-            return
-        if definitions:
-            click.echo(str(graph.functions()))
-            return
-        from tbscope.ir.text import graph_to_text
+    graph = graph_of_target(**run)
+    if summary:
+        graph.summary(depth=depth).show()
+        return
+    if definitions:
+        click.echo(str(graph.functions()))
+        return
+    from tbscope.ir.text import graph_to_text
 
-        click.echo(graph_to_text(graph, sources=sources, parameters=parameters))
+    click.echo(graph_to_text(graph, sources=sources, parameters=parameters))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["import_path", "load_model"]
 
-_SEE_WHERE = "add --traceback to see where"
+_SEE_WHERE = "add --debug to see where"
 
 
 @contextlib.contextmanager

@@ -30,10 +30,18 @@ _PHRASES = {
     "print(graph) shows the operations, graph.calls the modules": (
         "tbscope show TARGET prints the operations with their modules"
     ),
+    "see graph.calls and graph.nodes for what was recorded": (
+        "tbscope show TARGET prints what was recorded"
+    ),
     "load was given": "tbscope was given",
+    "for one in tbscope.read_log(path): one.run, one.tag, one.step, one.graph": (
+        "tbscope ls lists them; name one as LOGDIR:TAG, with the directory of its run"
+    ),
     "a model is run to learn its graph: tbscope.trace(model, input)": (
         "a model is named in its file, or in its module: path/to/file.py:NAME"
     ),
+    "check(..., update=True) writes it": "--update writes it",
+    "with update=True": "with --update",
     "graph.summary() tells": "tbscope show TARGET --summary tells",
     "log to another directory: writer = tbscope.SummaryWriter(log_dir)": "give another --logdir",
     "a shorter log_dir, run_name or filename_suffix": "a shorter --logdir or --run-name",
@@ -41,23 +49,23 @@ _PHRASES = {
 
 
 @contextlib.contextmanager
-def errors_as_messages(*, traceback: bool) -> Iterator[None]:
+def errors_as_messages(*, debug: bool) -> Iterator[None]:
     """End with exit code 1 and one message; Python's traceback only where it is asked for."""
     try:
         yield
     except TbscopeError as error:
-        if traceback:
+        if debug:
             raise
         raise click.ClickException(str(error)) from error
     except (click.ClickException, click.Abort, click.exceptions.Exit):
         raise
     except Exception as error:
-        if traceback:
+        if debug:
             raise
         told = TbscopeError(
             "tbscope itself failed",
             why=error_text(error),
-            fix="report it, with what --traceback shows",
+            fix="report it, with what --debug shows",
         )
         raise click.ClickException(str(told)) from error
 

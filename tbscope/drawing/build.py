@@ -48,7 +48,7 @@ def build_graph_def(
         labels: The label by which each node is coloured, where there is one.
     Returns:
         A new message: the seeds of the colours, the nodes in the order of the graph, its
-        outputs, and the cards of its modules.
+        outputs, the cards of its modules, and icons.
     Raises:
         ConversionError: A shape has a negative size.
 
@@ -88,6 +88,8 @@ class _Builder:
             self._add_output(output, head)
         for card, head in zip(layout.told, layout.cards, strict=True):
             self._add_card(card, head)
+        for head in layout.icons:
+            self._add(self._start(head), [])
         message = GraphDef.FromString(b"".join(self._nodes))
         message.versions.producer = _PRODUCER
         return message

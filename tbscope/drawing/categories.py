@@ -32,8 +32,10 @@ Category: TypeAlias = Literal[
     "rank",
     "stage",
     "mesh",
+    "difference",
+    "none",
 ]
-"""A category that tbscope knows by itself."""
+"""A category that tbscope knows by itself; "none" gives no colours, as None does."""
 
 ColorBy: TypeAlias = Category | Stages | Mapping[str, str] | Callable[[Node], str | None]
 """What a node is coloured by: a category; `stages(4)`; a mapping from the name of a node, or from
@@ -88,6 +90,8 @@ def label_nodes(
             nothing in the graph.
     """
     check_color_by(color_by)
+    if color_by == "none":
+        return {}
     if isinstance(color_by, Mapping):
         return _by_mapping(graph, _labels_of(color_by))
     if isinstance(color_by, Stages):
@@ -205,6 +209,12 @@ def _source_file(node: Node) -> str | None:
     return node.source.file if node.source else None
 
 
+def _difference(node: Node) -> str | None:
+    """Return what became of a node, where it stands in the graph of a difference."""
+    told = node.attributes.get("difference")
+    return told if isinstance(told, str) else None
+
+
 _CATEGORIES: dict[str, Callable[[Node], str | None]] = {
     "class": _class,
     "kind": kind_of,
@@ -214,4 +224,5 @@ _CATEGORIES: dict[str, Callable[[Node], str | None]] = {
     "device": _device,
     "source file": _source_file,
     "mesh": _mesh,
+    "difference": _difference,
 }

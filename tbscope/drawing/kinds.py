@@ -5,6 +5,7 @@ a module has.
 """
 
 import re
+from functools import lru_cache
 
 from tbscope.ir.graph import Node
 from tbscope.ir.regions import OPERATIONS
@@ -56,8 +57,13 @@ def kind_of(node: Node) -> str | None:
     if node.role == "view":
         return "shape"
     called = node.attributes.get("operation")
-    name = called if isinstance(called, str) else node.op
-    names = [name.lower(), *(kernel.removeprefix("aten::") for kernel in node.kernels)]
+    return _kind(called if isinstance(called, str) else node.op, tuple(node.kernels))
+
+
+@lru_cache(4096)
+def _kind(operation: str, kernels: tuple[str, ...]) -> str:
+    """Return the kind of what is called so and ran these; a model repeats a few of them."""
+    names = [operation.lower(), *(kernel.removeprefix("aten::") for kernel in kernels)]
     for kind, pattern in _PATTERNS:
         find = pattern.search if kind in _WITHIN else pattern.fullmatch
         if any(find(one) for one in names):

@@ -53,8 +53,12 @@ from tbscope.words import shown
 __all__ = ["decode_graph"]
 
 _MOST_CHARACTERS = 200_000_000
+# Containers and bodies in each other. Python's own limit is no measure: it is the process's,
+# and others raise it.
+_MOST_DEEP = 100
 _ROLES = (None, *get_args(Role))
 _KINDS, _PHASES, _SCOPE_KINDS = get_args(NodeKind), get_args(Phase), get_args(ScopeKind)
+_CONTAINERS = ("tuple", "list", "dict")
 _TOPICS = ("run", "python", "unused", "random", "flops")
 _GRAPH_KEYS = frozenset(
     {
@@ -163,6 +167,8 @@ class _Decoder:
         self._functions: list[Function] = []
         self._runs: list[Run] = []
         self._parameters: list[Parameter] = []
+        # How many containers and bodies stand around what is decoded.
+        self._depth = 0
 
     def decode(self) -> Graph:
         told = self._told
@@ -247,7 +253,9 @@ class _Decoder:
             self._values.append(value)
         if "body" in told:
             body = Fields(told.mapping("body"), _BODY_KEYS)
+            self._enter()
             node.body = Body(_each("body.nodes", body.entries("nodes"), self._make), [])
+            self._depth -= 1
         return node
 
     def _make_stray(self, data: Any) -> None:
@@ -336,16 +344,21 @@ class _Decoder:
         if key == "constant":
             check_kind("constant", held, str)
             return Constant(held)
-        if key == "tuple":
-            return tuple(self._nests(held))
-        if key == "list":
-            return self._nests(held)
-        if key == "dict":
-            return self._dict(held)
+        if key in _CONTAINERS:
+            self._enter()
+            made = self._dict(held) if key == "dict" else self._nests(held)
+            self._depth -= 1
+            return tuple(made) if key == "tuple" else made
         if key == "complex":
             real, imaginary = row_of(held, 2, 2)
             return complex(float(number_of(real)), float(number_of(imaginary)))
         return number_of(data)
+
+    def _enter(self) -> None:
+        """Go into a container or a body."""
+        self._depth += 1
+        if self._depth > _MOST_DEEP:
+            raise RecursionError(f"{_MOST_DEEP} containers or bodies stand in each other")
 
     def _nests(self, data: Any) -> list[Nest]:
         check_kind("entries", data, list)

@@ -9,10 +9,11 @@ Source: tensorboard/plugins/graph/tf_graph_info/tf-node-info.ts; upb prints maps
 """
 
 import re
+from typing import Any
 
 from tbscope.figures.summary.columns import bytes_text, count_text, flops_text
 
-__all__ = ["key_by_worth", "number_by_worth"]
+__all__ = ["key_by_worth", "number_by_worth", "worth_of_number"]
 
 # What comes behind all the rest, each step behind the one before.
 _LATER = (
@@ -33,6 +34,7 @@ _FORMS = {
 # Below it a number is as plain as its short form.
 _LARGE = 10_000
 _UNIT = re.compile("([0-9])([A-Za-z])$")
+_WHOLE = re.compile(r".*\(([0-9,]+)\)")
 
 
 def key_by_worth(name: str) -> str:
@@ -46,3 +48,15 @@ def number_by_worth(name: str, number: int) -> int | str:
         return number
     text = _UNIT.sub(r"\1 \2", _FORMS[name](number))
     return f"{text} ({number:,})"
+
+
+def worth_of_number(told: Any) -> float | None:
+    """Return the number that an attribute tells, as `number_by_worth` wrote it; None for none.
+
+    >>> worth_of_number(number_by_worth("flops", 4_338_130_944)), worth_of_number("a (text)")
+    (4338130944, None)
+    """
+    if type(told) is int or type(told) is float:
+        return told
+    found = _WHOLE.fullmatch(told) if isinstance(told, str) else None
+    return int(found[1].replace(",", "")) if found else None

@@ -303,15 +303,26 @@ class Graph:
         functions: Functions = way_up("Graph.functions")(self, by)
         return functions
 
-    def save(self, path: Any) -> None:
-        """Write the graph, with all that it holds, to a file in JSON; `tbscope.load` reads it.
+    def save(self, path: Any, *, depth: int | None = None, **drawing: Any) -> None:
+        """Write the graph to a file, in the form that the end of its name tells.
 
         Args:
-            path: The path of a file that ends in `.json`. It is written whole, or not at all.
+            path: The path of a file: `.json` holds all of the graph, and `tbscope.load` reads it;
+                `.html` is a page with boxes that open; `.dot`, `.svg`, `.png`, `.mmd`,
+                `.explorer.json`, `.pb` and `.pbtxt` are for other programs. One that ends in `/`
+                is a folder for an event file. A file is written whole, or not at all.
+            depth: Down to how many boxes around them nodes are drawn in `.dot`, `.svg`, `.png`
+                and `.mmd`; None for all, or as many as can be read.
+            drawing: How it is drawn (see `Drawing`); not for `.json`.
         Raises:
-            ArgumentError: The path is none, or cannot be written to.
+            ArgumentError: The path tells no form, or cannot be written to; an option is none, or
+                does not fit the form; or a program that draws it is not there.
         """
-        way_up("Graph.save")(self, path)
+        way_up("Graph.save")(self, path, depth=depth, **drawing)
+
+    def _repr_html_(self) -> str:
+        """The page of `save("graph.html")` in a frame, as notebooks show it."""
+        return str(way_up("Graph._repr_html_")(self))
 
     def _not_found(self, name: str) -> NotFoundError:
         known = [call.qualified_name for call in self.calls if call.qualified_name]

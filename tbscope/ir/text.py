@@ -47,20 +47,21 @@ _DTYPE_WORDS = {
 _NAME_THAT_IS_A_PLACE = re.compile(r"out(\.[0-9]+)*")
 
 
-def type_to_text(typed: "Value | Parameter") -> str:
+def type_to_text(typed: "Value | Parameter", *, device: bool = True) -> str:
     """Return the type of a value or parameter as TorchScript writes it.
 
     Args:
         typed: What has a shape and a dtype, and maybe a device.
+        device: Whether its device is told.
     Returns:
         `Float(1, 2)`; `?` for a size that is not known, `*` for an unknown rank, and the
         device where it is not the CPU: `Long(?, 8, device=cuda:0)`. One that is spread over
         ranks tells what is here, and how it lies: `Float(8, 8, here=(4, 8) by tp: Shard(0))`.
     """
     shape = ["*"] if typed.shape is None else ["?" if n is None else str(n) for n in typed.shape]
-    device = getattr(typed, "device", "cpu")
-    if device != "cpu":
-        shape.append(f"device={device}")
+    stands = getattr(typed, "device", "cpu")
+    if device and stands != "cpu":
+        shape.append(f"device={stands}")
     if typed.sharding is not None:
         shape.append(f"here={typed.sharding}")
     return f"{_DTYPE_WORDS.get(typed.dtype, typed.dtype)}({', '.join(shape)})"

@@ -14,7 +14,8 @@ __all__ = ["WAYS_UP", "Functions", "Table", "way_up"]
 WAYS_UP = {
     "Graph.summary": ("tbscope.figures.summary.table", "Summary"),
     "Graph.functions": ("tbscope.functions.functions", "Functions"),
-    "Graph.save": ("tbscope.formats.files", "save_graph"),
+    "Graph.save": ("tbscope.saving.save", "save_graph"),
+    "Graph._repr_html_": ("tbscope.saving.notebook", "graph_to_frame"),
     "Definition.graph": ("tbscope.functions.body", "body_graph"),
     "Definition.__str__": ("tbscope.functions.text", "definition_to_text"),
     "Graph.__str__": ("tbscope.ir.text", "graph_to_text"),

@@ -13,6 +13,7 @@ __all__ = [
     "device_legend",
     "ignored_attribute",
     "large_attribute",
+    "legend_device",
 ]
 
 _DEVICE = re.compile(r"/device:[^:]+:[0-9]+\Z")
@@ -109,13 +110,16 @@ def device_legend(reading: Reading) -> Iterator[Fault]:
             yield Fault(
                 name,
                 f"the device {quote(device)} is coloured, and the legend does not list it",
-                f"write it as {quote(_legend(device))}",
+                f"write it as {quote(legend_device(device))}",
             )
 
 
-def _legend(device: str) -> str:
+def legend_device(device: str) -> str:
+    """Return a device in the form that the legend lists: `/device:GPU:0`."""
+    if _DEVICE.search(device):
+        return device
     kind, _, index = device.strip("/").rpartition(":")
     if not kind or not index.isdigit():
         kind, index = device.strip("/") or "CPU", "0"
-    kind = kind.rpartition(":")[2]
+    kind = kind.rpartition(":")[2] or "CPU"
     return f"/device:{kind.upper().replace('CUDA', 'GPU')}:{index}"

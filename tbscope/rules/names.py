@@ -8,6 +8,7 @@ from tbscope.page.ops import RESERVED, is_embedded
 from tbscope.rules.reading import Fault, Reading, quote
 
 __all__ = [
+    "ODD",
     "caret_name",
     "colon_name",
     "duplicate_name",
@@ -23,7 +24,8 @@ __all__ = [
 
 # Not keys of every object: an input of that name is only one that names nothing.
 _HARMLESS_INPUTS = frozenset({"__root__", "length"})
-_ODD = re.compile(r"""[!"$%&'*;<=?@^`{|}\x00-\x20\x7f]""")
+ODD = re.compile(r"""[!"$%&'*;<=?@^`{|}\x00-\x20\x7f]""")
+"""Characters that are not escaped where shapes are coloured."""
 
 
 def empty_graph(reading: Reading) -> Iterator[Fault]:
@@ -183,7 +185,7 @@ def odd_character(reading: Reading) -> Iterator[Fault]:
     """
     for name in (*reading.hierarchy.boxes, *reading.names_in_order):
         # What is wrong with a box is told once, not at everything in it.
-        odd = sorted(set(_ODD.findall(name.rpartition("/")[2])))
+        odd = sorted(set(ODD.findall(name.rpartition("/")[2])))
         if odd:
             yield Fault(
                 name,

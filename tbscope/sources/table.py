@@ -22,7 +22,7 @@ _RUN_BY = {
     for name in ("training", "grad", "loss", "backward", "fake", "partial", "profile")
 }
 
-__all__ = ["SOURCES", "GraphSource", "graph_of", "load"]
+__all__ = ["SOURCES", "GraphSource", "graph_of", "load", "runs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,11 @@ def graph_of(model: object, input_to_model: Any, run: Mapping[str, Any]) -> Grap
     """
     kind = next(kind for kind in SOURCES if kind.takes(model))
     return kind.graph(model, input_to_model, run)
+
+
+def runs(thing: object) -> bool:
+    """Tell whether something is run with inputs, or can be: a model, and no graph or file."""
+    return callable(thing) and not is_exported(thing)
 
 
 def load(thing: Any) -> Graph:

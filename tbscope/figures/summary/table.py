@@ -58,6 +58,7 @@ class Summary:
     Attributes:
         rows: For each module a mapping from names to plain numbers and words, never folded.
         totals: The figures of the whole.
+        footer: What stands below the table, the totals among it: titles and texts.
         ranks: Of a merged graph what each rank holds and does, as a mapping like those of `rows`;
             empty for any other.
 
@@ -95,7 +96,7 @@ class Summary:
         self._chosen = columns is not None
         self._lines = _Lines(graph, root, rows, depth=depth, fold=fold)
         self.ranks: list[Row] = rank_rows(graph)
-        self._footer = [*footer_lines(totals), *rank_lines(graph)]
+        self.footer = [*footer_lines(totals), *rank_lines(graph)]
 
     def __str__(self) -> str:
         """Return the table as plain text."""
@@ -109,8 +110,8 @@ class Summary:
             ).rstrip()
             for line in (cells.head, *cells.body)
         ]
-        width = max(len(title) for title, _ in self._footer)
-        footer = [f"{title.ljust(width)}  {text}" for title, text in self._footer]
+        width = max(len(title) for title, _ in self.footer)
+        footer = [f"{title.ljust(width)}  {text}" for title, text in self.footer]
         return "\n".join([texts[0], rule, *texts[1:], rule, *footer])
 
     def __repr__(self) -> str:
@@ -153,7 +154,7 @@ class Summary:
             table.add_row(*(Text(cell) for cell in line), style=style)
         yield table
         footer = Table.grid(padding=(0, 2))
-        told = list(self._footer)
+        told = list(self.footer)
         if left_out:
             told.append(("No room for", ", ".join(column.title for column in left_out)))
         for title, text in told:
@@ -170,7 +171,7 @@ class Summary:
         footer = "".join(
             f'<tr><th>{html.escape(title)}</th><td colspan="{width - 1}">'
             f"{html.escape(text)}</td></tr>"
-            for title, text in self._footer
+            for title, text in self.footer
         )
         return (
             f'{_STYLE}<table class="tbscope-summary"><thead><tr><th>Module</th>{heads}</tr>'

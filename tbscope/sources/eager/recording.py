@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 import torch
@@ -139,18 +139,26 @@ class Recording:
         return [leaf for leaves in found.values() for leaf in leaves]
 
     def __enter__(self) -> "Recording":
+        self.begin(sys._getframe(1))
+        return self
+
+    def begin(self, frame: FrameType) -> None:
+        """Watch from now on, until the end of `with`.
+
+        Args:
+            frame: The Python frame in which the region begins; those around it are not looked at.
+        """
         if self._watch is not None:
             raise ArgumentError(
                 "this recording has been used already",
                 why="one recording watches one region",
                 fix="begin another one with tbscope.record()",
             )
-        self._recorder.begin_at(sys._getframe(1))
+        self._recorder.begin_at(frame)
         if self._backward:
             self._recorder.record_backward()
         self._watch = Watch(self._recorder)
         self._watch.__enter__()
-        return self
 
     def __exit__(
         self,

@@ -28,6 +28,7 @@ from tbscope.sources.graphdef.paths import (
 from tbscope.sources.graphdef.scripts import (
     BUFFERS,
     CONSTANT,
+    DICTS,
     GET,
     IO,
     MAKERS,
@@ -254,7 +255,7 @@ class _Reading:
 
     def _made(self, op: Op) -> Nest:
         held = [self._nest(read) for read in op.reads]
-        if op.op == "prim::DictConstruct":
+        if op.op in DICTS:
             keys, entries = held[::2], held[1::2]
             if all(isinstance(key, str | int) for key in keys):
                 return dict(zip(keys, entries, strict=False))

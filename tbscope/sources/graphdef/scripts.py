@@ -7,12 +7,17 @@ torch draws a TorchScript graph: `prim::Constant` with the text of its value, `p
 import re
 
 from tbscope.ir.graph import Constant, Nest
+from tbscope.page.ops import op_type
 from tbscope.sources.graphdef.ops import Op
 
-__all__ = ["BUFFERS", "CONSTANT", "GET", "IO", "MAKERS", "attribute_name", "literal_of"]
+__all__ = ["BUFFERS", "CONSTANT", "DICTS", "GET", "IO", "MAKERS", "attribute_name", "literal_of"]
 
 CONSTANT, GET, IO = "prim::Constant", "prim::GetAttr", "IO Node"
-MAKERS = frozenset({"prim::ListConstruct", "prim::TupleConstruct", "prim::DictConstruct"})
+_DICT = "prim::DictConstruct"
+# As torch writes them, and as they stand in a GraphDef that was mended for the page.
+DICTS = frozenset({_DICT, op_type(_DICT)})
+_LISTS = ("prim::ListConstruct", "prim::TupleConstruct")
+MAKERS = DICTS.union(_LISTS, map(op_type, _LISTS))
 BUFFERS = frozenset({"running_mean", "running_var", "num_batches_tracked"})
 """The names that torch's own modules give to buffers; a graph does not tell buffers otherwise."""
 

@@ -1,25 +1,22 @@
 """Reads logs: every graph of every run, tag and step, back into a graph."""
 
-import json
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from tbscope.errors import ArgumentError
 from tbscope.formats.record import graph_of_record
 from tbscope.ir.graph import Graph, Measured
-from tbscope.sources.files import file_kind, open_file, path_of, unreadable
+from tbscope.sources.files import file_kind, path_of, unreadable
 from tbscope.sources.graphdef.loading import graph_def_of_bytes
 from tbscope.sources.graphdef.reading import graph_of_message
-from tbscope.sources.logs.events import EventError, Found, graphs_in
-from tbscope.sources.logs.records import RecordError, records
-from tbscope.words import error_text, shown
+from tbscope.sources.logs.event_files import DOING, event_files, found_in_file
+from tbscope.sources.logs.events import Found
+from tbscope.sources.logs.keras import graph_def_of_keras
+from tbscope.words import shown
 
-__all__ = ["LoggedGraph", "graph_in_log", "read_log"]
+__all__ = ["LoggedGraph", "graph_in_log", "no_log", "read_log"]
 
-_DOING = "no graphs can be read"
-_FIX = "copy the file anew; read_log takes the files beside it one by one, too"
 _MOST_LISTED = 8
 
 
@@ -70,21 +67,22 @@ def read_log(path: Any) -> list[LoggedGraph]:
     text = path_of(path)
     kind = file_kind(path)
     if text is None or kind not in ("directory", "events"):
-        raise unreadable(path, _DOING, _no_log(text, kind), "tbscope.read_log('runs/x')")
+        raise unreadable(path, DOING, no_log(text, kind), "tbscope.read_log('runs/x')")
     if kind == "events":
         return _Log().read([(".", text)])
-    files = list(_event_files(text))
+    files = list(event_files(text))
     if not files:
         raise unreadable(
             path,
-            _DOING,
+            DOING,
             "there is no event file in it, nor below: the name of one has 'tfevents' in it",
             "give the directory that TensorBoard is given as --logdir",
         )
     return _Log().read(files)
 
 
-def _no_log(text: str | None, kind: str | None) -> str:
+def no_log(text: str | None, kind: str | None) -> str:
+    """Return why a path leads to no log: the path, and the kind of file that it leads to."""
     if text is None:
         return "it takes the path of an event file or of a directory"
     if kind is not None:
@@ -120,39 +118,13 @@ def graph_in_log(path: Any) -> Graph:
     )
 
 
-def _event_files(directory: str) -> Iterator[tuple[str, str]]:
-    """Yield the run and the path of each event file in a directory and below, in order."""
-    found = []
-    if "://" in directory:
-        from tbscope.sources.remote import list_remote
-
-        top = directory.rstrip("/")
-        for place, files in list_remote(directory):
-            run = place.rstrip("/").removeprefix(top).strip("/") or "."
-            found += [(run, name, f"{place.rstrip('/')}/{name}") for name in files]
-    else:
-        seen = set()
-        for place, below, files in os.walk(directory, followlinks=True):
-            # A link may lead back to a directory around it.
-            real = os.path.realpath(place)
-            if real in seen:
-                below.clear()
-                continue
-            seen.add(real)
-            run = os.path.relpath(place, directory)
-            found += [(run, name, os.path.join(place, name)) for name in files]
-    for run, name, path in sorted(found):
-        if "tfevents" in name:
-            yield run, path
-
-
 class _Log:
     """A log while it is read."""
 
     def read(self, files: list[tuple[str, str]]) -> list[LoggedGraph]:
         found: list[tuple[str, str, Found]] = []
         for run, path in files:
-            found += [(run, path, one) for one in _read_file(path)]
+            found += [(run, path, one) for one in found_in_file(path)]
         graphs: list[LoggedGraph] = []
         for run, path, one in found:
             if one.kind != "figures":
@@ -162,22 +134,6 @@ class _Log:
                     LoggedGraph(run, one.tag, one.step, graph, one.wall_time, figures, path)
                 )
         return graphs
-
-
-def _read_file(path: str) -> Iterator[Found]:
-    offset = 0
-    try:
-        with open_file(path) as (file, size):
-            for place, event in records(file, size):
-                offset = place
-                yield from graphs_in(event)
-    except RecordError as error:
-        raise unreadable(path, _DOING, str(error), _FIX) from error
-    except EventError as error:
-        why = f"the record at byte {offset:,} {error}"
-        raise unreadable(path, _DOING, why, _FIX) from error
-    except OSError as error:
-        raise unreadable(path, _DOING, error_text(error)) from error
 
 
 def _figures_of(run: str, one: Found, found: list[tuple[str, str, Found]]) -> dict[str, Measured]:
@@ -217,16 +173,5 @@ def _graph_of(one: Found, run: str, path: str, figures: dict[str, Measured]) -> 
 
 
 def _graph_of_keras(data: bytes) -> Graph:
-    from tensorboard.plugins.graph.keras_util import keras_model_to_graph_def
-
-    try:
-        model = json.loads(data)
-        message = keras_model_to_graph_def(model)
-    except Exception as error:  # Whatever the layers lack, its reader raises something of its own.
-        raise ArgumentError(
-            "a conceptual graph of Keras is damaged",
-            why=error_text(error),
-            fix="write it anew: keras_model.to_json() makes it",
-        ) from error
-    name = model.get("config", {}).get("name", "")
-    return graph_of_message(message, name if isinstance(name, str) else "")
+    message, name = graph_def_of_keras(data)
+    return graph_of_message(message, name)

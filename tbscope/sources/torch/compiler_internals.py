@@ -220,13 +220,14 @@ def kept_compiler(backend: object, codes: Callable[[], list[CodeType]]) -> Itera
             (convert_frame, "FRAME_COMPILE_COUNTER"),
         ):
             stack.callback(_kept_table(getattr(owner, name, None)))
+        before = dict(getattr(convert_frame, "FRAME_COMPILE_COUNTER", {}))
         stack.callback(_kept_sizes())
         # Whoever has the compiler stand by still wants to see what it would capture.
         stack.enter_context(torch.compiler.set_stance("default"))
         try:
             yield
         finally:
-            _let_go(backend, codes())
+            _let_go(backend, codes(), before)
 
 
 def _patched(config: Any) -> Any:
@@ -297,15 +298,21 @@ def _kept_sizes() -> Callable[[], None]:
     return put_back
 
 
-def _let_go(backend: object, codes: list[CodeType]) -> None:
-    """Let go of what was compiled with a backend; have the compiler look at these frames again."""
+def _let_go(backend: object, codes: list[CodeType], before: dict[int, int]) -> None:
+    """Let go of what was compiled with a backend; have the compiler look at these frames again.
+
+    Args:
+        backend: The backend.
+        codes: The codes of the frames.
+        before: How often each frame had been compiled before, by its number.
+    """
     home: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
     entries_of = getattr(home, "_debug_get_cache_entry_list", None)
     if entries_of is None:
         return
     for code in codes:
         entries = list(entries_of(code))
-        own = [entry for entry in entries if _innermost(entry.backend) is backend]
+        own = [entry for entry in entries if _is_of(entry, backend, before)]
         if len(own) == len(entries):
             home.reset_code(code)
             continue
@@ -317,6 +324,15 @@ def _let_go(backend: object, codes: list[CodeType]) -> None:
         if hasattr(home, "set_code_exec_strategy") and hasattr(types, "FrameAction"):
             again = types.FrameAction.DEFAULT
             home.set_code_exec_strategy(code, types.FrameExecStrategy(again, again))
+
+
+def _is_of(entry: Any, backend: object, before: dict[int, int]) -> bool:
+    """Tell whether something was compiled with a backend, in the block that is over."""
+    if hasattr(entry, "backend"):
+        return _innermost(entry.backend) is backend
+    # Up to torch 2.6 it tells when it was compiled, not with what.
+    made = entry.compile_id
+    return bool(made is None or made.frame_compile_id >= before.get(made.frame_id, 0))
 
 
 def _invalidate(entry: Any) -> None:

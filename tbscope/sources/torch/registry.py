@@ -12,6 +12,7 @@ import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from tbscope.sources.torch.module_internals import ScriptModule, uncompiled
+from tbscope.sources.torch.rank_internals import is_spread
 
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope
@@ -115,6 +116,8 @@ class Registry:
     def __init__(self) -> None:
         self._modules: dict[int, ModulePlace] = {}
         self._tensors: dict[int, TensorPlace] = {}
+        # Known by another tensor's place: held, so that their identities stay their own.
+        self._held: list[torch.Tensor] = []
 
     def add_root(
         self,
@@ -198,12 +201,27 @@ class Registry:
         """Let go of all modules and tensors."""
         self._modules.clear()
         self._tensors.clear()
+        self._held.clear()
 
     def add_stand_in(self, tensor: torch.Tensor, twin: torch.Tensor) -> None:
         """Register who stands in for a tensor, at the same place, where that has one."""
         place = self._tensors.get(id(tensor))
         if place is not None:
             self._tensors[id(twin)] = place
+
+    def put_together(self, place: ModulePlace, name: str, tensor: torch.Tensor) -> None:
+        """Register what a module holds for a while in the place of one that is spread over ranks.
+
+        Args:
+            place: The module.
+            name: The attribute under which it holds it.
+            tensor: What ranks have put together.
+        """
+        for each in self._tensors.values():
+            if each.owner is place and each.attribute == name:
+                self._tensors[id(tensor)] = each
+                self._held.append(tensor)
+                return
 
     def refresh(self, place: ModulePlace) -> None:
         """Register what a module holds only since it ran (lazy modules, late children)."""
@@ -243,6 +261,14 @@ class Registry:
             for module in (place.module, place.wrapper)
             if module is not None
         ]
+
+    def spread(self) -> dict[tuple[int, str], TensorPlace]:
+        """Return the places of tensors that are spread over ranks, by module and attribute."""
+        return {
+            (id(place.owner.module), place.attribute): place
+            for place in self._tensors.values()
+            if is_spread(type(place.tensor))
+        }
 
     def count_tensors(self) -> int:
         """Return how many registered parameters and buffers are known, by any of their tensors."""

@@ -118,7 +118,7 @@ def _read(
         deep = isinstance(error, RecursionError)
         raise ArgumentError(
             f"no graph can be read of {shown(given)}",
-            why="its calls and blocks nest deeper than Python follows"
+            why="its calls and blocks nest deeper than tbscope follows"
             if deep
             else f"torch raised {error_text(error)}",
             fix="draw a part of it: tbscope.from_torchscript(module.part)"

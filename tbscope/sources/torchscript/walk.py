@@ -37,6 +37,9 @@ __all__ = ["Walk"]
 _FORWARD = re.compile(r"forward(__[0-9]+)?")
 _MOST_STEPS = 50_000
 _MOST_TURNS = 64
+# Calls and blocks in each other. Python's own limit is no measure: it is the process's,
+# and others raise it.
+_MOST_DEEP = 100
 
 
 class Walk:
@@ -72,6 +75,7 @@ class Walk:
         }
         self._calls = 0
         self._steps = 0
+        self._depth = 0
         # Each node may be read this often, on average; and what is small as often as it likes.
         self._most_steps = _MOST_STEPS
         self._met: set[tuple[str, str]] = set()
@@ -94,6 +98,9 @@ class Walk:
 
     def nodes(self, block: Any, frame: Frame) -> None:
         """Read the nodes of a graph, or of a block of one."""
+        if self._depth == _MOST_DEEP:
+            raise RecursionError(f"{_MOST_DEEP} calls and blocks stand in each other")
+        self._depth += 1
         for node in block.nodes():
             self._steps += 1
             if frame.is_first:
@@ -114,6 +121,7 @@ class Walk:
                 handler(self, node, frame)
             else:
                 self._operation(kind, node, frame)
+        self._depth -= 1
 
     def block(self, block: Any, given: list[Held], frame: Frame) -> list[Held]:
         """Read a block with what it is given; return what it gives."""

@@ -26,13 +26,14 @@ def describe_calls(recorder: Recorder) -> None:
     facts: dict[int, tuple[Any, ...]] = {}
     words = _Words()
     registry = recorder.registry
+    owned = _Owned(registry)
     for call, module in zip(recorder.graph.calls, recorder.modules_called, strict=True):
         known = facts.get(id(module))
         if known is None:
             known = facts[id(module)] = (
                 *words.of_class(type(module)),
                 _hyperparameters(module, recorder),
-                _parameters(module, words, registry),
+                _parameters(module, words, owned),
             )
         call.class_name, call.defined, call.hyperparameters, call.parameters = known
     modules = recorder.graph.modules
@@ -46,7 +47,7 @@ def describe_calls(recorder: Recorder) -> None:
             described, parameters = known[0], known[3]
         else:
             described = words.of_class(type(module))[0]
-            parameters = _parameters(module, words, registry)
+            parameters = _parameters(module, words, owned)
         modules.append(Module(place.name, described, parameters))
 
 
@@ -80,6 +81,21 @@ class _Words:
         return word
 
 
+class _Owned:
+    """What modules own: also where one holds for a while what ranks have put together of it."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._spread = registry.spread()
+
+    def by(
+        self, module: torch.nn.Module, name: str, tensor: torch.Tensor
+    ) -> tuple[torch.Tensor, TensorPlace | None]:
+        """Return what a module owns that holds a tensor under a name, and its place."""
+        place = self._spread.get((id(module), name)) if self._spread else None
+        return (tensor, self._registry.tensor(tensor)) if place is None else (place.tensor, place)
+
+
 def _hyperparameters(module: torch.nn.Module, recorder: Recorder) -> dict[str, Any]:
     try:
         return hyperparameters(module)
@@ -93,21 +109,19 @@ def _hyperparameters(module: torch.nn.Module, recorder: Recorder) -> dict[str, A
         return {}
 
 
-def _parameters(
-    module: torch.nn.Module, words: _Words, registry: Registry
-) -> tuple[Parameter, ...]:
+def _parameters(module: torch.nn.Module, words: _Words, owned: _Owned) -> tuple[Parameter, ...]:
     """Describe the tensors that a module owns itself: its parameters, then its buffers."""
     described: list[Parameter] = []
     parameters, buffers = module._parameters, module._buffers
     if parameters:
         described += [
-            _parameter(name, tensor, "parameter", words, registry.tensor(tensor))
+            _parameter(name, "parameter", words, *owned.by(module, name, tensor))
             for name, tensor in parameters.items()
             if tensor is not None
         ]
     if buffers:
         described += [
-            _parameter(name, tensor, "buffer", words, registry.tensor(tensor))
+            _parameter(name, "buffer", words, *owned.by(module, name, tensor))
             for name, tensor in buffers.items()
             if tensor is not None
         ]
@@ -116,9 +130,9 @@ def _parameters(
 
 def _parameter(
     name: str,
-    tensor: torch.Tensor,
     kind: Literal["parameter", "buffer"],
     words: _Words,
+    tensor: torch.Tensor,
     place: TensorPlace | None,
 ) -> Parameter:
     known = not isinstance(tensor, UNINITIALIZED)

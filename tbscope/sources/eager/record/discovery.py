@@ -232,7 +232,10 @@ class Discovery:
                 if not self.distributed:
                     return None
                 # It is seen how ranks have put it together; its gradient bears its name.
-                self._late_tensor(tensor)
+                running = self._scopes.running.place
+                assert running is not None
+                name = _names_of(tensor, running.module)[0]
+                self._registry.put_together(running, name, tensor)
             wrappers.keep(tensor, face)
             return face
         if known and face is None:

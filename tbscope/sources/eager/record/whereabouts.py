@@ -95,6 +95,9 @@ class Whereabouts:
                         self._remember_home(frame, running)
                         break
                     if place is not None and not self._scopes.calls_of(place):
+                        if _in_optimizer(running.inner):
+                            # Its parameters tell where it stands, whoever called the optimizer.
+                            break
                         return self._scopes.container(place)
             frame = frame.f_back
         return running.inner
@@ -107,3 +110,10 @@ class Whereabouts:
         takes = code.co_argcount > 0 and code.co_varnames[0] == "self"
         self._is_method[id(code)] = (code, takes)
         return takes
+
+
+def _in_optimizer(scope: Scope | None) -> bool:
+    """Tell whether a scope is that of an optimizer's step, or stands in one."""
+    while scope is not None and scope.phase != "optimizer":
+        scope = scope.parent
+    return scope is not None

@@ -1,33 +1,25 @@
-"""Writes graphs to files of their own, whole or not at all."""
+"""Writes files whole or not at all."""
 
 import contextlib
 import os
 from typing import Any
 
 from tbscope.errors import ArgumentError
-from tbscope.formats.json import graph_to_json
-from tbscope.ir.forms import require_graph
-from tbscope.ir.graph import Graph
 from tbscope.words import error_text, shown
 
-__all__ = ["save_graph"]
+__all__ = ["path_text", "write_whole"]
 
 
-def save_graph(graph: Graph, path: Any) -> None:
-    """Write a graph to a file in JSON; see `Graph.save`."""
-    require_graph(graph, "save")
-    text = _path_text(path)
-    if not text.endswith(".json"):
-        raise ArgumentError(
-            f"cannot save a graph as {shown(path)}",
-            why="the end of the name tells the form, and the one that there is is .json",
-            fix="graph.save('graph.json')",
-        )
-    data = graph_to_json(graph).encode("ascii")
+def write_whole(path: str, data: bytes) -> None:
+    """Put bytes in a file.
+
+    Raises:
+        ArgumentError: The system refuses; nothing is left behind.
+    """
     # Where a link leads, the file is; whoever reads it sees the old one or the whole new one.
     part = ""
     try:
-        final = os.path.realpath(text)
+        final = os.path.realpath(path)
         part = f"{final}.{os.getpid()}"
         with open(part, "wb") as file:
             file.write(data)
@@ -42,7 +34,12 @@ def save_graph(graph: Graph, path: Any) -> None:
         ) from error
 
 
-def _path_text(path: Any) -> str:
+def path_text(path: Any) -> str:
+    """Return a path as a plain text.
+
+    Raises:
+        ArgumentError: It is none.
+    """
     try:
         text = os.fspath(path)
     except Exception as error:

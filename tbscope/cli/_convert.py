@@ -1,0 +1,65 @@
+"""`tbscope convert`: writes a graph that is in one form in another."""
+
+from typing import Any
+
+import click
+
+from tbscope.cli._command import command
+from tbscope.cli._drawn import changed, depth_option, put_outputs
+from tbscope.cli._files import check_folder
+from tbscope.cli._log import opening_line, write_log
+from tbscope.cli._options import Command, decorate, library_options
+from tbscope.cli._parameters import GraphPath, OutputFile, parse_folder, parse_output
+from tbscope.cli._running import graph_of_target
+from tbscope.cli._words import in_command_words
+from tbscope.options import DRAWING, check_options
+
+__all__ = ["convert"]
+
+
+def _parse_out(text: str) -> str | OutputFile:
+    """Read the name of a folder, which ends in `/`, or of a file."""
+    return parse_folder(text) if text.endswith("/") else parse_output(text)
+
+
+def _takes_a_drawing(command: Command) -> Command:
+    return decorate(command, [depth_option, *library_options(DRAWING)])
+
+
+@command
+@click.argument("source", metavar="IN")
+@click.argument("out", metavar="OUT", type=_parse_out)
+@_takes_a_drawing
+def convert(*, source: str, out: str | OutputFile, depth: int | None, **drawing: Any) -> None:
+    """Write a graph that is in one form in another.
+
+    IN is what tbscope.load takes: a log directory or an event file, a GraphDef (.pb, .pbtxt),
+    a .json of tbscope's, an ONNX model, a program of torch.export or torch.jit. What it is, it
+    tells itself.
+
+    The end of OUT tells its form: .html, .dot, .svg, .png, .mmd, .explorer.json, .json, .pbtxt,
+    .pb, or / for a log directory. - is a GraphDef as text on standard output, -.mmd a flowchart.
+
+    \b
+    tbscope convert runs/net graph.html
+    tbscope convert model.onnx net.svg --depth 1
+    tbscope convert graph.json runs/again/
+    tbscope convert graph.json -.mmd
+    """  # noqa: D301
+    given = changed(drawing)
+    with in_command_words():
+        check_options(**given)
+    if isinstance(out, OutputFile) and out.path is not None:
+        check_folder(out.path)
+    elif not isinstance(out, OutputFile) and depth is not None:
+        raise click.UsageError("--depth is for a picture: boxes open on TensorBoard's page.")
+    graph = graph_of_target(GraphPath(source), inputs=(), arguments=(), seed=0, mode=None)
+    if not isinstance(out, OutputFile):
+        write_log(graph, out, given)
+        click.echo(opening_line(out))
+        return
+    from tbscope.saving.forms import How, data_of, form_of
+
+    with in_command_words():
+        data = data_of(graph, form_of(out.name), How(depth, given))
+    put_outputs([(out, data)])

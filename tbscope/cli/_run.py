@@ -1,0 +1,115 @@
+"""`tbscope run`: runs a script as Python does, with tbscope in its SummaryWriters."""
+
+import builtins
+import runpy
+import sys
+import zipfile
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any
+
+import click
+
+from tbscope.cli._command import command
+from tbscope.cli._options import Command, decorate, library_options
+from tbscope.installing import install
+from tbscope.options import DRAWING
+
+__all__ = ["run"]
+
+_RUNNERS = (__file__, runpy.run_path.__code__.co_filename)
+
+
+def _takes_a_script(command: Command) -> Command:
+    """Add what is run, and how its graphs are drawn."""
+    return decorate(
+        command,
+        [
+            click.argument("script"),
+            click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]..."),
+            click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module."),
+            click.option(
+                "--on-error",
+                type=click.Choice(["warn", "raise"]),
+                default="warn",
+                show_default=True,
+                help="Of a graph that cannot be drawn: warn once and go on, or raise.",
+            ),
+            *library_options(DRAWING),
+        ],
+    )
+
+
+@command
+@_takes_a_script
+def run(
+    *, script: str, arguments: tuple[str, ...], as_module: bool, on_error: Any, **drawing: Any
+) -> None:
+    """Run a script whose SummaryWriters draw what tbscope draws.
+
+    SCRIPT is a Python file (or, with -m, the name of a module), ARGS are what it is given. It
+    runs as `python SCRIPT ARGS` would run it; where it or a library calls the add_graph of
+    torch's or tensorboardX's SummaryWriter, tbscope draws the graph. The exit code is that of
+    the script.
+
+    \b
+    tbscope run train.py --epochs 3
+    tbscope run --style torch -m package.train --epochs 3
+    torchrun --nproc-per-node 2 -m tbscope run train.py
+    """  # noqa: D301
+    if not (as_module or Path(script).exists()):
+        raise click.UsageError(f"There is no file {script!r}. A module is run with -m.")
+    sys.argv = [script, *arguments]
+    if not sys.flags.safe_path:
+        # Where Python looks first.
+        sys.path[0] = str(Path.cwd() if as_module else Path(script).resolve().parent)
+    install(on_error=on_error, **drawing)
+    try:
+        if as_module:
+            runpy.run_module(script, run_name="__main__", alter_sys=True)
+        elif _is_source(script):
+            _run_file(str(Path(script).absolute()))
+        else:
+            runpy.run_path(script, run_name="__main__")
+    except SystemExit:
+        raise
+    except BaseException as error:  # noqa: BLE001  It ends the script, whatever it is.
+        sys.exit(_told(error))
+
+
+# What follows the script is the script's own.
+run.allow_interspersed_args = False
+
+
+def _is_source(script: str) -> bool:
+    """Tell whether a script is a file of Python code, and no directory, archive or bytecode."""
+    path = Path(script)
+    return path.is_file() and path.suffix != ".pyc" and not zipfile.is_zipfile(path)
+
+
+def _run_file(path: str) -> None:
+    """Run a file as the main module, which it stays: what ends the process may look there.
+
+    `runpy.run_path` would tell the script another `sys.argv[0]` than was given.
+    """
+    loader = SourceFileLoader("__main__", path)
+    main = ModuleType("__main__")
+    main.__dict__.update(__file__=path, __loader__=loader, __builtins__=builtins)
+    sys.modules["__main__"] = main
+    code = compile(loader.get_data(path), path, "exec", dont_inherit=True)
+    exec(code, main.__dict__)  # noqa: S102
+
+
+def _told(error: BaseException) -> int:
+    """Tell an error as Python would have told it of the script; return the exit code."""
+    error.__traceback__ = _of_the_script(error.__traceback__)
+    sys.excepthook(type(error), error, error.__traceback__)
+    return 130 if isinstance(error, KeyboardInterrupt) else 1
+
+
+def _of_the_script(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from the script on, without what has run it."""
+    while trace is not None and trace.tb_frame.f_code.co_filename in _RUNNERS:
+        trace = trace.tb_next
+    return trace

@@ -1,0 +1,324 @@
+"""`tbscope.check`: whether a model is still what a pin tells, and no larger than it may be."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from tbscope.checks import Dtypes, InputSize, check_truth
+from tbscope.collector import collecting_rarely
+from tbscope.comparing.diff import reading_of
+from tbscope.comparing.difference import Difference
+from tbscope.comparing.limits import Limit, parse_limit
+from tbscope.comparing.names import folded_names
+from tbscope.comparing.outline import Outline
+from tbscope.comparing.pins import outline_to_pin, pin_to_outline
+from tbscope.comparing.text import TOTALS
+from tbscope.errors import ArgumentError
+from tbscope.ir.graph import Graph
+from tbscope.ir.nodes import OPERATIONS
+from tbscope.sources.table import graph_of, load, runs
+from tbscope.words import error_text, shown
+
+__all__ = ["Checked", "check", "check_graph"]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a check has found. It is true where all is as it should be.
+
+    Attributes:
+        failures: What is not as it should be, a text each.
+        difference: How the model differs from its pin; None where there was none before.
+        written: Whether the pin was written.
+        pin: The path of the pin; None where none was asked for.
+        totals: Parameters, FLOPs, bytes and counts of the model.
+    """
+
+    failures: tuple[str, ...]
+    difference: Difference | None
+    written: bool
+    pin: str | None
+    totals: Mapping[str, int]
+
+    def __bool__(self) -> bool:
+        return not self.failures
+
+    def __str__(self) -> str:
+        lines = list(self.failures)
+        if self.written:
+            lines.append(f"wrote {self.pin}")
+            if self.difference:
+                lines.append(str(self.difference))
+        if not lines:
+            lines.append(f"as in {self.pin}" if self.pin is not None else "within all limits")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data, ready for JSON (docs/diff.md)."""
+        return {
+            "format": "tbscope check",
+            "version": 1,
+            "passed": bool(self),
+            "failures": list(self.failures),
+            "difference": None if self.difference is None else self.difference.to_dict(),
+            "written": self.written,
+            "totals": dict(self.totals),
+        }
+
+
+def check(
+    model: Any,
+    input_to_model: Any = None,
+    *,
+    pin: Any = None,
+    update: bool = False,
+    max_parameters: Limit | None = None,
+    max_flops: Limit | None = None,
+    max_activation_bytes: Limit | None = None,
+    no_op: str | Sequence[str] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    input_size: InputSize | None = None,
+    dtypes: Dtypes | None = None,
+    training: bool | None = False,
+    fake: bool = False,
+) -> Checked:
+    """Check that a model is what a pin tells, and no larger than it may be.
+
+    Args:
+        model: A model; a `Graph`; or the path of a file or a log, as for `tbscope.load`.
+        input_to_model: Its inputs, as for `tbscope.trace`; None for what has run already.
+        pin: The path of the file that tells what the model is to be; None for no such file.
+        update: Whether the pin is written, where it is missing or tells something else.
+        max_parameters: The most numbers in parameters, tied ones once: a count, or a text as
+            `"25M"` or `"7B"`.
+        max_flops: The most FLOPs of a forward pass: `"4G"`.
+        max_activation_bytes: The most bytes of results: `"1.5GiB"`.
+        no_op: Patterns of operations and of classes of modules that are not to be in it: `"view"`,
+            `"*Norm*"`.
+        kwargs: Further keyword arguments of forward.
+        input_size: In place of `input_to_model`, the size of an input to make up.
+        dtypes: The element types of these inputs.
+        training: Whether it runs in training mode; None for the mode that it is in.
+        fake: Whether it computes nothing but shapes.
+    Returns:
+        What was found: true where all is well. Its text tells what is not.
+    Raises:
+        ArgumentError: There is nothing to check, the pin is missing, none, or cannot be written,
+            or a limit is no number.
+        InputError: The inputs do not fit forward.
+        TraceError: The model raised.
+    """
+    limits = {
+        "max_parameters": max_parameters,
+        "max_flops": max_flops,
+        "max_activation_bytes": max_activation_bytes,
+    }
+    wanted = _Wanted(pin, update, limits, no_op)
+    run = {
+        "kwargs": kwargs,
+        "input_size": input_size,
+        "dtypes": dtypes,
+        "training": training,
+        "fake": fake,
+    }
+    with collecting_rarely():
+        if runs(model):
+            graph = graph_of(model, input_to_model, run)
+        else:
+            graph = graph_of(load(model), input_to_model, run)
+        return wanted.check(graph)
+
+
+def check_graph(
+    graph: Graph,
+    *,
+    pin: Any = None,
+    update: bool = False,
+    limits: Mapping[str, Limit | None],
+    no_op: Sequence[str] = (),
+) -> Checked:
+    """Do what `check` does, with a graph.
+
+    Args:
+        graph: The graph.
+        pin: As for `check`.
+        update: As for `check`.
+        limits: Limits by their names, `max_parameters`, `max_flops`, `max_activation_bytes`.
+        no_op: As for `check`.
+    Raises:
+        ArgumentError: As for `check`.
+    """
+    return _Wanted(pin, update, limits, no_op).check(graph)
+
+
+class _Wanted:
+    """What a model is to be.
+
+    Args:
+        pin: As for `check`.
+        update: As for `check`.
+        limits: As for `check_graph`.
+        no_op: As for `check`.
+    Raises:
+        ArgumentError: One of them is none, or there is nothing to check.
+    """
+
+    def __init__(
+        self, pin: Any, update: bool, limits: Mapping[str, Limit | None], no_op: str | Sequence[str]
+    ) -> None:
+        check_truth("update", update)
+        self._limits = {
+            name: (limit, parse_limit(limit, name))
+            for name, limit in limits.items()
+            if limit is not None
+        }
+        self._patterns = _patterns(no_op)
+        self._pin = None if pin is None else _path_text(pin)
+        self._update = update
+        if self._pin is None and update:
+            raise ArgumentError(
+                "update=True was given without a pin",
+                why="a pin is the file that is updated",
+                fix="pin='net.json'",
+            )
+        if self._pin is None and not self._limits and not self._patterns:
+            raise ArgumentError(
+                "check was given nothing to check",
+                why="it compares a model with a pin, or with limits",
+                fix="pin='net.json', max_parameters='25M', max_flops='4G', or no_op=['view']",
+            )
+        # Before a model runs for nothing.
+        self._before = None if self._pin is None else _read_pin(self._pin, pin, update=update)
+
+    def check(self, graph: Graph) -> Checked:
+        """Return what is found in a graph."""
+        reading = reading_of(graph)
+        outline = reading.outline
+        failures = [*self._too_large(outline), *self._unwanted(graph)]
+        difference = None if self._before is None else Difference(self._before, reading)
+        written = False
+        if self._pin is not None:
+            if self._update:
+                written = _write_pin(self._pin, outline)
+            elif difference:
+                failures.insert(0, self._moved(difference))
+        return Checked(tuple(failures), difference, written, self._pin, outline.totals)
+
+    def _moved(self, difference: Difference) -> str:
+        return f"the architecture is no longer that of {self._pin}\n{difference}"
+
+    def _too_large(self, outline: Outline) -> Iterator[str]:
+        for name, (limit, most) in self._limits.items():
+            total = name.removeprefix("max_")
+            count = outline.totals[total]
+            if count > most:
+                told = f"{most:,}" if type(limit) is int else f"{limit} ({most:,})"
+                yield f"too large: {count:,} {TOTALS[total]} are more than {told}"
+
+    def _unwanted(self, graph: Graph) -> Iterator[str]:
+        for pattern in self._patterns:
+            found = [
+                _place(node.scope.qualified_name if node.scope else None, node.op)
+                for node in graph.nodes
+                if node.kind in OPERATIONS and fnmatchcase(node.op, pattern)
+            ]
+            found += [
+                call.qualified_name or call.scope.path
+                for call in graph.calls
+                if fnmatchcase(call.scope.part.label, pattern)
+            ]
+            if found:
+                times = f" {len(found)} times" if len(found) > 1 else ""
+                yield f"not allowed: {pattern!r} is in it{times}: {folded_names(found)}"
+
+
+def _place(scope: str | None, op: str) -> str:
+    return f"{scope}.{op}()" if scope else f"{op}()"
+
+
+def _patterns(no_op: Any) -> list[str]:
+    given = [no_op] if isinstance(no_op, str) else no_op
+    if not isinstance(given, list | tuple) or not all(
+        isinstance(one, str) and one for one in given
+    ):
+        raise ArgumentError(
+            f"no_op cannot be {shown(no_op)}",
+            why="it is a pattern of names of operations or classes, or a list of such, none empty",
+            fix="no_op=['view', '*Norm*']",
+        )
+    return [str.__str__(one) for one in given]
+
+
+# -- files ----------------------------------------------------------------------------------
+
+
+def _path_text(path: Any) -> str:
+    try:
+        text = os.fspath(path)
+    except Exception as error:
+        raise _no_path(path) from error
+    if not isinstance(text, str) or "\0" in text or not text:
+        raise _no_path(path)
+    return str.__str__(text)
+
+
+def _no_path(path: Any) -> ArgumentError:
+    return ArgumentError(
+        f"{shown(path)} is no path of a pin", why="a path is a text", fix="pin='net.json'"
+    )
+
+
+def _read_pin(path: str, given: Any, *, update: bool) -> Outline | None:
+    """Return the outline that a pin tells; None for one that is missing and will be written."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except FileNotFoundError as error:
+        if update:
+            return None
+        raise ArgumentError(
+            f"there is no pin {shown(given)}",
+            why="it is written once, kept with the code, and compared with from then on",
+            fix="check(..., update=True) writes it",
+        ) from error
+    except (OSError, ValueError) as error:
+        raise ArgumentError(
+            f"the pin {shown(given)} cannot be read",
+            why=error_text(error),
+            fix="check the path, or write it anew with update=True",
+        ) from error
+    try:
+        return pin_to_outline(text)
+    except ArgumentError as error:
+        raise ArgumentError(
+            f"the pin {shown(given)} cannot be read",
+            why=f"{error.what}: {error.why}",
+            fix="take the file from version control, or remove it and write it with update=True",
+        ) from error
+
+
+def _write_pin(path: str, outline: Outline) -> bool:
+    """Write a pin whole or not at all, where it would tell something else; tell whether."""
+    data = outline_to_pin(outline).encode("ascii")
+    part = ""
+    try:
+        final = os.path.realpath(path)
+        with contextlib.suppress(FileNotFoundError), open(final, "rb") as file:
+            if file.read() == data:
+                return False
+        part = f"{final}.{os.getpid()}"
+        with open(part, "wb") as file:
+            file.write(data)
+        os.replace(part, final)
+    except (OSError, ValueError) as error:
+        with contextlib.suppress(OSError, ValueError):
+            os.unlink(part)
+        raise ArgumentError(
+            f"the pin {shown(path)} cannot be written",
+            why=error_text(error),
+            fix="give a path in a folder that may be written to",
+        ) from error
+    return True

@@ -1,0 +1,1 @@
+"""Callbacks for those who train with another library, one file for each library."""

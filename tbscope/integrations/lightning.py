@@ -1,0 +1,143 @@
+"""Lightning: a callback that draws the first training step of a `Trainer`."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Unpack
+
+from tbscope.integrations.orders import Order
+from tbscope.options import Drawing, shows_options
+from tbscope.sources.eager.active import alone
+from tbscope.sources.eager.recording import Recording, record
+from tbscope.sources.torch.nests import tensor_leaves
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from tbscope.ir.graph import Graph
+
+try:
+    from lightning.pytorch.callbacks import Callback
+except ImportError:
+    try:
+        from pytorch_lightning.callbacks import Callback
+    except ImportError as error:
+        raise ImportError(
+            "tbscope.integrations.lightning needs Lightning\n"
+            f"  why: {error}\n  fix: pip install 'tbscope[lightning]'"
+        ) from error
+
+__all__ = ["GraphCallback"]
+
+
+class GraphCallback(Callback):
+    """Draws the first batch that a `Trainer` trains with: forward, loss, backward, optimizer.
+
+        trainer = Trainer(logger=TensorBoardLogger("logs"), callbacks=[GraphCallback()])
+
+    No example input is asked for. The batch is recorded while it trains, on its device, with
+    dicts or whatever it is made of, and with what `training_step` calls: `self(x)`, parts of the
+    module, losses. What `self.log` does is left out. The first process of a distributed run draws.
+    Whatever fails is one warning.
+
+    Attributes:
+        graph: The graph that was drawn; None before there is one.
+    """
+
+    @shows_options
+    def __init__(
+        self,
+        logdir: str | None = None,
+        *,
+        tag: str | None = None,
+        run_name: str | None = None,
+        backward: bool = True,
+        overlays: Sequence[str] = ("flops", "parameters"),
+        **drawing: Unpack[Drawing],
+    ) -> None:
+        """Take what is drawn, and where.
+
+        Args:
+            logdir: A directory; None for that of the trainer's `TensorBoardLogger`.
+            tag: The graph's entry in the page's list of tags; None for the graph of the run.
+            run_name: A run of its own, as a path below the log directory.
+            backward: Whether the backward pass and the optimizer's step are drawn, too.
+            overlays: The names of built-in overlays, each an entry of its own in that list.
+            drawing: How the graph is drawn, as for `tbscope.add_graph`.
+        Raises:
+            ArgumentError: One of them is none.
+        """
+        super().__init__()
+        self.graph: Graph | None = None
+        self._order = Order(
+            logdir,
+            tag=tag,
+            run_name=run_name,
+            backward=backward,
+            overlays=overlays,
+            drawing=drawing,
+        )
+        self._recording: Recording | None = None
+        self._open = ExitStack()
+        self._frame: FrameType | None = None
+        self._begun = False
+
+    def on_train_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Record the first batch, from now on."""
+        if self._begun or not trainer.is_global_zero:
+            return
+        self._begun = True
+        # That of the loop, if it is as far away as it was; another one does no harm as long as it
+        # is held, so that no later frame can be taken for it.
+        hook = sys._getframe(1)
+        self._frame = hook.f_back or hook
+        with self._order.going_on(), ExitStack() as stack:
+            recording = record(pl_module, backward=self._order.backward)
+            if tensor_leaves(batch, "batch"):
+                recording.input(batch=batch)
+            stack.enter_context(_quiet_logging(pl_module))
+            recording.begin(self._frame)
+            stack.push(recording)
+            self._recording, self._open = recording, stack.pop_all()
+
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Write what was recorded."""
+        recording, self._recording, self._frame = self._recording, None, None
+        if recording is None:
+            return
+        with self._order.going_on():
+            self._open.close()
+            self.graph = recording.graph
+            self.graph.name = type(pl_module).__name__
+            self._order.write(self.graph, lambda: trainer.loggers)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Record no more: a step that has not come to its end is not drawn."""
+        if self._recording is not None:
+            self._recording = self._frame = None
+            self._open.__exit__(type(exception), exception, exception.__traceback__)
+
+
+@contextmanager
+def _quiet_logging(module: Any) -> Iterator[None]:
+    """Have nobody watch what a module's `log` and `log_dict` do, during a block."""
+    names = [name for name in ("log", "log_dict") if name not in vars(module)]
+    for name in names:
+        setattr(module, name, _unwatched(getattr(module, name)))
+    try:
+        yield
+    finally:
+        for name in names:
+            delattr(module, name)
+
+
+def _unwatched(function: Callable[..., Any]) -> Callable[..., Any]:
+    def unwatched(*args: Any, **kwargs: Any) -> Any:
+        with alone():
+            return function(*args, **kwargs)
+
+    return unwatched

@@ -1,0 +1,103 @@
+"""The plugin of pytest: the fixture `architecture`, which checks models against pins.
+
+    def test_the_architecture(architecture):
+        architecture.check(Net(), torch.rand(1, 3), pin="net.json", max_parameters="25M")
+
+pytest loads it at its start, so nothing here imports torch before a test asks for the fixture.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+__all__ = ["Architecture", "architecture", "pytest_addoption"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--update-architectures`."""
+    group = parser.getgroup("tbscope")
+    group.addoption(
+        "--update-architectures",
+        action="store_true",
+        help="write the pins of the models that tests check, where they tell something else",
+    )
+
+
+class Architecture:
+    """Checks models in a test.
+
+    Args:
+        folder: That of the test's file, from which the paths of pins lead.
+        update: Whether pins are written.
+    """
+
+    def __init__(self, folder: str, *, update: bool) -> None:
+        self._folder = folder
+        self._update = update
+
+    def check(
+        self,
+        model: Any,
+        input_to_model: Any = None,
+        *,
+        pin: Any = None,
+        max_parameters: int | str | None = None,
+        max_flops: int | str | None = None,
+        max_activation_bytes: int | str | None = None,
+        no_op: str | Sequence[str] = (),
+        **run: Any,
+    ) -> None:
+        """Fail the test unless a model is what a pin tells, and no larger than it may be.
+
+        Args:
+            model: As for `tbscope.check`.
+            input_to_model: As for `tbscope.check`.
+            pin: The path of the pin, from the folder of the test's file on.
+            max_parameters: As for `tbscope.check`.
+            max_flops: As for `tbscope.check`.
+            max_activation_bytes: As for `tbscope.check`.
+            no_op: As for `tbscope.check`.
+            run: How the model runs, as for `tbscope.check`.
+        Raises:
+            ArgumentError: As for `tbscope.check`.
+        """
+        __tracebackhide__ = True
+        from tbscope.comparing.check import check
+        from tbscope.errors import ArgumentError
+
+        path = os.path.join(self._folder, pin) if isinstance(pin, str | os.PathLike) else pin
+        try:
+            checked = check(
+                model,
+                input_to_model,
+                pin=path,
+                update=self._update and pin is not None,
+                max_parameters=max_parameters,
+                max_flops=max_flops,
+                max_activation_bytes=max_activation_bytes,
+                no_op=no_op,
+                **run,
+            )
+        except ArgumentError as error:
+            if "update=True" not in error.fix:
+                raise
+            told = (
+                f"{error.what}\n  why: {error.why}\n  fix: pytest --update-architectures writes it"
+            )
+            pytest.fail(told, pytrace=False)
+        if not checked:
+            told = str(checked)
+            if checked.difference:
+                told += (
+                    "\n  fix: if it is meant to, pytest --update-architectures writes the pin anew"
+                )
+            pytest.fail(told, pytrace=False)
+
+
+@pytest.fixture
+def architecture(request: pytest.FixtureRequest) -> Architecture:
+    """Checks models against pins: `architecture.check(model, x, pin="net.json")`."""
+    update = bool(request.config.getoption("--update-architectures"))
+    return Architecture(str(request.path.parent), update=update)

@@ -1,0 +1,115 @@
+"""Mermaid: a flowchart for a README, with a subgraph for each box that is open.
+
+GitHub draws what stands in a block of the language `mermaid`, and refuses what is larger than
+Mermaid's own limits, which no chart can lift.
+
+Source: https://mermaid.js.org/syntax/flowchart.html, and the configuration's `maxTextSize` and
+`maxEdges`
+"""
+
+import re
+from collections.abc import Iterator
+
+from tbscope.errors import ArgumentError
+from tbscope.page.glyphs import Box, Item
+from tbscope.saving.cut import Cut
+from tbscope.saving.picture import Picture
+
+__all__ = ["MOST_CHARACTERS", "MOST_LINES", "mermaid_of"]
+
+MOST_CHARACTERS = 50_000
+"""How long a chart may be (`maxTextSize`)."""
+
+MOST_LINES = 500
+"""How many lines a chart may have (`maxEdges`)."""
+
+# What has a meaning in Mermaid's texts, or in the HTML that it makes of them.
+_ODD = re.compile(r"[^A-Za-z0-9 _.,:/()\[\]×·=-]|^-|\.(?= )")
+
+
+def mermaid_of(picture: Picture, depth: int | None = None) -> str:
+    """Return a picture as a flowchart.
+
+    Args:
+        picture: The picture.
+        depth: How many boxes are open around the innermost nodes; None for the deepest that
+            GitHub draws.
+    Raises:
+        ArgumentError: A chart of that depth is larger than GitHub draws; or, without one, even
+            that of depth 0.
+    """
+    cut = Cut(picture, depth)
+    text = _chart(cut)
+    while _fault(cut, text):
+        if depth is not None or not cut.depth:
+            raise _too_large(picture, cut, _fault(cut, text), given=depth is not None)
+        last = _fault(cut, text)
+        cut = Cut(picture, cut.depth - 1)
+        text = _chart(cut, f"depth {cut.depth + 1} would have {last}")
+    return text
+
+
+def _fault(cut: Cut, text: str) -> str:
+    """Return what of a chart is too much for GitHub; nothing where it is drawn."""
+    if len(cut.lines) > MOST_LINES:
+        return f"{len(cut.lines):,} lines, and GitHub draws at most {MOST_LINES}"
+    if len(text) > MOST_CHARACTERS:
+        return f"{len(text):,} characters, and GitHub reads at most {MOST_CHARACTERS:,}"
+    return ""
+
+
+def _too_large(picture: Picture, cut: Cut, fault: str, *, given: bool) -> ArgumentError:
+    while given and cut.depth:
+        cut = Cut(picture, cut.depth - 1)
+        if not _fault(cut, _chart(cut)):
+            fix = f"depth={cut.depth}, or leave depth out for the deepest that is drawn"
+            break
+    else:
+        fix = "write an .html page, or draw with level='overview'"
+    return ArgumentError(
+        "the flowchart is larger than GitHub draws", why=f"it has {fault}", fix=fix
+    )
+
+
+def _chart(cut: Cut, left_out: str = "") -> str:
+    lines = list(_lines(cut))
+    if left_out:
+        lines.insert(0, f"%% drawn to depth {cut.depth}: {left_out}")
+    return "\n".join([*lines, ""])
+
+
+def _lines(cut: Cut) -> Iterator[str]:
+    picture = cut.picture
+    number = {glyph: at for at, glyph in enumerate(cut.walk())}
+
+    def title(glyph: Box | Item) -> str:
+        of = picture.class_of(glyph)
+        return f"{glyph.label} · {of}" if of and of not in glyph.label else glyph.label
+
+    def inside(box: Box, indent: str) -> Iterator[str]:
+        for glyph in picture.children(box):
+            place, text = number[glyph], _quoted(title(glyph))
+            if isinstance(glyph, Item):
+                yield f"{indent}n{place}([{text}])"
+            elif cut.is_open(glyph):
+                yield f"{indent}subgraph s{place}[{text}]"
+                yield from inside(glyph, f"{indent}  ")
+                yield f"{indent}end"
+            else:
+                yield f"{indent}n{place}[[{text}]]"
+
+    yield "flowchart TB"
+    yield from inside(picture.root, "  ")
+    for line in cut.lines:
+        start, end = f"n{number[line.start]}", f"n{number[line.end]}"
+        if not line.tensors:
+            yield f"  {start} -.-> {end}"
+        elif line.text:
+            yield f"  {start} -->|{_quoted(line.text)}| {end}"
+        else:
+            yield f"  {start} --> {end}"
+
+
+def _quoted(text: str) -> str:
+    """Return a text in quotes, with an entity code for all that could mean something."""
+    return '"' + _ODD.sub(lambda found: f"#{ord(found[0])};", text) + '"'

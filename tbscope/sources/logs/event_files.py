@@ -1,0 +1,63 @@
+"""The event files of a log, and what each holds of graphs."""
+
+import os
+from collections.abc import Iterator
+
+from tbscope.sources.files import open_file, unreadable
+from tbscope.sources.logs.events import EventError, Found, graphs_in
+from tbscope.sources.logs.records import RecordError, records
+from tbscope.words import error_text
+
+__all__ = ["DOING", "event_files", "found_in_file"]
+
+DOING = "no graphs can be read"
+"""What an error about a log begins with."""
+
+_FIX = "copy the file anew; read_log takes the files beside it one by one, too"
+
+
+def event_files(directory: str) -> Iterator[tuple[str, str]]:
+    """Yield the run and the path of each event file in a directory and below, in order."""
+    found = []
+    if "://" in directory:
+        from tbscope.sources.remote import list_remote
+
+        top = directory.rstrip("/")
+        for place, files in list_remote(directory):
+            run = place.rstrip("/").removeprefix(top).strip("/") or "."
+            found += [(run, name, f"{place.rstrip('/')}/{name}") for name in files]
+    else:
+        seen = set()
+        for place, below, files in os.walk(directory, followlinks=True):
+            # A link may lead back to a directory around it.
+            real = os.path.realpath(place)
+            if real in seen:
+                below.clear()
+                continue
+            seen.add(real)
+            run = os.path.relpath(place, directory)
+            found += [(run, name, os.path.join(place, name)) for name in files]
+    for run, name, path in sorted(found):
+        if "tfevents" in name:
+            yield run, path
+
+
+def found_in_file(path: str) -> Iterator[Found]:
+    """Yield what an event file holds of graphs, in order.
+
+    Raises:
+        ArgumentError: It cannot be read, or is damaged; the message tells the offset.
+    """
+    offset = 0
+    try:
+        with open_file(path) as (file, size):
+            for place, event in records(file, size):
+                offset = place
+                yield from graphs_in(event)
+    except RecordError as error:
+        raise unreadable(path, DOING, str(error), _FIX) from error
+    except EventError as error:
+        why = f"the record at byte {offset:,} {error}"
+        raise unreadable(path, DOING, why, _FIX) from error
+    except OSError as error:
+        raise unreadable(path, DOING, error_text(error)) from error

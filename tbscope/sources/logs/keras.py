@@ -1,0 +1,32 @@
+"""Conceptual graphs of Keras: layers as JSON, which TensorBoard draws as a GraphDef."""
+
+import json
+
+from tensorboard.compat.proto.graph_pb2 import GraphDef
+
+from tbscope.errors import ArgumentError
+from tbscope.words import error_text
+
+__all__ = ["graph_def_of_keras"]
+
+
+def graph_def_of_keras(data: bytes) -> tuple[GraphDef, str]:
+    """Return what the page draws of a conceptual graph, and the name of the model.
+
+    Raises:
+        ArgumentError: It is damaged.
+    Source: tensorboard/plugins/graph/keras_util.py
+    """
+    from tensorboard.plugins.graph.keras_util import keras_model_to_graph_def
+
+    try:
+        model = json.loads(data)
+        message = keras_model_to_graph_def(model)
+    except Exception as error:  # Whatever the layers lack, its reader raises something of its own.
+        raise ArgumentError(
+            "a conceptual graph of Keras is damaged",
+            why=error_text(error),
+            fix="write it anew: keras_model.to_json() makes it",
+        ) from error
+    name = model.get("config", {}).get("name", "")
+    return message, name if isinstance(name, str) else ""

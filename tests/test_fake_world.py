@@ -1,0 +1,154 @@
+"""`tbscope.fake_world`: one process as a rank of a run that does not exist."""
+
+import resource
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from llama import LARGE, SMALL, spread
+from torch import nn
+
+import tbscope
+
+DOC = (Path(__file__).parents[1] / "docs" / "distributed.md").read_text(encoding="utf-8")
+TOKENS = torch.zeros(1, 8, dtype=torch.int64)
+
+
+class Sums(nn.Module):
+    """Sums over all ranks."""
+
+    def forward(self, x):
+        x = x * 2
+        dist.all_reduce(x)
+        return x
+
+
+def joined(graph):
+    return [node.collective for node in graph.nodes if node.collective is not None]
+
+
+def test_a_model_is_traced_as_one_rank_of_many():
+    with tbscope.fake_world(1024, rank=7):
+        graph = tbscope.trace(Sums(), torch.ones(3))
+    tbscope.verify(graph)
+    assert (graph.rank, graph.world_size, graph.mesh) == (7, 1024, ())
+    (told,) = joined(graph)
+    assert (told.kind, told.reduction, told.ranks) == ("all_reduce", "sum", tuple(range(1024)))
+    assert (told.input_bytes, told.output_bytes) == (12, 12)
+
+
+def test_groups_are_named_by_the_dimensions_of_the_mesh():
+    with tbscope.fake_world(16, rank=5, mesh={"pp": 2, "dp": 2, "tp": 4}) as mesh:
+        graph = tbscope.trace(spread(SMALL, 2, mesh), TOKENS, fake=True)
+    tbscope.verify(graph)
+    assert [(one.name, one.size, one.coordinate) for one in graph.mesh] == [
+        ("pp", 2, 0),
+        ("dp", 2, 1),
+        ("tp", 4, 1),
+    ]
+    assert {(one.mesh, one.ranks) for one in joined(graph)} == {
+        ("dp", (1, 5)),
+        ("tp", (4, 5, 6, 7)),
+    }
+
+
+def test_parameters_tell_what_a_rank_holds_beside_the_whole():
+    with tbscope.fake_world(8, mesh={"dp": 2, "tp": 4}) as mesh:
+        graph = tbscope.trace(spread(SMALL, 1, mesh), TOKENS, fake=True)
+    by_name = {module.name: module.parameters for module in graph.modules}
+    (wide,) = by_name["layers.0.feed_forward.w1"]
+    (plain,) = by_name["output"]
+    assert (wide.shape, str(wide.sharding)) == (
+        (48, 32),
+        "(6, 32) by dp: StridedShard(0), tp: Shard(0)",
+    )
+    assert (plain.shape, str(plain.sharding)) == ((64, 32), "(32, 32) by dp: Shard(0)")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_groups_are_gone_after_whatever_happens(fails):
+    try:
+        with tbscope.fake_world(4):
+            assert dist.get_world_size() == 4
+            assert 1 / (not fails)
+    except ZeroDivisionError:
+        assert fails
+    assert not dist.is_initialized()
+
+
+def test_a_mesh_that_torch_refuses_leaves_no_group_behind(monkeypatch):
+    def fail(*args, **kwargs):
+        raise RuntimeError("no mesh")
+
+    monkeypatch.setattr("torch.distributed.device_mesh.init_device_mesh", fail)
+    with pytest.raises(RuntimeError, match="no mesh"), tbscope.fake_world(4, mesh={"dp": 4}):
+        raise AssertionError("the block must not run")
+    assert not dist.is_initialized()
+
+
+def test_groups_that_are_there_are_told_and_stay():
+    with tbscope.fake_world(4, rank=2):
+        with pytest.raises(tbscope.ArgumentError) as caught, tbscope.fake_world(8):
+            pass
+        assert dist.get_world_size() == 4
+    assert str(caught.value) == (
+        "fake_world(8) cannot stand beside the process groups that are there\n"
+        "  why: this process is rank 2 of 4 already, and a process is one rank\n"
+        "  fix: call torch.distributed.destroy_process_group() before, or trace without it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("size", "rank", "mesh", "told"),
+    [
+        (0, 0, None, "a run cannot have 0 ranks"),
+        (True, 0, None, "a run cannot have True ranks"),
+        (4, 4, None, "a run of 4 has no rank 4"),
+        (4, -1, None, "a run of 4 has no rank -1"),
+        (4, 0, {"dp": 3}, "mesh={'dp': 3} holds 3 ranks, and the run has 4"),
+        (4, 0, {}, "mesh={} has no dimensions"),
+        (4, 0, {"dp": 0}, "mesh={'dp': 0} has no dimensions"),
+        (4, 0, {"": 4}, "mesh={'': 4} has no dimensions"),
+        (4, 0, (4,), "mesh=(4,) has no dimensions"),
+    ],
+)
+def test_a_world_that_cannot_be_is_refused(size, rank, mesh, told):
+    with (
+        pytest.raises(tbscope.ArgumentError) as caught,
+        tbscope.fake_world(size, rank=rank, mesh=mesh),
+    ):
+        pass
+    assert caught.value.what == told
+    assert not dist.is_initialized()
+
+
+def test_a_torch_without_a_fake_group_is_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.testing._internal.distributed.fake_pg", None)
+    told = "needs torch's fake process group"
+    with pytest.raises(tbscope.ArgumentError, match=told), tbscope.fake_world(4):
+        pass
+
+
+def test_a_stage_of_a_llama_of_405_billion_parameters_takes_next_to_no_memory():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with tbscope.fake_world(1024, rank=64, mesh={"pp": 16, "dp": 8, "tp": 8}) as mesh:
+        model = spread(LARGE, 8, mesh, first=False, last=False)
+        x = torch.empty(1, 4096, LARGE[1], dtype=torch.bfloat16)
+        graph = tbscope.trace(model, x, fake=True)
+    taken = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert taken < 1_000_000, f"{taken} KB"
+    assert len([one for one in joined(graph) if one.mesh == "tp"]) == 16
+    whole = sum(owned.size_bytes for module in graph.modules for owned in module.parameters)
+    width, inner = LARGE[1], LARGE[4]
+    # Two bytes each: two square weights, two narrow ones, three of the gated layer, two norms.
+    assert whole == 8 * 2 * (2 * width**2 + 2 * width * 1024 + 3 * width * inner + 2 * width)
+
+
+def test_the_example_in_the_docs_runs():
+    names = {}
+    exec(DOC.partition("## Without the machines")[2].split("```python\n")[1].split("```")[0], names)
+    kinds = [(one.kind, one.mesh) for one in joined(names["graph"])]
+    assert kinds == [("all_gather", "dp"), ("all_reduce", "tp")]
+    assert not dist.is_initialized()

@@ -1,0 +1,137 @@
+"""Pictures: the boxes, names and cards of the page, for forms that draw by themselves."""
+
+import pytest
+import torch
+from build import GraphBuilder
+from nasty_models import NASTY
+from saved import drawn, nested, net
+from torch import nn
+
+import tbscope
+from tbscope.page.hierarchy import Hierarchy
+from tbscope.saving.picture import Picture, Tensor, picture_of
+
+
+def item(picture: Picture, name: str):
+    return picture.hierarchy.items[name]
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_nodes_and_boxes_are_those_of_the_page(name):
+    model, given = NASTY[name]
+    graph = net(model(), *given)
+    page = Hierarchy.of(tbscope.to_graph_def(graph, templates=False))
+    picture = picture_of(graph)
+    assert [box.name for box in picture.boxes] == list(page.boxes)
+    cards = {name for name, node in page.items.items() if node.op == "NoOp"}
+    assert sorted(node.name for node in picture.items) == sorted(page.items.keys() - cards)
+
+
+def test_a_card_tells_of_its_box_in_the_order_of_the_page():
+    graph = nested()
+    message = tbscope.to_graph_def(graph, templates=False)
+    picture = picture_of(graph)
+    (card,) = (node for node in message.node if node.name == "blocks/0/Block")
+    told = picture[picture.hierarchy.boxes["blocks/0"]]
+    assert list(told.facts) == [key.strip() for key in sorted(card.attr, reverse=True)]
+    assert told.facts["class"] == "nets.Block"
+    assert list(told.facts).index("class") < list(told.facts).index("parameter_count")
+
+
+def test_no_shape_is_drawn_for_a_card():
+    picture = picture_of(nested())
+    box = picture.hierarchy.boxes["blocks/0"]
+    assert [child.label for child in picture.children(box)] == ["fc", "relu", "add"]
+    assert "Block" in box.children
+
+
+def test_an_output_is_told_with_its_sizes_and_its_type():
+    picture = picture_of(nested())
+    assert picture[item(picture, "blocks/0/fc")].outputs == (Tensor((2, 4), "float32"),)
+    assert [Tensor(sizes, "f").size_text for sizes in ((2, 4), (), (None, 3), None)] == [
+        *("2×4", "scalar", "?×3", "?")
+    ]
+    assert [Tensor(sizes, "f").elements for sizes in ((2, 4), (), (None, 3), None)] == [8, 1, 3, 1]
+
+
+def test_each_of_several_outputs_has_its_type():
+    graph = net(nn.LSTM(3, 4), torch.ones(5, 1, 3))
+    picture = picture_of(graph, leaves="box")
+    (node,) = (one for one in picture.items if one.op == "lstm")
+    assert [tensor.size_text for tensor in picture[node].outputs] == ["5×1×4", "1×1×4", "1×1×4"]
+    reads = {
+        read.output for one in picture.items for read in picture.flow(one) if read.source is node
+    }
+    assert reads == {0, 1, 2}
+
+
+def test_a_line_goes_through_circles_to_what_they_read():
+    picture = drawn("a:Op b:Op c:Const<-a d:Const<-c,c e:Op<-d,b,^a")
+    found = [(read.source.name, read.waits) for read in picture.flow(item(picture, "e"))]
+    assert found == [("a", False), ("b", False), ("a", True)]
+
+
+def test_circles_that_read_each_other_end():
+    picture = drawn("a:Op c:Const<-d d:Const<-c,a e:Op<-c")
+    assert [read.source.name for read in picture.flow(item(picture, "e"))] == ["a"]
+
+
+def test_what_is_read_has_a_type_where_it_is_known():
+    picture = picture_of(nested())
+    (first, second) = picture.flow(item(picture, "blocks/1/add"))
+    assert picture.tensor(first) == picture.tensor(second) == Tensor((2, 4), "float32")
+    assert picture.tensor(first._replace(waits=True)) is None
+    assert picture.tensor(first._replace(output=1)) is None
+
+
+def test_the_numbers_of_a_box_are_those_of_its_card():
+    picture = picture_of(nested())
+    box = picture.hierarchy.boxes["blocks/0"]
+    assert picture[box].figures["parameter_count"] == 4 * 4 + 4
+    assert picture[picture.root].figures["parameter_count"] == 2 * (4 * 4 + 4)
+
+
+def test_a_box_without_a_card_has_the_sum_of_what_is_in_it():
+    picture = picture_of(nested(), cards=False)
+    box = picture.hierarchy.boxes["blocks"]
+    assert picture[box].facts == {}
+    assert picture[box].figures["parameter_count"] == 2 * (4 * 4 + 4)
+    assert "peak_bytes" not in picture[box].figures
+
+
+def test_of_peaks_a_box_has_the_largest():
+    graph = tbscope.trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.ones(2, 4), profile=1)
+    picture = picture_of(graph, cards=False)
+    peaks = [picture[node].figures.get("peak_bytes", 0) for node in picture.items]
+    assert picture[picture.root].figures["peak_bytes"] == max(peaks) < sum(peaks)
+
+
+def test_a_number_that_is_told_for_readers_is_read_back():
+    graph = net(nn.Linear(300, 300), torch.ones(1, 300))
+    picture = picture_of(graph)
+    (node,) = (one for one in picture.items if one.op == "Linear")
+    assert picture[node].figures["parameter_count"] == 300 * 300 + 300
+    assert picture[node].facts["parameter_count"].endswith("(90,300)")
+
+
+def test_kinds_are_told_where_they_are_asked_for():
+    graph = nested()
+    plain, told = picture_of(graph), picture_of(graph, kinds=True, color_by="class")
+    assert {plain[node].kind for node in plain.items} == {""}
+    assert told[item(told, "blocks/0/fc")].kind == "linear"
+    assert told[item(told, "blocks/0/fc")].label == "linear" or told[
+        item(told, "blocks/0/fc")
+    ].label.startswith("Linear")
+
+
+def test_notes_are_told_once():
+    build = GraphBuilder("Net")
+    build.output("out", build.op("relu", build.input("x", (1,))))
+    build.graph.notes += [tbscope.Note("it is so"), tbscope.Note("it is so")]
+    assert picture_of(build.graph).notes == ("it is so",)
+
+
+def test_calls_of_functions_are_for_the_page_alone():
+    with pytest.raises(tbscope.ArgumentError, match="functions=True cannot be drawn in a picture"):
+        picture_of(nested(), functions=True)
+    assert picture_of(nested(), functions=False).boxes
