@@ -34,7 +34,9 @@ def alike(graphs: Sequence[Graph]) -> list[list[Graph]]:
         Groups in the order of their first ranks, each in the order of its ranks.
     """
     ordered = sorted(graphs, key=lambda graph: graph.rank)
-    classes: dict[int, Hashable] = {graph.rank: _structure(graph) for graph in ordered}
+    # Ranks that recorded the same may share all but what tells them apart.
+    rows: dict[tuple[int, bool], str] = {}
+    classes: dict[int, Hashable] = {graph.rank: _structure(graph, rows) for graph in ordered}
     peers = {graph.rank: _peers(graph) for graph in ordered}
     count = len(set(classes.values()))
     while True:
@@ -82,8 +84,8 @@ def _peers(graph: Graph) -> list[int]:
     return [one.peer for one in joined if one is not None and one.peer is not None]
 
 
-def _structure(graph: Graph) -> str:
-    """Return a text that graphs of one structure share, and no others.
+def _structure(graph: Graph, known: dict[tuple[int, bool], str]) -> Hashable:
+    """Return what graphs of one structure share, and no others.
 
     Names tell stages of a pipeline apart, which may be equal in all but the numbers of their
     layers. Where there are no stages, what differs in numbers alone is the same: experts.
@@ -91,10 +93,13 @@ def _structure(graph: Graph) -> str:
     meshes = {node.collective.mesh for node in graph.nodes if is_message(node) and node.collective}
     along = [(one.name, one.coordinate) for one in graph.mesh if one.name in meshes]
     named = bool(meshes) and not along
-    text = hashlib.sha256(repr(along).encode())
-    for row in _rows(graph, named=named):
-        text.update(repr(row).encode())
-    return text.hexdigest()
+    key = id(graph.nodes), named
+    if key not in known:
+        text = hashlib.sha256()
+        for row in _rows(graph, named=named):
+            text.update(repr(row).encode())
+        known[key] = text.hexdigest()
+    return tuple(along), known[key]
 
 
 def _rows(graph: Graph, *, named: bool) -> Iterator[Hashable]:

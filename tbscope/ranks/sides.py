@@ -64,8 +64,12 @@ def side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
 def _with_figures(group: Sequence[Graph], part: Part, whole: Mapping[str, int]) -> tuple[Part, ...]:
     """Return a part for all ranks of a group that hold and do equally much."""
     found: dict[tuple[tuple[str, int], ...], list[int]] = {}
+    known: dict[int, dict[str, int]] = {}
     for graph in group:
-        found.setdefault(tuple(figures_of(graph).items()), []).append(graph.rank)
+        figures = known.get(id(graph.nodes))
+        if figures is None:
+            figures = known[id(graph.nodes)] = figures_of(graph)
+        found.setdefault(tuple(figures.items()), []).append(graph.rank)
     return tuple(
         part._replace(ranks=tuple(ranks), figures={**dict(figures), **whole})
         for figures, ranks in found.items()
