@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from tbscope.figures.rank_notes import exchange_notes, share_notes
 from tbscope.ir.editing import Editor, replace_nodes
 from tbscope.ir.graph import Argument, Graph, Node, Note, Output, Value
 from tbscope.ir.node_names import Names
@@ -36,6 +37,7 @@ def side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
         box = str(part) if len(groups) > 1 else None
         copy = RankCopy(group[0], part.ranks, box, number)
         number = copy.next_number
+        copy.graph.notes += exchange_notes(copy.graph)
         tell_differences(copy.graph, group)
         copies.append(copy)
         merged.calls += copy.graph.calls
@@ -55,6 +57,7 @@ def side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
     _name(copies, joint.order)
     replace_nodes(merged, joint.order)
     _join(merged, joint, {node: copy for copy in copies for node in copy.graph.nodes})
+    merged.notes += share_notes(merged.parts)
     if joint.apart:
         text = f"{joint.apart:,} collectives of several ranks are drawn apart: joined, they would"
         merged.notes.append(Note(f"{text} wait for each other in a circle"))
