@@ -21,6 +21,7 @@ from torch.utils.tensorboard import SummaryWriter
 from transformers import BertConfig, BertModel, ResNetConfig, ResNetModel
 
 import tbscope
+from tbscope.formats.json import graph_from_json
 from tests.browser import Browser, GraphPage, TensorBoard
 from tests.gallery_models import SIGHTS, Sight
 
@@ -73,6 +74,8 @@ def main() -> None:
         draw_first_look()
     if not names or "profile" in names:
         draw_profile()
+    if not names or "ranks" in names:
+        draw_ranks()
 
 
 def draw_gallery(chosen: list[Sight]) -> dict[str, "Attempt"]:
@@ -239,6 +242,43 @@ def draw_first_look() -> None:
             if page.errors:
                 raise SystemExit(f"the page reported: {page.errors}")
     Image.open(path).convert("RGB").save(path, optimize=True)
+
+
+def draw_ranks() -> None:
+    """Draw the pictures of docs/distributed.md: what ranks recorded, merged, coloured by devices."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    from tests import parallel_models
+    from tests.processes import on_ranks
+
+    shown = {
+        "replicated": ("data-parallel", "DistributedDataParallel", False),
+        "sharded": ("fully-sharded", "FSDPNet/blocks/0", False),
+        "by tensor": ("tensor-parallel", "Net/blocks/0", False),
+        "of experts": ("experts", "Sequential/0", False),
+        "1F1B": ("pipeline", "", False),
+        "by sequence": ("unfolded", "", True),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        here = Path(folder)
+        (here / "ranks").mkdir()
+        ranks = on_ranks(parallel_models.all_told, 2, here / "ranks", list(shown))
+        for name, (run, _, unfolded) in shown.items():
+            graphs = [graph_from_json(rank[name]["graph"]) for rank in ranks]
+            with tbscope.SummaryWriter(here / "log" / run) as writer:
+                writer.add_graph(tbscope.merge_ranks(graphs, unfolded=unfolded))
+        with TensorBoard(here / "log") as server, Browser() as browser:
+            page = browser.open(server.url, size=_SIZE)
+            for run, box, _ in shown.values():
+                page.show(run)
+                page.color_by("device")
+                for part in _path_to(page, box) if box else ():
+                    assert part in page.boxes
+                path = _DOCS / "img" / "ranks" / f"{run}.png"
+                path.parent.mkdir(exist_ok=True)
+                page.take_picture(path)
+                _keep(path, (_SIZE[0] // 4, _HEAD, _SIZE[0] * 2 // 3, _SIZE[1]))
+                if page.errors:
+                    raise SystemExit(f"{run}: the page reported: {page.errors}")
 
 
 def draw_profile() -> None:

@@ -15,7 +15,7 @@ BOXES = {
     "fully_sharded": [""],
     "tensor_parallel": [""],
     "experts": [""],
-    "pipeline": ["stage 0 rank 0", "stage 1 rank 1"],
+    "pipeline": ["stage 0", "stage 1"],
 }
 
 

@@ -43,7 +43,7 @@ def test_ranks_of_one_program_are_one_picture_and_stages_stand_side_by_side(grap
     merged = tbscope.merge_ranks(graphs[name])
     verify(merged)
     assert [part.scope for part in merged.parts] == (
-        ["stage 0 rank 0", "stage 1 rank 1"] if name in PIPELINES else [""]
+        ["stage 0", "stage 1"] if name in PIPELINES else [""]
     )
     assert joined(merged) == sum(map(joined, graphs[name][: len(merged.parts)]), Counter())
 

@@ -18,7 +18,7 @@ from tbscope.ranks.shares import figures_of, whole_model, with_stages
 __all__ = ["side_by_side"]
 
 # More collectives between parts than these stand in a box of their own.
-_MOST_AT_TOP = 24
+_MOST_AT_TOP = 8
 
 
 def side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
@@ -34,7 +34,7 @@ def side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
     copies: list[RankCopy] = []
     number = 0
     for group, part in zip(groups, parts, strict=True):
-        box = str(part) if len(groups) > 1 else None
+        box = _box_of(part, parts) if len(groups) > 1 else None
         copy = RankCopy(group[0], part.ranks, box, number)
         number = copy.next_number
         copy.graph.notes += exchange_notes(copy.graph)
@@ -62,6 +62,12 @@ def side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
         text = f"{joint.apart:,} collectives of several ranks are drawn apart: joined, they would"
         merged.notes.append(Note(f"{text} wait for each other in a circle"))
     return merged
+
+
+def _box_of(part: Part, parts: Sequence[Part]) -> str:
+    """Return what the box of a part is called: short, as the page cuts what is long."""
+    alone = part.stage is not None and [one.stage for one in parts].count(part.stage) == 1
+    return f"stage {part.stage}" if alone else str(part)
 
 
 def _with_figures(group: Sequence[Graph], part: Part, whole: Mapping[str, int]) -> tuple[Part, ...]:
