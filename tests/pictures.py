@@ -245,7 +245,7 @@ def draw_first_look() -> None:
 
 
 def draw_ranks() -> None:
-    """Draw the pictures of docs/distributed.md: what ranks recorded, merged, coloured by devices."""
+    """Draw the pictures of docs/distributed.md: graphs of two ranks, coloured by devices."""
     sys.path.insert(0, str(Path(__file__).parent))
     from tests import parallel_models
     from tests.processes import on_ranks
@@ -267,16 +267,18 @@ def draw_ranks() -> None:
             with tbscope.SummaryWriter(here / "log" / run) as writer:
                 writer.add_graph(tbscope.merge_ranks(graphs, unfolded=unfolded))
         with TensorBoard(here / "log") as server, Browser() as browser:
-            page = browser.open(server.url, size=_SIZE)
+            small = browser.open(server.url, size=_SIZE)
+            large = browser.open(server.url, size=_LARGE)
             for run, box, _ in shown.values():
+                page = large if box else small
                 page.show(run)
                 page.color_by("device")
-                for part in _path_to(page, box) if box else ():
-                    assert part in page.boxes
+                opened = list(_path_to(page, box)) if box else []
                 path = _DOCS / "img" / "ranks" / f"{run}.png"
                 path.parent.mkdir(exist_ok=True)
                 page.take_picture(path)
-                _keep(path, (_SIZE[0] // 4, _HEAD, _SIZE[0] * 2 // 3, _SIZE[1]))
+                left = (_SIZE[0] // 4, _HEAD + 60, _SIZE[0] * 2 // 3, _SIZE[1])
+                _keep(path, _place(page, opened[-1]) if opened else left)
                 if page.errors:
                     raise SystemExit(f"{run}: the page reported: {page.errors}")
 
