@@ -108,7 +108,7 @@ def _rows(graph: Graph, *, named: bool) -> Iterator[Hashable]:
         yield _scope_row(scope, scopes, named=named)
     numbers = {node: number for number, node in enumerate(graph.nodes)}
     for node in graph.nodes:
-        yield _node_row(node, scopes, numbers, named=named)
+        yield _node_row(node, scopes, numbers)
     for output in graph.outputs:
         yield output.name, _place(output.value, numbers)
     for call in graph.calls:
@@ -123,13 +123,11 @@ def _scope_row(scope: Scope, scopes: Mapping[Scope, int], *, named: bool) -> Has
     return above, part.label, attribute, part.index, scope.kind, scope.phase
 
 
-def _node_row(
-    node: Node, scopes: Mapping[Scope, int], numbers: Mapping[Node, int], *, named: bool
-) -> Hashable:
+def _node_row(node: Node, scopes: Mapping[Scope, int], numbers: Mapping[Node, int]) -> Hashable:
     joined = node.collective
     return (
         (node.op, node.kind, None if node.scope is None else scopes[node.scope], node.phase),
-        "" if node.kind == "op" else node.name if named else _NUMBER.sub("*", node.name),
+        "" if node.kind == "op" else _NUMBER.sub("*", node.name),
         [_place(value, numbers) for value in node.inputs],
         [numbers.get(other, -1) for other in node.control_inputs],
         [(value.dtype, _placements(value)) for value in node.outputs],
