@@ -5,9 +5,7 @@ byte, so a failure leaves the log directory as it was.
 """
 
 import sys
-import warnings
 from collections.abc import Callable, Mapping
-from types import FrameType
 from typing import Any, NamedTuple, Unpack
 
 from tbscope.checks import Dtypes, InputSize, check_truth, plain_text
@@ -31,11 +29,12 @@ from tbscope.ranks.asked import Ranks
 from tbscope.ranks.gather import Gathering, gathering_of, lost_texts
 from tbscope.sources.compiled.results import CompiledGraphs
 from tbscope.sources.table import graph_of
+from tbscope.warning import warn_once
 from tbscope.words import shown
 from tbscope.writing.sinks import check_writer
 from tbscope.writing.tags import Entry, write_entry
 
-__all__ = ["add_graph", "add_overlay", "warn_once"]
+__all__ = ["add_graph", "add_overlay"]
 
 
 @shows_options
@@ -142,8 +141,6 @@ def add_graph(
         gathering = gathering_of(ranks, ranks_timeout)
         if gathering is None:
             check_writer(writer)
-        if _is_difference(model):
-            model, drawing = model.graph, {"color_by": "difference", **drawing}
         ask = _Asked(model, input_to_model, verbose, run, drawing, entry)
         return _draw(writer, ask, gathering, lenient=on_error == "warn")
     except Exception as error:  # A training script goes on, whatever became of its graph.
@@ -227,6 +224,9 @@ def _draw(writer: object, asked: _Asked, gathering: Gathering | None, *, lenient
     check_options(**drawing)
     entry.check()
     with collecting_rarely():
+        if _is_difference(model):
+            model, drawing = model.graph, {"color_by": "difference", **drawing}
+            asked = asked._replace(model=model, drawing=drawing)
         if gathering is None:
             graph = asked.record()
         else:
@@ -287,33 +287,9 @@ def _draw_overlay(
         write_entry(writer, drawn, entry, record_of(graph))
 
 
-_warned: set[str] = set()
-
-
 def _nothing_drawn(model: object, error: Exception) -> Graph:
     """Warn of an error, once, and return the graph that stands for what was not drawn."""
     text = f"tbscope drew no graph: {error}"
     warn_once(text)
     name = model.name if isinstance(model, Graph) else type(model).__name__
     return Graph(name, notes=[Note(text)])
-
-
-def warn_once(text: str) -> None:
-    """Warn of something at the line of the script that led here, the first time."""
-    if text not in _warned:
-        _warned.add(text)
-        warnings.warn(text, stacklevel=_script_level())
-
-
-def _script_level() -> int:
-    """Return how many calls above `warn_once` the script is that asked for a graph."""
-    package = __name__.partition(".")[0]
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and _package_of(frame) == package:
-        frame, level = frame.f_back, level + 1
-    return level
-
-
-def _package_of(frame: FrameType) -> str:
-    name: str = frame.f_globals.get("__name__", "")
-    return name.partition(".")[0]

@@ -438,11 +438,6 @@ def check_placing(tag: object, step: object, run_name: object = None) -> None:
     _check(PLACING, {"tag": tag, "step": step, "run_name": run_name})
 
 
-def check_gathering(ranks: object, ranks_timeout: object) -> None:
-    """Raise ArgumentError unless these can be asked of the ranks of a run."""
-    _check(GATHERING, {"ranks": ranks, "ranks_timeout": ranks_timeout})
-
-
 def check_on_error(on_error: object) -> None:
     """Raise ArgumentError unless this tells what becomes of an error."""
     if not is_word(on_error, get_args(OnError)):
@@ -451,6 +446,11 @@ def check_on_error(on_error: object) -> None:
             why="an error is raised, or warned of",
             fix='give on_error="raise" or on_error="warn"',
         )
+
+
+def check_gathering(ranks: object, ranks_timeout: object) -> None:
+    """Raise ArgumentError unless these can be asked of the ranks of a run."""
+    _check(GATHERING, {"ranks": ranks, "ranks_timeout": ranks_timeout})
 
 
 def _check(options: Mapping[str, Option], given: Mapping[str, object]) -> None:

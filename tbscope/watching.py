@@ -4,7 +4,7 @@ from typing import Any, Unpack
 
 import torch
 
-from tbscope.adding import add_graph, warn_once
+from tbscope.adding import add_graph
 from tbscope.checks import check_truth
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node, Note
@@ -13,6 +13,7 @@ from tbscope.sources.eager.waiting import Waiting
 from tbscope.sources.torch.inputs import require_whole
 from tbscope.sources.torch.misfits import with_article
 from tbscope.sources.torch.ranks import process_rank
+from tbscope.warning import warn_once
 from tbscope.words import shown
 from tbscope.writing.sinks import check_writer
 from tbscope.writing.tags import Entry

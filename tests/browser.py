@@ -126,6 +126,8 @@ window.tbscope = (() => {
       ends: element.getAttribute('data-edge'),
       label: label ? label.textContent : '',
       control: path.classList.contains('control-dep'),
+      reference: path.classList.contains('referenceedge'),
+      colour: getComputedStyle(path).stroke,
       structural: path.classList.contains('structural'),
     };
   }).filter(({ends, structural}) => ends && !structural);
@@ -400,6 +402,15 @@ class GraphPage:
             start, _, end = facts["ends"].partition("--")
             edges.append(DrawnEdge(start, end, facts["label"], facts["control"]))
         return edges
+
+    @property
+    def references(self) -> dict[tuple[str, str], str]:
+        """The lines that the page takes for references: their ends, and their colours."""
+        return {
+            tuple(facts["ends"].split("--")): facts["colour"]
+            for facts in self._call("edges")
+            if facts["reference"]
+        }
 
     def expand(self, name: str) -> None:
         """Open one box, whose holders are open, and wait until all has moved to its place."""

@@ -8,9 +8,11 @@ gives a graph or one `ArgumentError`, in a time and a memory that fit the size o
 
 import argparse
 import contextlib
+import copy
 import io
 import json
 import random
+import re
 import resource
 import signal
 import sys
@@ -23,6 +25,8 @@ import zlib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+
+import torch
 
 import tbscope
 from tbscope.formats.json import compact_json, graph_to_json
@@ -160,7 +164,8 @@ def _change(data, rng: random.Random) -> None:
         elif rng.random() < 0.3 and isinstance(place, dict):
             place[rng.choice(list(data))] = json.loads(json.dumps(place[key]))
         else:
-            place[key] = rng.choice(ODD)
+            # A copy: a later change of it is no change of the next file.
+            place[key] = copy.deepcopy(rng.choice(ODD))
         return
 
 
@@ -230,9 +235,8 @@ def _tangle(message, rng: random.Random) -> None:
         node.attr[key].s = rng.choice([*TOKENS, b"Net/Linear[fc]", b"a/b.7", b"x.py:3 in f"])
 
 
-def _zip(rng: random.Random) -> bytes:
-    """Give a `.pt2` file with one entry damaged, or as a whole."""
-    whole = _pt2()
+def _zip(whole: bytes, rng: random.Random) -> bytes:
+    """Give a zip file with one entry damaged, or damaged as a whole."""
     if rng.random() < 0.3:
         return damage(whole, rng)
     made = io.BytesIO()
@@ -241,27 +245,72 @@ def _zip(rng: random.Random) -> bytes:
         target = rng.choice(names)
         for name in names:
             data = old.read(name)
-            if name == target:
-                if name.endswith(".json") and rng.random() < 0.7:
-                    try:
-                        plain = json.loads(data)
-                        _change(plain, rng)
-                        data = json.dumps(plain).encode()
-                    except ValueError:
-                        data = damage(data, rng)
-                else:
-                    data = damage(data, rng)
-            new.writestr(name, data)
+            changed = _damaged_entry(name, data, rng) if name == target else data
+            # Without the time of day: a seed gives the same file whenever it is tried.
+            new.writestr(zipfile.ZipInfo(name), changed)
     return made.getvalue()
+
+
+def _damaged_entry(name: str, data: bytes, rng: random.Random) -> bytes:
+    if name.endswith(".json") and rng.random() < 0.7:
+        try:
+            plain = json.loads(data)
+            _change(plain, rng)
+            return json.dumps(plain).encode()
+        except ValueError:
+            pass
+    if name.endswith(".py") and rng.random() < 0.7:
+        # Code that is still code: one word of it in the place of another.
+        words = re.findall(rb"\w+|[^\w\s]|\s+", data)
+        for _ in range(rng.choice((1, 1, 2, 5))):
+            words[rng.randrange(len(words))] = rng.choice(words)
+        return b"".join(words)
+    return damage(data, rng)
 
 
 _MADE: dict[str, bytes] = {}
 
 
+def _program(rng: random.Random) -> bytes:
+    return _zip(_pt2(), rng)
+
+
+def _script(rng: random.Random) -> bytes:
+    return _zip(_scripts()[rng.randrange(2)], rng)
+
+
+class Steps(torch.nn.Module):
+    """Has a branch that a tensor decides, a loop, a part, and a list."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(2, 2)
+
+    def forward(self, x, count: int):
+        found: list[torch.Tensor] = []
+        for _ in range(count):
+            x = torch.relu(self.fc(x)) if bool(x.sum() > 0) else x - 1
+            found.append(x)
+        return torch.stack(found), {"last": x}
+
+
+def _scripts() -> list[bytes]:
+    """Give the files of a traced module, and of a scripted one with a branch and a loop."""
+    if "traced" not in _MADE:
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+        scripts = {
+            "traced": torch.jit.trace(model.eval(), torch.ones(1, 2)),
+            "scripted": torch.jit.script(Steps()),
+        }
+        for name, script in scripts.items():
+            made = io.BytesIO()
+            torch.jit.save(script, made)
+            _MADE[name] = made.getvalue()
+    return [_MADE["traced"], _MADE["scripted"]]
+
+
 def _pt2() -> bytes:
     if "pt2" not in _MADE:
-        import torch
-
         model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
         made = io.BytesIO()
         torch.export.save(torch.export.export(model, (torch.ones(1, 2),)), made)
@@ -290,7 +339,8 @@ FORMS: dict[str, tuple[str, Make]] = {
     "record": ("tfevents", _record),
     "json": ("graph.json", _json),
     "graphdef": ("graph.pb", _pb),
-    "pt2": ("model.pt2", _zip),
+    "pt2": ("model.pt2", _program),
+    "script": ("model.pt", _script),
     "onnx": ("model.onnx", _onnx),
 }
 """For each form the name of its file, and what makes a damaged one."""
@@ -301,6 +351,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "json": tbscope.load,
     "graphdef": tbscope.from_graph_def,
     "pt2": tbscope.from_export,
+    "script": tbscope.from_torchscript,
     "onnx": tbscope.from_onnx,
 }
 

@@ -128,6 +128,45 @@ def test_what_a_norm_that_writes_has_saved_is_a_node_that_waits_for_it():
     assert {str(node.scope) for node in saved} == {"Sequential/BatchNorm1d[1]"}
 
 
+def test_a_norm_that_has_saved_something_is_one_node_of_the_drawing():
+    graph = recorded(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)), squares)
+    nodes = {node.name: node for node in tbscope.to_graph_def(graph).node}
+    assert nodes["Sequential/1"].op == "BatchNorm1d"
+    backward = nodes["gradients/Sequential/1/native_batch_norm_backward"]
+    read = [text for text in backward.input if text.startswith("Sequential/1:")]
+    shapes = nodes["Sequential/1"].attr["_output_shapes"].list.shape
+    assert [shapes[int(text[-1])].dim[0].size for text in read] == [4, 4, 4, 4]
+    assert "^Sequential/1" not in nodes["Sequential/1"].input
+
+
+def test_what_a_step_has_saved_is_never_taken_for_what_another_one_had():
+    net = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 4), nn.LayerNorm(4))
+
+    def steps(model):
+        for _ in range(6):
+            # What the first ones had is gone, and its memory is used again.
+            model(POINTS).pow(2).mean().backward()
+
+    read = [
+        (str(node.scope).split("/")[1], str(value.producer.scope).split("/")[0])
+        for node in backward_nodes(recorded(net, steps))
+        if node.op == "native_layer_norm_backward"
+        for value in node.inputs[2:4]
+    ]
+    assert len(read) == 6 * 2 * 2
+    assert all(mirrored == made_in for mirrored, made_in in read)
+
+
+def test_the_gradients_of_a_later_call_stand_together():
+    graph = recorded(*made("accumulation"))
+    later = {str(node.scope) for node in backward_nodes(graph)} - {"gradients.1"}
+    assert {path for path in later if path.startswith("gradients.1/")} == {
+        path.replace("gradients/Net", "gradients.1/Net.1")
+        for path in later
+        if path.startswith("gradients/")
+    }
+
+
 def test_a_gradient_that_is_added_to_is_told():
     net = nn.Linear(3, 2)
     graph = recorded(net, squares)

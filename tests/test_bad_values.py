@@ -142,8 +142,8 @@ RUNNING = (
     *("kwargs", "training", "grad", "loss", "backward", "fake", "partial", "profile"),
     *("input_size", "dtypes"),
 )
-GATHERING = ("ranks", "ranks_timeout")
 COMPARING = ("kwargs", "training", "fake", "input_size", "dtypes")
+GATHERING = ("ranks", "ranks_timeout")
 PLACING = ("tag", "step", "run_name")
 DRAWING = tuple(tbscope.Drawing.__annotations__)
 # The others take what only a graph shows to be none: names, patterns, functions.

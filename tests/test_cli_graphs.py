@@ -58,5 +58,15 @@ def test_options_of_a_run_are_refused_for_what_is_read(words, flag):
 def test_a_file_without_a_graph_is_refused_in_one_message(folder):
     (folder / "notes.txt").write_text("no graph")
     assert "was given 'notes.txt', which holds no graph" in refused("show", "notes.txt")
+
+
+def test_a_damaged_file_of_a_log_is_told_and_the_others_are_shown(folder):
     (folder / "runs" / "old" / "tfevents").write_bytes(b"no record")
-    assert "the record at byte 0 is cut off" in refused("show", "runs/old")
+    shown = tbscope("show", "runs")
+    assert shown.stdout == f"{chain(2)}\n"
+    assert shown.stderr == (
+        "note: the log 'runs' is read without what is damaged in it\n  no graphs can be read from "
+        "'runs/old/tfevents': the record at byte 0 is cut off: 9 bytes are left for its head\n"
+    )
+    next((folder / "runs" / "old").glob("events*")).unlink()
+    assert "the record at byte 0 is cut off" in refused("show", "runs")

@@ -352,3 +352,25 @@ def test_a_stage_that_is_none_is_refused():
         "  why: the stages of a graph are dynamo, joint, forward, backward, inductor\n"
         "  fix: give stage='forward', or several: stage=('dynamo', 'forward')"
     )
+
+
+class Twins(nn.Module):
+    """Calls one block by two names."""
+
+    def __init__(self):
+        super().__init__()
+        self.block = nn.Sequential(nn.Linear(4, 4), nn.SiLU())
+        self.blocks = nn.ModuleList([self.block, self.block])
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def test_a_module_that_is_called_by_two_names_is_called_twice():
+    model, x = Twins(), torch.ones(2, 4)
+    graph = tbscope.compile_graphs(model, x).overview
+    eager = tbscope.trace(model, x)
+    assert [str(call.scope) for call in graph.calls] == [str(call.scope) for call in eager.calls]
+    assert tbscope.lint(tbscope.to_graph_def(graph)) == []

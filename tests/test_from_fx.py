@@ -422,3 +422,44 @@ def test_a_layer_with_kernels_of_each_device_runs_where_its_input_is():
     here, there = [next(node for node in graph.nodes if node.kind == "op") for graph in graphs]
     assert here.flops == there.flops == tbscope.graph_costs(tbscope.trace(model, x)).flops
     assert here.kernels != there.kernels
+
+
+def test_equal_layers_of_torchs_run_once_on_stand_ins(monkeypatch):
+    ran = []
+    forward = nn.Conv2d.forward
+    monkeypatch.setattr(nn.Conv2d, "forward", lambda *given: [ran.append(1), forward(*given)][1])
+    layers = [nn.Conv2d(4, 4, 3, padding=1) for _ in range(3)]
+    # This one holds equal tensors, and does something else.
+    layers.append(nn.Conv2d(4, 4, 3, stride=2, padding=1))
+    module = torch.fx.symbolic_trace(nn.Sequential(*layers))
+    ran.clear()
+
+    graph = tbscope.from_fx(module, torch.ones(1, 4, 8, 8))
+
+    assert len(ran) == 2
+    sizes = [node.outputs[0].shape[-1] for node in graph.nodes if node.kind == "op"]
+    assert sizes == [8, 8, 8, 4]
+    twins = [nn.Linear(3, 3), nn.Linear(3, 3, bias=False)]
+    graph = tbscope.from_fx(torch.fx.symbolic_trace(nn.Sequential(*twins)), torch.ones(1, 3))
+    assert [len(node.inputs) for node in graph.nodes if node.kind == "op"] == [3, 2]
+
+
+class Slicing(nn.Module):
+    def forward(self, x, i):
+        return x[:, :, 0], x[..., ::2], x[:, : i.size(0)], x[:, i.shape[0] - 1 :], x[None, i]
+
+
+def test_slices_have_shapes_also_those_between_numbers_made_of_sizes():
+    module = torch.fx.symbolic_trace(Slicing())
+    inputs = torch.ones(2, 3, 4), torch.tensor([0, 1])
+
+    graph = tbscope.from_fx(module, *inputs)
+
+    assert [output.value.shape for output in graph.outputs] == [
+        tuple(each.shape) for each in Slicing()(*inputs)
+    ]
+    assert [str(node.arguments[1].nest) for node in graph.nodes if node.kind == "op"][:4] == [
+        *("(:, :, 0)", "(..., ::2)", "(:, :2)", "(:, 1:)"),
+    ]
+    unknown = [node for node in tbscope.from_fx(module).nodes if node.kind == "op"]
+    assert str(unknown[2].arguments[1].nest) == "(:, :size)"

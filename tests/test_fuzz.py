@@ -1,5 +1,6 @@
 """The quick part of the fuzzing: the same seeds each time, and that it notices what is wrong."""
 
+import random
 import time
 
 import pytest
@@ -15,12 +16,19 @@ def test_damaged_files_give_a_graph_or_one_error(form, tmp_path):
     assert {word for word, _ in told} == {"a graph", "refused"}
 
 
-def test_the_same_seed_makes_the_same_file(tmp_path):
-    made = []
-    for _ in range(2):
-        fuzz.fuzz_one("graphdef", 7, tmp_path)
-        made.append((tmp_path / "graph.pb").read_bytes())
-    assert made[0] == made[1]
+@pytest.mark.parametrize("form", fuzz.FORMS)
+def test_a_seed_makes_the_same_file_whatever_was_made_before(form):
+    _, make = fuzz.FORMS[form]
+    first, again = ([make(random.Random(f"{form} {seed}")) for seed in range(50)] for _ in range(2))
+    assert first == again
+    assert len(set(first)) > 40
+
+
+def test_no_file_changes_what_the_next_one_is_made_of():
+    before = repr(fuzz.ODD)
+    for seed in range(700):
+        fuzz.FORMS["json"][1](random.Random(f"json {seed}"))
+    assert repr(fuzz.ODD) == before
 
 
 def raising(path):

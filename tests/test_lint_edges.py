@@ -6,6 +6,7 @@ from test_linter import chain, gathered, message, stack, wide_stack, with_attrib
 from tbscope.rules.linter import lint
 
 LIBRARY = "__function_library__"
+SEED = f"{LIBRARY}F_template/"
 SEEDS = [f"__function_library__F{at}_template/a A" for at in range(9)]
 
 
@@ -80,6 +81,17 @@ PAIRS = [
     ),
     ("reference-edge", message("x In", "y Assign ^x"), message("x In", "v Var", "y Assign v x")),
     ("reference-edge", message("x In", "y Assign x"), message("x Const", "y Assign x")),
+    # What has written gives what it wrote into.
+    (
+        "reference-edge",
+        message("v Var", "y Add v", "z Assign y"),
+        message("v Var", "y Assign v", "z Assign y"),
+    ),
+    (
+        "reference-edge",
+        message(f"{LIBRARY}F/x In", f"{LIBRARY}F/y Assign {LIBRARY}F/x"),
+        message(f"{SEED}x In", f"{SEED}y Assign {SEED}x"),
+    ),
     (
         "reference-edge",
         message("x In", "x/z In", "y Assign x"),

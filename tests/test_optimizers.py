@@ -113,6 +113,17 @@ def test_what_is_done_for_one_parameter_stands_in_its_box():
     }
 
 
+def test_what_is_begun_for_one_parameter_stands_in_its_box_where_all_go_on_together():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    graph = trained(model, torch.optim.Adam(model.parameters(), foreach=True))
+    counters = [node for node in optimizer_nodes(graph) if node.op == "tensor"]
+    boxes = [f"optimizer/Adam/Sequential/Linear[{i}]/{n}" for i in "01" for n in ("weight", "bias")]
+    # The last is the 1 that is added to all of them.
+    assert [str(node.scope) for node in counters] == [*boxes, "optimizer/Adam"]
+    (added,) = {str(node.scope) for node in optimizer_nodes(graph) if node.op == "foreach_add_"}
+    assert added == "optimizer/Adam"
+
+
 def test_groups_have_boxes_of_their_own():
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
     groups = [{"params": model[0].parameters()}, {"params": model[1].parameters(), "name": "head"}]

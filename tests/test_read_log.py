@@ -258,6 +258,50 @@ def test_a_file_is_refused_whichever_bit_is_turned(whole):
             tbscope.read_log(path)
 
 
+def test_a_damaged_file_of_a_directory_stops_no_other(whole, tmp_path):
+    path, data, start = whole
+    shutil.copy(path, tmp_path / "tfevents.3")
+    # One is cut behind its first graph, as where a run was killed, and one holds nothing.
+    (tmp_path / "tfevents.2").write_bytes(data + data[start:-1])
+    (tmp_path / "tfevents.4").write_bytes(b"")
+    path.write_bytes(data[:start] + data[start + 1 :])
+
+    with pytest.warns(UserWarning, match="is read without what is damaged") as warned:
+        logged = tbscope.read_log(tmp_path)
+
+    assert [os.path.basename(one.file) for one in logged] == ["tfevents.2", "tfevents.3"]
+    told = str(warned.pop().message)
+    assert re.findall(r"tfevents\.\d': the record at byte (\d+) is", told) == [
+        *(f"{start}", f"{len(data)}"),
+    ]
+
+
+def test_a_graph_that_cannot_be_read_stops_no_other(tmp_path):
+    with_record(tmp_path / "a" / "tfevents.1", zlib.compress(b"{}"))
+    with pytest.raises(tbscope.ArgumentError, match="the graph of the run, step 0, cannot be"):
+        tbscope.load(tmp_path)
+    with_record(tmp_path / "b" / "tfevents.1", WHOLE)
+    with pytest.warns(UserWarning, match='/a/tfevents.1\': .*format is not "tbscope.Graph"'):
+        assert str(tbscope.load(tmp_path)) == str(chain(1))
+
+
+def test_a_log_in_which_nothing_can_be_read_is_refused(whole, tmp_path):
+    path, data, start = whole
+    path.write_bytes(data[:-1])
+    shutil.copy(path, tmp_path / "tfevents.2")
+    with pytest.raises(tbscope.ArgumentError, match=f"the record at byte {start} is cut off"):
+        tbscope.read_log(tmp_path)
+
+
+def test_at_most_eight_damaged_files_are_listed(whole, tmp_path):
+    data = whole[1]
+    for number in range(10):
+        (tmp_path / f"tfevents.0{number}").write_bytes(data[:-1])
+    with pytest.warns(UserWarning, match=r"tfevents\.07': .*\n  and 2 more$") as warned:
+        assert len(tbscope.read_log(tmp_path)) == 1
+    assert warned[0].filename == __file__
+
+
 def test_a_record_that_claims_more_than_there_is_takes_no_memory(whole):
     path, data, start = whole
     path.write_bytes(data[:start] + head(2**60) + b"12345")

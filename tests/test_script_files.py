@@ -342,6 +342,25 @@ def test_a_deep_nest_and_a_circle_are_refused():
     check_pickle(pickled(nest[:150]), {})
 
 
+@pytest.mark.parametrize(("depth", "taken"), [(190, True), (210, False)])
+def test_a_nest_that_is_deep_and_shared_is_measured_by_its_deepest_way(depth, taken):
+    # Each holds all of those before it: there are 2**depth ways down.
+    nest = [[]]
+    for _ in range(depth):
+        nest.append(nest.copy())
+    if taken:
+        assert check_pickle(pickled(nest[-1]), {}) == set()
+        return
+    with pytest.raises(DamagedError, match="nests more than 200 things"):
+        check_pickle(pickled(nest[-1]), {})
+
+
+def test_a_tensor_deep_in_a_nest_is_looked_at():
+    wrong = Tensor(Storage("0", 6), 0, (2**40,), (1,))
+    with pytest.raises(DamagedError, match="in a storage of 6 elements"):
+        check_pickle(pickled([1, ({"a": [wrong]},)]), {"0": 24})
+
+
 def test_a_pickle_that_remembers_more_than_it_has_is_refused():
     # LONG_BINPUT, with the largest number that it takes.
     content = b"\x80\x02]r\xff\xff\xff\xff."

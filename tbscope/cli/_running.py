@@ -6,6 +6,7 @@ A target is a model, which is run, or a graph that was written before, which is 
 import contextlib
 import functools
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -196,8 +197,13 @@ def _read_graph(target: GraphPath) -> "Graph":
     from tbscope.cli._logged import logged_graph
     from tbscope.sources.table import load
 
-    with in_command_words():
-        return load(target.path) if target.tag is None else logged_graph(target.path, target.tag)
+    with in_command_words(), warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        tag = target.tag
+        graph = load(target.path) if tag is None else logged_graph(target.path, tag)
+    for one in warned:
+        click.echo(f"note: {one.message}", err=True)
+    return graph
 
 
 @contextlib.contextmanager

@@ -73,6 +73,7 @@ class _Builder:
         self._outputs = Once(outputs_entries)
         self._types: Once[tuple[str, Shape | None, str], bytes] = Once(_type_fields)
         self._kernels = Once(kernels_entry)
+        self._label_entries = Once(label_entry)
         self._ops = Once(_op_field)
         self._inputs = Once(_input_field)
 
@@ -121,7 +122,7 @@ class _Builder:
                 known = self._sources[id(source)] = source_entry(str(source))
             fields.append(known)
         if self._labels and node in self._labels:
-            fields.append(label_entry(self._labels[node]))
+            fields.append(self._label_entries[self._labels[node]])
         too_large = []
         if node.kernels:
             fields.append(self._kernels[tuple(node.kernels)])

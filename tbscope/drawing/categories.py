@@ -9,13 +9,14 @@ from dataclasses import replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from tbscope.checks import ask, entries_of, is_word
+from tbscope.drawing.classes import class_labels
 from tbscope.drawing.kinds import kind_of
 from tbscope.drawing.rank_labels import rank_labels
 from tbscope.drawing.sharing import sharing_labels
 from tbscope.drawing.stages import Stages, stage_labels
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Nest, Node
-from tbscope.ir.regions import OPERATIONS, OWNED, Nearest
+from tbscope.ir.regions import OWNED, Nearest
 from tbscope.words import near_names, shown
 
 __all__ = ["Category", "ColorBy", "check_color_by", "label_nodes"]
@@ -100,23 +101,22 @@ def label_nodes(
         return sharing_labels(graph)
     if color_by in ("rank", "stage"):
         return rank_labels(graph, by_stage=color_by == "stage")
-    give = _CATEGORIES[color_by] if isinstance(color_by, str) else color_by
-    asks_user = not isinstance(color_by, str)
+    if color_by == "class":
+        return class_labels(graph)
+    if isinstance(color_by, str):
+        give = _CATEGORIES[color_by]
+        return {node: label for node in graph.nodes if (label := give(node)) is not None}
     labels: dict[Node, str] = {}
     for node in graph.nodes:
-        told = facts.get(node) if facts and asks_user else None
+        told = facts.get(node) if facts else None
         about = originals.get(node) if originals else None
         if about is None:
             about = node if told is None else replace(node, attributes=told)
-        label = (
-            ask(
-                *(give, about),
-                option="color_by",
-                place=f"the node {shown(node.name)}",
-                fix="have it give a text, or None for no colour, for every node",
-            )
-            if asks_user
-            else give(about)
+        label = ask(
+            *(color_by, about),
+            option="color_by",
+            place=f"the node {shown(node.name)}",
+            fix="have it give a text, or None for no colour, for every node",
         )
         if label is None:
             continue
@@ -170,12 +170,6 @@ def _by_mapping(graph: Graph, labels: Mapping[str, str]) -> dict[Node, str]:
 # -- categories -----------------------------------------------------------------------------
 
 
-def _class(node: Node) -> str | None:
-    if node.kind in OPERATIONS:
-        return node.op
-    return node.scope.part.label if node.scope else None
-
-
 def _resolution(node: Node) -> str | None:
     """Return height and width of an image or a map of features: `64x64`."""
     shape = node.outputs[0].shape if node.outputs and node.kind not in OWNED else None
@@ -216,13 +210,12 @@ def _difference(node: Node) -> str | None:
 
 
 _CATEGORIES: dict[str, Callable[[Node], str | None]] = {
-    "class": _class,
     "kind": kind_of,
     "resolution": _resolution,
     "dtype": _dtype,
     "trainable": _trainable,
     "device": _device,
     "source file": _source_file,
-    "mesh": _mesh,
     "difference": _difference,
+    "mesh": _mesh,
 }

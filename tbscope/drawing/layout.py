@@ -17,6 +17,7 @@ from tbscope.drawing.chunks import find_chunks, rename
 from tbscope.drawing.circles import parameters_to_draw
 from tbscope.drawing.cuts import MANY_LOOSE, MOST_LOOSE, count_loose, is_crowded
 from tbscope.drawing.families import short_names
+from tbscope.drawing.gradients import find_gradients, first_of, reader_op
 from tbscope.drawing.naming import Names, Style, name_graph, tell_keys
 from tbscope.drawing.series import op_types_apart
 from tbscope.drawing.stands import find_stands
@@ -114,6 +115,7 @@ def lay_out(
     embedded = _read_by_stacks(graph, stacks)
     given = _Given(graph, style, root, circles, leaf_facts(graph, work or {}, parts), embedded)
     given.short = short_names(graph)
+    given.gradients = find_gradients(graph)
     if cards:
         given.told += module_cards(graph, work or {}, parts, embedded)
     held.forget()
@@ -164,6 +166,7 @@ class _Given:
         told: The cards of modules.
         also: Further scopes whose boxes need a card.
         short: How classes are called that are not called by their whole names.
+        gradients: What reads gradients, with these.
     """
 
     graph: Graph
@@ -175,6 +178,7 @@ class _Given:
     told: list[Card] = field(default_factory=list)
     also: list[Scope] = field(default_factory=list)
     short: dict[str, str] = field(default_factory=dict)
+    gradients: dict[Node, Collection[Value]] = field(default_factory=dict)
 
 
 class _Drawing:
@@ -226,6 +230,7 @@ class _Drawing:
             no_circles=self._no_circles,
         )
         self._ops.update({node: _CIRCLES[node.kind] for node in given.embedded})
+        self._ops.update({node: reader_op(node) for node in given.gradients})
         self._join()
         levels = find_siblings(self.hierarchy)
         self.crowded = {box: level for box, level in levels.items() if is_crowded(level)}
@@ -233,7 +238,7 @@ class _Drawing:
         self.full = {box: count for box, count in loose.items() if count > MANY_LOOSE}
 
     def _join(self) -> None:
-        self.layout = _joined(self.given.graph, self.names, self._ops, self._told)
+        self.layout = _joined(self.given, self.names, self._ops, self._told)
         self.hierarchy = _hierarchy(self.layout)
 
     def wanting(self) -> Iterator[tuple[Scope | None, Sequence[Stage]]]:
@@ -343,7 +348,8 @@ def _op_types(
     return ops
 
 
-def _joined(graph: Graph, names: Names, ops: dict[Node | Output, str], told: list[Card]) -> Layout:
+def _joined(given: _Given, names: Names, ops: dict[Node | Output, str], told: list[Card]) -> Layout:
+    graph, gradients = given.graph, given.gradients
     of_nodes = names.nodes
     layout = Layout(told=told)
     layout.nodes = [
@@ -356,6 +362,17 @@ def _joined(graph: Graph, names: Names, ops: dict[Node | Output, str], told: lis
         )
         for node in graph.nodes
     ]
+    if gradients:
+        layout.nodes = [
+            head
+            if node not in gradients
+            else head._replace(
+                inputs=_inputs(
+                    first_of(node.inputs, gradients[node]), node.control_inputs, of_nodes
+                )
+            )
+            for node, head in zip(graph.nodes, layout.nodes, strict=True)
+        ]
     layout.outputs = [
         NodeHead(name, ops.get(out, "Output"), _inputs([out.value], out.control_inputs, of_nodes))
         for name, out in zip(names.outputs, graph.outputs, strict=True)

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from tbscope.adding import add_graph, add_overlay, warn_once
+from tbscope.adding import add_graph, add_overlay
 from tbscope.checks import check_truth, is_word
 from tbscope.errors import ArgumentError, WriterError
 from tbscope.ir.graph import Graph
 from tbscope.options import Drawing, check_options
 from tbscope.overlays.built_in import BUILT_IN
+from tbscope.warning import warn_once
 from tbscope.words import error_text, shown
 from tbscope.writer import SummaryWriter
 from tbscope.writing.sinks import open_sink

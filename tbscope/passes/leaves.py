@@ -20,9 +20,10 @@ def collapse_leaves(graph: Graph) -> None:
     A leaf is a module call in whose scope one operation ran, and below which nothing
     stands; its own parameters and buffers do not count, and keep their scope. Neither
     do operations on its buffers alone that the other one does not read (BatchNorm
-    counts its batches): what they read and give, the node reads and gives too. The
-    node gets the kind "module", the label of the scope as its op, and the place of the
-    call as its source. Its edges stay.
+    counts its batches), nor what the operation has saved for the backward pass: what
+    they read and give, the node reads and gives too. The node gets the kind "module",
+    the label of the scope as its op, and the place of the call as its source. Its
+    edges stay.
 
     A module that gives back a tensor which its operation did not give (an argument
     passed through beside it) stays a box: as one node it would seem to give nothing
@@ -83,7 +84,7 @@ def _alone(graph: Graph) -> Iterator[tuple[Scope, Node, list[Node]]]:
             add_with_above(scope.parent, crowded)
         kind = node.kind
         if kind == "op":
-            if node.inputs and _counts(node, counters):
+            if _stands_beside(node) and _counts(node, counters):
                 counters.add(node)
             known = alone.get(scope)
             if known is None:
@@ -103,6 +104,11 @@ def _alone(graph: Graph) -> Iterator[tuple[Scope, Node, list[Node]]]:
             only = next(node for node in ops if node not in counters)
             if not any(value.producer in beside for value in only.inputs):
                 yield scope, only, beside
+
+
+def _stands_beside(node: Node) -> bool:
+    """Tell whether an operation reads something, or gives what another one has saved."""
+    return bool(node.inputs or (node.control_inputs and not node.kernels))
 
 
 def _counts(node: Node, counters: set[Node]) -> bool:

@@ -116,10 +116,17 @@ def reference_edge(reading: Reading) -> Iterator[Fault]:
     known = reading.hierarchy.items
     strict = reading.hierarchy.strict
     for node in reading.nodes:
-        if node.op in REFERENCE and node.input:
+        seed = node.name.startswith(LIBRARY) and node.name.partition("/")[0].endswith(
+            LIBRARY_ENDING
+        )
+        # What colours boxes is never drawn.
+        if node.op in REFERENCE and node.input and not seed:
             text = node.input[0]
             name = parse_input(text)[0]
             source = known.get(strict.get(name, name))
+            if "gradient_of" in node.attr or (source is not None and source.op in REFERENCE):
+                # The colour of references is that of gradients, too.
+                continue
             if source is not None and not source.embedded and "Var" not in source.op:
                 yield Fault(
                     node.name,

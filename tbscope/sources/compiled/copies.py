@@ -80,5 +80,6 @@ def _named(stack: Mapping[str, Any], name_of: Callable[[str], str]) -> dict[str,
     for key, entry in stack.items():
         if isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str):
             text = entry[0].partition("@")[0]
-            named[str(key)] = (name_of(text), entry[1])
+            # A module with two names has one key, also where it is called by each of them.
+            named[f"{key}:{text}"] = (name_of(text), entry[1])
     return named

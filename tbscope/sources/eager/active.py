@@ -96,11 +96,15 @@ class Watcher(Protocol):
         """Take note of a module call that raised."""
 
 
-class StepWatcher(Protocol):
-    """Who waits for the rest of a training step."""
+class PassWatcher(Protocol):
+    """Who is told of backward passes."""
 
     def backward_pass(self) -> AbstractContextManager[None]:
-        """Record a backward pass that runs in a block."""
+        """Watch a backward pass that runs in a block."""
+
+
+class StepWatcher(PassWatcher, Protocol):
+    """Who waits for the rest of a training step."""
 
     def optimizer_begins(self, optimizer: Any) -> None:
         """Record the step of an optimizer, from now on."""
@@ -118,6 +122,7 @@ class _Watching(threading.local):
         eager: Who tells the compiler to stand by; None when nothing is traced.
         thread: The identity of the thread whose run this one works for; 0 for none.
         waiting: Who waits for the backward pass of a training step.
+        measuring: Who measures a run; None where none is measured.
     """
 
     recorders: tuple[Watcher, ...] = ()
@@ -125,6 +130,7 @@ class _Watching(threading.local):
     eager: Any = None
     thread: int = 0
     waiting: tuple[StepWatcher, ...] = ()
+    measuring: PassWatcher | None = None
 
 
 class Arrival(NamedTuple):
@@ -195,12 +201,14 @@ def one_at_a_time() -> Iterator[None]:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Have the recorders that watch already look away during a block."""
+    """Have the recorders that watch already, and those who wait, look away during a block."""
     paused = [other for other in watching.recorders if not other.paused]
+    waiting, watching.waiting = watching.waiting, ()
     for other in paused:
         other.paused = True
     try:
         yield
     finally:
+        watching.waiting = waiting
         for other in paused:
             other.paused = False

@@ -19,15 +19,14 @@ Loss: TypeAlias = Callable[[Any], Any]
 _FIX = "add_graph(model, x, backward=True, loss=lambda out: out.pow(2).mean())"
 
 
-def check_loss(loss: object, backward: object, *, steps: int) -> None:
+def check_loss(loss: object, backward: object) -> None:
     """Check the options of a training step, before anything has run for it.
 
     Args:
         loss: What makes a loss; None for nothing.
         backward: Whether a backward pass is run.
-        steps: How many further runs are measured.
     Raises:
-        ArgumentError: One is none, or does not go with another.
+        ArgumentError: One is none.
     """
     check_truth("backward", backward)
     if loss is not None and not callable(loss):
@@ -35,12 +34,6 @@ def check_loss(loss: object, backward: object, *, steps: int) -> None:
             f"loss={shown(loss)} cannot be called",
             why="loss is a function that makes a scalar of what the model gives",
             fix="loss=lambda out: torch.nn.functional.cross_entropy(out, target)",
-        )
-    if steps and (loss is not None or backward):
-        raise ArgumentError(
-            "profile= measures no loss and no backward pass",
-            why="further runs of the model alone are measured",
-            fix="leave profile out, or draw the model alone",
         )
 
 

@@ -10,6 +10,7 @@ import torch
 from tbscope.checks import check_truth, entries_of
 from tbscope.errors import ArgumentError, TraceError
 from tbscope.ir.graph import Graph
+from tbscope.ir.steps import fold_steps
 from tbscope.sources.eager.record.describe_calls import describe_calls
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch.module_calls import watched_call
@@ -23,7 +24,10 @@ __all__ = ["Recording", "record"]
 
 
 def record(
-    *models: torch.nn.Module, backward: bool = True, **named_models: torch.nn.Module
+    *models: torch.nn.Module,
+    backward: bool = True,
+    steps: int | None = None,
+    **named_models: torch.nn.Module,
 ) -> "Recording":
     """Watch a region of code and record it as one graph.
 
@@ -42,13 +46,17 @@ def record(
             known from its first call.
         backward: Whether backward passes and steps of optimizers are recorded operation by
             operation, in boxes of their own.
+        steps: How many training steps the region holds, each with as many steps of
+            optimizers: of those that are equal, one is kept, with a note of how many there
+            were and where they differ. None: those that stand in blocks called "step"
+            (`tbscope.scope("step")`).
         named_models: The same, with the name that its scope shows in brackets.
     Returns:
         The recording, to be used as a context manager.
     Raises:
-        ArgumentError: A model is no module.
+        ArgumentError: A model is no module, or `steps` no number of steps.
     """
-    return Recording(models, named_models, backward=backward)
+    return Recording(models, named_models, backward=backward, steps=steps)
 
 
 class Recording:
@@ -60,12 +68,20 @@ class Recording:
         named_models: Mapping[str, torch.nn.Module] | None = None,
         *,
         backward: bool = True,
+        steps: int | None = None,
     ) -> None:
         self._recorder = Recorder("record", boundary=watched_call, open_ended=True)
         self._watch: Watch | None = None
         self._graph: Graph | None = None
         check_truth("backward", backward)
+        if steps is not None and (type(steps) is not int or steps < 1):
+            raise ArgumentError(
+                f"steps={shown(steps)} is no number of steps",
+                why="it is a whole number from 1 on, or None",
+                fix="with tbscope.record(model, steps=3): ... around three training steps",
+            )
         self._backward = backward
+        self._steps = steps
         self._named_outputs = False
         if not isinstance(models, tuple | list):
             raise ArgumentError(
@@ -187,7 +203,9 @@ class Recording:
             for number, tensor in enumerate(results):
                 recorder.add_output("out" if len(results) == 1 else f"out.{number}", tensor)
         describe_calls(recorder)
-        self._graph = recorder.close()
+        graph = recorder.close()
+        fold_steps(graph, self._steps)
+        self._graph = graph
 
 
 def _named(models: Any) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def trace(
             `level="aten"`; it takes up to half as long again.
         profile: Whether times and memory are measured, in further runs: True for 5 runs
             after 2 to warm up, or how many (see `Profile`). Each run is made twice: once
-            unwatched, once timed.
+            unwatched, once timed; the loss and the backward pass are a part of it.
     Returns:
         The graph of the run.
     Raises:
@@ -100,7 +100,7 @@ def trace(
     for name, truth in (("grad", grad), ("fake", fake), ("partial", partial), ("kernels", kernels)):
         check_truth(name, truth)
     steps = check_profile(profile)
-    check_loss(loss, backward, steps=steps)
+    check_loss(loss, backward)
     if steps and fake:
         raise ArgumentError(
             f"profile={shown(profile)} has nothing to measure with fake=True",
@@ -126,7 +126,7 @@ def trace(
         run.step(loss, backward=backward)
         graph = run.trace(grad=grad or backward, fake=fake, partial=partial)
         if steps:
-            run.profile(graph, grad=grad)
+            run.profile(graph, grad=grad or backward)
         return graph
 
 
@@ -236,7 +236,7 @@ class _Run:
             return
         assert self._log is not None
         repeats = Repeats(
-            self._forward,
+            self._again,
             [*self._modules, *self._adopted],
             (self._args, self._kwargs, self._model),
             training=self._training,
@@ -375,9 +375,11 @@ class _Run:
     def _tell(self, text: str) -> None:
         self._recorder.graph.notes.append(Note(text))
 
-    def _forward(self) -> Any:
-        """Call the model, and nothing else."""
-        return computed(self._model(*self._args, **self._kwargs))
+    def _again(self) -> Any:
+        """Call the model, with the loss and the backward pass that are drawn, and nothing else."""
+        result = computed(self._model(*self._args, **self._kwargs))
+        self._run_step(result)
+        return result
 
 
 def _unwrapped(model: Any) -> Any:

@@ -1,6 +1,7 @@
 """Reads logs: every graph of every run, tag and step, back into a graph."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,7 @@ from tbscope.sources.graphdef.reading import graph_of_message
 from tbscope.sources.logs.event_files import DOING, event_files, found_in_file
 from tbscope.sources.logs.events import Found
 from tbscope.sources.logs.keras import graph_def_of_keras
+from tbscope.warning import warn
 from tbscope.words import shown
 
 __all__ = ["LoggedGraph", "graph_in_log", "no_log", "read_log"]
@@ -59,17 +61,18 @@ def read_log(path: Any) -> list[LoggedGraph]:
         path: The path of an event file, or of a log directory, also of one on another machine as
             TensorBoard takes it (`s3://…`).
     Returns:
-        The graphs: run by run, file by file, as they were written.
+        The graphs: run by run, file by file, as they were written. What is damaged in a directory
+        is left out, and a warning tells it: of a file, all behind the damage.
     Raises:
         ArgumentError: There is no such file, no event file, or one that is damaged; the message
-            tells the offset.
+            tells the offset. Of a directory: no graph can be read of it, as all are damaged.
     """
     text = path_of(path)
     kind = file_kind(path)
     if text is None or kind not in ("directory", "events"):
         raise unreadable(path, DOING, no_log(text, kind), "tbscope.read_log('runs/x')")
     if kind == "events":
-        return _Log().read([(".", text)])
+        return _read([(".", text)], _raise)
     files = list(event_files(text))
     if not files:
         raise unreadable(
@@ -78,7 +81,26 @@ def read_log(path: Any) -> list[LoggedGraph]:
             "there is no event file in it, nor below: the name of one has 'tfevents' in it",
             "give the directory that TensorBoard is given as --logdir",
         )
-    return _Log().read(files)
+    damaged: list[ArgumentError] = []
+    graphs = _read(files, damaged.append)
+    if damaged and not graphs:
+        raise damaged[0]
+    if damaged:
+        warn(_left_out(text, damaged))
+    return graphs
+
+
+def _raise(error: ArgumentError) -> None:
+    raise error
+
+
+def _left_out(directory: str, damaged: list[ArgumentError]) -> str:
+    """Return the text of the warning that tells what of a directory is left out."""
+    lines = [f"{error.what}: {error.why}" for error in damaged[:_MOST_LISTED]]
+    if len(damaged) > _MOST_LISTED:
+        lines.append(f"and {len(damaged) - _MOST_LISTED:,} more")
+    told = "\n  ".join(lines)
+    return f"the log {shown(directory)} is read without what is damaged in it\n  {told}"
 
 
 def no_log(text: str | None, kind: str | None) -> str:
@@ -118,22 +140,34 @@ def graph_in_log(path: Any) -> Graph:
     )
 
 
-class _Log:
-    """A log while it is read."""
+def _read(
+    files: list[tuple[str, str]], damaged: Callable[[ArgumentError], None]
+) -> list[LoggedGraph]:
+    """Return the graphs of files, each with its run.
 
-    def read(self, files: list[tuple[str, str]]) -> list[LoggedGraph]:
-        found: list[tuple[str, str, Found]] = []
-        for run, path in files:
-            found += [(run, path, one) for one in found_in_file(path)]
-        graphs: list[LoggedGraph] = []
-        for run, path, one in found:
-            if one.kind != "figures":
-                figures = _figures_of(run, one, found)
+    Args:
+        files: The runs and the paths.
+        damaged: Told of each file and each graph that cannot be read; where it returns, the others
+            are read.
+    """
+    found: list[tuple[str, str, Found]] = []
+    for run, path in files:
+        try:
+            for one in found_in_file(path):
+                found.append((run, path, one))
+        except ArgumentError as error:
+            damaged(error)
+    graphs: list[LoggedGraph] = []
+    for run, path, one in found:
+        if one.kind != "figures":
+            figures = _figures_of(run, one, found)
+            try:
                 graph = _graph_of(one, run, path, figures)
-                graphs.append(
-                    LoggedGraph(run, one.tag, one.step, graph, one.wall_time, figures, path)
-                )
-        return graphs
+            except ArgumentError as error:
+                damaged(error)
+                continue
+            graphs.append(LoggedGraph(run, one.tag, one.step, graph, one.wall_time, figures, path))
+    return graphs
 
 
 def _figures_of(run: str, one: Found, found: list[tuple[str, str, Found]]) -> dict[str, Measured]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tbscope.sources.programs.slots import Held, Slot
-from tbscope.sources.torch.internals import filled
+from tbscope.sources.torch.nest_internals import filled
 from tbscope.sources.torch.nests import result_leaves, tensor_leaves
 
 __all__ = ["input_paths", "nest_of", "output_paths", "result_paths"]

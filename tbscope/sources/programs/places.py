@@ -52,6 +52,9 @@ class Places:
         # For a scope in which the body of an operation runs: the scope of the body.
         self._inside: dict[Scope | None, Scope] = {}
         self._told: dict[tuple[str, ...], Scope | None] = {}
+        # For the calls around a node: the scope of the last, and the innermost open one by each
+        # qualified name.
+        self._around: dict[tuple[str, ...], tuple[Scope | None, dict[str, Scope | None]]] = {}
         self._calls: dict[tuple[Scope | None, str], Scope] = {}
         self._containers: dict[tuple[Scope | None, str], Scope] = {}
         # The latest scope of each module, called or not, in the scope around it.
@@ -93,28 +96,36 @@ class Places:
     def inside(self, around: Scope | None, inner: Scope) -> Iterator[Scope]:
         """Have what stands in a scope stand in another one, for as long as a block runs."""
         told, self._told = self._told, {}
+        calls, self._around = self._around, {}
         before = self._inside
         self._inside = {**before, around: inner}
         try:
             yield inner
         finally:
-            self._inside, self._told = before, told
+            self._inside, self._told, self._around = before, told, calls
 
     def _find(self, stack: Mapping[str, Any], source: Source | None) -> Scope | None:
-        inside = self._inside
-        scope = self.root
-        scope = inside.get(scope, scope)
-        # The calls around, by qualified name: the innermost of each counts.
-        open_calls: dict[str, Scope | None] = {"": scope}
-        for key, entry in stack.items():
-            if not isinstance(entry, tuple) or len(entry) != 2 or not isinstance(entry[0], str):
-                continue
-            name, kind = entry[0].partition("@")[0], entry[1]
-            # torch marks its own operations that stand in no module by an entry of its own.
-            if not name or name == key == kind:
-                continue
-            scope = self._call(key, name, class_name_of(kind), open_calls, source)
-            open_calls[name] = scope = inside.get(scope, scope)
+        inside, around = self._inside, self._around
+        keys = tuple(stack)
+        # Most stacks are one that is known, with one call more.
+        length = len(keys)
+        while length and keys[:length] not in around:
+            length -= 1
+        found = around.get(keys[:length])
+        if found is None:
+            scope = inside.get(self.root, self.root)
+            found = around[()] = scope, {"": scope}
+        scope, open_calls = found
+        for place, key in enumerate(keys[length:], length + 1):
+            entry = stack[key]
+            if isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str):
+                name, kind = entry[0].partition("@")[0], entry[1]
+                # torch marks its own operations that stand in no module by an entry of its own.
+                if name and not (name == key == kind):
+                    scope = self._call(key, name, class_name_of(kind), open_calls, source)
+                    scope = inside.get(scope, scope)
+                    open_calls = {**open_calls, name: scope}
+            around[keys[:place]] = scope, open_calls
         return scope
 
     def _call(

@@ -12,6 +12,7 @@ import torch
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Constant, Node, Source, Value
 from tbscope.ir.scopes import Scope
+from tbscope.sources.programs.arguments import plain, valued
 from tbscope.sources.programs.last_nodes import last_nodes
 from tbscope.sources.programs.lines import source_of
 from tbscope.sources.programs.places import Places
@@ -21,18 +22,16 @@ from tbscope.sources.programs.slots import Held, Slot, slots_in
 from tbscope.sources.programs.types import (
     UNKNOWN,
     TensorType,
-    is_symbol,
-    symbol_text,
     type_nest,
     types_in,
 )
 from tbscope.sources.programs.work import Done, Workshop
-from tbscope.sources.torch.literals import FILLED, Literals
+from tbscope.sources.torch.literals import FILLED
 from tbscope.sources.torch.operation_arguments import add_signature, positional_names
 from tbscope.sources.torch.operations import RANDOM, KernelFacts, kernel_facts, operation_name
 from tbscope.sources.torch.roles import is_random, role_of
 
-__all__ = ["ProgramNode", "Reader", "plain"]
+__all__ = ["ProgramNode", "Reader"]
 
 
 class ProgramNode(Protocol):
@@ -59,34 +58,8 @@ class ProgramNode(Protocol):
         """What its program tells of it."""
 
 
-def _no_tensor(_: torch.Tensor) -> Value:
-    raise AssertionError("a program holds tensors by name")
-
-
-_constant = Literals(_no_tensor).nest
-_PLAIN = frozenset({int, float, bool, str, complex, type(None)})
 # What holds in every run of the program, or hands a number to Python.
 _READ_OUT = frozenset({"_local_scalar_dense", "item"})
-
-
-def plain(given: Any, of_node: Callable[[Any], Held]) -> Held:
-    """Return the arguments of a program's node in plain containers.
-
-    Args:
-        given: What it is given: its nodes, constants, and containers of torch.fx.
-        of_node: Returns what another node gave.
-    """
-    if type(given) in _PLAIN:
-        return given
-    if isinstance(given, torch.fx.Node):
-        return of_node(given)
-    if isinstance(given, tuple):
-        return tuple([plain(entry, of_node) for entry in given])
-    if isinstance(given, list):
-        return [plain(entry, of_node) for entry in given]
-    if isinstance(given, dict):
-        return {key: plain(entry, of_node) for key, entry in given.items()}
-    return given
 
 
 class Reader:
@@ -108,8 +81,6 @@ class Reader:
         self.read_out: list[tuple[Slot, str, Source | None]] = []
         self.held: dict[torch.fx.Node, Held] = {}
         self._where: Any = (None, None)
-        # Whether operators give what shows memory of their arguments.
-        self._shows: dict[KernelFacts, bool] = {}
         # The scopes in which an operation stands, also deep inside.
         self._busy: set[Scope | None] = set()
         self._last: dict[torch.fx.Graph, dict[tuple[str, ...], torch.fx.Node]] = {}
@@ -315,10 +286,7 @@ class Reader:
             return self.give(node, told, read, written, shows)
         else:
             node.role = role_of(node.kernels, reads=bool(read))
-        views = self._shows.get(facts)
-        if views is None:
-            views = self._shows[facts] = may_show(facts)
-        shown = shown_slots(facts, args, kwargs, told) if views else None
+        shown = shown_slots(facts, args, kwargs, told) if may_show(facts) else None
         return self.give(node, told, read, written, shown)
 
     def arguments(
@@ -326,12 +294,12 @@ class Reader:
     ) -> tuple[list[Argument], list[Slot]]:
         """Return the arguments of a node, and the slots among them in order."""
         read: list[Slot] = []
-        arguments = [Argument(None, _valued(given, read)) for given in args]
+        arguments = [Argument(None, valued(given, read)) for given in args]
         for key, given in kwargs.items():
             if key in filled and given is not None:
                 arguments.append(Argument(key, FILLED))
             elif given is not None:
-                arguments.append(Argument(key, _valued(given, read)))
+                arguments.append(Argument(key, valued(given, read)))
         return arguments, read
 
     def append(
@@ -437,20 +405,3 @@ def _reads_state(args: Any) -> bool:
     """Tell whether an operation reads tensors, and these are what the program holds."""
     slots = list(slots_in(args))
     return bool(slots) and all(slot.make is not None for slot in slots)
-
-
-def _valued(given: Any, read: list[Slot]) -> Any:
-    """Return arguments with values for slots; add the slots to a list."""
-    kind = type(given)
-    if kind is Slot:
-        read.append(given)
-        return given.read()
-    if kind is list or kind is tuple:
-        return kind([_valued(entry, read) for entry in given])
-    if kind is dict:
-        return {str(key): _valued(entry, read) for key, entry in given.items()}
-    if is_symbol(given):
-        return symbol_text(given)
-    if kind is slice and any(type(end) is Slot for end in (given.start, given.stop, given.step)):
-        return [_valued(end, read) for end in (given.start, given.stop, given.step)]
-    return given if kind is Constant else _constant(given)

@@ -1,6 +1,7 @@
 """What the schema of an operator tells of its arguments: what it writes into, and what it shows."""
 
-from typing import Any
+import functools
+from typing import Any, NamedTuple
 
 from tbscope.sources.programs.slots import Slot, slots_in
 from tbscope.sources.programs.types import TensorType, types_in
@@ -31,38 +32,61 @@ def _flagged(flag: int, args: Any) -> bool:
     return len(args) > flag and bool(args[flag])
 
 
+class _Shown(NamedTuple):
+    """What the schema of an operator tells of the memory that it shows.
+
+    Attributes:
+        given: Position and name of each argument of which memory may be seen, with the names of
+            the sets that it is in.
+        gives: For each result the names of the sets of which it may show memory.
+    """
+
+    given: tuple[tuple[int, str, tuple[str, ...]], ...]
+    gives: tuple[tuple[str, ...], ...]
+
+
+@functools.lru_cache(maxsize=4096)
+def _shown_by(facts: KernelFacts) -> _Shown | None:
+    schema = schema_of(facts.kernel)
+    if schema is None:
+        return None
+    given = []
+    for position, argument in enumerate(schema.arguments):
+        alias = argument.alias_info
+        if alias is not None:
+            # What is "*" after may be seen in any result: those of `split`.
+            given.append((position, argument.name, (*alias.before_set, *alias.after_set)))
+    gives = []
+    for result in schema.returns:
+        alias = result.alias_info
+        gives.append(() if alias is None else tuple(alias.before_set) or ("*",))
+    return _Shown(tuple(given), tuple(gives))
+
+
 def may_show(facts: KernelFacts) -> bool:
     """Tell whether an operator may give what shows memory of its arguments."""
-    schema = schema_of(facts.kernel)
-    return schema is not None and any(
-        argument.alias_info is not None for argument in schema.arguments
-    )
+    shown = _shown_by(facts)
+    return shown is not None and bool(shown.given)
 
 
 def shown_slots(facts: KernelFacts, args: Any, kwargs: Any, told: Any) -> dict[int, Slot]:
     """Return for each tensor that an operator gives, by position, whose memory it shows."""
-    schema = schema_of(facts.kernel)
-    if schema is None:
+    shown = _shown_by(facts)
+    if shown is None:
         return {}
     sets: dict[str, Slot] = {}
-    for position, argument in enumerate(schema.arguments):
-        if argument.alias_info is not None:
-            given = args[position] if position < len(args) else kwargs.get(argument.name)
-            slot = next(slots_in(given), None)
-            if slot is not None:
-                # What is "*" after may be seen in any result: those of `split`.
-                for name in (*argument.alias_info.before_set, *argument.alias_info.after_set):
-                    sets[name] = slot
+    for position, key, names in shown.given:
+        slot = next(slots_in(args[position] if position < len(args) else kwargs.get(key)), None)
+        if slot is not None:
+            sets.update(dict.fromkeys(names, slot))
     found: dict[int, Slot] = {}
-    for position, result in enumerate(schema.returns):
-        alias = result.alias_info
-        names = () if alias is None else tuple(alias.before_set) or ("*",)
+    for position, names in enumerate(shown.gives):
         slot = next((sets[name] for name in names if name in sets), None)
         if slot is None:
             continue
         if isinstance(told, TensorType):
             found[0] = slot
-        elif len(schema.returns) == 1:
+        elif len(shown.gives) == 1:
             # A list of views: `split`.
             found.update(dict.fromkeys(range(len(list(types_in(told)))), slot))
         else:

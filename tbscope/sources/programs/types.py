@@ -1,5 +1,6 @@
 """What a program tells of its tensors: their sizes, also as formulas (`2*s0`), their types."""
 
+import functools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -85,20 +86,41 @@ def _type_of(tensor: torch.Tensor) -> TensorType:
     strided = tensor.layout is torch.strided and not tensor.is_nested
     stride = tensor.stride() if strided else None
     shape = (None,) * tensor.dim() if tensor.is_nested else tensor.shape
-    return _typed(shape, tensor.dtype, str(tensor.device), stride)
+    return _typed(shape, tensor.dtype, _device_name(tensor.device), stride)
+
+
+@functools.cache
+def _device_name(device: torch.device) -> str:
+    return str(device)
+
+
+@functools.cache
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _typed(shape: Any, dtype: torch.dtype, device: str, stride: Any) -> TensorType:
-    sizes = tuple([_number(size) for size in shape])
-    known = all(type(size) is int for size in sizes)
+    sizes = tuple(shape)
+    name = _dtype_name(dtype)
+    if _are_numbers(sizes):
+        # As nearly all are.
+        strides = tuple(stride) if stride is not None and _are_numbers(stride) else None
+        return TensorType(sizes, name, device, "", strides)
+    sizes = tuple([_number(size) for size in sizes])
+    known = _are_numbers(sizes)
     plain = sizes if known else tuple(size if type(size) is int else None for size in sizes)
     symbols = ""
     if not known and any(map(is_symbol, sizes)):
         symbols = f"({', '.join(map(str, sizes))}{',' if len(sizes) == 1 else ''})"
-    strides = None
-    if known and stride is not None and all(type(step) is int for step in stride):
-        strides = tuple(stride)
-    return TensorType(plain, str(dtype).removeprefix("torch."), device, symbols, strides)
+    strides = tuple(stride) if known and stride is not None and _are_numbers(stride) else None
+    return TensorType(plain, name, device, symbols, strides)
+
+
+def _are_numbers(sizes: Any) -> bool:
+    return _ONE_KIND.issuperset(map(type, sizes))
+
+
+_ONE_KIND = frozenset({int})
 
 
 def _number(size: Any) -> Any:

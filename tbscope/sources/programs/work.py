@@ -25,6 +25,7 @@ from tbscope.sources.torch.internals import (
 )
 from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.operations import KernelFacts, kernel_facts
+from tbscope.sources.torch.quick_results import quick_result
 from tbscope.sources.torch.roles import role_of
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class Workshop:
         """
         slots: list[Slot] = []
         key = (
-            id(function if module is None else module[0]),
+            id(function) if module is None else _key_of_module(*module, slots),
             _key_of(args, slots),
             _key_of(kwargs, slots),
         )
@@ -241,7 +242,9 @@ class _Kernels(DispatchMode):  # type: ignore[no-untyped-call]
             return kernel(*args, **kwargs)
         written = [storage_key(tensor) for tensor in facts.written(args, kwargs)]
         formula = self._formulas[facts]
-        result = kernel(*args, **kwargs)
+        result = quick_result(kernel, args, kwargs)
+        if result is None:
+            result = kernel(*args, **kwargs)
         self.names.append(facts.name)
         self.written.update(written)
         if formula is not None:
@@ -289,7 +292,39 @@ def _key_of(given: Any, slots: list[Slot]) -> Any:
         return (kind, *[_key_of(entry, slots) for entry in given])
     if kind is dict:
         return tuple([(key, _key_of(entry, slots)) for key, entry in given.items()])
+    if kind is slice:
+        # Python 3.12 is the first that could take one as a key.
+        return (kind, *[_key_of(end, slots) for end in (given.start, given.stop, given.step)])
     return kind, given
+
+
+def _key_of_module(
+    module: torch.nn.Module, own: list[tuple[torch.Tensor, Slot]], slots: list[Slot]
+) -> Any:
+    """Return what tells the forward of a module from those of others.
+
+    Layers of torch's own that are told the same, and hold tensors of the same types, do the same.
+    """
+    kind = type(module)
+    if not kind.__module__.startswith(_ON_ANY_DEVICE) or module._modules:
+        return id(module)
+    told = []
+    for name, held in vars(module).items():
+        if name not in _OF_EVERY_MODULE:
+            if not _is_plain(held):
+                return id(module)
+            told.append((name, _key_of(held, slots)))
+    return kind, tuple(told), tuple([_key_of(slot, slots) for _, slot in own])
+
+
+_OF_EVERY_MODULE = frozenset(vars(torch.nn.Module())) - {"training"}
+
+
+def _is_plain(held: Any) -> bool:
+    kind = type(held)
+    if kind is tuple or kind is list:
+        return all(map(_is_plain, held))
+    return kind in (int, float, bool, str) or held is None
 
 
 def _with(given: Any, stand_ins: dict[Slot, torch.Tensor], device: str | None = None) -> Any:
@@ -310,6 +345,9 @@ def _with(given: Any, stand_ins: dict[Slot, torch.Tensor], device: str | None = 
         return kind([_with(entry, stand_ins, device) for entry in given])
     if kind is dict:
         return {key: _with(entry, stand_ins, device) for key, entry in given.items()}
+    if kind is slice:
+        ends = given.start, given.stop, given.step
+        return slice(*[_with(end, stand_ins, device) for end in ends])
     if kind is torch.device and device is not None:
         return torch.device(device)
     return given

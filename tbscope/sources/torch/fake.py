@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from tbscope.sources.torch.internals import fake_mode, map_tensors, quiet_fake_mode, without_modes
+from tbscope.sources.torch.internals import fake_mode, quiet_fake_mode, without_modes
 from tbscope.sources.torch.module_internals import UNINITIALIZED
+from tbscope.sources.torch.nest_internals import map_tensors
 from tbscope.sources.torch.sizes import stands_on
 
 __all__ = ["StandIns", "faked"]

@@ -7,7 +7,7 @@ that tells which part is missing from this torch.
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from operator import attrgetter
@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import torch
 from torch.autograd import forward_ad
-from torch.utils import _python_dispatch, _pytree, flop_counter
+from torch.utils import _python_dispatch, flop_counter
 from torch.utils import checkpoint as _checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -31,8 +31,6 @@ __all__ = [
     "batch_dimension",
     "drop_gradient_hooks",
     "fake_mode",
-    "filled",
-    "flat",
     "flattened",
     "flop_formula",
     "function_modes",
@@ -44,7 +42,6 @@ __all__ = [
     "is_composite",
     "is_dispatched",
     "is_fake",
-    "is_guard",
     "is_higher_order",
     "is_operator",
     "is_stand_in",
@@ -54,10 +51,7 @@ __all__ = [
     "outside_modes",
     "parts_of",
     "quiet_fake_mode",
-    "map_leaves",
-    "map_tensors",
     "operator_name",
-    "plan_of",
     "schema_of",
     "set_version",
     "gradient_types",
@@ -427,40 +421,3 @@ def operator_name(function: Any) -> str | None:
 def version_of(tensor: torch.Tensor) -> int:
     """Return the counter by which autograd notices writes."""
     return tensor._version
-
-
-def map_tensors(change: Callable[[torch.Tensor], Any], nest: Any) -> Any:
-    """Return a nest with something else for each tensor in its plain containers."""
-    return _pytree.tree_map_only(torch.Tensor, change, nest)
-
-
-def map_leaves(change: Callable[[Any], Any], nest: Any) -> Any:
-    """Return a nest with something else for each entry of its plain containers."""
-    return _pytree.tree_map(change, nest)
-
-
-def filled(plan: Any, leaves: Sequence[Any]) -> Any:
-    """Return the nest of a plan (a TreeSpec), filled with leaves."""
-    return _pytree.tree_unflatten(leaves, plan)
-
-
-def plan_of(module: torch.fx.GraphModule) -> tuple[Any, Any, list[str] | None]:
-    """Return how the inputs and outputs of a graph module are nested, and the names of inputs.
-
-    None for each that it does not tell: its nodes are then given what it is given.
-    """
-    info = getattr(getattr(module.graph, "_codegen", None), "pytree_info", None)
-    if info is None:
-        return None, None, None
-    names = [name for name in getattr(info, "orig_args", ()) if name != "self"]
-    return getattr(info, "in_spec", None), getattr(info, "out_spec", None), names
-
-
-def flat(nest: Any) -> list[Any]:
-    """Return the leaves of a nest, as `filled` takes them."""
-    return list(_pytree.tree_leaves(nest))
-
-
-def is_guard(module: torch.nn.Module) -> bool:
-    """Tell whether a module is one by which an exported program checks its inputs."""
-    return type(module).__name__ == "GuardsFn" and type(module).__module__.startswith("torch.")

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tbscope.sources.torch.internals import map_leaves
+from tbscope.sources.torch.nest_internals import map_leaves
 from tbscope.words import error_text
 
 __all__ = ["LAZY_ITERATORS", "computed"]

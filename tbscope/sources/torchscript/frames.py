@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from tbscope.ir.graph import Source
 from tbscope.sources.programs.slots import Held
 from tbscope.sources.torchscript.held import Part, lowered
+from tbscope.sources.torchscript.ports import gives, numbers
 from tbscope.sources.torchscript.types import gives_tensors
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _is_work(node: Any) -> bool:
     return (
         kind.startswith("aten::")
         and kind not in _MAY_GIVE_BACK
-        and any(gives_tensors(value.type()) for value in node.outputs())
+        and any(gives_tensors(value.type()) for value in gives(node))
     )
 
 
@@ -102,20 +103,21 @@ _MAY_GIVE_BACK = frozenset(
 
 def give(node: Any, frame: Frame, held: list[Held]) -> None:
     """Have the outputs of a node hold what it gives."""
-    for value, each in zip(node.outputs(), held, strict=False):
-        frame.values[value.unique()] = each
+    at, values = node.outputsAt, frame.values
+    for place, each in zip(range(node.outputsSize()), held, strict=False):
+        values[at(place).unique()] = each
 
 
 def _list(node: Any, frame: Frame) -> None:
-    give(node, frame, [[frame.values[value.unique()] for value in node.inputs()]])
+    give(node, frame, [[frame.values[number] for number in numbers(node)]])
 
 
 def _tuple(node: Any, frame: Frame) -> None:
-    give(node, frame, [tuple([frame.values[value.unique()] for value in node.inputs()])])
+    give(node, frame, [tuple([frame.values[number] for number in numbers(node)])])
 
 
 def _dict(node: Any, frame: Frame) -> None:
-    given = [frame.values[value.unique()] for value in node.inputs()]
+    given = [frame.values[number] for number in numbers(node)]
     keys = [key if type(key) in _KEYS else str(lowered(key)) for key in given[::2]]
     give(node, frame, [dict(zip(keys, given[1::2], strict=True))])
 
@@ -126,8 +128,7 @@ def _slice(node: Any, frame: Frame) -> None:
 
 
 def _same(node: Any, frame: Frame) -> None:
-    given = next(iter(node.inputs()))
-    give(node, frame, [frame.values[given.unique()]])
+    give(node, frame, [frame.values[node.inputsAt(0).unique()]])
 
 
 def _nothing(node: Any, frame: Frame) -> None:

@@ -11,6 +11,7 @@ from tbscope.sources.torch.contents import content_of
 from tbscope.sources.torch.module_internals import script_class
 from tbscope.sources.torchscript.frames import Frame
 from tbscope.sources.torchscript.held import Number, Part
+from tbscope.sources.torchscript.ports import numbers
 from tbscope.sources.torchscript.script_reader import ScriptReader
 
 __all__ = ["Possessions"]
@@ -118,7 +119,7 @@ class Possessions:
 
     def set(self, node: Any, frame: Frame) -> None:
         """Read a node that sets an attribute of an object."""
-        owner, value = (frame.values[each.unique()] for each in node.inputs())
+        owner, value = (frame.values[number] for number in numbers(node))
         if type(owner) is Part:
             self.reader.change(owner.attributes)
             owner.attributes[node.s("name")] = value

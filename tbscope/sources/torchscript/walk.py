@@ -26,6 +26,7 @@ from tbscope.sources.torchscript.held import Number, Part, class_name, is_known,
 from tbscope.sources.torchscript.lines import source_of
 from tbscope.sources.torchscript.numbers import CHANGES, PLAIN, compute
 from tbscope.sources.torchscript.operators import Operator, operator_of
+from tbscope.sources.torchscript.ports import gives, numbers, starts, stops, takes
 from tbscope.sources.torchscript.possessions import Possessions
 from tbscope.sources.torchscript.questions import QUESTIONS, READ_OUT
 from tbscope.sources.torchscript.script_reader import ScriptReader, Step
@@ -91,10 +92,10 @@ class Walk:
         key = "" if frame.part is None else frame.part.kind, frame.function
         frame.is_first = key not in self._met
         self._met.add(key)
-        for value, held in zip(graph.inputs(), given, strict=False):
+        for value, held in zip(starts(graph), given, strict=False):
             frame.values[value.unique()] = held
         self.nodes(graph, frame)
-        return [frame.values[value.unique()] for value in graph.outputs()]
+        return [frame.values[value.unique()] for value in stops(graph)]
 
     def nodes(self, block: Any, frame: Frame) -> None:
         """Read the nodes of a graph, or of a block of one."""
@@ -125,16 +126,16 @@ class Walk:
 
     def block(self, block: Any, given: list[Held], frame: Frame) -> list[Held]:
         """Read a block with what it is given; return what it gives."""
-        for value, held in zip(block.inputs(), given, strict=False):
+        for value, held in zip(starts(block), given, strict=False):
             frame.values[value.unique()] = held
         self.nodes(block, frame)
-        return [frame.values[value.unique()] for value in block.outputs()]
+        return [frame.values[value.unique()] for value in stops(block)]
 
     # -- operations ---------------------------------------------------------------------
 
     def _operation(self, kind: str, node: Any, frame: Frame) -> None:
         values = frame.values
-        given = [values[value.unique()] for value in node.inputs()]
+        given = [values[number] for number in numbers(node)]
         first = given[0] if given else None
         if type(first) is Slot:
             question = QUESTIONS.get(kind)
@@ -164,7 +165,7 @@ class Walk:
         """Read what Python's torch has no operator for, or what is given no tensors."""
         if kind in CHANGES and given and type(given[0]) in (list, dict):
             self.reader.change(given[0])
-        outputs = list(node.outputs())
+        outputs = gives(node)
         makes = any(gives_tensors(output.type()) for output in outputs)
         result = compute(kind, given)
         if makes and type(result) is Number and (kind not in PLAIN or _has_slot(given)):
@@ -178,7 +179,7 @@ class Walk:
         arguments, read = self.reader.arguments(lowered(given), {})
         name = kind.partition("::")[2].strip("_")
         appended = self.reader.append(name, step, arguments, read, Done())
-        told = [unknown_by(output.type()) for output in node.outputs()]
+        told = [unknown_by(output.type()) for output in gives(node)]
         first = given[0] if given else None
         if kind == "aten::__getitem__" and type(first) is list and set(map(type, first)) == {Slot}:
             # One of these.
@@ -189,7 +190,7 @@ class Walk:
         self, operator: Operator, node: Any, given: list[Held], frame: Frame
     ) -> None:
         args, kwargs = operator.arguments(given, self.reader.constant)
-        outputs = list(node.outputs())
+        outputs = gives(node)
         told = self._told(operator, args, kwargs, outputs)
         step = self._step(node, frame, operator.target, args, kwargs, told)
         result = self.reader.call_operator(step)
@@ -227,7 +228,7 @@ class Walk:
         kwargs: Any = None,
         told: Any = None,
     ) -> Step:
-        name = next((output.debugName() for output in node.outputs()), "")
+        name = node.outputsAt(0).debugName() if node.outputsSize() else ""
         source = self._source(node, frame)
         stack = frame.stack
         if frame.inlined is not None:
@@ -242,7 +243,7 @@ class Walk:
 
     def _unpack(self, node: Any, frame: Frame) -> None:
         held = frame.values[node.input().unique()]
-        outputs = list(node.outputs())
+        outputs = gives(node)
         if type(held) in (list, tuple) and len(held) == len(outputs):
             give(node, frame, list(held))
         elif type(held) is Slot:
@@ -251,7 +252,7 @@ class Walk:
             give(node, frame, [Number(each.debugName(), origins(held)) for each in outputs])
 
     def _index(self, node: Any, frame: Frame) -> None:
-        nest, at = (frame.values[value.unique()] for value in node.inputs())
+        nest, at = (frame.values[number] for number in numbers(node))
         if type(nest) in (list, tuple) and type(at) is int and -len(nest) <= at < len(nest):
             give(node, frame, [nest[at]])
         else:
@@ -260,7 +261,7 @@ class Walk:
     # -- calls --------------------------------------------------------------------------
 
     def _call_method(self, node: Any, frame: Frame) -> None:
-        given = [frame.values[value.unique()] for value in node.inputs()]
+        given = [frame.values[number] for number in numbers(node)]
         part, name = given[0], node.s("name")
         if type(part) is not Part:
             self._generic(f"prim::{name}", node, given, frame)
@@ -276,7 +277,7 @@ class Walk:
         give(node, frame, self.graph(graph, given, inner))
 
     def _call_function(self, node: Any, frame: Frame) -> None:
-        function, *values = node.inputs()
+        function, *values = takes(node)
         name = function.type().annotation_str
         graph = self._functions.get(name)
         if graph is None:
@@ -307,7 +308,7 @@ class Walk:
         give(node, frame, merge(self.reader, step, bodies, [condition]))
 
     def _loop(self, node: Any, frame: Frame) -> None:
-        count, goes_on, *carried = [frame.values[value.unique()] for value in node.inputs()]
+        count, goes_on, *carried = [frame.values[number] for number in numbers(node)]
         (block,) = node.blocks()
         if _is_plain(block) and type(count) is int and type(goes_on) is bool:
             turn = 0
@@ -319,14 +320,13 @@ class Walk:
                 return
             carried = [
                 Number(value.debugName(), origins(held))
-                for value, held in zip(node.outputs(), carried, strict=True)
+                for value, held in zip(gives(node), carried, strict=True)
             ]
         step = self._step(node, frame, "Loop")
         inside = [
-            _in_a_turn(held, value)
-            for held, value in zip(carried, list(block.inputs())[1:], strict=True)
+            _in_a_turn(held, value) for held, value in zip(carried, starts(block)[1:], strict=True)
         ]
-        turn_number = Number(next(iter(block.inputs())).debugName())
+        turn_number = Number(starts(block)[0].debugName())
 
         def read() -> list[Held]:
             return self.block(block, [turn_number, *inside], frame)[1:]
@@ -335,7 +335,7 @@ class Walk:
         give(node, frame, merge(self.reader, step, bodies, [count, goes_on], always=True))
 
     def _fork(self, node: Any, frame: Frame) -> None:
-        given = [frame.values[value.unique()] for value in node.inputs()]
+        given = [frame.values[number] for number in numbers(node)]
         step = self._step(node, frame)
         scope, _ = self.reader.where(step)
         inner = Frame(frame.part, frame.function, frame.stack, step.source)
@@ -349,7 +349,7 @@ class Walk:
 
     def _group(self, node: Any, frame: Frame) -> None:
         """Read operations that torch has grouped."""
-        given = [frame.values[value.unique()] for value in node.inputs()]
+        given = [frame.values[number] for number in numbers(node)]
         if "Subgraph" not in node.attributeNames():
             self._generic(node.kind(), node, given, frame)
             return
@@ -414,7 +414,7 @@ def _is_plain(block: Any) -> bool:
         or (node.kind() in QUESTIONS)
         or (node.kind() == "prim::If" and all(map(_is_plain, node.blocks())))
         for node in block.nodes()
-    ) and not any(gives_tensors(value.type()) for node in block.nodes() for value in node.outputs())
+    ) and not any(gives_tensors(value.type()) for node in block.nodes() for value in gives(node))
 
 
 def _in_a_turn(held: Held, value: Any) -> Held:

@@ -4,7 +4,8 @@ They see the calls that a `CallLog` holds, in a run of which no graph is made. W
 the mode for kernels, the kernels inside of a function run as they do unwatched.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 from torch.overrides import TorchFunctionMode
@@ -69,6 +70,17 @@ class CallWatch(TorchFunctionMode):
         """Return the meter that measures the next call."""
         at = len(self.readings)
         return self._meters[at] if at < len(self._meters) else self._otherwise
+
+    @contextmanager
+    def backward_pass(self) -> Iterator[None]:
+        """Read meters around what autograd's engine runs in a block, not around all of it."""
+        inside, kernels = self.inside, self.kernels
+        self.inside = False
+        try:
+            with self if inside else nullcontext():
+                yield
+        finally:
+            self.inside, self.kernels = inside, kernels
 
     def __torch_function__(
         self,

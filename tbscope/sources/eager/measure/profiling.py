@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from statistics import median, quantiles
 
 from tbscope.errors import ArgumentError
+from tbscope.figures.saved import has_backward
 from tbscope.ir.graph import Graph, Node, Note, Profile
 from tbscope.sources.eager.active import watching
 from tbscope.sources.eager.measure.call_watch import CallReading, CallWatch, KernelWatch
@@ -23,6 +24,7 @@ from tbscope.sources.eager.measure.live_bytes import LiveBytes
 from tbscope.sources.eager.measure.repeats import Repeats
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch.call_log import CallLog, Calls
+from tbscope.sources.eager.watch.setters import watch_setters
 from tbscope.sources.eager.watch.unobserved import unobserved
 from tbscope.words import shown
 
@@ -90,6 +92,7 @@ class _Measurement:
         self._graph = graph
         self._functions = log.functions()
         self._all = log.functions_and_kernels()
+        self._differentiates = has_backward(graph)
         self._repeats = repeats
         self._recorder = recorder
         self._clock = ProcessorClock()
@@ -135,7 +138,7 @@ class _Measurement:
         """Time the calls of one run for their nodes; return how long the whole run took."""
         meters = [self._clocks[node] if node else self._clock for node in calls.nodes]
         watch = CallWatch(meters, self._clock)
-        with self._repeats.prepared(), self._looking_away(), ExitStack() as stack:
+        with self._repeats.prepared(), self._looking_away(watch), ExitStack() as stack:
             if kernels:
                 stack.enter_context(KernelWatch(watch, inside=self._bodies))
             stack.enter_context(watch)
@@ -172,7 +175,7 @@ class _Measurement:
         watch = CallWatch((), alive)
         with (
             self._repeats.prepared(),
-            self._looking_away(),
+            self._looking_away(watch),
             KernelWatch(watch, inside=self._bodies, alive=alive),
             watch,
         ):
@@ -200,15 +203,22 @@ class _Measurement:
             node.at_peak_bytes = (node.at_peak_bytes or 0) + size_bytes
 
     @contextmanager
-    def _looking_away(self) -> Iterator[None]:
-        """Have torch take the paths that it takes unwatched, though a mode of ours is active."""
-        recorder, before = self._recorder, watching.recorders
+    def _looking_away(self, watch: CallWatch) -> Iterator[None]:
+        """Have torch take the paths that it takes unwatched, though a mode of ours is active.
+
+        Args:
+            watch: Which is told of backward passes, to see what they run.
+        """
+        recorder = self._recorder
         recorder.paused = True
-        watching.recorders = (*before, recorder)
-        try:
+        with ExitStack() as stack:
+            stack.callback(setattr, watching, "recorders", watching.recorders)
+            stack.callback(setattr, watching, "measuring", watching.measuring)
+            watching.recorders = (*watching.recorders, recorder)
+            if self._differentiates:
+                watching.measuring = watch
+                stack.enter_context(watch_setters())
             yield
-        finally:
-            watching.recorders = before
 
     def _describe(self) -> float:
         """Set the time of each node, note the nodes that have none, and return the sum."""

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from threading import get_ident
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import ref
 
 import torch
 
@@ -19,6 +20,7 @@ from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Node, Value
 from tbscope.ir.nodes import Role
 from tbscope.ir.scopes import Scope, ScopePart
+from tbscope.sources.eager.record.gradient_sizes import tell_sizes
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
 from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.torch.autograd import (
@@ -28,13 +30,39 @@ from tbscope.sources.torch.autograd import (
     running_node,
     sequence_number,
 )
-from tbscope.sources.torch.internals import storage_key
-from tbscope.sources.torch.storage import Addresses
 
 __all__ = ["Backward"]
 
-# A storage, and the offset, the shape and the strides of a tensor in it.
-_Place = tuple[int, Any, torch.Size, tuple[int, ...]]
+# The offset, the shape and the strides of a tensor in its storage.
+_Place = tuple[Any, torch.Size, tuple[int, ...]]
+
+
+class _Memory(NamedTuple):
+    """What is known of a storage.
+
+    Attributes:
+        storage: The storage, held weakly: another one may come to stand where it stood.
+        values: The value that was first seen in it, and those of the tensors in it by place.
+    """
+
+    storage: ref[torch.UntypedStorage]
+    values: dict[_Place | None, Value]
+
+
+class _Leaf(NamedTuple):
+    """A tensor that has got its gradient.
+
+    Attributes:
+        tensor: The tensor, held weakly.
+        node: What gave it.
+        op: What that was called before.
+        role: Its role before.
+    """
+
+    tensor: ref[torch.Tensor]
+    node: Node
+    op: str
+    role: Role | None
 
 
 @dataclass(slots=True, eq=False)
@@ -46,9 +74,9 @@ class _Pass:
         frame: The module call, or the top level, in which it was begun.
         creates_graph: Whether its own operations can be differentiated again.
         mirrors: The scope in it for each scope of the forward pass.
+        calls: The scope of the forward pass that each of these mirrors.
         parts: The same scopes, by the one around them and the last step of their path.
-        leaves: What gave each tensor its gradient, by the identity of the tensor, and what that
-            node was called before.
+        leaves: What gave each tensor its gradient, by the identity of the tensor.
         caller: The identity of the Python frame that calls autograd's engine.
     """
 
@@ -57,8 +85,9 @@ class _Pass:
     creates_graph: bool
     caller: int
     mirrors: dict[Scope, Scope] = field(default_factory=dict)
+    calls: dict[Scope, Scope] = field(default_factory=dict)
     parts: dict[tuple[Scope, ScopePart], Scope] = field(default_factory=dict)
-    leaves: dict[int, tuple[Node, str, Role | None]] = field(default_factory=dict)
+    leaves: dict[int, _Leaf] = field(default_factory=dict)
 
 
 class Backward:
@@ -91,17 +120,16 @@ class Backward:
         self._nodes: list[Node] = []
         self._first = sequence_number()
         # What autograd saves of a result is another tensor in the same memory.
-        self._in_place: dict[_Place, Value] = {}
-        self._addresses = Addresses()
-        self._in_memory: dict[int, Value] = {}
+        self._memory: dict[int, _Memory] = {}
         self._stopped: dict[str, Node] = {}
         # Operations of which autograd alone tells, by its number.
         self._unseen: dict[int, Node] = {}
-        # Of the operation that has begun: autograd's node, whether its engine called it, and the
-        # tensor to whose gradient it adds.
+        # Of the operation that has begun: autograd's node, whether its engine called it, the
+        # tensor to whose gradient it adds, and the operation whose gradient it computes.
         self._running: Any = None
         self._by_engine = False
         self._leaf: torch.Tensor | None = None
+        self._differentiated: Node | None = None
 
     # -- operations ---------------------------------------------------------------------
 
@@ -115,22 +143,24 @@ class Backward:
                 # What a hook does with the gradient of several is not the gradient of one.
                 self._tell_leaf(node, self._leaf)
                 self._leaf = None
+            elif self._differentiated is not None:
+                node.attributes["differentiates"] = self._differentiated.op
         if not torch.is_grad_enabled():
             return
         if get_ident() == self._thread:
             self._numbers.append(sequence_number())
             self._nodes.append(node)
         for tensor, value in (*zip(read, node.inputs), *zip(results, node.outputs)):  # noqa: B905
-            place = _place_of(tensor)
-            if place is None:
+            found = _storage_of(tensor)
+            if found is None:
                 continue
-            self._addresses.keep(place[0], tensor)
+            storage, place = found
+            values = self._values_in(storage)
             if node.role == "view" or not node.kernels or value.producer is not node:
-                self._in_place.setdefault(place, value)
-                self._in_memory.setdefault(place[0], value)
+                values.setdefault(place, value)
+                values.setdefault(None, value)
             else:
-                # The memory may be that of a tensor which is gone.
-                self._in_place[place] = self._in_memory[place[0]] = value
+                values[place] = values[None] = value
 
     def tell_unseen(self, root: torch.Tensor, value_of: Callable[[torch.Tensor], Value]) -> None:
         """Add what ran unseen between the operations that are known and a root of a pass.
@@ -193,18 +223,26 @@ class Backward:
         """
         if not self.passes:
             return None
-        place = _place_of(tensor)
-        if place is None:
+        found = _storage_of(tensor)
+        if found is None:
             return None
-        value = self._in_place.get(place) or self._in_memory.get(place[0])
+        storage, place = found
+        values = self._values_in(storage)
+        value = values.get(place) or values.get(None)
         if value is None:
             node = self._maker_of_running()
             if node is not None:
                 node = self._stopped.get(node.op, node)
                 value = self._give(self._keeper(node), tensor)
-                self._addresses.keep(place[0], tensor)
-                self._in_place[place] = self._in_memory[place[0]] = value
+                values[place] = values[None] = value
         return value
+
+    def _values_in(self, storage: torch.UntypedStorage) -> dict[_Place | None, Value]:
+        """Return the values that are known to be in a storage."""
+        known = self._memory.get(id(storage))
+        if known is None or known.storage() is not storage:
+            known = self._memory[id(storage)] = _Memory(ref(storage), {})
+        return known.values
 
     def earlier_gradient(self, tensor: torch.Tensor) -> Node | None:
         """Return a new input for the gradient that a parameter had before; None for any other."""
@@ -267,6 +305,11 @@ class Backward:
         outer, scopes.again = scopes.again, self._again
         try:
             yield
+            tell_sizes(
+                (leaf.node, tensor)
+                for leaf in begun.leaves.values()
+                if (tensor := leaf.tensor()) is not None
+            )
         finally:
             scopes.again = outer
             self.passes.pop()
@@ -280,7 +323,7 @@ class Backward:
         """
         begun = self.passes[-1]
         self._running = running_node()
-        self._leaf = None
+        self._leaf = self._differentiated = None
         # Of torch's own there is at most one function around the engine.
         around = frame.f_back if frame is not None else None
         if frame is None or begun.caller in (id(frame), id(around)):
@@ -294,11 +337,12 @@ class Backward:
         else:
             self._by_engine = False
 
-    def place(self, scope: Scope | None) -> Scope | None:
+    def place(self, scope: Scope | None, values: Sequence[Value]) -> Scope | None:
         """Return where the operation stands that has begun.
 
         Args:
             scope: Where it would stand without.
+            values: What it reads.
         """
         begun = self.passes[-1]
         if self._scopes.running is not begun.frame:
@@ -312,8 +356,13 @@ class Backward:
         if self._leaf is not None:
             place = self._scopes.registry.tensor(self._leaf)
             home = None if place is None else self._scopes.home(place.owner)
+            near = values[-1].producer.scope if values else None
+            call = None if near is None else begun.calls.get(near)
+            if call is not None and home is not None and call.qualified_name == home.qualified_name:
+                # A later call of the module.
+                return near
             return self._mirror(begun, home)
-        made = self.made(self._running._sequence_nr())
+        made = self._differentiated = self.made(self._running._sequence_nr())
         return self._mirror(begun, None if made is None else made.scope)
 
     def _again(self) -> Scope:
@@ -342,6 +391,7 @@ class Backward:
             if key not in begun.parts:
                 begun.parts[key] = self._new(inner.part, above)
             above = begun.mirrors[inner] = begun.parts[key]
+            begun.calls[above] = inner
         return above
 
     def _new(self, part: ScopePart, parent: Scope) -> Scope:
@@ -357,10 +407,9 @@ class Backward:
         earlier = begun.leaves.get(id(leaf))
         if earlier is not None:
             # It only made room for what is copied there now.
-            last, op, role = earlier
-            last.op, last.role = op, role
-            last.attributes.pop("gradient_of")
-        begun.leaves[id(leaf)] = node, node.op, node.role
+            earlier.node.op, earlier.node.role = earlier.op, earlier.role
+            earlier.node.attributes.pop("gradient_of")
+        begun.leaves[id(leaf)] = _Leaf(ref(leaf), node, node.op, node.role)
         name, attribute = self._name(leaf)
         node.op, node.role = f"{attribute}_grad", None
         node.attributes["gradient_of"] = name
@@ -383,12 +432,10 @@ class Backward:
         return name, name
 
 
-def _place_of(tensor: torch.Tensor) -> _Place | None:
+def _storage_of(tensor: torch.Tensor) -> tuple[torch.UntypedStorage, _Place] | None:
     try:
-        key = storage_key(tensor)
-        if key is None:
-            return None
-        return key, tensor.storage_offset(), tensor.shape, tensor.stride()
-    except RuntimeError:
-        # Nested and sparse tensors have no strides.
+        storage = tensor.untyped_storage()
+        return storage, (tensor.storage_offset(), tensor.shape, tensor.stride())
+    except (RuntimeError, NotImplementedError):
+        # Nested and sparse tensors have no strides, functorch's no storage.
         return None

@@ -4,6 +4,7 @@
 several at a time (the foreach variants) stands in the box of their group.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -199,9 +200,14 @@ class Optimizers:
         for node in reversed(step.loose):
             parts = [step.made[value] for value in node.outputs if value in step.made]
             if parts:
-                node.scope = self._scope_of(step, parts[0])
+                part = functools.reduce(_Part.joined, parts)
+                node.scope = self._scope_of(step, part)
+                if len(node.writes) == len(parts) == len(node.outputs):
+                    # What is written into belongs to what it becomes.
+                    for place, own in zip(node.writes, parts, strict=True):
+                        step.made.setdefault(node.inputs[place], own)
                 for value in node.inputs:
-                    step.made.setdefault(value, parts[0])
+                    step.made.setdefault(value, part)
 
     def place(
         self,
@@ -232,6 +238,9 @@ class Optimizers:
     def ran(self, node: Node, read: Sequence[torch.Tensor]) -> None:
         """Take note of an operation that has run."""
         if not self.steps:
+            if node.scope is not None and node.scope.phase == "optimizer":
+                # One of torch's own helpers.
+                node.phase = "optimizer"
             return
         step = self.steps[-1]
         if self._scopes.running is not step.frame:

@@ -14,8 +14,9 @@ from tbscope.sources.eager.record.serving import settle
 from tbscope.sources.eager.record.steps import StepRecorder
 from tbscope.sources.eager.record.whereabouts import Whereabouts
 from tbscope.sources.torch.communication import SAME, exchange_of, is_wait
-from tbscope.sources.torch.internals import map_tensors, without_functions
+from tbscope.sources.torch.internals import without_functions
 from tbscope.sources.torch.literals import FILLED, collect_tensors
+from tbscope.sources.torch.nest_internals import map_tensors
 from tbscope.sources.torch.operations import KernelFacts
 from tbscope.sources.torch.rank_internals import is_of_c10d, is_spread
 from tbscope.sources.torch.ranks import is_distributed, world_size

@@ -288,7 +288,7 @@ class Recorder(RankRecorder):
             self._read_inner(operation, read, values)
         scope, source, run, step = self._where.of_operation(frame)
         if backward is not None and backward.passes:
-            scope, run, step = backward.place(scope), None, 0
+            scope, run, step = backward.place(scope, values), None, 0
         optimizers = self.optimizers
         if optimizers is not None:
             scope = optimizers.place(scope, frame, read, values)
@@ -393,7 +393,7 @@ class Recorder(RankRecorder):
         backward = self.backward
         if backward is not None and backward.passes:
             backward.begin(frame)
-            scope, run, step = backward.place(scope), None, 0
+            scope, run, step = backward.place(scope, values), None, 0
         node = Node("", name, "op", scope, values, source=source, run=run, step=step)
         node.arguments = [Argument(None, nest(given, [], values)) for given in args]
         node.arguments += [

@@ -121,6 +121,12 @@ class OperationMode(TorchFunctionMode):
         """Return a mode that does the same, to watch what runs inside of a function."""
         return type(self)(self._recorder)
 
+    def in_pass(self) -> "OperationMode":
+        """Return a mode that does the same, to watch what a backward pass calls."""
+        again = self.again()
+        again._log = self._log
+        return again
+
     def _by_its_own(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:

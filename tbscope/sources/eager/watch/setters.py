@@ -33,6 +33,8 @@ def _watched_backward(*args: Any, **kwargs: Any) -> Any:
     roots, gradients, creates_graph = (*args[:2], *args[3:4])
     caller = id(sys._getframe())
     with ExitStack() as stack:
+        if watching.measuring is not None:
+            stack.enter_context(watching.measuring.backward_pass())
         for waiting in watching.waiting:
             stack.enter_context(waiting.backward_pass())
         for recorder in watching.recorders:

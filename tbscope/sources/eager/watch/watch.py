@@ -80,7 +80,7 @@ class Watch(AbstractContextManager[None]):
                 operations = modes.FakedOperationMode(self._recorder, self._stand_ins)
             else:
                 operations = modes.OPERATION_MODE(self._recorder, self._log)
-            self._recorder.functions = operations.again
+            self._recorder.functions = operations.in_pass
             if self._recorder.backward is not None:
                 stack.enter_context(watch_optimizers())
             stack.enter_context(modes.KernelMode(self._recorder, operations, self._log))

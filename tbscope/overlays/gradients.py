@@ -1,0 +1,79 @@
+"""Overlays of gradients: what each module's are like that the last backward pass has left."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from math import hypot, prod
+
+from tbscope.drawing.figures import Figure, Number, Target, to_figure
+from tbscope.errors import ArgumentError
+from tbscope.ir.graph import Graph, Node
+from tbscope.ir.scopes import Scope
+from tbscope.overlays.parameters import held_parameters
+
+__all__ = ["count_of", "gradient_figure", "norm_of", "share_of_zeros"]
+
+_ZEROS = "gradient_zeros"
+
+
+def gradient_figure(
+    graph: Graph, name: str, number: Callable[[Sequence[Node]], Number | None]
+) -> tuple[Figure, ...]:
+    """Return the figure of the gradients of each module's own parameters.
+
+    Args:
+        graph: The graph.
+        name: What the figure is called.
+        number: Returns the number of the gradients that some nodes have given; None for none.
+    Raises:
+        ArgumentError: No backward pass was recorded.
+    """
+    gave: dict[str, list[Node]] = defaultdict(list)
+    for node in graph.nodes:
+        if _ZEROS in node.attributes:
+            gave[str(node.attributes["gradient_of"])].append(node)
+    if not gave:
+        raise ArgumentError(
+            f"the graph of {graph.name} has no gradients of parameters",
+            why="they are those that a recorded backward pass has left",
+            fix="with tbscope.record(model) as recording: model(x).sum().backward()",
+        )
+    modules: dict[Scope, dict[int | str, Node]] = defaultdict(dict)
+    for held in held_parameters(graph):
+        scope = held.place.scope if isinstance(held.place, Node) else held.place
+        if held.name in gave and scope is not None:
+            modules[scope].setdefault(held.identity, _last(gave[held.name], scope))
+    numbers: dict[Target, Number] = {}
+    for scope, nodes in modules.items():
+        told = number(list(nodes.values()))
+        if told is not None:
+            numbers[scope] = told
+    return (to_figure(name, numbers),)
+
+
+def _last(nodes: Sequence[Node], scope: Scope) -> Node:
+    """Return the last node that gave a gradient; of several models, that in its own scope."""
+    own = [node for node in nodes if str(node.scope).endswith(f"/{scope.path}")]
+    return (own or nodes)[-1]
+
+
+def norm_of(nodes: Sequence[Node]) -> Number | None:
+    """Return the norm of all gradients together; None where one holds what is no number."""
+    norms = [node.attributes.get("gradient_norm") for node in nodes]
+    told = [norm for norm in norms if isinstance(norm, float | int)]
+    return hypot(*told) if len(told) == len(norms) else None
+
+
+def share_of_zeros(nodes: Sequence[Node]) -> Number | None:
+    """Return which part of all elements is 0; None where there are none."""
+    size = sum(prod(length or 0 for length in node.outputs[0].shape or ()) for node in nodes)
+    return _sum(nodes, _ZEROS) / size if size else None
+
+
+def count_of(attribute: str) -> Callable[[Sequence[Node]], Number | None]:
+    """Return a function that counts elements by an attribute."""
+    return lambda nodes: _sum(nodes, attribute)
+
+
+def _sum(nodes: Sequence[Node], attribute: str) -> int:
+    counts = [node.attributes.get(attribute, 0) for node in nodes]
+    return sum(count for count in counts if isinstance(count, int))

@@ -1,0 +1,39 @@
+"""The values that nodes of TorchScript, its graphs and its blocks take and give.
+
+Asked for by number: to iterate over them costs ten times as much, as torch ends each iteration by
+an exception of its own.
+"""
+
+from typing import Any
+
+__all__ = ["gives", "numbers", "starts", "stops", "takes"]
+
+
+def takes(node: Any) -> list[Any]:
+    """Return what a node takes, in order."""
+    at = node.inputsAt
+    return [at(place) for place in range(node.inputsSize())]
+
+
+def gives(node: Any) -> list[Any]:
+    """Return what a node gives, in order."""
+    at = node.outputsAt
+    return [at(place) for place in range(node.outputsSize())]
+
+
+def numbers(node: Any) -> list[int]:
+    """Return the numbers of what a node takes, in order."""
+    at = node.inputsAt
+    return [at(place).unique() for place in range(node.inputsSize())]
+
+
+def starts(block: Any) -> list[Any]:
+    """Return what a graph, or a block of one, is given."""
+    node = block.param_node() if hasattr(block, "param_node") else block.paramNode()
+    return gives(node)
+
+
+def stops(block: Any) -> list[Any]:
+    """Return what a graph, or a block of one, gives in the end."""
+    node = block.return_node() if hasattr(block, "return_node") else block.returnNode()
+    return takes(node)

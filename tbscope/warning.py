@@ -1,0 +1,35 @@
+"""Warnings that point at the line of the user's script, however deep in tbscope they arise."""
+
+import sys
+import warnings
+from types import FrameType
+
+__all__ = ["warn", "warn_once"]
+
+_warned: set[str] = set()
+
+
+def warn(text: str) -> None:
+    """Warn of something at the line of the script that led here."""
+    warnings.warn(text, stacklevel=_script_level())
+
+
+def warn_once(text: str) -> None:
+    """Warn of something at the line of the script that led here, the first time."""
+    if text not in _warned:
+        _warned.add(text)
+        warnings.warn(text, stacklevel=_script_level())
+
+
+def _script_level() -> int:
+    """Return how many calls above the function that warns the script is."""
+    package = __name__.partition(".")[0]
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and _package_of(frame) == package:
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def _package_of(frame: FrameType) -> str:
+    name: str = frame.f_globals.get("__name__", "")
+    return name.partition(".")[0]
