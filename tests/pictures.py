@@ -22,6 +22,7 @@ from torch.utils.tensorboard import SummaryWriter
 from transformers import BertConfig, BertModel, ResNetConfig, ResNetModel
 
 import tbscope
+from tbscope.formats.json import graph_from_json
 from tests.browser import Browser, GraphPage, TensorBoard
 from tests.gallery_models import SIGHTS, Sight
 from tests.gallery_own import diffusion
@@ -79,6 +80,8 @@ def main() -> None:
         draw_tutorial()
     if not names or "forms" in names:
         draw_forms()
+    if not names or "ranks" in names:
+        draw_ranks()
 
 
 def draw_gallery(chosen: list[Sight]) -> dict[str, "Attempt"]:
@@ -245,6 +248,45 @@ def draw_first_look() -> None:
             if page.errors:
                 raise SystemExit(f"the page reported: {page.errors}")
     Image.open(path).convert("RGB").save(path, optimize=True)
+
+
+def draw_ranks() -> None:
+    """Draw the pictures of docs/distributed.md: graphs of two ranks, coloured by devices."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    from tests import parallel_models
+    from tests.processes import on_ranks
+
+    shown = {
+        "replicated": ("data-parallel", "DistributedDataParallel", False),
+        "sharded": ("fully-sharded", "FSDPNet/blocks/0", False),
+        "by tensor": ("tensor-parallel", "Net/blocks/0", False),
+        "of experts": ("experts", "Sequential/0", False),
+        "1F1B": ("pipeline", "", False),
+        "by sequence": ("unfolded", "", True),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        here = Path(folder)
+        (here / "ranks").mkdir()
+        ranks = on_ranks(parallel_models.all_told, 2, here / "ranks", list(shown))
+        for name, (run, _, unfolded) in shown.items():
+            graphs = [graph_from_json(rank[name]["graph"]) for rank in ranks]
+            with tbscope.SummaryWriter(here / "log" / run) as writer:
+                writer.add_graph(tbscope.merge_ranks(graphs, unfolded=unfolded))
+        with TensorBoard(here / "log") as server, Browser() as browser:
+            small = browser.open(server.url, size=_SIZE)
+            large = browser.open(server.url, size=_LARGE)
+            for run, box, _ in shown.values():
+                page = large if box else small
+                page.show(run)
+                page.color_by("device")
+                opened = list(_path_to(page, box)) if box else []
+                path = _DOCS / "img" / "ranks" / f"{run}.png"
+                path.parent.mkdir(exist_ok=True)
+                page.take_picture(path)
+                left = (_SIZE[0] // 4, _HEAD + 60, _SIZE[0] * 2 // 3, _SIZE[1])
+                _keep(path, _place(page, opened[-1]) if opened else left)
+                if page.errors:
+                    raise SystemExit(f"{run}: the page reported: {page.errors}")
 
 
 def draw_profile() -> None:

@@ -239,3 +239,18 @@ def test_saved_bytes_are_those_of_results_that_the_backward_pass_reads():
     rows = {row["name"]: row["saved_bytes"] for row in graph.summary().rows if row["name"]}
     # The first layer keeps its input, the last one what `tanh` gave, which keeps it, too.
     assert rows == {"0": 0, "1": 5 * 4 * 4, "2": 0, "3": 0}
+
+
+def test_what_is_saved_where_a_tensor_was_that_is_gone_is_of_the_operation_that_saved_it():
+    def run(x):
+        for _ in range(20):
+            # Of the size of the mean and of the deviation, and gone when these are saved.
+            (x[:, :1] + 1).exp()
+            x = torch.nn.functional.layer_norm(x, (8,))
+        return x
+
+    with tbscope.record() as recording:
+        run(torch.randn(4, 8, requires_grad=True)).sum().backward()
+    passes = [node for node in recording.graph.nodes if node.op == "native_layer_norm_backward"]
+    assert {value.producer.op for node in passes for value in node.inputs[2:4]} == {"layer_norm"}
+    assert len(passes) == 20

@@ -52,6 +52,8 @@ def test_a_negative_size_is_refused():
         ("cuda:1", "/device:GPU:1"),
         ("meta", "/device:META:0"),
         ("mps:0", "/device:MPS:0"),
+        ("rank 3 cpu", "/device:ranks_3_CPU:0"),
+        ("ranks 0-6 step 2,9 cuda:1", "/device:ranks_0-6_step_2,9_GPU:1"),
         ("", ""),
     ],
 )

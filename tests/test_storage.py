@@ -112,6 +112,18 @@ def test_only_writes_after_a_view_was_taken_are_waited_for():
     assert [line.partition(" ")[0] for line in writers_before(run)] == ["mul_"]
 
 
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_no_storage_is_at_the_address_of_one_that_was_written_into_and_is_gone(device):
+    build, writes = GraphBuilder(), Writes()
+    value = build.op("fill_", build.input("x", (2,)))
+    for order in range(100):
+        gone = torch.zeros(2, device=device)
+        writes.add(value.producer, order, value, gone)
+        del gone
+        # What C++ makes is not told of before it is read.
+        assert writes.touching(torch.zeros(2, device=device), -1) == []
+
+
 @pytest.mark.parametrize("read", [True, False])
 def test_writes_into_memory_that_is_new_again_are_forgotten(read):
     build, writes, tensor = GraphBuilder(), Writes(), torch.zeros(2)

@@ -65,5 +65,6 @@ def device_to_text(device: str) -> str:
     ranks, own = split_device(device)
     kind, _, index = own.partition(":")
     word = kind.upper()
-    of_ranks = f"{ranks.replace(' ', '_')}_" if ranks else ""
+    # The legend leaves out what all begin with, letter by letter: of `ranks` an `s` would stay.
+    of_ranks = f"ranks_{ranks.partition(' ')[2].replace(' ', '_')}_" if ranks else ""
     return f"/device:{of_ranks}{_DEVICE_WORDS.get(word, word)}:{index or 0}"

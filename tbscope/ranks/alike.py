@@ -34,7 +34,9 @@ def alike(graphs: Sequence[Graph]) -> list[list[Graph]]:
         Groups in the order of their first ranks, each in the order of its ranks.
     """
     ordered = sorted(graphs, key=lambda graph: graph.rank)
-    classes: dict[int, Hashable] = {graph.rank: _structure(graph) for graph in ordered}
+    # Ranks that recorded the same may share all but what tells them apart.
+    rows: dict[tuple[int, bool], str] = {}
+    classes: dict[int, Hashable] = {graph.rank: _structure(graph, rows) for graph in ordered}
     peers = {graph.rank: _peers(graph) for graph in ordered}
     count = len(set(classes.values()))
     while True:
@@ -82,8 +84,8 @@ def _peers(graph: Graph) -> list[int]:
     return [one.peer for one in joined if one is not None and one.peer is not None]
 
 
-def _structure(graph: Graph) -> str:
-    """Return a text that graphs of one structure share, and no others.
+def _structure(graph: Graph, known: dict[tuple[int, bool], str]) -> Hashable:
+    """Return what graphs of one structure share, and no others.
 
     Names tell stages of a pipeline apart, which may be equal in all but the numbers of their
     layers. Where there are no stages, what differs in numbers alone is the same: experts.
@@ -91,10 +93,13 @@ def _structure(graph: Graph) -> str:
     meshes = {node.collective.mesh for node in graph.nodes if is_message(node) and node.collective}
     along = [(one.name, one.coordinate) for one in graph.mesh if one.name in meshes]
     named = bool(meshes) and not along
-    text = hashlib.sha256(repr(along).encode())
-    for row in _rows(graph, named=named):
-        text.update(repr(row).encode())
-    return text.hexdigest()
+    key = id(graph.nodes), named
+    if key not in known:
+        text = hashlib.sha256()
+        for row in _rows(graph, named=named):
+            text.update(repr(row).encode())
+        known[key] = text.hexdigest()
+    return tuple(along), known[key]
 
 
 def _rows(graph: Graph, *, named: bool) -> Iterator[Hashable]:
@@ -103,7 +108,7 @@ def _rows(graph: Graph, *, named: bool) -> Iterator[Hashable]:
         yield _scope_row(scope, scopes, named=named)
     numbers = {node: number for number, node in enumerate(graph.nodes)}
     for node in graph.nodes:
-        yield _node_row(node, scopes, numbers, named=named)
+        yield _node_row(node, scopes, numbers)
     for output in graph.outputs:
         yield output.name, _place(output.value, numbers)
     for call in graph.calls:
@@ -118,13 +123,11 @@ def _scope_row(scope: Scope, scopes: Mapping[Scope, int], *, named: bool) -> Has
     return above, part.label, attribute, part.index, scope.kind, scope.phase
 
 
-def _node_row(
-    node: Node, scopes: Mapping[Scope, int], numbers: Mapping[Node, int], *, named: bool
-) -> Hashable:
+def _node_row(node: Node, scopes: Mapping[Scope, int], numbers: Mapping[Node, int]) -> Hashable:
     joined = node.collective
     return (
         (node.op, node.kind, None if node.scope is None else scopes[node.scope], node.phase),
-        "" if node.kind == "op" else node.name if named else _NUMBER.sub("*", node.name),
+        "" if node.kind == "op" else _NUMBER.sub("*", node.name),
         [_place(value, numbers) for value in node.inputs],
         [numbers.get(other, -1) for other in node.control_inputs],
         [(value.dtype, _placements(value)) for value in node.outputs],

@@ -37,11 +37,17 @@ def tell_differences(merged: Graph, group: Sequence[Graph]) -> None:
 def _kinds(group: Sequence[Graph]) -> list[tuple[list[int], Graph]]:
     """Return one graph for all ranks whose graphs do not differ, with these ranks."""
     found: dict[str, tuple[list[int], Graph]] = {}
+    keys: dict[int, str] = {}
     for graph in group:
+        known = keys.get(id(graph.nodes))
+        if known is not None:
+            found[known][0].append(graph.rank)
+            continue
         key = hashlib.sha256()
         for node in graph.nodes:
             told = [tell(node) for _, tell in _TOLD]
             key.update(repr((told, node.collective and node.collective.ranks)).encode())
+        keys[id(graph.nodes)] = key.hexdigest()
         found.setdefault(key.hexdigest(), ([], graph))[0].append(graph.rank)
     return list(found.values())
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from tbscope.figures.rank_notes import exchange_notes, share_notes
 from tbscope.ir.editing import Editor, replace_nodes
 from tbscope.ir.graph import Argument, Graph, Node, Note, Output, Value
 from tbscope.ir.node_names import Names
@@ -17,7 +18,7 @@ from tbscope.ranks.shares import figures_of, whole_model, with_stages
 __all__ = ["side_by_side"]
 
 # More collectives between parts than these stand in a box of their own.
-_MOST_AT_TOP = 24
+_MOST_AT_TOP = 8
 
 
 def side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
@@ -33,9 +34,10 @@ def side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
     copies: list[RankCopy] = []
     number = 0
     for group, part in zip(groups, parts, strict=True):
-        box = str(part) if len(groups) > 1 else None
+        box = _box_of(part, parts) if len(groups) > 1 else None
         copy = RankCopy(group[0], part.ranks, box, number)
         number = copy.next_number
+        copy.graph.notes += exchange_notes(copy.graph)
         tell_differences(copy.graph, group)
         copies.append(copy)
         merged.calls += copy.graph.calls
@@ -55,17 +57,28 @@ def side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
     _name(copies, joint.order)
     replace_nodes(merged, joint.order)
     _join(merged, joint, {node: copy for copy in copies for node in copy.graph.nodes})
+    merged.notes += share_notes(merged.parts)
     if joint.apart:
         text = f"{joint.apart:,} collectives of several ranks are drawn apart: joined, they would"
         merged.notes.append(Note(f"{text} wait for each other in a circle"))
     return merged
 
 
+def _box_of(part: Part, parts: Sequence[Part]) -> str:
+    """Return what the box of a part is called: short, as the page cuts what is long."""
+    alone = part.stage is not None and [one.stage for one in parts].count(part.stage) == 1
+    return f"stage {part.stage}" if alone else str(part)
+
+
 def _with_figures(group: Sequence[Graph], part: Part, whole: Mapping[str, int]) -> tuple[Part, ...]:
     """Return a part for all ranks of a group that hold and do equally much."""
     found: dict[tuple[tuple[str, int], ...], list[int]] = {}
+    known: dict[int, dict[str, int]] = {}
     for graph in group:
-        found.setdefault(tuple(figures_of(graph).items()), []).append(graph.rank)
+        figures = known.get(id(graph.nodes))
+        if figures is None:
+            figures = known[id(graph.nodes)] = figures_of(graph)
+        found.setdefault(tuple(figures.items()), []).append(graph.rank)
     return tuple(
         part._replace(ranks=tuple(ranks), figures={**dict(figures), **whole})
         for figures, ranks in found.items()

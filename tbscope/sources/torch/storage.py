@@ -9,12 +9,13 @@ that none is invented.
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from tbscope.ir.graph import Node, Value
 from tbscope.sources.torch.internals import storage_key
 from tbscope.sources.torch.wrapping import PLAIN, memory_of
 
-__all__ = ["Region", "Write", "Writes", "lies_in", "same_storage", "storage_keys"]
+__all__ = ["Addresses", "Region", "Write", "Writes", "lies_in", "same_storage", "storage_keys"]
 
 _MOST_WORK = 10_000
 _UNKNOWN_END = (1 << 63) - 1
@@ -100,6 +101,22 @@ class Write:
         self.region = region
 
 
+class Addresses:
+    """The addresses of storages, which no other storage has for as long as they are kept.
+
+    What C++ makes, nobody is told of: it would be taken for what was at its address before. The
+    memory of tensors is free all the same.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[int, StorageWeakRef] = {}
+
+    def keep(self, key: int, tensor: torch.Tensor) -> None:
+        """Keep the address of a tensor's storage, which is its key."""
+        if key not in self._kept:
+            self._kept[key] = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+
+
 class Writes:
     """The writes of a run, by storage.
 
@@ -110,6 +127,7 @@ class Writes:
     def __init__(self) -> None:
         self.any = False
         self._by_storage: dict[int, list[Write]] = {}
+        self._addresses = Addresses()
 
     def add(self, node: Node, order: int, value: Value, tensor: torch.Tensor) -> None:
         """Remember that a node wrote into what this tensor covers.
@@ -126,7 +144,10 @@ class Writes:
                 continue
             self.any = True
             region = Region(part)
-            kept = self._by_storage.setdefault(key, [])
+            kept = self._by_storage.get(key)
+            if kept is None:
+                kept = self._by_storage[key] = []
+                self._addresses.keep(key, part)
             # A write to the same part as the last one hides that, since it depends on it.
             if kept and kept[-1].region.covers_same(region):
                 kept.pop()
