@@ -188,6 +188,7 @@ CALLS = {
     "record(model)": tbscope.record,
     "record(named=)": lambda value: tbscope.record(named=value),
     "record(backward)": lambda value: tbscope.record(backward=value),
+    "record(steps)": lambda value: tbscope.record(steps=value),
     "watch(writer)": lambda value: tbscope.watch(value, nn.Linear(2, 2)),
     "watch(model)": lambda value: tbscope.watch(Sink(), value),
     **{
@@ -258,6 +259,7 @@ OF_OPTIONS = {
     "kwargs": {"None", "dict"},
     "loss": {"None", "function of itself", "module"},
     "every": {"None", "1", "3", "2**31", "2**53", "2**63-1", "2**63", "10**5000"},
+    "steps": {"None", "1", "3", "2**31", "2**53", "2**63-1", "2**63", "10**5000"},
     "optimizer": {"None"},
     "profile": {*TRUTHS, "1", "3"},
     "use_strict_trace": set(MAKE),

@@ -239,8 +239,9 @@ class Optimizers:
         """Take note of an operation that has run."""
         if not self.steps:
             if node.scope is not None and node.scope.phase == "optimizer":
-                # One of torch's own helpers.
-                node.phase = "optimizer"
+                # One of torch's own helpers; those that scale a loss are differentiated.
+                differs = torch.is_grad_enabled() and any(one.requires_grad for one in read)
+                node.phase = "forward" if differs else "optimizer"
             return
         step = self.steps[-1]
         if self._scopes.running is not step.frame:
