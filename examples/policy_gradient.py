@@ -1,4 +1,4 @@
-"""Reinforcement learning: an episode, its returns, and the step that learns from it, as one graph."""
+"""Reinforcement learning: an episode, its returns, and the step that learns, as one graph."""
 
 import torch
 from torch import nn
