@@ -257,6 +257,7 @@ CALLS = {
     "record(backward)": lambda value: tbscope.record(backward=value),
     **{f"install({name})": _standing(name) for name in ("on_error", *WITHOUT_GRAPH)},
     **{f"installed({name})": _in_block(name) for name in ("on_error", *WITHOUT_GRAPH)},
+    "record(steps)": lambda value: tbscope.record(steps=value),
     "watch(writer)": lambda value: tbscope.watch(value, nn.Linear(2, 2)),
     "watch(model)": lambda value: tbscope.watch(Sink(), value),
     **{
@@ -336,6 +337,7 @@ OF_OPTIONS = {
     "ranks": set(),
     "ranks_timeout": {"1", "3", "1.0", "0.5"},
     "every": {"None", "1", "3", "2**31", "2**53", "2**63-1", "2**63", "10**5000"},
+    "steps": {"None", "1", "3", "2**31", "2**53", "2**63-1", "2**63", "10**5000"},
     "optimizer": {"None"},
     "profile": {*TRUTHS, "1", "3"},
     "use_strict_trace": set(MAKE),

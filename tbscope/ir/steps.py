@@ -13,6 +13,7 @@ from tbscope.ir.editing import Editor, replace_calls
 from tbscope.ir.graph import Graph, Node, Note, Value
 from tbscope.ir.regions import OPERATIONS
 from tbscope.ir.scopes import Scope
+from tbscope.words import shown
 
 __all__ = ["fold_steps"]
 
@@ -33,7 +34,7 @@ def fold_steps(graph: Graph, steps: int | None = None) -> None:
     if found is None:
         graph.notes.append(
             Note(
-                f"steps={steps}, and what was recorded cannot be divided into so many: a step "
+                f"steps={shown(steps)}, and what was recorded cannot be divided by that: a step "
                 "ends with the step of an optimizer, or with a backward pass where none has any"
             )
         )
@@ -124,19 +125,20 @@ def _fold(graph: Graph, steps: Sequence[list[Node]]) -> None:
         dropped.update(step)
         gone.update(scope for scope, other in twins.scopes.items() if scope is not other)
     if not dropped:
-        graph.notes += map(Note, notes)
+        graph.notes[:0] = map(Note, notes)
         return
     replace_calls(graph, [call for call in graph.calls if not _is_in(call.scope, gone)])
     dropped.update(_unread(graph, dropped))
     editor.drop(dropped)
     editor.apply()
-    for numbers, constants in zip(names, differ, strict=True):
+    for numbers, constants in reversed(list(zip(names, differ, strict=True))):
         if len(numbers) > 1:
             text = f"steps {numbers[0]} to {numbers[-1]} are equal and drawn as one"
             if constants:
                 text += f"; they differ in what was given to {_some(constants)}"
-            graph.notes.append(Note(text))
-    graph.notes += map(Note, notes)
+            notes.insert(0, text)
+    # It tells what the drawing is.
+    graph.notes[:0] = map(Note, notes)
 
 
 def _is_in(scope: Scope, scopes: set[Scope]) -> bool:

@@ -52,6 +52,7 @@ class _Step:
         around: The box of the step.
         root: The scope in it that names the optimizer.
         parts: The part of each tensor that the optimizer holds, by identity.
+        held: What is kept for a parameter, by identity: its part, the parameter, and its name.
         made: The part of each value that the step has made.
         scopes: The scope of each part.
         ran: Whether one of its operations has run.
@@ -65,6 +66,7 @@ class _Step:
     around: Scope
     root: Scope
     parts: dict[int, _Part] = field(default_factory=dict)
+    held: dict[int, tuple[_Part, torch.Tensor, str]] = field(default_factory=dict)
     made: dict[Value, _Part] = field(default_factory=dict)
     scopes: dict[_Part, Scope] = field(default_factory=dict)
     ran: bool = False
@@ -169,11 +171,14 @@ class Optimizers:
     def _look(self, step: _Step) -> None:
         """Take note of what belongs to each parameter: its gradient, and what is kept for it."""
         step.parts.clear()
+        step.held.clear()
         for part, parameter, state in _held(step.optimizer):
             step.parts[id(parameter)] = part
             if parameter.grad is not None:
                 step.parts[id(parameter.grad)] = part
-            step.parts.update((id(tensor), part) for tensor in state.values())
+            for name, tensor in state.items():
+                step.parts[id(tensor)] = part
+                step.held[id(tensor)] = part, parameter, name
 
     def kept(self, tensor: torch.Tensor) -> Node | None:
         """Return a new node for what an optimizer keeps from step to step (a moment).
@@ -183,12 +188,13 @@ class Optimizers:
         if not self.steps:
             return None
         step = self.steps[-1]
-        for part, _, state in _held(step.optimizer):
-            for name, held in state.items():
-                if held is tensor:
-                    scope = self._scope_of(step, part)
-                    return self._builder.append_source("constant", f"{scope}.{name}", scope)
-        return None
+        if id(tensor) not in step.held:
+            return None
+        part, parameter, name = step.held[id(tensor)]
+        if step.optimizer.state[parameter].get(name) is not tensor:
+            return None
+        scope = self._scope_of(step, part)
+        return self._builder.append_source("constant", f"{scope}.{name}", scope)
 
     def _settle(self, step: _Step) -> None:
         """Find the part of what read nothing: the optimizer holds what was made of it."""
@@ -239,8 +245,9 @@ class Optimizers:
         """Take note of an operation that has run."""
         if not self.steps:
             if node.scope is not None and node.scope.phase == "optimizer":
-                # One of torch's own helpers.
-                node.phase = "optimizer"
+                # One of torch's own helpers; those that scale a loss are differentiated.
+                differs = torch.is_grad_enabled() and any(one.requires_grad for one in read)
+                node.phase = "forward" if differs else "optimizer"
             return
         step = self.steps[-1]
         if self._scopes.running is not step.frame:
