@@ -1,8 +1,8 @@
 """Draws the pictures of README and docs/gallery.md: `python -m tests.pictures`.
 
-`python -m tests.pictures first-look profile tutorial forms bert` draws only README's, those of
-three pages, and those of one model. Everything but what docs/forms.md shows is drawn by TensorBoard's own
-page; all of it in a headless browser, and only made small afterwards.
+`python -m tests.pictures first-look profile tutorial forms ranks bert` draws only README's, those
+of four pages, and those of one model. Everything but what docs/forms.md shows is drawn by
+TensorBoard's own page; all of it in a headless browser, and only made small afterwards.
 """
 
 import contextlib
