@@ -38,10 +38,15 @@ def gradient_figure(
             fix="with tbscope.record(model) as recording: model(x).sum().backward()",
         )
     modules: dict[Scope, dict[int | str, Node]] = defaultdict(dict)
-    for held in held_parameters(graph):
+    every = list(held_parameters(graph))
+    named: dict[str, set[int | str]] = defaultdict(set)
+    for held in every:
+        named[held.name].add(held.identity)
+    for held in every:
         scope = held.place.scope if isinstance(held.place, Node) else held.place
         if held.name in gave and scope is not None:
-            modules[scope].setdefault(held.identity, _last(gave[held.name], scope))
+            last = _last(gave[held.name], scope, alone=len(named[held.name]) == 1)
+            modules[scope].setdefault(held.identity, last)
     numbers: dict[Target, Number] = {}
     for scope, nodes in modules.items():
         told = number(list(nodes.values()))
@@ -50,10 +55,17 @@ def gradient_figure(
     return (to_figure(name, numbers),)
 
 
-def _last(nodes: Sequence[Node], scope: Scope) -> Node:
-    """Return the last node that gave a gradient; of several models, that in its own scope."""
+def _last(nodes: Sequence[Node], scope: Scope, *, alone: bool) -> Node:
+    """Return the last node that gave a gradient.
+
+    Args:
+        nodes: Those that gave one to a parameter of this name.
+        scope: The module that holds it.
+        alone: Whether there is one parameter of this name; else that in this scope is meant.
+    """
     own = [node for node in nodes if str(node.scope).endswith(f"/{scope.path}")]
-    return (own or nodes)[-1]
+    # A later call of a model, and its gradients, stand in a scope with a number: `Net.1`.
+    return nodes[-1] if alone or not own else own[-1]
 
 
 def norm_of(nodes: Sequence[Node]) -> Number | None:
