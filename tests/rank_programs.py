@@ -12,6 +12,9 @@ from torch import nn
 import tbscope
 from tbscope.formats.json import graph_to_json
 
+# Seconds: on a busy machine the ranks that do come may take one or two.
+_PATIENCE = 6.0
+
 
 def net() -> nn.Module:
     """Give a small model, the same on all ranks."""
@@ -91,7 +94,7 @@ def is_slow(folder: Any) -> dict[str, Any]:
         while dist.get_rank() == 1 and not gone.exists():
             time.sleep(0.01)
 
-    told = _draw(folder, before=wait, ranks_timeout=0.5, on_error="warn")
+    told = _draw(folder, before=wait, ranks_timeout=_PATIENCE, on_error="warn")
     if dist.get_rank() == 0:
         gone.touch()
     return told
@@ -100,7 +103,7 @@ def is_slow(folder: Any) -> dict[str, Any]:
 def is_killed(folder: Any) -> dict[str, Any]:
     """One rank is gone, and an error tells so."""
     before = (lambda: os._exit(1)) if dist.get_rank() == 1 else None
-    return _draw(folder, before=before, ranks_timeout=0.5)
+    return _draw(folder, before=before, ranks_timeout=_PATIENCE)
 
 
 def has_no_writer(folder: Any) -> dict[str, Any]:
