@@ -44,7 +44,7 @@ def convert(*, out: str | OutputFile, depth: int | None, **options: Any) -> None
 
     \b
     tbscope convert runs/net graph.html
-    tbscope convert runs/net:large@7 large.html
+    tbscope convert runs/net:Default graph.mmd --depth 1
     tbscope convert model.onnx net.svg --depth 1
     tbscope convert graph.json runs/again/
     tbscope convert graph.json .mmd
