@@ -1,6 +1,7 @@
 """What a recorder knows of other ranks: collectives, and the tensors that are spread over ranks."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -20,6 +21,7 @@ from tbscope.sources.torch.nest_internals import map_tensors
 from tbscope.sources.torch.operations import KernelFacts
 from tbscope.sources.torch.rank_internals import is_of_c10d, is_of_meshes, is_spread
 from tbscope.sources.torch.ranks import is_distributed, world_size
+from tbscope.sources.torch.registry import Registry
 from tbscope.sources.torch.wrapping import held_tensors
 
 __all__ = ["RankRecorder"]
@@ -47,7 +49,8 @@ class RankRecorder(StepRecorder):
     def __init__(self, builder: GraphBuilder, operations: Operations, *, open_ended: bool) -> None:
         super().__init__(builder, operations, open_ended=open_ended)
         self.distributed = is_distributed()
-        self.collectives = Collectives(builder, self._values, self._meshes)
+        # Not of the recorder itself: with a way back it would be garbage for the collector alone.
+        self.collectives = Collectives(builder, self._values, partial(_meshes_of, self.registry))
         builder.graph.world_size = world_size()
 
     def _tell_of_ranks(self) -> None:
@@ -56,12 +59,6 @@ class RankRecorder(StepRecorder):
             self.graph.mesh = self.collectives.groups.mesh()
             settle(self.graph)
         self.collectives.forget()
-
-    def _meshes(self) -> Iterator[Any]:
-        """Return the device meshes that the parameters and buffers of the run lie on."""
-        for tensor in self.registry.tensors():
-            if is_spread(type(tensor)):
-                yield getattr(tensor, "device_mesh")  # noqa: B009 (a subclass has it)
 
     def waited(self, work: Any, frame: FrameType) -> None:
         """Take note that a Python frame has waited for what runs in the background."""
@@ -178,3 +175,10 @@ class RankRecorder(StepRecorder):
                 self._values.hold_whole(tensor, node.outputs[0])
                 found = True
         return found
+
+
+def _meshes_of(registry: Registry) -> Iterator[Any]:
+    """Return the device meshes that the parameters and buffers of a run lie on."""
+    for tensor in registry.tensors():
+        if is_spread(type(tensor)):
+            yield getattr(tensor, "device_mesh")  # noqa: B009 (a subclass has it)
