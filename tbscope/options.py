@@ -409,7 +409,7 @@ TAKERS: Mapping[str, tuple[Mapping[str, Option], ...]] = {
     **dict.fromkeys(
         [f"tbscope {name}" for name in ("show", "stats", "find", "where", "lint")], (RUNNING,)
     ),
-    "tbscope convert": (DRAWING,),
+    "tbscope convert": (RUNNING, DRAWING),
     "tbscope run": (DRAWING,),
     "install": (DRAWING,),
     "installed": (DRAWING,),

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from build import chain
 from cli_runs import enter, graphs_in, misused, refused, tbscope
 from google.protobuf import text_format
 from saved import nested
@@ -13,6 +14,7 @@ import tbscope as library
 from tbscope.cli._drawn import FORMS_HELP
 from tbscope.saving.forms import FORMS
 
+NET = ("nets.py:Net", "-i", "2x3")
 ENDS = [form.suffix for form in FORMS if form.suffix not in (".svg", ".png")]
 
 
@@ -120,12 +122,35 @@ def test_convert_makes_no_onnx_model():
     assert "an ONNX model holds the weights" in misused("convert", "in.json", "out.onnx")
 
 
+def test_convert_takes_a_graph_of_a_log_by_its_tag_and_its_step():
+    with library.SummaryWriter("runs/net") as writer:
+        writer.add_graph(chain(1))
+        for step in (3, 4):
+            writer.add_graph(chain(step), tag="large", step=step)
+    for target, length in (("runs/net:large", 4), ("runs/net:large@3", 3)):
+        done("convert", target, "out.json")
+        assert str(library.load("out.json")) == str(chain(length))
+    assert "no graph is tagged 'largo'" in refused("convert", "runs/net:largo", "out.json")
+    told = tbscope("convert", "runs/net", "out.json")
+    assert told.stderr.startswith("note: 'runs/net': this is the graph of the run; 1 beside it")
+    assert str(library.load("out.json")) == str(chain(1))
+
+
+def test_convert_runs_a_model_as_export_does():
+    for words in (("convert", *NET, "out.mmd"), ("export", *NET, "-o", "own.mmd")):
+        assert tbscope(*words).exit_code == 0
+    assert Path("out.mmd").read_bytes() == Path("own.mmd").read_bytes()
+    tbscope("convert", *NET, "out.pbtxt", "--level", "aten")
+    assert "aten::addmm" in Path("out.pbtxt").read_text()
+    assert "--input is for a model that runs" in misused("convert", "in.json", "a.mmd", "-i", "1")
+
+
 def test_what_is_not_there_or_holds_no_graph_is_told():
-    assert refused("convert", "gone.json", "no/out.html") == (
+    assert refused("convert", "in.json", "no/out.html") == (
         "Error: cannot write 'no/out.html'\n  why: there is no folder 'no'\n"
         "  fix: make it first: mkdir -p no\n"
     )
-    assert "holds no graph" in refused("convert", "gone.json", "out.html")
+    assert "is no file with a graph" in misused("convert", "gone.json", "out.html")
     Path("notes.txt").write_text("no graph")
     assert "holds no graph" in refused("convert", "notes.txt", "out.html")
     assert sorted(path.name for path in Path().glob("out*")) == []

@@ -123,7 +123,7 @@ def test_where_one_run_has_a_graph_of_its_own_that_one_is_meant():
     result = tbscope("show", "runs/net")
     assert (result.exit_code, result.stdout) == (0, f"{chain(1)}\n")
     assert result.stderr == (
-        "note: this is the graph of the run; 3 beside it: 'large', 'large@7', 'odd@2'\n"
+        "note: 'runs/net': this is the graph of the run; 3 beside it: 'large', 'large@7', 'odd@2'\n"
     )
     with library.SummaryWriter("runs/net") as writer:
         writer.add_graph(chain(7), step=9)
@@ -139,7 +139,7 @@ def test_every_command_takes_the_first_log_that_a_newcomer_writes():
     for name, *words in (["stats"], ["show", "--summary"], ["find", "op:relu"], ["where", "head"]):
         result = tbscope(name, "runs/demo", *words)
         assert result.exit_code == 0, result.output
-        assert "note: this is the graph of the run; " in result.stderr
+        assert "note: 'runs/demo': this is the graph of the run; " in result.stderr
 
 
 def test_an_event_file_has_tags_and_no_other_file(folder):

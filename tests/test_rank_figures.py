@@ -7,6 +7,8 @@ from test_merge_ranks import Net, pipeline, plain
 import tbscope
 from tbscope.figures.here import flops_here
 from tbscope.ir.collectives import Sharding
+from tbscope.ir.graph import Graph
+from tbscope.ir.ranks import Part
 from tbscope.overlays.make import make_overlay
 
 HALF = ("Shard(0)",)
@@ -56,6 +58,31 @@ def with_modules(graph):
 def test_what_all_ranks_have_is_held_as_often_as_there_are_ranks():
     graph = tbscope.merge_ranks([with_modules(plain(rank)) for rank in range(3)])
     assert footer(graph)[-1] == "Whole model 12 parameters, held 3 times"
+
+
+def told_of_held(counts):
+    """Give what is told of a model of 20,000 numbers where ranks hold as many as these."""
+    graph = Graph("net")
+    graph.parts = tuple(
+        Part((rank,), figures={"parameters": count, "model_parameters": 20_000})
+        for rank, count in enumerate(counts)
+    )
+    return footer(graph)[-1]
+
+
+@pytest.mark.parametrize(
+    ("counts", "told"),
+    [
+        ((10_000, 10_000), "held once"),
+        ((10_000, 10_001), "held once, and 1 of them again"),
+        ((10_050, 10_049), "held once, and 99 of them again"),
+        ((10_050, 10_051), "held 1.01 times"),
+        ((10_000, 9_999), "held once but for 1"),
+        ((10_000, 9_900), "held 0.995 times"),
+    ],
+)
+def test_a_model_of_which_a_little_is_held_by_several_is_not_held_1_times(counts, told):
+    assert told_of_held(counts) == f"Whole model 20,000 parameters, {told}"
 
 
 def test_stages_of_one_pipeline_hold_the_model_once_also_under_equal_names():

@@ -169,16 +169,39 @@ def test_a_conceptual_graph_of_keras_comes_back(tmp_path):
 # -- which one ------------------------------------------------------------------------------
 
 
-def test_one_graph_of_several_is_none(tmp_path):
+def test_the_later_graph_of_a_tag_is_loaded(tmp_path):
     with tbscope.SummaryWriter(tmp_path) as writer:
         for width in (1, 2):
             writer.add_graph(chain(width))
     assert len(tbscope.load(tmp_path).calls) == 3, "the later one of a tag"
+
+
+def test_of_one_run_its_own_graph_is_loaded_and_a_warning_tells_the_others(tmp_path):
+    with tbscope.SummaryWriter(tmp_path) as writer:
+        writer.add_graph(chain(2), tag="t")
+        writer.add_graph(chain(1))
+        writer.add_graph(chain(3), tag="u")
+    with pytest.warns(UserWarning, match="the graph of the run; 2 beside it: 't', 'u'$"):
+        assert len(tbscope.load(tmp_path).calls) == len(chain(1).calls)
+
+
+@pytest.mark.parametrize("runs", [("a", "b"), (".", "b")])
+def test_one_graph_of_several_runs_is_none(tmp_path, runs):
+    for run in runs:
+        with tbscope.SummaryWriter(tmp_path / run) as writer:
+            writer.add_graph(chain(1))
+    with pytest.raises(tbscope.ArgumentError, match="no one graph can be read") as caught:
+        tbscope.load(tmp_path)
+    assert f"it holds 2 of them: {runs[0]}: Default; {runs[1]}: Default" in str(caught.value)
+
+
+def test_one_graph_of_several_tags_is_none(tmp_path):
     with tbscope.SummaryWriter(tmp_path) as writer:
         writer.add_graph(chain(1), tag="t")
-    with pytest.raises(tbscope.ArgumentError) as caught:
+        writer.add_graph(chain(1), tag="u")
+    with pytest.raises(tbscope.ArgumentError, match="it holds 2 of them") as caught:
         tbscope.load(tmp_path)
-    assert "why: it holds 2 of them: .: Default; .: 't'" in str(caught.value)
+    assert ".: 't'; .: 'u'" in str(caught.value)
 
 
 def test_a_log_without_graphs_gives_none(tmp_path):

@@ -9,8 +9,8 @@ from tbscope.cli._drawn import changed, depth_option, put_outputs
 from tbscope.cli._files import check_folder
 from tbscope.cli._log import opening_line, write_log
 from tbscope.cli._options import Command, decorate, library_options
-from tbscope.cli._parameters import GraphPath, OutputFile, parse_folder, parse_output
-from tbscope.cli._running import graph_of_target
+from tbscope.cli._parameters import OutputFile, parse_folder, parse_output
+from tbscope.cli._running import graph_of_target, takes_a_target
 from tbscope.cli._words import in_command_words
 from tbscope.options import DRAWING, check_options
 
@@ -27,15 +27,16 @@ def _takes_a_drawing(command: Command) -> Command:
 
 
 @command
-@click.argument("source", metavar="IN")
+@takes_a_target
 @click.argument("out", metavar="OUT", type=_parse_out)
 @_takes_a_drawing
-def convert(*, source: str, out: str | OutputFile, depth: int | None, **drawing: Any) -> None:
+def convert(*, out: str | OutputFile, depth: int | None, **options: Any) -> None:
     """Write a graph that is in one form in another.
 
-    IN is what tbscope.load takes: a log directory or an event file, a GraphDef (.pb, .pbtxt),
-    a .json of tbscope's, an ONNX model, a program of torch.export or torch.jit. What it is, it
-    tells itself.
+    TARGET is the path of a graph: a log directory or an event file, followed by :TAG or
+    :TAG@STEP where it holds several graphs; a GraphDef (.pb, .pbtxt), a .json of tbscope's, an
+    ONNX model, a program of torch.export or torch.jit. What it is, it tells itself. Or it is a
+    model, as for `tbscope show`, which is run.
 
     The end of OUT tells its form: .html, .dot, .svg, .png, .mmd, .explorer.json, .json, .pbtxt,
     .pb, or / for a log directory. - is a GraphDef as text on standard output, and an end alone
@@ -43,10 +44,12 @@ def convert(*, source: str, out: str | OutputFile, depth: int | None, **drawing:
 
     \b
     tbscope convert runs/net graph.html
+    tbscope convert runs/net:Default graph.mmd --depth 1
     tbscope convert model.onnx net.svg --depth 1
     tbscope convert graph.json runs/again/
     tbscope convert graph.json .mmd
     """  # noqa: D301
+    drawing = {name: options.pop(name) for name in DRAWING}
     given = changed(drawing)
     with in_command_words():
         check_options(**given)
@@ -54,7 +57,7 @@ def convert(*, source: str, out: str | OutputFile, depth: int | None, **drawing:
         check_folder(out.path)
     elif not isinstance(out, OutputFile) and depth is not None:
         raise click.UsageError("--depth is for a picture: boxes open on TensorBoard's page.")
-    graph = graph_of_target(GraphPath(source), inputs=(), arguments=(), seed=0, mode=None)
+    graph = graph_of_target(**options, kernels=drawing["level"] == "aten")
     if not isinstance(out, OutputFile):
         write_log(graph, out, given)
         click.echo(opening_line(out))

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tbscope.ir.graph import Graph
     from tbscope.sources.logs.reading import LoggedGraph
 
-__all__ = ["DEFAULT", "graph_of_log", "logged_graph", "tag_text"]
+__all__ = ["DEFAULT", "logged_graph", "tag_text"]
 
 DEFAULT = "Default"
 """What the page calls the graph of a run, which has no tag."""
@@ -42,35 +42,6 @@ def logged_graph(path: str, tag: str) -> "Graph":
             fix=f"give the directory of one: {path.rstrip('/')}/{runs[-1]}:{tag}",
         )
     return max(enumerate(found), key=lambda pair: (pair[1].step, pair[0]))[1].graph
-
-
-def graph_of_log(path: str) -> "tuple[Graph, str]":
-    """Return the graph of a log that is meant where no tag is named, and what to note of others.
-
-    It is the only one; or that of the run, which the page opens first, where there is one run.
-
-    Args:
-        path: An event file, or a log directory.
-    Raises:
-        ArgumentError: It cannot be read, or holds no such graph.
-    """
-    from tbscope.sources.logs.reading import graph_in_log, read_log
-
-    latest: dict[tuple[str, str | None], LoggedGraph] = {}
-    for one in read_log(path):
-        known = latest.get((one.run, one.tag))
-        if known is None or known.step <= one.step:
-            latest[one.run, one.tag] = one
-    if len(latest) == 1:
-        return next(iter(latest.values())).graph, ""
-    runs = {run for run, _ in latest}
-    found = next((one for (_, tag), one in latest.items() if tag is None), None)
-    if len(runs) != 1 or found is None:
-        # It tells why there is no one graph.
-        return graph_in_log(path), ""
-    others = [tag for _, tag in latest if tag is not None]
-    told = ", ".join(map(shown, others[:8])) + (" and more" if len(others) > 8 else "")
-    return found.graph, f"this is the graph of the run; {len(others)} beside it: {told}"
 
 
 def tag_text(tag: str | None) -> str:

@@ -288,21 +288,17 @@ def refuse_run_options(target: GraphPath, given: Mapping[str, Any]) -> None:
 
 
 def _read_graph(target: GraphPath) -> "Graph":
-    from tbscope.cli._logged import graph_of_log, logged_graph
-    from tbscope.sources.files import file_kind
+    from tbscope.cli._logged import logged_graph
     from tbscope.sources.table import load
 
-    told = ""
     with in_command_words(), warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         if target.tag is not None:
             graph = logged_graph(target.path, target.tag)
-        elif file_kind(target.path) in ("directory", "events"):
-            graph, told = graph_of_log(target.path)
         else:
             graph = load(target.path)
-    for note in [*(str(one.message) for one in warned), *([told] if told else [])]:
-        click.echo(f"note: {note}", err=True)
+    for one in warned:
+        click.echo(f"note: {one.message}", err=True)
     return graph
 
 

@@ -45,7 +45,7 @@ def stats(*, as_json: bool, output: Path | None, **run: Any) -> None:
 
 
 def _tables(name: str, counted: "Tally") -> Iterator[Table]:
-    from tbscope.figures.summary.columns import bytes_text, count_text, duration_text, flops_text
+    from tbscope.figures.summary.columns import count_text
 
     kinds = [
         f"{count:,} {_KINDS[kind]}{'' if count == 1 else 's'}"
@@ -58,22 +58,8 @@ def _tables(name: str, counted: "Tally") -> Iterator[Table]:
         *counted.footer,
     ]
     yield Table(("", ""), head)
-    timed = counted.totals["duration_us"] is not None
-    rows = []
-    for one in counted.ops:
-        costs = one.costs
-        known = costs.flops or not costs.uncounted
-        row = (
-            plain_cell(one.op),
-            f"{one.count:,}",
-            flops_text(costs.flops) if known else "",
-            bytes_text(costs.activation_bytes),
-        )
-        time = () if costs.duration_us is None else (duration_text(costs.duration_us),)
-        rows.append((*row, *(time or ("",) if timed else ())))
-    if rows:
-        titles = ("Op", "Count", "FLOPs", "Activations", *(["Time"] if timed else []))
-        yield Table(titles, rows, numeric=len(titles) - 1)
+    if counted.ops:
+        yield _ops_table(counted)
     if counted.classes:
         yield Table(
             ("Class", "Modules", "Calls", "Own parameters"),
@@ -82,12 +68,39 @@ def _tables(name: str, counted: "Tally") -> Iterator[Table]:
                     plain_cell(one.name),
                     f"{one.modules:,}",
                     f"{one.calls:,}",
-                    count_text(one.parameters),
+                    "" if one.parameters is None else count_text(one.parameters),
                 )
                 for one in counted.classes
             ],
             numeric=3,
         )
+
+
+def _ops_table(counted: "Tally") -> Table:
+    """Return the table of the operations: a figure that is told of none has no column."""
+    from tbscope.figures.summary.columns import bytes_text, duration_text, flops_text
+
+    totals = counted.totals
+    sized = bool(totals["activation_bytes"])
+    # What tells no bytes was not watched: that it tells no FLOPs does not make them 0.
+    worked = sized or bool(totals["flops"] or totals["uncounted"])
+    timed = totals["duration_us"] is not None
+    rows = []
+    for one in counted.ops:
+        costs = one.costs
+        known = costs.flops or (sized and not costs.uncounted)
+        time = costs.duration_us
+        cells = [
+            (True, plain_cell(one.op)),
+            (True, f"{one.count:,}"),
+            (worked, flops_text(costs.flops) if known else ""),
+            (sized, bytes_text(costs.activation_bytes)),
+            (timed, "" if time is None else duration_text(time)),
+        ]
+        rows.append(tuple(text for shown, text in cells if shown))
+    heads = {"Op": True, "Count": True, "FLOPs": worked, "Activations": sized, "Time": timed}
+    titles = tuple(title for title, shown in heads.items() if shown)
+    return Table(titles, rows, numeric=len(titles) - 1)
 
 
 def _plain(counted: "Tally") -> dict[str, Any]:

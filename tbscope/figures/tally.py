@@ -35,13 +35,14 @@ class ClassTally:
         name: The class (`Linear`).
         modules: How many modules there are.
         calls: How often they were called.
-        parameters: Numbers in the parameters of their own, without their children's.
+        parameters: Numbers in the parameters of their own, without their children's; None where
+            the graph does not tell.
     """
 
     name: str
     modules: int = 0
     calls: int = 0
-    parameters: int = 0
+    parameters: int | None = None
 
 
 @dataclass(slots=True)
@@ -97,5 +98,6 @@ def _classes(rows: Iterable[dict[str, Any]]) -> list[ClassTally]:
         one = classes.setdefault(row["class"], ClassTally(row["class"]))
         one.modules += 1
         one.calls += row["calls"]
-        one.parameters += row["own_parameters"]
+        if row["own_parameters"] is not None:
+            one.parameters = (one.parameters or 0) + row["own_parameters"]
     return sorted(classes.values(), key=lambda one: (-one.modules, one.name))

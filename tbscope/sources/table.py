@@ -70,7 +70,8 @@ def load(thing: Any) -> Graph:
             (their overview), what torch.jit traced or scripted, a `GraphDef`; or the path of a
             file: one that `graph.save` wrote, one of torch.export.save or torch.jit.save, an ONNX
             model, a GraphDef in binary form or as text, an event file; or that of a log directory
-            with one graph. What it is, it tells itself; the name of a file counts for nothing.
+            with one graph, or of one run with a graph of its own. What it is, it tells
+            itself; the name of a file counts for nothing.
     Raises:
         ArgumentError: It holds no graph, as a model that has yet to run, or several; or it is
             damaged.

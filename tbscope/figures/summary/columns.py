@@ -127,7 +127,7 @@ def _share(row: Row) -> str:
 
 
 def _trainable(row: Row) -> str:
-    if not row["parameters"]:
+    if not row["parameters"] or row["trainable_parameters"] is None:
         return ""
     if row["trainable_parameters"] == row["parameters"]:
         return "yes"
@@ -234,7 +234,7 @@ def _tells(name: str, rows: Sequence[Row]) -> bool:
     if name == "calls":
         return any(row["calls"] > 1 for row in rows)
     if name == "trainable_parameters":
-        return any(row["trainable_parameters"] != row["parameters"] for row in rows)
+        return any(row[name] not in (None, row["parameters"]) for row in rows)
     if name == "flops":
         return any(row["flops"] != 0 for row in rows)
     if name in ("class", "input", "output", "parameters", "share", "activation_bytes"):

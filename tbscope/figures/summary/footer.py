@@ -23,7 +23,8 @@ def model_totals(graph: Graph, root: Part) -> Row:
         root: Its outermost part.
     Returns:
         Those of the outermost part, under the keys of its row; what no module registers
-        (`unregistered_parameters`), which names tied parameters have (`tied`), the reasons why
+        (`unregistered_parameters`), how many parameters have no known size where a file tells
+        no more (`unsized_parameters`), which names tied parameters have (`tied`), the reasons why
         kernels have no FLOPs (`reasons`), and how times were measured (`profile`).
     """
     holds = root.holds
@@ -36,6 +37,7 @@ def model_totals(graph: Graph, root: Part) -> Row:
             for part in parts
             if part.unregistered and part.parent and not part.parent.unregistered
         ),
+        "unsized_parameters": 0,
         "parameter_bytes": holds.parameter_bytes,
         "buffers": holds.buffers,
         "buffer_bytes": holds.buffer_bytes,
@@ -64,8 +66,9 @@ def footer_lines(totals: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _lines(totals: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    count = totals["parameters"]
-    yield "Parameters", f"{count:,} ({bytes_text(totals['parameter_bytes'])}){_learnt(totals)}"
+    held = _held(totals)
+    if held:
+        yield "Parameters", held
     if totals["tied"]:
         tied = [" = ".join(names) for names in totals["tied"]]
         yield "Tied (=)", f"{_some(tied)}; counted once"
@@ -73,12 +76,28 @@ def _lines(totals: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         held = count_text(totals["unregistered_parameters"])
         yield "Unregistered", f"{held} more, in modules that no module registers"
     if totals["buffers"]:
-        yield "Buffers", f"{totals['buffers']:,} ({bytes_text(totals['buffer_bytes'])})"
+        yield "Buffers", f"{totals['buffers']:,}{_bytes(totals['buffer_bytes'])}"
     yield from _costs_lines(totals)
+
+
+def _held(totals: Mapping[str, Any]) -> str:
+    """Tell of the parameters what is known; nothing where nothing is."""
+    count, unsized = totals["parameters"], totals["unsized_parameters"]
+    open_ = f"{unsized:,} tensor{'s' if unsized > 1 else ''} of unknown size" if unsized else ""
+    if count is None:
+        return open_
+    known = f"{count:,}{_bytes(totals['parameter_bytes'])}{_learnt(totals)}"
+    return f"{known}, and {open_}" if open_ else known
+
+
+def _bytes(size_bytes: int | None) -> str:
+    return "" if size_bytes is None else f" ({bytes_text(size_bytes)})"
 
 
 def _learnt(totals: Mapping[str, Any]) -> str:
     count, trainable = totals["parameters"], totals["trainable_parameters"]
+    if trainable is None:
+        return ""
     if trainable == count:
         return ", all trainable" if count else ""
     return f", {trainable:,} trainable" if trainable else ", all frozen"

@@ -10,8 +10,9 @@ from typing import NamedTuple, TypeAlias
 from tbscope.figures.costs import node_costs
 from tbscope.figures.summary.counting import count_parameters
 from tbscope.figures.summary.part import Part, PartKind, walk
+from tbscope.figures.summary.told import parameter_of
 from tbscope.ir.graph import Graph, Module
-from tbscope.ir.regions import Inherited, upward
+from tbscope.ir.regions import STATE, Inherited, upward
 from tbscope.ir.scopes import Scope
 
 __all__ = ["HeldParts", "held_parts", "model_parts"]
@@ -22,17 +23,20 @@ _Place: TypeAlias = tuple[object, ...]
 _SCRIPTED = "torch.jit."
 
 
-def model_parts(graph: Graph, *, per_call: bool = False) -> Part:
+def model_parts(graph: Graph, *, per_call: bool = False, by_nodes: bool = False) -> Part:
     """Return the parts of a graph.
 
     Args:
         graph: The graph as it was recorded.
         per_call: Whether each call of a module is a part of its own.
+        by_nodes: Whether nodes tell what is held, as no module does.
     Returns:
         The outermost part: the model, or what holds several models and what ran beside them.
     """
     tree = _Tree(graph, per_call=per_call)
     tree.add_costs()
+    if by_nodes:
+        tree.add_state()
     root = tree.top
     if len(root.children) == 1 and not root.costs.operations and not root.held:
         root = root.children[0]
@@ -223,6 +227,13 @@ class _Tree:
         for node, costs in node_costs(self._graph).items():
             part = self.part_of[node.scope] if node.scope else self.top
             part.costs.add(costs)
+
+    def add_state(self) -> None:
+        """Hand each parameter and buffer that a node stands for to the part where it stands."""
+        for number, node in enumerate(self._graph.nodes):
+            if node.kind in STATE:
+                part = self.part_of[node.scope] if node.scope else self.top
+                part.held = (*part.held, parameter_of(node, number))
 
 
 def _kind_of(scope: Scope) -> PartKind:

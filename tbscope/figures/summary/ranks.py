@@ -41,9 +41,18 @@ def rank_lines(graph: Graph) -> Iterator[tuple[str, str]]:
     yield "All ranks", _told(total)
     model = graph.parts[0].figures.get("model_parameters", 0)
     if model:
-        times = total["parameters"] / model
-        held = "once" if total["parameters"] == model else f"{times:.3g} times"
-        yield "Whole model", f"{model:,} parameters, held {held}"
+        yield "Whole model", f"{model:,} parameters, {_held(total['parameters'], model)}"
+
+
+def _held(held: int, model: int) -> str:
+    """Tell how often ranks hold a model: "once" is exact, and what rounds to that is counted."""
+    if held == model:
+        return "held once"
+    times = f"{held / model:.3g}"
+    if times != "1":
+        return f"held {times} times"
+    more = count_text(abs(held - model))
+    return f"held once, and {more} of them again" if held > model else f"held once but for {more}"
 
 
 def _title(text: str) -> str:

@@ -14,6 +14,7 @@ from tbscope.figures.summary.part import Part
 from tbscope.figures.summary.parts import model_parts
 from tbscope.figures.summary.ranks import rank_lines, rank_rows
 from tbscope.figures.summary.rows import Row, add_rows, part_row
+from tbscope.figures.summary.told import leave_open, told_of
 from tbscope.functions.definition import Definition
 from tbscope.functions.functions import Functions
 from tbscope.ir.forms import require_graph
@@ -79,7 +80,8 @@ class Summary:
         check_truth("per_call", per_call)
         check_truth("fold", fold)
         require_graph(graph, "Summary")
-        root = model_parts(graph, per_call=per_call)
+        told = told_of(graph)
+        root = model_parts(graph, per_call=per_call, by_nodes=told is not None)
         totals = model_totals(graph, root)
         lines = list(unfolded(root, None))
         rows = {
@@ -88,6 +90,8 @@ class Summary:
             )
             for line in lines
         }
+        if told is not None:
+            leave_open(told, totals, rows.values())
         self.rows: list[Row] = [
             row for row in rows.values() if depth is None or row["depth"] <= depth
         ]
@@ -110,9 +114,9 @@ class Summary:
             ).rstrip()
             for line in (cells.head, *cells.body)
         ]
-        width = max(len(title) for title, _ in self.footer)
+        width = max((len(title) for title, _ in self.footer), default=0)
         footer = [f"{title.ljust(width)}  {text}" for title, text in self.footer]
-        return "\n".join([texts[0], rule, *texts[1:], rule, *footer])
+        return "\n".join([texts[0], rule, *texts[1:], *([rule] if footer else []), *footer])
 
     def __repr__(self) -> str:
         return str(self)

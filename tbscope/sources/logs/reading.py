@@ -115,14 +115,16 @@ def no_log(text: str | None, kind: str | None) -> str:
 
 
 def graph_in_log(path: Any) -> Graph:
-    """Return the graph of a log that holds one: of one run and one tag, the latest.
+    """Return the graph of a log that is meant where no tag is named, the latest of it.
+
+    It is the only one; or that of the run, which the page opens first, where there is one run: a
+    warning tells the others.
 
     Raises:
-        ArgumentError: It cannot be read, or holds none, or several.
+        ArgumentError: It cannot be read, or holds none, or several and none is meant.
     """
-    logged = read_log(path)
     latest: dict[tuple[str, str | None], LoggedGraph] = {}
-    for one in logged:
+    for one in read_log(path):
         known = latest.get((one.run, one.tag))
         if known is None or known.step <= one.step:
             latest[one.run, one.tag] = one
@@ -130,6 +132,10 @@ def graph_in_log(path: Any) -> Graph:
         return next(iter(latest.values())).graph
     if not latest:
         raise unreadable(path, "no graph can be read", "the log holds none", "tbscope.read_log")
+    of_run = next((one for (_, tag), one in latest.items() if tag is None), None)
+    if of_run is not None and len({run for run, _ in latest}) == 1:
+        warn(_beside(path, [tag for _, tag in latest if tag is not None]))
+        return of_run.graph
     names = [f"{run}: {'Default' if tag is None else shown(tag)}" for run, tag in latest]
     more = f" and {len(names) - _MOST_LISTED:,} more" if len(names) > _MOST_LISTED else ""
     raise unreadable(
@@ -137,6 +143,15 @@ def graph_in_log(path: Any) -> Graph:
         "no one graph can be read",
         f"it holds {len(latest)} of them: {'; '.join(names[:_MOST_LISTED])}{more}",
         "for one in tbscope.read_log(path): one.run, one.tag, one.step, one.graph",
+    )
+
+
+def _beside(path: Any, tags: list[str]) -> str:
+    """Return the text of the warning that tells which graphs of a run were not taken."""
+    told = ", ".join(map(shown, tags[:_MOST_LISTED]))
+    more = " and more" if len(tags) > _MOST_LISTED else ""
+    return (
+        f"{shown(path_of(path))}: this is the graph of the run; {len(tags)} beside it: {told}{more}"
     )
 
 
