@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple
 
 from tbscope.errors import ArgumentError
 from tbscope.sources.torch.module_internals import load_script_file
-from tbscope.sources.torchscript.code import NoCodeError, what_runs
+from tbscope.sources.torchscript.code import NoCodeError, check_chains, what_runs
 from tbscope.sources.torchscript.kinds import holds_script
 from tbscope.sources.torchscript.pickles import DamagedError, check_pickle, traced_inputs
 from tbscope.words import error_text, shown
@@ -110,6 +110,10 @@ def _check(file: IO[bytes], path: Any, *, trusted: bool) -> list[Any] | None:
                     noted = _noted(archive, name, path)
                 else:
                     _check_entry(archive, name, sizes, path, trusted=trusted)
+            _check_codes(archive, list(entries), path)
+    except ArgumentError:
+        # It is a ValueError, too.
+        raise
     except _BROKEN as error:
         why = f"it is no whole zip file: {error_text(error)}"
         raise _refused(path, why, _DAMAGED) from error
@@ -148,6 +152,19 @@ def _check_entry(
             f"its entry {shown(name)} holds {what}, and that runs code of the file's author",
             "where you trust the author: tbscope.from_torchscript(path, trusted=True)",
         )
+
+
+def _check_codes(archive: zipfile.ZipFile, names: list[str], path: Any) -> None:
+    """Check all code together: what is in one entry needs what is in another."""
+    codes = {
+        name.partition("/code/")[2].removesuffix(".py").replace("/", "."): archive.read(name)
+        for name in names
+        if name.endswith(".py")
+    }
+    try:
+        check_chains({home: content.decode() for home, content in codes.items()})
+    except NoCodeError as error:
+        raise _refused(path, f"its code cannot be read: {error}", _DAMAGED) from error
 
 
 def _storages(name: str, sizes: dict[str, int]) -> dict[str, int]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tbscope.sources.programs.types import TensorType
+from tbscope.words import shown
 
 __all__ = ["DamagedError", "check_pickle", "traced_inputs"]
 
@@ -306,9 +307,19 @@ def _check_thing(thing: _Stub) -> None:
         _check_tensor(thing.held)
 
 
+# torch reads a type as it reads code. None has a text or a remark, or anything so long without a
+# comma or a bracket.
+_NO_TYPE = re.compile(r"[^\w.,\[\]() <>$]|[^,\[\]()]{2000}")
+
+
 def _check_depth(text: Any) -> None:
+    if type(text) is not str:
+        return
+    odd = _NO_TYPE.search(text)
+    if odd is not None:
+        raise DamagedError(f"it names a type with {shown(odd[0])} in it")
     depth = 0
-    for letter in text if type(text) is str else ():
+    for letter in text:
         depth += (letter in "[(") - (letter in "])")
         if depth > _DEEPEST:
             raise DamagedError(f"it names a type that nests more than {_DEEPEST} others")
