@@ -13,7 +13,7 @@ from torch import nn
 
 import tbscope
 from tbscope.sources.torchscript.code import NoCodeError, check_chains, what_runs
-from tbscope.sources.torchscript.pickles import DamagedError, check_pickle
+from tbscope.sources.torchscript.pickles import DamagedError, check_lines, check_pickle
 from tests.agreement import check_whole, disagreements
 from tests.program_models import example
 from tests.script_models import scripted, traced
@@ -346,6 +346,20 @@ def test_a_file_whose_lines_are_damaged_is_refused(whole, tmp_path):
 
     # torch reads them where it is asked for a line, and not before.
     with pytest.raises(tbscope.ArgumentError, match=r"torch raised .*Tuple"):
+        tbscope.from_torchscript(rewrite(whole, tmp_path / "lines.pt", change))
+
+
+@pytest.mark.parametrize(("own", "file", "odd"), [([0, 2], 1, 2), ([0], 2, 2), ([-1], 1, -1)])
+def test_lines_of_a_text_that_is_not_there_are_refused(whole, tmp_path, own, file, odd):
+    def lines(own, file):
+        record = (0, ((own, file, 0), 0, 0), 0)
+        return pickle.dumps(("FORMAT_WITH_STRING_TABLE", ("a", "b"), (record,)), protocol=2)
+
+    def change(name, content):
+        return lines(own, file) if name.endswith(".debug_pkl") else content
+
+    check_lines(lines([0, 1], 1))
+    with pytest.raises(tbscope.ArgumentError, match=rf"it names text {odd} of 2"):
         tbscope.from_torchscript(rewrite(whole, tmp_path / "lines.pt", change))
 
 

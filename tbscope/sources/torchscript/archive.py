@@ -16,7 +16,12 @@ from tbscope.errors import ArgumentError
 from tbscope.sources.torch.module_internals import load_script_file
 from tbscope.sources.torchscript.code import NoCodeError, check_chains, what_runs
 from tbscope.sources.torchscript.kinds import holds_script
-from tbscope.sources.torchscript.pickles import DamagedError, check_pickle, traced_inputs
+from tbscope.sources.torchscript.pickles import (
+    DamagedError,
+    check_lines,
+    check_pickle,
+    traced_inputs,
+)
 from tbscope.words import error_text, shown
 
 __all__ = ["Loaded", "load_script"]
@@ -137,6 +142,8 @@ def _check_entry(
             what = what_runs(archive.read(name).decode())
         elif name.endswith((".pkl", ".debug_pkl")):
             named = check_pickle(archive.read(name), _storages(name, sizes))
+            if name.endswith(".debug_pkl"):
+                check_lines(archive.read(name))
             what = next((each for each in sorted(named) if each.startswith(_CLASSES)), None)
             if what is not None:
                 what = (
