@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 import tbscope
-from tbscope.sources.torchscript.code import NoCodeError, what_runs
-from tbscope.sources.torchscript.pickles import DamagedError, check_pickle
+from tbscope.sources.torchscript.code import NoCodeError, check_chains, what_runs
+from tbscope.sources.torchscript.pickles import DamagedError, check_lines, check_pickle
 from tests.agreement import check_whole, disagreements
 from tests.program_models import example
 from tests.script_models import scripted, traced
@@ -199,6 +199,99 @@ def test_code_that_torch_writes_not_is_refused(code):
         what_runs(code)
 
 
+def body(expression):
+    return f"def f(x: Tensor) -> Tensor:\n  y = {expression}\n  return x\n"
+
+
+DEEP = {
+    "open brackets": (lambda depth: body("[" * depth + "\n" + "]" * (depth % 2)), 0, 4001),
+    "a sum on many lines": (lambda depth: body("(x" + "+\n    x" * depth + ")"), 900, 1200),
+    "attributes on lines": (lambda depth: body("(x" + "\n    .a" * depth + ")"), 900, 1200),
+    "elif": (
+        lambda depth: body("x" + "\n  if x:\n    pass" + "\n  elif x:\n    pass" * depth),
+        900,
+        1200,
+    ),
+    "comparisons": (lambda depth: body("(x" + "<\n    x" * depth + ")"), 20, 50),
+    "and": (lambda depth: body("(x" + " and\n    x" * depth + ")"), 19, 50),
+    "signs": (lambda depth: body(("(" + "-" * depth) * 39 + "x" + ")" * 39), 20, 150),
+    "blocks": (
+        lambda depth: body("x" + "".join("\n " + " " * i + "if x:" for i in range(1, depth))),
+        0,
+        300,
+    ),
+}
+"""For each way to nest: what makes code of a depth, one that is taken, and one that is not."""
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_code_that_nests_deeper_than_torch_follows_is_refused(name):
+    code, taken, refused = DEEP[name]
+
+    with pytest.raises(NoCodeError):
+        what_runs(code(refused))
+    if taken:
+        assert what_runs(code(taken)) is None
+
+
+def row(length, last="x"):
+    """Give code of functions that call each the next one."""
+    calls = [f"__torch__.h.f{at + 1}(x, )" for at in range(length - 1)]
+    return "".join(
+        f"def f{at}(x: Tensor) -> Tensor:\n  return {call}\n"
+        for at, call in enumerate([*calls, last])
+    )
+
+
+def test_a_long_row_of_functions_that_call_each_other_is_refused():
+    check_chains({"__torch__.h": row(99) + "def g(x: Tensor) -> Tensor:\n  return x\n" * 9})
+    # What calls itself, or is called by many, is no longer for that.
+    check_chains({"__torch__.h": row(99, "__torch__.h.f0(x, )"), "__torch__.g": row(99)})
+    with pytest.raises(NoCodeError, match="more than 100 classes and functions need each other"):
+        check_chains({"__torch__.h": row(101)})
+
+
+def test_a_long_row_of_classes_in_files_of_their_own_is_refused():
+    def codes(length):
+        return {
+            f"__torch__.m{at}": f"class C(Module):\n  part : __torch__ . m{at + 1}.C.NAME\n"
+            for at in range(length)
+        }
+
+    check_chains({**codes(99), "__torch__.other": row(20)})
+    with pytest.raises(NoCodeError, match=r"in a row, the last __torch__\.m100\.C"):
+        check_chains(codes(102))
+
+
+@pytest.mark.parametrize(
+    ("length", "why"), [(20, None), (120, "its code cannot be read: more than")]
+)
+def test_a_file_with_a_long_row_of_functions_is_refused(whole, tmp_path, length, why):
+    def change(name, content):
+        if "/linear" not in name or not name.endswith(".py"):
+            return content
+        home = name.partition("/code/")[2].removesuffix(".py").replace("/", ".")
+        return content + row(length).replace("__torch__.h", home).encode()
+
+    path = rewrite(whole, tmp_path / "row.pt", change)
+    if why is None:
+        check_whole(tbscope.from_torchscript(path))
+        return
+    with pytest.raises(tbscope.ArgumentError, match=why):
+        tbscope.from_torchscript(path)
+
+
+def test_an_entry_with_code_of_another_kind_is_named(whole, tmp_path):
+    def change(name, content):
+        odd = "/linear" in name and name.endswith(".py")
+        return content + b"x = b'a'\n" if odd else content
+
+    with pytest.raises(tbscope.ArgumentError) as caught:
+        tbscope.from_torchscript(rewrite(whole, tmp_path / "odd.pt", change))
+    assert "cannot be read: it has a text of another kind" in str(caught.value)
+    assert "no whole zip" not in str(caught.value)
+
+
 # -- what is damaged -----------------------------------------------------------------------
 
 
@@ -253,6 +346,20 @@ def test_a_file_whose_lines_are_damaged_is_refused(whole, tmp_path):
 
     # torch reads them where it is asked for a line, and not before.
     with pytest.raises(tbscope.ArgumentError, match=r"torch raised .*Tuple"):
+        tbscope.from_torchscript(rewrite(whole, tmp_path / "lines.pt", change))
+
+
+@pytest.mark.parametrize(("own", "file", "odd"), [([0, 2], 1, 2), ([0], 2, 2), ([-1], 1, -1)])
+def test_lines_of_a_text_that_is_not_there_are_refused(whole, tmp_path, own, file, odd):
+    def lines(own, file):
+        record = (0, ((own, file, 0), 0, 0), 0)
+        return pickle.dumps(("FORMAT_WITH_STRING_TABLE", ("a", "b"), (record,)), protocol=2)
+
+    def change(name, content):
+        return lines(own, file) if name.endswith(".debug_pkl") else content
+
+    check_lines(lines([0, 1], 1))
+    with pytest.raises(tbscope.ArgumentError, match=rf"it names text {odd} of 2"):
         tbscope.from_torchscript(rewrite(whole, tmp_path / "lines.pt", change))
 
 
@@ -369,16 +476,30 @@ def test_a_pickle_that_remembers_more_than_it_has_is_refused():
         check_pickle(content, {})
 
 
-def test_a_type_that_nests_many_is_refused():
-    def typed(depth):
-        name = "List[" * depth + "int" + "]" * depth
-        return b"\x80\x02ctorch.jit._pickle\nrestore_type_tag\n]X" + (
-            len(name).to_bytes(4, "little") + name.encode() + b"\x86R."
-        )
+def typed(name):
+    """Give the pickle of an empty list of a type."""
+    return b"\x80\x02ctorch.jit._pickle\nrestore_type_tag\n]X" + (
+        len(name).to_bytes(4, "little") + name.encode() + b"\x86R."
+    )
 
-    assert check_pickle(typed(20), {}) == {"torch.jit._pickle.restore_type_tag"}
+
+def test_a_type_that_nests_many_is_refused():
+    def lists(depth):
+        return typed("List[" * depth + "int" + "]" * depth)
+
+    assert check_pickle(lists(20), {}) == {"torch.jit._pickle.restore_type_tag"}
     with pytest.raises(DamagedError, match="names a type that nests more than 200 others"):
-        check_pickle(typed(5000), {})
+        check_pickle(lists(5000), {})
+
+
+@pytest.mark.parametrize(
+    "name", ["{" * 5000, "-" * 5000, "a." * 5000, '["]"' * 5000, "[#]\n" * 5000]
+)
+def test_a_type_that_is_none_is_refused(name):
+    with pytest.raises(DamagedError, match=r"names a type with .{,200}$"):
+        check_pickle(typed(name), {})
+
+    check_pickle(typed("Dict[str, Tuple[Optional[__torch__.a.___torch_mangle_0.B], ...]]"), {})
 
 
 class Runs:

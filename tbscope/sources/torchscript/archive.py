@@ -14,9 +14,14 @@ from typing import IO, Any, NamedTuple
 
 from tbscope.errors import ArgumentError
 from tbscope.sources.torch.module_internals import load_script_file
-from tbscope.sources.torchscript.code import NoCodeError, what_runs
+from tbscope.sources.torchscript.code import NoCodeError, check_chains, what_runs
 from tbscope.sources.torchscript.kinds import holds_script
-from tbscope.sources.torchscript.pickles import DamagedError, check_pickle, traced_inputs
+from tbscope.sources.torchscript.pickles import (
+    DamagedError,
+    check_lines,
+    check_pickle,
+    traced_inputs,
+)
 from tbscope.words import error_text, shown
 
 __all__ = ["Loaded", "load_script"]
@@ -110,6 +115,10 @@ def _check(file: IO[bytes], path: Any, *, trusted: bool) -> list[Any] | None:
                     noted = _noted(archive, name, path)
                 else:
                     _check_entry(archive, name, sizes, path, trusted=trusted)
+            _check_codes(archive, list(entries), path)
+    except ArgumentError:
+        # It is a ValueError, too.
+        raise
     except _BROKEN as error:
         why = f"it is no whole zip file: {error_text(error)}"
         raise _refused(path, why, _DAMAGED) from error
@@ -133,6 +142,8 @@ def _check_entry(
             what = what_runs(archive.read(name).decode())
         elif name.endswith((".pkl", ".debug_pkl")):
             named = check_pickle(archive.read(name), _storages(name, sizes))
+            if name.endswith(".debug_pkl"):
+                check_lines(archive.read(name))
             what = next((each for each in sorted(named) if each.startswith(_CLASSES)), None)
             if what is not None:
                 what = (
@@ -148,6 +159,19 @@ def _check_entry(
             f"its entry {shown(name)} holds {what}, and that runs code of the file's author",
             "where you trust the author: tbscope.from_torchscript(path, trusted=True)",
         )
+
+
+def _check_codes(archive: zipfile.ZipFile, names: list[str], path: Any) -> None:
+    """Check all code together: what is in one entry needs what is in another."""
+    codes = {
+        name.partition("/code/")[2].removesuffix(".py").replace("/", "."): archive.read(name)
+        for name in names
+        if name.endswith(".py")
+    }
+    try:
+        check_chains({home: content.decode() for home, content in codes.items()})
+    except NoCodeError as error:
+        raise _refused(path, f"its code cannot be read: {error}", _DAMAGED) from error
 
 
 def _storages(name: str, sizes: dict[str, int]) -> dict[str, int]:

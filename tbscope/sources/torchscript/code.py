@@ -1,14 +1,15 @@
 """Looks through the code in a TorchScript file for what torch would run while it loads the file.
 
 Methods are compiled, and not run. But torch runs `__setstate__` of the objects in a file, and
-evaluates what stands as a default, or as the value of a constant.
+evaluates what stands as a default, or as the value of a constant. And it follows code as deep as
+it goes: without an end to its stack, which ends the process.
 """
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-__all__ = ["NoCodeError", "what_runs"]
+__all__ = ["NoCodeError", "check_chains", "what_runs"]
 
 # Each text on one line, without a prefix, and each comment.
 _TEXTS = re.compile(r""""(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*'|#[^\n]*""")
@@ -49,6 +50,7 @@ def what_runs(text: str) -> str | None:
         tree = ast.parse(plain)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise NoCodeError(f"torch writes none like it: {type(error).__name__}: {error}") from error
+    _check_levels(tree)
     for statement in tree.body:
         for name, value in _evaluated(statement):
             if not _is_literal(value):
@@ -63,10 +65,15 @@ def what_runs(text: str) -> str | None:
 _AT_MARGIN = re.compile(r"(class \w+\([\w.]+\):|def \w+\(.*|op_version_set = 0)?")
 _OF_CLASS = re.compile(r"  (def \w+\(.*|[\w.]+ ?: [\w.\[\], ]+|\w+(\[\w+\])? = [\w.\[\], ]+)")
 _HEAD = re.compile(r"^ *def \w+\([^=]*?\)(?: -> [^=\n]*?)?:$", re.MULTILINE)
-_INNERMOST = re.compile(r"\([^()\[\]{}]*\)|\[[^()\[\]{}]*\]|\{[^()\[\]{}]*\}")
-# So long without a comma or a bracket is only what runs on and on: `- - - -`, `a.a.a.a`.
+# So long without a comma or a bracket is only what runs on and on: `- - - -`, `a.a.a.a`. In
+# brackets, that goes on in the next line, and in each pair anew.
 _LONG = re.compile(r"[^,()\[\]{}\n]{2000}")
-_DEEPEST = 100
+_LISTED = r"(?:[^,()\[\]{}]{0,199}+,)*+[^,()\[\]{}]{0,199}+"
+_INNERMOST = re.compile(rf"\({_LISTED}\)|\[{_LISTED}\]|\{{{_LISTED}\}}")
+_BRACKET = re.compile(r"[()\[\]{}]")
+# An elif stands in the one before it, as do blocks, however little each is indented, and signs.
+_DEEP = re.compile(r"^ *elif\b|^ {200}|[-+~]\s*[-+~]", re.MULTILINE)
+_DEEPEST = 40
 _MOST_GLANCED = 200_000
 
 
@@ -78,7 +85,7 @@ def _is_plain(text: str) -> bool:
     Returns:
         False for what has to be looked at more closely.
     """
-    if len(text) > _MOST_GLANCED or "__setstate__" in text:
+    if len(text) > _MOST_GLANCED or "__setstate__" in text or _DEEP.search(text):
         return False
     if text.count("def ") != len(_HEAD.findall(text)):
         return False
@@ -95,8 +102,82 @@ def _is_plain(text: str) -> bool:
             return False
         text, count = _INNERMOST.subn("0", text)
         if not count:
-            return True
+            # What is left is a bracket that nobody closes, or one around what runs on and on.
+            return _BRACKET.search(text) is None
     return False
+
+
+# torch follows more than this; and code of this depth nobody writes. Python puts all of
+# `a < b < c` on one level, torch each in the other; and torch itself writes no more than two.
+_MOST_LEVELS = 1000
+_MOST_JOINED = 20
+
+
+def _check_levels(tree: ast.AST) -> None:
+    """Check how deep code is, level by level: Python takes more than torch does."""
+    level = [tree]
+    for _ in range(_MOST_LEVELS):
+        level = [inner for node in level for inner in ast.iter_child_nodes(node)]
+        if not level:
+            return
+        for node in level:
+            if isinstance(node, ast.BoolOp | ast.Compare):
+                joined = len(node.values if isinstance(node, ast.BoolOp) else node.comparators)
+                if joined > _MOST_JOINED:
+                    raise NoCodeError(f"it joins {joined:,} things in line {node.lineno}")
+    raise NoCodeError(f"it nests more than {_MOST_LEVELS:,} things in each other")
+
+
+# What a file defines, and what may name that: `__torch__.nets.Net`.
+_DEFINED = re.compile(
+    r"^(?:class|def) +(?P<own>\w+)|(?P<named>[^\W\d]\w*(?:\s*\.\s*\w+)+)", re.MULTILINE
+)
+_HEADS = re.compile(r"^(?:class|def) ", re.MULTILINE)
+_LONGEST_CHAIN = 100
+
+
+def check_chains(codes: Mapping[str, str]) -> None:
+    """Check that classes and functions do not need each other in too long a row.
+
+    torch compiles what is needed in the middle of what needs it.
+
+    Args:
+        codes: The text of each file of code, by the name of what is in it (`__torch__.nets`).
+    Raises:
+        NoCodeError: They do.
+    """
+    if sum(len(_HEADS.findall(text)) for text in codes.values()) <= _LONGEST_CHAIN:
+        return
+    needs: dict[str, list[str]] = {}
+    for home, text in codes.items():
+        own: list[str] = []
+        for found in _DEFINED.finditer(text):
+            if found["own"]:
+                own = needs[f"{home}.{found['own']}"] = []
+            else:
+                own.append("".join(found["named"].split()))
+    seen: set[str] = set()
+    for first in needs:
+        row = [] if first in seen else [iter([first])]
+        while row:
+            name = next((_defined(each, needs) for each in row[-1]), None)
+            if name is None:
+                row.pop()
+            elif name and name not in seen:
+                seen.add(name)
+                row.append(iter(needs[name]))
+                if len(row) - 1 > _LONGEST_CHAIN:
+                    raise NoCodeError(
+                        f"more than {_LONGEST_CHAIN} classes and functions need each other in a "
+                        f"row, the last {name}"
+                    )
+
+
+def _defined(name: str, needs: Mapping[str, object]) -> str:
+    """Return what a name is, or is part of, that is defined; "" where it is of torch."""
+    while name and name not in needs:
+        name = name.rpartition(".")[0]
+    return name
 
 
 def _functions(statement: ast.stmt) -> Iterator[ast.FunctionDef]:

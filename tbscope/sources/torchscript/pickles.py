@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tbscope.sources.programs.types import TensorType
+from tbscope.words import shown
 
-__all__ = ["DamagedError", "check_pickle", "traced_inputs"]
+__all__ = ["DamagedError", "check_lines", "check_pickle", "traced_inputs"]
 
 _DEEPEST = 200
 # The bytes of an element, and its type as torch names it, by the name of the storage.
@@ -153,6 +154,34 @@ def check_pickle(content: bytes, sizes: Mapping[str, int]) -> set[str]:
         DamagedError: It does.
     """
     return _look(content, sizes)[1]
+
+
+def check_lines(content: bytes) -> None:
+    """Check that what tells the lines of code names texts that it has; torch looks them up blindly.
+
+    Args:
+        content: The pickle, of which `check_pickle` found nothing wrong.
+    Raises:
+        DamagedError: It does not.
+    """
+    noted, _ = _look(content, {})
+    if type(noted) is not tuple or noted[:1] != ("FORMAT_WITH_STRING_TABLE",):
+        return
+    try:
+        _, texts, records = noted
+        numbers = [
+            number for _, ((own, file, _), *_), *_ in records for number in (*_numbers(own), file)
+        ]
+    except (TypeError, ValueError) as error:
+        raise DamagedError(f"it tells lines in another way: {error}") from error
+    odd = [each for each in numbers if type(each) is not int or not 0 <= each < len(texts)]
+    if odd:
+        raise DamagedError(f"it names text {odd[0]!r} of {len(texts):,}")
+
+
+def _numbers(own: Any) -> Any:
+    # torch writes a list of numbers as a call that makes one.
+    return own.held[0] if isinstance(own, _Stub) and own.held else own
 
 
 def traced_inputs(content: bytes, method: str) -> list[Any] | None:
@@ -306,9 +335,19 @@ def _check_thing(thing: _Stub) -> None:
         _check_tensor(thing.held)
 
 
+# torch reads a type as it reads code. None has a text or a remark, or anything so long without a
+# comma or a bracket.
+_NO_TYPE = re.compile(r"[^\w.,\[\]() <>$]|[^,\[\]()]{2000}")
+
+
 def _check_depth(text: Any) -> None:
+    if type(text) is not str:
+        return
+    odd = _NO_TYPE.search(text)
+    if odd is not None:
+        raise DamagedError(f"it names a type with {shown(odd[0])} in it")
     depth = 0
-    for letter in text if type(text) is str else ():
+    for letter in text:
         depth += (letter in "[(") - (letter in "])")
         if depth > _DEEPEST:
             raise DamagedError(f"it names a type that nests more than {_DEEPEST} others")
