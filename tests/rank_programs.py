@@ -103,7 +103,14 @@ def is_slow(folder: Any) -> dict[str, Any]:
 def is_killed(folder: Any) -> dict[str, Any]:
     """One rank is gone, and an error tells so."""
     before = (lambda: os._exit(1)) if dist.get_rank() == 1 else None
-    return _draw(folder, before=before, ranks_timeout=_PATIENCE)
+    told = _draw(folder, before=before, ranks_timeout=_PATIENCE)
+    # With the last of its processes goes the file over which they talk.
+    over = folder / "over"
+    if dist.get_rank() == 0:
+        over.touch()
+    while not over.exists():
+        time.sleep(0.01)
+    return told
 
 
 def has_no_writer(folder: Any) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def test_the_rank_that_draws_may_itself_have_raised(told):
 
 def test_a_slow_rank_is_named_and_told_itself(told):
     first, second, _ = told["is_slow"]
-    assert first["warned"] == ["tbscope: rank 1 is not drawn: it sent no graph within 6.0 s"]
+    assert first["warned"] == ["tbscope: rank 1 is not drawn: it sent no graph within 6 s"]
     assert [part.ranks for part in graph_from_json(first["graph"]).parts] == [(0, 2)]
     assert second["warned"][0].startswith(
         "tbscope drew no graph: the graph of rank 1 came too late"
@@ -107,7 +107,7 @@ def test_a_slow_rank_is_named_and_told_itself(told):
 def test_a_rank_that_is_gone_is_an_error_that_names_it(told):
     first, second, third = told["is_killed"]
     assert first["error"].startswith(
-        "rank 1 sent no graph\n  why: rank 1 is not drawn: it sent no graph within 6.0 s\n"
+        "rank 1 sent no graph\n  why: rank 1 is not drawn: it sent no graph within 6 s\n"
     )
     assert (first["drawn"], second) == (0, None)
     assert third["error"] == ""

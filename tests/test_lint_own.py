@@ -29,6 +29,8 @@ DRAWINGS = (
     {"level": "aten", "leaves": "box", "style": "torch", "dead": "drop"},
     {"keep": ["*"], "templates": False},
     {"cards": False, "color_by": "class"},
+    {"icons": True, "style": "torch"},
+    {"icons": True, "functions": True},
     {"helpers": "all"},
     {"labels": "class"},
     {"functions": True, "labels": "class"},

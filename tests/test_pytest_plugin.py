@@ -34,7 +34,9 @@ def run(pytester, monkeypatch):
     def run(*words, most="1k", width=3):
         text = TEST.replace("{most}", most).replace("{width}", str(width))
         pytester.makepyfile(test_net=text)
-        return pytester.runpytest_inprocess("-p", PLUGIN, "-p", "no:cacheprovider", *words)
+        # In a process of its own: what a run imports, pytester has the next one import again,
+        # and torch does not survive that.
+        return pytester.runpytest_subprocess("-p", PLUGIN, "-p", "no:cacheprovider", *words)
 
     return run
 

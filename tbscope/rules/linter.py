@@ -121,7 +121,7 @@ RULES = (
     Rule(
         "reference-edge",
         "error",
-        "What `Assign` and its like read first is a variable.",
+        "What `Assign` and its like read first is a variable, or a gradient on its way to one.",
         ops.reference_edge,
     ),
     Rule("no-op", "error", "No data flows through a `NoOp`.", ops.no_op),
