@@ -1,6 +1,7 @@
 """Has each process of the tests use one thread, and tests that are marked "alone" no other."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -10,6 +11,11 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Set in a process that was started for one test.
 _ALONE = "TBSCOPE_TEST_ALONE"
+
+# A shell starts what it runs in the background deaf to interrupts, and so is what that starts:
+# a command that a test interrupts would never end.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
