@@ -283,3 +283,12 @@ def test_a_graph_and_a_file_are_checked_as_their_model_is():
     assert tbscope.check("graph.json", pin="net.json")
     with pytest.raises(tbscope.ArgumentError, match="inputs are given with the graph"):
         tbscope.check(graph, X, pin="net.json")
+
+
+def test_the_parameters_of_a_drawing_are_not_counted():
+    drawn = tbscope.from_graph_def(tbscope.to_graph_def(tbscope.trace(net(), X)))
+    assert tbscope.check(drawn, max_activation_bytes="1k")
+    with pytest.raises(tbscope.ArgumentError, match="parameters of 'Sequential' cannot be counted"):
+        tbscope.check(drawn, max_parameters=1)
+    nothing = tbscope.from_graph_def(tbscope.to_graph_def(tbscope.trace(nn.ReLU(), X)))
+    assert tbscope.check(nothing, max_parameters=0)

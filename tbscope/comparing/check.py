@@ -17,6 +17,7 @@ from tbscope.comparing.outline import Outline
 from tbscope.comparing.pins import outline_to_pin, pin_to_outline
 from tbscope.comparing.text import TOTALS
 from tbscope.errors import ArgumentError
+from tbscope.figures.summary.told import told_of
 from tbscope.ir.graph import Graph
 from tbscope.ir.nodes import OPERATIONS
 from tbscope.sources.table import graph_of, load, runs
@@ -195,6 +196,7 @@ class _Wanted:
 
     def check(self, graph: Graph) -> Checked:
         """Return what is found in a graph."""
+        self._require_parameters(graph)
         reading = reading_of(graph)
         outline = reading.outline
         failures = [*self._too_large(outline), *self._unwanted(graph)]
@@ -206,6 +208,17 @@ class _Wanted:
             elif difference:
                 failures.insert(0, self._moved(difference))
         return Checked(tuple(failures), difference, written, self._pin, outline.totals)
+
+    def _require_parameters(self, graph: Graph) -> None:
+        """Refuse to count the parameters of a drawing, which tells of each at most its shape."""
+        if "max_parameters" not in self._limits or told_of(graph) is None:
+            return
+        if any(node.kind == "parameter" for node in graph.nodes):
+            raise ArgumentError(
+                f"the parameters of {shown(graph.name)} cannot be counted",
+                why="it was read from a drawing, which does not tell what its modules hold",
+                fix="check the model itself, or what graph.save('net.json') has kept of it",
+            )
 
     def _moved(self, difference: Difference) -> str:
         return f"the architecture is no longer that of {self._pin}\n{difference}"

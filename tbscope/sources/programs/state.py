@@ -161,7 +161,8 @@ def state_of(parts: Mapping[str, torch.nn.Module]) -> tuple[dict[str, Any], dict
         prefix = f"{name}." if name else ""
         for kind, own in (("parameter", part._parameters), ("buffer", part._buffers)):
             for attribute, tensor in own.items():
-                if tensor is not None:
+                # A damaged file may hold anything there.
+                if isinstance(tensor, torch.Tensor):
                     kinds[prefix + attribute] = kind
                     tensors[prefix + attribute] = tensor
     return kinds, tensors
