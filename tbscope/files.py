@@ -8,7 +8,20 @@ from typing import Any
 
 from tbscope.errors import ArgumentError
 
-__all__ = ["path_text", "write_whole"]
+__all__ = ["path_of", "path_text", "write_whole"]
+
+
+def path_of(given: object) -> str | None:
+    """Return the path that something is; None for what is none."""
+    if isinstance(given, str):
+        return str.__str__(given)
+    if not isinstance(given, os.PathLike):
+        return None
+    try:
+        path = os.fspath(given)
+    except Exception:  # noqa: BLE001  What does not tell its path is refused as none.
+        return None
+    return str.__str__(path) if isinstance(path, str) else None
 
 
 def path_text(path: Any, *, refused: Callable[[object], ArgumentError]) -> str:

@@ -1,12 +1,13 @@
 """Files: written whole or not at all, where a link leads, and into what is no file as it is."""
 
 import os
+import pathlib
 import threading
 
 import pytest
 
 from tbscope.errors import ArgumentError
-from tbscope.files import path_text, write_whole
+from tbscope.files import path_of, path_text, write_whole
 
 
 class Path:
@@ -117,3 +118,17 @@ def test_what_gives_a_text_is_a_path_and_a_text_of_a_class_is_a_plain_one():
     for path in ("graph", Path("graph"), Path(text), text):
         assert path_text(path, refused=refused) == "graph"
         assert type(path_text(path, refused=refused)) is str
+
+
+def test_the_path_of_what_is_none_is_none_whatever_it_raises_when_it_is_asked():
+    class Refusing(os.PathLike):
+        def __fspath__(self):
+            raise RuntimeError("no")
+
+    class Bytes(os.PathLike):
+        def __fspath__(self):
+            return b"graph"
+
+    assert [path_of(given) for given in (Refusing(), Bytes(), b"graph", 3, None)] == [None] * 5
+    assert path_of("graph") == path_of(pathlib.Path("graph")) == path_of(Path("graph")) == "graph"
+    assert type(path_of(type("Text", (str,), {})("graph"))) is str
