@@ -54,13 +54,16 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "_where": _ASKED,
         "_words": ("cli_errors",),
     },
-    "tbscope/comparing": dict.fromkeys(
-        (
-            *("alignment", "changes", "check", "diff", "difference", "limits", "matching"),
-            *("names", "outline", "pairs", "pins", "reading", "text", "union"),
+    "tbscope/comparing": {
+        "alignment": ("alignment", *_COMPARED),
+        **dict.fromkeys(
+            (
+                *("changes", "check", "diff", "difference", "limits", "matching"),
+                *("names", "outline", "pairs", "pins", "reading", "text", "union"),
+            ),
+            _COMPARED,
         ),
-        _COMPARED,
-    ),
+    },
     "tbscope/integrations": {
         "lightning": ("lightning_callback",),
         "orders": ("transformers_callback", "lightning_callback"),
