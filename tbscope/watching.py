@@ -1,20 +1,23 @@
 """Graphs of a training that runs: `watch` draws a model's next call, and the step around it."""
 
+from collections.abc import Callable
 from typing import Any, Unpack
 
 import torch
 
 from tbscope.adding import add_graph
 from tbscope.checks import check_truth
-from tbscope.errors import ArgumentError
+from tbscope.errors import ArgumentError, TraceError
 from tbscope.ir.graph import Graph, Node, Note
-from tbscope.options import Drawing, check_options, shows_options
+from tbscope.options import Drawing, check_gathering, check_options, shows_options
+from tbscope.ranks.asked import Ranks
+from tbscope.ranks.gather import gathering_of, lost_texts
 from tbscope.sources.eager.waiting import Waiting
 from tbscope.sources.torch.inputs import require_whole
 from tbscope.sources.torch.misfits import with_article
 from tbscope.sources.torch.ranks import process_rank
 from tbscope.warning import warn_once
-from tbscope.words import shown
+from tbscope.words import error_text, shown
 from tbscope.writing.sinks import check_writer
 from tbscope.writing.tags import Entry
 
@@ -56,6 +59,8 @@ def watch(
     backward: bool = True,
     optimizer: torch.optim.Optimizer | None = None,
     all_ranks: bool = False,
+    ranks: Ranks = "mine",
+    ranks_timeout: float = 300.0,
     **drawing: Unpack[Drawing],
 ) -> Watched:
     """Draw a model's next call in the training that runs, with the step around it.
@@ -76,7 +81,11 @@ def watch(
         optimizer: The optimizer whose step ends the graph, after one backward pass or several;
             None for the first one that holds a parameter of the model, if it comes before the
             model is called again.
-        all_ranks: Whether every process of a distributed run draws; else the first one alone.
+        all_ranks: Whether every process of a distributed run draws by itself; else the first one.
+        ranks: Of a distributed run, "mine" draws one rank; "all", "unfolded" or a list draws
+            what several ranks record of that step, as for `add_graph`. Every rank calls it, and
+            those that do not draw need no writer; a rank that fails or is late stops no training.
+        ranks_timeout: As for `add_graph`.
         drawing: As for `add_graph`.
     Returns:
         A handle: `remove()` ends the waiting.
@@ -89,14 +98,22 @@ def watch(
         check_truth(name, truth)
     check_options(**drawing)
     Entry(tag, None, run_name).check()
+    check_gathering(ranks, ranks_timeout)
+    gathering = gathering_of(ranks, ranks_timeout)
+    if gathering is not None and all_ranks:
+        raise ArgumentError(
+            f"all_ranks=True is given with ranks={shown(ranks)}",
+            why="each rank draws by itself, or one draws what several have recorded",
+            fix="leave one of the two out",
+        )
     watched = Watched()
-    if process_rank() and not all_ranks:
+    if gathering is None and process_rank() and not all_ranks:
         return watched
-    check_writer(writer)
+    if gathering is None or gathering.draws:
+        check_writer(writer)
 
     def draw(graph: Graph, calls: int) -> None:
         before, watched.graph = watched.graph, graph
-        graph.name = type(model).__name__
         if before is not None:
             changes = _changes(before, graph)
             if not changes:
@@ -104,15 +121,54 @@ def watch(
             graph.notes.insert(0, Note(f"before call {calls:,} the structure changed: {changes}"))
         add_graph(writer, graph, tag=tag, run_name=run_name, **drawing)
 
+    def failed(text: str) -> None:
+        warn_once(f"tbscope drew no step of {type(model).__name__}: {text}")
+
+    def gather(record: Callable[[], Graph], calls: int) -> None:
+        try:
+            merged = _gathered(record, ranks, ranks_timeout)
+            if merged is not None:
+                draw(merged, calls)
+        except Exception as error:  # noqa: BLE001  No training ends for a picture.
+            failed(error_text(error))
+
+    def recorded(graph: Graph, calls: int) -> None:
+        graph.name = type(model).__name__
+        if gathering is None:
+            draw(graph, calls)
+        else:
+            gather(lambda: graph, calls)
+
+    def recorded_nothing(text: str) -> None:
+        if gathering is None:
+            failed(text)
+        else:
+            # The others need not wait for this rank; where it draws, it draws what they have.
+            gather(lambda: _raise(text), 0)
+
     watched._waiting = Waiting(
         model,
-        done=draw,
-        failed=lambda text: warn_once(f"tbscope drew no step of {type(model).__name__}: {text}"),
+        done=recorded,
+        failed=recorded_nothing,
         backward=backward,
         optimizer=optimizer,
         every=every,
     )
     return watched
+
+
+def _raise(text: str) -> Graph:
+    raise TraceError(text)
+
+
+def _gathered(record: Callable[[], Graph], ranks: Ranks, timeout_s: float) -> Graph | None:
+    """Return what several ranks have recorded, on the rank that draws it; None on any other."""
+    gathering = gathering_of(ranks, timeout_s)
+    assert gathering is not None, "several ranks are asked for"
+    graph = gathering.take(record, lenient=True)
+    for text in lost_texts(gathering.lost):
+        warn_once(f"tbscope: {text}")
+    return graph if gathering.draws else None
 
 
 def _check(model: object, every: object, optimizer: object) -> None:

@@ -154,6 +154,8 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
         backward: bool = True,
         optimizer: torch.optim.Optimizer | None = None,
         all_ranks: bool = False,
+        ranks: Ranks = "mine",
+        ranks_timeout: float = 300.0,
         **drawing: Unpack[Drawing],
     ) -> "Watched":
         """Draw a model's next call in the training that runs, with the step around it.
@@ -171,6 +173,8 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
             backward=backward,
             optimizer=optimizer,
             all_ranks=all_ranks,
+            ranks=ranks,
+            ranks_timeout=ranks_timeout,
             **drawing,
         )
 

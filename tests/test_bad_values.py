@@ -263,7 +263,10 @@ CALLS = {
     "watch(model)": lambda value: tbscope.watch(Sink(), value),
     **{
         f"watch({name})": _awaited(name)
-        for name in ("every", "optimizer", "all_ranks", "backward", "tag", "run_name")
+        for name in (
+            *("every", "optimizer", "all_ranks", "backward", "tag", "run_name"),
+            *("ranks", "ranks_timeout"),
+        )
     },
     "Recording(models)": tbscope.Recording,
     "Recording(named_models)": lambda value: tbscope.Recording((), value),

@@ -30,6 +30,7 @@ from tbscope.sources.torch.autograd import (
     running_node,
     sequence_number,
 )
+from tbscope.sources.torch.rank_internals import is_spread
 
 __all__ = ["Backward"]
 
@@ -361,6 +362,10 @@ class Backward:
             if call is not None and home is not None and call.qualified_name == home.qualified_name:
                 # A later call of the module.
                 return near
+            if place is None and is_spread(type(self._leaf)):
+                # What ranks have put together of a parameter, for the time of a call.
+                value = self._find(self._leaf)
+                home = None if value is None else value.producer.scope
             return self._mirror(begun, home)
         made = self._differentiated = self.made(self._running._sequence_nr())
         return self._mirror(begun, None if made is None else made.scope)

@@ -140,7 +140,7 @@ class Discovery:
         values = self._values.written_into(tensor)
         if values:
             node = self._step("bucket", values)
-            node.phase = values[-1].producer.phase
+            node.phase, node.scope = values[-1].producer.phase, self._scopes.running.inner
             self._values.give(node, tensor)
 
     def _discover(self, tensor: torch.Tensor) -> Value:
@@ -282,8 +282,15 @@ class Discovery:
     def _step(self, op: str, inputs: list[Value]) -> Node:
         """Add a node for what happened where no operation was seen."""
         running = self._scopes.running
+        scope = running.inner
         arguments = [Argument(None, value) for value in inputs]
-        return self._builder.append_op(op, running.inner, inputs, arguments, [], running.source, [])
+        node = self._builder.append_op(op, scope, inputs, arguments, [], running.source, [])
+        if scope is not None and scope.phase == "backward":
+            node.phase = "backward"
+            # Whatever module it belongs to, nothing tells: it stands beside what it is made of.
+            made = [value.producer for value in inputs if value.producer.phase == "backward"]
+            node.scope = made[-1].scope if made else scope
+        return node
 
     def _takes_a_place(self, tensor: torch.Tensor) -> bool:
         """Tell whether the running module holds a tensor where it held another one before.

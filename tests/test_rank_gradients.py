@@ -1,0 +1,47 @@
+"""The backward pass of modules that ranks share: each gradient stands in the module it is of."""
+
+import pytest
+import torch
+from parallel_models import ON_FOUR, ON_TWO
+
+import tbscope
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def recorded(name, ranks):
+    with tbscope.fake_world(ranks):
+        model = (ON_TWO | ON_FOUR)[name](ranks)
+        with tbscope.record(model) as recording:
+            model(torch.ones(2, 2, 8)).square().sum().backward()
+    return recording.graph
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "own"),
+    [
+        ("by tensor", 2, set()),
+        ("by both", 4, set()),
+        ("sharded", 2, set()),
+        # What leaves the module that is called is no part of it.
+        ("by sequence", 2, {"local_tensor"}),
+    ],
+)
+def test_the_backward_pass_stands_in_the_modules_and_in_no_circle(name, ranks, own):
+    graph = recorded(name, ranks)
+    tbscope.verify(graph)
+    after = [node for node in graph.nodes if str(node.scope).startswith("gradients")]
+    assert {node.phase for node in after} == {"backward"}
+    at_top = {node.op for node in after if node.scope.path == "gradients"}
+    assert at_top - own == {"ones_like", "expand", "pow", "mul"}
+    assert tbscope.lint(tbscope.to_graph_def(graph)) == []
+
+
+def test_gradients_are_scattered_in_the_module_whose_parameters_they_are_of():
+    graph = recorded("by both", 4)
+    scattered = [node for node in graph.nodes if node.op == "reduce_scatter_single"]
+    assert [node.scope.path.rpartition("/")[2] for node in scattered] == [
+        "FSDPBlock[1]",
+        "Linear[head]",
+        "FSDPBlock[0]",
+    ]
