@@ -1,8 +1,11 @@
 """What each rank has of the whole: its share of parameters, work, and bytes that move."""
 
 import pytest
+import torch
 from build import GraphBuilder
 from test_merge_ranks import Net, pipeline, plain
+from torch import nn
+from torch.distributed.fsdp import fully_shard
 
 import tbscope
 from tbscope.figures.here import flops_here
@@ -180,3 +183,34 @@ def test_overlays_tell_what_a_rank_holds_and_does():
     assert sorted(held.numbers.values()) == [8, 8]
     (done,) = make_overlay(graph, "flops_here")
     assert list(done.numbers.values()) == [6]
+
+
+class Tied(nn.Module):
+    """A tied weight and a frozen layer, whose rows no four ranks have equally many of."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(13, 6)
+        self.frozen = nn.Linear(6, 7).requires_grad_(False)
+        self.head = nn.Linear(7, 6)
+        self.out = nn.Linear(6, 13, bias=False)
+        self.out.weight = self.embedding.weight
+
+    def forward(self, x):
+        return self.out(self.head(self.frozen(self.embedding(x))))
+
+
+def test_each_rank_holds_what_torch_gives_it_and_all_hold_the_model_once():
+    held, x = [], torch.zeros(2, 3, dtype=torch.int64)
+
+    def shard(model, mesh):
+        for part in (model.frozen, model.head, model):
+            fully_shard(part, mesh=mesh["dp"])
+        held.append(sum(one.to_local().numel() for one in model.parameters()))
+
+    run = {"mesh": {"dp": 4}, "parallelize": shard, "fake": True}
+    graph = tbscope.merge_ranks([tbscope.trace(Tied(), x, rank=rank, **run) for rank in range(4)])
+    assert [row["parameters"] for row in graph.summary().ranks] == held
+    assert len(set(held)) == 2
+    whole = sum(one.numel() for one in Tied().parameters())
+    assert footer(graph)[-1] == f"Whole model {whole} parameters, held once"
