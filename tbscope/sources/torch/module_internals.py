@@ -19,6 +19,7 @@ from torch.nn.utils import parametrize
 from tbscope.errors import ArgumentError
 
 __all__ = [
+    "CALL_CODE",
     "UNINITIALIZED",
     "ScriptModule",
     "call_method_name",
@@ -53,6 +54,10 @@ class _NoScriptModule:
 
 ScriptModule: type = getattr(getattr(torch, "jit", None), "ScriptModule", _NoScriptModule)
 """The class of what torch.jit made of modules."""
+
+
+CALL_CODE: Any = getattr(getattr(torch.nn.Module, "_call_impl", None), "__code__", None)
+"""The code that calls the forward of a module; None where torch has no such."""
 
 
 def call_method_name() -> str:
