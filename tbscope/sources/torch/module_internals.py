@@ -20,6 +20,7 @@ from torch.nn.utils import parametrize
 from tbscope.errors import ArgumentError
 
 __all__ = [
+    "CALL_CODE",
     "UNINITIALIZED",
     "ScriptModule",
     "around_compiled_calls",
@@ -58,6 +59,10 @@ class _NoScriptModule:
 
 ScriptModule: type = getattr(getattr(torch, "jit", None), "ScriptModule", _NoScriptModule)
 """The class of what torch.jit made of modules."""
+
+
+CALL_CODE: Any = getattr(getattr(torch.nn.Module, "_call_impl", None), "__code__", None)
+"""The code that calls the forward of a module; None where torch has no such."""
 
 
 def call_method_name() -> str:
