@@ -29,6 +29,7 @@ __all__ = [
     "DispatchMode",
     "ENOUGH",
     "batch_dimension",
+    "dispatch_modes",
     "drop_gradient_hooks",
     "fake_mode",
     "flattened",
@@ -128,6 +129,12 @@ ENOUGH: tuple[type[BaseException], ...] = tuple(
     filter(None, (getattr(torch.utils.checkpoint, "_StopRecomputationError", None),))
 )
 """What a checkpoint raises in an operation that it runs again, once it has all that was saved."""
+
+
+def dispatch_modes() -> list[Any]:
+    """Return the modes for kernels that are active in this thread; none where torch hides them."""
+    stack: Any = getattr(_python_dispatch, "_get_current_dispatch_mode_stack", None)
+    return [] if stack is None else list(stack())
 
 
 def gradient_types(node: Any) -> list[tuple[Any, torch.dtype, torch.device]]:
