@@ -29,6 +29,7 @@ __all__ = [
     "DispatchMode",
     "ENOUGH",
     "batch_dimension",
+    "dispatch_modes",
     "drop_gradient_hooks",
     "fake_mode",
     "flattened",
@@ -45,6 +46,7 @@ __all__ = [
     "is_fake",
     "is_higher_order",
     "is_operator",
+    "is_profiling",
     "is_stand_in",
     "is_of_its_own",
     "is_of_tensors",
@@ -130,6 +132,16 @@ ENOUGH: tuple[type[BaseException], ...] = tuple(
     filter(None, (getattr(torch.utils.checkpoint, "_StopRecomputationError", None),))
 )
 """What a checkpoint raises in an operation that it runs again, once it has all that was saved."""
+
+
+def dispatch_modes() -> list[Any]:
+    """Return the modes for kernels that are active in this thread; none where torch hides them."""
+    stack: Any = getattr(_python_dispatch, "_get_current_dispatch_mode_stack", None)
+    return [] if stack is None else list(stack())
+
+
+is_profiling: Callable[[], bool] = getattr(torch.autograd, "_profiler_enabled", lambda: False)
+"""Tells whether somebody profiles what runs: there is one profile at a time in a process."""
 
 
 def gradient_types(node: Any) -> list[tuple[Any, torch.dtype, torch.device]]:

@@ -5,8 +5,9 @@ several at a time (the foreach variants) stands in the box of their group.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, NamedTuple
@@ -57,6 +58,7 @@ class _Step:
         made: The part of each value that the step has made.
         scopes: The scope of each part.
         ran: Whether one of its operations has run.
+        passes: How many backward passes ran when it was begun.
         loose: Its operations that read nothing which belongs to a part, in order.
     """
 
@@ -71,6 +73,7 @@ class _Step:
     made: dict[Value, _Part] = field(default_factory=dict)
     scopes: dict[_Part, Scope] = field(default_factory=dict)
     ran: bool = False
+    passes: int = 0
     loose: list[Node] = field(default_factory=list)
 
 
@@ -81,6 +84,7 @@ class Optimizers:
         builder: The door to the graph.
         scopes: The scopes that are open.
         find: Returns the value that a tensor holds; None for an unknown one.
+        passes: The backward passes that run.
 
     Attributes:
         steps: Those that run, the innermost last.
@@ -91,8 +95,10 @@ class Optimizers:
         builder: GraphBuilder,
         scopes: ScopeStack,
         find: Callable[[torch.Tensor], Value | None],
+        passes: Sized,
     ) -> None:
         self.steps: list[_Step] = []
+        self._passes = passes
         self._builder = builder
         self._scopes = scopes
         self._find = find
@@ -101,6 +107,12 @@ class Optimizers:
         # Where the latest operation was called, and the helper that led there.
         self._latest: Place | None = None
         self._helper_there: str | None = None
+
+    def branch(self, scopes: ScopeStack, passes: Sized) -> "Optimizers":
+        """Return one for the steps that another thread makes at the same time."""
+        branch = copy(self)
+        branch._scopes, branch._passes, branch.steps, branch._helpers = scopes, passes, [], {}
+        return branch
 
     def begin(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
         """Have what runs from now on stand in a step of an optimizer.
@@ -118,6 +130,7 @@ class Optimizers:
         around.phase = "optimizer"
         frame.inner = root
         step = _Step(optimizer, id(caller), frame, outer, around, root)
+        step.passes = len(self._passes)
         self._look(step)
         self.steps.append(step)
         self._latest = None
@@ -254,7 +267,8 @@ class Optimizers:
             helper = self._helper_there
             return scope if helper is None else self._helper(scope, helper)
         step = self.steps[-1]
-        if self._scopes.running is not step.frame:
+        if self._scopes.running is not step.frame or len(self._passes) > step.passes:
+            # In a closure, or a pass of its own.
             return scope
         part = self._part(step, read, values)
         return step.root if part is None else self._scope_of(step, part)
@@ -268,7 +282,7 @@ class Optimizers:
                 node.phase = "forward" if differs else "optimizer"
             return
         step = self.steps[-1]
-        if self._scopes.running is not step.frame:
+        if self._scopes.running is not step.frame or len(self._passes) > step.passes:
             return
         step.ran = True
         node.phase = "optimizer"

@@ -96,6 +96,7 @@ class Recorder(RankRecorder):
         branch._discovery = discovery = self._discovery.branch(scopes)
         branch.value_of, branch.add_input = discovery.value_of, discovery.add_input
         branch.nest = Literals(discovery.value_of).nest
+        self.branch_steps(branch)
         return branch
 
     def source_at(self, frame: FrameType | None) -> Source | None:
