@@ -111,15 +111,13 @@ def test_sources_of_values_are_what_they_say():
     values = [
         build.add_parameter("w", (2,), requires_grad=True),
         build.add_parameter("b", (2,), "int64", "cuda:0", buffer=True),
-        build.add_constant((), value=3),
     ]
     kinds = [value.producer.kind for value in (x, *values)]
-    assert kinds == ["input", "parameter", "buffer", "constant"]
+    assert kinds == ["input", "parameter", "buffer"]
     assert build.graph.inputs == [x.producer]
     assert [value.producer.attributes for value in values] == [
         {"requires_grad": True},
         {},
-        {"value": 3},
     ]
     assert (values[1].dtype, values[1].device) == ("int64", "cuda:0")
 
@@ -130,7 +128,7 @@ def test_an_operation_that_was_made_before_is_counted_and_gets_the_next_number()
     late = Node("", "relu", "op")
     build.append(late)
     assert (late.name, build.operations) == ("2", 2)
-    build.add_constant((), value=3)
+    build.append_source("constant", None, build.scope)
     assert build.operations == 2
 
 

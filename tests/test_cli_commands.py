@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 import threading
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tbscope.cli._command import command
 from tbscope.cli._progress import progress
 from tbscope.cli._results import give, give_json, gives_results
 from tbscope.cli._running import graphs_of_targets, takes_targets
+from tbscope.cli._tables import Table, give_tables
 from tbscope.errors import ArgumentError
 
 
@@ -136,3 +138,45 @@ def test_the_line_is_gone_also_where_the_work_fails():
     with pytest.raises(ZeroDivisionError):
         work()
     assert shown.getvalue().endswith(" \r")
+
+
+# -- tables ---------------------------------------------------------------------------------
+
+
+TABLES = [
+    Table(("Op", "Count"), [("relu", "3"), ("[bold]linear", "12")], numeric=1),
+    Table(("", ""), [("Graph", "Net")]),
+]
+PLAIN = "Op            Count\nrelu              3\n[bold]linear     12\n\nGraph  Net\n"
+
+
+def test_a_table_is_plain_where_no_terminal_shows_it(monkeypatch):
+    shown = Terminal(is_terminal=False)
+    monkeypatch.setattr(sys, "stdout", shown)
+    give_tables(TABLES)
+    assert shown.getvalue() == PLAIN
+
+
+def test_a_terminal_shows_a_table_with_a_line_below_its_head_and_a_file_has_it_plain(monkeypatch):
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stdout", shown)
+    give_tables(TABLES, Path("table.txt"))
+    assert (shown.getvalue(), Path("table.txt").read_text()) == ("", PLAIN)
+    give_tables(TABLES)
+    lines = [line.rstrip() for line in click.unstyle(shown.getvalue()).splitlines()]
+    assert [line.split() for line in lines if line] == [
+        ["Op", "Count"],
+        ["─" * len(lines[1])],
+        ["relu", "3"],
+        ["[bold]linear", "12"],
+        ["Graph", "Net"],
+    ]
+    assert len(lines[2]) == len(lines[3])
+
+
+def test_a_terminal_shows_a_plain_table_where_rich_is_not_there(monkeypatch):
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stdout", shown)
+    monkeypatch.setitem(sys.modules, "rich", None)
+    give_tables(TABLES)
+    assert shown.getvalue() == PLAIN

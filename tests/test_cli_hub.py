@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from cli_runs import misused, refused, tbscope
-from transformers import BertConfig, T5Config, ViTConfig
+from transformers import AutoConfig, BertConfig, T5Config, ViTConfig
 
 SMALL = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16}
 
@@ -79,6 +79,19 @@ def test_what_is_not_in_the_cache_is_not_downloaded():
         "  why: it is no path, and no model in the local cache\n"
         "  fix: add --download, or give the path of its config.json\n"
     )
+
+
+@pytest.mark.parametrize(("flags", "local"), [((), True), (("--download",), False)])
+def test_only_with_a_flag_may_a_config_be_downloaded_and_never_code(monkeypatch, flags, local):
+    asked, load = [], AutoConfig.from_pretrained
+
+    def from_pretrained(name, **options):
+        asked.append(options)
+        return load(name, **{**options, "local_files_only": True})
+
+    monkeypatch.setattr(AutoConfig, "from_pretrained", from_pretrained)
+    assert tbscope("show", "hf:bert", *flags, "-a", "hidden_size=4").exit_code == 0
+    assert asked == [{"local_files_only": local, "trust_remote_code": False, "hidden_size": 4}]
 
 
 def test_a_config_that_is_none_is_told(folder):

@@ -207,6 +207,14 @@ def test_what_nothing_matches_is_told_with_what_is_near():
         "Error: no node of the graph of Chain matches 'op:linear' and 'name:x'\n"
         "  why: each pattern matches some, but none matches all of them\n"
     )
+    assert refused("find", "graph.json", "op:linear", "op:linaer") == (
+        "Error: no node of the graph of Chain matches 'op:linear' and 'op:linaer'\n"
+        "  fix: did you mean 'linear'?\n"
+    )
+    assert refused("find", "graph.json", "class:torch.nn.modules.linear.Linaer") == (
+        "Error: no node of the graph of Chain matches 'class:torch.nn.modules.linear.Linaer'\n"
+        "  fix: did you mean 'torch.nn.modules.linear.Linear'?\n"
+    )
     result = tbscope("find", "graph.json", "zzz", "--json")
     assert (result.exit_code, json.loads(result.stdout)["nodes"]) == (1, [])
 

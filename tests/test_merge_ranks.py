@@ -10,8 +10,8 @@ from same_graph import differences
 
 import tbscope
 from tbscope.formats.json import graph_from_json, graph_to_json
-from tbscope.ir.collectives import Collective
-from tbscope.ir.graph import Argument, MeshDimension
+from tbscope.ir.collectives import Collective, MeshDimension
+from tbscope.ir.graph import Argument, Module, Parameter
 from tbscope.ir.invariants import verify
 
 WORLD = 8
@@ -142,6 +142,20 @@ def test_another_operation_or_another_reader_is_another_picture():
     assert len({part.scope for part in tbscope.merge_ranks(read).parts}) == 2
 
 
+def test_what_stands_in_a_module_is_another_picture_than_what_stands_beside_it():
+    def acting(rank, path):
+        build = GraphBuilder("Net")
+        value = build.op("exp", build.input("x", (3, 2)), scope=build.call("Net"))
+        build.output("out", build.op("relu", value, scope=build.call(path)))
+        build.graph.rank = rank
+        return build.graph
+
+    same = tbscope.merge_ranks([acting(0, "Net/ReLU[act]"), acting(1, "Net/ReLU[act]")])
+    assert shows(same) == [("ranks 0-1", "")]
+    other = tbscope.merge_ranks([acting(0, "Net/ReLU[act]"), acting(1, "ReLU[act]")])
+    assert shows(other) == [("rank 0", "rank 0"), ("rank 1", "rank 1")]
+
+
 def test_groups_that_do_the_same_side_by_side_are_counted():
     graphs = [Net(r).join("all_reduce", (r // 2 * 2, r // 2 * 2 + 1)).graph() for r in range(4)]
     (node,) = named(tbscope.merge_ranks(graphs), "all_reduce")
@@ -162,6 +176,50 @@ def test_ranks_that_differ_stand_in_boxes_of_their_own():
         "ranks 0-1/Net/Linear[0]",
         "rank 2/Net/Linear[0]",
     }
+
+
+def test_what_users_know_keeps_its_name_and_has_the_ranks_before_it_where_it_is_taken():
+    graph = tbscope.merge_ranks([plain(0), plain(1, layers=(0, 1, 2))])
+    names = ["0.weight", "0.bias", "1.weight", "1.bias"]
+    later = [f"rank 1.{name}" for name in names]
+    told = [node.name for node in graph.nodes if node.kind == "parameter"]
+    assert sorted(told) == sorted([*names, *later, "2.weight", "2.bias"])
+    assert all(node.name.isdecimal() for node in graph.nodes if node.kind == "op")
+
+
+def test_a_name_that_says_it_is_of_a_rank_is_given_once_all_the_same():
+    first, second = Net(0), plain(1, layers=(0,))
+    first.build.input("rank 1.x", (1,))
+    graph = tbscope.merge_ranks([first.graph(), second])
+    verify(graph)
+    assert [node.name for node in graph.inputs] == ["x", "rank 1.x", "rank 1.x~2"]
+
+
+def test_a_merged_graph_tells_the_whole_run_as_its_lowest_rank_does():
+    graphs = [plain(5), plain(2), plain(3, layers=(0,))]
+    for graph, world in zip(graphs, (1, 4, 2), strict=True):
+        graph.world_size = world
+        graph.mesh = (MeshDimension("dp", 4, graph.rank),)
+    merged = tbscope.merge_ranks(graphs)
+    assert (merged.rank, merged.world_size) == (2, 6)
+    assert merged.mesh == (MeshDimension("dp", 4, 2),)
+    graphs[0].world_size = 8
+    assert tbscope.merge_ranks(graphs).world_size == 8
+
+
+def test_parameters_of_parts_are_others_and_tied_ones_stay_one():
+    def tied(rank, numbers):
+        graph = plain(rank, layers=(0, 1)[: 1 + rank])
+        held = [
+            Parameter("w", "parameter", (2,), "float32", 8, True, number=number)
+            for number in numbers
+        ]
+        graph.modules = [Module(str(at), "Linear", (one,)) for at, one in enumerate(held)]
+        return graph
+
+    merged = tbscope.merge_ranks([tied(0, (0, 1, 0, -1)), tied(1, (0, 1, -1))])
+    numbers = [one.number for module in merged.modules for one in module.parameters]
+    assert numbers == [0, 1, 0, -1, 2, 3, -1]
 
 
 def test_each_rank_has_a_box_where_they_are_unfolded():
@@ -190,6 +248,19 @@ def test_a_collective_of_ranks_that_differ_is_one_node():
     assert [output.value for output in graph.outputs] == node.outputs
 
 
+@pytest.mark.parametrize(
+    ("rows", "told"), [((3, 3), None), ((3, 2), "(3, 2) on rank 0; (2, 2) on rank 1")]
+)
+def test_a_collective_whose_ranks_gave_other_shapes_tells_them(rows, told):
+    def joined(rank):
+        net = Net(rank, layers=(0, 1)[: 1 + rank]).join("all_reduce", (0, 1))
+        net.value.shape = (rows[rank], 2)
+        return net.graph()
+
+    (node,) = named(tbscope.merge_ranks([joined(0), joined(1)]), "all_reduce")
+    assert node.attributes.get("shapes_by_rank") == told
+
+
 def test_collectives_of_other_kinds_are_not_joined():
     kinds = ("all_reduce", "all_gather")
     graphs = [Net(r, layers=(0, 1)[: 1 + r]).join(kinds[r], (0, 1)).graph() for r in (0, 1)]
@@ -201,16 +272,37 @@ def test_collectives_of_other_kinds_are_not_joined():
     ]
 
 
-def test_many_collectives_between_ranks_stand_in_a_box():
+@pytest.mark.parametrize(("count", "scopes"), [(8, {None}), (9, {"between ranks"})])
+def test_many_collectives_between_ranks_stand_in_a_box(count, scopes):
     def busy(rank):
         net = Net(rank, layers=(0, 1)[: 1 + rank])
-        for _ in range(9):
+        for _ in range(count):
             net.join("all_reduce", (0, 1))
         return net.graph()
 
     graph = tbscope.merge_ranks([busy(0), busy(1)])
     verify(graph)
-    assert {node.scope.path for node in named(graph, "all_reduce")} == {"between ranks"}
+    found = named(graph, "all_reduce")
+    assert len(found) == count
+    assert {node.scope and node.scope.path for node in found} == scopes
+
+
+@pytest.mark.parametrize("larger", [0, 1])
+def test_a_joined_collective_has_the_costs_of_all_and_the_bytes_of_the_largest(larger):
+    def joined(rank):
+        net = Net(rank, layers=(0, 1)[: 1 + rank]).join("all_reduce", (0, 1), flops=3 + rank)
+        node = net.value.producer
+        node.allocated_bytes = 10 * (1 + rank)
+        times = 2 if rank == larger else 1
+        sizes = {"input_bytes": 4 * times, "output_bytes": 3 * times}
+        node.collective = replace(node.collective, **sizes, asynchronous=rank == larger)
+        return net.graph()
+
+    graphs = [joined(0), joined(1)]
+    (node,) = named(tbscope.merge_ranks(graphs), "all_reduce")
+    assert (node.flops, node.allocated_bytes) == (7, 30)
+    assert (node.collective.input_bytes, node.collective.output_bytes) == (8, 6)
+    assert node.collective.asynchronous
 
 
 def test_what_would_wait_for_itself_is_drawn_apart_and_told():

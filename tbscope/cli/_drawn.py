@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tbscope.cli._files import write_whole
+from tbscope.cli._files import put_in_file
 from tbscope.cli._parameters import OutputFile
 from tbscope.cli._words import in_command_words
 from tbscope.options import DRAWING
@@ -89,4 +89,4 @@ def put_outputs(made: Iterable[tuple[OutputFile, bytes]]) -> None:
         if output.path is None:
             click.echo(data.decode(), nl=False)
         else:
-            write_whole(output.path, data)
+            put_in_file(output.path, data)

@@ -1,13 +1,13 @@
-"""Writes a file whole or not at all."""
+"""Files that a command writes: refused early, whole or not at all, and told of in its words."""
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from tbscope.errors import TbscopeError
+from tbscope.files import write_whole
 
-__all__ = ["check_folder", "explained", "write_whole"]
+__all__ = ["check_folder", "explained", "put_in_file"]
 
 
 def check_folder(path: Path) -> None:
@@ -24,20 +24,14 @@ def check_folder(path: Path) -> None:
         )
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def put_in_file(path: Path, data: bytes) -> None:
     """Put bytes in a file; whoever reads it sees the old file or the whole new one.
 
     Raises:
         TbscopeError: The system refuses; nothing is left behind.
     """
-    final = Path(os.path.realpath(path))
-    part = final.with_name(f".{final.name}.{os.getpid()}")
     with explained(path):
-        try:
-            part.write_bytes(data)
-            os.replace(part, final)
-        finally:
-            part.unlink(missing_ok=True)
+        write_whole(str(path), data)
 
 
 @contextlib.contextmanager

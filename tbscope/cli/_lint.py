@@ -199,7 +199,7 @@ def _write_log(path: str, to: str, mended: "list[tuple[_Linted, Repaired]]") -> 
 def _write_graph_def(path: str, to: str, graph_def: "GraphDef") -> None:
     from google.protobuf import text_format
 
-    from tbscope.cli._files import check_folder, write_whole
+    from tbscope.cli._files import check_folder, put_in_file
     from tbscope.sources.files import file_kind
 
     check_folder(Path(to))
@@ -210,9 +210,9 @@ def _write_graph_def(path: str, to: str, graph_def: "GraphDef") -> None:
             fix="remove it, or give another path: --into PATH",
         )
     if file_kind(path) == "graph_def_text":
-        write_whole(Path(to), text_format.MessageToString(graph_def).encode())
+        put_in_file(Path(to), text_format.MessageToString(graph_def).encode())
     else:
-        write_whole(Path(to), graph_def.SerializeToString(deterministic=True))
+        put_in_file(Path(to), graph_def.SerializeToString(deterministic=True))
 
 
 def _lines(one: _Linted, *, several: bool) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tbscope.cli._files import check_folder, write_whole
+from tbscope.cli._files import check_folder, put_in_file
 from tbscope.cli._options import Command, decorate
 from tbscope.errors import TbscopeError
 
@@ -41,7 +41,7 @@ def give(text: str, output: Path | None = None) -> None:
     if output is None:
         click.echo(data.decode(), nl=False)
     else:
-        write_whole(output, data)
+        put_in_file(output, data)
 
 
 def give_json(data: Any, output: Path | None = None) -> None:

@@ -75,7 +75,7 @@ class _Alignment:
         edits = self._by_structure(left, right)
         if edits is not None:
             ways.append(self._filled(edits, left, right))
-        return min(ways, key=lambda pairs: self._cost(pairs, left, right))
+        return min(ways, key=self._cost)
 
     def _filled(self, anchors: Pairs, left: tuple[int, int], right: tuple[int, int]) -> Pairs:
         """Return pairs with the best ones between them, where not too many are possible."""
@@ -91,10 +91,10 @@ class _Alignment:
             last = anchor
         return pairs[:-1]
 
-    def _cost(self, pairs: Pairs, left: tuple[int, int], right: tuple[int, int]) -> float:
-        """Return how much there is to tell of an alignment."""
+    def _cost(self, pairs: Pairs) -> float:
+        """Return how much more there is to tell of an alignment than of one without pairs."""
         names, structures = self._names, self._structures
-        cost = float(left[1] - left[0] + right[1] - right[0] - 2 * len(pairs))
+        cost = -2.0 * len(pairs)
         renamed = False
         for one, other in pairs:
             cost += structures[0][one] != structures[1][other]
@@ -128,27 +128,24 @@ class _Alignment:
         # All names together decide only between ways that are equal by structure.
         bonus = 0.2 / max(rows, columns)
         best = [[0.0] * (columns + 1)]
-        scores: list[list[float]] = []
         for at in range(*left):
-            above, line, own = best[-1], [0.0], []
+            above, line = best[-1], [0.0]
             for place in range(*right):
                 same_name = names[0][at] == names[1][place]
                 worth = 1.0 if structures[0][at] == structures[1][place] else score(at, place)
                 if worth and same_name:
                     worth += bonus
-                own.append(worth)
                 column = place - right[0]
                 line.append(max(above[column + 1], line[column], above[column] + worth))
             best.append(line)
-            scores.append(own)
-        return [(left[0] + at, right[0] + place) for at, place in _traced(best, scores)]
+        return [(left[0] + at, right[0] + place) for at, place in _traced(best)]
 
 
 def _few(left: tuple[int, int], right: tuple[int, int]) -> bool:
     return (left[1] - left[0]) * (right[1] - right[0]) <= _MOST_PAIRS
 
 
-def _traced(best: list[list[float]], scores: list[list[float]]) -> Pairs:
+def _traced(best: list[list[float]]) -> Pairs:
     """Return the way back through a table of sums."""
     pairs: Pairs = []
     at, place = len(best) - 1, len(best[0]) - 1
@@ -159,8 +156,7 @@ def _traced(best: list[list[float]], scores: list[list[float]]) -> Pairs:
             place -= 1
         else:
             at, place = at - 1, place - 1
-            if scores[at][place]:
-                pairs.append((at, place))
+            pairs.append((at, place))
     return pairs[::-1]
 
 
@@ -191,7 +187,7 @@ def _common(one: Sequence[Hashable], other: Sequence[Hashable]) -> Pairs | None:
     Source: E. Myers, An O(ND) Difference Algorithm and Its Variations, 1986.
     """
     rows, columns = len(one), len(other)
-    if abs(rows - columns) > _MOST_EDITS or _surely_apart(one, other) > _MOST_EDITS:
+    if _surely_apart(one, other) > _MOST_EDITS:
         return None
     reached: dict[int, int] = {1: 0}
     history: list[dict[int, int]] = []

@@ -1,7 +1,5 @@
 """`tbscope.check`: whether a model is still what a pin tells, and no larger than it may be."""
 
-import contextlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -18,6 +16,7 @@ from tbscope.comparing.pins import outline_to_pin, pin_to_outline
 from tbscope.comparing.text import TOTALS
 from tbscope.errors import ArgumentError
 from tbscope.figures.summary.told import told_of
+from tbscope.files import path_text, write_whole
 from tbscope.ir.graph import Graph
 from tbscope.ir.nodes import OPERATIONS
 from tbscope.sources.table import graph_of, load, runs
@@ -177,7 +176,7 @@ class _Wanted:
             if limit is not None
         }
         self._patterns = _patterns(no_op)
-        self._pin = None if pin is None else _path_text(pin)
+        self._pin = None if pin is None else path_text(pin, refused=_no_path)
         self._update = update
         if self._pin is None and update:
             raise ArgumentError(
@@ -268,16 +267,6 @@ def _patterns(no_op: Any) -> list[str]:
 # -- files ----------------------------------------------------------------------------------
 
 
-def _path_text(path: Any) -> str:
-    try:
-        text = os.fspath(path)
-    except Exception as error:
-        raise _no_path(path) from error
-    if not isinstance(text, str) or "\0" in text or not text:
-        raise _no_path(path)
-    return str.__str__(text)
-
-
 def _no_path(path: Any) -> ArgumentError:
     return ArgumentError(
         f"{shown(path)} is no path of a pin", why="a path is a text", fix="pin='net.json'"
@@ -316,22 +305,22 @@ def _read_pin(path: str, given: Any, *, update: bool) -> Outline | None:
 def _write_pin(path: str, outline: Outline) -> bool:
     """Write a pin whole or not at all, where it would tell something else; tell whether."""
     data = outline_to_pin(outline).encode("ascii")
-    part = ""
     try:
-        final = os.path.realpath(path)
-        with contextlib.suppress(FileNotFoundError), open(final, "rb") as file:
-            if file.read() == data:
-                return False
-        part = f"{final}.{os.getpid()}"
-        with open(part, "wb") as file:
-            file.write(data)
-        os.replace(part, final)
+        if _holds(path, data):
+            return False
+        write_whole(path, data)
     except (OSError, ValueError) as error:
-        with contextlib.suppress(OSError, ValueError):
-            os.unlink(part)
         raise ArgumentError(
             f"the pin {shown(path)} cannot be written",
             why=error_text(error),
             fix="give a path in a folder that may be written to",
         ) from error
     return True
+
+
+def _holds(path: str, data: bytes) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read() == data
+    except FileNotFoundError:
+        return False

@@ -1,12 +1,11 @@
 """Lightning: a callback that draws the first training step of a `Trainer`."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
-from tbscope.integrations.orders import Order
-from tbscope.options import Drawing, shows_options
+from tbscope.integrations.callback import DrawingCallback
 from tbscope.sources.eager.active import alone
 from tbscope.sources.eager.recording import Recording, record
 from tbscope.sources.torch.nests import tensor_leaves
@@ -14,7 +13,6 @@ from tbscope.sources.torch.nests import tensor_leaves
 if TYPE_CHECKING:
     from types import FrameType
 
-    from tbscope.ir.graph import Graph
 
 try:
     from lightning.pytorch.callbacks import Callback
@@ -30,7 +28,7 @@ except ImportError:
 __all__ = ["GraphCallback"]
 
 
-class GraphCallback(Callback):
+class GraphCallback(DrawingCallback, Callback):
     """Draws the first batch that a `Trainer` trains with: forward, loss, backward, optimizer.
 
         trainer = Trainer(logger=TensorBoardLogger("logs"), callbacks=[GraphCallback()])
@@ -39,48 +37,12 @@ class GraphCallback(Callback):
     dicts or whatever it is made of, and with what `training_step` calls: `self(x)`, parts of the
     module, losses. What `self.log` does is left out. The first process of a distributed run draws.
     Whatever fails is one warning.
-
-    Attributes:
-        graph: The graph that was drawn; None before there is one.
     """
 
-    @shows_options
-    def __init__(
-        self,
-        logdir: str | None = None,
-        *,
-        tag: str | None = None,
-        run_name: str | None = None,
-        backward: bool = True,
-        overlays: Sequence[str] = ("flops", "parameters"),
-        **drawing: Unpack[Drawing],
-    ) -> None:
-        """Take what is drawn, and where.
-
-        Args:
-            logdir: A directory; None for that of the trainer's `TensorBoardLogger`.
-            tag: The graph's entry in the page's list of tags; None for the graph of the run.
-            run_name: A run of its own, as a path below the log directory.
-            backward: Whether the backward pass and the optimizer's step are drawn, too.
-            overlays: The names of built-in overlays, each an entry of its own in that list.
-            drawing: How the graph is drawn, as for `tbscope.add_graph`.
-        Raises:
-            ArgumentError: One of them is none.
-        """
-        super().__init__()
-        self.graph: Graph | None = None
-        self._order = Order(
-            logdir,
-            tag=tag,
-            run_name=run_name,
-            backward=backward,
-            overlays=overlays,
-            drawing=drawing,
-        )
-        self._recording: Recording | None = None
-        self._open = ExitStack()
-        self._frame: FrameType | None = None
-        self._begun = False
+    # What is recorded now, and what ends with it.
+    _recording: Recording | None = None
+    _open: ExitStack
+    _frame: "FrameType | None" = None
 
     def on_train_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int

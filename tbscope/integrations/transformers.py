@@ -1,12 +1,11 @@
 """transformers: a callback that draws the first training step of a `Trainer`."""
 
 import sys
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
-from tbscope.integrations.orders import Order
+from tbscope.integrations.callback import DrawingCallback
 from tbscope.ir.graph import Graph
-from tbscope.options import Drawing, shows_options
 from tbscope.sources.eager.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ except ImportError as error:
 __all__ = ["GraphCallback"]
 
 
-class GraphCallback(TrainerCallback):
+class GraphCallback(DrawingCallback, TrainerCallback):
     """Draws the first batch that a `Trainer` trains with: forward, backward, optimizer.
 
         trainer = Trainer(model, args, train_dataset=data, callbacks=[GraphCallback()])
@@ -31,46 +30,9 @@ class GraphCallback(TrainerCallback):
     No example input is asked for: the model's first call in training is recorded, with the
     batch that the trainer gives it, on its device. The first process of a distributed run draws.
     Whatever fails is one warning.
-
-    Attributes:
-        graph: The graph that was drawn; None before there is one.
     """
 
-    @shows_options
-    def __init__(
-        self,
-        logdir: str | None = None,
-        *,
-        tag: str | None = None,
-        run_name: str | None = None,
-        backward: bool = True,
-        overlays: Sequence[str] = ("flops", "parameters"),
-        **drawing: Unpack[Drawing],
-    ) -> None:
-        """Take what is drawn, and where.
-
-        Args:
-            logdir: A directory; None for that of the trainer's TensorBoard callback
-                (`report_to="tensorboard"`).
-            tag: The graph's entry in the page's list of tags; None for the graph of the run.
-            run_name: A run of its own, as a path below the log directory.
-            backward: Whether the backward pass and the optimizer's step are drawn, too.
-            overlays: The names of built-in overlays, each an entry of its own in that list.
-            drawing: How the graph is drawn, as for `tbscope.add_graph`.
-        Raises:
-            ArgumentError: One of them is none.
-        """
-        self.graph: Graph | None = None
-        self._order = Order(
-            logdir,
-            tag=tag,
-            run_name=run_name,
-            backward=backward,
-            overlays=overlays,
-            drawing=drawing,
-        )
-        self._waiting: Waiting | None = None
-        self._begun = False
+    _waiting: Waiting | None = None
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **trained: Any) -> None:
         """Wait for the model's next call."""

@@ -362,20 +362,6 @@ class GraphBuilder:
         node.attributes.update(attributes)
         return self.add_value(node, shape, dtype, device)
 
-    def add_constant(
-        self,
-        shape: Shape | None,
-        dtype: str = "float32",
-        device: str = "cpu",
-        *,
-        name: str | None = None,
-        **attributes: Any,
-    ) -> Value:
-        """Add a tensor that comes from nowhere in the graph; return its value."""
-        node = self.append_source("constant", name, self.scope)
-        node.attributes.update(attributes)
-        return self.add_value(node, shape, dtype, device)
-
     def add_output(self, name: str, value: Value, *, control_inputs: Iterable[Node] = ()) -> Output:
         """Add an output of the model under its path in the result (`logits`), made unique."""
         unique, number = name, self._output_numbers.get(name, 2)

@@ -5,13 +5,13 @@ from typing import Any, Unpack
 
 from tbscope.collector import not_collecting
 from tbscope.errors import ArgumentError
+from tbscope.files import path_text, write_whole
 from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph
 from tbscope.options import Drawing, check_options
 from tbscope.saving.cut import check_depth
-from tbscope.saving.files import path_text, write_whole
 from tbscope.saving.forms import How, data_of, form_of
-from tbscope.words import shown
+from tbscope.words import error_text, shown
 
 __all__ = ["save_graph"]
 
@@ -21,7 +21,7 @@ def save_graph(
 ) -> None:
     """Write a graph to a file, or into a folder; see `Graph.save`."""
     require_graph(graph, "save")
-    text = path_text(path)
+    text = path_text(path, refused=_no_path)
     check_depth(depth)
     check_options(**drawing)
     if text.endswith(("/", os.sep)) and _is_named(text):
@@ -31,12 +31,24 @@ def save_graph(
         fix = "give a file: graph.save('graph.html')"
         if _is_named(text):
             fix += f", or {shown(f'{text}/')} for an event file in it"
-        raise ArgumentError(f"cannot save a graph as {shown(path)}", why="it is a folder", fix=fix)
+        raise _refused(path, "it is a folder", fix)
     form = form_of(text, path)
     with not_collecting():
         # In a function of its own: all that it made is gone before the collector comes back.
         data = data_of(graph, form, How(depth, drawing))
-    write_whole(text, data)
+    try:
+        write_whole(text, data)
+    except (OSError, ValueError) as error:
+        fix = "give a path in a folder that may be written to"
+        raise _refused(text, error_text(error), fix) from error
+
+
+def _no_path(path: object) -> ArgumentError:
+    return _refused(path, "a path is a text", "graph.save('graph.json')")
+
+
+def _refused(path: object, why: str, fix: str) -> ArgumentError:
+    return ArgumentError(f"cannot save a graph as {shown(path)}", why=why, fix=fix)
 
 
 def _is_named(folder: str) -> bool:

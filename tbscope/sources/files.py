@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from typing import Any, Literal, Protocol, TypeAlias
 
 from tbscope.errors import ArgumentError
+from tbscope.files import path_of
 from tbscope.formats.json import is_json
 from tbscope.words import error_text, shown
 
-__all__ = ["FileKind", "Readable", "file_kind", "open_file", "path_of", "read_whole", "unreadable"]
+__all__ = ["FileKind", "Readable", "file_kind", "open_file", "read_whole", "unreadable"]
 
 FileKind: TypeAlias = Literal["directory", "events", "graph_def", "graph_def_text", "json", "onnx"]
 """What a path leads to."""
@@ -35,19 +36,6 @@ class Readable(Protocol):
 
     def read(self, size: int) -> bytes:
         """Return the next bytes, fewer only at its end."""
-
-
-def path_of(given: object) -> str | None:
-    """Return the path that something is; None for what is none."""
-    if isinstance(given, str):
-        return str.__str__(given)
-    if not isinstance(given, os.PathLike):
-        return None
-    try:
-        path = os.fspath(given)
-    except Exception:  # noqa: BLE001  What does not tell its path is refused as none.
-        return None
-    return str.__str__(path) if isinstance(path, str) else None
 
 
 def file_kind(given: object) -> FileKind | None:

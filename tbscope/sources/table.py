@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tbscope.errors import ArgumentError
+from tbscope.files import path_of
 from tbscope.ir.graph import Graph
 from tbscope.sources.compiled.results import CompiledGraphs
 from tbscope.sources.eager.trace import trace
-from tbscope.sources.files import file_kind, path_of, read_whole
+from tbscope.sources.files import file_kind, read_whole
 from tbscope.sources.onnx.loading import is_model
 from tbscope.sources.programs.kinds import is_exported, is_graph_module, is_program_file
 from tbscope.sources.torch.inputs import bind_inputs

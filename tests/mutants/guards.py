@@ -9,17 +9,102 @@ __all__ = ["GUARDS", "guards_of"]
 _KEPT = ("put_back", "preserve")
 _RECORDED = ("trace_dataflow", "late_scopes", "put_back", "by_hand", "trace_errors", "record")
 _FOLDED = ("readers", "plumbing", "golden")
+_COMPARED = ("diff", "diff_union", "check", "diff_laws", "diff_pairs", "cli_diff")
+_PICTURED = ("picture", "cut", "html")
+_MERGED = ("merge_ranks", "rank_figures", "rank_notes", "posts")
+_GATHERED = ("posts", "gather", "merge_ranks", "bad_values")
+_OVERLAID = ("overlays", "gradient_sizes", "rank_figures")
+_RANKED = ("rank_operations", "rank_notes", "rank_figures", "ranks_record")
+_SCRIPTED = ("from_torchscript", "script_files")
+_COMPILED = ("compile_graphs", "compile_backend", "compiled_stages", "compiled_state")
+_STEPPED = ("optimizers", "backward", "gradients", "gradient_sizes")
+_ASKED = ("cli_queries", "cli_graphs", "cli_logs")
 
 _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     "tbscope": {
+        "files": ("files", "saving", "check"),
+        "installing": ("installing", "graphs_in_torchs_place"),
         "options": ("options", "run_names", "pipeline", "cli_errors"),
     },
     "tbscope/cli": {
-        "_options": ("options", "cli"),
-        "_words": ("cli_errors",),
+        "_check": ("cli_diff", "cli_errors"),
+        "_convert": ("cli_forms", "cli_errors"),
+        "_diff": ("cli_diff", "cli_errors"),
         "_export": ("cli", "cli_errors"),
+        "_files": ("cli_forms", "cli", "cli_errors"),
+        "_find": _ASKED,
+        "_hub": ("cli_hub",),
+        "_inputs": ("cli_inputs", "cli"),
+        "_lint": ("cli_lint",),
         "_log": ("cli", "cli_errors"),
+        "_logged": ("cli_logs", "cli_queries", "cli_lint"),
+        "_ls": ("cli_logs",),
+        "_matching": _ASKED,
+        "_options": ("options", "cli"),
+        "_parameters": ("cli", "cli_errors", "cli_inputs"),
+        "_results": ("cli_commands", "cli_queries"),
+        "_run": ("cli_run",),
+        "_running": ("cli", "cli_inputs", "cli_errors", "cli_graphs"),
+        "_server": ("cli_view", "cli_errors"),
+        "_show": ("cli_queries", "cli", "cli_graphs"),
+        "_stats": ("cli_queries",),
+        "_tables": ("cli_commands", "cli_queries", "cli"),
+        "_target": ("cli", "cli_inputs", "cli_commands", "cli_errors", "cli_graphs"),
+        "_view": ("cli_view", "cli_errors"),
+        "_where": _ASKED,
+        "_words": ("cli_errors",),
     },
+    "tbscope/comparing": {
+        "alignment": ("alignment", *_COMPARED),
+        **dict.fromkeys(
+            (
+                *("changes", "check", "diff", "difference", "limits", "matching"),
+                *("names", "outline", "pairs", "pins", "reading", "text", "union"),
+            ),
+            _COMPARED,
+        ),
+    },
+    "tbscope/integrations": {
+        "lightning": ("lightning_callback",),
+        "orders": ("transformers_callback", "lightning_callback"),
+        "transformers": ("transformers_callback",),
+    },
+    "tbscope/overlays": dict.fromkeys(
+        ("built_in", "gradients", "make", "numbers", "parameters", "targets"), _OVERLAID
+    ),
+    "tbscope/ranks": {
+        **dict.fromkeys(
+            ("alike", "copies", "differing", "join", "merge", "shares", "sides"), _MERGED
+        ),
+        **dict.fromkeys(("asked", "gather", "posts"), _GATHERED),
+    },
+    "tbscope/saving": {
+        "cut": _PICTURED,
+        "dot": ("dot", "saving"),
+        "explorer": ("explorer",),
+        "forms": ("saving", "cli_forms"),
+        "graphviz": ("dot", "saving"),
+        "html": _PICTURED,
+        "mermaid": ("mermaid", "saving"),
+        "notebook": ("html", "saving"),
+        "picture": _PICTURED,
+        "save": ("saving",),
+    },
+    "tbscope/sources/compiled": dict.fromkeys(
+        (
+            *("capture", "compiling", "copies", "graphs", "names"),
+            *("reach", "reading", "reasons", "results", "stages"),
+        ),
+        _COMPILED,
+    ),
+    "tbscope/sources/torchscript": dict.fromkeys(
+        (
+            *("archive", "borders", "code", "control", "frames", "held", "inlined", "kinds"),
+            *("lines", "numbers", "operators", "pickles", "ports", "possessions", "questions"),
+            *("script_reader", "scripts", "types", "walk"),
+        ),
+        _SCRIPTED,
+    ),
     "tbscope/ir": {
         "editing": ("editing", "leaves", "readers", "kernels", "dead", "plumbing"),
         "graph": ("graph", "text", "kernels", "golden"),
@@ -42,6 +127,11 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "tags": ("tags", "tag_kinds", "run_names", "writer"),
     },
     "tbscope/sources/eager/record": {
+        "backward": _STEPPED,
+        "collectives": _RANKED,
+        "optimizers": _STEPPED,
+        "rank_recorder": _RANKED,
+        "serving": _RANKED,
         "bodies": ("levels", "kernels", "roles", "flops"),
         "operation": ("operation", "flops", "trace_dataflow"),
         "recorder": (*_RECORDED, "operators", "trace_scopes", "trace", "notes", "flops"),

@@ -9,7 +9,8 @@ from tensorboard.compat.proto.meta_graph_pb2 import MetaGraphDef
 from tensorboard.compat.proto.node_def_pb2 import NodeDef
 
 from tbscope.errors import ArgumentError
-from tbscope.sources.files import kind_of_content, path_of, read_whole, unreadable
+from tbscope.files import path_of
+from tbscope.sources.files import kind_of_content, read_whole, unreadable
 from tbscope.sources.graphdef.wire import WireError, fields
 from tbscope.words import error_text, shown
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError, GraphError
+from tbscope.files import path_of
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Constant, Graph, Measured, Nest, Node, Note, Source, Value
 from tbscope.ir.nests import walk
 from tbscope.ir.nodes import OWNED
 from tbscope.ir.regions import Regions
-from tbscope.sources.files import path_of
 from tbscope.sources.graphdef.library import expand
 from tbscope.sources.graphdef.loading import load_graph_def
 from tbscope.sources.graphdef.ops import Op

@@ -7,7 +7,8 @@ from typing import Any
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.errors import ArgumentError
-from tbscope.sources.files import file_kind, path_of, unreadable
+from tbscope.files import path_of
+from tbscope.sources.files import file_kind, unreadable
 from tbscope.sources.graphdef.loading import graph_def_of_bytes
 from tbscope.sources.graphdef.wire import WireError, fields
 from tbscope.sources.logs.event_files import DOING, event_files, found_in_file

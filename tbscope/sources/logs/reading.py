@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tbscope.errors import ArgumentError
+from tbscope.files import path_of
 from tbscope.formats.record import graph_of_record
 from tbscope.ir.graph import Graph, Measured
-from tbscope.sources.files import file_kind, path_of, unreadable
+from tbscope.sources.files import file_kind, unreadable
 from tbscope.sources.graphdef.loading import graph_def_of_bytes
 from tbscope.sources.graphdef.reading import graph_of_message
 from tbscope.sources.logs.event_files import DOING, event_files, found_in_file

@@ -5,11 +5,12 @@ import sys
 from typing import Any
 
 from tbscope.errors import ArgumentError
+from tbscope.files import path_of
 from tbscope.sources.onnx.contents import form_of
 from tbscope.sources.onnx.extra import need
 from tbscope.words import error_text, shown
 
-__all__ = ["is_model", "is_program", "load_model", "path_of"]
+__all__ = ["is_model", "is_program", "load_model"]
 
 _FIX = "give the path of an ONNX file, or what onnx.load gives"
 
@@ -101,19 +102,6 @@ def _broken_text(message: Any) -> bytes | None:
             elif entry.type == entry.TYPE_MESSAGE:
                 pending += [held] if hasattr(held, "ListFields") else held
     return None
-
-
-def path_of(given: object) -> str | None:
-    """Return the path that something is; None for what is none."""
-    if isinstance(given, str):
-        return str.__str__(given)
-    if not isinstance(given, os.PathLike):
-        return None
-    try:
-        path = os.fspath(given)
-    except Exception:  # noqa: BLE001  What does not tell its path is refused as no model.
-        return None
-    return path if isinstance(path, str) else None
 
 
 def is_program(given: object) -> bool:

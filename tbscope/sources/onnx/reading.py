@@ -4,13 +4,14 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from tbscope.files import path_of
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Graph, Module, Nest, Node, Note, Parameter
 from tbscope.ir.regions import STATE, Regions
 from tbscope.ir.scopes import Scope
 from tbscope.sources.onnx.body import Body, broken, tell_symbols
 from tbscope.sources.onnx.flatten import Frame, flatten
-from tbscope.sources.onnx.loading import load_model, path_of
+from tbscope.sources.onnx.loading import load_model
 from tbscope.sources.onnx.metadata import Level, Origin
 from tbscope.sources.onnx.origins import Origins, frame_number
 from tbscope.sources.onnx.places import Places

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tbscope.errors import ArgumentError
+from tbscope.files import path_of
 from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph
 from tbscope.sources.onnx.choosing import Modules, check_domain, chooser
@@ -13,7 +14,7 @@ from tbscope.sources.onnx.cutting import Cutter, Region
 from tbscope.sources.onnx.exporting import numbers_of, operations_of, operations_of_file
 from tbscope.sources.onnx.extra import need
 from tbscope.sources.onnx.functions import Functions, Made, Wanted
-from tbscope.sources.onnx.loading import is_program, load_model, path_of
+from tbscope.sources.onnx.loading import is_program, load_model
 from tbscope.sources.onnx.metadata import Level, Origin, origin_by_metadata, written
 from tbscope.sources.onnx.ordering import Order, numbers_by_record
 from tbscope.sources.onnx.origins import filled

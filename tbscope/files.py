@@ -1,0 +1,81 @@
+"""Files: the paths that users give, and contents that appear whole or not at all."""
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from tbscope.errors import ArgumentError
+
+__all__ = ["path_of", "path_text", "write_whole"]
+
+
+def path_of(given: object) -> str | None:
+    """Return the path that something is; None for what is none."""
+    if isinstance(given, str):
+        return str.__str__(given)
+    if not isinstance(given, os.PathLike):
+        return None
+    try:
+        path = os.fspath(given)
+    except Exception:  # noqa: BLE001  What does not tell its path is refused as none.
+        return None
+    return str.__str__(path) if isinstance(path, str) else None
+
+
+def path_text(path: Any, *, refused: Callable[[object], ArgumentError]) -> str:
+    """Return a path as a plain text.
+
+    Args:
+        path: What was given.
+        refused: Gives the error for what is none.
+    Raises:
+        ArgumentError: It is none.
+    """
+    try:
+        text = os.fspath(path)
+    except Exception as error:
+        raise refused(path) from error
+    if not isinstance(text, str) or "\0" in text or not text:
+        raise refused(path)
+    return str.__str__(text)
+
+
+def write_whole(path: str, data: bytes) -> None:
+    """Put bytes in a file; whoever reads it sees the old file or the whole new one.
+
+    What is there and no file (a pipe, a device) takes them as they come, and stays.
+
+    Raises:
+        OSError: The system refuses; nothing is left behind.
+        ValueError: It cannot have such a path.
+    """
+    # Where a link leads, the file is.
+    final = os.path.realpath(path)
+    try:
+        if os.path.exists(final) and not os.path.isfile(final):
+            _put(final, data)
+        else:
+            _replace(final, data)
+    except OSError as error:
+        # Nobody has asked for the part of a file, or for where a link leads.
+        raise OSError(error.errno, error.strerror, path) from error
+
+
+def _replace(path: str, data: bytes) -> None:
+    folder, name = os.path.split(path)
+    # Of a thread's own: two may write one file.
+    part = os.path.join(folder, f".{name}.{threading.get_native_id()}")
+    try:
+        _put(part, data)
+        os.replace(part, path)
+    finally:
+        # It is there only where something went wrong, and that is what is told.
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+
+
+def _put(path: str, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
