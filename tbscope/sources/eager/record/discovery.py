@@ -137,13 +137,18 @@ class Discovery:
         if face is not tensor and self.is_known(tensor):
             self._values.wrappers.show(face, self.value_of(tensor))
 
-    def add_bucket(self, tensor: torch.Tensor) -> None:
-        """Make known a tensor that nobody has seen, and of which parts were written into."""
+    def add_bucket(self, tensor: torch.Tensor) -> Value | None:
+        """Make known a tensor that nobody has seen, and of which parts were written into.
+
+        Returns:
+            Its value; None where no part of it is known.
+        """
         values = self._values.written_into(tensor)
-        if values:
-            node = self._step("bucket", values)
-            node.phase = values[-1].producer.phase
-            self._values.give(node, tensor)
+        if not values:
+            return None
+        node = self._step("bucket", values)
+        node.phase = values[-1].producer.phase
+        return self._values.give(node, tensor)
 
     def _discover(self, tensor: torch.Tensor) -> Value:
         if self.stand_in is not None and (twin := self.stand_in(tensor)) is not tensor:
@@ -179,6 +184,8 @@ class Discovery:
             node = self._held(tensor, place)
         elif id(tensor) in self._hidden:
             node = self._builder.append_source("input", self._hidden[id(tensor)][0])
+        elif self.distributed and (bucket := self.add_bucket(tensor)) is not None:
+            return bucket
         elif self._open_ended and self._scopes.at_top:
             node = self._builder.append_source("input", "input")
         else:
@@ -285,7 +292,15 @@ class Discovery:
         """Add a node for what happened where no operation was seen."""
         running = self._scopes.running
         arguments = [Argument(None, value) for value in inputs]
-        return self._builder.append_op(op, running.inner, inputs, arguments, [], running.source, [])
+        scope = running.inner
+        if scope is not None and scope.phase == "backward" and len(inputs) == 1:
+            # In a pass no module runs: it stands beside what it is made of.
+            near = inputs[0].producer.scope
+            scope = near if near is not None and near.phase == "backward" else scope
+        node = self._builder.append_op(op, scope, inputs, arguments, [], running.source, [])
+        if scope is not None:
+            node.phase = scope.phase
+        return node
 
     def _takes_a_place(self, tensor: torch.Tensor) -> bool:
         """Tell whether the running module holds a tensor where it held another one before.
