@@ -150,8 +150,10 @@ window.tbscope = (() => {
         hierarchy.buildSubhierarchy(drawn.node.name);
         drawn.expanded = true;
       }
+      // As users do, who open what they see: the page draws the hints of lines beside a box
+      // where it has placed them when the box was closed, and at NaN where it never was.
+      find('tf-graph-scene').setNodeExpanded(null);
     }
-    find('tf-graph-scene').setNodeExpanded(null);
   };
   const expandEach = () => {
     const seconds = {};
@@ -418,7 +420,7 @@ class GraphPage:
         self._page.wait_for_timeout(1000)
 
     def expand_all(self) -> None:
-        """Open every box and every stack, down to the last."""
+        """Open every box and every stack, level by level."""
         self._call("expandAll")
 
     def expand_each(self) -> dict[str, float]:

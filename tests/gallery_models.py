@@ -294,6 +294,14 @@ SIGHTS = (
         "attention to the words, attention to the image, and the feed-forward part.",
     ),
     Sight(
+        "translator",
+        "A decoder, written as a loop",
+        own.translator,
+        "Twelve turns of a loop in `forward` are in one box.",
+        "step.0-11",
+        "the turns follow one another, each with the state and the word of the one before.",
+    ),
+    Sight(
         "adversarial",
         "A step of two adversaries",
         own.adversarial,

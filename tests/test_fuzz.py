@@ -16,6 +16,11 @@ def test_damaged_files_give_a_graph_or_one_error(form, tmp_path):
     assert {word for word, _ in told} == {"a graph", "refused"}
 
 
+@pytest.mark.parametrize(("form", "seed"), [("record", 182404), ("json", 184615)])
+def test_what_once_was_no_graph_and_no_error_is_one(form, seed, tmp_path):
+    assert fuzz.fuzz_one(form, seed, tmp_path) == ("refused", "")
+
+
 @pytest.mark.parametrize("form", fuzz.FORMS)
 def test_a_seed_makes_the_same_file_whatever_was_made_before(form):
     _, make = fuzz.FORMS[form]

@@ -55,6 +55,17 @@ def spoil(model, *wrong):
     return recorded(model, step)
 
 
+class Held(nn.Module):
+    """A layer that is never called: its holder uses what it holds."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 3, bias=False)
+
+    def forward(self, x):
+        return x @ self.inner.weight
+
+
 def layers():
     return nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
 
@@ -101,6 +112,29 @@ def test_models_whose_parts_have_the_same_names_have_gradients_of_their_own():
         each.norm().item() for model in (one, other) for each in own_gradients(model).values()
     ]
     assert list(norms.values()) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("inner", [nn.Identity, Held])
+def test_models_of_one_class_have_the_gradients_of_their_last_pass(inner):
+    one, other = (nn.Sequential(inner(), nn.Linear(3, 2)) for _ in range(2))
+    with tbscope.record(one, other) as recording:
+        for factor in (1, 10):
+            (one(POINTS).sum() * factor).backward()
+            (other(POINTS).sum() * factor * 100).backward()
+    norms = figure(recording.graph, "gradient_norm")
+    wanted = [
+        each.norm().item() for model in (one, other) for each in own_gradients(model).values()
+    ]
+    assert list(norms.values()) == pytest.approx(wanted)
+
+
+def test_a_model_that_no_gradient_reaches_has_not_those_of_another_one():
+    one, other = layers(), layers()
+    with tbscope.record(one, other) as recording:
+        one(POINTS)
+        other(POINTS).sum().backward()
+    norms = figure(recording.graph, "gradient_norm")
+    assert list(norms) == ["Sequential.1/Linear[0]", "Sequential.1/Linear[1]"]
 
 
 def test_gradients_that_are_dropped_in_the_step_are_told_as_they_were():

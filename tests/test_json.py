@@ -168,6 +168,15 @@ BAD = {
     "writes": (["nodes", 5, "writes"], [9], "nodes[5].writes is 9, which names nothing"),
     "flops": (["nodes", 5, "flops"], -3, "nodes[5].flops is -3, and should be a whole number"),
     "hex": (["nodes", 5, "flops"], {"int": "0xzz"}, "nodes[5].flops is {'int': '0xzz'}"),
+    "no bits": (["calls", 0, "results"], {"int": hex(2**10_000)}, "is {'int': '0x10000000"),
+    "no count": (["nodes", 5, "flops"], 2**1001, "more than can be counted with"),
+    "no torch size": (["types", 0], [[2**63], "f", "cpu"], "and should be less than 2**63"),
+    "no elements": (["types", 0], [[2**62] * 17, "f", "cpu"], "17 sizes come to more than can be"),
+    "no float": (
+        ["calls", 0, "results"],
+        {"complex": [{"int": hex(10**400)}, 0]},
+        "which no complex number holds",
+    ),
     "fraction": (["nodes", 5, "flops"], 1.5, "nodes[5].flops is 1.5, and should be a whole"),
     "role": (["nodes", 5, "role"], "master", "nodes[5].role is 'master', and should be one"),
     "kernels": (["nodes", 5, "kernels"], [1], "nodes[5].kernels[0] is 1, and should be a text"),
@@ -222,6 +231,23 @@ def test_what_is_wrong_is_told_with_its_place(name):
         graph_from_json(changed(*path, to=to))
     assert caught.value.what == "this describes no graph"
     assert len(str(caught.value)) < 1500
+
+
+@pytest.mark.parametrize(
+    ("path", "most"),
+    [
+        (["types", 0], [[2**63 - 1], "f", "cpu"]),
+        (["types", 0], [[2**62] * 16, "f", "cpu"]),
+        (["nodes", 5, "flops"], 2**1000),
+        (["calls", 0, "results"], {"int": hex(2**9_000)}),
+    ],
+    ids=["size", "sizes", "count", "number"],
+)
+def test_the_largest_numbers_are_read_summed_up_and_drawn(path, most):
+    graph = graph_from_json(changed(*path, to=most))
+    assert str(graph.summary())
+    assert tbscope.to_graph_def(graph).node
+    assert str(graph_from_json(graph_to_json(graph))) == str(graph)
 
 
 def test_a_later_version_is_told_as_one():

@@ -125,15 +125,22 @@ def test_further_scopes_have_blank_cards_once():
     assert lay_out(build.graph, cards=False, also=[block]).told == layout.told[1:]
 
 
-def test_a_wide_graph_is_chunked_with_outputs_and_inputs():
-    graph = chain(150)
+def test_a_very_wide_graph_is_chunked_with_cards_and_outputs():
+    graph = chain(1000)
     layout = lay_out(graph, root=False)
     names = [entry.name for entry in layout.nodes]
-    assert {name.partition("/")[0] for name in names} == {"x", "0-49", "50-99", "100-149"}
-    assert inputs_of(layout, "out") == ["100-149/149/linear"]
+    firsts = {name.partition("/")[0] for name in names}
+    assert len(firsts) == 21
+    assert {"x", "0-49", "50-99", "950-999"} <= firsts
+    assert inputs_of(layout, "out") == ["950-999/999/linear"]
     assert inputs_of(layout, "50-99/50/linear")[0] == "0-49/49/linear"
     assert [entry.name.partition("/")[0] for entry in layout.cards[1:]].count("50-99") == 50
-    assert len({*names, *(entry.name for entry in layout.cards)}) == len(names) + 151
+    assert len({*names, *(entry.name for entry in layout.cards)}) == len(names) + 1001
+
+
+def test_a_wide_graph_is_not():
+    names = {entry.name.partition("/")[0] for entry in lay_out(chain(150), root=False).nodes}
+    assert names == {"x", *map(str, range(150))}
 
 
 def test_outputs_of_one_name_stand_in_a_chunk_of_a_crowded_level():
@@ -164,8 +171,8 @@ def test_seeds_complete_the_legend_of_modules_and_of_nothing_else():
 
 
 def test_boxes_in_chunks_are_still_called_by_their_class():
-    layout = lay_out(equal_boxes("call", range(150)), root=False)
-    assert layout.nodes[-1].name == "100-149/149/tanh"
+    layout = lay_out(equal_boxes("call", range(1000)), root=False)
+    assert layout.nodes[-1].name == "950-999/999/tanh"
     assert {seed.name.partition("/")[0] for seed in layout.seeds} == {
         "__function_library__Block_template"
     }

@@ -139,9 +139,9 @@ PAIRS = [
     ("device-legend", on("/device:GPU:0:1"), on("")),
     ("device-legend", on("/device:GPU:0\n"), on("/device:\n:0")),
     # Levels.
-    ("wide-level", wide_stack(251), wide_stack(250)),
-    ("wide-level", message(*SEEDS, *(f"n{at}x In" for at in range(101))),
-     message(*SEEDS, *(f"n{at}x In" for at in range(100)))),
+    ("wide-level", wide_stack(301), wide_stack(300)),
+    ("wide-level", message(*SEEDS, *(f"n{at}x In" for at in range(301))),
+     message(*SEEDS, *(f"n{at}x In" for at in range(300)))),
     ("long-chain", chain(1002, "n{}"), chain(1001, "n{}")),
     ("long-chain", chain(1001, "n{}x"), merged(chain(1000, "n{}x"), message("beside In"))),
     # In a stack that is opened, what its members read beside it is not drawn.

@@ -131,7 +131,7 @@ PAIRS = {
         with_attribute("_XlaCluster", s=b"a"),
     ),
     "device-legend": (message("x In", x="cuda:0"), message("x In", x="/job:a/device:cuda:0")),
-    "wide-level": (chain(101, "n{}x"), chain(100, "n{}x")),
+    "wide-level": (chain(301, "n{}x"), chain(300, "n{}x")),
     "long-chain": (chain(1001, "m/n{}x"), chain(1000, "m/n{}x")),
     "box-cycle": (
         message("x In", "a/p Op x", "b/q Op a/p", "a/r Op b/q"),
@@ -193,9 +193,9 @@ def test_a_finding_reads_as_one_line():
          "as one of 'a::x:0'"),
         (message("a:0 Op"), "colon-name: a:0: the name has a ':', and an input of it is read "
          "as one of 'a'"),
-        (chain(101, "n{}x"), "wide-level: : the top level holds 101 shapes, and takes long to "
+        (chain(301, "n{}x"), "wide-level: : the top level holds 301 shapes, and takes long to "
          "open"),
-        (wide_stack(260), "wide-level: n[0-259]: the box 'n[0-259]' holds 260 shapes, "
+        (wide_stack(310), "wide-level: n[0-309]: the box 'n[0-309]' holds 310 shapes, "
          "and takes long to open"),
         (stack(3, 3, 3, 3, 4), "false-series: n[0-4]: 5 siblings of op 'Op' are folded into a "
          "stack, and they differ in 'size'"),

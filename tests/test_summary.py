@@ -427,6 +427,8 @@ def test_buffers_that_are_shared_are_no_tied_parameters():
         ),
         *((count_text, 405_853_388_800, "406B"), (count_text, 10**16, "10,000T")),
         *((flops_text, 4_089_184_256, "4.09G"), (flops_text, 1_688_000_000_000_000, "1.69P")),
+        *((bytes_text, 2**997, "more than 1e300 EiB"), (flops_text, 10**301, "more than 1e300E")),
+        (bytes_text, 2**60 * 10**281, f"{1e281:,.0f} EiB"),
         *((bytes_text, 1023, "1023 B"), (bytes_text, 1024, "1.00 KiB"), (bytes_text, 0, "0 B")),
         *((bytes_text, 1024**2 - 1, "1.00 MiB"), (bytes_text, 102_228_128, "97.5 MiB")),
         *((duration_text, 0.5, "0.50 us"), (duration_text, 999.4, "999 us")),

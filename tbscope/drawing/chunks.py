@@ -24,13 +24,17 @@ __all__ = ["find_chunks", "rename"]
 _Span = tuple[str, int, int]
 
 _STATE = frozenset({"Parameter", "Buffer"})
+_ENDS = frozenset({"Input", "Output"})
 _WORDS = re.compile(r"[_.-]+")
 
 
 def find_chunks(
     hierarchy: Hierarchy,
     levels: Mapping[Box, Siblings] | None = None,
+    *,
     bundles: Collection[str] = (),
+    rounds: Collection[str] = (),
+    modules: Collection[str] = (),
 ) -> dict[str, str]:
     """Find the boxes and nodes that must be grouped in chunks.
 
@@ -38,6 +42,8 @@ def find_chunks(
         hierarchy: All nodes, by their names.
         levels: What `find_siblings` gives for it, if that is known.
         bundles: The names of boxes that are no modules: they may be cut like operations.
+        rounds: The names of boxes that are no modules, and in which modules were called.
+        modules: The names of nodes that are modules.
     Returns:
         The new name of each box and each node that stands in a chunk, by its name: for
         `rename`. Empty where no level needs a cut. No new name is one that is there.
@@ -54,10 +60,11 @@ def find_chunks(
             unique = UniqueNames(_all_names(hierarchy))
             circles = (item.name for item in hierarchy.items.values() if item.embedded)
             owners = {name.rpartition("/")[0] for name in circles}
-        pinned, modules = _pinned(box, level), _modules(box, level, owners, bundles)
+        pinned, known = _pinned(box, level), _known(box, level, {*owners, *modules}, bundles)
+        turns = {at for at in known if _name_of(box, level, at) in rounds}
         prefix = rename([box.name], mapping)[0]
         above = f"{box.name}/" if box.name else ""
-        for place, path in _Cutter(level, unique, above).cut(pinned, modules):
+        for place, path in _Cutter(level, unique, above).cut(pinned, known - turns, turns):
             label = level.labels[place]
             new = f"{path}/{label}"
             mapping[above + label] = f"{prefix}/{new}" if prefix else new
@@ -102,16 +109,30 @@ def _pinned(box: Box, level: Siblings) -> set[int]:
     }
 
 
-def _modules(box: Box, level: Siblings, owners: set[str], bundles: Collection[str]) -> set[int]:
-    """Find the boxes, the nodes with parameters, and those that are: users know their names."""
-    above = f"{box.name}/" if box.name else ""
+def _known(box: Box, level: Siblings, modules: set[str], bundles: Collection[str]) -> set[int]:
+    """Find the children whose names users know: boxes, modules, parameters, inputs and outputs.
+
+    The inputs and outputs of the whole graph that stand right in it have boxes of their own.
+    """
+    kinds = _STATE if not box.name else _STATE | _ENDS
+    names = [_name_of(box, level, place) for place in range(len(level))]
     return {
         place
-        for place, label in enumerate(level.labels)
-        if level.ops[place] in _STATE
-        or (not level.ops[place] and above + label not in bundles)
-        or above + label in owners
+        for place, name in enumerate(names)
+        if level.ops[place].partition("[")[0] in kinds
+        or (not level.ops[place] and name not in bundles)
+        or name in modules
     }
+
+
+def _name_of(box: Box, level: Siblings, place: int) -> str:
+    return f"{box.name}/{level.labels[place]}" if box.name else level.labels[place]
+
+
+def _ends_in(level: Siblings) -> Iterator[int]:
+    for place, op in enumerate(level.ops):
+        if op.partition("[")[0] in _ENDS:
+            yield place
 
 
 def _all_names(hierarchy: Hierarchy) -> set[str]:
@@ -137,12 +158,17 @@ class _Cutter:
         inner = [at for at in range(len(level)) if at not in level.ends]
         self._counted = {place: number for number, place in enumerate(inner, 1)}
 
-    def cut(self, pinned: set[int], modules: set[int]) -> Iterator[tuple[int, str]]:
+    def cut(
+        self, pinned: set[int], modules: set[int], rounds: set[int]
+    ) -> Iterator[tuple[int, str]]:
         """Yield each child that stands in a chunk, and the path of the chunks around it."""
         pending = [(self._level, list(range(len(self._level))), "")]
         while pending:
             level, places, path = pending.pop()
-            groups = divided(level, *((set(), set()) if path else (pinned, modules)))
+            if path:
+                # What had to be parted may be parted again, but for a box of inputs.
+                pinned, modules, rounds = set(), set(_ends_in(level)), set()
+            groups = divided(level, pinned, modules, rounds)
             if not groups:
                 if path:
                     yield from ((place, path) for place in places)

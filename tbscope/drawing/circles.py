@@ -6,13 +6,13 @@ are cut to stubs, of which it shows five. `nn.MultiheadAttention` runs one such 
 over all of its parameters. There, parameters are better drawn as nodes.
 """
 
-from collections.abc import Iterator, Set
+from collections.abc import Collection, Iterator, Set
 
 from tbscope.drawing.naming import Names
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.regions import OPERATIONS, OWNED
 
-__all__ = ["parameters_to_draw"]
+__all__ = ["move_out_of_leaves", "parameters_to_draw", "read_by_stacks"]
 
 _CONSTANTS = frozenset({"constant"})
 
@@ -64,3 +64,28 @@ def _sources(node: Node) -> Iterator[Node]:
     for value in node.inputs:
         yield value.producer
     yield from node.control_inputs
+
+
+def read_by_stacks(graph: Graph, stacks: Collection[Node]) -> set[Node]:
+    """Return the parameters and the like that nothing reads but stacks of blocks."""
+    read = {value.producer for node in stacks for value in node.inputs}
+    if read:
+        among = set(stacks)
+        read.difference_update(
+            value.producer for node in graph.nodes if node not in among for value in node.inputs
+        )
+    return {node for node in read if node.kind in OWNED}
+
+
+def move_out_of_leaves(graph: Graph, names: Names, parameters: set[Node]) -> None:
+    """Have parameters that are nodes stand beside their leaf module: below, it would be a box."""
+    leaves = {node.scope for node in graph.nodes if node.kind == "module"}
+    taken = {*names.nodes.values(), *names.scopes.values(), *names.outputs, *names.cards}
+    for node in graph.nodes:
+        if node in parameters and node.scope in leaves:
+            above, _, attribute = names.nodes[node].rpartition("/")
+            name = f"{above}.{attribute}"
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            names.nodes[node] = name

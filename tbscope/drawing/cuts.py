@@ -11,7 +11,15 @@ from itertools import accumulate, chain
 from typing import TypeAlias
 
 from tbscope.cycles import find_cycles
-from tbscope.page.constants import ASIDE_OP, CONTROL_LIMIT, CROWD_SIZE, LEVEL_LIMIT, STACK_LIMIT
+from tbscope.page.constants import (
+    ASIDE_OP,
+    CHAIN_LIMIT,
+    CONTROL_LIMIT,
+    CROWD_SIZE,
+    LEVEL_LIMIT,
+    SLOW_LIMIT,
+    STACK_LIMIT,
+)
 from tbscope.page.siblings import Siblings
 
 __all__ = [
@@ -43,20 +51,79 @@ _FEWEST_ENDS = 5
 # How many operations are worth a box.
 _FEWEST_PARTS = 3
 _DIGITS = "0123456789"
+_NOTHING: set[int] = set()
 _NUMBER = re.compile("[0-9]+")
 
 
-def divided(level: Siblings, pinned: set[int], modules: set[int]) -> Groups:
-    """The groups of children that become chunks, in order; none if all is well."""
+def divided(
+    level: Siblings, pinned: set[int], modules: set[int], rounds: set[int] = _NOTHING
+) -> Groups:
+    """The groups of children that become chunks, in order; none if all is well.
+
+    Args:
+        level: The level.
+        pinned: Those that stand right on it, whatever comes.
+        modules: Those whose names users know. They stand in a chunk only where the page would
+            stay blank; where it puts some of them aside, or takes a while, it is as it is.
+        rounds: Boxes of rounds in which modules were called. They share a chunk only where
+            chunks of operations do not help.
+    """
     if not is_crowded(level):
         return []
+    kept = pinned | modules | rounds
+    ways = _proposals(level, kept)
+    if modules or rounds or _outputs(level):
+        ways = chain(_mild_ways(level, kept), ways)
+    if rounds:
+        ways = chain(ways, _proposals(level, kept - rounds))
+    if not modules:
+        return _first_drawn_well(level, ways)
+    found = _beside_modules(level, ways, kept)
+    return _first_drawn_well(level, _proposals(level, pinned)) if found is None else found
+
+
+def _beside_modules(level: Siblings, ways: Iterable[Groups], kept: set[int]) -> Groups | None:
+    """The best of these ways, or none of them, where modules stay; None where all is blank."""
+    tried: list[tuple[Groups, Siblings]] = []
+    for way in chain([[]], ways):
+        left = level.grouped(way)
+        tried.append((way, left))
+        if _fits(left, LEVEL_LIMIT) and _is_fine(level, way, left, kept):
+            return way
+    for way, left in tried:
+        if _fits(left, SLOW_LIMIT) and _is_fine(level, way, left, kept):
+            return way
+    # Slow, or not whole: but every module has its name.
+    tried = [one for one in tried if not one[0] or not _makes_cycle(level, one[0])]
+    whole = [one for one in tried if _drawn(one[1]).keeps_flow()]
+    way, left = (
+        min(whole, key=lambda one: len(_drawn(one[1])))
+        if whole
+        else min(tried, key=lambda one: _count_lost(level, one[0], one[1], kept))
+    )
+    return way if _fits(left, CHAIN_LIMIT) else None
+
+
+def _is_fine(level: Siblings, way: Groups, left: Siblings, kept: set[int]) -> bool:
+    """Tell whether what is left of a level is whole, and has not too many operations."""
+    if _count_loose(level, way, kept) > LEVEL_LIMIT or not _drawn(left).keeps_flow():
+        return False
+    return not way or not _makes_cycle(level, way)
+
+
+def _count_lost(level: Siblings, way: Groups, left: Siblings, kept: set[int]) -> tuple[bool, int]:
+    """Tell whether a way leaves too many operations, and count what the page puts aside then."""
+    return _count_loose(level, way, kept) > LEVEL_LIMIT, len(_drawn(left).put_aside())
+
+
+def _first_drawn_well(level: Siblings, ways: Iterable[Groups]) -> Groups:
+    """The first way after which the page draws a level well; if there is none, the last one.
+
+    A box that would point at what points at it is the last choice.
+    """
     groups: Groups = []
     circling: Groups = []
-    mild: Iterable[Groups] = ()
-    if modules or _outputs(level):
-        ways = _of_operations(level, pinned | modules)
-        mild = (way for way in ways if not any(map(_loses_waits, level.parts(way))))
-    for groups in chain(mild, _proposals(level, pinned, modules)):
+    for groups in ways:
         # One chunk of all would be the same level again.
         is_cut = len(groups) > 1 or (groups and len(groups[0]) < len(level) - 1)
         if is_cut and not is_crowded(level.grouped(groups)):
@@ -64,6 +131,20 @@ def divided(level: Siblings, pinned: set[int], modules: set[int]) -> Groups:
                 return groups
             circling = circling or groups
     return circling or groups
+
+
+def _mild_ways(level: Siblings, kept: set[int]) -> Iterator[Groups]:
+    """Yield ways to cut a level in which no box hides what leads from one child to another."""
+    ways = _of_operations(level, kept)
+    return (way for way in ways if not any(map(_loses_waits, level.parts(way))))
+
+
+def _count_loose(level: Siblings, groups: Groups, kept: set[int]) -> int:
+    """Count the operations that stand in none of the groups."""
+    inside = set(chain.from_iterable(groups))
+    return sum(
+        at not in inside and at not in kept and at not in level.ends for at in range(len(level))
+    )
 
 
 def _loses_waits(level: Siblings) -> bool:
@@ -74,9 +155,16 @@ def _loses_waits(level: Siblings) -> bool:
 
 
 def _makes_cycle(level: Siblings, groups: Groups) -> bool:
-    """Tell whether one of the boxes would point at something that points at it."""
-    boxes = range(len(groups))
-    return any(place in boxes for way in find_cycles(level.grouped(groups).links) for place in way)
+    """Tell whether a box of children that were on no cycle points at what points at it."""
+    circling = _on_cycles(level.grouped(groups)).intersection(range(len(groups)))
+    if not circling:
+        return False
+    before = _on_cycles(level)
+    return any(before.isdisjoint(groups[number]) for number in circling)
+
+
+def _on_cycles(level: Siblings) -> set[int]:
+    return {place for way in find_cycles(level.links) for place in way}
 
 
 def _of_operations(level: Siblings, kept: set[int]) -> Iterator[Groups]:
@@ -92,14 +180,15 @@ def _of_operations(level: Siblings, kept: set[int]) -> Iterator[Groups]:
     rows: dict[int, list[int]] = {}
     for place in free:
         rows.setdefault(after[place], []).append(place)
-    for size in (50, 20, 10):
+    for size in (_size(len(free), _MOST_CHUNKS, smallest=50), 20, 10):
         parts = [
             part
             for row in rows.values()
             for part in (_sections(level, row, size) if len(row) > size else [row])
             if len(part) >= _FEWEST_PARTS
         ]
-        yield ends + parts
+        if parts:
+            yield ends + parts
 
 
 def _outputs(level: Siblings) -> Groups:
@@ -126,11 +215,20 @@ def is_crowded(level: Siblings) -> bool:
     """Tell whether the page cannot draw a level well."""
     if len(level) < CROWD_SIZE:
         return False
+    return not _fits(level, LEVEL_LIMIT) or not _drawn(level).keeps_flow()
+
+
+def _drawn(level: Siblings) -> Siblings:
+    """The level with its stacks folded."""
     series = level.series()
-    if any(len(members) > STACK_LIMIT for members in series):
-        return True
-    drawn = level.grouped(series) if series else level
-    return len(drawn) > LEVEL_LIMIT or not drawn.keeps_flow()
+    return level.grouped(series) if series else level
+
+
+def _fits(level: Siblings, most: int) -> bool:
+    """Tell whether at most so many shapes are laid out at once, on the level or in a stack."""
+    if any(len(members) > max(most, STACK_LIMIT) for members in level.series()):
+        return False
+    return len(_drawn(level)) <= most
 
 
 def count_loose(level: Siblings) -> int:
@@ -141,19 +239,16 @@ def count_loose(level: Siblings) -> int:
     )
 
 
-def _proposals(level: Siblings, pinned: set[int], modules: set[int]) -> Iterator[Groups]:
-    """Yield ways to cut a level, the mildest first; the last one always serves."""
-    inner = [at for at in range(len(level)) if at not in level.ends and at not in pinned]
+def _proposals(level: Siblings, kept: set[int]) -> Iterator[Groups]:
+    """Yield ways to cut a level, the mildest first; where nothing is kept, the last one serves."""
+    inner = [at for at in range(len(level)) if at not in level.ends and at not in kept]
     groups = _alike_ends(level)
     if groups:
         yield groups
     tangled = _tangled(level)
     apart = [at for at in inner if at not in tangled]
     core = _without_rare(level, apart)
-    # Where the level is not too wide, operations alone: the names of modules stay keys.
-    few = 0 < len(modules) <= _MOST_BESIDE and len(level) <= LEVEL_LIMIT
-    plain = [at for at in inner if at not in modules] if few else []
-    for members in (plain, core, apart, inner):
+    for members in (core, apart, inner):
         for most in (_MOST_CHUNKS, _FEW_CHUNKS):
             size = _size(len(members), most, smallest=50 if most == _MOST_CHUNKS else 10)
             if size < len(members):
@@ -163,10 +258,13 @@ def _proposals(level: Siblings, pinned: set[int], modules: set[int]) -> Iterator
         ends = [at for at, found in level.ends.items() if found == word and at not in known]
         if len(ends) > 2:
             groups = [*groups, ends]
+    few = _sections(level, inner, _size(len(inner), _FEW_CHUNKS, smallest=10)) if inner else []
     if len(inner) > _FEW_CHUNKS:
-        yield groups + _sections(level, inner, _size(len(inner), _FEW_CHUNKS, smallest=10))
-    whole = [at for at in range(len(level)) if at not in pinned]
-    yield _sections(level, whole, _size(len(whole), _FEW_CHUNKS, smallest=10))
+        yield groups + few
+    whole = [
+        [at for at, found in level.ends.items() if found == word] for word in ("Input", "Output")
+    ]
+    yield [ends for ends in whole if len(ends) > 2] + few
 
 
 def _alike_ends(level: Siblings) -> Groups:

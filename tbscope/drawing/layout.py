@@ -14,22 +14,23 @@ from tbscope.drawing.bundler import Bundler
 from tbscope.drawing.bundles import STAGES, Bundles, Helpers, Stage
 from tbscope.drawing.cards import Card, blank_cards, leaf_facts, module_cards
 from tbscope.drawing.chunks import find_chunks, rename
-from tbscope.drawing.circles import parameters_to_draw
+from tbscope.drawing.circles import move_out_of_leaves, parameters_to_draw, read_by_stacks
 from tbscope.drawing.cuts import MANY_LOOSE, MOST_LOOSE, count_loose, is_crowded
 from tbscope.drawing.families import short_names
 from tbscope.drawing.gradients import find_gradients, first_of, reader_op
 from tbscope.drawing.naming import Labels, Names, Style, name_graph, tell_keys
-from tbscope.drawing.series import op_types_apart
+from tbscope.drawing.series import folded_in_vain, op_type_apart, op_types_apart
 from tbscope.drawing.stands import find_stands
 from tbscope.drawing.templates import Seed, seeds
 from tbscope.figures.costs import Work
 from tbscope.figures.summary.parts import held_parts
 from tbscope.ir.graph import Graph, Nest, Node, Output, Value
-from tbscope.ir.regions import OPERATIONS, OWNED
+from tbscope.ir.regions import OPERATIONS
 from tbscope.ir.scopes import Scope
+from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.ops import op_type
-from tbscope.page.siblings import bears_seeds, find_siblings
+from tbscope.page.siblings import Siblings, bears_seeds, find_siblings
 
 __all__ = ["NodeHead", "Layout", "lay_out"]
 
@@ -114,7 +115,7 @@ def lay_out(
     """
     held = held_parts(graph)
     parts = held.of_scope
-    embedded = _read_by_stacks(graph, stacks)
+    embedded = read_by_stacks(graph, stacks)
     given = _Given(graph, style, root, circles, leaf_facts(graph, work or {}, parts), embedded)
     given.short = short_names(graph)
     given.tells_classes = labels == "class"
@@ -142,17 +143,6 @@ def lay_out(
         layout.seeds = made if bears_seeds(hierarchy, len(boxes)) else []
     hierarchy.forget()
     return layout
-
-
-def _read_by_stacks(graph: Graph, stacks: Collection[Node]) -> set[Node]:
-    """Return the parameters and the like that nothing reads but stacks of blocks."""
-    read = {value.producer for node in stacks for value in node.inputs}
-    if read:
-        among = set(stacks)
-        read.difference_update(
-            value.producer for node in graph.nodes if node not in among for value in node.inputs
-        )
-    return {node for node in read if node.kind in OWNED}
 
 
 @dataclass(slots=True)
@@ -232,7 +222,7 @@ class _Drawing:
         """Settle op types and levels; draw these parameters as nodes."""
         given = self.given
         if no_circles:
-            _move_out_of_leaves(given.graph, self.names, no_circles)
+            move_out_of_leaves(given.graph, self.names, no_circles)
             self._no_circles |= no_circles
         self._ops = _op_types(
             given.graph,
@@ -244,10 +234,26 @@ class _Drawing:
         self._ops.update({node: _CIRCLES[node.kind] for node in given.embedded})
         self._ops.update({node: reader_op(node) for node in given.gradients})
         self._join()
-        levels = find_siblings(self.hierarchy)
+        levels = self._unfold(find_siblings(self.hierarchy))
         self.crowded = {box: level for box, level in levels.items() if is_crowded(level)}
         loose = {box: count_loose(level) for box, level in levels.items()}
         self.full = {box: count for box, count in loose.items() if count > MANY_LOOSE}
+
+    def _unfold(self, levels: dict[Box, Siblings]) -> dict[Box, Siblings]:
+        """Have the page fold nothing that it would put aside then; return the levels so."""
+        found = {
+            f"{box.name}/{label}" if box.name else label
+            for box, level in levels.items()
+            for label in folded_in_vain(level)
+        }
+        if not found:
+            return levels
+        things: list[tuple[Node | Output, str]] = [*self.names.nodes.items()]
+        things += zip(self.given.graph.outputs, self.names.outputs, strict=True)
+        self._ops.update({thing: op_type_apart(thing) for thing, name in things if name in found})
+        self.hierarchy.forget()
+        self._join()
+        return find_siblings(self.hierarchy)
 
     def _join(self) -> None:
         self.layout = _joined(self.given, self.names, self._ops, self._told)
@@ -266,17 +272,28 @@ class _Drawing:
                 stages = ["functions", "steps"] if self.full[box] > MOST_LOOSE else ["functions"]
             yield scopes[box.name], stages
 
-    def _loose_boxes(self) -> set[str]:
-        """Return the names of the boxes of functions, which no user searches for."""
-        found = set() if self._bundles is None else set(self._bundles.free)
-        return {self.names.scopes[scope] for scope in found}
+    def _find_chunks(self) -> dict[str, str]:
+        """Return the new names of all that must stand in chunks."""
+        named, bundles = self.names, self._bundles
+        nodes = self.given.graph.nodes
+        free = set() if bundles is None else set(bundles.free)
+        boxes = (
+            [] if bundles is None else [one for one in bundles.scopes if one.kind != "container"]
+        )
+        return find_chunks(
+            self.hierarchy,
+            self.crowded,
+            bundles={named.scopes[box] for box in free},
+            rounds={named.scopes[box] for box in boxes if box not in free},
+            modules={named.nodes[node] for node in nodes if node.kind == "module"},
+        )
 
     def cut(self) -> None:
         """Cut what the page cannot draw into chunks."""
         given = self.given
         mapping: dict[str, str] = {}
         while self.crowded:
-            mapping = find_chunks(self.hierarchy, self.crowded, self._loose_boxes())
+            mapping = self._find_chunks()
             if not mapping:
                 break
             self.hierarchy.forget()
@@ -319,20 +336,6 @@ def _bundled(drawing: _Drawing, *, every: bool) -> _Drawing:
                         break
         if not bundler.changed:
             return drawing
-
-
-def _move_out_of_leaves(graph: Graph, names: Names, parameters: set[Node]) -> None:
-    """Have parameters that are nodes stand beside their leaf module: below, it would be a box."""
-    leaves = {node.scope for node in graph.nodes if node.kind == "module"}
-    taken = {*names.nodes.values(), *names.scopes.values(), *names.outputs, *names.cards}
-    for node in graph.nodes:
-        if node in parameters and node.scope in leaves:
-            above, _, attribute = names.nodes[node].rpartition("/")
-            name = f"{above}.{attribute}"
-            while name in taken:
-                name += "_"
-            taken.add(name)
-            names.nodes[node] = name
 
 
 def _op_types(

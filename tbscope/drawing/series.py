@@ -13,9 +13,11 @@ from typing import NamedTuple
 
 from tbscope.drawing.naming import Names
 from tbscope.ir.graph import Graph, Nest, Node, Output
-from tbscope.page.constants import SERIES_SIZE
+from tbscope.page.constants import CHAIN_LIMIT, SERIES_SIZE
+from tbscope.page.ops import op_type
+from tbscope.page.siblings import Siblings
 
-__all__ = ["op_types_apart"]
+__all__ = ["folded_in_vain", "op_type_apart", "op_types_apart"]
 
 _DIGITS = "0123456789"
 # Facts that tell one layer of a list from the next, and no difference between them.
@@ -87,11 +89,11 @@ def _described(member: _Member, facts: Mapping[Node, Mapping[str, Nest]]) -> _Me
         value = thing.value
         listed = "." in thing.name and not thing.name.startswith("out.")
         kind = (value.shape, value.dtype) if listed else thing.name
-        return member._replace(kind=kind, op=f"Output[{thing.name}]")
+        return member._replace(kind=kind, op=op_type_apart(thing))
     types = tuple((value.shape, value.dtype) for value in thing.outputs)
     if thing.kind == "input":
         kind = types if "." in thing.name else thing.name
-        return member._replace(kind=kind, op=f"Input[{thing.name}]")
+        return member._replace(kind=kind, op=op_type_apart(thing))
     assert thing.scope is not None
     part = thing.scope.part
     if part.index:
@@ -102,7 +104,7 @@ def _described(member: _Member, facts: Mapping[Node, Mapping[str, Nest]]) -> _Me
         kind = (types, repr({name: fact for name, fact in told.items() if name not in _OWN}))
     else:
         kind = thing.name
-    return member._replace(kind=kind, op=str(part))
+    return member._replace(kind=kind, op=op_type_apart(thing))
 
 
 def _told_apart(members: Iterable[_Member]) -> Iterator[_Member]:
@@ -127,3 +129,25 @@ def _of_one_run(run: list[_Member]) -> Iterator[_Member]:
         if not folds:
             yield from group
         before_folds = folds
+
+
+def folded_in_vain(level: Siblings) -> list[str]:
+    """Return the labels of what the page would fold and then put aside, whole in itself.
+
+    That are layers of a list between which their parent works: their stack has all its lines.
+    """
+    stacks = level.series()
+    if not stacks or len(level) > CHAIN_LIMIT:
+        return []
+    if level.grouped(stacks).keeps_flow() or not level.keeps_flow():
+        return []
+    return [level.labels[place] for members in stacks for place in members]
+
+
+def op_type_apart(thing: Node | Output) -> str:
+    """Return the op type of a thing that must not be folded: `Linear[0]`, `Output[logits]`."""
+    if isinstance(thing, Output):
+        return op_type(f"Output[{thing.name}]")
+    if thing.kind == "input":
+        return op_type(f"Input[{thing.name}]")
+    return op_type(str(thing.scope.part if thing.scope else thing.op))

@@ -351,7 +351,10 @@ class _Decoder:
             return tuple(made) if key == "tuple" else made
         if key == "complex":
             real, imaginary = row_of(held, 2, 2)
-            return complex(float(number_of(real)), float(number_of(imaginary)))
+            try:
+                return complex(float(number_of(real)), float(number_of(imaginary)))
+            except OverflowError:
+                raise FieldError(f"is {shown(held)}, which no complex number holds") from None
         return number_of(data)
 
     def _enter(self) -> None:

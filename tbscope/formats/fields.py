@@ -125,8 +125,13 @@ def number_of(told: Any) -> Any:
     raise FieldError(f"is {shown(told)}, and should be a number")
 
 
-# Of two million bits; a number of a graph is a size.
-_MOST_HEX = 500_000
+# Longer ones Python does not print.
+_MOST_HEX = 2_500
+# What torch counts sizes with; and what a float holds, with room for sums.
+_MOST_SIZE = 2**63
+_MOST_COUNT = 2**1000
+# So many sizes come to less.
+_FEW = 15
 
 
 def sizes_of(told: Any) -> tuple[int | None, ...] | None:
@@ -135,7 +140,17 @@ def sizes_of(told: Any) -> tuple[int | None, ...] | None:
         return None
     if type(told) is not list:
         raise FieldError(f"is {shown(told)}, and should be a list of sizes, or null")
-    return tuple(None if size is None else _at_key("a size", size) for size in told)
+    sizes = tuple([None if size is None else _size(size) for size in told])
+    if len(sizes) > _FEW and math.prod([size or 1 for size in sizes]) > _MOST_COUNT:
+        raise FieldError(f"{len(sizes)} sizes come to more than can be counted with")
+    return sizes
+
+
+def _size(told: Any) -> int:
+    size = _at_key("a size", told)
+    if size >= _MOST_SIZE:
+        raise FieldError(f"a size is {shown(told)}, and should be less than 2**63")
+    return size
 
 
 def at(place: str, told: Any, least: int, below: int) -> int:
@@ -159,6 +174,8 @@ def _at_key(key: str, told: Any) -> int:
     number = told if type(told) is int else _whole(key, told)
     if number < 0:
         raise FieldError(f"{key} is {shown(told)}, and should be a whole number from 0 up")
+    if number > _MOST_COUNT:
+        raise FieldError(f"{key} is {shown(told)}, more than can be counted with")
     return number
 
 
@@ -167,6 +184,6 @@ def _whole(key: str, told: Any) -> int:
         number = number_of(told)
     except FieldError as fault:
         raise FieldError(f"{key} {fault}") from None
-    if type(number) is not int or not math.isfinite(number):
+    if type(number) is not int:
         raise FieldError(f"{key} is {shown(told)}, and should be a whole number from 0 up")
     return number

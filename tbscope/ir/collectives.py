@@ -32,7 +32,7 @@ class Collective:
     Attributes:
         kind: What they do.
         reduction: How what they hand in becomes one (`sum`, `avg`, `max`); None where nothing is
-            reduced.
+            reduced, `unknown` where torch does not tell.
         ranks: The ranks of the group, as the whole run counts them, in the order of the group.
         mesh: The dimension of the device mesh whose group it is (`dp`, `tp`); empty where the
             group is that of none.

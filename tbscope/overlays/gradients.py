@@ -1,7 +1,7 @@
 """Overlays of gradients: what each module's are like that the last backward pass has left."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import hypot, prod
 
 from tbscope.drawing.figures import Figure, Number, Target, to_figure
@@ -45,8 +45,9 @@ def gradient_figure(
     for held in every:
         scope = held.place.scope if isinstance(held.place, Node) else held.place
         if held.name in gave and scope is not None:
-            last = _last(gave[held.name], scope, alone=len(named[held.name]) == 1)
-            modules[scope].setdefault(held.identity, last)
+            last = _last(gave[held.name], held.scopes, alone=len(named[held.name]) == 1)
+            if last is not None:
+                modules[scope].setdefault(held.identity, last)
     numbers: dict[Target, Number] = {}
     for scope, nodes in modules.items():
         told = number(list(nodes.values()))
@@ -55,17 +56,20 @@ def gradient_figure(
     return (to_figure(name, numbers),)
 
 
-def _last(nodes: Sequence[Node], scope: Scope, *, alone: bool) -> Node:
-    """Return the last node that gave a gradient.
+def _last(nodes: Sequence[Node], scopes: Iterable[Scope], *, alone: bool) -> Node | None:
+    """Return the last node that gave a gradient; None where it is not known that one did.
 
     Args:
-        nodes: Those that gave one to a parameter of this name.
-        scope: The module that holds it.
-        alone: Whether there is one parameter of this name; else that in this scope is meant.
+        nodes: Those that gave one to a parameter of this name, in order.
+        scopes: Those of the module that holds it.
+        alone: Whether there is one parameter of this name; else that in these scopes is meant.
     """
-    own = [node for node in nodes if str(node.scope).endswith(f"/{scope.path}")]
-    # A later call of a model, and its gradients, stand in a scope with a number: `Net.1`.
-    return nodes[-1] if alone or not own else own[-1]
+    if alone:
+        return nodes[-1]
+    # What belongs to a module in a backward pass stands there below its scope: `gradients/Net`.
+    ends = tuple([f"/{scope.path}" for scope in scopes])
+    own = [node for node in nodes if str(node.scope).endswith(ends)]
+    return own[-1] if own else None
 
 
 def norm_of(nodes: Sequence[Node]) -> Number | None:

@@ -23,12 +23,14 @@ class Held(NamedTuple):
         identity: The same for all names of one parameter.
         place: The node that stands for it, or where none does, the scope of its module, or
             the innermost one around it that was called.
+        scopes: All scopes of its module: a later call of a model stands in one with a number.
     """
 
     name: str
     parameter: Parameter
     identity: int | str
     place: Node | Scope
+    scopes: tuple[Scope, ...]
 
 
 def held_parameters(graph: Graph) -> Iterator[Held]:
@@ -49,7 +51,7 @@ def held_parameters(graph: Graph) -> Iterator[Held]:
             name = f"{owner}.{parameter.name}" if owner else parameter.name
             place = places.get(identity) or _called_around(part)
             if place is not None:
-                yield Held(name, parameter, identity, place)
+                yield Held(name, parameter, identity, place, tuple(part.scopes))
 
 
 def _called_around(part: Part) -> Scope | None:

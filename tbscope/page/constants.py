@@ -19,18 +19,24 @@ __all__ = [
     "LIBRARY",
     "LIBRARY_ENDING",
     "SERIES_SIZE",
+    "SLOW_LIMIT",
     "STACK_LIMIT",
 ]
 
 LEVEL_LIMIT = 100
-"""Up to so many glyphs on one level are laid out at once; 1,000 take four seconds."""
+"""So many operations may stand on one level; the page lays it out in less than a second."""
+
+SLOW_LIMIT = 300
+"""So many glyphs, modules and inputs too, may stand on one level: it is laid out in two or three
+seconds."""
 
 STACK_LIMIT = 250
 """How many equal siblings a stack holds at most: they are laid out only when somebody opens it,
 and then all of them, in about a second."""
 
 CHAIN_LIMIT = 1000
-"""A chain twice as long on one level leaves the page blank: dagre's longest path recurses."""
+"""A chain twice as long on one level leaves the page blank: dagre's longest path recurses. So many
+glyphs are laid out in some ten seconds."""
 
 SERIES_SIZE = 5
 """From so many members on, a series is folded (hierarchy.ts:474, `DefaultHierarchyParams`)."""

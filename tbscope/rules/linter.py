@@ -173,7 +173,7 @@ RULES = (
     Rule(
         "wide-level",
         "warning",
-        "No level holds more than 100 shapes, and no stack more than 250.",
+        "No level and no stack holds more than 300 shapes.",
         levels.wide_level,
     ),
     Rule("long-chain", "error", "No level holds a chain of more than 1,000.", levels.long_chain),

@@ -59,12 +59,18 @@ def duration_text(duration_us: float) -> str:
 
 
 def _scaled(number: float, base: int, units: Sequence[str]) -> str:
+    if abs(number) > _MOST_FLOAT:
+        # What sizes in a file come to, and no float holds.
+        return f"more than 1e300{units[-1]}"
     step = 0
     # What would be rounded up to the next unit is told in that one.
     while step + 1 < len(units) and abs(number) >= base - 0.5:
         number /= base
         step += 1
     return f"{_three_digits(number)}{units[step]}"
+
+
+_MOST_FLOAT = 1e300
 
 
 def _three_digits(number: float) -> str:

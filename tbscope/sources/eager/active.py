@@ -25,6 +25,8 @@ __all__ = [
     "is_only_thread",
     "keepers",
     "one_at_a_time",
+    "step_watchers",
+    "waiting",
     "watching",
 ]
 
@@ -103,11 +105,17 @@ class PassWatcher(Protocol):
         """Watch a backward pass that runs in a block."""
 
 
-class StepWatcher(PassWatcher, Protocol):
-    """Who waits for the rest of a training step."""
+class StepWatcher(Protocol):
+    """Who waits for a training step, in whichever threads its parts run."""
 
-    def optimizer_begins(self, optimizer: Any) -> None:
+    def backward_pass(self, roots: Any, caller: FrameType) -> AbstractContextManager[None]:
+        """Watch a backward pass that runs in a block, if what it begins at concerns them."""
+
+    def optimizer_begins(self, optimizer: Any, caller: FrameType) -> None:
         """Record the step of an optimizer, from now on."""
+
+    def closure_ends(self, optimizer: Any, caller: FrameType) -> None:
+        """Record the step of an optimizer, now that it has the gradients it asked for."""
 
     def optimizer_ends(self, optimizer: Any) -> None:
         """Take note that an optimizer has made its step."""
@@ -121,7 +129,7 @@ class _Watching(threading.local):
         stand_ins: What stands in for the tensors of the model; None where they are used.
         eager: Who tells the compiler to stand by; None when nothing is traced.
         thread: The identity of the thread whose run this one works for; 0 for none.
-        waiting: Who waits for the backward pass of a training step.
+        looks_away: Whether nobody who waits for a training step is told of what runs.
         measuring: Who measures a run; None where none is measured.
     """
 
@@ -129,7 +137,7 @@ class _Watching(threading.local):
     stand_ins: Any = None
     eager: Any = None
     thread: int = 0
-    waiting: tuple[StepWatcher, ...] = ()
+    looks_away: bool = False
     measuring: PassWatcher | None = None
 
 
@@ -167,6 +175,9 @@ class Keeper(Protocol):
 
 
 watching = _Watching()
+waiting: list[StepWatcher] = []
+"""Those who wait for the training step of a model."""
+
 keepers: list[Keeper] = []
 """Those who keep modules now, in all threads."""
 
@@ -199,16 +210,21 @@ def one_at_a_time() -> Iterator[None]:
         yield
 
 
+def step_watchers() -> tuple[StepWatcher, ...]:
+    """Return those who wait for a training step and are told of what this thread runs."""
+    return () if watching.looks_away else tuple(waiting)
+
+
 @contextmanager
 def alone() -> Iterator[None]:
     """Have the recorders that watch already, and those who wait, look away during a block."""
     paused = [other for other in watching.recorders if not other.paused]
-    waiting, watching.waiting = watching.waiting, ()
+    looked_away, watching.looks_away = watching.looks_away, True
     for other in paused:
         other.paused = True
     try:
         yield
     finally:
-        watching.waiting = waiting
+        watching.looks_away = looked_away
         for other in paused:
             other.paused = False

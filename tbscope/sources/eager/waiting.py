@@ -1,32 +1,88 @@
 """Waits for a model's next call and records it, with the training step around it.
 
-Nothing is asked of the training loop. While it waits, a model has two hooks; while it waits for
-the backward pass and the optimizer, autograd and optimizers tell of theirs. What runs between the
-call and the backward pass (a loss) is seen by nobody: autograd's own graph tells its names.
+Nothing is asked of the training loop. While it waits, a model has two hooks, and what the compiler
+has made runs as it was written; while it waits for the backward pass and the optimizer, autograd
+and optimizers tell of theirs. What runs between the call and the backward pass (a loss) is seen
+by nobody: autograd's own graph tells its names.
 """
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from threading import get_ident
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import torch
 
 from tbscope.ir.graph import Graph, Note
-from tbscope.sources.eager.active import watching
+from tbscope.sources.eager.active import waiting, watching
+from tbscope.sources.eager.record.careful import CarefulRecorder
 from tbscope.sources.eager.record.describe_calls import describe_calls
-from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch.module_calls import watched_call
 from tbscope.sources.eager.watch.optimizers import watch_optimizers
 from tbscope.sources.eager.watch.setters import watch_setters
+from tbscope.sources.eager.watch.unobserved import standing_by
 from tbscope.sources.eager.watch.watch import Watch
+from tbscope.sources.torch.autograd import leads_to
+from tbscope.sources.torch.module_internals import around_compiled_calls, is_tracing
 from tbscope.sources.torch.nests import result_leaves
 from tbscope.words import error_text
+
+if TYPE_CHECKING:
+    from tbscope.sources.eager.record.scope_stack import Frame
 
 __all__ = ["Waiting"]
 
 # Between two steps of an optimizer, so many calls of a model are recorded.
 _MOST_CALLS = 8
+
+
+class _Hook:
+    """A hook of a model; copies of the model, in memory and in files, have one that does nothing.
+
+    Args:
+        function: What it does.
+    """
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        self._function = function
+
+    def __call__(self, *args: Any) -> None:
+        # Compiled code would be made anew whenever what the hook goes by is another.
+        if not (torch.compiler.is_compiling() or is_tracing()):
+            self._function(*args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Of Python's own: who reads the file need not have tbscope.
+        return getattr, (nullcontext(), "__exit__")
+
+
+class _Open:
+    """What is watched now, in the Python frame in which that was begun."""
+
+    def __init__(self, recorder: CarefulRecorder, frame: FrameType) -> None:
+        self._stack = ExitStack()
+        self._stack.enter_context(Watch(recorder))
+        # Itself: another one may come to stand where it stood.
+        self._frame = frame
+        self._thread = get_ident()
+
+    @property
+    def runs(self) -> bool:
+        """Whether that frame runs still: an error may have ended it, of which nobody tells."""
+        if get_ident() != self._thread:
+            return self._thread in sys._current_frames()
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame is not self._frame:
+            frame = frame.f_back
+        return frame is not None
+
+    def close(self) -> None:
+        """Watch no longer; another thread leaves this one alone."""
+        if get_ident() == self._thread:
+            self._stack.close()
 
 
 class Waiting:
@@ -62,59 +118,98 @@ class Waiting:
         self._optimizer = optimizer
         self._every = every
         self._calls = self._next = self._recorded = 0
-        self._recorder: Recorder | None = None
-        # What is open in a call, and from there to the end of a step.
-        self._call = ExitStack()
+        self._recorder: CarefulRecorder | None = None
+        self._results: list[ref[torch.Tensor]] = []
+        # What is watched now: a call, or the step of this optimizer.
+        self._open: _Open | None = None
+        self._stepping: torch.optim.Optimizer | None = None
+        # From the next call to the end of the step; the other one to the call after it.
+        self._eager = ExitStack()
         self._step = ExitStack()
-        self._frame: Any = None
-        self._passed = False
-        self._hooks = [
-            model.register_forward_pre_hook(self._before, with_kwargs=True, prepend=True),
-            model.register_forward_hook(self._after, with_kwargs=True, always_call=True),
-        ]
-
+        self._frame: Frame | None = None
+        self._begun = self._passed = self._stepped = False
         self.is_over = False
+        self._hooks = ExitStack()
+        before, after = _Hook(self._before), _Hook(self._after)
+        hooks = (
+            model.register_forward_pre_hook(before, with_kwargs=True, prepend=True),
+            model.register_forward_hook(after, with_kwargs=True, always_call=True),
+        )
+        for hook in hooks:
+            self._hooks.callback(hook.remove)
+        self._hooks.enter_context(around_compiled_calls(model, self._call_compiled))
+        self._wait()
 
     def remove(self) -> None:
         """Wait no longer; what was recorded of a step that is not over is left."""
         self.is_over = True
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks.clear()
-        self._call.close()
+        self._hooks.close()
+        self._drop()
+        self._eager.close()
         self._step.close()
-        self._recorder = None
+
+    def _wait(self) -> None:
+        """Wait for the next call, from now on."""
+        self._eager.enter_context(standing_by())
+        if self._backward:
+            self._step.enter_context(watch_setters())
+            self._step.enter_context(watch_optimizers())
+            self._step.callback(waiting.remove, self)
+            waiting.append(self)
+
+    def _call_compiled(self, call: Callable[[], Any]) -> Any:
+        """Make a call that may be compiled: then no hook tells of it."""
+        calls = self._calls
+        result = call()
+        if self._calls == calls:
+            self._called()
+        return result
+
+    def _called(self) -> None:
+        self._calls += 1
+        if self._recorder is None and self._calls == self._next and not self.is_over:
+            self._step.close()
+            self._wait()
 
     # -- the call -----------------------------------------------------------------------
 
     def _before(
         self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        if self._recorder is None:
-            # An optimizer that tells of its end must not lose its hooks while it does.
-            self._step.close()
-            if self.is_over:
-                self.remove()
-                return
+        # Copies that torch makes for devices have the same hooks.
+        if model is not self._model or (self._open is not None and self._open.runs):
+            return
         with self._telling():
+            if self._open is not None:
+                # Ended by an error of which no hook has told: the next call may do better.
+                self._drop()
             if self._recorder is not None and self._passed and self._optimizer is None:
                 # The step is over without an optimizer.
                 self._finish()
             if self.is_over:
                 self.remove()
                 return
+            if self._recorder is None and self._calls < self._next:
+                # An optimizer that tells of its end must not lose its hooks while it does.
+                self._step.close()
             if not self._is_wanted(model):
                 return
             if self._recorder is None:
-                self._recorder = Recorder("step", boundary=watched_call, open_ended=True)
-                self._recorder.registry.add_root(model)
-                if self._backward:
-                    self._recorder.record_backward()
+                self._recorder = self._new_recorder(model)
             self._recorded += 1
-            with ExitStack() as stack:
-                stack.enter_context(Watch(self._recorder))
-                self._frame = self._recorder.enter_call(model, args, kwargs, sys._getframe(1))
-                self._call = stack.pop_all()
+            caller = sys._getframe(2)
+            self._open = _Open(self._recorder, caller)
+            self._begun = True
+            self._frame = self._recorder.enter_call(model, args, kwargs, caller)
+
+    def _new_recorder(self, model: torch.nn.Module) -> CarefulRecorder:
+        recorder = CarefulRecorder(
+            "step", boundary=watched_call, open_ended=True, failed=self._tell
+        )
+        recorder.registry.add_root(model)
+        if self._backward:
+            recorder.record_backward()
+        return recorder
 
     def _after(
         self,
@@ -123,30 +218,35 @@ class Waiting:
         kwargs: dict[str, Any],
         result: Any,
     ) -> None:
-        self._calls += 1
-        recorder, frame, self._frame = self._recorder, self._frame, None
-        if recorder is None or frame is None:
+        if model is not self._model:
+            return
+        begun, self._begun = self._begun, False
+        self._called()
+        if not begun:
             return
         with self._telling():
+            recorder, frame, self._frame = self._recorder, self._frame, None
+            assert recorder is not None
             if result is None and sys.exc_info()[1] is not None:
                 # It raised: the next call may do better.
-                recorder.scopes.close_call(frame)
-                self._call.close()
-                self._recorder, self._recorded = None, 0
+                self._drop()
                 return
-            recorder.leave_call(frame, args, kwargs, result)
+            if frame is not None:
+                recorder.leave_call(frame, args, kwargs, result)
+            if recorder.paused:
+                self.remove()
+                return
             for path, tensor in result_leaves(result):
                 recorder.add_output(path, tensor)
+                self._results.append(ref(tensor))
             describe_calls(recorder)
-            self._call.close()
+            self._close()
             if not self._backward:
                 self._finish()
-            elif self._recorded == 1:
-                self._wait_for_step()
 
     def _is_wanted(self, model: torch.nn.Module) -> bool:
         """Tell whether the call that begins is to be recorded."""
-        if watching.recorders or torch.compiler.is_compiling():
+        if watching.recorders:
             return False
         if self._recorder is not None:
             return self._recorded < _MOST_CALLS
@@ -156,40 +256,69 @@ class Waiting:
 
     # -- the step -----------------------------------------------------------------------
 
-    def _wait_for_step(self) -> None:
-        with ExitStack() as stack:
-            stack.enter_context(watch_setters())
-            stack.enter_context(watch_optimizers())
-            stack.callback(setattr, watching, "waiting", watching.waiting)
-            watching.waiting = (*watching.waiting, self)
-            self._passed = False
-            self._step = stack.pop_all()
-
     @contextmanager
-    def backward_pass(self) -> Iterator[None]:
-        """Record a backward pass that runs in a block."""
+    def backward_pass(self, roots: Sequence[Any], caller: FrameType) -> Iterator[None]:
+        """Record a backward pass that runs in a block, if it is one through the model."""
         recorder = self._recorder
-        if recorder is None or recorder in watching.recorders:
+        if self.is_over and self._open is None:
+            # Of compiled code no hook tells.
+            self.remove()
+        if recorder is None or recorder in watching.recorders or self._open is not None:
             yield
             return
-        with ExitStack() as stack:
-            with self._telling():
-                stack.enter_context(Watch(recorder))
-                self._passed = True
+        with self._telling():
+            if self._leads_to_model(roots):
+                self._open = _Open(recorder, caller)
+        opened = self._open
+        try:
             yield
+        except BaseException:
+            if opened is not None:
+                # The next step may do better.
+                self._drop()
+            raise
+        if opened is not None and not self.is_over:
+            self._close()
+            self._passed = True
+            with self._telling():
+                if recorder.paused:
+                    self.remove()
+                elif self._stepped:
+                    # Its parameters were updated as their gradients came.
+                    self._finish()
 
-    def optimizer_begins(self, optimizer: torch.optim.Optimizer) -> None:
-        """Record the step of an optimizer, from now on."""
-        if self._recorder is not None and self._passed and self._is_its(optimizer):
-            with self._telling(), ExitStack() as stack:
-                stack.enter_context(Watch(self._recorder))
-                self._call = stack.pop_all()
+    def _leads_to_model(self, roots: Sequence[Any]) -> bool:
+        known = (result() for result in self._results)
+        ends = [tensor for tensor in known if tensor is not None]
+        tensors = [root for root in roots if isinstance(root, torch.Tensor)]
+        return leads_to(tensors, [*ends, *self._model.parameters()])
+
+    def optimizer_begins(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
+        """Record the step of an optimizer, from now on, if it is that of the model."""
+        recorder = self._recorder
+        if recorder is None or not self._is_its(optimizer):
+            return
+        if recorder in watching.recorders:
+            self._stepped = self._stepped or self._stepping is None
+        elif self._passed and self._open is None:
+            with self._telling(stays=True):
+                self._open, self._stepping = _Open(recorder, caller), optimizer
+
+    def closure_ends(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
+        """Record the step of an optimizer, now that the model has run in its closure."""
+        recorder = self._recorder
+        if recorder is None or self._open is not None or not self._is_its(optimizer):
+            return
+        if self._passed:
+            with self._telling(stays=True):
+                self._open, self._stepping = _Open(recorder, caller), optimizer
+                recorder.begin_step(optimizer, caller)
 
     def optimizer_ends(self, optimizer: torch.optim.Optimizer) -> None:
         """Take note that an optimizer has made its step: the graph is whole."""
-        if self._recorder is not None and self._passed and self._is_its(optimizer):
-            with self._telling():
-                self._call.close()
+        if self._stepping is optimizer:
+            with self._telling(stays=True):
+                self._close()
                 self._finish()
 
     def _is_its(self, optimizer: torch.optim.Optimizer) -> bool:
@@ -204,31 +333,68 @@ class Waiting:
 
     # -- the end ------------------------------------------------------------------------
 
+    def _close(self) -> None:
+        """Watch no longer what is open."""
+        opened, self._open, self._stepping = self._open, None, None
+        if opened is not None:
+            opened.close()
+
+    def _drop(self) -> None:
+        """Let go of what was recorded."""
+        if self._recorder is not None:
+            self._recorder.paused = True
+        self._close()
+        self._recorder = self._frame = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._results.clear()
+        self._recorded = 0
+        self._begun = self._passed = self._stepped = False
+
     def _finish(self) -> None:
         """Give the graph away, and wait for the next one, or for nothing."""
         recorder, self._recorder = self._recorder, None
         assert recorder is not None
+        self._eager.close()
+        if recorder.paused:
+            self._forget()
+            return
         recorder.end_step(None)
         graph = recorder.close()
+        recorder.paused = True
         if self._recorded == _MOST_CALLS:
             graph.notes.append(
                 Note(f"of the calls before the optimizer's step, {_MOST_CALLS} were recorded")
             )
-        self._recorded, self._passed = 0, False
+        self._forget()
         number = self._calls
         if self._every is None:
-            # The hooks are gone with the next call, which records nothing.
+            # Those of autograd and of optimizers are gone with the next backward pass.
             self.is_over = True
+            self._hooks.close()
         else:
             self._next = self._calls + self._every
         self._done(graph, number)
 
+    def _tell(self, error: Exception) -> None:
+        """Tell of an error of ours; what is open is closed where nothing of it runs."""
+        self.is_over = True
+        self._failed(error_text(error))
+
     @contextmanager
-    def _telling(self) -> Iterator[None]:
-        """Have an error of ours end the waiting, and nothing else."""
+    def _telling(self, *, stays: bool = False) -> Iterator[None]:
+        """Have an error of ours end the waiting, and nothing else.
+
+        Args:
+            stays: Whether hooks stay until the next call: an optimizer goes through its own now.
+        """
         try:
             yield
         except Exception as error:  # noqa: BLE001  No training ends for a picture.
-            self._call.close()
-            self.remove()
-            self._failed(error_text(error))
+            if stays:
+                self._drop()
+                self._eager.close()
+            else:
+                self.remove()
+            self._tell(error)

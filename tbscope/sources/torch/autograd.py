@@ -1,13 +1,21 @@
 """Autograd's own graph: which of its nodes runs, which number it has, and what it tells."""
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 from tbscope.sources.torch.internals import gradient_types, running_node, sequence_number
 
-__all__ = ["accumulates_into", "gave_of", "operation_of", "running_node", "sequence_number"]
+__all__ = [
+    "accumulates_into",
+    "gave_of",
+    "leads_to",
+    "operation_of",
+    "running_node",
+    "sequence_number",
+]
 
 _BACKWARD = re.compile(r"Backward[0-9]*\Z")
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -33,3 +41,23 @@ def accumulates_into(node: Any) -> torch.Tensor | None:
     """Return the leaf tensor whose gradient a node of autograd's graph adds to; None if none."""
     leaf = getattr(node, "variable", None)
     return leaf if isinstance(leaf, torch.Tensor) else None
+
+
+def leads_to(roots: Iterable[torch.Tensor], ends: Iterable[torch.Tensor]) -> bool:
+    """Tell whether a backward pass from some tensors comes by one of others."""
+    leaves, made = set[int](), set[Any]()
+    for tensor in ends:
+        if tensor.grad_fn is None:
+            leaves.add(id(tensor))
+        else:
+            made.add(tensor.grad_fn)
+    pending = [root.grad_fn for root in roots if root.grad_fn is not None]
+    seen = set(pending)
+    while pending:
+        node = pending.pop()
+        if node in made or id(accumulates_into(node)) in leaves:
+            return True
+        before = {each for each, _ in node.next_functions if each is not None} - seen
+        seen |= before
+        pending += before
+    return False

@@ -170,11 +170,14 @@ def _told(kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict
 
 
 def _reduction(told: Any) -> str:
-    """Return how what ranks hand in becomes one (`sum`), as torch prints it."""
+    """Return how what ranks hand in becomes one (`sum`), as torch prints it; or `unknown`."""
     if isinstance(told, str):
         return told.lower()
-    # A kernel is told of one in a box, which gives its number.
-    return str(torch.distributed.ReduceOp.RedOpType(told.op()).name).lower()
+    # A kernel is told of one in a box, which gives its number. That of earlier torch gives nothing.
+    number = getattr(told, "op", None)
+    if number is None:
+        return "unknown"
+    return str(torch.distributed.ReduceOp.RedOpType(number()).name).lower()
 
 
 def _bytes(tensors: list[torch.Tensor]) -> int:

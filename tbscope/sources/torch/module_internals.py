@@ -6,7 +6,8 @@ that does less.
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -21,9 +22,11 @@ from tbscope.errors import ArgumentError
 __all__ = [
     "UNINITIALIZED",
     "ScriptModule",
+    "around_compiled_calls",
     "call_method_name",
     "default_device",
     "functional_calls",
+    "is_tracing",
     "load_script_file",
     "prepares_lazily",
     "script_call_graph",
@@ -68,6 +71,10 @@ def call_method_name() -> str:
     return "_call_impl"
 
 
+is_tracing: Callable[[], bool] = getattr(torch.jit, "is_tracing", lambda: False)
+"""Tells whether torch.jit.trace makes a graph of what runs now."""
+
+
 def functional_calls() -> tuple[Any, str] | None:
     """Return the module and the name of the function behind each form of `functional_call`.
 
@@ -102,6 +109,36 @@ def calls_unseen(wrapper: torch.nn.Module) -> bool:
     called = getattr(wrapper.forward, "_torchdynamo_orig_callable", None)
     bound = getattr(called, "__self__", None) is inner
     return bound and getattr(called, "__func__", None) is not type(inner).__call__
+
+
+@contextmanager
+def around_compiled_calls(
+    module: torch.nn.Module, around: Callable[[Callable[[], Any]], Any]
+) -> Iterator[None]:
+    """Have something done around each call of a module that `module.compile()` has compiled.
+
+    Hooks of such a module are compiled with it, and told of nothing.
+
+    Args:
+        module: The module; nothing is done around the calls of any other.
+        around: Makes the call that it is given, and returns its result.
+    """
+    compiled = module.__dict__.get("_compiled_call_impl")
+    if compiled is None:
+        yield
+        return
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return compiled(*args, **kwargs)
+        return around(lambda: compiled(*args, **kwargs))
+
+    module.__dict__["_compiled_call_impl"] = call
+    try:
+        yield
+    finally:
+        if module.__dict__.get("_compiled_call_impl") is call:
+            module.__dict__["_compiled_call_impl"] = compiled
 
 
 def scripted_attributes(module: Any) -> dict[str, Any]:

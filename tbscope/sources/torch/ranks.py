@@ -107,7 +107,7 @@ class Groups:
         try:
             group = mesh.get_group(dimension)
             ranks = torch.distributed.get_process_group_ranks(group)
-        except (AttributeError, AssertionError, KeyError, RuntimeError, ValueError):
+        except (AttributeError, AssertionError, KeyError, RuntimeError, TypeError, ValueError):
             # One that was made without its groups, or whose groups are gone.
             return ""
         here = torch.distributed.get_rank() in ranks and len(ranks) == mesh.size(dimension)

@@ -6,7 +6,8 @@ no dependency is lost; writes to other parts of the same storage do not count, s
 that none is invented.
 """
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -22,47 +23,51 @@ _UNKNOWN_END = (1 << 63) - 1
 
 
 class Region:
-    """The part of a storage that a tensor covers, in elements of its own size.
+    """The part of a storage that a tensor covers.
+
+    What it is like is noted at once; where it ends is computed where somebody asks, as most
+    writes are read by nobody through another tensor.
 
     Attributes:
-        start: The first byte.
-        end: The byte after the last.
-        layout: Shape, strides in bytes and element size; None where unknown.
+        place: Its offset, shape and strides in elements, and the bytes of one.
     """
 
-    __slots__ = ("end", "layout", "start")
+    __slots__ = ("_reach", "place")
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        size = tensor.element_size()
-        shape = tuple(tensor.shape)
-        if all(type(entry) is int for entry in shape):
-            strides = tuple(stride * size for stride in tensor.stride())
-            self.start = tensor.storage_offset() * size
-            reach = sum((entry - 1) * stride for entry, stride in zip(shape, strides, strict=True))
-            self.end = self.start + (reach + size if 0 not in shape else 0)
-            self.layout: tuple[Any, ...] | None = (shape, strides, size)
-        else:
-            self.start, self.end, self.layout = 0, _UNKNOWN_END, None
+        self.place = (
+            tensor.storage_offset(),
+            tensor.shape,
+            tensor.stride(),
+            tensor.element_size(),
+        )
+        self._reach: _Reach | None = None
+
+    @property
+    def reach(self) -> "_Reach":
+        """Its first byte, the byte after the last, and its layout in bytes."""
+        if self._reach is None:
+            self._reach = _reach(*self.place)
+        return self._reach
 
     def covers_same(self, other: "Region") -> bool:
         """Tell whether two regions of one storage are the same."""
-        return bool(
-            self.layout is not None and self.start == other.start and self.layout == other.layout
-        )
+        return self.reach.layout is not None and self.place == other.place
 
     def overlaps(self, other: "Region") -> bool:
         """Tell whether two regions of one storage have a byte in common."""
-        if self.end <= other.start or other.end <= self.start:
+        one, two = self.reach, other.reach
+        if one.end <= two.start or two.end <= one.start:
             return False
-        if self.layout is None or other.layout is None:
+        if one.layout is None or two.layout is None:
             return True
         import numpy
 
         try:
             return bool(
                 numpy.shares_memory(
-                    _Phantom(self).array(numpy),
-                    _Phantom(other).array(numpy),
+                    _Phantom(one).array(numpy),
+                    _Phantom(two).array(numpy),
                     _MOST_WORK,  # type: ignore[arg-type]
                 )
             )
@@ -70,10 +75,34 @@ class Region:
             return True
 
 
+class _Reach(NamedTuple):
+    """Where a region begins and ends in its storage, in bytes.
+
+    Attributes:
+        start: The first byte.
+        end: The byte after the last.
+        layout: Shape, strides in bytes and element size; None where unknown.
+    """
+
+    start: int
+    end: int
+    layout: tuple[Any, ...] | None
+
+
+def _reach(offset: Any, sizes: torch.Size, steps: tuple[Any, ...], item: int) -> _Reach:
+    shape = tuple(sizes)
+    if not all(type(entry) is int for entry in shape):
+        return _Reach(0, _UNKNOWN_END, None)
+    strides = tuple(stride * item for stride in steps)
+    start = offset * item
+    reach = sum((entry - 1) * stride for entry, stride in zip(shape, strides, strict=True))
+    return _Reach(start, start + (reach + item if 0 not in shape else 0), (shape, strides, item))
+
+
 class _Phantom:
     """An array over addresses that are never read, for numpy's exact overlap test."""
 
-    def __init__(self, region: Region) -> None:
+    def __init__(self, region: _Reach) -> None:
         assert region.layout is not None
         shape, strides, size = region.layout
         # Any address that is not null will do: only differences matter.
@@ -205,12 +234,17 @@ def same_storage(one: torch.Tensor, other: torch.Tensor) -> bool:
     return key is not None and key == storage_key(other)
 
 
-def storage_keys(tensor: torch.Tensor) -> set[int]:
-    """Return the identities of the storages in which a tensor, or what it is made of, lies."""
-    key = storage_key(tensor)
-    if key is not None and type(tensor) in PLAIN:
-        return {key}
-    return {key for part in memory_of(tensor) if (key := storage_key(part)) is not None}
+def storage_keys(tensors: Iterable[torch.Tensor]) -> set[int]:
+    """Return the identities of the storages in which tensors, or what they are made of, lie."""
+    keys = set()
+    for tensor in tensors:
+        key = storage_key(tensor)
+        if key is not None and type(tensor) in PLAIN:
+            keys.add(key)
+        else:
+            parts = map(storage_key, memory_of(tensor))
+            keys.update(key for key in parts if key is not None)
+    return keys
 
 
 def lies_in(tensor: torch.Tensor, keys: set[int]) -> bool:
@@ -218,4 +252,4 @@ def lies_in(tensor: torch.Tensor, keys: set[int]) -> bool:
     key = storage_key(tensor)
     if key is not None and type(tensor) in PLAIN:
         return key in keys
-    return not keys.isdisjoint(storage_keys(tensor))
+    return not keys.isdisjoint(storage_keys([tensor]))

@@ -361,9 +361,9 @@ class Discovery:
         count = self._registry.count_tensors()
         if self._spread is None or self._spread[0] != count:
             held = [each for each in self._registry.tensors() if type(each) not in PLAIN]
-            self._spread = count, {key: each for each in held for key in storage_keys(each)}
+            self._spread = count, {key: each for each in held for key in storage_keys([each])}
         found = self._spread[1]
-        return next((found[key] for key in storage_keys(tensor) if key in found), None)
+        return next((found[key] for key in storage_keys([tensor]) if key in found), None)
 
     # -- nodes --------------------------------------------------------------------------
 

@@ -49,7 +49,9 @@ class TensorValues:
 
     def find(self, tensor: torch.Tensor) -> Value | None:
         """Return the value that a tensor held when it was last read; None for an unknown one."""
-        return self.get(tensor) or self.wrappers.value(tensor)
+        found = self.get(tensor)
+        # In most runs nothing is made of others.
+        return self.wrappers.value(tensor) if found is None and self.wrappers.any else found
 
     def give(self, node: Node, tensor: torch.Tensor) -> Value:
         """Make a tensor the next output of a node."""
@@ -132,14 +134,15 @@ class TensorValues:
             candidates: Its arguments: tensors that the user knows.
         """
         given = {id(tensor) for tensor in results}
+        known = _Among(candidates)
         for tensor in written:
-            target = self._target(tensor, candidates)
+            target = self._target(tensor, known)
             if target is None:
                 continue
             if id(target) not in given:
                 given.add(id(target))
                 self.give(node, target)
-            elif not any(target is candidate for candidate in candidates):
+            elif id(target) not in known.identities:
                 # A result that it made and filled itself: nobody has seen it before.
                 continue
             value = self.find(target)
@@ -157,17 +160,19 @@ class TensorValues:
             read: The tensors that it reads.
             values: Their values, before the operation has outputs.
         """
-        places: set[int] = set()
-        for tensor in written:
-            value, keys = self.find(tensor), storage_keys(tensor)
-            places.update(
-                [
-                    place
-                    for place, other in enumerate(read)
-                    if other is tensor or values[place] is value or lies_in(other, keys)
-                ]
-            )
-        return tuple(sorted(places))
+        if not read:
+            return ()
+        # Together: a kernel of a whole list writes into as many tensors as it reads.
+        keys = storage_keys(written)
+        identities = {id(tensor) for tensor in written}
+        changed = {self.find(tensor) for tensor in written}
+        return tuple(
+            [
+                place
+                for place, other in enumerate(read)
+                if id(other) in identities or values[place] in changed or lies_in(other, keys)
+            ]
+        )
 
     def tensors_of(
         self, node: Node, results: list[torch.Tensor], written: list[torch.Tensor]
@@ -184,17 +189,15 @@ class TensorValues:
             found += [tensor for tensor in written if self.find(tensor) is value][:1]
         return found
 
-    def _target(self, tensor: torch.Tensor, candidates: list[torch.Tensor]) -> torch.Tensor | None:
+    def _target(self, tensor: torch.Tensor, candidates: "_Among") -> torch.Tensor | None:
         """Return the tensor known to the user that a write to this one changes."""
         # A kernel inside of `vmap` or `grad` writes into what the wrapper holds that is known.
         hidden = in_functorch()
-        if self.find(tensor) is not None and not hidden:
+        known = self.find(tensor) is not None
+        if known and not hidden:
             return tensor
-        keys = storage_keys(tensor)
-        for candidate in candidates:
-            if candidate is tensor or lies_in(candidate, keys):
-                return candidate
-        return tensor if hidden and self.find(tensor) is not None else None
+        found = candidates.first(tensor)
+        return tensor if found is None and hidden and known else found
 
     def earlier_writers(self, read: list[torch.Tensor], values: list[Value]) -> list[Node]:
         """Return the nodes that wrote into the tensors' memory through another tensor, in order.
@@ -265,3 +268,33 @@ class TensorValues:
             for at in range(len(order), len(self._nodes)):
                 order[self._nodes[at]] = at
         return order[node]
+
+
+class _Among:
+    """Some tensors, found by their storages, of which each is looked up once.
+
+    Args:
+        tensors: The tensors, in order.
+
+    Attributes:
+        identities: Their identities.
+    """
+
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        self.identities = {id(tensor) for tensor in tensors}
+        self._tensors = tensors
+        # By storage the first place of one that lies in it.
+        self._places: dict[int, int] | None = None
+
+    def first(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Return the first that is a tensor, or shares storage with it; None for none."""
+        places = self._places
+        if places is None:
+            places = self._places = {}
+            for place, other in enumerate(self._tensors):
+                for key in storage_keys([other]):
+                    places.setdefault(key, place)
+        found = [places[key] for key in storage_keys([tensor]) if key in places]
+        if found:
+            return self._tensors[min(found)]
+        return tensor if id(tensor) in self.identities else None

@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch.optim.optimizer import (
 )
 from torch.utils.hooks import RemovableHandle
 
-from tbscope.sources.eager.active import watching
+from tbscope.sources.eager.active import step_watchers, watching
 
 __all__ = ["watch_optimizers"]
 
@@ -44,18 +45,18 @@ def watch_optimizers() -> Iterator[None]:
 def _before(
     optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    for waiting in watching.waiting:
-        waiting.optimizer_begins(optimizer)
-    recorders = [recorder for recorder in watching.recorders if not recorder.paused]
-    for recorder in recorders:
-        recorder.begin_step(optimizer, sys._getframe(1))
-    if not recorders:
-        return None
+    caller = sys._getframe(1)
     # The first argument of the hook's `args` is the optimizer itself.
     closures = [given for given in (*args[1:2], kwargs.get("closure")) if callable(given)]
-    if not closures:
+    waiting = step_watchers()
+    for each in waiting:
+        each.optimizer_begins(optimizer, caller)
+    recorders = [recorder for recorder in watching.recorders if not recorder.paused]
+    for recorder in recorders:
+        recorder.begin_step(optimizer, caller)
+    if not closures or not (recorders or waiting):
         return None
-    outside = _outside(closures[0])
+    outside = _outside(closures[0], optimizer, id(caller))
     if "closure" in kwargs:
         return args, {**kwargs, "closure": outside}
     return (args[0], outside, *args[2:]), kwargs
@@ -65,18 +66,39 @@ def _after(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict
     for recorder in watching.recorders:
         if not recorder.paused:
             recorder.end_step(optimizer)
-    for waiting in watching.waiting:
-        waiting.optimizer_ends(optimizer)
+    for each in step_watchers():
+        each.optimizer_ends(optimizer)
 
 
-def _outside(closure: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a closure that runs the model again, of which no part is the optimizer's."""
+def _outside(
+    closure: Callable[..., Any], optimizer: torch.optim.Optimizer, caller: int
+) -> Callable[..., Any]:
+    """Return a closure that runs the model again, of which no part is the optimizer's.
+
+    Args:
+        closure: The closure.
+        optimizer: Which calls it.
+        caller: The identity of the Python frame in which the step of the optimizer runs.
+    """
 
     @functools.wraps(closure)
     def run(*args: Any, **kwargs: Any) -> Any:
         with ExitStack() as stack:
             for recorder in watching.recorders:
                 stack.enter_context(recorder.outside_step())
-            return closure(*args, **kwargs)
+            result = closure(*args, **kwargs)
+        frame = _frame(caller)
+        if frame is not None:
+            for each in step_watchers():
+                each.closure_ends(optimizer, frame)
+        return result
 
     return run
+
+
+def _frame(identity: int) -> FrameType | None:
+    """Return the Python frame of this identity that runs; None where it runs no more."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and id(frame) != identity:
+        frame = frame.f_back
+    return frame

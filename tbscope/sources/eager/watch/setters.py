@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tbscope.sources.eager.active import watching
+from tbscope.sources.eager.active import step_watchers, watching
 from tbscope.sources.eager.watch.replacement import Replacement
 from tbscope.sources.torch.internals import BACKWARD
 
@@ -35,8 +35,8 @@ def _watched_backward(*args: Any, **kwargs: Any) -> Any:
     with ExitStack() as stack:
         if watching.measuring is not None:
             stack.enter_context(watching.measuring.backward_pass())
-        for waiting in watching.waiting:
-            stack.enter_context(waiting.backward_pass())
+        for waiting in step_watchers():
+            stack.enter_context(waiting.backward_pass(roots, sys._getframe()))
         for recorder in watching.recorders:
             if kwargs.get("accumulate_grad", True):
                 recorder.about_to_accumulate()

@@ -9,7 +9,8 @@ second runs functions as they were written.
 
 import sys
 import threading
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from tbscope.sources.eager.active import watching
 from tbscope.sources.eager.watch.replacement import Replacement
 from tbscope.sources.torch.internals import function_modes
 
-__all__ = ["unobserved"]
+__all__ = ["standing_by", "unobserved"]
 
 _PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 _has_torch_function = Replacement(torch.overrides, "has_torch_function")
@@ -87,6 +88,28 @@ class _Eager:
             _stance.leave()
 
 
+# Of blocks in which the compiler stands by in all threads.
+_standing_by: list[_Eager] = []
+
+
+@contextmanager
+def standing_by() -> Iterator[None]:
+    """Have functions run as they are written in all threads, during a block.
+
+    That is so for what was compiled before as well; it runs compiled again afterwards.
+    """
+    eager = _Eager()
+    with _compile.by(_compile_eagerly):
+        if "torch._dynamo" in sys.modules:
+            eager.begin()
+        _standing_by.append(eager)
+        try:
+            yield
+        finally:
+            _standing_by.remove(eager)
+            eager.end()
+
+
 def _answer(relevant_args: Any) -> bool:
     """Answer `torch.overrides.has_torch_function` as if only tbscope's modes were absent."""
     if watching.recorders:
@@ -101,7 +124,8 @@ def _answer(relevant_args: Any) -> bool:
 
 
 def _compile_eagerly(*args: Any, **kwargs: Any) -> Any:
-    """Call `torch.compile`'s original; in a watched thread the compiler is told to stand by."""
-    if watching.eager is not None:
-        watching.eager.begin()
+    """Call `torch.compile`'s original, and tell the compiler to stand by where that is wanted."""
+    for eager in (*_standing_by, watching.eager):
+        if eager is not None:
+            eager.begin()
     return _compile.original(*args, **kwargs)

@@ -1,0 +1,107 @@
+"""Chunks of real models, and of models that are wide: no module and no input stands in one."""
+
+import re
+
+import pytest
+import torch
+from gallery_models import SIGHTS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from real_graphs import KINDS, real_graph
+from torch import nn
+
+import tbscope
+
+# A chunk is called by numbers; one of rounds of a loop holds what ran in these.
+CHUNK = re.compile(r"(?!step)[^/]*[0-9]+-[0-9]+")
+
+
+def chunks_with_modules(graph):
+    """Give the names of modules and inputs that stand in a chunk."""
+    message = tbscope.to_graph_def(graph)
+    known = [node.name for node in message.node if node.op == "Input" or _is_of_module(node)]
+    return [name for name in known if any(map(CHUNK.fullmatch, name.split("/")[:-1]))]
+
+
+def _is_of_module(node):
+    return node.op == "NoOp" or "ParameterConst" in node.op or "class" in node.attr
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_no_module_of_a_real_model_stands_in_a_chunk(name):
+    assert chunks_with_modules(real_graph(name)) == []
+
+
+@pytest.mark.parametrize("sight", SIGHTS, ids=lambda sight: sight.name)
+def test_no_module_of_the_gallery_stands_in_a_chunk(sight):
+    model, inputs, _ = sight.make()
+    assert chunks_with_modules(tbscope.trace(model.eval(), kwargs=inputs)) == []
+
+
+class Block(nn.Module):
+    """Two layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.norm = nn.Linear(4, 4), nn.LayerNorm(4)
+
+    def forward(self, x):
+        return self.norm(self.fc(x)).relu()
+
+
+class Wide(nn.Module):
+    """Many modules on one level: in a list or by themselves, in a row or side by side."""
+
+    def __init__(self, count, *, leaves, listed, between, reads):
+        super().__init__()
+        made = [nn.Linear(4, 4) if leaves else Block() for _ in range(count)]
+        self.layers = nn.ModuleList(made if listed else [])
+        for at, module in enumerate(() if listed else made):
+            self.add_module(f"layer{at}", module)
+        self.between, self.reads = between, reads
+
+    def forward(self, *inputs):
+        found = list(inputs)
+        for module in self.layers or self.children():
+            if isinstance(module, nn.ModuleList):
+                continue
+            *others, x = found[-self.reads :] if self.reads else inputs[:1]
+            x = module(sum(others, x))
+            for _ in range(self.between):
+                x = x * 2
+            found.append(x)
+        return torch.cat(found[-1:] if self.reads else found, -1)
+
+
+def wide(count, inputs, **how):
+    graph_inputs = tuple(torch.rand(1, 4) for _ in range(inputs))
+    return tbscope.trace(Wide(count, **how), graph_inputs)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    count=st.sampled_from([20, 60, 110, 160]),
+    inputs=st.sampled_from([1, 4, 150]),
+    leaves=st.booleans(),
+    listed=st.booleans(),
+    between=st.sampled_from([0, 1, 4]),
+    reads=st.sampled_from([0, 1, 3]),
+)
+def test_no_module_and_no_input_of_a_wide_model_stands_in_a_chunk(count, inputs, **how):
+    assert chunks_with_modules(wide(count, inputs, **how)) == []
+
+
+def test_layers_between_which_their_parent_adds_are_not_folded_and_keep_their_lines():
+    how = {"leaves": True, "listed": True, "reads": 1}
+    for between, op in ((1, "Linear[0]"), (0, "Linear")):
+        message = tbscope.to_graph_def(wide(60, 1, between=between, **how))
+        assert {node.op for node in message.node if node.name == "layers/0"} == {op}
+        assert tbscope.lint(message) == []
+
+
+def test_two_thousand_layers_are_parted_by_their_numbers():
+    model = nn.Sequential(*(nn.Linear(2, 2) if at % 2 else nn.ReLU() for at in range(2000)))
+    names = {
+        node.name for node in tbscope.to_graph_def(tbscope.trace(model, torch.rand(1, 2))).node
+    }
+    assert {"0-49/0", "0-49/49", "1950-1999/1999"} <= names

@@ -1,0 +1,335 @@
+"""`watch` in trainings of every make: closures, threads, compiled models, errors, copies."""
+
+import copy
+import pickle
+import threading
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from training_steps import POINTS, Net, backward_nodes
+
+import tbscope
+from tbscope.sources.eager.active import waiting, watching
+
+
+def loss_of(model):
+    return model(POINTS).pow(2).mean()
+
+
+def plain(model, optimizer):
+    optimizer.zero_grad()
+    loss_of(model).backward()
+    optimizer.step()
+
+
+def in_closure(model, optimizer):
+    def closure():
+        optimizer.zero_grad()
+        loss = loss_of(model)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+
+
+def with_backward_elsewhere(model, optimizer):
+    optimizer.zero_grad()
+    thread = threading.Thread(target=loss_of(model).backward)
+    thread.start()
+    thread.join()
+    optimizer.step()
+
+
+def with_all_elsewhere(model, optimizer):
+    thread = threading.Thread(target=plain, args=(model, optimizer))
+    thread.start()
+    thread.join()
+
+
+def adam(model):
+    return torch.optim.Adam(model.parameters())
+
+
+class Sharpness(torch.optim.Optimizer):
+    """Goes uphill and takes the gradient there, for another optimizer."""
+
+    def __init__(self, model):
+        self.base = torch.optim.SGD(model.parameters(), 0.1)
+        super().__init__(self.base.param_groups, {})
+
+    @torch.no_grad()
+    def step(self, closure):
+        moved = [(each, each.grad * 0.05) for each in self.param_groups[0]["params"]]
+        for parameter, way in moved:
+            parameter.add_(way)
+        torch.enable_grad()(closure)()
+        for parameter, way in moved:
+            parameter.sub_(way)
+        self.base.step()
+
+
+def twice(model, optimizer):
+    loss_of(model).backward()
+    in_closure(model, optimizer)
+
+
+class InBackward:
+    """Optimizers that make their steps while the backward pass runs."""
+
+    def __init__(self, model):
+        self.each = {one: torch.optim.SGD([one], 0.1) for one in model.parameters()}
+        for parameter in self.each:
+            parameter.register_post_accumulate_grad_hook(self.update)
+
+    def update(self, parameter):
+        self.each[parameter].step()
+        parameter.grad = None
+
+
+TRAININGS = {
+    "closure": (adam, in_closure),
+    "LBFGS": (lambda model: torch.optim.LBFGS(model.parameters(), max_iter=3), in_closure),
+    "sharpness": (Sharpness, twice),
+    "in backward": (InBackward, lambda model, _: loss_of(model).backward()),
+    "backward in a thread": (adam, with_backward_elsewhere),
+    "all in a thread": (adam, with_all_elsewhere),
+}
+
+
+def trained(name, *, steps=3, watch=None):
+    torch.manual_seed(0)
+    model = Net()
+    make, step = TRAININGS[name]
+    optimizer = make(model)
+    handle = watch(model) if watch else None
+    for _ in range(steps):
+        step(model, optimizer)
+    return model, handle
+
+
+def tops(graph):
+    return list(dict.fromkeys(str(node.scope).split("/")[0] for node in graph.nodes))
+
+
+def nothing_is_left(model):
+    from torch.optim import optimizer
+
+    modes = torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
+    hooks = optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks
+    held = [*hooks, model._forward_hooks, model._forward_pre_hooks]
+    return modes == (0, 0) and not any(held) and not waiting and not watching.recorders
+
+
+@pytest.fixture
+def writer(tmp_path):
+    with tbscope.SummaryWriter(str(tmp_path)) as writer:
+        yield writer
+    for each in tuple(waiting):
+        each.remove()
+
+
+@pytest.fixture(params=TRAININGS)
+def name(request):
+    return request.param
+
+
+def test_a_step_of_any_make_is_drawn_and_trains_as_without(writer, name):
+    plainly, _ = trained(name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model, watched = trained(name, watch=writer.watch)
+    for one, other in zip(model.parameters(), plainly.parameters(), strict=True):
+        assert torch.equal(one, other)
+    tbscope.verify(watched.graph)
+    told = {node.attributes.get("gradient_of") for node in watched.graph.nodes}
+    assert told >= {name for name, _ in model.named_parameters()}
+    assert nothing_is_left(model)
+
+
+@pytest.mark.parametrize("name", set(TRAININGS) - {"in backward"})
+def test_the_graph_of_a_step_ends_with_the_outermost_optimizer(writer, name):
+    _, watched = trained(name, watch=writer.watch)
+    assert tops(watched.graph) == ["None", "Net", "gradients", "optimizer"]
+    updated = [node for node in watched.graph.nodes if "updates" in node.attributes]
+    assert updated[-1].phase == "optimizer"
+    roots = {str(node.scope).split("/")[1] for node in updated}
+    assert roots == {"closure": {"Adam"}, "LBFGS": {"LBFGS"}, "sharpness": {"Sharpness"}}.get(
+        name, {"Adam"}
+    )
+
+
+def test_a_pass_through_another_model_is_no_part_of_the_step(writer):
+    model, other = Net(), nn.Linear(3, 2)
+    optimizer = adam(model)
+    watched = writer.watch(model)
+    loss = loss_of(model)
+    other(POINTS).sum().backward()
+    loss.backward()
+    optimizer.step()
+    assert tops(watched.graph) == ["None", "Net", "gradients", "optimizer"]
+    scopes = {str(node.scope) for node in backward_nodes(watched.graph)}
+    assert "gradients/Net/Linear[head]" in scopes
+    assert not any(scope.startswith("gradients/Linear") for scope in scopes)
+
+
+def test_a_backward_pass_that_raises_is_the_trainings_own_and_the_next_step_is_drawn(writer):
+    model = Net()
+    optimizer, watched = adam(model), writer.watch(model)
+    out = model(POINTS)
+    out.register_hook(lambda gradient: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        out.sum().backward()
+    assert torch._C._len_torch_function_stack() == 0
+    plain(model, optimizer)
+    assert tops(watched.graph) == ["None", "Net", "gradients", "optimizer"]
+
+
+def test_an_optimizer_that_raises_is_the_trainings_own_and_the_next_step_is_drawn(writer):
+    class Failing(torch.optim.SGD):
+        def step(self, closure=None):
+            raise ZeroDivisionError
+
+    model = Net()
+    failing, optimizer, watched = Failing(model.parameters(), 0.1), adam(model), writer.watch(model)
+    with pytest.raises(ZeroDivisionError):
+        plain(model, failing)
+    for _ in range(2):
+        plain(model, optimizer)
+    assert tops(watched.graph) == ["None", "Net", "gradients", "optimizer"]
+    watched.remove()
+    assert nothing_is_left(model)
+
+
+class Interrupted(Net):
+    def forward(self, x):
+        if len(x) == 1:
+            raise KeyboardInterrupt
+        return super().forward(x)
+
+
+def test_a_call_that_is_interrupted_leaves_the_next_one_to_be_drawn(writer):
+    model = Interrupted()
+    optimizer, watched = adam(model), writer.watch(model)
+    with pytest.raises(KeyboardInterrupt):
+        model(POINTS[:1])
+    for _ in range(2):
+        plain(model, optimizer)
+    assert "optimizer" in tops(watched.graph)
+    assert nothing_is_left(model)
+
+
+class Unbalanced(Net):
+    def forward(self, x):
+        tbscope.pop_scope("never opened")
+        return super().forward(x)
+
+
+def test_an_error_of_ours_amid_a_call_is_one_warning_and_the_training_goes_on(writer):
+    model = Unbalanced()
+    optimizer, watched = adam(model), writer.watch(model)
+    before = model.head.weight.clone()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            plain(model, optimizer)
+    (warning,) = told
+    assert "drew no step of Unbalanced: ScopeError: pop_scope('never opened')" in str(
+        warning.message
+    )
+    assert watched.graph is None
+    assert not torch.equal(before, model.head.weight)
+    assert nothing_is_left(model)
+
+
+def test_without_a_watch_the_same_scope_is_an_error_of_a_recording():
+    with pytest.raises(tbscope.ScopeError, match="never opened"), tbscope.record():
+        Unbalanced()(POINTS)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_copy_of_a_model_that_is_watched_is_not(writer, copied):
+    model = Net()
+    watched = writer.watch(model)
+    other = copied(model)
+    assert torch.equal(other(POINTS), model.eval()(POINTS))
+    plain(other.train(), adam(other))
+    assert watched.graph is None
+    plain(model.train(), adam(model))
+    assert watched.graph is not None
+
+
+def test_who_reads_the_file_of_a_model_that_is_watched_needs_no_tbscope(writer):
+    model = nn.Sequential(nn.Linear(3, 2))
+    writer.watch(model)
+    assert b"tbscope" not in pickle.dumps(model)
+
+
+# -- compiled models --------------------------------------------------------------------
+
+
+def compiled(model, ran):
+    def backend(graph, _):
+        def run(*args):
+            ran.append(len(args))
+            return graph(*args)
+
+        return run
+
+    return {"backend": backend}
+
+
+def in_place(model, given):
+    model.compile(**given)
+    return model, model
+
+
+def wrapped(model, given):
+    made = torch.compile(model, **given)
+    return made, made
+
+
+def inside(model, given):
+    return model, torch.compile(model, **given)
+
+
+@pytest.mark.parametrize("way", [in_place, wrapped, inside])
+@pytest.mark.parametrize("every", [None, 2])
+def test_of_a_compiled_model_the_call_that_is_drawn_is_not_compiled(writer, way, every):
+    torch.compiler.reset()
+    ran, model = [], Net()
+    watched_one, called = way(model, compiled(model, ran))
+    optimizer = adam(model)
+    plain(called, optimizer)
+    count = len(ran)
+    assert count
+    watched = writer.watch(watched_one, every=every)
+    plain(called, optimizer)
+    assert len(ran) == count
+    assert tops(watched.graph) == ["None", "Net", "gradients", "optimizer"]
+    first = watched.graph
+    for _ in range(3):
+        plain(called, optimizer)
+    # Two are compiled, then one is drawn again; hooks inside of compiled code tell of none.
+    drawn = every is not None and way is not inside
+    assert len(ran) == count + (2 if drawn else 3)
+    assert (watched.graph is not first) == drawn
+    watched.remove()
+    assert nothing_is_left(model)
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_a_model_inside_of_a_compiled_function_is_drawn_too(writer, fullgraph):
+    torch.compiler.reset()
+    ran, model = [], Net()
+    given = compiled(model, ran)
+    function = torch.compile(lambda: loss_of(model), fullgraph=fullgraph, **given)
+    optimizer, watched = adam(model), writer.watch(model)
+    for _ in range(4):
+        optimizer.zero_grad()
+        function().backward()
+        optimizer.step()
+    assert "optimizer" in tops(watched.graph)
+    assert len(ran) == 3
+    assert nothing_is_left(model)
