@@ -151,12 +151,7 @@ class Backward:
             elif self._differentiated is not None:
                 node.attributes["differentiates"] = self._differentiated.op
         if not torch.is_grad_enabled():
-            # The first operation of a function of the user's own (`autograd.Function`) stands for
-            # it: autograd has numbered the function before, and knows of nothing inside.
-            number = sequence_number() if get_ident() == self._thread else 0
-            if number > (self._numbers[-1] if self._numbers else self._first):
-                self._numbers.append(number)
-                self._nodes.append(node)
+            self._makers.add_inside(node)
             return
         self._makers.add(node, read, results)
         for tensor, value in (*zip(read, node.inputs), *zip(results, node.outputs)):  # noqa: B905
