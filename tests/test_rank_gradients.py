@@ -2,16 +2,31 @@
 
 import pytest
 import torch
-from parallel_models import ON_FOUR, ON_TWO
+from parallel_models import ON_TWO, TENSOR_PLAN, Net
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import parallelize_module
 
 import tbscope
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
+def by_both(ranks):
+    mesh = init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("dp", "tp"))
+    model = Net()
+    for block in model.blocks:
+        parallelize_module(block, mesh["tp"], TENSOR_PLAN)
+        fully_shard(block, mesh=mesh["dp"])
+    return fully_shard(model, mesh=mesh["dp"])
+
+
+MODELS = {**ON_TWO, "by both": by_both}
+
+
 def recorded(name, ranks):
     with tbscope.fake_world(ranks):
-        model = (ON_TWO | ON_FOUR)[name](ranks)
+        model = MODELS[name](ranks)
         with tbscope.record(model) as recording:
             model(torch.ones(2, 2, 8)).square().sum().backward()
     return recording.graph

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from tbscope.errors import ArgumentError
+from tbscope.sources.torch.internals import without_modes
 
 __all__ = [
     "WORKS",
@@ -22,6 +23,7 @@ __all__ = [
     "is_of_meshes",
     "is_spread",
     "local_shape",
+    "ranks_along",
     "root_mesh",
     "same_work",
 ]
@@ -100,6 +102,20 @@ def root_mesh(mesh: Any) -> Any:
         return resources.get_root_mesh(mesh) or mesh
     except (AttributeError, KeyError, RuntimeError):
         return mesh
+
+
+def ranks_along(mesh: Any, dimension: int) -> list[int]:
+    """Return the ranks beside this one along a dimension of a mesh; empty where it is in none."""
+    at = mesh.get_coordinate()
+    if at is None:
+        return []
+    with without_modes():
+        places: Any = mesh.mesh.tolist()
+    for number in at[:dimension]:
+        places = places[number]
+    for number in at[dimension + 1 :]:
+        places = [place[number] for place in places]
+    return list(places)
 
 
 def is_spread(kind: type) -> bool:
