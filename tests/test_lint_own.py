@@ -1,6 +1,7 @@
 """Our own graphs, held against our own rules: no drawing of any model breaks one."""
 
 import inspect
+import re
 import warnings
 from random import Random
 
@@ -201,10 +202,21 @@ def test_what_once_broke_a_rule_breaks_none(name):
 @pytest.mark.parametrize("name", KINDS)
 def test_no_model_of_transformers_breaks_a_rule(name):
     found = broken(real_graph(name))
-    # With boxes around all modules, one function reads what seven of them give, and they stay.
-    boxed = {how: found.pop(how) for how in list(found) if "'leaves': 'box'" in how}
-    rules = {line.partition(":")[0] for lines in boxed.values() for line in lines}
-    assert (found, rules) == ({}, {"lost-output"} if name == "JambaModel" else set())
+    # A function reads what seven modules give, and they stay where they are.
+    hubs = ["mamba/update_recurrent_state", "mamba/out_proj"] if name == "JambaModel" else []
+    rest = [
+        line
+        for lines in found.values()
+        for line in lines
+        if not line.startswith("lost-output") or not any(hub in _plain(line) for hub in hubs)
+    ]
+    assert rest == []
+    assert bool(found) is bool(hubs)
+
+
+def _plain(line):
+    """Give a finding whose names are those of attributes alone."""
+    return re.sub(r"[A-Za-z]+\[(\w+)\]", r"\1", line)
 
 
 def test_the_drawings_try_every_option():
