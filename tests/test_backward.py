@@ -258,3 +258,34 @@ def test_what_is_saved_where_a_tensor_was_that_is_gone_is_of_the_operation_that_
     passes = [node for node in recording.graph.nodes if node.op == "native_layer_norm_backward"]
     assert {value.producer.op for node in passes for value in node.inputs[2:4]} == {"layer_norm"}
     assert len(passes) == 20
+
+
+class Negated(torch.autograd.Function):
+    """Gives what it was given, and turns its gradient round."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.neg()
+
+
+class Last(nn.Module):
+    """Ends in a function of its own, or in an operation of torch."""
+
+    def __init__(self, ends):
+        super().__init__()
+        self.fc, self.ends = nn.Linear(3, 3), ends
+
+    def forward(self, x):
+        return self.ends(self.fc(x))
+
+
+@pytest.mark.parametrize("ends", [Negated.apply, torch.neg])
+def test_the_gradient_of_a_function_stands_in_the_module_that_called_it_last(ends):
+    model = nn.Sequential(Last(ends), nn.ReLU())
+    graph = recorded(model, lambda model: model(torch.ones(2, 3)).sum().backward())
+    (node,) = [node for node in backward_nodes(graph) if node.op == "neg"]
+    assert str(node.scope) == "gradients/Sequential/Last[0]"

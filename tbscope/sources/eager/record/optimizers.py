@@ -18,6 +18,7 @@ from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Node, Value
 from tbscope.ir.scopes import Scope
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
+from tbscope.sources.eager.record.whereabouts import Place
 from tbscope.sources.torch.locate import helper_name
 
 __all__ = ["Optimizers"]
@@ -103,6 +104,9 @@ class Optimizers:
         self._find = find
         # The boxes of torch's own helpers, until an optimizer makes the next step.
         self._helpers: dict[tuple[Scope | None, str], Scope] = {}
+        # Where the latest operation was called, and the helper that led there.
+        self._latest: Place | None = None
+        self._helper_there: str | None = None
 
     def branch(self, scopes: ScopeStack, passes: Sized) -> "Optimizers":
         """Return one for the steps that another thread makes at the same time."""
@@ -129,6 +133,7 @@ class Optimizers:
         step.passes = len(self._passes)
         self._look(step)
         self.steps.append(step)
+        self._latest = None
 
     def end(self, optimizer: torch.optim.Optimizer | None = None) -> None:
         """Have what runs from now on stand outside of a step again, and of those left in it.
@@ -146,6 +151,7 @@ class Optimizers:
 
     def _end_last(self) -> None:
         step = self.steps.pop()
+        self._latest = None
         self._helpers.clear()
         self._settle(step)
         step.frame.inner = step.around
@@ -155,6 +161,9 @@ class Optimizers:
         """End the steps that an error has ended, of which nobody tells."""
         running = set()
         while frame is not None:
+            if self.steps and id(frame) == self.steps[-1].caller:
+                # Those around it run, too.
+                return
             running.add(id(frame))
             frame = frame.f_back
         while self.steps and self.steps[-1].caller not in running:
@@ -231,7 +240,7 @@ class Optimizers:
     def place(
         self,
         scope: Scope | None,
-        frame: FrameType | None,
+        called: tuple[Place, FrameType | None],
         read: Sequence[torch.Tensor],
         values: Sequence[Value],
     ) -> Scope | None:
@@ -239,14 +248,23 @@ class Optimizers:
 
         Args:
             scope: Where it would stand without.
-            frame: The Python frame that called it.
+            called: Where it was called, and the Python frame that called it.
             read: The tensors that it reads.
             values: Their values.
         """
-        if self.steps and frame is not None:
-            self._end_broken(frame)
+        there, frame = called
+        # Called by the same frame as the last one: what is around that has not changed.
+        if there is not self._latest:
+            if self.steps and frame is not None:
+                inner = self._scopes.running.inner
+                self._end_broken(frame)
+                if scope is inner:
+                    # It stands where no step runs, if that has ended.
+                    scope = self._scopes.running.inner
+            asked = not self.steps and self._scopes.at_top
+            self._latest, self._helper_there = there, helper_name(frame) if asked else None
         if not self.steps:
-            helper = helper_name(frame) if self._scopes.at_top else None
+            helper = self._helper_there
             return scope if helper is None else self._helper(scope, helper)
         step = self.steps[-1]
         if self._scopes.running is not step.frame or len(self._passes) > step.passes:

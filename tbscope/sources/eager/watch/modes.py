@@ -116,7 +116,7 @@ class OperationMode(TorchFunctionMode):
             return result
         node = None
         if result is not None or operation.kernels:
-            name, frame = self._name(func), sys._getframe(1)
+            name, frame = self._names.get(func) or self._name(func), sys._getframe(1)
             if plain and kind in _USUAL:
                 node = recorder.add_operation(name, args, kwargs, result, operation, frame)
             else:
