@@ -122,12 +122,18 @@ def nothing_is_left(model):
     return modes == (0, 0) and not any(held) and not waiting and not watching.recorders
 
 
+def wait_no_longer():
+    for each in tuple(waiting):
+        each.remove()
+
+
 @pytest.fixture
 def writer(tmp_path):
     with tbscope.SummaryWriter(str(tmp_path)) as writer:
+        # Other tests may wait for calls that never come.
+        wait_no_longer()
         yield writer
-    for each in tuple(waiting):
-        each.remove()
+    wait_no_longer()
 
 
 @pytest.fixture(params=TRAININGS)
