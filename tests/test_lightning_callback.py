@@ -41,6 +41,7 @@ def test_the_first_batch_is_drawn_once_with_its_numbers(callback, tmp_path):
     assert told_while(lambda: trainer.fit(lit_net(), points())) == []
     assert trainer.global_step == 2
     tbscope.verify(drawn.graph)
+    assert drawn.graph.name == "Lit"
     assert [node.name for node in drawn.graph.inputs] == ["batch.x", "batch.y"]
     assert tops(drawn.graph) == ["None", "Lit", "gradients", "optimizer"]
     assert len(graphs_in(trainer.logger.log_dir)) == 1

@@ -10,7 +10,7 @@ from same_graph import differences
 
 import tbscope
 from tbscope.formats.json import graph_from_json, graph_to_json
-from tbscope.ir.collectives import Collective, MeshDimension
+from tbscope.ir.collectives import Collective, MeshDimension, Sharding
 from tbscope.ir.graph import Argument, Module, Parameter
 from tbscope.ir.invariants import verify
 
@@ -111,6 +111,63 @@ def test_what_differs_between_ranks_that_ran_the_same_is_told(change, attribute,
     first, second = named(tbscope.merge_ranks(graphs), "linear")
     assert first.attributes == {attribute: told}
     assert second.attributes == {}
+
+
+def reducing(rank, **facts):
+    """Give a net that ends in an all_reduce of all ranks, with facts of its own."""
+    net = Net(rank).join("all_reduce", (0, 1))
+    node = net.value.producer
+    node.collective = replace(node.collective, **facts)
+    return net.graph()
+
+
+def writing(rank, *, writes=(), waits=False):
+    net = Net(rank).then("relu")
+    net.value.producer.writes = writes
+    net.value.producer.control_inputs = [net.start.producer] if waits else []
+    return net.graph()
+
+
+def placed(rank, placements):
+    net = Net(rank)
+    net.value.sharding = Sharding((3, 2), placements, ("tp",))
+    return net.graph()
+
+
+@pytest.mark.parametrize(
+    ("same", "other"),
+    [
+        (reducing, lambda rank: reducing(rank, reduction="max")),
+        (reducing, lambda rank: reducing(rank, mesh="tp")),
+        (writing, lambda rank: writing(rank, writes=(0,))),
+        (writing, lambda rank: writing(rank, waits=True)),
+        (lambda rank: placed(rank, ("Shard(0)",)), lambda rank: placed(rank, ("Replicate()",))),
+    ],
+)
+def test_ranks_that_differ_in_what_they_do_are_no_longer_one_picture(same, other):
+    assert shows(tbscope.merge_ranks([same(0), same(1)])) == [("ranks 0-1", "")]
+    pictures = shows(tbscope.merge_ranks([same(0), other(1)]))
+    assert pictures == [("rank 0", "rank 0"), ("rank 1", "rank 1")]
+
+
+@pytest.mark.parametrize(("ranks", "more"), [(6, ""), (7, "; and 1 more")])
+def test_of_many_sizes_and_of_many_groups_the_first_six_are_told(ranks, more):
+    def graph(rank):
+        return Net(rank, rows=1 + rank).join("all_reduce", (2 * rank, 2 * rank + 1)).graph()
+
+    merged = tbscope.merge_ranks([graph(rank) for rank in range(ranks)])
+    sizes = merged.inputs[0].attributes["shapes_by_rank"]
+    assert sizes == "; ".join(f"({1 + rank}, 2) on rank {rank}" for rank in range(6)) + more
+    groups = named(merged, "all_reduce")[0].attributes["groups"]
+    assert groups == "; ".join(f"ranks {2 * at}-{2 * at + 1}" for at in range(6)) + more
+
+
+@pytest.mark.parametrize(("layers", "last"), [(10, "9 stands for"), (11, "and 1 more modules")])
+def test_of_many_modules_that_differ_the_first_ten_are_told(layers, last):
+    graphs = [plain(rank, layers=range(rank * 20, rank * 20 + layers)) for rank in range(2)]
+    notes = tbscope.merge_ranks(graphs).notes
+    assert len(notes) == layers
+    assert notes[-1].text.startswith(last)
 
 
 def test_uneven_shards_are_one_picture_that_tells_their_shapes():
@@ -220,6 +277,15 @@ def test_parameters_of_parts_are_others_and_tied_ones_stay_one():
     merged = tbscope.merge_ranks([tied(0, (0, 1, 0, -1)), tied(1, (0, 1, -1))])
     numbers = [one.number for module in merged.modules for one in module.parameters]
     assert numbers == [0, 1, 0, -1, 2, 3, -1]
+
+
+def test_names_of_arguments_and_uncounted_kernels_of_all_parts_are_kept():
+    first, second = plain(0), plain(1, layers=(0,))
+    first.signatures, first.uncounted = {"linear": ("input",)}, {"aten::a": "no formula"}
+    second.signatures, second.uncounted = {"relu": ("input",)}, {"aten::b": "no formula"}
+    merged = tbscope.merge_ranks([first, second])
+    assert set(merged.signatures) == {"linear", "relu"}
+    assert set(merged.uncounted) == {"aten::a", "aten::b"}
 
 
 def test_each_rank_has_a_box_where_they_are_unfolded():

@@ -13,7 +13,7 @@ from tbscope.ir.graph import Graph, Node, Value
 from tbscope.ir.nests import map_nest
 from tbscope.ir.scopes import Scope
 
-__all__ = ["alike", "constants_of", "is_message", "sizes_of"]
+__all__ = ["constants_of", "groups_of", "is_message", "sizes_of"]
 
 # A step of a path that is a number.
 _NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
@@ -25,7 +25,7 @@ def is_message(node: Node) -> bool:
     return node.collective is not None and node.collective.kind in _MESSAGES
 
 
-def alike(graphs: Sequence[Graph]) -> list[list[Graph]]:
+def groups_of(graphs: Sequence[Graph]) -> list[list[Graph]]:
     """Return the graphs of different ranks in groups that ran the same.
 
     Args:

@@ -9,7 +9,7 @@ __all__ = ["GUARDS", "guards_of"]
 _KEPT = ("put_back", "preserve")
 _RECORDED = ("trace_dataflow", "late_scopes", "put_back", "by_hand", "trace_errors", "record")
 _FOLDED = ("readers", "plumbing", "golden")
-_COMPARED = ("diff", "diff_union", "check", "diff_laws", "diff_pairs", "cli_diff")
+_COMPARED = ("diff_calls", "diff", "diff_union", "check", "diff_laws", "diff_pairs", "cli_diff")
 _PICTURED = ("picture", "cut", "html")
 _MERGED = ("merge_ranks", "rank_figures", "rank_notes", "posts")
 _GATHERED = ("posts", "gather", "merge_ranks", "bad_values")
@@ -17,13 +17,13 @@ _OVERLAID = ("overlays", "gradient_sizes", "rank_figures")
 _RANKED = ("rank_operations", "rank_notes", "rank_figures", "ranks_record")
 _SCRIPTED = ("from_torchscript", "script_files")
 _COMPILED = ("compile_graphs", "compile_backend", "compiled_stages", "compiled_state")
-_STEPPED = ("optimizers", "backward", "gradients", "gradient_sizes")
+_STEPPED = ("optimizers", "backward", "gradients", "gradient_sizes", "watching")
 _ASKED = ("cli_queries", "cli_graphs", "cli_logs")
 
 _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     "tbscope": {
         "files": ("files", "saving", "check"),
-        "installing": ("installing", "graphs_in_torchs_place"),
+        "installing": ("installing", "graphs_in_torchs_place", "options"),
         "options": ("options", "run_names", "pipeline", "cli_errors"),
     },
     "tbscope/cli": {
@@ -65,8 +65,9 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
     "tbscope/integrations": {
+        "callback": ("orders", "transformers_callback", "lightning_callback"),
         "lightning": ("lightning_callback",),
-        "orders": ("transformers_callback", "lightning_callback"),
+        "orders": ("orders", "transformers_callback", "lightning_callback"),
         "transformers": ("transformers_callback",),
     },
     "tbscope/overlays": dict.fromkeys(

@@ -59,6 +59,7 @@ class Discovery:
         self._scopes = scopes
         self._registry = scopes.registry
         self._values = values
+        self._known = values.held
         self._open_ended = open_ended
         self.replaced: list[ModulePlace] = []
         self.distributed = is_distributed()
@@ -79,9 +80,10 @@ class Discovery:
 
     def value_of(self, tensor: torch.Tensor) -> Value:
         """Return the value that a tensor holds now; a new one for a tensor not seen before."""
-        known = self._values.get(tensor)
-        if known is not None:
-            return known
+        # Not `values.get()`: this is asked for each tensor that an operation reads.
+        held = self._known.get(id(tensor))
+        if held is not None and held[0]() is tensor:
+            return held[1]
         if type(tensor) in PLAIN:
             return self._discover(tensor)
         # A subclass may answer questions for its shape by code of its own.

@@ -76,12 +76,13 @@ class RankRecorder(StepRecorder):
             read: The tensors that it waits for.
             values: Their values.
         """
-        scope, source, run, step = self._where.of_operation(frame)
+        place = self._where.of_operation(frame)
+        scope, source, run, step = place
         if self.backward is not None and self.backward.passes:
             self.backward.begin(frame)
             scope, run, step = self.backward.place(scope, values), None, 0
         if self.optimizers is not None:
-            scope = self.optimizers.place(scope, frame, read, values)
+            scope = self.optimizers.place(scope, (place, frame), read, values)
         return scope, source, run, step
 
     def is_bookkeeping(self, frame: FrameType | None) -> bool:

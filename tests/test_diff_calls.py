@@ -1,0 +1,194 @@
+"""Differences of what calls and operations take and give, and of what modules are set to."""
+
+import json
+
+import pytest
+import torch
+from test_diff import Net, changed, swap, told
+from torch import nn
+from torch.nn import functional
+
+import tbscope
+
+X = torch.rand(2, 4)
+
+
+def calling(inner, call):
+    """Give a net that calls another one in some way, and gives what comes of it."""
+
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x, y):
+            return call(self.inner, x, y)
+
+    return Outer()
+
+
+def inner(forward):
+    """Give a module of the class `Inner` that does what a function does."""
+    return type("Inner", (nn.Module,), {"forward": forward})()
+
+
+MASKED = calling(inner(lambda self, x, mask: x - mask), lambda net, x, y: net(x, y))
+BIASED = calling(inner(lambda self, x, bias: x - bias), lambda net, x, y: net(x, y))
+FURTHER = calling(inner(lambda self, x, mask, more: x - mask), lambda net, x, y: net(x, y, y))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "detail"),
+    [
+        (MASKED, BIASED, "argument mask -> bias"),
+        (MASKED, FURTHER, "argument more added"),
+        (FURTHER, MASKED, "argument more removed"),
+    ],
+)
+def test_the_arguments_of_a_call_are_told_by_their_names(one, other, detail):
+    assert told(one, one, (X, X)) == []
+    assert told(one, other, (X, X)) == [f"changed module inner {detail}"]
+
+
+def test_what_a_call_gives_in_another_form_is_told():
+    plain, packed = (
+        calling(inner(give), lambda net, x, y: (net(x), y)[1])
+        for give in (lambda self, x: x, lambda self, x: {"a": x})
+    )
+    assert told(plain, packed, (X, X)) == ["changed module inner results %0 -> {'a': %0}"]
+
+
+class Doing(nn.Module):
+    """Does what a function does."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def test_a_type_is_told_with_an_argument_but_not_how_many_results_follow_from_one():
+    one, other = Doing(lambda x: x.sum(0)), Doing(lambda x: x.sum(1))
+    expected = "changed operation sum() dim 0 -> 1, gives Float(4) -> Float(2)"
+    assert told(one, other, (X,)) == [expected]
+    one, other = (Doing(lambda x, count=count: x.chunk(count, 1)[0]) for count in (2, 4))
+    assert told(one, other, (X,)) == ["changed operation chunk() chunks 2 -> 4"]
+
+
+def test_a_module_is_wrapped_only_where_one_of_its_class_is_inside():
+    def around(*layers):
+        return changed(swap("blocks.1.fc1", lambda: nn.Sequential(*layers)))
+
+    inputs = (X, torch.rand(2, 4))
+    wrapped = "changed module blocks.1.fc1 wrapped in Sequential"
+    assert told(Net(), around(nn.Linear(4, 8)), inputs) == [wrapped]
+    replaced = told(Net(), around(nn.Conv1d(2, 2, 1), nn.ConstantPad1d((0, 4), 0.0)), inputs)
+    assert replaced[0].startswith("changed module blocks.1.fc1 class Linear -> Sequential, ")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "details"),
+    [
+        (nn.Linear(4, 4), nn.Linear(4, 4, bias=False), "bias True -> False, "),
+        (nn.LayerNorm(4), nn.LayerNorm(4, eps=1e-3), "eps 1e-05 -> 0.001"),
+        (nn.Dropout(0.1), nn.Dropout(0.2), "p 0.1 -> 0.2"),
+    ],
+)
+def test_what_a_leaf_module_hands_on_is_told_of_the_module_alone(one, other, details):
+    owned = "bias parameter Float(4) removed" if details.startswith("bias") else ""
+    assert told(one, other, (X,)) == [f"changed module  {details}{owned}"]
+
+
+@pytest.mark.parametrize(
+    ("given", "details"),
+    [("x", ""), ("none", "bias % -> None")],
+)
+def test_what_a_leaf_module_was_set_to_hides_nothing_that_it_never_owned(given, details):
+    class Biased(nn.Module):
+        def __init__(self, given):
+            super().__init__()
+            self.given = given
+            self.weight = nn.Parameter(torch.ones(4, 4))
+
+        def extra_repr(self):
+            return f"given={self.given}, mode={self.given}"
+
+        def forward(self, x, bias):
+            return functional.linear(x, self.weight, bias if self.given != "none" else None)
+
+    one, other = Biased("y"), Biased(given)
+    setting, *further = told(one, other, (X, torch.ones(4)))
+    assert setting.endswith(f"mode 'y' -> {given!r}")
+    assert further == ([f"changed operation linear() {details}"] if details else [])
+
+
+@pytest.mark.parametrize(("times", "further"), [(1, []), (2, ["p 0.2 -> 0.4"])])
+def test_a_setting_that_is_handed_on_as_it_is_under_another_name_is_told_once(times, further):
+    class Rated(nn.Module):
+        def __init__(self, rate):
+            super().__init__()
+            self.rate = rate
+
+        def extra_repr(self):
+            return f"rate={self.rate}"
+
+        def forward(self, x):
+            return functional.dropout(x, times * self.rate)
+
+    assert told(Rated(0.1), Rated(0.2), (X,)) == [
+        "changed module  rate 0.1 -> 0.2",
+        *(f"changed operation dropout() {one}" for one in further),
+    ]
+
+
+def test_a_module_that_calls_others_hands_on_nothing_that_goes_untold():
+    class Scaled(nn.Module):
+        def __init__(self, factor):
+            super().__init__()
+            self.factor, self.fc = factor, nn.Linear(4, 4)
+
+        def extra_repr(self):
+            return f"factor={self.factor}"
+
+        def forward(self, x):
+            return self.fc(x) * self.factor
+
+    assert told(Scaled(2), Scaled(3), (X,)) == [
+        "changed module  factor 2 -> 3",
+        "changed operation mul() other 2 -> 3",
+    ]
+
+
+def test_a_pin_names_blocks_by_their_classes_and_numbers_further_ones(tmp_path):
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    tbscope.check(model, X, pin=tmp_path / "net.json", update=True)
+    pin = json.loads((tmp_path / "net.json").read_text())
+    assert [block["block"] for block in pin["blocks"]] == [
+        *("Linear", "ReLU", "Linear~2", "Sequential", "graph")
+    ]
+
+
+def twice(*, again):
+    """Give two calls of one layer, or one call of each of two."""
+    first = nn.Linear(4, 4)
+    return nn.Sequential(first, first if again else nn.Linear(4, 4))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (twice(again=True), twice(again=False)),
+        (twice(again=False), twice(again=True)),
+        (nn.Linear(4, 4), nn.Linear(4, 4, bias=False)),
+    ],
+)
+def test_what_differs_from_a_pin_is_what_differs_from_its_model(tmp_path, one, other):
+    pin = tmp_path / "net.json"
+    assert tbscope.check(one, X, pin=pin, update=True)
+    assert tbscope.check(one, X, pin=pin)
+    expected = [str(change) for change in tbscope.diff(one, other, X).changes]
+    assert expected
+    checked = tbscope.check(other, X, pin=pin)
+    assert [str(change) for change in checked.difference.changes] == expected
