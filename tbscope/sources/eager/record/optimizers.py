@@ -101,6 +101,8 @@ class Optimizers:
         # Where the latest operation was called, and the helper that led there.
         self._latest: Place | None = None
         self._helper_there: str | None = None
+        # To what the latest operation of a step belongs.
+        self._latest_part: _Part | None = None
 
     def begin(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
         """Have what runs from now on stand in a step of an optimizer.
@@ -256,7 +258,7 @@ class Optimizers:
         step = self.steps[-1]
         if self._scopes.running is not step.frame:
             return scope
-        part = self._part(step, read, values)
+        part = self._latest_part = self._part(step, read, values)
         return step.root if part is None else self._scope_of(step, part)
 
     def ran(self, node: Node, read: Sequence[torch.Tensor]) -> None:
@@ -272,7 +274,7 @@ class Optimizers:
             return
         step.ran = True
         node.phase = "optimizer"
-        part = self._part(step, read, node.inputs)
+        part = self._latest_part
         if part is not None:
             for value in node.outputs:
                 step.made[value] = part
