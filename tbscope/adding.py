@@ -18,6 +18,7 @@ from tbscope.options import (
     Drawing,
     OnError,
     Running,
+    World,
     check_gathering,
     check_on_error,
     check_options,
@@ -27,6 +28,8 @@ from tbscope.overlays.make import OverlayValues, make_overlay
 from tbscope.pipeline import draw
 from tbscope.ranks.asked import Ranks
 from tbscope.ranks.gather import Gathering, gathering_of, lost_texts
+from tbscope.ranks.merge import merge_ranks
+from tbscope.ranks.pretended import pretended_ranks
 from tbscope.sources.compiled.results import CompiledGraphs
 from tbscope.sources.table import graph_of
 from tbscope.warning import warn_once
@@ -55,6 +58,10 @@ def add_graph(
     fake: bool = False,
     partial: bool = False,
     profile: bool | int = False,
+    world_size: int | None = None,
+    rank: int = 0,
+    mesh: Mapping[str, int] | None = None,
+    parallelize: Callable[[Any, Any], Any] | None = None,
     tag: str | None = None,
     step: int | None = None,
     run_name: str | None = None,
@@ -96,6 +103,13 @@ def add_graph(
         profile: Whether times and memory are measured: True for 5 more runs after 2 to warm
             up, or how many. The page colours by them: a graph with a tag under "Profile",
             the graph of the run under the tag "profile".
+        world_size: How many ranks a distributed run has that does not exist, as one of which the
+            model is traced; None for as many as the mesh has, without one for no such run.
+        rank: Which of these ranks it is.
+        mesh: The dimensions of a device mesh over all of these ranks, with their sizes:
+            `{"dp": 128, "tp": 8}`.
+        parallelize: A function of the model and the device mesh that spreads a copy of the model
+            over the ranks, and returns what is run, or None.
         tag: The graph's entry in the page's list of tags, of which one run may have any
             number; None for the graph of the run, which the list calls "Default".
         step: Which of several graphs of one tag is the later one, and so is shown. None:
@@ -105,7 +119,8 @@ def add_graph(
         ranks: Of a distributed run, "mine" draws this rank alone; "all" or a list of numbers
             draws what several ranks record, with those that ran the same as one;
             "unfolded" draws each in a box of its own, of up to 64. Every rank calls it, the
-            lowest of those drawn merges and writes, and the others need no writer.
+            lowest of those drawn merges and writes, and the others need no writer. Of a run that
+            does not exist, the model is traced as each of them, one after the other.
         ranks_timeout: For how many seconds the rank that draws waits for the others.
         on_error: "raise" raises; "warn", for training scripts, warns once of each error
             and gives an empty graph with a note of it. Of several ranks it draws those that came.
@@ -135,13 +150,15 @@ def add_graph(
         partial=partial,
         profile=profile,
     )
+    world = World(world_size=world_size, rank=rank, mesh=mesh, parallelize=parallelize)
     try:
         check_gathering(ranks, ranks_timeout)
         entry = Entry(plain_text(tag), step, run_name)
-        gathering = gathering_of(ranks, ranks_timeout)
+        pretended = world_size is not None or mesh is not None
+        gathering = None if pretended else gathering_of(ranks, ranks_timeout)
         if gathering is None:
             check_writer(writer)
-        ask = _Asked(model, input_to_model, verbose, run, drawing, entry)
+        ask = _Asked(model, input_to_model, verbose, run, world, ranks, drawing, entry)
         return _draw(writer, ask, gathering, lenient=on_error == "warn")
     except Exception as error:  # A training script goes on, whatever became of its graph.
         if on_error == "raise":
@@ -206,20 +223,30 @@ class _Asked(NamedTuple):
     input_to_model: Any
     verbose: bool
     run: Running
+    world: World
+    ranks: Ranks
     drawing: Drawing
     entry: Entry
 
     def record(self) -> Graph:
-        """Return the graph of the model."""
+        """Return the graph of the model, as which rank or ranks it is asked for."""
+        several = pretended_ranks(self.ranks, self.world)
+        if several is None:
+            return self._graph_on(self.world)
+        graphs = [self._graph_on({**self.world, "rank": rank}) for rank in several]
+        return merge_ranks(graphs, unfolded=self.ranks == "unfolded")
+
+    def _graph_on(self, world: World) -> Graph:
         kernels = self.drawing.get("level") == "aten"
-        graph = graph_of(self.model, self.input_to_model, {**self.run, "kernels": kernels})
+        run = {**self.run, **world, "kernels": kernels}
+        graph = graph_of(self.model, self.input_to_model, run)
         if graph is self.model:
             require_graph(graph, "add_graph")
         return graph
 
 
 def _draw(writer: object, asked: _Asked, gathering: Gathering | None, *, lenient: bool) -> Graph:
-    model, _, verbose, _, drawing, entry = asked
+    model, verbose, drawing, entry = asked.model, asked.verbose, asked.drawing, asked.entry
     check_truth("verbose", verbose)
     check_options(**drawing)
     entry.check()

@@ -30,11 +30,13 @@ __all__ = [
     "PLACING",
     "RUNNING",
     "TAKERS",
+    "WORLD",
     "Drawing",
     "Leaves",
     "OnError",
     "Option",
     "Running",
+    "World",
     "check_gathering",
     "check_on_error",
     "check_options",
@@ -142,6 +144,32 @@ class Running(TypedDict, total=False):
     profile: Annotated[
         bool | int,
         Option(False, "Measure the time and the memory of each operation, in further runs."),
+    ]
+
+
+class World(TypedDict, total=False):
+    """As which rank of a run that does not exist a model is traced."""
+
+    world_size: Annotated[
+        int | None,
+        Option(
+            None,
+            "How many ranks a run has that does not exist, as one of which the model is traced.",
+            "as many as the mesh; without a mesh, no such run",
+        ),
+    ]
+    rank: Annotated[int, Option(0, "Which of these ranks it is.")]
+    mesh: Annotated[
+        Mapping[str, int] | None,
+        Option(None, "The sizes of the dimensions of a device mesh over all of them.", "no mesh"),
+    ]
+    parallelize: Annotated[
+        Callable[[Any, Any], Any] | None,
+        Option(
+            None,
+            "A function of the model and the mesh that spreads a copy of the model over the ranks.",
+            "the model runs as it is",
+        ),
     ]
 
 
@@ -343,6 +371,9 @@ GATHERING: Mapping[str, Option] = _declared_in(_Gathered)
 RUNNING: Mapping[str, Option] = _declared_in(Running)
 """How a model runs while it is watched, by name."""
 
+WORLD: Mapping[str, Option] = _declared_in(World)
+"""As which rank of a run that does not exist a model is traced, by name."""
+
 DRAWING: Mapping[str, Option] = _declared_in(Drawing)
 """How a graph is drawn, by name."""
 
@@ -350,8 +381,8 @@ PLACING: Mapping[str, Option] = _declared_in(_Placing)
 """Where in the page's lists a graph stands, by name."""
 
 TAKERS: Mapping[str, tuple[Mapping[str, Option], ...]] = {
-    "trace": (RUNNING,),
-    "add_graph": (RUNNING, PLACING, GATHERING, DRAWING),
+    "trace": (RUNNING, WORLD),
+    "add_graph": (RUNNING, WORLD, PLACING, GATHERING, DRAWING),
     "add_overlay": (PLACING, DRAWING),
     "to_graph_def": (DRAWING,),
     "tbscope export": (RUNNING, DRAWING, PLACING),

@@ -8,6 +8,7 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from torch import nn
 from torch.distributed import pipelining
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard
@@ -26,6 +27,7 @@ import tbscope
 from tbscope.formats.json import graph_to_json
 
 WIDTH = 8
+HEADS = 2
 
 
 class Block(nn.Module):
@@ -72,6 +74,18 @@ class Experts(nn.Module):
 
 def replicated(ranks, **options):
     return DistributedDataParallel(Net(), **options)
+
+
+def hooked(ranks):
+    """Reduce buckets by a function of Python."""
+    model = replicated(ranks)
+    model.register_comm_hook(None, allreduce_hook)
+    return model
+
+
+def checked(ranks):
+    """Look for parameters that got no gradient."""
+    return replicated(ranks, find_unused_parameters=True)
 
 
 def sharded(ranks, **options):
@@ -122,6 +136,81 @@ def of_experts(ranks):
     return nn.Sequential(Experts(mesh.get_group("ep")), nn.ReLU())
 
 
+class Rotate(torch.autograd.Function):
+    """Hands a tensor to the next rank of a ring, and takes that of the one before."""
+
+    @staticmethod
+    def forward(ctx, x, group, step=1):
+        ctx.group, ctx.step = group, step
+        ranks = dist.get_process_group_ranks(group)
+        place = ranks.index(dist.get_rank())
+        to, of = (ranks[(place + way) % len(ranks)] for way in (step, -step))
+        taken = torch.empty_like(x)
+        messages = [
+            dist.P2POp(dist.isend, x.contiguous(), to, group),
+            dist.P2POp(dist.irecv, taken, of, group),
+        ]
+        for work in dist.batch_isend_irecv(messages):
+            work.wait()
+        return taken
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return Rotate.apply(gradient, ctx.group, -ctx.step), None, None
+
+
+class Attention(nn.Module):
+    """Attention over a sequence of which each rank of a group holds a part."""
+
+    def __init__(self, group):
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.out = nn.Linear(WIDTH, WIDTH)
+        self.group = group
+
+    def forward(self, x):
+        return x + self.out(self.attend(*self.qkv(x).chunk(3, -1)))
+
+
+class RingAttention(Attention):
+    """Keys and values go round, while each rank keeps its queries."""
+
+    def attend(self, query, key, value):
+        weights, total = 0, 0
+        for step in range(dist.get_world_size(self.group)):
+            if step:
+                key, value = Rotate.apply(torch.stack([key, value]), self.group).unbind()
+            here = (query @ key.transpose(-1, -2) / WIDTH**0.5).exp()
+            weights, total = weights + here.sum(-1, keepdim=True), total + here @ value
+        return total / weights
+
+
+class HeadAttention(Attention):
+    """Each rank has the whole sequence of some heads while it attends (Ulysses)."""
+
+    def attend(self, *parts):
+        parts = [self.exchanged(part.unflatten(-1, (HEADS, -1)), 2, 1) for part in parts]
+        query, key, value = (part.transpose(1, 2) for part in parts)
+        attended = nn.functional.scaled_dot_product_attention(query, key, value)
+        return self.exchanged(attended.transpose(1, 2), 1, 2).flatten(2)
+
+    def exchanged(self, x, cut, joined):
+        there = torch.stack(x.chunk(dist.get_world_size(self.group), cut))
+        return torch.cat(
+            functional.all_to_all_single_autograd(there, None, None, self.group).unbind(), joined
+        )
+
+
+def in_a_ring(ranks):
+    mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=("cp",))
+    return nn.Sequential(RingAttention(mesh.get_group()), nn.Linear(WIDTH, WIDTH))
+
+
+def by_heads(ranks):
+    mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=("cp",))
+    return nn.Sequential(HeadAttention(mesh.get_group()), nn.Linear(WIDTH, WIDTH))
+
+
 def train(model, x):
     model(x).square().sum().backward()
 
@@ -129,45 +218,47 @@ def train(model, x):
 class Stage(nn.Module):
     """One of the stages of a pipeline, with the schedule that runs it."""
 
-    def __init__(self, ranks, schedule):
+    def __init__(self, mesh, schedule, part):
         super().__init__()
-        mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=("pp",))
-        self.part = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU())
-        self.rank = dist.get_rank()
+        self.part = part
         stage = pipelining.PipelineStage(
-            self.part, self.rank, ranks, torch.device("cpu"), group=mesh.get_group("pp")
+            part, mesh.get_local_rank(), mesh.size(), torch.device("cpu"), group=mesh.get_group()
         )
-        self.last = stage.is_last
+        self.first = stage.is_first
         schedules = {"1F1B": pipelining.Schedule1F1B, "GPipe": pipelining.ScheduleGPipe}
         self.schedule = schedules[schedule](stage, 2, loss_fn=nn.MSELoss())
 
 
 def run_stage(model, x):
-    if model.rank == 0:
+    if model.first:
         model.schedule.step(x)
     else:
         model.schedule.step(target=x)
 
 
-def stage_1f1b(ranks):
-    return Stage(ranks, "1F1B")
+def stage_1f1b(ranks, schedule="1F1B"):
+    mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=("pp",))
+    return Stage(mesh, schedule, nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()))
 
 
 def stage_gpipe(ranks):
-    return Stage(ranks, "GPipe")
+    return stage_1f1b(ranks, "GPipe")
 
 
 ON_TWO = {
     "replicated": replicated,
+    "hooked": hooked,
+    "checked": checked,
     "sharded": sharded,
     "halved": halved,
     "by tensor": by_tensor,
     "by sequence": by_sequence,
     "of experts": of_experts,
+    "in a ring": in_a_ring,
+    "by heads": by_heads,
     "1F1B": stage_1f1b,
     "GPipe": stage_gpipe,
 }
-ON_FOUR = {"by both": by_both}
 
 
 class Sizes(TorchDispatchMode):
@@ -261,7 +352,7 @@ def told(make, ranks):
     }
 
 
-def all_told(rank, ranks, names):
+def all_told(rank, ranks, models):
     """Give what one rank tells of each of some models."""
     warnings.simplefilter("ignore")
-    return {name: told((ON_TWO | ON_FOUR)[name], ranks) for name in names}
+    return {name: told(make, ranks) for name, make in models.items()}

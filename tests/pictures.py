@@ -267,7 +267,8 @@ def draw_ranks() -> None:
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
         (here / "ranks").mkdir()
-        ranks = on_ranks(parallel_models.all_told, 2, here / "ranks", list(shown))
+        models = {name: parallel_models.ON_TWO[name] for name in shown}
+        ranks = on_ranks(parallel_models.all_told, 2, here / "ranks", models)
         for name, (run, _, unfolded) in shown.items():
             graphs = [graph_from_json(rank[name]["graph"]) for rank in ranks]
             with tbscope.SummaryWriter(here / "log" / run) as writer:

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import pickle
+import subprocess
 import sys
 import traceback
 from pathlib import Path
@@ -39,6 +40,30 @@ def on_ranks(target, count, folder, *args):
     failed = [result for result in results if isinstance(result, str)]
     assert not failed, "\n".join(failed)
     return results
+
+
+def torchrun(count, program, *args, cwd, options=()):
+    """Run a program in processes that torchrun starts; give what became of it.
+
+    Args:
+        count: How many processes there are.
+        program: Its file.
+        args: Its arguments.
+        cwd: The folder in which it runs.
+        options: Further options of torchrun.
+    """
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", *options]
+    command += ["--nproc-per-node", str(count), str(program), *map(str, args)]
+    with subprocess.Popen(
+        command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as run:
+        try:
+            out, errors = run.communicate(timeout=_WAIT_S)
+        except subprocess.TimeoutExpired:
+            # It ends its processes; killed, it would leave them behind.
+            run.terminate()
+            out, errors = run.communicate()
+    return subprocess.CompletedProcess(command, run.returncode, out, errors)
 
 
 def _run(target, rank, count, folder, args):

@@ -142,6 +142,7 @@ RUNNING = (
     *("kwargs", "training", "grad", "loss", "backward", "fake", "partial", "profile"),
     *("input_size", "dtypes"),
 )
+WORLD = ("world_size", "rank", "mesh", "parallelize")
 COMPARING = ("kwargs", "training", "fake", "input_size", "dtypes")
 GATHERING = ("ranks", "ranks_timeout")
 PLACING = ("tag", "step", "run_name")
@@ -152,7 +153,7 @@ WITHOUT_GRAPH = ("root", "level", "leaves", "dead", "templates", "cards", "helpe
 CALLS = {
     "trace(model)": lambda value: tbscope.trace(value, X),
     "trace(input_to_model)": lambda value: tbscope.trace(NET, value),
-    **{f"trace({name})": _traced(name) for name in (*RUNNING, "kernels")},
+    **{f"trace({name})": _traced(name) for name in (*RUNNING, *WORLD, "kernels")},
     "trace(input_size alone)": lambda value: tbscope.trace(NET, input_size=value),
     "trace(dtypes of input_size)": lambda value: tbscope.trace(
         NET, input_size=(1, 2), dtypes=value
@@ -167,11 +168,11 @@ CALLS = {
         f"add_graph({name})": _added(name)
         for name in (
             *("verbose", "use_strict_trace", "on_error", *GATHERING),
-            *(*RUNNING, *PLACING, *DRAWING),
+            *(*RUNNING, *WORLD, *PLACING, *DRAWING),
         )
     },
     "add_graph(graph, input_to_model)": lambda value: tbscope.add_graph(Sink(), GRAPH, value),
-    **{f"add_graph(graph, {name})": _made(name) for name in RUNNING},
+    **{f"add_graph(graph, {name})": _made(name) for name in (*RUNNING, *WORLD)},
     "add_overlay(writer)": lambda value: tbscope.add_overlay(value, "flops", GRAPH),
     "add_overlay(tag)": lambda value: tbscope.add_overlay(Sink(), value, GRAPH, "flops"),
     "add_overlay(graph)": lambda value: tbscope.add_overlay(Sink(), "flops", value),
@@ -270,6 +271,7 @@ CALLS = {
     "stages(by)": lambda value: tbscope.stages(4, by=value),
     "merge_ranks(graphs)": tbscope.merge_ranks,
     "merge_ranks(graph)": lambda value: tbscope.merge_ranks([GRAPH, value]),
+    "merge_ranks(alike)": lambda value: tbscope.merge_ranks([GRAPH], alike=value),
     "merge_ranks(unfolded)": lambda value: tbscope.merge_ranks([GRAPH], unfolded=value),
     "from_onnx(path_or_proto)": tbscope.from_onnx,
     "modules_to_functions(onnx_model)": tbscope.modules_to_functions,
@@ -332,6 +334,11 @@ OF_OPTIONS = {
     **each(("keep", "hide"), {*LISTS, "set", "frozenset"}),
     "kwargs": {"None", "dict"},
     "loss": {"None", "function of itself", "module"},
+    "world_size": {"None", "1", "3"},
+    "rank": {"0"},
+    "mesh": {"None"},
+    "parallelize": {"None"},
+    "alike": LISTS,
     "unfolded": TRUTHS,
     # One process has no others.
     "ranks": set(),
@@ -384,6 +391,8 @@ OF_CALLS = {
         {"tensor", "sparse tensor", "parameter"},
     ),
     **{f"add_graph(graph, {name})": {"False"} for name in RUNNING},
+    **{f"add_graph(graph, {name})": {"None"} for name in WORLD if name != "rank"},
+    "add_graph(graph, rank)": {"0"},
     **{
         f"add_graph(graph, {name})": {"None"} for name in ("kwargs", "input_size", "dtypes", "loss")
     },

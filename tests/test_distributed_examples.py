@@ -1,10 +1,9 @@
 """The examples of docs/distributed.md, in processes that torchrun started."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from processes import torchrun
 
 import tbscope
 
@@ -15,6 +14,7 @@ BOXES = {
     "fully_sharded": [""],
     "tensor_parallel": [""],
     "experts": [""],
+    "context_parallel": [""],
     "pipeline": ["stage 0", "stage 1"],
 }
 
@@ -23,10 +23,7 @@ BOXES = {
 def folder(tmp_path_factory):
     """Give the folder in which all examples ran, one after the other, on two ranks."""
     where = tmp_path_factory.mktemp("examples")
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    command += ["--master-port", "0", "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
-    command += [str(ROOT / "tests" / "run_distributed.py"), *map(str, EXAMPLES)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=where, check=False)
+    done = torchrun(2, ROOT / "tests" / "run_distributed.py", *EXAMPLES, cwd=where)
     assert done.returncode == 0, done.stderr
     return where
 

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from llama import LARGE, SMALL, spread
+from llama import LARGE, SMALL, Llama, spread
 from torch import nn
 
 import tbscope
+from tbscope.ranks.alike import is_message
 
 DOC = (Path(__file__).parents[1] / "docs" / "distributed.md").read_text(encoding="utf-8")
 TOKENS = torch.zeros(1, 8, dtype=torch.int64)
@@ -103,7 +104,7 @@ def test_groups_that_are_there_are_told_and_stay():
             pass
         assert dist.get_world_size() == 4
     assert str(caught.value) == (
-        "fake_world(8) cannot stand beside the process groups that are there\n"
+        "world_size=8 cannot stand beside the process groups that are there\n"
         "  why: this process is rank 2 of 4 already, and a process is one rank\n"
         "  fix: call torch.distributed.destroy_process_group() before, or trace without it"
     )
@@ -155,9 +156,41 @@ def test_a_stage_of_a_llama_of_405_billion_parameters_takes_next_to_no_memory():
     assert whole == 8 * 2 * (2 * width**2 + 2 * width * 1024 + 3 * width * inner + 2 * width)
 
 
+def examples():
+    """Give the code of the docs on runs without machines."""
+    section = DOC.partition("## Without the machines")[2].partition("\n## ")[0]
+    return [part.partition("```")[0] for part in section.split("```python\n")[1:]]
+
+
 def test_the_example_in_the_docs_runs():
     names = {}
-    exec(DOC.partition("## Without the machines")[2].split("```python\n")[1].split("```")[0], names)
+    exec(examples()[0], names)
     kinds = [(one.kind, one.mesh) for one in joined(names["graph"])]
     assert kinds == [("all_gather", "dp"), ("all_reduce", "tp")]
     assert not dist.is_initialized()
+
+
+def test_the_pipeline_in_the_docs_is_drawn_as_its_stages(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("llama.LARGE", (64, 32, 8, 8, 48))
+    code = examples()[1].replace("Llama(LARGE, 126)", "Llama(LARGE, 3)")
+    names = {}
+    exec(code.replace('"pp": 16', '"pp": 3').replace("range(0, 1024", "range(0, 192"), names)
+    graph = names["graph"]
+    tbscope.verify(graph)
+    assert [str(part) for part in graph.parts] == [
+        "stage 0 ranks 0-63",
+        "stage 1 ranks 64-127",
+        "stage 2 ranks 128-191",
+    ]
+    told = [(node.scope.path.split("/")[0], node.op) for node in graph.nodes if is_message(node)]
+    assert told == [
+        ("stage 0", "send"),
+        ("stage 1", "recv"),
+        ("stage 1", "send"),
+        ("stage 2", "recv"),
+    ]
+    assert {one.mesh for one in joined(graph)} == {"pp", "dp", "tp"}
+    whole = Llama((64, 32, 8, 8, 48), 3)
+    held = sum(one.numel() for one in whole.parameters())
+    assert graph.parts[0].figures["model_parameters"] == held

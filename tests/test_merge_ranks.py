@@ -443,6 +443,19 @@ def test_a_ring_is_one_picture_and_no_pipeline():
     assert "send" in [value.producer.op for value in node.inputs]
 
 
+@pytest.mark.parametrize("seen", [range(8), (1, 5)])
+def test_along_a_dimension_of_the_mesh_a_ring_goes_round_its_end(seen):
+    ranks, graphs = tuple(range(8)), []
+    for rank in seen:
+        net = Net(rank, layers=()).join("send", ranks, peer=(rank + 1) % 8, mesh="cp")
+        graph = net.join("recv", ranks, peer=(rank - 1) % 8, mesh="cp").graph()
+        graph.mesh = (MeshDimension("cp", 8, rank),)
+        graphs.append(graph)
+    # Two stages from the middle of a pipeline look alike, too.
+    scopes = {part.scope for part in tbscope.merge_ranks(graphs).parts}
+    assert len(scopes) == (1 if len(seen) == 8 else 2)
+
+
 def test_ranks_of_a_ring_that_call_other_modules_are_told_apart():
     graphs = []
     for rank in range(2):

@@ -100,12 +100,14 @@ def test_a_function_that_calls_itself_is_refused():
     assert "a function calls itself" in refused(model)
 
 
-def test_a_name_that_is_no_text_is_refused(tmp_path):
-    model = plain([node("Relu", ["x"], ["y"], name="relu_of_mine")])
+@pytest.mark.parametrize("text", [b"relu_of_mine", b"nets.Net", b"pkg.torch.onnx.name_scopes"])
+def test_a_text_that_is_none_is_refused(tmp_path, text):
+    relu = node("Relu", ["x"], ["y"], levels=[("", "nets.Net"), ("fc", "L")], name="relu_of_mine")
+    whole = plain([relu]).SerializeToString()
     path = tmp_path / "model.onnx"
-    path.write_bytes(
-        model.SerializeToString().replace(b"relu_of_mine", b"relu_of_\xff\xfe\xfd\xfc")
-    )
+    path.write_bytes(whole.replace(text, text.upper()))
+    assert tbscope.from_onnx(path).nodes
+    path.write_bytes(whole.replace(text, text[:-4] + b"\xff\xfe\xfd\xfc"))
     assert "no text in UTF-8" in refused(path)
 
 

@@ -24,6 +24,7 @@ from tbscope.options import (
     PLACING,
     RUNNING,
     TAKERS,
+    WORLD,
     Option,
     check_options,
     check_placing,
@@ -32,8 +33,8 @@ from tbscope.options import (
 )
 
 ROOT = Path(__file__).parents[1]
-GROUPS = {"run": RUNNING, "drawing": DRAWING, "place": PLACING, "ranks": GATHERING}
-ALL = RUNNING | DRAWING | PLACING | GATHERING
+GROUPS = {"run": RUNNING, "world": WORLD, "drawing": DRAWING, "place": PLACING, "ranks": GATHERING}
+ALL = RUNNING | WORLD | DRAWING | PLACING | GATHERING
 FUNCTIONS = [
     tbscope.trace,
     tbscope.add_graph,
@@ -148,8 +149,8 @@ def table(options):
 
 
 def command_cell(option):
-    if option.name in GATHERING:
-        # The command is one process, which torchrun starts none of.
+    if option.name in {**GATHERING, **WORLD}:
+        # The command is one process, which torchrun starts none of, and has no functions.
         return ""
     if option.name in IN_OTHER_WORDS:
         return ", ".join(f"`{flag}`" for flag in IN_OTHER_WORDS[option.name])

@@ -125,3 +125,21 @@ def test_merged_graphs_have_these_notes_and_those_of_one_rank_have_not():
     merged = tbscope.merge_ranks([graph])
     assert [note.node.op for note in merged.notes] == ["all_gather"]
     assert graph.notes == plain(0).notes == []
+
+
+def test_what_parts_of_a_run_have_in_common_is_told_once_and_whose_it_is():
+    graphs = []
+    for rank, extra in enumerate([(), ("relu",), ("relu", "gelu")]):
+        layers = Layers()
+        for layer in range(2 if rank < 2 else 0):
+            layers.reduced(layer)
+        for op in extra:
+            layers.build.op(op, layers.x, scope=layers.net)
+        layers.build.graph.rank, layers.build.graph.world_size = rank, 3
+        graphs.append(layers.build.graph)
+    told = "no product is called between all_reduce over dp and what reads it in Net/Block[*]: "
+    merged = tbscope.merge_ranks(graphs)
+    assert [note.text for note in merged.notes] == [f"ranks 0-1: {told}2 times, 32 B in all"]
+    assert [note.text for note in tbscope.merge_ranks(graphs[:2]).notes] == [
+        f"{told}2 times, 32 B in all"
+    ]

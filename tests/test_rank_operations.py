@@ -200,6 +200,24 @@ def test_a_wait_stands_where_python_waits_and_is_read_from_then_on(waits):
     assert [each.op for each in graph.nodes if each.op == "wait"] == ["wait"] * waits
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_of_several_works_at_once_the_wait_is_told_where_python_waits(waits):
+    def does(x):
+        one, other = x * 2, x * 3
+        with dist._coalescing_manager(async_ops=waits) as works:
+            dist.all_reduce(one)
+            dist.all_reduce(other)
+        if waits:
+            works.wait()
+        return one + other
+
+    graph = traced(does)
+    (node,) = joined(graph)
+    assert (node.collective.tensors, node.collective.asynchronous) == (2, waits)
+    assert ops_of(graph)[2:] == ["all_reduce", *["wait"] * waits, "add"]
+    assert graph.nodes[-1].inputs[0].producer is graph.nodes[-2]
+
+
 def test_a_blocking_call_has_no_wait():
     def does(x):
         x = x * 2
@@ -318,6 +336,16 @@ def test_a_drawing_leaves_no_collective_out():
 def test_flops_leave_out_no_collective():
     graph = traced(lambda x: functional.all_reduce(x.exp(), "sum", dist.group.WORLD) + 1)
     assert not any("c10d" in note.text for note in graph.notes)
+
+
+def test_the_mesh_of_an_earlier_run_is_not_that_of_a_later_one(mesh):
+    dist.destroy_process_group()
+    with tbscope.fake_world(2, rank=1, mesh={"pp": 2}) as later:
+        # Groups have the names that those of the earlier run had.
+        others = [dist.new_group([0, 1]) for _ in range(4)]
+        graph = traced(lambda x: (dist.all_reduce(x, group=others[-1]), x)[1])
+    assert [(one.name, one.size) for one in graph.mesh] == [("pp", 2)]
+    assert (mesh.size(), later.size()) == (RANKS, 2)
 
 
 def test_a_run_of_one_process_knows_of_no_others(mesh):

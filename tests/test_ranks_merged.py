@@ -6,6 +6,7 @@ import parallel_models
 import pytest
 from parallel_models import ON_TWO
 from processes import on_ranks
+from rank_parts import rows_of
 from same_graph import differences
 
 import tbscope
@@ -29,9 +30,8 @@ TOLD = {"box-cycle"}
 @pytest.fixture(scope="module")
 def graphs(tmp_path_factory):
     """Give what each of two ranks records of each model."""
-    names = list(ON_TWO)
-    ranks = on_ranks(parallel_models.all_told, 2, tmp_path_factory.mktemp("merged"), names)
-    return {name: [graph_from_json(rank[name]["graph"]) for rank in ranks] for name in names}
+    ranks = on_ranks(parallel_models.all_told, 2, tmp_path_factory.mktemp("merged"), ON_TWO)
+    return {name: [graph_from_json(rank[name]["graph"]) for rank in ranks] for name in ON_TWO}
 
 
 def joined(graph):
@@ -58,7 +58,7 @@ def test_a_merged_graph_is_drawn_at_each_level_and_kept_in_files(graphs, name, l
         assert differences(merged, graph_from_json(graph_to_json(merged))) == []
 
 
-@pytest.mark.parametrize("name", sorted(set(ON_TWO) - set(PIPELINES)))
+@pytest.mark.parametrize("name", sorted(set(ON_TWO) - set(PIPELINES) - {"in a ring"}))
 def test_unfolded_ranks_share_each_collective(graphs, name):
     merged = tbscope.merge_ranks(graphs[name], unfolded=True)
     verify(merged)
@@ -77,6 +77,25 @@ def test_what_a_stage_receives_is_what_the_other_one_sends(graphs, name):
         (sender,) = (v.producer for v in node.inputs if v.producer.collective)
         assert sender.collective.kind == "send"
         assert sender.scope.path.split("/")[0] != node.scope.path.split("/")[0]
+
+
+def test_in_a_ring_each_rank_receives_what_the_one_before_sends(graphs):
+    merged = tbscope.merge_ranks(graphs["in a ring"], unfolded=True)
+    boxes = {}
+    for node in merged.nodes:
+        if node.collective and node.collective.kind == "recv":
+            (sender,) = (v.producer for v in node.inputs if v.producer.collective)
+            boxes.setdefault(node.scope.path.split("/")[0], set()).add(sender.scope.path[:6])
+    assert boxes == {"rank 0": {"rank 1"}, "rank 1": {"rank 0"}}
+
+
+@pytest.mark.parametrize("name", ON_TWO)
+@pytest.mark.parametrize("unfolded", [False, True])
+def test_each_part_is_what_its_rank_recorded(graphs, name, unfolded):
+    merged = tbscope.merge_ranks(graphs[name], unfolded=unfolded)
+    for part in merged.parts:
+        rank = part.ranks[0]
+        assert rows_of(merged, part.scope) == rows_of(graphs[name][rank], "")
 
 
 @pytest.mark.parametrize("name", HELD)

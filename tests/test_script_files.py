@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import tbscope
+from tbscope.sources.torchscript import modules
 from tbscope.sources.torchscript.code import NoCodeError, check_chains, what_runs
 from tbscope.sources.torchscript.pickles import DamagedError, check_lines, check_pickle
 from tbscope.words import shown
@@ -352,6 +353,104 @@ def test_a_file_whose_lines_are_damaged_is_refused(whole, tmp_path):
     # torch reads them where it is asked for a line, and not before.
     with pytest.raises(tbscope.ArgumentError, match=r"torch raised .*Tuple"):
         tbscope.from_torchscript(rewrite(whole, tmp_path / "lines.pt", change))
+
+
+class Numbers:
+    """What torch writes in the place of a list of numbers."""
+
+    def __init__(self, *numbers):
+        self.numbers = numbers
+
+    def __reduce__(self):
+        return build_intlist, ([*self.numbers],)
+
+
+def build_intlist(numbers):
+    """Stands for torch's function of this name."""
+
+
+build_intlist.__module__ = "torch.jit._pickle"
+
+
+def as_torch_writes(source, *, start=0, tag=0, texts=("a", "b")):
+    """Give the pickle that tells one line of code, in the form that torch writes."""
+    content = io.BytesIO()
+    writer = pickle._Pickler(content, protocol=2)
+    writer.dispatch = {
+        **writer.dispatch,
+        type(build_intlist): lambda writer, thing: writer.write(
+            b"ctorch.jit._pickle\nbuild_intlist\n"
+        ),
+    }
+    writer.dump(("FORMAT_WITH_STRING_TABLE", texts, ((7, (source, start, 9), tag),)))
+    return content.getvalue()
+
+
+def deep(levels):
+    """Give lists in each other."""
+    return [deep(levels - 1)] if levels else []
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ((Numbers(0, 2), 1, 0), "it names text 2 of 2"),
+        ((Numbers(-1), 1, 0), "it names text -1 of 2"),
+        ((Numbers(0.5), 1, 0), "it names text 0.5 of 2"),
+        ((Numbers(), 2, 0), "it names text 2 of 2"),
+        ((Numbers(0), 1, deep(250)), "it nests more than 200 things"),
+        ({Numbers(0): 0, 1: deep(250), 2: 0}, "it nests more than 200 things"),
+        ((Numbers(deep(250)), 1, 0), "it nests more than 200 things"),
+    ],
+)
+def test_lines_as_torch_writes_them_are_looked_through_for_what_they_name(source, told):
+    assert check_lines(as_torch_writes((Numbers(0, 1), 1, 0))) == {
+        "torch.jit._pickle.build_intlist"
+    }
+    check_lines(as_torch_writes((Numbers(), 0, 0), texts=("",)))
+    with pytest.raises(DamagedError, match=told):
+        check_lines(as_torch_writes(source))
+
+
+@pytest.mark.parametrize("place", ["start", "tag"])
+def test_a_deep_nest_beside_a_line_is_refused(place):
+    check_lines(as_torch_writes((Numbers(0), 1, 0), **{place: deep(150)}))
+    with pytest.raises(DamagedError, match="it nests more than 200 things"):
+        check_lines(as_torch_writes((Numbers(0), 1, 0), **{place: deep(250)}))
+
+
+CLASS = """class Net(Module):
+  __parameters__ = []
+  def %s(self: __torch__.___torch_mangle_%d.Net) -> NoneType:
+    return None
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "refused"), [("__setstate__", True), ("__setstate_____torch_mangle_8", False)]
+)
+def test_code_that_looks_like_other_code_is_looked_at_all_the_same(whole, tmp_path, name, refused):
+    path = tmp_path / "model.pt"
+    shutil.copy(whole, path)
+    with zipfile.ZipFile(path, "a") as archive:
+        home = archive.namelist()[0].partition("/")[0]
+        harmless = CLASS % ("__setstate_____torch_mangle_7", 1)
+        archive.writestr(f"{home}/code/__torch__/one.py", harmless)
+        archive.writestr(f"{home}/code/__torch__/two.py", CLASS % (name, 1))
+
+    if refused:
+        with pytest.raises(tbscope.ArgumentError, match=r"two.py'? holds __setstate__ \(line 3\)"):
+            tbscope.from_torchscript(path)
+    else:
+        assert tbscope.from_torchscript(path).calls
+
+
+def test_modules_of_more_names_than_can_be_read_are_refused(whole, monkeypatch):
+    monkeypatch.setattr(modules, "_MOST_NAMES", 3)
+    assert len(tbscope.from_torchscript(whole).modules) == 3
+    monkeypatch.setattr(modules, "_MOST_NAMES", 2)
+    with pytest.raises(tbscope.ArgumentError, match="modules of the program have more than 2"):
+        tbscope.from_torchscript(whole)
 
 
 @pytest.mark.parametrize(("own", "file", "odd"), [([0, 2], 1, 2), ([0], 2, 2), ([-1], 1, -1)])

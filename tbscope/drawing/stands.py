@@ -92,7 +92,7 @@ class _Placing:
         self._ends = {output.value.producer for output in graph.outputs}
         self._readers: dict[Node, list[Node]] | None = None
         for node in graph.nodes:
-            if node.phase == "forward":
+            if node.phase != "optimizer":
                 self._own[stands.nodes.get(node, node.scope)][node] = None
             if node.kind == "module" and node.scope is not None:
                 self._leaves[node.scope] = node

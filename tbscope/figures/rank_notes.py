@@ -12,6 +12,7 @@ from statistics import mean
 from tbscope.figures.summary.columns import bytes_text
 from tbscope.ir.graph import Graph, Node, Note, Value
 from tbscope.ir.ranks import Part, ranks_text
+from tbscope.ir.scopes import Scope
 
 __all__ = ["exchange_notes", "share_notes"]
 
@@ -28,12 +29,17 @@ _SHARES = {
 }
 
 
-def exchange_notes(graph: Graph) -> list[Note]:
-    """Return the notes on the collectives of one rank."""
+def exchange_notes(graph: Graph, box: Scope | None = None) -> list[Note]:
+    """Return the notes on the collectives of one rank.
+
+    Args:
+        graph: Its graph.
+        box: What all of it stands in, of which notes tell nothing; None for no such box.
+    """
     joined = [node for node in graph.nodes if node.collective is not None]
     if not joined:
         return []
-    return [*_few(_gathered_again(joined)), *_few(_read_at_once(graph, joined))]
+    return [*_few(_gathered_again(joined)), *_few(_read_at_once(graph, joined, box))]
 
 
 def share_notes(parts: Sequence[Part]) -> list[Note]:
@@ -112,8 +118,9 @@ def _in_both(nodes: Iterable[Node]) -> bool:
 # -- what is read at once -----------------------------------------------------------------
 
 
-def _read_at_once(graph: Graph, joined: Sequence[Node]) -> Iterator[Note]:
+def _read_at_once(graph: Graph, joined: Sequence[Node], box: Scope | None) -> Iterator[Note]:
     """Tell of collectives in layers whose results are read before anything large is computed."""
+    above = "" if box is None else f"{box.path}/"
     places = {node: place for place, node in enumerate(graph.nodes)}
     work = [place for place, node in enumerate(graph.nodes) if node.flops]
     readers: dict[Node, int] = {}
@@ -130,7 +137,8 @@ def _read_at_once(graph: Graph, joined: Sequence[Node]) -> Iterator[Note]:
         start = places[node]
         hidden = told.asynchronous and any(start < place < end for place in work)
         if not hidden:
-            key = (told.kind, told.mesh, _pattern(node.scope.path), node.phase)
+            within = node.scope.path.removeprefix(above)
+            key = (told.kind, told.mesh, _pattern(within), node.phase)
             rounds[key].append(node)
             scopes[key].add(node.scope.path)
     for (kind, mesh, pattern, _), nodes in rounds.items():

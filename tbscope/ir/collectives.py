@@ -1,9 +1,10 @@
 """Distributed runs as plain data: what ranks tell each other, and what each holds of a tensor."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Collective", "CollectiveKind", "MeshDimension", "Sharding"]
+__all__ = ["Collective", "CollectiveKind", "MeshDimension", "Sharding", "dimensions_at"]
 
 CollectiveKind = Literal[
     "all_reduce",
@@ -110,3 +111,20 @@ class MeshDimension:
     name: str
     size: int
     coordinate: int
+
+
+def dimensions_at(rank: int, sizes: Mapping[str, int]) -> tuple[MeshDimension, ...]:
+    """Return the dimensions of a device mesh over all ranks of a run, as one rank lies in it.
+
+    Args:
+        rank: The rank, as the whole run counts them.
+        sizes: The sizes of the dimensions by their names, outermost first.
+
+    >>> [one.coordinate for one in dimensions_at(13, {"pp": 2, "dp": 2, "tp": 4})]
+    [1, 1, 1]
+    """
+    found = []
+    for name, size in reversed([*sizes.items()]):
+        rank, coordinate = divmod(rank, size)
+        found.append(MeshDimension(name, size, coordinate))
+    return tuple(reversed(found))

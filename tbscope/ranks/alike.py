@@ -2,7 +2,7 @@
 
 A structure is what a graph is without what may differ from rank to rank of one program: sizes,
 constants, devices, times, and with whom a collective is done. Ranks of a pipeline are alike if
-those are, too, to which they send and from which they receive.
+those are, too, to which they send and from which they receive; in a ring nobody is first or last.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from tbscope.ir.graph import Graph, Node, Value
 from tbscope.ir.nests import map_nest
 from tbscope.ir.scopes import Scope
 
-__all__ = ["alike", "constants_of", "is_message", "sizes_of"]
+__all__ = ["constants_of", "groups_of", "is_message", "sizes_of"]
 
 # A step of a path that is a number.
 _NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
@@ -25,7 +25,7 @@ def is_message(node: Node) -> bool:
     return node.collective is not None and node.collective.kind in _MESSAGES
 
 
-def alike(graphs: Sequence[Graph]) -> list[list[Graph]]:
+def groups_of(graphs: Sequence[Graph]) -> list[list[Graph]]:
     """Return the graphs of different ranks in groups that ran the same.
 
     Args:
@@ -36,7 +36,8 @@ def alike(graphs: Sequence[Graph]) -> list[list[Graph]]:
     ordered = sorted(graphs, key=lambda graph: graph.rank)
     # Ranks that recorded the same may share all but what tells them apart.
     rows: dict[tuple[int, bool], str] = {}
-    classes: dict[int, Hashable] = {graph.rank: _structure(graph, rows) for graph in ordered}
+    rings = _rings(ordered)
+    classes: dict[int, Hashable] = {graph.rank: _structure(graph, rows, rings) for graph in ordered}
     peers = {graph.rank: _peers(graph) for graph in ordered}
     count = len(set(classes.values()))
     while True:
@@ -84,14 +85,39 @@ def _peers(graph: Graph) -> list[int]:
     return [one.peer for one in joined if one is not None and one.peer is not None]
 
 
-def _structure(graph: Graph, known: dict[tuple[int, bool], str]) -> Hashable:
+def _rings(graphs: Sequence[Graph]) -> set[str]:
+    """Return the dimensions of the mesh along which each rank sends as far on as all others.
+
+    Past the last rank comes the first one again. In a pipeline somebody has nobody to send to.
+    """
+    steps: dict[str, dict[int, set[Hashable]]] = {}
+    ways: dict[Hashable, set[int]] = {}
+    around: set[str] = set()
+    for graph in graphs:
+        for joined in (node.collective for node in graph.nodes if is_message(node)):
+            if joined is None or joined.peer not in joined.ranks or graph.rank not in joined.ranks:
+                continue
+            way = joined.ranks.index(joined.peer) - joined.ranks.index(graph.rank)
+            step = joined.kind, way % len(joined.ranks)
+            steps.setdefault(joined.mesh, {}).setdefault(graph.rank, set()).add(step)
+            ways.setdefault((joined.mesh, *step), set()).add(way)
+            if len(ways[joined.mesh, *step]) > 1:
+                around.add(joined.mesh)
+    return {
+        mesh
+        for mesh in around
+        if len(steps[mesh]) == len(graphs) and len({*map(frozenset, steps[mesh].values())}) == 1
+    }
+
+
+def _structure(graph: Graph, known: dict[tuple[int, bool], str], rings: set[str]) -> Hashable:
     """Return what graphs of one structure share, and no others.
 
     Names tell stages of a pipeline apart, which may be equal in all but the numbers of their
     layers. Where there are no stages, what differs in numbers alone is the same: experts.
     """
     meshes = {node.collective.mesh for node in graph.nodes if is_message(node) and node.collective}
-    along = [(one.name, one.coordinate) for one in graph.mesh if one.name in meshes]
+    along = [(one.name, one.coordinate) for one in graph.mesh if one.name in meshes - rings]
     named = bool(meshes) and not along
     key = id(graph.nodes), named
     if key not in known:

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 from tbscope.errors import ArgumentError
 from tbscope.words import shown
 
-__all__ = ["MOST_UNFOLDED", "Ranks", "check_ranks", "check_ranks_timeout"]
+__all__ = ["MOST_UNFOLDED", "Ranks", "check_ranks", "check_ranks_timeout", "check_unfolded"]
 
 Ranks: TypeAlias = Literal["mine", "all", "unfolded"] | Sequence[int]
 """Which ranks a graph shows: this one, all, all in boxes of their own, or some by their numbers."""
@@ -43,4 +43,15 @@ def check_ranks_timeout(seconds: Any) -> None:
         f"ranks cannot be waited for {shown(seconds)} seconds",
         why="ranks_timeout is a number of seconds, above 0 and at most a week",
         fix="ranks_timeout=300",
+    )
+
+
+def check_unfolded(count: int) -> None:
+    """Raise ArgumentError unless so many ranks may have a box each."""
+    if count <= MOST_UNFOLDED:
+        return
+    raise ArgumentError(
+        f"{count:,} ranks cannot be drawn unfolded",
+        why=f"each has a box of its own, and the page shows at most {MOST_UNFOLDED} well",
+        fix="ranks='all' draws those that ran the same once; or a list of some",
     )

@@ -7,7 +7,7 @@ from itertools import count
 from tbscope.errors import ArgumentError, RanksError
 from tbscope.ir.graph import Graph, Note
 from tbscope.ir.ranks import ranks_text
-from tbscope.ranks.asked import MOST_UNFOLDED, Ranks
+from tbscope.ranks.asked import Ranks, check_unfolded
 from tbscope.ranks.merge import merge_ranks
 from tbscope.ranks.posts import Posts
 from tbscope.sources.torch.meeting import is_pretended, is_started_with_others, shared_store
@@ -51,12 +51,8 @@ def gathering_of(ranks: Ranks, timeout_s: float) -> "Gathering | None":
             fix="ranks='all'" if world else _FOR_TORCHRUN,
         )
     unfolded = ranks == "unfolded"
-    if unfolded and len(wanted) > MOST_UNFOLDED:
-        raise ArgumentError(
-            f"{len(wanted):,} ranks cannot be drawn unfolded",
-            why=f"each has a box of its own, and the page shows at most {MOST_UNFOLDED} well",
-            fix="ranks='all', or a list of some",
-        )
+    if unfolded:
+        check_unfolded(len(wanted))
     return Gathering(list(wanted), timeout_s, unfolded=unfolded, alone=world <= 1)
 
 

@@ -4,7 +4,7 @@ Where all ranks ran the same, the graph is that of the first one, and tells what
 part stands in a box of its own, and what ranks did together joins the boxes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tbscope.checks import check_truth
@@ -13,31 +13,40 @@ from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph
 from tbscope.ir.invariants import check_invariants
 from tbscope.ir.ranks import ranks_text
-from tbscope.ranks.alike import alike
-from tbscope.ranks.asked import MOST_UNFOLDED
+from tbscope.ranks.alike import groups_of
+from tbscope.ranks.asked import check_unfolded
+from tbscope.ranks.equals import check_dimensions, with_equals
 from tbscope.ranks.sides import side_by_side
 from tbscope.words import error_text, shown
 
 __all__ = ["merge_ranks"]
 
 
-def merge_ranks(graphs: Iterable[Graph], *, unfolded: bool = False) -> Graph:
+def merge_ranks(
+    graphs: Iterable[Graph], *, unfolded: bool = False, alike: Sequence[str] = ()
+) -> Graph:
     """Merge the graphs of several ranks of one run into one graph.
 
     Args:
         graphs: What each rank recorded, in any order; of each rank one. They stay as they are.
         unfolded: Whether each rank has a box of its own, of up to 64; else ranks that ran the
             same are drawn once, and what differs between them is told.
+        alike: Dimensions of the device mesh along which all ranks did the same, so that one of
+            them is given for all: `("dp", "tp")` for one rank of each stage along "pp".
     Returns:
         A new graph; `parts` tells which ranks it shows. The device of each value begins with the
         ranks that hold it: `ranks 0-7 cuda:0`.
     Raises:
-        ArgumentError: There is no graph, two are of one rank, one is merged already, or there are
-            too many to be drawn unfolded.
+        ArgumentError: There is no graph, two are of one rank, one is merged already, there are
+            too many to be drawn unfolded, or the mesh has no such dimension.
         GraphError: A graph breaks an invariant.
     """
-    ordered = _checked(graphs, unfolded=unfolded)
-    groups = [[graph] for graph in ordered] if unfolded else alike(ordered)
+    check_truth("unfolded", unfolded)
+    check_dimensions(alike)
+    ordered = _checked(graphs, alike)
+    if unfolded:
+        check_unfolded(len(ordered))
+    groups = [[graph] for graph in ordered] if unfolded else groups_of(ordered)
     for group in groups:
         check_invariants(group[0])
     merged = side_by_side(groups)
@@ -47,7 +56,7 @@ def merge_ranks(graphs: Iterable[Graph], *, unfolded: bool = False) -> Graph:
     return merged
 
 
-def _checked(graphs: Iterable[Graph], *, unfolded: bool) -> list[Graph]:
+def _checked(graphs: Iterable[Graph], alike: Sequence[str]) -> list[Graph]:
     given: Any = graphs
     why, listed = "it merges what several processes recorded", []
     try:
@@ -63,7 +72,6 @@ def _checked(graphs: Iterable[Graph], *, unfolded: bool) -> list[Graph]:
             why=why,
             fix="tbscope.merge_ranks([tbscope.load(f'rank{n}.json') for n in range(8)])",
         )
-    check_truth("unfolded", unfolded)
     seen: dict[int, str] = {}
     for graph in listed:
         require_graph(graph, "merge_ranks")
@@ -73,21 +81,23 @@ def _checked(graphs: Iterable[Graph], *, unfolded: bool) -> list[Graph]:
                 why="it merges what each rank recorded",
                 fix="give the graphs of all ranks at once",
             )
+    ordered = sorted(with_equals(listed, alike) if alike else listed, key=_rank_of)
+    for graph in ordered:
         if graph.rank in seen:
             raise ArgumentError(
                 f"merge_ranks was given two graphs of rank {graph.rank}: "
                 f"of {seen[graph.rank]} and of {graph.name}",
                 why="each rank of a run has one graph",
-                fix="give each another rank: graph.rank = 1",
+                fix="leave that dimension out of alike along which they differ"
+                if alike
+                else "give each another rank: graph.rank = 1",
             )
         seen[graph.rank] = graph.name
-    if unfolded and len(listed) > MOST_UNFOLDED:
-        raise ArgumentError(
-            f"{len(listed):,} ranks cannot be drawn unfolded",
-            why=f"each has a box of its own, and the page shows at most {MOST_UNFOLDED} well",
-            fix="leave unfolded out, or give fewer graphs",
-        )
-    return sorted(listed, key=lambda graph: graph.rank)
+    return ordered
+
+
+def _rank_of(graph: Graph) -> int:
+    return graph.rank
 
 
 def _ranks_in(graph: Graph) -> str:

@@ -37,7 +37,7 @@ def side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
         box = _box_of(part, parts) if len(groups) > 1 else None
         copy = RankCopy(group[0], part.ranks, box, number)
         number = copy.next_number
-        copy.graph.notes += exchange_notes(copy.graph)
+        copy.graph.notes += exchange_notes(copy.graph, copy.box)
         tell_differences(copy.graph, group)
         copies.append(copy)
         merged.calls += copy.graph.calls
@@ -57,6 +57,11 @@ def side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
     _name(copies, joint.order)
     replace_nodes(merged, joint.order)
     _join(merged, joint, {node: copy for copy in copies for node in copy.graph.nodes})
+    standing = {scope.path for scope in merged.scopes()}
+    # Of a rank that does nothing but with others, nothing is left in its box.
+    merged.parts = tuple(
+        [part if part.scope in standing else part._replace(scope="") for part in merged.parts]
+    )
     merged.notes += share_notes(merged.parts)
     if joint.apart:
         text = f"{joint.apart:,} collectives of several ranks are drawn apart: joined, they would"
@@ -107,9 +112,10 @@ def _notes(copies: Sequence[RankCopy]) -> list[Note]:
     notes = []
     for text, told in texts.items():
         note = told[0][1]
-        holders = list(dict.fromkeys(copy.ranks for copy, _ in told))
+        holders = dict.fromkeys(copy for copy, _ in told)
         if len(holders) < len(copies):
-            note = replace(note, text=f"{', '.join(holders)}: {text}")
+            ranks = ranks_text(rank for copy in holders for rank in copy.numbers)
+            note = replace(note, text=f"{ranks}: {text}")
         notes.append(note)
     return notes
 

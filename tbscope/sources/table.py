@@ -20,7 +20,10 @@ from tbscope.words import shown
 
 _RUN_BY = {
     name: inspect.signature(trace).parameters[name].default
-    for name in ("training", "grad", "loss", "backward", "fake", "partial", "profile")
+    for name in (
+        *("training", "grad", "loss", "backward", "fake", "partial", "profile"),
+        *("world_size", "rank", "mesh", "parallelize"),
+    )
 }
 
 __all__ = ["SOURCES", "GraphSource", "graph_of", "load", "runs"]
@@ -223,7 +226,7 @@ def _saved(path: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
 
 
 def _wanted(value: object) -> str:
-    return repr(value) if isinstance(value, bool | None) else "True"
+    return shown(value) if isinstance(value, bool | int | dict | None) else "..."
 
 
 def _run(model: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:

@@ -11,7 +11,8 @@ from tbscope.ir.ranks import Part
 __all__ = ["rank_lines", "rank_rows"]
 
 _SUMMED = ("parameters", "parameter_bytes", "flops", "activation_bytes", "communication_bytes")
-_MOST_LINES = 12
+# Of a pipeline, each stage has one.
+_MOST_LINES = 16
 
 
 def rank_rows(graph: Graph) -> list[Row]:

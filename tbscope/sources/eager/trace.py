@@ -12,6 +12,7 @@ from tbscope.checks import Dtypes, InputSize, check_truth
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError, ScopeError
 from tbscope.figures.notes import left_notes
+from tbscope.ir.collectives import dimensions_at
 from tbscope.ir.graph import Graph, Note
 from tbscope.sources.eager.active import alone, one_at_a_time
 from tbscope.sources.eager.failure import Told, trace_error
@@ -31,6 +32,7 @@ from tbscope.sources.torch.internals import outside_modes
 from tbscope.sources.torch.module_internals import uncompiled
 from tbscope.sources.torch.nests import result_leaves, tensor_leaves
 from tbscope.sources.torch.own_modes import switches_itself
+from tbscope.sources.torch.parallelizing import Parallelize, parallelized, world_of
 from tbscope.sources.torch.registry import class_label
 from tbscope.sources.torch.unfinished import LAZY_ITERATORS, computed
 from tbscope.words import error_text, shown
@@ -55,6 +57,10 @@ def trace(
     partial: bool = False,
     kernels: bool = False,
     profile: bool | int = False,
+    world_size: int | None = None,
+    rank: int = 0,
+    mesh: Mapping[str, int] | None = None,
+    parallelize: Parallelize | None = None,
 ) -> Graph:
     """Run a model once and return the graph of what it did.
 
@@ -89,11 +95,20 @@ def trace(
         profile: Whether times and memory are measured, in further runs: True for 5 runs
             after 2 to warm up, or how many (see `Profile`). Each run is made twice: once
             unwatched, once timed; the loss and the backward pass are a part of it.
+        world_size: How many ranks a distributed run has that does not exist, as one of which the
+            model is traced: nothing is sent, and values mean nothing. None for as many as the
+            mesh has; without a mesh, for no such run.
+        rank: Which of these ranks it is.
+        mesh: The dimensions of a device mesh over all of these ranks, outermost first, with their
+            sizes: `{"dp": 128, "tp": 8}`.
+        parallelize: A function of the model and the device mesh that spreads the model over the
+            ranks (`fully_shard`, `parallelize_module`), and returns what is run, or None. It is
+            given a copy of the model, with `fake=True` one without contents.
     Returns:
         The graph of the run.
     Raises:
         InputError: The inputs do not fit the parameters of forward.
-        ArgumentError: There is nothing to measure.
+        ArgumentError: There is nothing to measure, or no run could have this world.
         TraceError: The model raised; `__cause__` is what it raised.
     """
     check_truth("training", training, none="the mode in which each module stands")
@@ -107,7 +122,12 @@ def trace(
             why="on stand-ins nothing is computed but shapes",
             fix="leave one of the two out",
         )
-    with one_at_a_time(), collecting_rarely(), alone(), watch_training_modes():
+    world = world_of(world_size, rank, mesh, parallelize)
+    with one_at_a_time(), collecting_rarely(), alone(), watch_training_modes(), world as spans:
+        if parallelize is not None:
+            # It may fill what it makes at random.
+            with Preserved(()):
+                model = parallelized(model, parallelize, spans, fake=fake)
         # A model that offers inputs of its own may draw them at random.
         with Preserved(()) if input_to_model is None else nullcontext():
             args, keywords = bind_inputs(
@@ -127,6 +147,8 @@ def trace(
         graph = run.trace(grad=grad or backward, fake=fake, partial=partial)
         if steps:
             run.profile(graph, grad=grad or backward)
+        if mesh is not None:
+            graph.mesh = dimensions_at(graph.rank, mesh)
         return graph
 
 

@@ -1,5 +1,6 @@
 """Adds the nodes of an ONNX model to a graph: operations, what they read, and their bodies."""
 
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -251,6 +252,7 @@ def tell_symbols(attributes: dict[str, Any], kinds: Sequence[ValueType]) -> None
         attributes["symbolic_shape"] = ", ".join(text or "known" for text in texts)
 
 
+@functools.lru_cache(maxsize=4096)
 def _source(stack: str) -> Source | None:
     """Return the innermost line of the user's code that a stack trace tells; torch's is not."""
     lines = _FRAME_OF_STACK.findall(stack)

@@ -1,7 +1,9 @@
 """What the operators of ONNX are: views, casts, copies and makers; random; with how many FLOPs."""
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from tbscope.ir.graph import Role, Shape
@@ -100,17 +102,20 @@ def input_names(operator: str, domain: str, version: int, count: int) -> list[st
         version: The version of that domain.
         count: How many inputs there are.
     """
-    onnx = need("onnx")
     try:
-        schema = onnx.defs.get_schema(operator, version, domain)
-    except onnx.defs.SchemaError:
-        return [None] * count
-    names: list[str | None] = []
-    for entry in schema.inputs:
-        if entry.option == onnx.defs.OpSchema.FormalParameterOption.Variadic:
-            break
-        names.append(entry.name)
+        names = _names_in_schema(operator, domain, version)
+    except need("onnx").defs.SchemaError:
+        names = ()
     return [*names, *[None] * count][:count]
+
+
+@functools.lru_cache(maxsize=4096)
+def _names_in_schema(operator: str, domain: str, version: int) -> tuple[str, ...]:
+    """Return the names of the inputs that stand before those of which there may be several."""
+    defs = need("onnx").defs
+    several = defs.OpSchema.FormalParameterOption.Variadic
+    entries = defs.get_schema(operator, version, domain).inputs
+    return tuple([each.name for each in takewhile(lambda each: each.option != several, entries)])
 
 
 def _count(shape: Shape | None, inner: int | None) -> int | None:

@@ -153,8 +153,12 @@ def _identity(tensor: torch.Tensor) -> Any:
     return key, tensor.storage_offset(), tuple(tensor.shape), stride, tensor.dtype
 
 
-def state_of(parts: Mapping[str, torch.nn.Module]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what each parameter and buffer is, and the tensors, by qualified name."""
+def state_of(parts: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what each parameter and buffer is, and the tensors, by qualified name.
+
+    Args:
+        parts: The modules by qualified name, with `_parameters` and `_buffers`.
+    """
     kinds: dict[str, Any] = {}
     tensors: dict[str, Any] = {}
     for name, part in parts.items():

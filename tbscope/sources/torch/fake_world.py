@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from tbscope.checks import entries_of
+from tbscope.checks import entries_of, is_text
 from tbscope.errors import ArgumentError
-from tbscope.sources.torch.rank_internals import fake_store
+from tbscope.sources.torch.rank_internals import fake_store, forget_plans
 from tbscope.sources.torch.ranks import is_distributed
 from tbscope.words import shown
 
@@ -51,18 +51,19 @@ def fake_world(
     sizes = _sizes(mesh, world_size)
     if not torch.distributed.is_available():
         raise ArgumentError(
-            f"fake_world({world_size}) needs torch.distributed",
+            f"world_size={world_size} needs torch.distributed",
             why=f"torch {torch.__version__} was built without it",
             fix="install a torch that has it: torch.distributed.is_available() tells",
         )
     if is_distributed():
         raise ArgumentError(
-            f"fake_world({world_size}) cannot stand beside the process groups that are there",
+            f"world_size={world_size} cannot stand beside the process groups that are there",
             why=f"this process is rank {torch.distributed.get_rank()} of "
             f"{torch.distributed.get_world_size()} already, and a process is one rank",
             fix="call torch.distributed.destroy_process_group() before, or trace without it",
         )
     store = fake_store()
+    forget_plans()
     try:
         torch.distributed.init_process_group("fake", store=store, rank=rank, world_size=world_size)
         yield None if sizes is None else _device_mesh(sizes)
@@ -70,6 +71,7 @@ def fake_world(
         # Whoever was in the block may have done so, or may have failed to begin.
         if is_distributed():
             torch.distributed.destroy_process_group()
+        forget_plans()
 
 
 def _device_mesh(sizes: dict[str, int]) -> Any:
@@ -83,13 +85,13 @@ def _check(world_size: object, rank: object) -> None:
         raise ArgumentError(
             f"a run cannot have {shown(world_size)} ranks",
             why="world_size is how many processes would run: a number from 1 up",
-            fix="fake_world(8)",
+            fix="world_size=8",
         )
     if type(rank) is not int or not 0 <= rank < world_size:
         raise ArgumentError(
             f"a run of {world_size} has no rank {shown(rank)}",
             why=f"ranks are counted from 0, up to {world_size - 1}",
-            fix=f"fake_world({world_size}, rank=0)",
+            fix="rank=0",
         )
 
 
@@ -99,19 +101,18 @@ def _sizes(mesh: object, world_size: int) -> dict[str, int] | None:
         return None
     held = entries_of(mesh, option="mesh") if isinstance(mesh, Mapping) else None
     if not held or not all(
-        type(name) is str and name and type(size) is int and size >= 1
-        for name, size in held.items()
+        is_text(name) and name and type(size) is int and size >= 1 for name, size in held.items()
     ):
         raise ArgumentError(
             f"mesh={shown(mesh)} has no dimensions",
             why="a mesh is told by the names of its dimensions, with the number of ranks in each",
-            fix='fake_world(64, mesh={"dp": 8, "tp": 8})',
+            fix='world_size=64, mesh={"dp": 8, "tp": 8}',
         )
     ranks = prod(held.values())
     if ranks != world_size:
         raise ArgumentError(
             f"mesh={shown(mesh)} holds {ranks} ranks, and the run has {world_size}",
             why="each rank stands at one place of the mesh",
-            fix=f"fake_world({ranks}, mesh=...), or sizes whose product is {world_size}",
+            fix=f"world_size={ranks}, or sizes whose product is {world_size}",
         )
     return dict(held)

@@ -22,6 +22,7 @@ from tbscope.sources.torch.formulas import (
 )
 from tbscope.sources.torch.internals import (
     flop_formula,
+    memory_keys,
     storage_key,
     without_functions,
 )
@@ -92,14 +93,12 @@ class Formulas(dict[KernelFacts, Formula | None]):
             if self.uncounted.keys().isdisjoint(kernels) or not _any_floats(results):
                 node.flops = 0
         held: dict[int | None, tuple[int, ...]] = {}
-        for place, tensor in enumerate(read):
-            key = storage_key(tensor)
+        for place, key in enumerate(memory_keys(read)):
             held[key] = (*held[key], place) if key in held else (place,)
         if work:
-            node.flops = sum([flops for flops, _ in work])
+            node.flops = work[0][0] if len(work) == 1 else sum([flops for flops, _ in work])
             node.gradients = _gradients(work, held, tuple(range(len(read))))
-        for tensor in results:
-            key = storage_key(tensor)
+        for tensor, key in zip(results, memory_keys(results), strict=True):
             if key is not None and key not in held:
                 held[key] = ()
                 node.allocated_bytes += tensor.untyped_storage().nbytes()
@@ -115,17 +114,24 @@ def _gradients(
         held: Which inputs are in each storage.
         every: All inputs: what a kernel made on the way may come from any of them.
     """
-    gradients = []
-    for _, parts in work:
-        for flops, keys in parts:
-            if len(keys) == 1:
-                places = held.get(keys[0], every)
-            elif all(key in held for key in keys):
-                places = tuple([place for key in keys for place in held[key]])
-            else:
-                places = every
-            gradients.append(_new_gradient((flops, places)))
-    return tuple(gradients)
+    return tuple(
+        [
+            _new_gradient(
+                (flops, held.get(keys[0], every) if len(keys) == 1 else _of(keys, held, every))
+            )
+            for _, parts in work
+            for flops, keys in parts
+        ]
+    )
+
+
+def _of(
+    keys: tuple[int | None, ...], held: dict[int | None, tuple[int, ...]], every: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Return the inputs in some storages; all of them, where one holds none."""
+    if not all(key in held for key in keys):
+        return every
+    return tuple([place for key in keys for place in held[key]])
 
 
 class Copies(dict[int | None, int | None]):

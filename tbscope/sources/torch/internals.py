@@ -7,7 +7,7 @@ that tells which part is missing from this torch.
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from operator import attrgetter
@@ -29,6 +29,7 @@ __all__ = [
     "DispatchMode",
     "ENOUGH",
     "batch_dimension",
+    "dispatch_modes",
     "drop_gradient_hooks",
     "fake_mode",
     "flattened",
@@ -38,15 +39,18 @@ __all__ = [
     "gradient_hooks",
     "in_forward_mode",
     "in_functorch",
+    "innermost_transform",
     "is_being_traced",
     "is_composite",
     "is_dispatched",
     "is_fake",
     "is_higher_order",
     "is_operator",
+    "is_profiling",
     "is_stand_in",
     "is_of_its_own",
     "is_of_tensors",
+    "memory_keys",
     "nested_lengths",
     "outside_modes",
     "parts_of",
@@ -128,6 +132,16 @@ ENOUGH: tuple[type[BaseException], ...] = tuple(
     filter(None, (getattr(torch.utils.checkpoint, "_StopRecomputationError", None),))
 )
 """What a checkpoint raises in an operation that it runs again, once it has all that was saved."""
+
+
+def dispatch_modes() -> list[Any]:
+    """Return the modes for kernels that are active in this thread; none where torch hides them."""
+    stack: Any = getattr(_python_dispatch, "_get_current_dispatch_mode_stack", None)
+    return [] if stack is None else list(stack())
+
+
+is_profiling: Callable[[], bool] = getattr(torch.autograd, "_profiler_enabled", lambda: False)
+"""Tells whether somebody profiles what runs: there is one profile at a time in a process."""
 
 
 def gradient_types(node: Any) -> list[tuple[Any, torch.dtype, torch.device]]:
@@ -342,9 +356,22 @@ def batch_dimension(tensor: torch.Tensor) -> int | None:
     return dimension
 
 
+innermost_transform: Callable[[], Any] = getattr(_functorch, "peek_interpreter_stack", lambda: None)
+"""Returns what stands for the innermost `vmap`, `grad`, `jvp` or the like; None outside of all."""
+
+
 def in_functorch() -> bool:
     """Tell whether code runs inside of `vmap`, `grad`, `jvp` or the like."""
-    return _functorch is not None and _functorch.peek_interpreter_stack() is not None
+    return innermost_transform() is not None
+
+
+def memory_keys(tensors: Iterable[torch.Tensor]) -> list[int | None]:
+    """Return `storage_key` of each tensor, in a third of the time where all have storage."""
+    tensors = list(tensors)
+    try:
+        return [tensor.untyped_storage()._cdata for tensor in tensors]
+    except (RuntimeError, NotImplementedError):
+        return list(map(storage_key, tensors))
 
 
 def in_forward_mode() -> bool:

@@ -140,7 +140,7 @@ class Locator:
         self._foreign: dict[str, bool] = {}
         self._short: dict[str, str] = {}
         # By identity, as hashing a code object reads all of it; the code is kept alive.
-        self._sources: dict[tuple[int, int], tuple[CodeType, Source | None]] = {}
+        self._sources: dict[int, tuple[CodeType, dict[int, Source | None]]] = {}
 
     def source(self, frame: FrameType | None, default: Source | None) -> Source | None:
         """Return the place in the user's code that led to this frame.
@@ -178,11 +178,17 @@ class Locator:
 
     def at(self, frame: FrameType) -> Source | None:
         """Return the place where a frame stands; None for one of the command."""
-        code = frame.f_code
-        key = (id(code), frame.f_lasti)
-        known = self._sources.get(key)
+        code, step = frame.f_code, frame.f_lasti
+        sources = self.sources_of(code)
+        if step not in sources:
+            sources[step] = self._place(frame, code)
+        return sources[step]
+
+    def sources_of(self, code: CodeType) -> dict[int, Source | None]:
+        """Return the places in a piece of code that are known so far, by their steps."""
+        known = self._sources.get(id(code))
         if known is None:
-            known = self._sources[key] = (code, self._place(frame, code))
+            known = self._sources[id(code)] = (code, {})
         return known[1]
 
     def _place(self, frame: FrameType, code: CodeType) -> Source | None:

@@ -20,6 +20,7 @@ from torch.nn.utils import parametrize
 from tbscope.errors import ArgumentError
 
 __all__ = [
+    "CALL_CODE",
     "UNINITIALIZED",
     "ScriptModule",
     "around_compiled_calls",
@@ -30,11 +31,13 @@ __all__ = [
     "load_script_file",
     "prepares_lazily",
     "script_call_graph",
+    "script_children",
     "script_class",
     "script_frames",
     "script_graph",
     "script_handle",
     "script_method",
+    "script_tensors",
     "scripted_attributes",
     "set_default_device",
     "set_scripted_attribute",
@@ -56,6 +59,10 @@ class _NoScriptModule:
 
 ScriptModule: type = getattr(getattr(torch, "jit", None), "ScriptModule", _NoScriptModule)
 """The class of what torch.jit made of modules."""
+
+
+CALL_CODE: Any = getattr(getattr(torch.nn.Module, "_call_impl", None), "__code__", None)
+"""The code that calls the forward of a module; None where torch has no such."""
 
 
 def call_method_name() -> str:
@@ -188,18 +195,47 @@ def script_handle(module: Any) -> Any:
     """
     handle = getattr(module, "_c", None)
     if handle is None:
-        raise ArgumentError(
-            "no graph can be read of a scripted module",
-            why=f"torch {torch.__version__} does not tell what such a module holds",
-            fix="tbscope.trace(model, input) runs it",
-        )
+        raise _untold()
     return handle
+
+
+def _untold() -> ArgumentError:
+    return ArgumentError(
+        "no graph can be read of a scripted module",
+        why=f"torch {torch.__version__} does not tell what such a module holds",
+        fix="tbscope.trace(model, input) runs it",
+    )
 
 
 def script_class(handle: Any) -> str:
     """Return the name of the class of what TorchScript holds (`__torch__.nets.Net`)."""
     kind = getattr(handle, "_type", None)
     return "" if kind is None else str(kind().annotation_str)
+
+
+def script_children(handle: Any) -> list[tuple[str, Any]]:
+    """Return name and handle of each module right in a scripted one, in order.
+
+    Raises:
+        ArgumentError: This torch does not tell.
+    """
+    return [(name, handle.getattr(name)) for name, _ in _listed("ModuleDict", handle)]
+
+
+def script_tensors(handle: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the parameters and the buffers right in a scripted module, by name.
+
+    Raises:
+        ArgumentError: This torch does not tell.
+    """
+    return dict(_listed("ParameterDict", handle)), dict(_listed("BufferDict", handle))
+
+
+def _listed(kind: str, handle: Any) -> Any:
+    lister = getattr(torch._C, kind, None)
+    if lister is None:
+        raise _untold()
+    return lister(handle).items()
 
 
 def script_method(handle: Any, name: str) -> Any:
@@ -212,17 +248,15 @@ def load_script_file(path: str) -> tuple[Any, Callable[[str], Any]]:
     """Load a file of torch.jit.save, onto the CPU.
 
     Returns:
-        The module, and what gives the graph of a function of the file by its name; None where this
-        torch does not tell, or there is none.
+        What TorchScript holds of the module, and what gives the graph of a function of the file by
+        its name; None where this torch does not tell, or there is none.
     """
-    home: Any = getattr(torch.jit, "_recursive", None)
-    wrap = getattr(home, "wrap_cpp_module", None)
     load: Any = getattr(torch._C, "import_ir_module", None)
-    if wrap is None or load is None:
+    if load is None:
         load_any: Any = torch.jit.load
-        return load_any(path, map_location="cpu"), lambda name: None
+        return script_handle(load_any(path, map_location="cpu")), lambda name: None
     unit = torch._C.CompilationUnit()
-    module = wrap(load(unit, os.fspath(path), torch.device("cpu"), {}, False))
+    module = load(unit, os.fspath(path), torch.device("cpu"), {}, False)
 
     def graph(name: str) -> Any:
         function: Any = unit.find_function(name)

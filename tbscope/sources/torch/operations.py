@@ -100,6 +100,7 @@ class KernelFacts:
         filled: The names of those that it fills and does not read (`out`).
         flag: The position of the argument that says whether it writes; None: it does.
         makes_tensor: Whether it returns a tensor that is no view of its arguments.
+        usual: Whether it neither copies nor communicates.
         query: Whether it computes nothing (`prim::device`, `aten::sym_size`): a wrapper's C++
             side asks so what its Python side is. Marks for a profiler do not compute either.
         exchange: How it communicates with other ranks; None for any other.
@@ -116,6 +117,7 @@ class KernelFacts:
         "makes_tensor",
         "name",
         "query",
+        "usual",
         "writes",
     )
 
@@ -133,6 +135,7 @@ class KernelFacts:
         self.flag: int | None = None
         self.makes_tensor = schema is None
         self.exchange = exchange_of(name)
+        self.usual = self.exchange is None and not self.copies
         if schema is None:
             return
         arguments = schema.arguments

@@ -11,16 +11,19 @@ from typing import Any
 import torch
 
 from tbscope.errors import ArgumentError
+from tbscope.sources.torch.internals import without_functions
 
 __all__ = [
     "WORKS",
     "device_meshes",
     "fake_store",
+    "forget_plans",
     "group_of",
     "is_of_c10d",
     "is_of_meshes",
     "is_spread",
     "local_shape",
+    "ranks_along",
     "root_mesh",
     "same_work",
 ]
@@ -45,7 +48,7 @@ def fake_store() -> Any:
         from torch.testing._internal.distributed.fake_pg import FakeStore
     except ImportError as error:
         raise ArgumentError(
-            "fake_world needs torch's fake process group",
+            "a run that does not exist needs torch's fake process group",
             why=f"torch {torch.__version__} has no torch.testing._internal.distributed.fake_pg",
             fix="use a torch that has it, or trace on the ranks of a run",
         ) from error
@@ -101,6 +104,20 @@ def root_mesh(mesh: Any) -> Any:
         return mesh
 
 
+def ranks_along(mesh: Any, dimension: int) -> list[int]:
+    """Return the ranks beside this one along a dimension of a mesh; empty where it is in none."""
+    at = mesh.get_coordinate()
+    if at is None:
+        return []
+    with without_functions():
+        places: Any = mesh.mesh.tolist()
+    for number in at[:dimension]:
+        places = places[number]
+    for number in at[dimension + 1 :]:
+        places = [place[number] for place in places]
+    return list(places)
+
+
 def is_spread(kind: type) -> bool:
     """Tell whether tensors of a class are spread over ranks (`DTensor`)."""
     home = sys.modules.get("torch.distributed.tensor")
@@ -121,3 +138,19 @@ def device_meshes() -> list[Any]:
     # The younger generations hold what was made last, and each has it at its end.
     generations = [gc.get_objects(generation=number) for number in range(len(gc.get_count()))]
     return [thing for held in generations for thing in reversed(held) if type(thing) is kind]
+
+
+def forget_plans() -> None:
+    """Have torch plan operations on spread tensors anew, as it does in a process of its own.
+
+    Its plans hold the device mesh for which they were made. That of a later run in this process
+    is equal to it, and would use groups that are gone. Where torch does not offer this, what
+    belongs to such groups has none.
+    """
+    if "torch.distributed.tensor" not in sys.modules:
+        return
+    from torch.distributed.tensor import debug
+
+    forget = getattr(debug, "_clear_sharding_prop_cache", None)
+    if forget is not None:
+        forget()

@@ -11,6 +11,7 @@ from tbscope.sources.torch.rank_internals import (
     group_of,
     is_spread,
     local_shape,
+    ranks_along,
     root_mesh,
 )
 
@@ -110,8 +111,8 @@ class Groups:
         except (AttributeError, AssertionError, KeyError, RuntimeError, TypeError, ValueError):
             # One that was made without its groups, or whose groups are gone.
             return ""
-        here = torch.distributed.get_rank() in ranks and len(ranks) == mesh.size(dimension)
-        return str(group.group_name) if here else ""
+        # Groups of a later run may have the names of those that are gone.
+        return str(group.group_name) if ranks == ranks_along(mesh, dimension) else ""
 
     def mesh(self) -> tuple[MeshDimension, ...]:
         """Return the dimensions of the mesh that spans most of the run; empty where none is."""

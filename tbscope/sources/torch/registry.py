@@ -116,6 +116,8 @@ class Registry:
     def __init__(self) -> None:
         self._modules: dict[int, ModulePlace] = {}
         self._tensors: dict[int, TensorPlace] = {}
+        # What a module holds that has its place in another one: by module and attribute.
+        self._shared: dict[tuple[int, str], TensorPlace] = {}
         # Known by another tensor's place: held, so that their identities stay their own.
         self._held: list[torch.Tensor] = []
 
@@ -174,10 +176,15 @@ class Registry:
         tensors = self._tensors
         module = place.module
         for name, parameter in module._parameters.items():
-            if parameter is not None and id(parameter) not in tensors:
+            if parameter is None:
+                continue
+            known = tensors.get(id(parameter))
+            if known is None:
                 tensors[id(parameter)] = TensorPlace(
                     parameter, owner=place, attribute=name, kind="parameter", number=len(tensors)
                 )
+            elif known.owner is not place or known.attribute != name:
+                self._shared[id(module), name] = known
         for name, buffer in module._buffers.items():
             if buffer is not None and id(buffer) not in tensors:
                 tensors[id(buffer)] = TensorPlace(
@@ -201,6 +208,7 @@ class Registry:
         """Let go of all modules and tensors."""
         self._modules.clear()
         self._tensors.clear()
+        self._shared.clear()
         self._held.clear()
 
     def add_stand_in(self, tensor: torch.Tensor, twin: torch.Tensor) -> None:
@@ -264,7 +272,10 @@ class Registry:
 
     def spread(self) -> dict[tuple[int, str], TensorPlace]:
         """Return the places of tensors that are spread over ranks, by module and attribute."""
-        return {
+        shared = {
+            key: place for key, place in self._shared.items() if is_spread(type(place.tensor))
+        }
+        return shared | {
             (id(place.owner.module), place.attribute): place
             for place in self._tensors.values()
             if is_spread(type(place.tensor))

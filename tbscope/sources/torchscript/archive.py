@@ -7,6 +7,7 @@ is looked through first, as zip, as text and as pickles, of which nothing runs.
 
 import io
 import os
+import re
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -40,7 +41,7 @@ class Loaded(NamedTuple):
     """What was in a file.
 
     Attributes:
-        module: The module.
+        module: The module or function; of a file, what TorchScript holds of the module.
         functions: Gives the graph of a function by its name.
         traced_with: The inputs with which it was traced, as types; None where nobody noted them.
     """
@@ -110,12 +111,13 @@ def _check(file: IO[bytes], path: Any, *, trusted: bool) -> list[Any] | None:
                 why = f"its entries claim {claimed:,} bytes, and the file has {size:,}"
                 raise _refused(path, why, _DAMAGED)
             sizes = {name: entry.file_size for name, entry in entries.items()}
+            looked = _Looked(path, sizes, trusted)
             for name in entries:
                 if name.endswith("/traced_inputs.pkl"):
                     noted = _noted(archive, name, path)
-                else:
-                    _check_entry(archive, name, sizes, path, trusted=trusted)
-            _check_codes(archive, list(entries), path)
+                elif name.endswith((".py", ".pkl", ".debug_pkl")):
+                    looked.check(name, archive.read(name))
+            looked.check_chains()
     except ArgumentError:
         # It is a ValueError, too.
         raise
@@ -133,51 +135,71 @@ def _noted(archive: zipfile.ZipFile, name: str, path: Any) -> list[Any] | None:
         raise _unreadable(path, name, str(error)) from error
 
 
-def _check_entry(
-    archive: zipfile.ZipFile, name: str, sizes: dict[str, int], path: Any, *, trusted: bool
-) -> None:
-    what: str | None = None
-    try:
+class _Looked:
+    """Looks through the code and the pickles of a file; what is told twice, once.
+
+    Modules of one class have classes of their own in a file, which differ in their numbers alone.
+    """
+
+    def __init__(self, path: Any, sizes: dict[str, int], trusted: bool) -> None:
+        self._path = path
+        self._sizes = sizes
+        self._trusted = trusted
+        self._codes: dict[str, str] = {}
+        self._seen: set[str | bytes] = set()
+
+    def check(self, name: str, content: bytes) -> None:
+        """Check an entry, code or a pickle."""
+        key: str | bytes = content
+        try:
+            if name.endswith(".py"):
+                text = content.decode()
+                home = name.partition("/code/")[2].removesuffix(".py").replace("/", ".")
+                self._codes[home] = text
+                key = _NUMBERED.sub("___torch_mangle_", text)
+            if name.endswith(".pkl") or key not in self._seen:
+                what = self._what_runs(name, content)
+                self._seen.add(key)
+            else:
+                what = None
+        except UnicodeDecodeError as error:
+            raise _unreadable(self._path, name, error_text(error)) from error
+        except (NoCodeError, DamagedError) as error:
+            raise _unreadable(self._path, name, str(error)) from error
+        if what is not None and not self._trusted:
+            raise _refused(
+                self._path,
+                f"its entry {shown(name)} holds {what}, and that runs code of the file's author",
+                "where you trust the author: tbscope.from_torchscript(path, trusted=True)",
+            )
+
+    def _what_runs(self, name: str, content: bytes) -> str | None:
         if name.endswith(".py"):
-            what = what_runs(archive.read(name).decode())
-        elif name.endswith((".pkl", ".debug_pkl")):
-            named = check_pickle(archive.read(name), _storages(name, sizes))
-            if name.endswith(".debug_pkl"):
-                check_lines(archive.read(name))
-            what = next((each for each in sorted(named) if each.startswith(_CLASSES)), None)
-            if what is not None:
-                what = (
-                    f"an object of the class {what.removeprefix('__torch__.')}, which makes itself"
-                )
-    except UnicodeDecodeError as error:
-        raise _unreadable(path, name, error_text(error)) from error
-    except (NoCodeError, DamagedError) as error:
-        raise _unreadable(path, name, str(error)) from error
-    if what is not None and not trusted:
-        raise _refused(
-            path,
-            f"its entry {shown(name)} holds {what}, and that runs code of the file's author",
-            "where you trust the author: tbscope.from_torchscript(path, trusted=True)",
+            return what_runs(content.decode())
+        named = (
+            check_lines(content)
+            if name.endswith(".debug_pkl")
+            else check_pickle(content, _storages(name, self._sizes))
         )
+        what = next((each for each in sorted(named) if each.startswith(_CLASSES)), None)
+        if what is None:
+            return None
+        return f"an object of the class {what.removeprefix('__torch__.')}, which makes itself"
+
+    def check_chains(self) -> None:
+        """Check all code together: what is in one entry needs what is in another."""
+        try:
+            check_chains(self._codes)
+        except NoCodeError as error:
+            raise _refused(self._path, f"its code cannot be read: {error}", _DAMAGED) from error
 
 
-def _check_codes(archive: zipfile.ZipFile, names: list[str], path: Any) -> None:
-    """Check all code together: what is in one entry needs what is in another."""
-    codes = {
-        name.partition("/code/")[2].removesuffix(".py").replace("/", "."): archive.read(name)
-        for name in names
-        if name.endswith(".py")
-    }
-    try:
-        check_chains({home: content.decode() for home, content in codes.items()})
-    except NoCodeError as error:
-        raise _refused(path, f"its code cannot be read: {error}", _DAMAGED) from error
+# The number of a class, short enough for all limits of what one text may be like.
+_NUMBERED = re.compile("___torch_mangle_[0-9]{1,9}")
 
 
 def _storages(name: str, sizes: dict[str, int]) -> dict[str, int]:
     """Return the bytes of each storage of a pickle, by its key."""
-    if name.endswith(".debug_pkl"):
-        return {}
     folder = f"{name.removesuffix('.pkl')}/"
     return {other[len(folder) :]: size for other, size in sizes.items() if other.startswith(folder)}
 

@@ -128,11 +128,7 @@ def _check_levels(tree: ast.AST) -> None:
     raise NoCodeError(f"it nests more than {_MOST_LEVELS:,} things in each other")
 
 
-# What a file defines, and what may name that: `__torch__.nets.Net`.
-_DEFINED = re.compile(
-    r"^(?:class|def) +(?P<own>\w+)|(?P<named>[^\W\d]\w*(?:\s*\.\s*\w+)+)", re.MULTILINE
-)
-_HEADS = re.compile(r"^(?:class|def) ", re.MULTILINE)
+_HEADS = re.compile(r"^(?:class|def) +(\w+)", re.MULTILINE)
 _LONGEST_CHAIN = 100
 
 
@@ -146,16 +142,18 @@ def check_chains(codes: Mapping[str, str]) -> None:
     Raises:
         NoCodeError: They do.
     """
-    if sum(len(_HEADS.findall(text)) for text in codes.values()) <= _LONGEST_CHAIN:
+    heads = {home: list(_HEADS.finditer(text)) for home, text in codes.items()}
+    if sum(map(len, heads.values())) <= _LONGEST_CHAIN:
         return
+    roots = "|".join({re.escape(home.partition(".")[0]) for home in codes})
+    # What may name something that a file defines: `__torch__.nets.Net`.
+    names = re.compile(rf"(?:{roots})(?:\s*\.\s*\w+)+")
     needs: dict[str, list[str]] = {}
     for home, text in codes.items():
-        own: list[str] = []
-        for found in _DEFINED.finditer(text):
-            if found["own"]:
-                own = needs[f"{home}.{found['own']}"] = []
-            else:
-                own.append("".join(found["named"].split()))
+        ends = [*[head.start() for head in heads[home][1:]], len(text)]
+        for head, end in zip(heads[home], ends, strict=False):
+            named = names.findall(text, head.start(), end)
+            needs.setdefault(f"{home}.{head[1]}", []).extend(["".join(n.split()) for n in named])
     seen: set[str] = set()
     for first in needs:
         row = [] if first in seen else [iter([first])]

@@ -1,6 +1,7 @@
 """Frames: the methods and functions that are being read, and what their values hold."""
 
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from tbscope.ir.graph import Source
@@ -67,17 +68,18 @@ class Frame:
     def has_others(self) -> bool:
         """Tell whether its call has operations that do not just give back what they got."""
         if self._has_others is None:
-            self._has_others = self._works() > 0 or self._runs_in_others()
+            self._has_others = self._works(1) or self._runs_in_others()
         return self._has_others
 
     def _runs_in_others(self) -> bool:
         """Tell whether what calls it, a function of a module, has other operations."""
         outer = self.outer
-        return outer is not None and (outer._works() > 1 or outer._runs_in_others())
+        return outer is not None and (outer._works(2) or outer._runs_in_others())
 
-    def _works(self) -> int:
+    def _works(self, least: int) -> bool:
+        """Tell whether so many of its nodes call something, or make tensors."""
         nodes = () if self.graph is None else self.graph.nodes()
-        return sum(_is_work(node) for node in nodes)
+        return len(list(islice(filter(_is_work, nodes), least))) == least
 
 
 def _is_work(node: Any) -> bool:

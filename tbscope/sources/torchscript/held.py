@@ -4,6 +4,7 @@ A tensor is a `Slot`, a constant is itself, a list or a dict holds more of these
 `Part`, a number of which only its making is known a `Number`.
 """
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from tbscope.ir.graph import Constant
 from tbscope.sources.programs.slots import Held, Slot, slots_in
 
-__all__ = ["Number", "Part", "class_name", "is_known", "lowered", "mapped", "origins"]
+__all__ = ["FLAT", "Number", "Part", "class_name", "is_known", "lowered", "mapped", "origins"]
 
 _MANGLED = re.compile(r"(^|\.)___torch_mangle_[0-9]+(?=\.)")
 _MOST_TEXT = 60
@@ -57,6 +58,7 @@ class Number:
         return self.text
 
 
+@functools.lru_cache(maxsize=4096)
 def class_name(kind: str) -> str:
     """Return the full name of a class of Python, from that which TorchScript gives it.
 
@@ -68,11 +70,18 @@ def class_name(kind: str) -> str:
 
 def is_known(held: Held) -> bool:
     """Tell whether something is a constant, or a nest of constants."""
-    if isinstance(held, list | tuple):
+    kind = type(held)
+    if kind in FLAT:
+        return kind is not Slot
+    if isinstance(held, (list, tuple)):
         return all(map(is_known, held))
     if isinstance(held, dict):
         return all(map(is_known, held.values()))
-    return type(held) not in (Slot, Number, Part, Constant)
+    return kind not in (Number, Part, Constant)
+
+
+FLAT = frozenset({Slot, int, float, bool, str, type(None)})
+"""The classes of what holds nothing else."""
 
 
 def origins(held: Held) -> tuple[Slot, ...]:
@@ -93,6 +102,8 @@ def _origins(held: Held) -> Iterator[Slot]:
 def lowered(held: Held) -> Held:
     """Return a nest as a reader of programs takes it: with texts for numbers and objects."""
     kind = type(held)
+    if kind in FLAT:
+        return held
     if kind is Number:
         return Constant(held.text)
     if kind is Part:

@@ -132,7 +132,7 @@ _WORDS: dict[str, Any] = {"dtype": dtype_of, "layout": _layout, "memory_format":
 def _has_slot(held: Held) -> bool:
     if type(held) is Slot:
         return True
-    return isinstance(held, list | tuple) and any(map(_has_slot, held))
+    return isinstance(held, (list, tuple)) and any(map(_has_slot, held))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -4,6 +4,7 @@ torch reads them with a reader of its own that calls no Python, and believes wha
 large a tensor is, how deep a nest. What it would believe wrongly is found here.
 """
 
+import functools
 import io
 import pickle
 import re
@@ -97,6 +98,12 @@ class _Stub:
         self.held.append(state)
 
 
+@functools.lru_cache(maxsize=1000)
+def _kind(named: str) -> type[_Stub]:
+    """Return a class that stands for one of a name."""
+    return type("_Named", (_Stub,), {"named": named})
+
+
 class _Storage:
     """The bytes of a tensor in an entry of their own."""
 
@@ -111,17 +118,13 @@ class _Looker(pickle.Unpickler):
     def __init__(self, content: bytes, sizes: Mapping[str, int] | None) -> None:
         super().__init__(io.BytesIO(content))
         self._sizes = sizes
-        self._kinds: dict[str, type[_Stub]] = {}
         self.named: set[str] = set()
 
     def find_class(self, module: str, name: str, /) -> Any:
         """Return a class that stands for the one that is named."""
         named = f"{module}.{name}"
         self.named.add(named)
-        kind = self._kinds.get(named)
-        if kind is None:
-            kind = self._kinds[named] = type("_Named", (_Stub,), {"named": named})
-        return kind
+        return _kind(named)
 
     def persistent_load(self, pid: Any, /) -> Any:
         """Return what stands for a storage, which has to be as large as it claims."""
@@ -156,16 +159,62 @@ def check_pickle(content: bytes, sizes: Mapping[str, int]) -> set[str]:
     return _look(content, sizes)[1]
 
 
-def check_lines(content: bytes) -> None:
-    """Check that what tells the lines of code names texts that it has; torch looks them up blindly.
+def check_lines(content: bytes) -> set[str]:
+    """Check what tells the lines of code, as any pickle, and that it names texts that it has.
+
+    torch looks them up blindly.
 
     Args:
-        content: The pickle, of which `check_pickle` found nothing wrong.
+        content: The pickle.
+    Returns:
+        The names of the classes and functions that it names.
     Raises:
-        DamagedError: It does not.
+        DamagedError: It does not, or `check_pickle` would find something wrong.
     """
-    noted, _ = _look(content, {})
-    if type(noted) is not tuple or noted[:1] != ("FORMAT_WITH_STRING_TABLE",):
+    noted, named = _read(content, {})
+    if not _is_usual(noted):
+        _check_nest(noted)
+        _check_texts(noted)
+    return named
+
+
+def _is_usual(noted: Any) -> bool:
+    """Tell, at a glance, whether the lines of code are told as torch writes them, and nothing else.
+
+    What is in such a nest is known, and so is how deep it is.
+    """
+    try:
+        kind, texts, records = noted
+        if kind != _LINES or not type(noted) is type(texts) is type(records) is tuple:
+            return False
+        many, flat, places = len(texts), [*texts], [0]
+        seen: Any = None
+        for record in records:
+            offset, whole, tag = record
+            flat += offset, tag
+            if whole is not seen:
+                source, start, end = seen = whole
+                own, file, first = source
+                (numbers,) = own.held
+                if not type(record) is type(whole) is type(source) is tuple:
+                    return False
+                if own.named != _NUMBERS or type(numbers) is not list:
+                    return False
+                flat += start, end, first
+                places += numbers
+                places.append(file)
+    except (AttributeError, TypeError, ValueError):
+        return False
+    right = set(map(type, places)) == {int} and 0 <= min(places) <= max(places) < max(many, 1)
+    return right and _FLAT.issuperset(map(type, flat))
+
+
+_LINES = "FORMAT_WITH_STRING_TABLE"
+_NUMBERS = "torch.jit._pickle.build_intlist"
+
+
+def _check_texts(noted: Any) -> None:
+    if type(noted) is not tuple or noted[:1] != (_LINES,):
         return
     try:
         _, texts, records = noted
@@ -219,6 +268,13 @@ def _plain(thing: Any) -> Any:
 
 
 def _look(content: bytes, sizes: Mapping[str, int] | None) -> tuple[Any, set[str]]:
+    """Return what a pickle holds, with stubs, and what it names; it is no deep nest."""
+    result, named = _read(content, sizes)
+    _check_nest(result)
+    return result, named
+
+
+def _read(content: bytes, sizes: Mapping[str, int] | None) -> tuple[Any, set[str]]:
     """Return what a pickle holds, with stubs, and what it names."""
     try:
         _check_opcodes(content)
@@ -229,7 +285,6 @@ def _look(content: bytes, sizes: Mapping[str, int] | None) -> tuple[Any, set[str
     except Exception as error:
         # A pickle of anything but torch may have Python's reader raise anything.
         raise DamagedError(f"it is no whole pickle: {type(error).__name__}: {error}") from error
-    _check_nest(result)
     return result, looker.named
 
 

@@ -10,7 +10,7 @@ from tbscope.sources.programs.types import type_nest
 from tbscope.sources.torch.contents import content_of
 from tbscope.sources.torch.module_internals import script_class
 from tbscope.sources.torchscript.frames import Frame
-from tbscope.sources.torchscript.held import Number, Part
+from tbscope.sources.torchscript.held import FLAT, Number, Part
 from tbscope.sources.torchscript.ports import numbers
 from tbscope.sources.torchscript.script_reader import ScriptReader
 
@@ -47,13 +47,17 @@ class Possessions:
             held = self._constant_tensor(node.t("value"), output.debugName(), frame)
             frame.values[output.unique()] = held
             return
-        if "value" not in node.attributeNames() or output.type().kind() == "FunctionType":
-            frame.values[output.unique()] = None
-            return
-        frame.values[output.unique()] = self._held(output.toIValue(), output.debugName(), frame)
+        thing = output.toIValue()
+        if type(thing) not in FLAT:
+            # A function is called by its name.
+            known = output.type().kind() != "FunctionType"
+            thing = self._held(thing, output.debugName(), frame) if known else None
+        frame.values[output.unique()] = thing
 
     def _held(self, thing: Any, name: str, frame: Frame) -> Held:
         """Return a constant of the code as it is held."""
+        if type(thing) in FLAT:
+            return thing
         if isinstance(thing, torch.Tensor):
             if thing.dim() == 0 and thing.layout is torch.strided and not thing.is_meta:
                 return thing.item()
@@ -100,6 +104,8 @@ class Possessions:
 
     def _attribute(self, thing: Any, name: str, *, own: bool = True) -> Held:
         """Return what an attribute holds, as it is held; `own` tells that it has a name itself."""
+        if type(thing) in FLAT:
+            return thing
         if isinstance(thing, torch.Tensor):
             # What is held in a list has no name of its own, where it is a parameter.
             return self.state.held(name if own else self.state.name_of(thing) or name, thing)
@@ -113,7 +119,8 @@ class Possessions:
                 for key, each in thing.items()
             }
         if hasattr(thing, "_type"):
-            handle = getattr(thing, "_c", thing)
+            # To ask a handle for what it does not have takes long.
+            handle = thing if hasattr(type(thing), "_type") else getattr(thing, "_c", thing)
             return Part(name, script_class(handle), handle)
         return thing
 

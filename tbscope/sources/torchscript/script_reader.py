@@ -91,6 +91,10 @@ class ScriptReader(Reader):
         super().__init__(builder, places)
         self._journals: list[list[Before | Changed]] = []
 
+    def of(self, given: Any) -> Held:
+        """Return what a step is given, which is as it is held."""
+        return given
+
     def type_of(self, node: ProgramNode) -> Any:
         """Return what is known of what a node gives."""
         return node.told if isinstance(node, Step) else super().type_of(node)

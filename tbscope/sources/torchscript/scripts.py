@@ -26,6 +26,7 @@ from tbscope.sources.torchscript.frames import Frame
 from tbscope.sources.torchscript.held import Number, Part, class_name, lowered
 from tbscope.sources.torchscript.inlined import Inlined, is_inlined
 from tbscope.sources.torchscript.kinds import has_torchscript, is_function, is_script
+from tbscope.sources.torchscript.modules import ScriptPart, modules_of
 from tbscope.sources.torchscript.script_reader import ScriptReader
 from tbscope.sources.torchscript.walk import Walk
 from tbscope.words import error_text, shown
@@ -87,10 +88,10 @@ def graph_of_script(
         warnings.simplefilter("ignore")
         if isinstance(script, str | os.PathLike):
             loaded = load_script(script, trusted=trusted)
-            script = loaded.module
+        elif is_script(script):
+            held = script if is_function(script) else script_handle(script)
+            loaded = Loaded(held, _no_function, None)
         else:
-            loaded = Loaded(script, _no_function, None)
-        if not is_script(script):
             raise ArgumentError(
                 f"from_torchscript was given {with_article(script)}",
                 why="it takes what torch.jit.trace or torch.jit.script gave, or the path of a "
@@ -134,7 +135,7 @@ class _Script:
         self._training = training
         script = loaded.module
         self._loaded = loaded
-        self._parts: dict[str, torch.nn.Module] = {}
+        self._parts: dict[str, ScriptPart] = {}
         kinds: dict[str, Any] = {}
         tensors: dict[str, Any] = {}
         self._part: Part | None = None
@@ -142,10 +143,9 @@ class _Script:
             self._method = script
             label = script.name or "function"
         else:
-            handle = script_handle(script)
-            self._method = _method_of(handle, script)
-            self._parts = dict(script.named_modules(remove_duplicate=False))
-            self._part = Part("", script_class(handle), handle)
+            self._method = _method_of(script)
+            self._parts = modules_of(script)
+            self._part = Part("", script_class(script), script)
             label = class_name(self._part.kind)
             kinds, tensors = state_of(self._parts)
         self._classes: dict[str, str] = {}
@@ -160,8 +160,7 @@ class _Script:
         known = self._classes.get(name)
         if known is None:
             part = self._parts.get(name)
-            kind = "" if part is None else script_class(script_handle(part))
-            known = self._classes[name] = class_name(kind)
+            known = self._classes[name] = class_name("" if part is None else part.kind)
         return known
 
     def graph(self, args: Sequence[Any] | None, kwargs: Mapping[str, Any]) -> Graph:
@@ -202,11 +201,9 @@ class _Script:
         """Tell what the whole was given and gave, and in which mode each module is."""
         reader, places = self._reader, self._places
         for scope, call in places.call_of.items():
-            module = self._parts.get(scope.qualified_name or "")
-            if module is not None:
-                # What is frozen has no mode.
-                mode = getattr(module, "training", False)
-                call.training = mode if self._training is None else self._training
+            part = self._parts.get(scope.qualified_name or "")
+            if part is not None:
+                call.training = part.training if self._training is None else self._training
         if places.root is None:
             return
         root = places.call_of[places.root]
@@ -225,13 +222,14 @@ def _slots_of(held: Held, name: str) -> list[tuple[str, Slot]]:
     return [] if type(held) is Number else result_paths(lowered(held), name)
 
 
-def _method_of(handle: Any, script: Any) -> Any:
+def _method_of(handle: Any) -> Any:
     """Return the method that is the model: forward, or the only one that there is."""
     method = script_method(handle, "forward")
     if method is not None:
         return method
+    name = class_name(script_class(handle)).rpartition(".")[2]
     raise ArgumentError(
-        f"no graph can be read of a scripted {script.original_name}",
+        f"no graph can be read of a scripted {name}",
         why="it has no forward",
         fix="script a module whose forward is to be drawn",
     )

@@ -386,7 +386,7 @@ def _is_call(part: Part, method: str) -> bool:
 
     What was traced has a method for each call: `forward`, `forward1`.
     """
-    if _FORWARD.fullmatch(method):
+    if method == "forward" or _FORWARD.fullmatch(method):
         return True
     number = method.removeprefix("forward")
     return (

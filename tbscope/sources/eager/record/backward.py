@@ -5,11 +5,10 @@ which numbers were given while an operation ran knows whose gradient a kernel co
 stands in `gradients/Net/layer1/0`, the scope of that operation mirrored.
 """
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
-from threading import get_ident
 from types import FrameType
 from typing import Any, NamedTuple
 from weakref import ref
@@ -19,8 +18,9 @@ import torch
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Node, Value
 from tbscope.ir.nodes import Role
-from tbscope.ir.scopes import Scope, ScopePart
+from tbscope.ir.scopes import Scope, ScopeKind, ScopePart
 from tbscope.sources.eager.record.gradient_sizes import tell_sizes
+from tbscope.sources.eager.record.makers import Makers
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
 from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.torch.autograd import (
@@ -28,7 +28,6 @@ from tbscope.sources.torch.autograd import (
     gave_of,
     operation_of,
     running_node,
-    sequence_number,
 )
 
 __all__ = ["Backward"]
@@ -101,6 +100,7 @@ class Backward:
     Attributes:
         passes: Those that run, the innermost last.
         gave: The values that passes have given to whoever asked (`torch.autograd.grad`).
+        made: Returns the operation that made a node of autograd's graph; None for none known.
     """
 
     def __init__(
@@ -114,22 +114,25 @@ class Backward:
         self._builder = builder
         self._scopes = scopes
         self._find, self._give, self._hold = values.find, values.give, values.hold
-        self._thread = get_ident()
-        # What autograd had numbered when each operation was over, and the operations.
-        self._numbers: list[int] = []
-        self._nodes: list[Node] = []
-        self._first = sequence_number()
+        self._makers = Makers()
+        self.made = self._makers.made
         # What autograd saves of a result is another tensor in the same memory.
         self._memory: dict[int, _Memory] = {}
         self._stopped: dict[str, Node] = {}
-        # Operations of which autograd alone tells, by its number.
-        self._unseen: dict[int, Node] = {}
         # Of the operation that has begun: autograd's node, whether its engine called it, the
         # tensor to whose gradient it adds, and the operation whose gradient it computes.
         self._running: Any = None
         self._by_engine = False
         self._leaf: torch.Tensor | None = None
         self._differentiated: Node | None = None
+        # The leaf, by its identity, in whose turn ranks did something together.
+        self._shared = 0
+
+    def branch(self, scopes: ScopeStack) -> "Backward":
+        """Return one for the passes that another thread runs at the same time."""
+        branch = copy(self)
+        branch._scopes, branch.passes = scopes, []
+        return branch
 
     # -- operations ---------------------------------------------------------------------
 
@@ -139,17 +142,18 @@ class Backward:
         """Take note of an operation that has run, of what it read and of what it gave."""
         if self.passes:
             node.phase = "backward"
-            if self._leaf is not None and node.collective is None:
-                # What a hook does with the gradient of several is not the gradient of one.
+            if self._leaf is not None and node.collective is not None:
+                self._shared = id(self._leaf)
+            elif self._leaf is not None and self._shared != id(self._leaf):
+                # What a hook does with the gradients of several is not the gradient of one.
                 self._tell_leaf(node, self._leaf)
                 self._leaf = None
             elif self._differentiated is not None:
                 node.attributes["differentiates"] = self._differentiated.op
         if not torch.is_grad_enabled():
+            self._makers.add_inside(node)
             return
-        if get_ident() == self._thread:
-            self._numbers.append(sequence_number())
-            self._nodes.append(node)
+        self._makers.add(node, read, results)
         for tensor, value in (*zip(read, node.inputs), *zip(results, node.outputs)):  # noqa: B905
             found = _storage_of(tensor)
             if found is None:
@@ -176,13 +180,12 @@ class Backward:
         pending, node = [root.grad_fn], None
         while pending:
             function = pending[-1]
-            number = function._sequence_nr()
-            known = accumulates_into(function) is not None or self.made(number) is not None
+            known = accumulates_into(function) is not None or self.made(function) is not None
             before = [] if known else [each for each, _ in function.next_functions if each]
             unseen = [
                 each
                 for each in before
-                if accumulates_into(each) is None and self.made(each._sequence_nr()) is None
+                if accumulates_into(each) is None and self.made(each) is None
             ]
             if unseen:
                 pending += unseen
@@ -208,11 +211,11 @@ class Backward:
         node.attributes["told_by"] = "autograd"
         for shape, dtype, device in gave_of(function):
             self._builder.add_value(node, shape, dtype, device)
-        self._unseen[function._sequence_nr()] = node
+        self._makers.add_unseen(function, node)
         return node
 
     def _made(self, function: Any) -> Node:
-        node = self.made(function._sequence_nr())
+        node = self.made(function)
         assert node is not None
         return node
 
@@ -260,21 +263,12 @@ class Backward:
     def _maker_of_running(self) -> Node | None:
         """Return the operation whose gradient is computed now; None for none known."""
         running = running_node()
-        return None if running is None else self.made(running._sequence_nr())
+        return None if running is None else self.made(running)
 
     def stopped(self, node: Node) -> None:
         """Take note of an operation after which a checkpoint has stopped to run the model again."""
         node.phase = "backward"
         self._stopped[node.op] = node
-
-    def made(self, number: int) -> Node | None:
-        """Return the operation that made autograd's node of this number; None for none known."""
-        if number in self._unseen:
-            return self._unseen[number]
-        at = bisect_right(self._numbers, number)
-        if number < self._first or at == len(self._nodes):
-            return None
-        return self._nodes[at]
 
     # -- passes -------------------------------------------------------------------------
 
@@ -302,6 +296,7 @@ class Backward:
         root.phase = "backward"
         begun = _Pass(root, frame, creates_graph, caller)
         self.passes.append(begun)
+        self._shared = 0
         outer, scopes.again = scopes.again, self._again
         try:
             yield
@@ -353,17 +348,34 @@ class Backward:
             return scope if scope is not begun.frame.inner else self._again()
         if self._running is None:
             return begun.root
-        if self._leaf is not None:
-            place = self._scopes.registry.tensor(self._leaf)
-            home = None if place is None else self._scopes.home(place.owner)
-            near = values[-1].producer.scope if values else None
-            call = None if near is None else begun.calls.get(near)
-            if call is not None and home is not None and call.qualified_name == home.qualified_name:
+        # What a hook does with the gradient of a leaf belongs to the leaf, too.
+        leaf = self._leaf if self._leaf is not None else accumulates_into(self._running)
+        if leaf is not None:
+            return self._place_of(leaf, begun, values)
+        made = self._differentiated = self.made(self._running)
+        return self._mirror(begun, None if made is None else made.scope)
+
+    def _place_of(self, leaf: torch.Tensor, begun: _Pass, values: Sequence[Value]) -> Scope:
+        """Return where the gradient of a leaf tensor stands.
+
+        Args:
+            leaf: The tensor.
+            begun: The pass that computes it.
+            values: What the operation reads that has begun.
+        """
+        place = self._scopes.registry.tensor(leaf)
+        near = values[-1].producer.scope if values else None
+        call = None if near is None else begun.calls.get(near)
+        if near is not None and call is not None:
+            if place is None:
+                made = self._find(leaf)
+                # What a checkpoint was given, to begin anew: no leaf of the user's.
+                if made is not None and made.producer.kind == "op":
+                    return near
+            elif call.qualified_name == self._scopes.home(place.owner).qualified_name:
                 # A later call of the module.
                 return near
-            return self._mirror(begun, home)
-        made = self._differentiated = self.made(self._running._sequence_nr())
-        return self._mirror(begun, None if made is None else made.scope)
+        return self._mirror(begun, None if place is None else self._scopes.home(place.owner))
 
     def _again(self) -> Scope:
         """Return the scope for what runs a second time, to be differentiated (a checkpoint)."""
@@ -389,14 +401,15 @@ class Backward:
         for inner in reversed(pending):
             key = above, inner.part
             if key not in begun.parts:
-                begun.parts[key] = self._new(inner.part, above)
+                kind: ScopeKind = "container" if inner.kind == "container" else "hand"
+                begun.parts[key] = self._new(inner.part, above, kind)
             above = begun.mirrors[inner] = begun.parts[key]
             begun.calls[above] = inner
         return above
 
-    def _new(self, part: ScopePart, parent: Scope) -> Scope:
+    def _new(self, part: ScopePart, parent: Scope, kind: ScopeKind = "hand") -> Scope:
         scope = self._builder.new_scope(
-            part.label, part.attribute, parent=parent, kind="hand", index=part.index
+            part.label, part.attribute, parent=parent, kind=kind, index=part.index
         )
         scope.phase = "backward"
         return scope

@@ -94,18 +94,28 @@ class Collectives:
             if work is not None:
                 self._begun.append(_Begun(work, node, written))
 
-    def waited(self, work: Any, frame: FrameType, where: Callable[[FrameType], Any]) -> None:
+    def waited(
+        self,
+        work: Any,
+        frame: FrameType,
+        where: Callable[[FrameType, list[torch.Tensor], list[Value]], Any],
+    ) -> None:
         """Take note that Python has waited for what runs in the background.
 
         Args:
             work: What it has waited for.
             frame: The Python frame that waits.
-            where: Returns the scope, the source, the run and the step of what a frame calls.
+            where: Returns the scope, the source, the run and the step of a wait in a frame, for
+                tensors and their values.
         """
         begun = next((one for one in self._begun if same_work(one.work, work)), None)
         if begun is None:
             return
         self._begun.remove(begun)
+        code, outer = frame.f_code, frame.f_back
+        if code.co_name == "wait" and outer is not None and is_of_c10d(code.co_filename):
+            # What holds several works (a coalescing manager) waits for each.
+            frame = outer
         if is_of_c10d(frame.f_code.co_filename):
             # A blocking call waits for itself.
             return
@@ -121,13 +131,15 @@ class Collectives:
                 read.append(tensor)
                 values.append(value)
         if values:
-            self._add_wait(read, values, where(frame))
+            self._add_wait(read, values, where(frame, read, values))
 
     def _add_wait(self, read: list[torch.Tensor], values: list[Value], place: Any) -> None:
         scope, source, run, step = place
         arguments = [Argument(None, value) for value in values]
         node = self._builder.append_op("wait", scope, values, arguments, [], source, [])
         node.run, node.step = run, step
+        if scope is not None:
+            node.phase = scope.phase
         node.writes = tuple(range(len(values)))
         self._values.give_written(node, read, [], read)
 

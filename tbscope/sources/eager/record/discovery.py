@@ -59,6 +59,7 @@ class Discovery:
         self._scopes = scopes
         self._registry = scopes.registry
         self._values = values
+        self._known = values.held
         self._open_ended = open_ended
         self.replaced: list[ModulePlace] = []
         self.distributed = is_distributed()
@@ -79,9 +80,10 @@ class Discovery:
 
     def value_of(self, tensor: torch.Tensor) -> Value:
         """Return the value that a tensor holds now; a new one for a tensor not seen before."""
-        known = self._values.get(tensor)
-        if known is not None:
-            return known
+        # Not `values.get()`: this is asked for each tensor that an operation reads.
+        held = self._known.get(id(tensor))
+        if held is not None and held[0]() is tensor:
+            return held[1]
         if type(tensor) in PLAIN:
             return self._discover(tensor)
         # A subclass may answer questions for its shape by code of its own.
@@ -135,13 +137,18 @@ class Discovery:
         if face is not tensor and self.is_known(tensor):
             self._values.wrappers.show(face, self.value_of(tensor))
 
-    def add_bucket(self, tensor: torch.Tensor) -> None:
-        """Make known a tensor that nobody has seen, and of which parts were written into."""
+    def add_bucket(self, tensor: torch.Tensor) -> Value | None:
+        """Make known a tensor that nobody has seen, and of which parts were written into.
+
+        Returns:
+            Its value; None where no part of it is known.
+        """
         values = self._values.written_into(tensor)
-        if values:
-            node = self._step("bucket", values)
-            node.phase = values[-1].producer.phase
-            self._values.give(node, tensor)
+        if not values:
+            return None
+        node = self._step("bucket", values)
+        node.phase = values[-1].producer.phase
+        return self._values.give(node, tensor)
 
     def _discover(self, tensor: torch.Tensor) -> Value:
         if self.stand_in is not None and (twin := self.stand_in(tensor)) is not tensor:
@@ -177,6 +184,8 @@ class Discovery:
             node = self._held(tensor, place)
         elif id(tensor) in self._hidden:
             node = self._builder.append_source("input", self._hidden[id(tensor)][0])
+        elif self.distributed and (bucket := self.add_bucket(tensor)) is not None:
+            return bucket
         elif self._open_ended and self._scopes.at_top:
             node = self._builder.append_source("input", "input")
         else:
@@ -283,7 +292,15 @@ class Discovery:
         """Add a node for what happened where no operation was seen."""
         running = self._scopes.running
         arguments = [Argument(None, value) for value in inputs]
-        return self._builder.append_op(op, running.inner, inputs, arguments, [], running.source, [])
+        scope = running.inner
+        if scope is not None and scope.phase == "backward" and len(inputs) == 1:
+            # In a pass no module runs: it stands beside what it is made of.
+            near = inputs[0].producer.scope
+            scope = near if near is not None and near.phase == "backward" else scope
+        node = self._builder.append_op(op, scope, inputs, arguments, [], running.source, [])
+        if scope is not None:
+            node.phase = scope.phase
+        return node
 
     def _takes_a_place(self, tensor: torch.Tensor) -> bool:
         """Tell whether the running module holds a tensor where it held another one before.

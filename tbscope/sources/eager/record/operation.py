@@ -83,6 +83,9 @@ class Operation:
         formula = self._operations.formulas[facts]
         self.kernels.append(facts.name)
         copies, runs = self.copies, self.runs
+        if formula is None and facts.usual and copies is None and runs is None:
+            # Most kernels: what they did is told by their name.
+            return facts.kernel(*args, **kwargs)
         result = facts.kernel(*args, **kwargs)
         if facts.exchange is not None:
             self.joined = (*self.joined, Joined(facts.exchange, facts.kernel, args, kwargs, result))

@@ -5,8 +5,9 @@ several at a time (the foreach variants) stands in the box of their group.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Node, Value
 from tbscope.ir.scopes import Scope
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
+from tbscope.sources.eager.record.whereabouts import Place
 from tbscope.sources.torch.locate import helper_name
 
 __all__ = ["Optimizers"]
@@ -56,6 +58,7 @@ class _Step:
         made: The part of each value that the step has made.
         scopes: The scope of each part.
         ran: Whether one of its operations has run.
+        passes: How many backward passes ran when it was begun.
         loose: Its operations that read nothing which belongs to a part, in order.
     """
 
@@ -70,6 +73,7 @@ class _Step:
     made: dict[Value, _Part] = field(default_factory=dict)
     scopes: dict[_Part, Scope] = field(default_factory=dict)
     ran: bool = False
+    passes: int = 0
     loose: list[Node] = field(default_factory=list)
 
 
@@ -80,6 +84,7 @@ class Optimizers:
         builder: The door to the graph.
         scopes: The scopes that are open.
         find: Returns the value that a tensor holds; None for an unknown one.
+        passes: The backward passes that run.
 
     Attributes:
         steps: Those that run, the innermost last.
@@ -90,13 +95,24 @@ class Optimizers:
         builder: GraphBuilder,
         scopes: ScopeStack,
         find: Callable[[torch.Tensor], Value | None],
+        passes: Sized,
     ) -> None:
         self.steps: list[_Step] = []
+        self._passes = passes
         self._builder = builder
         self._scopes = scopes
         self._find = find
         # The boxes of torch's own helpers, until an optimizer makes the next step.
         self._helpers: dict[tuple[Scope | None, str], Scope] = {}
+        # Where the latest operation was called, and the helper that led there.
+        self._latest: Place | None = None
+        self._helper_there: str | None = None
+
+    def branch(self, scopes: ScopeStack, passes: Sized) -> "Optimizers":
+        """Return one for the steps that another thread makes at the same time."""
+        branch = copy(self)
+        branch._scopes, branch._passes, branch.steps, branch._helpers = scopes, passes, [], {}
+        return branch
 
     def begin(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
         """Have what runs from now on stand in a step of an optimizer.
@@ -114,8 +130,10 @@ class Optimizers:
         around.phase = "optimizer"
         frame.inner = root
         step = _Step(optimizer, id(caller), frame, outer, around, root)
+        step.passes = len(self._passes)
         self._look(step)
         self.steps.append(step)
+        self._latest = None
 
     def end(self, optimizer: torch.optim.Optimizer | None = None) -> None:
         """Have what runs from now on stand outside of a step again, and of those left in it.
@@ -133,6 +151,7 @@ class Optimizers:
 
     def _end_last(self) -> None:
         step = self.steps.pop()
+        self._latest = None
         self._helpers.clear()
         self._settle(step)
         step.frame.inner = step.around
@@ -142,6 +161,9 @@ class Optimizers:
         """End the steps that an error has ended, of which nobody tells."""
         running = set()
         while frame is not None:
+            if self.steps and id(frame) == self.steps[-1].caller:
+                # Those around it run, too.
+                return
             running.add(id(frame))
             frame = frame.f_back
         while self.steps and self.steps[-1].caller not in running:
@@ -218,7 +240,7 @@ class Optimizers:
     def place(
         self,
         scope: Scope | None,
-        frame: FrameType | None,
+        called: tuple[Place, FrameType | None],
         read: Sequence[torch.Tensor],
         values: Sequence[Value],
     ) -> Scope | None:
@@ -226,17 +248,27 @@ class Optimizers:
 
         Args:
             scope: Where it would stand without.
-            frame: The Python frame that called it.
+            called: Where it was called, and the Python frame that called it.
             read: The tensors that it reads.
             values: Their values.
         """
-        if self.steps and frame is not None:
-            self._end_broken(frame)
+        there, frame = called
+        # Called by the same frame as the last one: what is around that has not changed.
+        if there is not self._latest:
+            if self.steps and frame is not None:
+                inner = self._scopes.running.inner
+                self._end_broken(frame)
+                if scope is inner:
+                    # It stands where no step runs, if that has ended.
+                    scope = self._scopes.running.inner
+            asked = not self.steps and self._scopes.at_top
+            self._latest, self._helper_there = there, helper_name(frame) if asked else None
         if not self.steps:
-            helper = helper_name(frame) if self._scopes.at_top else None
+            helper = self._helper_there
             return scope if helper is None else self._helper(scope, helper)
         step = self.steps[-1]
-        if self._scopes.running is not step.frame:
+        if self._scopes.running is not step.frame or len(self._passes) > step.passes:
+            # In a closure, or a pass of its own.
             return scope
         part = self._part(step, read, values)
         return step.root if part is None else self._scope_of(step, part)
@@ -250,7 +282,7 @@ class Optimizers:
                 node.phase = "forward" if differs else "optimizer"
             return
         step = self.steps[-1]
-        if self._scopes.running is not step.frame:
+        if self._scopes.running is not step.frame or len(self._passes) > step.passes:
             return
         step.ran = True
         node.phase = "optimizer"

@@ -64,7 +64,26 @@ class RankRecorder(StepRecorder):
         """Take note that a Python frame has waited for what runs in the background."""
         if not self.paused:
             with without_functions():
-                self.collectives.waited(work, frame, self._where.of_operation)
+                self.collectives.waited(work, frame, self._place_of_wait)
+
+    def _place_of_wait(
+        self, frame: FrameType, read: list[torch.Tensor], values: list[Value]
+    ) -> Any:
+        """Return the scope, the source, the run and the step of a wait: where an operation stands.
+
+        Args:
+            frame: The Python frame that waits.
+            read: The tensors that it waits for.
+            values: Their values.
+        """
+        place = self._where.of_operation(frame)
+        scope, source, run, step = place
+        if self.backward is not None and self.backward.passes:
+            self.backward.begin(frame)
+            scope, run, step = self.backward.place(scope, values), None, 0
+        if self.optimizers is not None:
+            scope = self.optimizers.place(scope, (place, frame), read, values)
+        return scope, source, run, step
 
     def is_bookkeeping(self, frame: FrameType | None) -> bool:
         """Tell whether torch calls for itself in this frame: to pack an object, say."""

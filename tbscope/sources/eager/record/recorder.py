@@ -96,6 +96,7 @@ class Recorder(RankRecorder):
         branch._discovery = discovery = self._discovery.branch(scopes)
         branch.value_of, branch.add_input = discovery.value_of, discovery.add_input
         branch.nest = Literals(discovery.value_of).nest
+        self.branch_steps(branch)
         return branch
 
     def source_at(self, frame: FrameType | None) -> Source | None:
@@ -158,7 +159,8 @@ class Recorder(RankRecorder):
         if place.lazy:
             look_away(self, module)
         source, run, step = self._where.of_call(caller)
-        given = argument_names(module.forward, args, kwargs)
+        forward = module.forward
+        given = argument_names(forward, args, kwargs)
         if self._open_ended and scopes.at_top:
             self._discovery.add_unknown(given)
         nest = self.nest
@@ -179,6 +181,7 @@ class Recorder(RankRecorder):
         self.modules_called.append(module)
         frame = Frame(scope, place, call, source, self.builder.operations)
         frame.first = len(self.graph.nodes)
+        frame.forward = getattr(forward, "__code__", None)
         if isinstance(module, ScriptModule):
             frame.script = ScriptRun(module, place.name)
             self.scripted = True
@@ -237,14 +240,17 @@ class Recorder(RankRecorder):
             frame: The Python frame that called it; None where none did.
         """
         results = [result] if type(result) is torch.Tensor else collect_tensors(result, [])
-        if operation.told or (self.is_bookkeeping(frame) and not operation.joined):
+        joined = operation.joined
+        if operation.told or (self.distributed and not joined and self.is_bookkeeping(frame)):
             return None
         backward = self.backward
-        if backward is not None and backward.passes:
-            backward.begin(frame)
+        # Only in a pass is there something to ask for each operation.
+        in_pass = backward if backward is not None and backward.passes else None
+        if in_pass is not None:
+            in_pass.begin(frame)
         written, kernels = operation.written, operation.kernels
         if not written:
-            if not results and result is not None and not operation.joined:
+            if not results and result is not None and not joined:
                 if args:
                     self.add_read(name, args[0], frame)
                 return None
@@ -258,9 +264,9 @@ class Recorder(RankRecorder):
             if self.distributed and self._is_the_same(kernels, args, result):
                 return None
         unseen: list[torch.Tensor] = []
-        if operation.joined:
-            self._know_handed_in(operation.joined)
-            args, kwargs = self._without_filled(operation.joined, (args, kwargs), unseen)
+        if joined:
+            self._know_handed_in(joined)
+            args, kwargs = self._without_filled(joined, (args, kwargs), unseen)
         read: list[torch.Tensor] = []
         values: list[Value] = []
         arguments = []
@@ -286,12 +292,13 @@ class Recorder(RankRecorder):
                 arguments.append(Argument(key, self.nest(given, read, values)))
         if operation.given or operation.fed:
             self._read_inner(operation, read, values)
-        scope, source, run, step = self._where.of_operation(frame)
-        if backward is not None and backward.passes:
-            scope, run, step = backward.place(scope, values), None, 0
+        place = self._where.of_operation(frame)
+        scope, source, run, step = place
+        if in_pass is not None:
+            scope, run, step = in_pass.place(scope, values), None, 0
         optimizers = self.optimizers
         if optimizers is not None:
-            scope = optimizers.place(scope, frame, read, values)
+            scope = optimizers.place(scope, (place, frame), read, values)
         held = self._values
         writers = held.earlier_writers(read, values) if held.written else []
         node = self._append_op(name, scope, values, arguments, writers, source, kernels)
@@ -308,8 +315,8 @@ class Recorder(RankRecorder):
         inside = self._kernel_runs(node, operation.runs, read) if operation.runs else None
         if kernels:
             self.operations.formulas.describe(node, operation.work, read, results)
-        if operation.joined:
-            self.collectives.join(node, operation.joined, written)
+        if joined:
+            self.collectives.join(node, joined, written)
         for tensor in results:
             held.give(node, tensor)
         candidates = read

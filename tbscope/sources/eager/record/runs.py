@@ -9,24 +9,32 @@ debugger does look, it is called as before.
 
 import dis
 import os
-from collections.abc import Callable
+import re
 from types import CodeType, FrameType
 from typing import Any
 
+from tbscope.ir.graph import Source
 from tbscope.ir.runs import Function, Run
-from tbscope.sources.torch.locate import OWN_FILES, is_own_file
+from tbscope.sources.torch.locate import OWN_FILES, Locator, is_own_file
 
-__all__ = ["Mark", "Runs"]
+__all__ = ["BY_TURNS", "Mark", "Runs"]
 
-# What runs a bit now and a bit then, in turns with whoever asks it: no part of a run is its own.
-_BY_TURNS = 0x20 | 0x80 | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
+BY_TURNS = 0x20 | 0x80 | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
+"""The flags of code that runs a bit now and a bit then, in turns with whoever asks it.
+
+No part of a run is its own, and each time another frame may be around it.
+"""
 # What stands between a function and what it calls while somebody watches.
 _WATCHING = os.path.join(OWN_FILES, "eager", "watch", "")
 _ENDS = 2
 # Methods that are called by the name of their class.
 _BY_CLASS = frozenset({"__call__", "__init__", "__new__", "__post_init__"})
-_BACKWARDS = frozenset(
-    code for name, code in dis.opmap.items() if name.startswith(("JUMP_B", "POP_JUMP_B"))
+# Any of the operations of a bytecode that jump back.
+_BACKWARDS = re.compile(
+    b"[%s]"
+    % re.escape(
+        bytes(code for name, code in dis.opmap.items() if name.startswith(("JUMP_B", "POP_JUMP_B")))
+    )
 )
 _EXTENDED = dis.opmap["EXTENDED_ARG"]
 
@@ -39,15 +47,19 @@ class Mark:
         run: The run.
         key: What runs with it must have in common to be of one module call.
         traced: What a debugger, or another watcher, has put there.
+        sources: The places in the code of the frame that are known so far, by their steps.
     """
 
-    __slots__ = ("key", "owner", "run", "traced")
+    __slots__ = ("key", "owner", "run", "sources", "traced")
 
-    def __init__(self, owner: "Runs", run: Run, key: object, traced: Any) -> None:
+    def __init__(
+        self, owner: "Runs", run: Run, key: object, traced: Any, sources: dict[int, Source | None]
+    ) -> None:
         self.owner = owner
         self.run = run
         self.key = key
         self.traced = traced
+        self.sources = sources
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> "Mark":
         """Hand on to the debugger; stay where this is."""
@@ -61,12 +73,12 @@ class Runs:
 
     Args:
         boundary: The code of the function that wraps each module call.
-        is_foreign: Whether a file is not the user's.
+        locator: Knows whether a file is not the user's, and the sources of frames.
     """
 
-    def __init__(self, boundary: CodeType, is_foreign: Callable[[str], bool]) -> None:
+    def __init__(self, boundary: CodeType, locator: Locator) -> None:
         self._boundary = boundary
-        self._is_foreign = is_foreign
+        self._is_foreign, self._sources_of = locator.is_foreign, locator.sources_of
         # For each file 0 for the user's, 1 for what is passed over, `_ENDS` for what is outside.
         self._passed: dict[str, int] = {}
         self._outermost: tuple[int, Run] | None = None
@@ -97,7 +109,7 @@ class Runs:
                 skip = self._passes(code.co_filename)
             if skip == _ENDS:
                 break
-            if not skip and not code.co_flags & _BY_TURNS:
+            if not skip and not code.co_flags & BY_TURNS:
                 around = self._marked(frame, key) if frame.f_trace is not None else None
                 if around is not None:
                     outer = frame
@@ -109,7 +121,7 @@ class Runs:
             traced: Any = frame.f_trace
             if type(traced) is Mark and traced.owner is self:
                 traced = traced.traced
-            frame.f_trace = Mark(self, around, key, traced)
+            frame.f_trace = Mark(self, around, key, traced, self._sources_of(frame.f_code))
             outer = frame
         return around, outer.f_lasti if outer else 0
 
@@ -157,13 +169,13 @@ def _loops_of(code: CodeType) -> tuple[tuple[int, int], ...]:
     """Return the first and the last step of each loop, by the jumps back in the code."""
     steps = code.co_code
     ends: dict[int, int] = {}
-    if not _BACKWARDS.isdisjoint(steps[::2]):
-        for at in range(0, len(steps), 2):
-            if steps[at] in _BACKWARDS:
-                argument, shift, before = steps[at + 1], 8, at - 2
-                while before >= 0 and steps[before] == _EXTENDED:
-                    argument |= steps[before + 1] << shift
-                    shift, before = shift + 8, before - 2
-                # Steps are counted in units of two bytes from the one behind the jump.
-                ends[at + 2 - 2 * argument] = at
+    # Found by a pattern, as this reads the whole code of each function that runs.
+    for jump in _BACKWARDS.finditer(steps[::2]):
+        at = 2 * jump.start()
+        argument, shift, before = steps[at + 1], 8, at - 2
+        while before >= 0 and steps[before] == _EXTENDED:
+            argument |= steps[before + 1] << shift
+            shift, before = shift + 8, before - 2
+        # Steps are counted in units of two bytes from the one behind the jump.
+        ends[at + 2 - 2 * argument] = at
     return tuple(ends.items())

@@ -8,7 +8,7 @@ call of a module in the same place opens a new scope, numbered.
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,6 +19,9 @@ from tbscope.ir.scopes import Scope, ScopeKind
 from tbscope.sources.eager.by_hand import unbalanced
 from tbscope.sources.torch.registry import ModulePlace, Registry
 from tbscope.words import shown
+
+if TYPE_CHECKING:
+    from types import CodeType
 
 __all__ = ["Frame", "ScopeStack"]
 
@@ -37,6 +40,7 @@ class Frame:
         begun: How many operations had run when it opened.
         first: How many nodes there were when it opened.
         home: The identity of the Python frame of its own forward, once that is known.
+        forward: The code of that forward; None where it has none.
         script: What runs in it, where it is the call of a scripted module; None for any other.
         foreign: Whether that forward stands in a file that is not the user's.
     """
@@ -47,6 +51,7 @@ class Frame:
         "call",
         "first",
         "foreign",
+        "forward",
         "home",
         "inner",
         "place",
@@ -72,6 +77,7 @@ class Frame:
         self.begun = begun
         self.first = 0
         self.home = 0
+        self.forward: CodeType | None = None
         self.foreign = False
         self.script: Any = None
 
@@ -100,8 +106,8 @@ class ScopeStack:
         self.adopted: Callable[[torch.nn.Module], None] | None = None
         self.again: Callable[[], Scope] | None = None
         self._stack = [self.top]
-        # How often a place was opened, and its latest scope, by parent and place or name.
-        self._opened: dict[tuple[Scope | None, Any], tuple[int, Scope]] = {}
+        # How often a place was opened, and its latest scope, by parent and place.
+        self._opened: dict[tuple[Scope | None, ModulePlace], tuple[int, Scope]] = {}
         self._adopted = itertools.count()
         self._visited: dict[tuple[Frame, str, int], Scope] = {}
         self._modules: dict[Scope, torch.nn.Module] = {}
@@ -182,7 +188,7 @@ class ScopeStack:
             scope = opened[1]
             scope.kind = "module"
             return scope
-        return self._open_place(place, parent, "module")
+        return self._open_place(place, parent, "module", 0 if opened is None else opened[0])
 
     def inner_scopes(self, frame: Frame, visits: Iterable[tuple[str, int]]) -> list[Scope]:
         """Return the scopes of modules that ran inside of a call and told nobody, outermost first.
@@ -252,22 +258,17 @@ class ScopeStack:
 
     def _container(self, place: ModulePlace, parent: Scope | None) -> Scope:
         opened = self._opened.get((parent, place))
-        return opened[1] if opened else self._open_place(place, parent, "container")
+        return opened[1] if opened else self._open_place(place, parent, "container", 0)
 
-    def _open_place(self, place: ModulePlace, parent: Scope | None, kind: ScopeKind) -> Scope:
-        scope = self._open(place, parent, place.label, place.attribute, kind)
+    def _open_place(
+        self, place: ModulePlace, parent: Scope | None, kind: ScopeKind, times: int
+    ) -> Scope:
+        """Open a place that was opened so many times before."""
+        scope = self._new_scope(place.label, place.attribute, parent=parent, kind=kind)
+        self._opened[parent, place] = (times + 1, scope)
         scope.qualified_name = place.qualified_name
         if place.first_scope is None:
             place.first_scope = scope
-        return scope
-
-    def _open(
-        self, key: Any, parent: Scope | None, label: str, attribute: str | None, kind: ScopeKind
-    ) -> Scope:
-        """Open a place once more; its number tells it from all that print alike."""
-        scope = self._new_scope(label, attribute, parent=parent, kind=kind)
-        times, _ = self._opened.get((parent, key), (0, None))
-        self._opened[(parent, key)] = (times + 1, scope)
         return scope
 
     # -- blocks by hand ----------------------------------------------------------------
@@ -277,7 +278,7 @@ class ScopeStack:
         frame = self.running
         parent = frame.inner
         frame.blocks.append((name, parent))
-        frame.inner = scope = self._open(name, parent, name, None, "hand")
+        frame.inner = scope = self._new_scope(name, None, parent=parent, kind="hand")
         return scope
 
     def close_block(self, name: str | None, *, failed: bool = False) -> None:

@@ -44,8 +44,17 @@ class StepRecorder(TensorRecorder):
     def record_backward(self) -> None:
         """Make backward passes a part of the graph, from now on."""
         self.backward = Backward(self.builder, self.scopes, self._values)
-        self.optimizers = Optimizers(self.builder, self.scopes, self._values.find)
+        find, passes = self._values.find, self.backward.passes
+        self.optimizers = Optimizers(self.builder, self.scopes, find, passes)
         self._discovery.from_step = self._of_a_step
+
+    def branch_steps(self, branch: "StepRecorder") -> None:
+        """Have the recorder of another thread know what that one does of training steps."""
+        if self.backward is None or self.optimizers is None:
+            return
+        backward = branch.backward = self.backward.branch(branch.scopes)
+        branch.optimizers = self.optimizers.branch(branch.scopes, backward.passes)
+        branch._discovery.from_step = branch._of_a_step
 
     @contextmanager
     def backward_pass(

@@ -11,7 +11,7 @@ import torch
 
 from tbscope.ir.graph import Node, Value
 from tbscope.sources.eager.record.wrappers import Inside, Wrappers, shape_of
-from tbscope.sources.torch.internals import in_functorch
+from tbscope.sources.torch.internals import innermost_transform
 from tbscope.sources.torch.ranks import sharding_of
 from tbscope.sources.torch.storage import Writes, lies_in, same_storage, storage_keys
 from tbscope.sources.torch.wrapping import PLAIN
@@ -29,22 +29,23 @@ class TensorValues:
         written: Whether anything was written into that something else may read; most
             models write nothing.
         wrappers: The tensors that are made of others, and those inside of them.
+        held: The values of tensors by identity, for whoever asks for each tensor of a trace. An
+            entry counts only while its tensor lives, as identities are reused.
     """
 
     def __init__(self, nodes: list[Node]) -> None:
         self.written = False
         self._nodes = nodes
         self._order: dict[Node, int] = {}
-        # By identity; an entry counts only while its tensor lives, as identities are reused.
-        self._held: dict[int, tuple[ref[torch.Tensor], Value]] = {}
-        self.wrappers = Wrappers(self._held)
+        self.held: dict[int, tuple[ref[torch.Tensor], Value]] = {}
+        self.wrappers = Wrappers(self.held)
         self._writes = Writes()
-        self._dtypes: dict[torch.dtype, str] = {}
-        self._devices: dict[torch.device, str] = {}
+        # What element types and devices are called.
+        self._words: dict[tuple[torch.dtype, torch.device], tuple[str, str]] = {}
 
     def get(self, tensor: torch.Tensor) -> Value | None:
         """Return the value that a tensor holds now; None for one that has to be looked into."""
-        held = self._held.get(id(tensor))
+        held = self.held.get(id(tensor))
         return held[1] if held is not None and held[0]() is tensor else None
 
     def find(self, tensor: torch.Tensor) -> Value | None:
@@ -55,22 +56,19 @@ class TensorValues:
 
     def give(self, node: Node, tensor: torch.Tensor) -> Value:
         """Make a tensor the next output of a node."""
-        kind = tensor.dtype
-        dtype = self._dtypes.get(kind)
-        if dtype is None:
-            dtype = self._dtypes[kind] = str(kind).removeprefix("torch.")
-        place = tensor.device
-        device = self._devices.get(place)
-        if device is None:
-            device = self._devices[place] = str(place)
+        kind = tensor.dtype, tensor.device
+        words = self._words.get(kind)
+        if words is None:
+            words = self._words[kind] = str(kind[0]).removeprefix("torch."), str(kind[1])
+        dtype, device = words
         outputs = node.outputs
-        plain = type(tensor) in PLAIN and not in_functorch()
+        plain = type(tensor) in PLAIN and innermost_transform() is None
         shape = tuple(tensor.shape) if plain and not tensor.is_nested else shape_of(tensor)
         # By position, as this runs for each tensor of a trace.
         value = Value(node, len(outputs), shape, dtype, device)
         outputs.append(value)
         if plain:
-            self._held[id(tensor)] = (ref(tensor), value)
+            self.held[id(tensor)] = (ref(tensor), value)
         else:
             value.sharding = sharding_of(tensor)
             self.wrappers.hold(tensor, value)
@@ -79,7 +77,7 @@ class TensorValues:
     def hold(self, tensor: torch.Tensor, value: Value) -> None:
         """Have a tensor hold a value that a node gives already."""
         if type(tensor) in PLAIN:
-            self._held[id(tensor)] = (ref(tensor), value)
+            self.held[id(tensor)] = (ref(tensor), value)
         else:
             self.wrappers.hold(tensor, value)
 
@@ -192,7 +190,7 @@ class TensorValues:
     def _target(self, tensor: torch.Tensor, candidates: "_Among") -> torch.Tensor | None:
         """Return the tensor known to the user that a write to this one changes."""
         # A kernel inside of `vmap` or `grad` writes into what the wrapper holds that is known.
-        hidden = in_functorch()
+        hidden = innermost_transform() is not None
         known = self.find(tensor) is not None
         if known and not hidden:
             return tensor
@@ -223,7 +221,7 @@ class TensorValues:
     def alive(self) -> list[tuple[torch.Tensor, Value]]:
         """Return the tensors that somebody still holds with their values, in order."""
         found = [
-            (tensor, value) for held, value in self._held.values() if (tensor := held()) is not None
+            (tensor, value) for held, value in self.held.values() if (tensor := held()) is not None
         ]
         found += self.wrappers.alive()
         return sorted(found, key=lambda pair: (self._order_of(pair[1].producer), pair[1].index))
@@ -257,7 +255,7 @@ class TensorValues:
 
     def forget(self) -> None:
         """Let go of all tensors and values, once the run is over."""
-        self._held.clear()
+        self.held.clear()
         self.wrappers.forget()
         self._order.clear()
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from tbscope.sources.eager.active import watching
 from tbscope.sources.eager.record.operation import Operation
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch.call_log import NO_RESULT, CallLog
@@ -22,8 +23,10 @@ from tbscope.sources.torch.fake import StandIns
 from tbscope.sources.torch.internals import (
     RUNS_FOR_ITSELF,
     DispatchMode,
+    dispatch_modes,
     is_being_traced,
     is_of_its_own,
+    running_node,
     without_functions,
 )
 from tbscope.sources.torch.literals import collect_tensors
@@ -37,7 +40,14 @@ from tbscope.sources.torch.operations import (
 )
 from tbscope.sources.torch.wrapping import PLAIN, hands_on
 
-__all__ = ["FakedOperationMode", "InsideMode", "KernelMode", "OperationMode", "OPERATION_MODE"]
+__all__ = [
+    "FakedOperationMode",
+    "InsideMode",
+    "KernelMode",
+    "OperationMode",
+    "OPERATION_MODE",
+    "lent",
+]
 
 _NO_KEYWORDS: dict[str, Any] = {}
 # What most operations give; a list or tuple may hold tensors of any class.
@@ -106,7 +116,7 @@ class OperationMode(TorchFunctionMode):
             return result
         node = None
         if result is not None or operation.kernels:
-            name, frame = self._name(func), sys._getframe(1)
+            name, frame = self._names.get(func) or self._name(func), sys._getframe(1)
             if plain and kind in _USUAL:
                 node = recorder.add_operation(name, args, kwargs, result, operation, frame)
             else:
@@ -279,6 +289,26 @@ class InsideMode(DispatchMode):  # type: ignore[no-untyped-call]
             recorder.add_kernel(facts, args, kwargs, result, operation, frame)
 
 
+@contextmanager
+def lent() -> Iterator[bool]:
+    """Have those watch this thread of autograd's, during a block, who watch what it works for.
+
+    Autograd's threads take modes along, and nothing else: they are told of no module call.
+
+    Returns:
+        Whether anyone does.
+    """
+    found: tuple[Recorder, ...] = ()
+    if running_node() is not None:
+        modes = dispatch_modes()
+        found = tuple(mode.recorder for mode in modes if isinstance(mode, KernelMode))
+    before, watching.recorders = watching.recorders, found
+    try:
+        yield bool(found)
+    finally:
+        watching.recorders = before
+
+
 class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
     """Tells a recorder of each ATen kernel, and of what it is about to write into.
 
@@ -286,13 +316,16 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
         recorder: Whom it tells.
         functions: The mode that sees the functions around kernels.
         log: Where each kernel that no function is around is noted; None for nowhere.
+
+    Attributes:
+        recorder: Whom it tells.
     """
 
     def __init__(
         self, recorder: Recorder, functions: OperationMode, log: CallLog | None = None
     ) -> None:
         super().__init__()
-        self._recorder = recorder
+        self.recorder = self._recorder = recorder
         self._operations = recorder.operations
         self._functions = functions
         self._log = log

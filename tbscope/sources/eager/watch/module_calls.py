@@ -14,6 +14,7 @@ import torch
 
 from tbscope.sources.eager.active import watching
 from tbscope.sources.eager.watch.elsewhere import came_from_here
+from tbscope.sources.eager.watch.modes import lent
 from tbscope.sources.eager.watch.replacement import Replacement
 from tbscope.sources.torch.module_internals import call_method_name
 
@@ -26,6 +27,9 @@ def watched_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     """Call a module, and tell this thread's recorders of it."""
     recorders = watching.recorders
     if not recorders:
+        with lent() as watched:
+            if watched:
+                return watched_call(module, *args, **kwargs)
         result = _call_method.original(module, *args, **kwargs)
         came_from_here(result, sys._getframe(1))
         return result

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from tbscope.sources.eager.active import step_watchers, watching
+from tbscope.sources.eager.watch.modes import lent
 from tbscope.sources.eager.watch.replacement import Replacement
 from tbscope.sources.torch.internals import BACKWARD
 
@@ -30,6 +31,10 @@ def watch_setters() -> AbstractContextManager[Any]:
 
 def _watched_backward(*args: Any, **kwargs: Any) -> Any:
     """Run a backward pass; `torch.autograd.grad` adds to no gradient."""
+    if not watching.recorders:
+        with lent() as watched:
+            if watched:
+                return _watched_backward(*args, **kwargs)
     roots, gradients, creates_graph = (*args[:2], *args[3:4])
     caller = id(sys._getframe())
     with ExitStack() as stack:

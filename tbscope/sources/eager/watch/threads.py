@@ -93,6 +93,7 @@ class _Work:
                 operations = OperationMode(recorder)
                 if self._stand_ins is not None:
                     operations = FakedOperationMode(recorder, self._stand_ins)
+                recorder.functions = operations.in_pass
                 stack.enter_context(KernelMode(recorder, operations))
                 stack.enter_context(operations)
             yield

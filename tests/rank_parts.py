@@ -1,0 +1,79 @@
+"""What one box of a merged graph holds, in a form that the graph of a single rank has too."""
+
+from collections import Counter
+
+from tbscope.ir.ranks import split_device
+
+
+def rows_of(graph, box):
+    """Count what runs in a box: each operation with its place, its kernels, values and inputs.
+
+    Args:
+        graph: A graph of one rank, or of several.
+        box: The path of the box of one rank; empty for the whole graph. What is joined between
+            boxes counts where the box hands something in, or reads of it.
+    """
+    taken = {
+        value.producer
+        for node in graph.nodes
+        if _is_in(node, box)
+        for value in node.inputs
+        if _is_between(value.producer)
+    }
+    return Counter(
+        _row(node, box)
+        for node in graph.nodes
+        if node.kind != "input"
+        and (_is_in(node, box) or node in taken or (_is_between(node) and _read(node, box)))
+    )
+
+
+def _is_in(node, box):
+    return not box or (node.scope is not None and f"{node.scope.path}/".startswith(f"{box}/"))
+
+
+def _is_between(node):
+    """Tell whether a node stands where boxes of ranks are joined."""
+    return node.collective is not None and (
+        node.scope is None or node.scope.path == "between ranks"
+    )
+
+
+def _read(node, box):
+    """Return what a node reads; a collective between boxes of this one alone."""
+    joined = node.collective
+    if joined is None:
+        made = node.inputs
+    elif joined.kind in ("send", "recv"):
+        made = [value for value in node.inputs if not _is_send(value.producer)]
+    else:
+        # Of what ranks have together, nobody tells whose it is.
+        made = [value for value in node.inputs if value.producer.collective is None]
+        made = [value for value in made if _is_in(value.producer, box)]
+    return [(value.producer.op, _text(value)) for value in made]
+
+
+def _is_send(node):
+    return node.collective is not None and node.collective.kind == "send"
+
+
+def _row(node, box):
+    joined = node.collective
+    path = "" if node.scope is None else node.scope.path.removeprefix(box).strip("/")
+    told, outputs = None, node.outputs
+    if joined is not None:
+        told = joined.kind, joined.reduction, joined.mesh, joined.sequence
+        # It stands where all see it that take part, and has results for each.
+        outputs = outputs[:1] if joined.kind == "recv" else []
+        path = path if joined.kind in ("send", "recv") else ""
+    return (
+        (node.op, node.kind, path, node.phase, told),
+        tuple(node.kernels),
+        tuple(map(_text, outputs)),
+        tuple(_read(node, box)),
+        tuple(sorted(other.op for other in node.control_inputs if _is_in(other, box))),
+    )
+
+
+def _text(value):
+    return value.shape, value.dtype, str(value.sharding), split_device(value.device)[1]
