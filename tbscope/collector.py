@@ -17,7 +17,10 @@ _RARELY = (20_000, 50, 100)
 
 @contextmanager
 def collecting_rarely() -> Iterator[None]:
-    """Let the garbage collector run, but seldom, and set it back after."""
+    """Let the garbage collector run, but seldom, and set it back after.
+
+    Unless somebody else has set it meanwhile.
+    """
     before = gc.get_threshold()
     if before[0] == 0 or before[0] >= _RARELY[0]:
         yield
@@ -26,7 +29,8 @@ def collecting_rarely() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.set_threshold(*before)
+        if gc.get_threshold() == _RARELY:
+            gc.set_threshold(*before)
 
 
 @contextmanager

@@ -5,13 +5,12 @@ tell what stands here: names, types and defaults, and a line on each. Tests hold
 """
 
 import inspect
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, get_args
 from typing import get_type_hints as hints_of
 
-from tbscope.checks import Dtypes, InputSize, check_truth, is_text, is_word
+from tbscope.checks import Dtypes, InputSize, check_truth, is_word
 from tbscope.drawing.bundles import Helpers, check_helpers
 from tbscope.drawing.categories import ColorBy, check_color_by
 from tbscope.drawing.naming import Labels, Style, check_labels, check_style
@@ -20,6 +19,7 @@ from tbscope.errors import ArgumentError
 from tbscope.passes.dead import Dead, check_dead
 from tbscope.passes.levels import Level, check_level
 from tbscope.passes.plumbing import check_patterns
+from tbscope.placing import LAST_STEP, check_run_name, check_step, check_tag
 from tbscope.ranks.asked import Ranks, check_ranks, check_ranks_timeout
 from tbscope.words import shown
 
@@ -50,17 +50,6 @@ Leaves: TypeAlias = Literal["node", "box"]
 
 OnError: TypeAlias = Literal["raise", "warn"]
 """What becomes of an error: it is raised, or warned of once."""
-
-# Parts and drives of another system's paths, and what no name of a file should hold.
-_NO_NAME = re.compile(r"[\\:\x00-\x1f]")
-
-# The page asks for a graph by an address that holds its tag.
-_MOST_TAG = 1_000
-# What file systems allow for one part of a path, in bytes.
-_MOST_PART = 255
-
-LAST_STEP = 2**63 - 2
-"""The highest step: what reads it may count one further, in 64 bits."""
 
 _Taker = TypeVar("_Taker", bound=Callable[..., object])
 
@@ -110,45 +99,6 @@ def _check_leaves(leaves: object) -> None:
             why="leaves is 'node' or 'box'",
             fix="leaves='box' to give every module a box",
         )
-
-
-def _check_tag(tag: Any) -> None:
-    if tag is not None and not (is_text(tag) and 0 < len(str.__str__(tag)) <= _MOST_TAG):
-        raise ArgumentError(
-            f"a graph cannot have the tag {shown(tag)}",
-            why=f"a tag is a text that is not empty, of at most {_MOST_TAG} characters, and "
-            "without lone surrogates",
-            fix="tag='generator', or None for the graph of the run",
-        )
-
-
-def _check_step(step: object) -> None:
-    if step is not None and (type(step) is not int or not 0 <= step <= LAST_STEP):
-        raise ArgumentError(
-            f"a graph cannot be of step {shown(step)}",
-            why="a step is a whole number, an int from 0 to 2**63 - 2",
-            fix="step=None for one after the latest",
-        )
-
-
-def _check_run_name(run_name: object) -> None:
-    if run_name is not None and not _is_run_name(run_name):
-        raise ArgumentError(
-            f"a run below the writer's own cannot be called {shown(run_name)}",
-            why="it is a directory below the log directory, so its name is one part or more "
-            "with / between them, none of them empty, '.' or '..', none of more than "
-            f"{_MOST_PART} bytes",
-            fix="run_name='eval', or 'eval/large'",
-        )
-
-
-def _is_run_name(name: object) -> bool:
-    if type(name) is not str or not is_text(name) or _NO_NAME.search(name):
-        return False
-    parts = name.split("/")
-    return all(part.strip() not in ("", ".", "..") for part in parts) and all(
-        len(part.encode()) <= _MOST_PART for part in parts
-    )
 
 
 # -- declarations ---------------------------------------------------------------------------
@@ -365,7 +315,7 @@ class _Placing(TypedDict, total=False):
             None,
             "Entry of the graph in the page's list of tags.",
             "the graph of the run, 'Default'",
-            check=_check_tag,
+            check=check_tag,
         ),
     ]
     step: Annotated[
@@ -374,7 +324,7 @@ class _Placing(TypedDict, total=False):
             None,
             "Which of several graphs of one tag it is: the page shows the highest.",
             "after the latest",
-            check=_check_step,
+            check=check_step,
         ),
     ]
     run_name: Annotated[
@@ -383,7 +333,7 @@ class _Placing(TypedDict, total=False):
             None,
             "A run of its own, as a path below the log folder.",
             "the log folder itself",
-            check=_check_run_name,
+            check=check_run_name,
         ),
     ]
 

@@ -76,6 +76,12 @@ def replicated(ranks, **options):
     return DistributedDataParallel(Net(), **options)
 
 
+def normed(ranks):
+    """Hand the buffers of the first rank to all, before each step."""
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(2), nn.Dropout(0.5))
+    return DistributedDataParallel(model)
+
+
 def hooked(ranks):
     """Reduce buckets by a function of Python."""
     model = replicated(ranks)
@@ -247,6 +253,7 @@ def stage_gpipe(ranks):
 
 ON_TWO = {
     "replicated": replicated,
+    "normed": normed,
     "hooked": hooked,
     "checked": checked,
     "sharded": sharded,
@@ -317,6 +324,7 @@ def state_of(model, optimizer):
     tensors = [
         *model.parameters(),
         *[parameter.grad for parameter in model.parameters() if parameter.grad is not None],
+        *model.buffers(),
         *[each for held in optimizer.state.values() for each in held.values()],
     ]
     local = [each.to_local() if hasattr(each, "to_local") else each for each in tensors]
@@ -336,7 +344,7 @@ def trained(make, ranks, watch):
     optimizer.zero_grad()
     with watch(model) as seen:
         step(model, x)
-    optimizer.step()
+        optimizer.step()
     return state_of(model, optimizer), seen
 
 

@@ -53,6 +53,12 @@ def _read(node, box):
     return [(value.producer.op, _text(value)) for value in made]
 
 
+def _awaited(node, box):
+    """Return what a node waits for in its box, collectives apart."""
+    inside = (other for other in node.control_inputs if _is_in(other, box))
+    return [other.op for other in inside if other.collective is None]
+
+
 def _is_send(node):
     return node.collective is not None and node.collective.kind == "send"
 
@@ -71,7 +77,7 @@ def _row(node, box):
         tuple(node.kernels),
         tuple(map(_text, outputs)),
         tuple(_read(node, box)),
-        tuple(sorted(other.op for other in node.control_inputs if _is_in(other, box))),
+        tuple(sorted(_awaited(node, box))),
     )
 
 

@@ -1,6 +1,7 @@
 """What several processes run in the tests of gathering: small models, and ranks that fail."""
 
 import os
+import signal
 import time
 import warnings
 from typing import Any
@@ -22,9 +23,11 @@ def net() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
 
 
-def _draw(folder: Any, x: Any = None, before: Any = None, **options: Any) -> dict[str, Any]:
+def _draw(
+    folder: Any, x: Any = None, before: Any = None, model: Any = None, **options: Any
+) -> dict[str, Any]:
     """Draw on all ranks, and tell what came of it on this one."""
-    rank = dist.get_rank()
+    rank, model = dist.get_rank(), net() if model is None else model
     writer = tbscope.SummaryWriter(folder / "log") if rank == 0 else None
     x = torch.ones(3, 4) if x is None else x
     error, graph = "", None
@@ -33,14 +36,14 @@ def _draw(folder: Any, x: Any = None, before: Any = None, **options: Any) -> dic
         try:
             if before is not None:
                 before()
-            graph = tbscope.add_graph(writer, net(), x, **{"ranks": "all", **options})
+            graph = tbscope.add_graph(writer, model, x, **{"ranks": "all", **options})
         except Exception as raised:  # noqa: BLE001  It is told.
             error = str(raised)
     if writer is not None:
         writer.flush()
     return {
         "graph": None if graph is None else graph_to_json(graph),
-        "own": graph_to_json(tbscope.trace(net(), x)) if not error and not warned else "",
+        "own": graph_to_json(tbscope.trace(model, x)) if not error and not warned else "",
         "warned": [str(one.message) for one in warned],
         "error": error,
         "drawn": 0 if writer is None else len(tbscope.read_log(folder / "log")),
@@ -100,17 +103,59 @@ def is_slow(folder: Any) -> dict[str, Any]:
     return told
 
 
-def is_killed(folder: Any) -> dict[str, Any]:
-    """One rank is gone, and an error tells so."""
-    before = (lambda: os._exit(1)) if dist.get_rank() == 1 else None
-    told = _draw(folder, before=before, ranks_timeout=_PATIENCE)
-    # With the last of its processes goes the file over which they talk.
+def _kill_one(folder: Any) -> None:
+    """Have rank 1 be killed by a signal, once all ranks have met."""
+    (folder / f"here{dist.get_rank()}").touch()
+    _wait_for(*[folder / f"here{rank}" for rank in range(dist.get_world_size())])
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _wait_for(*files: Any) -> None:
+    while not all(file.exists() for file in files):
+        time.sleep(0.01)
+
+
+def _told_when_over(folder: Any, told: dict[str, Any]) -> dict[str, Any]:
+    """Stay until the rank that draws is done: with the last of its processes goes the store."""
     over = folder / "over"
     if dist.get_rank() == 0:
         over.touch()
-    while not over.exists():
-        time.sleep(0.01)
+    _wait_for(over)
     return told
+
+
+def is_killed(folder: Any) -> dict[str, Any]:
+    """One rank is gone, and an error tells so."""
+    told = _draw(folder, before=lambda: _kill_one(folder), ranks_timeout=_PATIENCE)
+    return _told_when_over(folder, told)
+
+
+class Meeting(nn.Module):
+    """Sums up over all ranks, after something else was done."""
+
+    def __init__(self, before: Any) -> None:
+        super().__init__()
+        self.fc, self.before = nn.Linear(4, 4), before
+
+    def forward(self, x: Any) -> Any:
+        x = self.fc(x)
+        self.before()
+        dist.all_reduce(x)
+        return x
+
+
+def is_killed_inside(folder: Any) -> dict[str, Any]:
+    """One rank is gone while the others wait for it in the model; they go on."""
+    model = Meeting(lambda: _kill_one(folder))
+    told = _draw(folder, model=model, ranks_timeout=_PATIENCE, on_error="warn")
+    return _told_when_over(folder, {**told, "goes on": net()(torch.ones(1, 4)).shape[0]})
+
+
+def leaves_what_came(folder: Any) -> dict[str, Any]:
+    """One rank is gone before it draws; the others are drawn, and train on."""
+    told = _draw(folder, before=lambda: _kill_one(folder), ranks_timeout=_PATIENCE, on_error="warn")
+    return _told_when_over(folder, told)
 
 
 def has_no_writer(folder: Any) -> dict[str, Any]:

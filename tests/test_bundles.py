@@ -112,6 +112,34 @@ def test_each_round_of_a_decoders_loop_is_a_step_with_the_modules_that_it_called
         assert list(step.children["cells"].children) == ["0", "1"]
 
 
+def experts(between):
+    """Give experts in a loop, each with so many operations of their parent's around it."""
+    net = nn.Module()
+    net.experts = nn.ModuleList(nn.Linear(4, 4) for _ in range(12))
+
+    def forward(x):
+        found = torch.zeros_like(x)
+        for expert in net.experts:
+            y = expert(x)
+            for _ in range(between - 1):
+                y = y * 2
+            found = found + y
+        return found
+
+    net.forward = forward
+    return Hierarchy.of(tbscope.to_graph_def(tbscope.trace(net, torch.rand(2, 4))))
+
+
+def test_a_loop_over_modules_has_steps_where_much_is_done_between_them():
+    steps = [f"step.{at}" for at in range(12)]
+    assert not any(label in steps for label in boxes(experts(3)))
+    found = experts(4)
+    assert boxes(found) == ["step.0-11"]
+    assert boxes(found, "step.0-11") == steps
+    inside = "step.0-11/step.3/experts/3"
+    assert {inside, f"{inside}.weight"} <= found.items.keys()
+
+
 def test_a_loop_that_needs_no_cut_has_no_steps():
     for steps, any_boxes in ((2, False), (3, True)):
         graph = tbscope.trace(Decoder(steps), torch.rand(2, 4))

@@ -3,13 +3,22 @@
 import re
 
 import pytest
+import torch
+from gallery_models import SIGHTS
 from real_graphs import KINDS, real_graph
+from wide_models import DenseNet
 
 import tbscope
 from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.scenes import read_scene
+from tests.zoo.models import build, catalogue
 
+OTHERS = (
+    *("ProphetNetForConditionalGeneration", "VitsModel", "XLNetModel", "ReformerModel"),
+    *("SwitchTransformersForConditionalGeneration", "FalconMambaForCausalLM", "TapasModel"),
+    *("DeformableDetrForObjectDetection", "GroundingDinoForObjectDetection", "InformerModel"),
+)
 UNCUT = ("LongformerModel", "MambaModel", "EncodecModel", "MixtralForCausalLM")
 
 
@@ -20,10 +29,36 @@ def test_levels_of_real_models_need_no_cuts_of_operations(name):
     assert cuts == []
 
 
+def too_full(hierarchy):
+    """Give the boxes in which more than forty nodes stand that are no boxes."""
+    boxes = (hierarchy.root, *hierarchy.boxes.values())
+    loose = {
+        box.name: sum(not isinstance(one, Box) for one in read_scene(hierarchy, box).glyphs)
+        for box in boxes
+    }
+    return [name for name, count in loose.items() if count > 40]
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_no_level_of_a_real_model_has_more_than_forty_loose_nodes(name):
-    hierarchy = Hierarchy.of(tbscope.to_graph_def(real_graph(name)))
-    for box in (hierarchy.root, *hierarchy.boxes.values()):
-        scene = read_scene(hierarchy, box)
-        loose = [one for one in scene.glyphs if not isinstance(one, Box)]
-        assert len(loose) <= 40, box.name
+    assert too_full(Hierarchy.of(tbscope.to_graph_def(real_graph(name)))) == []
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_no_level_of_other_real_models_has_more_than_forty_loose_nodes_either(name):
+    (entry,) = (entry for entry in catalogue() if entry.name == name)
+    example = build(entry)
+    graph = tbscope.trace(example.model, kwargs=example.inputs)
+    assert too_full(Hierarchy.of(tbscope.to_graph_def(graph))) == []
+
+
+@pytest.mark.parametrize("sight", SIGHTS, ids=lambda sight: sight.name)
+def test_nor_has_a_level_of_the_gallery(sight):
+    model, inputs, _ = sight.make()
+    graph = tbscope.trace(model.eval(), kwargs=inputs)
+    assert too_full(Hierarchy.of(tbscope.to_graph_def(graph))) == []
+
+
+def test_nor_has_a_level_of_a_densenet():
+    graph = tbscope.trace(DenseNet(), torch.rand(1, 3, 32, 32))
+    assert too_full(Hierarchy.of(tbscope.to_graph_def(graph))) == []

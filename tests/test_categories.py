@@ -1,11 +1,14 @@
 """Labels by which nodes are coloured."""
 
+from collections import defaultdict
+
 import pytest
 import torch
 from torch import nn
 
 import tbscope
 from tbscope.drawing.categories import label_nodes
+from tbscope.drawing.kinds import kind_of
 from tbscope.passes.leaves import collapse_leaves
 
 
@@ -141,6 +144,19 @@ def kinds_of(model, shape):
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_operation_is_of_the_kind_of_its_kernels(kind):
     assert kind in kinds_of(*KINDS[kind])
+
+
+def test_a_gradient_is_of_the_kind_of_the_operation_that_it_differentiates():
+    net = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Tanh())
+    with tbscope.record(net) as recording:
+        net(torch.ones(2, 3)).exp().sum().backward()
+    kinds = defaultdict(set)
+    for node in recording.graph.nodes:
+        if node.phase == "backward":
+            kinds[str(node.scope).rpartition("/")[2]].add(kind_of(node))
+    # What begins the pass, and is the gradient of nothing, is of its own.
+    assert kinds.pop("gradients") == {"reduction", "arithmetic", "other"}
+    assert kinds == {"Linear[0]": {"linear"}, "LayerNorm[1]": {"norm"}, "Tanh[2]": {"activation"}}
 
 
 @pytest.mark.parametrize("kind", ["norm", "activation", "pooling", "linear", "dropout"])

@@ -110,6 +110,23 @@ def test_the_collector_is_as_it_was_after_a_drawing(graph: tbscope.Graph, enable
     assert gc.get_threshold() == before
 
 
+def test_the_collector_comes_by_rarely_while_code_is_recorded() -> None:
+    before = gc.get_threshold()
+    with tbscope.record():
+        assert gc.get_threshold()[0] == 20_000
+    assert gc.get_threshold() == before
+
+
+def test_what_the_recorded_code_sets_the_collector_to_stays() -> None:
+    before = gc.get_threshold()
+    try:
+        with tbscope.record():
+            gc.set_threshold(900, 9, 9)
+        assert gc.get_threshold() == (900, 9, 9)
+    finally:
+        gc.set_threshold(*before)
+
+
 def test_a_public_name_is_loaded_without_a_walk_over_the_objects_of_torch() -> None:
     code = (
         "import gc, torch, tbscope\n"

@@ -1,11 +1,14 @@
 """Flow: the longest chain of a scene, and exits that lost their way."""
 
+from itertools import pairwise
+
 import pytest
 
 from tbscope.page.edges import Link
 from tbscope.page.flow import longest_chain, lost_exits
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.scenes import read_scene
+from tbscope.page.siblings import find_siblings
 
 
 def length(names, *lines):
@@ -123,3 +126,42 @@ def test_a_stack_begins_the_flow_where_one_of_its_members_reads_nothing():
     assert exits(begun([])) == ["m19_"]
     # What goes in a circle begins nowhere, and so loses nothing.
     assert exits(begun(["back"])) == []
+
+
+def around_a_hub(*, read_outside):
+    """Give a box whose hub eight of its sixteen nodes read, and what the page loses in it."""
+    nodes = [("x", "Input", []), ("m/hub", "Hub", ["x"]), ("m/a0", "A0", ["x"])]
+    nodes += [(f"m/a{at}", f"A{at}", [f"m/a{at - 1}"]) for at in range(1, 15)]
+    nodes = [
+        (name, op, [*inputs, "m/hub"] if name[3:].isdigit() and int(name[3:]) % 2 else inputs)
+        for name, op, inputs in nodes
+    ]
+    ends = ["m/a14", *["m/hub"] * read_outside]
+    nodes += [(f"out{at}", "Output", [end]) for at, end in enumerate(ends)]
+    hierarchy = Hierarchy(nodes)
+    box = hierarchy.boxes["m"]
+    scene = read_scene(hierarchy, box)
+    assert {glyph.label for glyph in scene.aside} == {"hub"}
+    lost = [glyph.label for glyph in lost_exits(hierarchy, scene)]
+    assert find_siblings(hierarchy)[box].keeps_flow() is (lost == [])
+    return lost
+
+
+def test_a_hub_that_is_read_outside_too_is_not_missed_where_other_ends_are():
+    assert around_a_hub(read_outside=True) == []
+    assert around_a_hub(read_outside=False) == []
+
+
+def test_a_last_node_that_is_put_aside_is_missed():
+    names = [f"m/a{at}x" for at in range(15)]
+    nodes = [
+        ("x", "Input", []),
+        *((name, name, [before]) for before, name in pairwise(["x", *names])),
+    ]
+    nodes.append(("m/cat", "cat", names[:6]))
+    nodes += [(f"o{at}", "Output", [end]) for at, end in enumerate(["m/cat", *names])]
+    hierarchy = Hierarchy(nodes)
+    box = hierarchy.boxes["m"]
+    lost = lost_exits(hierarchy, read_scene(hierarchy, box))
+    assert [glyph.label for glyph in lost] == ["cat"]
+    assert not find_siblings(hierarchy)[box].keeps_flow()

@@ -6,6 +6,7 @@ import time
 import pytest
 
 import tbscope
+from tbscope.sources.files import kind_of_content
 from tests import fuzz
 
 
@@ -16,9 +17,16 @@ def test_damaged_files_give_a_graph_or_one_error(form, tmp_path):
     assert {word for word, _ in told} == {"a graph", "refused"}
 
 
-@pytest.mark.parametrize(("form", "seed"), [("record", 182404), ("json", 184615)])
+@pytest.mark.parametrize(
+    ("form", "seed"), [("record", 182404), ("json", 184615), ("graphdef", 684564)]
+)
 def test_what_once_was_no_graph_and_no_error_is_one(form, seed, tmp_path):
     assert fuzz.fuzz_one(form, seed, tmp_path) == ("refused", "")
+
+
+def test_a_length_without_an_end_is_none_of_a_graph():
+    assert kind_of_content(b"\x0a\xff\xff\x7f", 4) is None
+    assert kind_of_content(b"\x0a\xff\x03\x0a", 4) == "graph_def"
 
 
 @pytest.mark.parametrize("form", fuzz.FORMS)

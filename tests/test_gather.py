@@ -14,7 +14,7 @@ from tbscope.ranks.merge import merge_ranks
 ROOT = Path(__file__).parents[1]
 PROGRAMS = (
     *("same", "uneven", "some", "unfolded", "twice", "raises", "raises_first", "is_slow"),
-    *("is_killed", "has_no_writer"),
+    *("is_killed", "is_killed_inside", "leaves_what_came", "has_no_writer"),
 )
 
 
@@ -22,7 +22,9 @@ PROGRAMS = (
 def told():
     """Run all programs once; give what each rank told of each."""
     command = [sys.executable, "-m", "tests.rank_processes", "tests.rank_programs", *PROGRAMS]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -111,6 +113,22 @@ def test_a_rank_that_is_gone_is_an_error_that_names_it(told):
     )
     assert (first["drawn"], second) == (0, None)
     assert third["error"] == ""
+
+
+def test_what_is_left_of_a_run_is_drawn_without_the_rank_that_is_gone(told):
+    first, second, third = told["leaves_what_came"]
+    assert first["warned"] == ["tbscope: rank 1 is not drawn: it sent no graph within 6 s"]
+    assert [part.ranks for part in graph_from_json(first["graph"]).parts] == [(0, 2)]
+    assert (first["drawn"], second, third["warned"]) == (1, None, [])
+
+
+def test_ranks_that_wait_in_the_model_for_one_that_is_gone_say_so_and_go_on(told):
+    first, second, third = told["is_killed_inside"]
+    for rank in (first, third):
+        (text,) = rank["warned"]
+        assert "the model raised while it was being traced, in Meeting" in text
+        assert (rank["drawn"], rank["error"], rank["goes on"]) == (0, "", 1)
+    assert second is None
 
 
 def test_the_rank_that_draws_needs_a_writer_and_no_other_does(told):

@@ -11,10 +11,11 @@ from same_graph import differences
 import tbscope
 from tbscope.formats.json import graph_from_json, graph_to_json
 from tbscope.ir.collectives import Collective, MeshDimension, Sharding
-from tbscope.ir.graph import Argument, Module, Parameter
+from tbscope.ir.graph import Argument, Module, Parameter, Profile
 from tbscope.ir.invariants import verify
 
 WORLD = 8
+PROFILE = Profile(3, 1, 9.0, 10.0, 8.0, "perf_counter", 64)
 
 
 class Net:
@@ -286,6 +287,25 @@ def test_names_of_arguments_and_uncounted_kernels_of_all_parts_are_kept():
     merged = tbscope.merge_ranks([first, second])
     assert set(merged.signatures) == {"linear", "relu"}
     assert set(merged.uncounted) == {"aten::a", "aten::b"}
+
+
+def test_times_are_told_of_one_picture_and_not_of_several():
+    def measured(rank, layers):
+        graph = plain(rank, layers=layers)
+        graph.profile = PROFILE
+        return graph
+
+    same = tbscope.merge_ranks([measured(0, (0,)), measured(1, (0,))])
+    other = tbscope.merge_ranks([measured(0, (0,)), measured(1, (0, 1))])
+    assert (same.profile, other.profile) == (PROFILE, None)
+
+
+def test_two_pictures_of_one_stage_are_called_by_their_ranks_too():
+    graphs = pipeline(lanes=2)
+    alone = [part.scope for part in tbscope.merge_ranks(graphs).parts]
+    assert alone == ["stage 0", "stage 1", "stage 2"]
+    apart = [str(part.scope) for part in tbscope.merge_ranks(graphs, unfolded=True).parts]
+    assert apart == [f"stage {rank // 2} rank {rank}" for rank in range(6)]
 
 
 def test_each_rank_has_a_box_where_they_are_unfolded():

@@ -124,12 +124,13 @@ def test_what_is_begun_for_one_parameter_stands_in_its_box_where_all_go_on_toget
     assert added == "optimizer/Adam"
 
 
-def test_groups_have_boxes_of_their_own():
+@pytest.mark.parametrize(("name", "box"), [("head", "head"), ("", "group_1"), (3, "group_1")])
+def test_groups_have_boxes_of_their_own_called_by_names_that_are_texts(name, box):
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
-    groups = [{"params": model[0].parameters()}, {"params": model[1].parameters(), "name": "head"}]
+    groups = [{"params": model[0].parameters()}, {"params": model[1].parameters(), "name": name}]
     graph = trained(model, torch.optim.SGD(groups, lr=0.1, foreach=True))
     scopes = {str(node.scope) for node in optimizer_nodes(graph)}
-    assert scopes == {"optimizer/SGD/group_0", "optimizer/SGD/head"}
+    assert scopes == {"optimizer/SGD/group_0", f"optimizer/SGD/{box}"}
 
 
 def test_a_gradient_arrives_where_its_parameter_is_updated():

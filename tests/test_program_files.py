@@ -1,6 +1,5 @@
 """Files of exported programs: read as they were written, and refused where they would run code."""
 
-import contextlib
 import io
 import json
 import os
@@ -15,6 +14,7 @@ from torch import nn
 
 import tbscope
 from tbscope.sources.programs.size_formulas import is_size_formula
+from tbscope.words import shown
 from tests.agreement import disagreements
 from tests.program_models import example, exported
 
@@ -293,8 +293,12 @@ def test_a_damaged_file_gives_a_graph_or_one_error(whole, tmp_path, seed):
     path = tmp_path / "damaged.pt2"
     path.write_bytes(content)
 
-    with contextlib.suppress(tbscope.ArgumentError):
+    told = shown(path)
+    try:
         tbscope.verify(tbscope.from_export(path))
+    except tbscope.ArgumentError as error:
+        told = error.what
+    assert shown(path) in told
 
 
 def test_the_reason_that_torch_only_logs_is_told(whole, tmp_path, caplog):

@@ -55,6 +55,9 @@ def test_each_collective_stands_in_a_module(two, name):
         for node in joined(graph):
             assert node.scope is not None
             path = node.scope.path.partition("gradients")[2].partition("/")[2] or node.scope.path
+            if node.phase == "optimizer":
+                # The box of a parameter stands in that of its module.
+                path = path.split("/", 2)[2].rpartition("/")[0]
             assert path in calls, node
 
 
@@ -86,6 +89,19 @@ def test_a_bucket_is_made_of_the_gradients_in_it_and_reduced_around_all_of_them(
         assert reduced.scope.path == "gradients/DistributedDataParallel/Net[module]"
         below = f"{reduced.scope.path}/"
         assert all(path.startswith(below) for path in owners.values())
+
+
+@pytest.mark.parametrize("name", ["replicated", "normed", "hooked", "checked"])
+def test_an_optimizer_reads_the_gradients_that_all_ranks_have_together(two, name):
+    for graph in graphs_of(two, name):
+        backward = [node for node in joined(graph) if node.phase == "backward"]
+        reduced = max(backward, key=lambda node: node.collective.input_bytes)
+        assert reduced.collective.kind == "all_reduce"
+        means = [node for node in graph.nodes if (node.phase, node.op) == ("optimizer", "lerp_")]
+        assert len(means) == len(
+            {node.attributes.get("gradient_of") for node in graph.nodes} - {None}
+        )
+        assert all(reduced in above(node) for node in means)
 
 
 def test_sharded_parameters_are_gathered_and_their_gradients_scattered_below_their_module(two):

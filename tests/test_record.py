@@ -49,6 +49,10 @@ def test_models_that_print_alike_are_told_apart():
     for graph in (recording.graph, again.graph):
         tbscope.verify(graph)
         tbscope.to_graph_def(graph)
+    within = ["Sequential", "Sequential/Sequential/ReLU[0]", "Sequential/Sequential.1/ReLU[0]"]
+    assert paths(recording.graph) == within
+    alone = ["", "Sequential/ReLU[0]", "Sequential.1/ReLU[0]", "Sequential.2"]
+    assert paths(again.graph) == alone
 
 
 def test_the_region_keeps_its_effects():

@@ -15,6 +15,7 @@ import tbscope
 from tbscope.sources.torchscript import modules
 from tbscope.sources.torchscript.code import NoCodeError, check_chains, what_runs
 from tbscope.sources.torchscript.pickles import DamagedError, check_lines, check_pickle
+from tbscope.words import shown
 from tests.agreement import check_whole, disagreements
 from tests.program_models import example
 from tests.script_models import scripted, traced
@@ -320,6 +321,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
 def test_a_damaged_file_gives_a_graph_or_one_error(whole, tmp_path):
     content = whole.read_bytes()
     path = tmp_path / "damaged.pt"
+    ends = set()
     for seed in range(150):
         chance = random.Random(seed)
         damaged = bytearray(content)
@@ -327,9 +329,12 @@ def test_a_damaged_file_gives_a_graph_or_one_error(whole, tmp_path):
             damaged[chance.randrange(len(damaged))] = chance.randrange(256)
         path.write_bytes(damaged)
         try:
-            tbscope.from_torchscript(path)
-        except tbscope.TbscopeError:
-            continue
+            tbscope.verify(tbscope.from_torchscript(path))
+            ends.add("a graph")
+        except tbscope.ArgumentError as error:
+            ends.add(error.what)
+    refused = f"no TorchScript can be read from {shown(path)}"
+    assert ends == {"a graph", refused}
 
 
 @pytest.mark.parametrize("entry", ["data.pkl", "constants.pkl", "linear", "data/0", "version"])

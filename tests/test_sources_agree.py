@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import tbscope
-from tests.agreement import check_whole
+from tests.agreement import check_whole, disagreements
 from tests.sources.compare import CALLS_IN_ONE, KINDS, TIED, UNREGISTERED, compare
 from tests.sources.forms import FORMS, Form, TorchError
 from tests.sources.models import NAMES, model_of
@@ -64,6 +64,33 @@ def test_what_torch_cannot_make_is_said_to_be_so():
 
     with pytest.raises(TorchError, match="ValueError: no such thing"):
         Form("none", fails, lambda made, model: made).graph(None)
+
+
+class Written(nn.Module):
+    """Calls a GRU that transposes what it gives, and may write into that."""
+
+    def __init__(self, writes):
+        super().__init__()
+        self.rnn = nn.GRU(4, 4, batch_first=True)
+        self.writes = writes
+
+    def forward(self, x):
+        y, _ = self.rnn(x)
+        if self.writes:
+            y[:, 0] = 0
+        return y
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_write_into_a_view_shows_what_it_was_made_of_after_decompositions(writes):
+    model, x = Written(writes).eval(), torch.ones(2, 3, 4)
+    program = torch.export.export(model, (x,), strict=False)
+    eager = tbscope.trace(model, x, training=None)
+
+    assert disagreements(eager, tbscope.from_export(program)) == {}
+    found = disagreements(eager, tbscope.from_export(program.run_decompositions()))
+    assert list(found) == (["shapes"] if writes else [])
+    assert "- **Writes into views.**" in PAGE
 
 
 # -- what the comparison notices -------------------------------------------------------------

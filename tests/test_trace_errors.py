@@ -161,6 +161,14 @@ def test_a_partial_graph_of_a_model_that_does_not_raise_is_whole():
     assert str(tbscope.trace(net, x, partial=True)) == str(tbscope.trace(net, x))
 
 
+@pytest.mark.parametrize(
+    "model", [lambda x: x.as_subclass(int), lambda x: x.untyped_storage().resize_(-8)]
+)
+def test_what_torch_raises_where_a_function_of_ours_calls_it_is_not_laid_to_the_watching(model):
+    with pytest.raises(tbscope.TraceError, match="the model raised while it was being traced"):
+        tbscope.trace(model, torch.randn(2))
+
+
 def test_a_failure_of_the_watching_is_not_laid_to_the_model():
     from tbscope.sources.eager.record import recorder
 

@@ -47,6 +47,8 @@ def browsed(tmp_path_factory):
     logdir = tmp_path_factory.mktemp("logs")
     with tbscope.SummaryWriter(logdir / "step") as writer:
         writer.add_graph(record_step(), color_by="class")
+    with tbscope.SummaryWriter(logdir / "kinds") as writer:
+        writer.add_graph(record_step())
     with TensorBoard(logdir) as server, Browser() as browser:
         yield browser.open(server.url)
 
@@ -112,3 +114,14 @@ def test_the_way_of_gradients_has_the_colour_of_references(page):
     given = {end for _, end in found if end.endswith("_grad")}
     assert given == {f"gradients/Net/stem/{name}_grad" for name in ("weight", "bias")}
     assert not any(end in ("Net", "gradients", "gradients/Net") for _, end in found)
+
+
+def test_without_an_option_modules_have_the_colours_of_the_model_in_gradients(browsed):
+    page = browsed.show("kinds")
+    page.color_by("xla_cluster")
+    opened(page, *(f"{root}/stage/1" for root in ROOTS[:2]))
+    fills = page.fills
+    modules = ("stem", "head", "stage/1/conv", "stage/1/norm")
+    for module in modules:
+        assert fills[f"Net/{module}"] == fills[f"gradients/Net/{module}"]
+    assert len({tuple(fills[f"Net/{module}"]) for module in modules}) == 3

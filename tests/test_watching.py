@@ -97,6 +97,22 @@ def test_what_runs_unseen_before_the_backward_pass_is_told_by_autograd(setting):
     assert watched.graph.inputs[0].name == "x"
 
 
+def test_all_that_runs_unseen_is_told_from_the_model_to_the_loss(tmp_path):
+    model, scale = nn.Linear(4, 6), torch.ones(3, requires_grad=True)
+    optimizer = torch.optim.SGD([*model.parameters(), scale], 0.1)
+    with tbscope.SummaryWriter(str(tmp_path)) as writer:
+        watched = writer.watch(model)
+        _, second = model(torch.rand(2, 4)).chunk(2, 1)
+        (second * scale).sum().backward()
+        optimizer.step()
+    split, times, total = [node for node in watched.graph.nodes if "told_by" in node.attributes]
+    assert (split.op, times.op, total.op) == ("split", "mul", "sum")
+    assert [value.shape for value in split.outputs] == [(2, 3), (2, 3)]
+    assert split.inputs[0].producer.op == "linear"
+    assert (times.inputs[0], times.inputs[1].shape) == (split.outputs[1], (3,))
+    assert total.inputs == [times.outputs[0]]
+
+
 def test_without_backward_any_call_is_drawn_at_once(setting):
     writer, model, _ = setting
     watched = writer.watch(model.eval(), backward=False)

@@ -122,12 +122,18 @@ def nothing_is_left(model):
     return modes == (0, 0) and not any(held) and not waiting and not watching.recorders
 
 
+def wait_no_longer():
+    for each in tuple(waiting):
+        each.remove()
+
+
 @pytest.fixture
 def writer(tmp_path):
     with tbscope.SummaryWriter(str(tmp_path)) as writer:
+        # Other tests may wait for calls that never come.
+        wait_no_longer()
         yield writer
-    for each in tuple(waiting):
-        each.remove()
+    wait_no_longer()
 
 
 @pytest.fixture(params=TRAININGS)
@@ -148,7 +154,13 @@ def test_a_step_of_any_make_is_drawn_and_trains_as_without(writer, name):
     assert nothing_is_left(model)
 
 
-@pytest.mark.parametrize("name", set(TRAININGS) - {"in backward"})
+def test_the_graph_is_there_as_soon_as_the_step_is_over(writer, name):
+    _, watched = trained(name, steps=1, watch=writer.watch)
+    assert watched.is_over
+    assert any("updates" in node.attributes for node in watched.graph.nodes)
+
+
+@pytest.mark.parametrize("name", sorted(set(TRAININGS) - {"in backward"}))
 def test_the_graph_of_a_step_ends_with_the_outermost_optimizer(writer, name):
     _, watched = trained(name, watch=writer.watch)
     assert tops(watched.graph) == ["None", "Net", "gradients", "optimizer"]
@@ -172,6 +184,17 @@ def test_a_pass_through_another_model_is_no_part_of_the_step(writer):
     scopes = {str(node.scope) for node in backward_nodes(watched.graph)}
     assert "gradients/Net/Linear[head]" in scopes
     assert not any(scope.startswith("gradients/Linear") for scope in scopes)
+
+
+def test_the_same_model_that_is_drawn_amid_a_step_is_no_part_of_it(writer):
+    model = Net()
+    optimizer, watched = adam(model), writer.watch(model)
+    loss = loss_of(model)
+    drawn = tbscope.trace(model, POINTS, training=True, loss=torch.sum, backward=True)
+    loss.backward()
+    optimizer.step()
+    assert backward_nodes(drawn)
+    assert tops(watched.graph) == ["None", "Net", "gradients", "optimizer"]
 
 
 def test_a_backward_pass_that_raises_is_the_trainings_own_and_the_next_step_is_drawn(writer):

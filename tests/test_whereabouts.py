@@ -106,3 +106,22 @@ def test_an_optimizer_that_failed_holds_nothing_of_what_comes_after(own):
     inside, *after = [str(node.scope) for node in recording.graph.nodes if node.kind == "op"]
     assert inside == "optimizer/Fails"
     assert after == ["None", "None", "None"]
+
+
+class Block(nn.Module):
+    def __init__(self, inner: nn.Module | None = None, *, calls: bool = False) -> None:
+        super().__init__()
+        self.inner, self.calls = inner, calls
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.inner is None:
+            return x.exp()
+        return self.inner(x) if self.calls else self.inner.forward(x)
+
+
+@pytest.mark.parametrize(("calls", "count"), [(False, 1), (True, 2)])
+def test_a_forward_that_another_one_of_its_class_runs_stands_in_its_own_module(calls, count):
+    graph = tbscope.trace(Block(Block(), calls=calls), X)
+    (node,) = (node for node in graph.nodes if node.kind == "op")
+    assert str(node.scope) == "Block/Block[inner]"
+    assert len(graph.calls) == count

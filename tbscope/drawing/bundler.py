@@ -24,6 +24,9 @@ __all__ = ["Bundler"]
 _Thing: TypeAlias = Node | Scope
 _Key = TypeVar("_Key", Run, int)
 
+# So many operations beside its modules make a round of a loop worth a box.
+_MUCH_BETWEEN = 4
+
 
 class _Unit(NamedTuple):
     """What stands on a level as one thing, in the order of the graph.
@@ -399,8 +402,11 @@ def _are_worth_it(rounds: list[list[_Unit]]) -> bool:
     counts = Counter(
         name for units in rounds for name in frozenset().union(*(unit.modules for unit in units))
     )
-    # Where each round calls other modules, these part the level already.
-    return not counts or max(counts.values()) > 1
+    # Where each round calls other modules, these part the level already, if little is between.
+    if not counts or max(counts.values()) > 1:
+        return True
+    loose = sorted(sum(not unit.modules for unit in units) for units in rounds)
+    return loose[len(loose) // 2] >= _MUCH_BETWEEN
 
 
 def _sources(node: Node) -> Iterator[Node]:

@@ -61,7 +61,9 @@ def find_chunks(
             circles = (item.name for item in hierarchy.items.values() if item.embedded)
             owners = {name.rpartition("/")[0] for name in circles}
         pinned, known = _pinned(box, level), _known(box, level, {*owners, *modules}, bundles)
-        turns = {at for at in known if _name_of(box, level, at) in rounds}
+        turns = {
+            at for at in known if level.ops[at] in _STATE or _name_of(box, level, at) in rounds
+        }
         prefix = rename([box.name], mapping)[0]
         above = f"{box.name}/" if box.name else ""
         for place, path in _Cutter(level, unique, above).cut(pinned, known - turns, turns):

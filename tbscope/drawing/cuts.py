@@ -41,7 +41,10 @@ Groups: TypeAlias = list[list[int]]
 """The places of the children in each chunk."""
 
 # How many children a chunk holds, the least with which there are few enough chunks.
-_SIZES: list[int] = [10, 20, *(digit * 10**power for power in range(1, 9) for digit in (5, 10))]
+_SIZES: list[int] = [10, 20, 25, *(digit * 10**power for power in range(1, 9) for digit in (5, 10))]
+_LISTED = 50
+# Of operations that have no numbers; with what a cut may add, less than are too many.
+_UNLISTED = 25
 _MOST_CHUNKS = 50
 _FEW_CHUNKS = 10
 # How many children may stay beside the chunks.
@@ -65,8 +68,8 @@ def divided(
         pinned: Those that stand right on it, whatever comes.
         modules: Those whose names users know. They stand in a chunk only where the page would
             stay blank; where it puts some of them aside, or takes a while, it is as it is.
-        rounds: Boxes of rounds in which modules were called. They share a chunk only where
-            chunks of operations do not help.
+        rounds: Boxes of rounds in which modules were called, and parameters that are nodes. They
+            stand in a chunk only where chunks of operations do not help.
     """
     if not is_crowded(level):
         return []
@@ -180,7 +183,8 @@ def _of_operations(level: Siblings, kept: set[int]) -> Iterator[Groups]:
     rows: dict[int, list[int]] = {}
     for place in free:
         rows.setdefault(after[place], []).append(place)
-    for size in (_size(len(free), _MOST_CHUNKS, smallest=50), 20, 10):
+    smallest = _LISTED if _is_list(level, free) else _UNLISTED
+    for size in (_size(len(free), _MOST_CHUNKS, smallest=smallest), 20, 10):
         parts = [
             part
             for row in rows.values()
@@ -248,9 +252,10 @@ def _proposals(level: Siblings, kept: set[int]) -> Iterator[Groups]:
     tangled = _tangled(level)
     apart = [at for at in inner if at not in tangled]
     core = _without_rare(level, apart)
+    smallest = _LISTED if _is_list(level, inner) else _UNLISTED
     for members in (core, apart, inner):
         for most in (_MOST_CHUNKS, _FEW_CHUNKS):
-            size = _size(len(members), most, smallest=50 if most == _MOST_CHUNKS else 10)
+            size = _size(len(members), most, smallest=smallest if most == _MOST_CHUNKS else 10)
             if size < len(members):
                 yield groups + _sections(level, members, size)
     known = {at for group in groups for at in group}
@@ -298,6 +303,12 @@ def _without_rare(level: Siblings, places: list[int]) -> list[int]:
         first -= 1
     little = first + len(stems) - last <= _MOST_BESIDE
     return places[first:last] if little and count * 10 >= len(places) else places
+
+
+def _is_list(level: Siblings, places: list[int]) -> bool:
+    """Tell whether most children are numbered: the members of a list, or calls of a module."""
+    numbered = sum(read_number(level.labels[at]) is not None for at in places)
+    return numbered * 2 > len(places)
 
 
 def _size(count: int, most: int, *, smallest: int) -> int:

@@ -51,9 +51,21 @@ _PATTERNS = [
 
 
 def kind_of(node: Node) -> str | None:
-    """Return the kind of an operation: "convolution", "shape"; None for what runs nothing."""
+    """Return the kind of an operation: "convolution", "shape"; None for what runs nothing.
+
+    A gradient is of the kind of the operation that it differentiates, and what a parameter gets
+    is of that of the gradient: so a module has the same colours in the model and in `gradients`.
+    """
     if node.kind not in OPERATIONS:
         return None
+    while "gradient_of" in node.attributes and node.inputs:
+        before = node.inputs[-1].producer
+        if before.phase != "backward" or before.kind not in OPERATIONS:
+            break
+        node = before
+    of = node.attributes.get("differentiates")
+    if isinstance(of, str) and (kind := _kind(of, ())) != "other":
+        return kind
     if node.role == "view":
         return "shape"
     called = node.attributes.get("operation")

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from tbscope.cycles import find_cycles
 from tbscope.ir.graph import Graph, Node, Note
 from tbscope.ir.nodes import OWNED
-from tbscope.ir.regions import Inherited, upward
+from tbscope.ir.regions import Inherited
 from tbscope.ir.scopes import Scope
 
 __all__ = ["turn_notes"]
@@ -55,27 +55,24 @@ def _entered_again(graph: Graph) -> Iterator[Scope]:
 
     A list runs nothing by itself; a module that is never called may run in its other methods.
     """
-    # What is open stands in each other, the innermost last.
-    inside: dict[Scope, None] = {}
-    left: set[Scope] = set()
+    # What is open stands in each other, the innermost last; the outermost is the top level.
+    inside: list[Scope | None] = [None]
+    left: set[Scope | None] = set()
     last: Scope | None = None
     for node in graph.nodes:
         if node.scope is last or node.kind in OWNED or node.phase != "forward":
             continue
-        last = node.scope
+        around = last = node.scope
         entered: list[Scope] = []
-        around: Scope | None = None
-        for scope in upward(last):
-            if scope in inside:
-                around = scope
-                break
-            entered.append(scope)
-        while inside and next(reversed(inside)) is not around:
-            left.add(inside.popitem()[0])
+        while around is not None and around not in inside:
+            entered.append(around)
+            around = around.parent
+        while inside[-1] is not around:
+            left.add(inside.pop())
         for scope in reversed(entered):
             if scope in left and (scope.kind == "module" or scope is last):
                 yield scope
-            inside[scope] = None
+            inside.append(scope)
 
 
 def _links(graph: Graph, holder: Scope | None) -> dict[tuple[_Unit, _Unit], None]:

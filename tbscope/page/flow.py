@@ -5,8 +5,9 @@ Source: tensorboard/plugins/graph/tf_graph_common/layout.ts, and dagre below it.
 
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import TypeVar, get_args
 
+from tbscope.page.crowds import Crowding
 from tbscope.page.edges import Links
 from tbscope.page.glyphs import Glyph, members_of
 from tbscope.page.hierarchy import Hierarchy
@@ -51,7 +52,8 @@ def lost_exits(hierarchy: Hierarchy, scene: Scene) -> list[Glyph]:
 
     An end is what nothing on its level reads, or what is read outside; a beginning is
     what reads nothing on its level, or reads from outside. A stack is a beginning where one
-    of its members is.
+    of its members is. What has readers on its level, too, is an end of which nobody misses the
+    line that leads out, if other ends are there.
     """
     if not scene.aside and len(scene.lines) == len(scene.links):
         return []
@@ -67,14 +69,19 @@ def lost_exits(hierarchy: Hierarchy, scene: Scene) -> list[Glyph]:
     }
     # What is on a circle that nothing enters is reached from nowhere, and so it lost nothing.
     lost = _fed_from(starts, scene.links) - _fed_from(starts.difference(scene.aside), scene.lines)
-    return [
+    exits = [
         glyph
         for glyph in scene.glyphs
-        if glyph in lost
-        and (glyph in fed or not doors.entered.isdisjoint(members_of(glyph)))
+        if (glyph in fed or not doors.entered.isdisjoint(members_of(glyph)))
         and (glyph not in read or not doors.left.isdisjoint(members_of(glyph)))
         and not is_library(glyph)
     ]
+    # Not missed: what is put aside for its many readers, and is read outside, too, if all other
+    # ends are reached.
+    hubs = {one for one, why in scene.aside.items() if why in get_args(Crowding) and one in read}
+    if not any(glyph in lost for glyph in exits if glyph not in hubs):
+        return []
+    return [glyph for glyph in exits if glyph in lost]
 
 
 def _fed_from(starts: set[Glyph], lines: Links) -> set[Glyph]:

@@ -122,18 +122,20 @@ class Siblings:
         if not crowded:
             return True
         aside = crowded | self._stranded(crowded)
-        before, after = self._through(set()), self._through(aside)
-        lost = before - after
-        if self.giving & lost or len(lost - crowded) * 4 > len(before):
-            return False
-        onwards, _ = self._steps(aside)
         read = {start for (start, _), data in self.links.items() if data}
         reads = {end for (_, end), data in self.links.items() if data}
         places = set(range(len(self)))
-        starts = places - reads | self.fed
         ends = (places - read | self.giving) & (reads | self.fed)
+        # Not missed either: what is read here and outside, where what reads it here goes on.
+        hubs = crowded & read
+        before, after = self._through(set()), self._through(aside)
+        lost = before - after
+        if self.giving & lost - hubs or len(lost - crowded) * 4 > len(before):
+            return False
+        onwards, _ = self._steps(aside)
+        starts = places - reads | self.fed
         fed = reached(starts - aside, onwards)
-        return ends <= fed
+        return ends - hubs <= fed
 
     def _stranded(self, aside: set[int]) -> set[int]:
         """The children that stand alone without these, and are put aside in their turn.

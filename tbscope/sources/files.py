@@ -79,7 +79,8 @@ def _kind_of_message(head: bytes) -> FileKind | None:
         place = 1
         while place < len(head) - 1 and head[place] >= 0x80:
             place += 1
-        return "graph_def" if place < 6 and head[place + 1] in _IN_NODE else None
+        told = place < min(6, len(head) - 1) and head[place + 1] in _IN_NODE
+        return "graph_def" if told else None
     return "graph_def" if head[0] in _GRAPH_DEF else None
 
 

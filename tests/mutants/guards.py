@@ -25,6 +25,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "files": ("files", "saving", "check"),
         "installing": ("installing", "graphs_in_torchs_place", "options"),
         "options": ("options", "run_names", "pipeline", "cli_errors"),
+        "placing": ("options", "run_names", "tags", "steps"),
     },
     "tbscope/cli": {
         "_check": ("cli_diff", "cli_errors"),
@@ -108,6 +109,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     ),
     "tbscope/ir": {
         "editing": ("editing", "leaves", "readers", "kernels", "dead", "plumbing"),
+        "calls": ("graph", "text", "notes", "golden"),
         "graph": ("graph", "text", "kernels", "golden"),
         "invariants": ("invariants", "phases"),
         "nodes": ("graph", "text", "kernels", "levels"),

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from linecache import getline
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +23,8 @@ __all__ = ["Told", "trace_error"]
 _HAS_NO_VALUES = ("on meta tensors", "out of meta tensor", "the 'Meta' backend")
 # The model's own errors pass through these on their way.
 _PASSAGES = (modes.__file__, module_calls.__file__)
+# How functions that stand in the place of torch's call these.
+_CALLS_TORCH = ".original("
 _NO_MEMORY = re.compile(r"can't allocate memory|out of memory|not enough memory", re.IGNORECASE)
 # Slips of whoever wrote the model, which no other input would mend.
 _SLIPS = (AttributeError, KeyError, NameError, ImportError)
@@ -92,11 +95,14 @@ def _short_path(path: str) -> str:
 def _is_ours(error: Exception) -> bool:
     """Tell whether an error comes from tbscope, not from the model that it watches."""
     trace = error.__traceback__
-    file = ""
+    file, line = "", 0
     while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
+        file, line = trace.tb_frame.f_code.co_filename, trace.tb_lineno
         trace = trace.tb_next
-    return file.startswith(OWN_FILES) and file not in _PASSAGES
+    if not file.startswith(OWN_FILES) or file in _PASSAGES:
+        return False
+    # What torch is written in without Python has no frame of its own below the one that calls it.
+    return _CALLS_TORCH not in getline(file, line)
 
 
 def _fix(error: Exception, text: str, call: Call | None, place: Source | None, told: Told) -> str:

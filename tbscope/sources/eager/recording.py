@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from tbscope.checks import check_truth, entries_of
+from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError, TraceError
 from tbscope.ir.graph import Graph
 from tbscope.ir.steps import fold_steps
@@ -184,6 +185,11 @@ class Recording:
     ) -> None:
         assert self._watch is not None
         self._watch.__exit__(kind, error, trace)
+        with collecting_rarely():
+            self._graph = self._finished(error)
+
+    def _finished(self, error: BaseException | None) -> Graph:
+        """Return the graph of the region, which has ended: by an error, or by itself."""
         recorder = self._recorder
         # One that raised has not told that it is over.
         recorder.end_step(None)
@@ -205,7 +211,7 @@ class Recording:
         describe_calls(recorder)
         graph = recorder.close()
         fold_steps(graph, self._steps)
-        self._graph = graph
+        return graph
 
 
 def _named(models: Any) -> dict[str, Any]:

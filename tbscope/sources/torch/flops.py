@@ -4,7 +4,7 @@
 has no formula is told as such, with its name: it never counts as nothing without a word.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -69,6 +69,7 @@ class Formulas(dict[KernelFacts, Formula | None]):
         work: list[KernelWork],
         read: list[torch.Tensor],
         results: list[torch.Tensor],
+        stored: Sequence[int] | None = None,
     ) -> None:
         """Set the FLOPs of a node from its kernels, and the size of the memory of its results.
 
@@ -77,6 +78,8 @@ class Formulas(dict[KernelFacts, Formula | None]):
             work: The work of the kernels that have a formula.
             read: The tensors among the operation's arguments.
             results: The tensors that it returned.
+            stored: The storages of those that it reads, as `plain_keys` tells them, if somebody
+                has asked already.
         """
         kernels = node.kernels
         if not work:
@@ -93,7 +96,7 @@ class Formulas(dict[KernelFacts, Formula | None]):
             if self.uncounted.keys().isdisjoint(kernels) or not _any_floats(results):
                 node.flops = 0
         held: dict[int | None, tuple[int, ...]] = {}
-        for place, key in enumerate(memory_keys(read)):
+        for place, key in enumerate(memory_keys(read) if stored is None else stored):
             held[key] = (*held[key], place) if key in held else (place,)
         if work:
             node.flops = work[0][0] if len(work) == 1 else sum([flops for flops, _ in work])

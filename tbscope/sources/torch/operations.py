@@ -163,7 +163,10 @@ class KernelFacts:
         found: list[torch.Tensor] = []
         for position, name in self.writes:
             given = args[position] if position < len(args) else kwargs.get(name)
-            collect_tensors(given, found)
+            if type(given) is torch.Tensor:
+                found.append(given)
+            else:
+                collect_tensors(given, found)
         return found
 
 

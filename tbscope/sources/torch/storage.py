@@ -6,17 +6,26 @@ no dependency is lost; writes to other parts of the same storage do not count, s
 that none is invented.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from tbscope.ir.graph import Node, Value
-from tbscope.sources.torch.internals import storage_key
+from tbscope.sources.torch.internals import memory_keys, storage_key
 from tbscope.sources.torch.wrapping import PLAIN, memory_of
 
-__all__ = ["Addresses", "Region", "Write", "Writes", "lies_in", "same_storage", "storage_keys"]
+__all__ = [
+    "Addresses",
+    "Region",
+    "Write",
+    "Writes",
+    "lies_in",
+    "plain_keys",
+    "same_storage",
+    "storage_keys",
+]
 
 _MOST_WORK = 10_000
 _UNKNOWN_END = (1 << 63) - 1
@@ -182,6 +191,11 @@ class Writes:
                 kept.pop()
             kept.append(Write(node, order, value, region))
 
+    def is_latest(self, node: Node, key: int) -> bool:
+        """Tell whether nothing was written into a storage since this node did."""
+        writes = self._by_storage.get(key)
+        return not writes or writes[-1].node is node
+
     def touching(self, tensor: torch.Tensor, since: int) -> list[Write]:
         """Return the writes after `since` into the memory of this tensor, the latest first."""
         key = storage_key(tensor)
@@ -198,8 +212,19 @@ class Writes:
                 found += _overlapping(self._by_storage[key], Region(part), since)
         return found
 
-    def forget_fresh(self, results: list[torch.Tensor], read: list[torch.Tensor]) -> None:
-        """Forget writes to storages that are new now, at the address of one that is gone."""
+    def forget_fresh(
+        self,
+        results: list[torch.Tensor],
+        read: list[torch.Tensor],
+        stored: Sequence[int] | None = None,
+    ) -> None:
+        """Forget writes to storages that are new now, at the address of one that is gone.
+
+        Args:
+            results: What may lie in new storages.
+            read: What was there before.
+            stored: The storages of the latter, as `plain_keys` tells them.
+        """
         by_storage = self._by_storage
         old: set[int | None] | None = None
         for result in results:
@@ -212,7 +237,7 @@ class Writes:
                 ]
             for key in keys:
                 if old is None:
-                    old = {storage_key(part) for tensor in read for part in memory_of(tensor)}
+                    old = {*storage_keys(read)} if stored is None else {*stored}
                 if key not in old:
                     by_storage.pop(key, None)
 
@@ -232,6 +257,17 @@ def same_storage(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Tell whether two tensors are views of one storage."""
     key = storage_key(one)
     return key is not None and key == storage_key(other)
+
+
+def plain_keys(tensors: Sequence[torch.Tensor]) -> list[int] | None:
+    """Return the identity of the storage of each tensor, to be looked up once for an operation.
+
+    None where one is of a class of its own, or has no storage, so that each is a case of its own.
+    """
+    if not PLAIN.issuperset(map(type, tensors)):
+        return None
+    keys = [key for key in memory_keys(tensors) if key is not None]
+    return keys if len(keys) == len(tensors) else None
 
 
 def storage_keys(tensors: Iterable[torch.Tensor]) -> set[int]:

@@ -9,12 +9,16 @@ from typing import Any, NamedTuple
 
 from tbscope.ir.graph import Argument, Value
 from tbscope.sources.programs.slots import Held, Slot
+from tbscope.sources.programs.types import UNKNOWN
 from tbscope.sources.programs.work import Done
 from tbscope.sources.torchscript.held import Number, mapped, origins
+from tbscope.sources.torchscript.numbers import CHANGES, PLAIN
+from tbscope.sources.torchscript.ports import gives
+from tbscope.sources.torchscript.questions import QUESTIONS
 from tbscope.sources.torchscript.script_reader import Before, Changed, ScriptReader, Step
-from tbscope.sources.torchscript.types import joined
+from tbscope.sources.torchscript.types import gives_tensors, joined, told_by
 
-__all__ = ["Body", "merge"]
+__all__ = ["Body", "in_a_turn", "is_plain", "merge", "raises"]
 
 
 class Body(NamedTuple):
@@ -213,3 +217,41 @@ class _Merging:
 
 
 _PLAIN = (bool, int, float, str)
+
+
+def raises(block: Any) -> bool:
+    """Tell whether a block raises, whatever it is given."""
+    return any(node.kind() == "prim::RaiseException" for node in block.nodes())
+
+
+def is_plain(block: Any) -> bool:
+    """Tell whether a block computes nothing but numbers."""
+    return all(
+        node.kind() in PLAIN
+        or node.kind() in _OF_NUMBERS
+        or node.kind() in CHANGES
+        or (node.kind() in QUESTIONS)
+        or (node.kind() == "prim::If" and all(map(is_plain, node.blocks())))
+        for node in block.nodes()
+    ) and not any(gives_tensors(value.type()) for node in block.nodes() for value in gives(node))
+
+
+def in_a_turn(held: Held, value: Any) -> Held:
+    """Return what is known in each turn of a loop of what enters it."""
+    if type(held) is Slot:
+        told = told_by(value.type()) or UNKNOWN._replace(
+            dtype=held.type.dtype, device=held.type.device
+        )
+        return Slot(told, held.read(), memory=held.memory, at=held.at)
+    if type(held) in (bool, int, float, str, Number):
+        return Number(value.debugName(), origins(held))
+    return held
+
+
+_OF_NUMBERS = frozenset(
+    {
+        *("prim::Constant", "prim::GetAttr", "prim::ListConstruct", "prim::TupleConstruct"),
+        *("prim::ListUnpack", "prim::TupleUnpack", "prim::TupleIndex", "prim::RaiseException"),
+        *("aten::__getitem__", "aten::len", "aten::format", "prim::unchecked_cast"),
+    }
+)

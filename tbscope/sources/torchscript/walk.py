@@ -14,13 +14,12 @@ from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Source
 from tbscope.sources.programs.slots import Held, Slot, slots_in
 from tbscope.sources.programs.state import State
-from tbscope.sources.programs.types import UNKNOWN
 from tbscope.sources.programs.work import Done
 from tbscope.sources.torch.module_internals import (
     script_call_graph,
     script_method,
 )
-from tbscope.sources.torchscript.control import Body, merge
+from tbscope.sources.torchscript.control import Body, in_a_turn, is_plain, merge, raises
 from tbscope.sources.torchscript.frames import PLUMBING, Frame, give
 from tbscope.sources.torchscript.held import Number, Part, class_name, is_known, lowered, origins
 from tbscope.sources.torchscript.lines import source_of
@@ -294,7 +293,7 @@ class Walk:
         blocks = list(node.blocks())
         if type(condition) is Number:
             # Nobody means to raise.
-            running = [block for block in blocks if not _raises(block)] or blocks[:1]
+            running = [block for block in blocks if not raises(block)] or blocks[:1]
         else:
             running = [blocks[0] if condition else blocks[1]]
         if len(running) == 1:
@@ -310,7 +309,7 @@ class Walk:
     def _loop(self, node: Any, frame: Frame) -> None:
         count, goes_on, *carried = [frame.values[number] for number in numbers(node)]
         (block,) = node.blocks()
-        if _is_plain(block) and type(count) is int and type(goes_on) is bool:
+        if is_plain(block) and type(count) is int and type(goes_on) is bool:
             turn = 0
             while goes_on is True and turn < min(count, _MOST_TURNS):
                 goes_on, *carried = self.block(block, [turn, *carried], frame)
@@ -324,7 +323,7 @@ class Walk:
             ]
         step = self._step(node, frame, "Loop")
         inside = [
-            _in_a_turn(held, value) for held, value in zip(carried, starts(block)[1:], strict=True)
+            in_a_turn(held, value) for held, value in zip(carried, starts(block)[1:], strict=True)
         ]
         turn_number = Number(starts(block)[0].debugName())
 
@@ -399,43 +398,6 @@ def _is_call(part: Part, method: str) -> bool:
         )
     )
 
-
-def _raises(block: Any) -> bool:
-    """Tell whether a block raises, whatever it is given."""
-    return any(node.kind() == "prim::RaiseException" for node in block.nodes())
-
-
-def _is_plain(block: Any) -> bool:
-    """Tell whether a block computes nothing but numbers."""
-    return all(
-        node.kind() in PLAIN
-        or node.kind() in _OF_NUMBERS
-        or node.kind() in CHANGES
-        or (node.kind() in QUESTIONS)
-        or (node.kind() == "prim::If" and all(map(_is_plain, node.blocks())))
-        for node in block.nodes()
-    ) and not any(gives_tensors(value.type()) for node in block.nodes() for value in gives(node))
-
-
-def _in_a_turn(held: Held, value: Any) -> Held:
-    """Return what is known in each turn of a loop of what enters it."""
-    if type(held) is Slot:
-        told = told_by(value.type()) or UNKNOWN._replace(
-            dtype=held.type.dtype, device=held.type.device
-        )
-        return Slot(told, held.read(), memory=held.memory, at=held.at)
-    if type(held) in (bool, int, float, str, Number):
-        return Number(value.debugName(), origins(held))
-    return held
-
-
-_OF_NUMBERS = frozenset(
-    {
-        *("prim::Constant", "prim::GetAttr", "prim::ListConstruct", "prim::TupleConstruct"),
-        *("prim::ListUnpack", "prim::TupleUnpack", "prim::TupleIndex", "prim::RaiseException"),
-        *("aten::__getitem__", "aten::len", "aten::format", "prim::unchecked_cast"),
-    }
-)
 
 # What TorchScript has no operator of torch's for.
 _MAKERS: dict[str, Callable[..., Any]] = {"aten::tensor": torch.tensor}

@@ -4,6 +4,7 @@ Built to cost little per module: what most modules share (a dozen empty dicts of
 hooks) is looked at as a whole, and copied only where it holds something.
 """
 
+from itertools import filterfalse
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -88,14 +89,14 @@ class KeptModules:
         plan = self._plans.get(types)
         if plan is None:
             plan = self._plans[types] = _Plan(types)
-        empty, filled = [], []
+        filled = []
         parameters: Any = before.get("_parameters")
         buffers: Any = before.get("_buffers")
         children: Any = before.get("_modules")
-        for container in plan.containers(values):
-            if not container:
-                empty.append(container)
-                continue
+        containers = plan.containers(values)
+        # Of a dozen in each module all but a few hold nothing.
+        empty = [*filterfalse(None, containers)]
+        for container in filter(None, containers):
             if container is parameters or container is buffers:
                 self.tensors += [held for held in container.values() if held is not None]
             elif container is not children:

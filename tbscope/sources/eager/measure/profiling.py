@@ -198,9 +198,7 @@ class _Measurement:
         """Tell of each node which kernels it launches on a device, by one more run."""
         if is_profiling():
             # It would lose what it has so far.
-            text = (
-                "a profiler runs, beside which torch has no other: no kernels of devices are told"
-            )
+            text = "a profiler runs, and torch has one at a time: no kernels of devices are told"
             self._graph.notes.append(Note(text))
             return
         marks = Marks()

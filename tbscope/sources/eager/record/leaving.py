@@ -70,7 +70,8 @@ def leave_unfinished(recorder: _Recorder, frame: Frame, given: Any, result: Any)
 
 
 def _check_end(recorder: _Recorder, frame: Frame, given: Any, result: Any) -> None:
-    recorder.scopes.check_closed(frame)
+    if frame.blocks:
+        recorder.scopes.check_closed(frame)
     recorder.know(result)
     if recorder.builder.operations == frame.begun or _is_empty(recorder.graph, frame):
         # An identity, whose inputs are its outputs; or one that has to do with no tensor.

@@ -107,6 +107,8 @@ class Optimizers:
         # Where the latest operation was called, and the helper that led there.
         self._latest: Place | None = None
         self._helper_there: str | None = None
+        # To what the latest operation of a step belongs.
+        self._latest_part: _Part | None = None
 
     def branch(self, scopes: ScopeStack, passes: Sized) -> "Optimizers":
         """Return one for the steps that another thread makes at the same time."""
@@ -270,7 +272,7 @@ class Optimizers:
         if self._scopes.running is not step.frame or len(self._passes) > step.passes:
             # In a closure, or a pass of its own.
             return scope
-        part = self._part(step, read, values)
+        part = self._latest_part = self._part(step, read, values)
         return step.root if part is None else self._scope_of(step, part)
 
     def ran(self, node: Node, read: Sequence[torch.Tensor]) -> None:
@@ -286,7 +288,7 @@ class Optimizers:
             return
         step.ran = True
         node.phase = "optimizer"
-        part = self._part(step, read, node.inputs)
+        part = self._latest_part
         if part is not None:
             for value in node.outputs:
                 step.made[value] = part

@@ -35,6 +35,8 @@ from tbscope.sources.torch.operations import CUTS_UNSEEN, RANDOM, READS, KernelF
 from tbscope.sources.torch.ranks import process_rank
 from tbscope.sources.torch.roles import is_random, role_of
 from tbscope.sources.torch.signatures import argument_names
+from tbscope.sources.torch.storage import plain_keys
+from tbscope.sources.torch.wrapping import PLAIN
 
 __all__ = ["Recorder"]
 
@@ -239,7 +241,7 @@ class Recorder(RankRecorder):
             operation: What its kernels did.
             frame: The Python frame that called it; None where none did.
         """
-        results = [result] if type(result) is torch.Tensor else collect_tensors(result, [])
+        results = [result] if type(result) in PLAIN else collect_tensors(result, [])
         joined = operation.joined
         if operation.told or (self.distributed and not joined and self.is_bookkeeping(frame)):
             return None
@@ -300,7 +302,8 @@ class Recorder(RankRecorder):
         if optimizers is not None:
             scope = optimizers.place(scope, (place, frame), read, values)
         held = self._values
-        writers = held.earlier_writers(read, values) if held.written else []
+        stored = plain_keys(read) if written or held.written else None
+        writers = held.earlier_writers(read, values, stored) if held.written else []
         node = self._append_op(name, scope, values, arguments, writers, source, kernels)
         if run is not None:
             node.run, node.step = run, step
@@ -308,13 +311,13 @@ class Recorder(RankRecorder):
         if not RANDOM.isdisjoint(kernels):
             node.random = is_random(kernels, arguments, self.graph.signatures.get(name, ()))
         if written:
-            node.writes = held.places_of(written, read, values)
+            node.writes = held.places_of(written, read, values, stored)
             if filled:
                 node.attributes["fills"] = filled
         # Before the node has outputs: its kernels read what was there before.
         inside = self._kernel_runs(node, operation.runs, read) if operation.runs else None
         if kernels:
-            self.operations.formulas.describe(node, operation.work, read, results)
+            self.operations.formulas.describe(node, operation.work, read, results, stored)
         if joined:
             self.collectives.join(node, joined, written)
         for tensor in results:
@@ -322,13 +325,14 @@ class Recorder(RankRecorder):
         candidates = read
         if written:
             self._know_places(written)
-            candidates = collect_tensors(kwargs.get("out"), [*read, *unseen])
+            if unseen or "out" in kwargs:
+                candidates = collect_tensors(kwargs.get("out"), [*read, *unseen])
             held.give_written(node, written, results, candidates)
         if inside is not None:
             node.body = inside.body(held.tensors_of(node, results, [*candidates, *written]))
             self._tell_in_body(node)
         if held.written:
-            held.forget_fresh(results, candidates)
+            held.forget_fresh(results, candidates, stored if candidates is read else None)
         if backward is not None:
             backward.ran(node, read, results)
         if optimizers is not None:

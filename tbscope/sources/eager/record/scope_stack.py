@@ -106,8 +106,8 @@ class ScopeStack:
         self.adopted: Callable[[torch.nn.Module], None] | None = None
         self.again: Callable[[], Scope] | None = None
         self._stack = [self.top]
-        # How often a place was opened, and its latest scope, by parent and place.
-        self._opened: dict[tuple[Scope | None, ModulePlace], tuple[int, Scope]] = {}
+        # The latest scope of each place, by the one around it.
+        self._opened: dict[tuple[Scope | None, ModulePlace], Scope] = {}
         self._adopted = itertools.count()
         self._visited: dict[tuple[Frame, str, int], Scope] = {}
         self._modules: dict[Scope, torch.nn.Module] = {}
@@ -183,12 +183,11 @@ class ScopeStack:
 
     def _open_call(self, place: ModulePlace, parent: Scope | None) -> Scope:
         opened = self._opened.get((parent, place))
-        if opened is not None and opened[0] == 1 and opened[1].kind == "container":
+        if opened is not None and opened.kind == "container":
             # It has stood as the container of what was called in it: the same scope.
-            scope = opened[1]
-            scope.kind = "module"
-            return scope
-        return self._open_place(place, parent, "module", 0 if opened is None else opened[0])
+            opened.kind = "module"
+            return opened
+        return self._open_place(place, parent, "module")
 
     def inner_scopes(self, frame: Frame, visits: Iterable[tuple[str, int]]) -> list[Scope]:
         """Return the scopes of modules that ran inside of a call and told nobody, outermost first.
@@ -258,14 +257,11 @@ class ScopeStack:
 
     def _container(self, place: ModulePlace, parent: Scope | None) -> Scope:
         opened = self._opened.get((parent, place))
-        return opened[1] if opened else self._open_place(place, parent, "container", 0)
+        return opened or self._open_place(place, parent, "container")
 
-    def _open_place(
-        self, place: ModulePlace, parent: Scope | None, kind: ScopeKind, times: int
-    ) -> Scope:
-        """Open a place that was opened so many times before."""
+    def _open_place(self, place: ModulePlace, parent: Scope | None, kind: ScopeKind) -> Scope:
         scope = self._new_scope(place.label, place.attribute, parent=parent, kind=kind)
-        self._opened[parent, place] = (times + 1, scope)
+        self._opened[parent, place] = scope
         scope.qualified_name = place.qualified_name
         if place.first_scope is None:
             place.first_scope = scope

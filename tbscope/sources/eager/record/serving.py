@@ -62,14 +62,19 @@ class _Settling:
         if home is not None:
             home = self._in_phase(home, node)
             stands = home is None or (home is not node.scope and node.scope in {*upward(home)})
-            return None if stands and not self._is_nowhere(node.scope) else home
+            if stands and not self._is_nowhere(node.scope):
+                return None
+            if home is not None:
+                return home
         if not self._is_nowhere(node.scope):
             return None
         return self._around_those(node, self._before) or self._around_those(node, self._after)
 
     def _is_nowhere(self, scope: Scope | None) -> bool:
-        """Tell whether a scope is that of no module: the top level, or a whole backward pass."""
-        return scope is None or (scope.parent is None and scope.phase != "forward")
+        """Tell whether a scope is that of no module: the top level, a whole pass or optimizer."""
+        if scope is None or scope.parent is None:
+            return scope is None or scope.phase != "forward"
+        return scope.phase == "optimizer" and scope.parent.parent is None
 
     def _owners(self, node: Node) -> list[Scope]:
         """Return the scopes of the parameters, or gradients, that a collective alone is made of."""

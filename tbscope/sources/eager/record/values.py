@@ -4,7 +4,7 @@ A tensor that is written into holds a new value from then on. What reads the sam
 storage through another tensor gets the writer as a control input.
 """
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from weakref import ref
 
 import torch
@@ -149,7 +149,11 @@ class TensorValues:
             self.written = self._writes.any
 
     def places_of(
-        self, written: list[torch.Tensor], read: list[torch.Tensor], values: list[Value]
+        self,
+        written: list[torch.Tensor],
+        read: list[torch.Tensor],
+        values: list[Value],
+        stored: Sequence[int] | None = None,
     ) -> tuple[int, ...]:
         """Return which of the tensors that an operation reads it wrote into, by position.
 
@@ -157,6 +161,7 @@ class TensorValues:
             written: The tensors that its kernels wrote into, maybe views of those.
             read: The tensors that it reads.
             values: Their values, before the operation has outputs.
+            stored: The storages of those that it reads, as `plain_keys` tells them.
         """
         if not read:
             return ()
@@ -164,11 +169,12 @@ class TensorValues:
         keys = storage_keys(written)
         identities = {id(tensor) for tensor in written}
         changed = {self.find(tensor) for tensor in written}
+        inside = [key in keys for key in stored] if stored else [lies_in(one, keys) for one in read]
         return tuple(
             [
                 place
                 for place, other in enumerate(read)
-                if id(other) in identities or values[place] in changed or lies_in(other, keys)
+                if inside[place] or id(other) in identities or values[place] in changed
             ]
         )
 
@@ -197,26 +203,36 @@ class TensorValues:
         found = candidates.first(tensor)
         return tensor if found is None and hidden and known else found
 
-    def earlier_writers(self, read: list[torch.Tensor], values: list[Value]) -> list[Node]:
+    def earlier_writers(
+        self, read: list[torch.Tensor], values: list[Value], stored: Sequence[int] | None = None
+    ) -> list[Node]:
         """Return the nodes that wrote into the tensors' memory through another tensor, in order.
 
         Args:
             read: The tensors that are read.
             values: Their values.
+            stored: Their storages, as `plain_keys` tells them.
         """
         if not self.written:
             return []
         found: dict[Node, None] = {}
-        for tensor, value in zip(read, values, strict=True):
-            for write in self._writes.touching(tensor, self._order_of(value.producer)):
-                found[write.node] = None
+        for place, (tensor, value) in enumerate(zip(read, values, strict=True)):
+            # Mostly what is read is what was written last.
+            if stored is None or not self._writes.is_latest(value.producer, stored[place]):
+                for write in self._writes.touching(tensor, self._order_of(value.producer)):
+                    found[write.node] = None
         for value in values:
             found.pop(value.producer, None)
         return sorted(found, key=self._order_of)
 
-    def forget_fresh(self, results: list[torch.Tensor], read: list[torch.Tensor]) -> None:
+    def forget_fresh(
+        self,
+        results: list[torch.Tensor],
+        read: list[torch.Tensor],
+        stored: Sequence[int] | None = None,
+    ) -> None:
         """Forget writes to storages that results have taken over from tensors that are gone."""
-        self._writes.forget_fresh(results, read)
+        self._writes.forget_fresh(results, read, stored)
 
     def alive(self) -> list[tuple[torch.Tensor, Value]]:
         """Return the tensors that somebody still holds with their values, in order."""

@@ -112,6 +112,9 @@ class Whereabouts:
 
     def of_call(self, frame: FrameType | None) -> tuple[Source | None, Run | None, int]:
         """Return the source of a call that this frame makes, the run around it, and the step."""
+        running = self._scopes.running
+        if frame is not None and not running.foreign and id(frame) == running.home:
+            return self._called_by(frame, frame)
         return self._called_by(self._locator.user_frame(frame), frame)
 
     def _called_by(

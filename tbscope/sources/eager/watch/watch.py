@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import TracebackType
 
+from tbscope.collector import collecting_rarely
 from tbscope.sources.eager.active import watching
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch import modes
@@ -70,6 +71,7 @@ class Watch(AbstractContextManager[None]):
             stack.callback(setattr, watching, "recorders", outer)
             watching.recorders = (*outer, self._recorder)
             stack.enter_context(deep_enough())
+            stack.enter_context(collecting_rarely())
             stack.callback(self._stop_threads)
             stack.enter_context(ready_to_watch())
             operations: modes.OperationMode
