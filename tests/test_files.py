@@ -19,6 +19,9 @@ class Path:
     def __fspath__(self):
         return self._text
 
+    def __repr__(self):
+        return f"Path({self._text!r})"
+
 
 def refused(path):
     return ArgumentError(f"refused {type(path).__name__}", why="why", fix="fix")

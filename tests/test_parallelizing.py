@@ -1,5 +1,7 @@
 """`trace(model, x, world_size=...)`: a model as one rank of a run that does not exist."""
 
+import itertools
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -160,6 +162,7 @@ def never(model, mesh):
             "the function given as parallelize gave 3",
         ),
     ],
+    ids=itertools.count(),
 )
 def test_a_run_that_cannot_be_is_refused_and_none_is_left(options, told):
     with pytest.raises(tbscope.ArgumentError) as caught:
