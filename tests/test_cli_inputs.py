@@ -23,6 +23,9 @@ def make_named():
 def fail():
     raise ValueError("no inputs today")
 
+def make_loss(results):
+    return results.square().mean()
+
 x = torch.ones(7, 3)
 """
 OWN = """
@@ -100,6 +103,26 @@ def test_makers_are_found_in_a_folder_of_their_own(folder):
         "import torch\nfrom sizes import SIZE\ndef give():\n    return torch.ones(SIZE)\n"
     )
     assert head("nets.py:Net", "--inputs", "data/give.py:give") == "graph(%x : Float(4, 3)):"
+
+
+@pytest.mark.parametrize("words", [(), ("--backward",)])
+def test_a_loss_is_drawn_and_what_runs_back_from_it(words):
+    result = tbscope("show", "nets.py:Net", "-i", "2x3", "--loss", "makers.py:make_loss", *words)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[-1].endswith(", loss=%5)")
+    assert ("phase: backward" in result.stdout) == bool(words)
+
+
+def test_what_is_no_loss_is_refused():
+    words = ("nets.py:Net", "-i", "2x3", "--loss")
+    assert refused("show", *words, "makers.py:x") == (
+        "Error: 'x' in 'makers.py' makes no loss\n"
+        "  why: it is an object of type 'Tensor', and cannot be called\n"
+        "  fix: name a function: def make_loss(results): return results.mean()\n"
+    )
+    assert misused("show", *words, "make_loss").endswith(
+        "'make_loss' has not the form path/to/file.py:make_loss or package.module:make_loss"
+    )
 
 
 def test_a_maker_that_fails_is_told():

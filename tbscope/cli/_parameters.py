@@ -25,6 +25,7 @@ __all__ = [
     "parse_factory_argument",
     "parse_folder",
     "parse_input",
+    "parse_loss",
     "parse_maker",
     "parse_output",
     "parse_target",
@@ -218,9 +219,22 @@ def parse_maker(text: str) -> ModelSpec:
     Raises:
         click.BadParameter: The text has another form.
     """
+    return _parse_function(text, "make_inputs")
+
+
+def parse_loss(text: str) -> ModelSpec:
+    """Read `path/to/file.py:make_loss` or `package.module:make_loss`.
+
+    Raises:
+        click.BadParameter: The text has another form.
+    """
+    return _parse_function(text, "make_loss")
+
+
+def _parse_function(text: str, example: str) -> ModelSpec:
     place, _, attribute = text.rpartition(":")
     if not place or not all(part.isidentifier() for part in attribute.split(".")):
-        raise _bad(text, "path/to/file.py:make_inputs or package.module:make_inputs")
+        raise _bad(text, f"path/to/file.py:{example} or package.module:{example}")
     return ModelSpec(place, attribute)
 
 

@@ -22,6 +22,7 @@ from tbscope.cli._parameters import (
     Target,
     parse_factory_argument,
     parse_input,
+    parse_loss,
     parse_maker,
     parse_target,
 )
@@ -49,6 +50,7 @@ __all__ = [
 IN_OTHER_WORDS = {
     **dict.fromkeys(("kwargs", "input_size", "dtypes"), ("--input",)),
     "training": ("--eval", "--training", "--as-is"),
+    "loss": ("--loss",),
 }
 """The options of a run that the command offers in a form of its own."""
 
@@ -131,6 +133,14 @@ def _run_options() -> list[Callable[[Command], Command]]:
             flag_value="as-is",
             help="Run in the mode that the model is in when it is made.",
         ),
+        click.option(
+            "--loss",
+            "loss_from",
+            type=parse_loss,
+            metavar="FILE:NAME",
+            help="A function that returns a loss of what the model returns, as "
+            "path/to/file.py:make_loss: it is drawn, too.",
+        ),
         *library_options(RUNNING, without=tuple(IN_OTHER_WORDS)),
     ]
 
@@ -143,6 +153,7 @@ def graph_of_target(
     seed: int,
     mode: str | None,
     inputs_from: ModelSpec | None = None,
+    loss_from: ModelSpec | None = None,
     method: str | None = None,
     download: bool = False,
     keep: Callable[[Any, Any, dict[str, Any]], None] | None = None,
@@ -159,6 +170,7 @@ def graph_of_target(
         seed: Of the weights and the inputs.
         mode: "eval", "training" or "as-is"; None for "eval".
         inputs_from: What makes the positional inputs; None for those of `inputs`.
+        loss_from: What makes a loss of the results; None where none is drawn.
         method: The method that is run in place of forward.
         download: Whether the config of a model may be downloaded.
         keep: Is given the model, its inputs (None for its own), and those by name, when it has
@@ -171,6 +183,7 @@ def graph_of_target(
         given: dict[str, Any] = {
             "inputs": inputs,
             "inputs_from": inputs_from,
+            "loss_from": loss_from,
             "arguments": arguments,
         }
         given |= {"mode": mode, "method": method, "download": download, **how}
@@ -184,7 +197,7 @@ def graph_of_target(
         raise click.UsageError("--download is for hf:NAME.")
     import torch
 
-    from tbscope.cli._target import find_method, import_path, load_inputs
+    from tbscope.cli._target import find_method, import_path, load_inputs, load_loss
     from tbscope.sources.eager.trace import trace
 
     torch.manual_seed(seed)
@@ -192,12 +205,13 @@ def graph_of_target(
     # What the model prints is no part of the command's own output.
     with progress(f"running {target}"), contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
-        for place in (inputs_from, target):
+        for place in (loss_from, inputs_from, target):
             if isinstance(place, ModelSpec):
                 stack.enter_context(import_path(place))
         model = _model_of(target, arguments, download=download, fake=fake)
         called = find_method(model, method, target) if method else model
         made = None if inputs_from is None else load_inputs(inputs_from)
+        how["loss"] = None if loss_from is None else load_loss(loss_from)
         with in_command_words(inputs), _exits_told(target):
             positional, named = _inputs_for(model, target, inputs, seed=seed, fake=fake)
             given = positional if made is None else made
@@ -279,7 +293,7 @@ def refuse_run_options(target: GraphPath, given: Mapping[str, Any]) -> None:
     Raises:
         click.UsageError: One was given.
     """
-    flags = {"inputs": "input", "inputs_from": "inputs", "arguments": "arg"}
+    flags = {"inputs": "input", "inputs_from": "inputs", "loss_from": "loss", "arguments": "arg"}
     flags["mode"] = given.get("mode") or ""
     for name, value in given.items():
         if value and name not in ("kernels", "seed"):

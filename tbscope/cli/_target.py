@@ -16,7 +16,7 @@ from tbscope.words import error_text, near_names, shown
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["find_method", "import_path", "load_inputs", "load_model"]
+__all__ = ["find_method", "import_path", "load_inputs", "load_loss", "load_model"]
 
 _SEE_WHERE = "add --debug to see where"
 
@@ -76,6 +76,22 @@ def load_inputs(maker: ModelSpec) -> Any:
     """
     found = _find_attribute(_loaded(maker) or _import_place(maker), maker)
     return _call_factory(found, maker, {}) if callable(found) else found
+
+
+def load_loss(maker: ModelSpec) -> Callable[[Any], Any]:
+    """Return the function of a name, which makes a loss of what a model returns.
+
+    Raises:
+        ArgumentError: The place cannot be imported, holds no such name, or that is no function.
+    """
+    found = _find_attribute(_loaded(maker) or _import_place(maker), maker)
+    if not callable(found):
+        raise ArgumentError(
+            f"{maker.attribute!r} in {maker.place!r} makes no loss",
+            why=f"it is {_kind(found)}, and cannot be called",
+            fix="name a function: def make_loss(results): return results.mean()",
+        )
+    return found  # type: ignore[no-any-return]
 
 
 def find_method(model: "torch.nn.Module", name: str, target: object) -> Callable[..., Any]:
