@@ -168,7 +168,8 @@ BAD = {
     "writes": (["nodes", 5, "writes"], [9], "nodes[5].writes is 9, which names nothing"),
     "flops": (["nodes", 5, "flops"], -3, "nodes[5].flops is -3, and should be a whole number"),
     "hex": (["nodes", 5, "flops"], {"int": "0xzz"}, "nodes[5].flops is {'int': '0xzz'}"),
-    "no bits": (["calls", 0, "results"], {"int": hex(2**10_000)}, "is {'int': '0x10000000"),
+    "no bits": (["calls", 0, "results"], {"int": hex(10**4300)}, "is {'int': '0x"),
+    "no digits": (["calls", 0, "results"], {"int": hex(-(16**4000))}, "is {'int': '-0x1000"),
     "no count": (["nodes", 5, "flops"], 2**1001, "more than can be counted with"),
     "no torch size": (["types", 0], [[2**63], "f", "cpu"], "and should be less than 2**63"),
     "no elements": (["types", 0], [[2**62] * 17, "f", "cpu"], "17 sizes come to more than can be"),
@@ -239,9 +240,10 @@ def test_what_is_wrong_is_told_with_its_place(name):
         (["types", 0], [[2**63 - 1], "f", "cpu"]),
         (["types", 0], [[2**62] * 16, "f", "cpu"]),
         (["nodes", 5, "flops"], 2**1000),
-        (["calls", 0, "results"], {"int": hex(2**9_000)}),
+        (["calls", 0, "results"], {"int": hex(10**4300 - 1)}),
+        (["calls", 0, "results"], {"int": hex(1 - 10**4300)}),
     ],
-    ids=["size", "sizes", "count", "number"],
+    ids=["size", "sizes", "count", "number", "below nothing"],
 )
 def test_the_largest_numbers_are_read_summed_up_and_drawn(path, most):
     graph = graph_from_json(changed(*path, to=most))

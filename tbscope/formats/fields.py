@@ -119,14 +119,17 @@ def number_of(told: Any) -> Any:
             return float(text)
         if kind == "int" and type(text) is str and len(text) <= _MOST_HEX:
             try:
-                return int(text, 16)
+                number = int(text, 16)
+                if abs(number) < _TOO_LONG:
+                    return number
             except ValueError:
                 pass
     raise FieldError(f"is {shown(told)}, and should be a number")
 
 
-# Longer ones Python does not print.
-_MOST_HEX = 2_500
+# Python prints no number of more digits; as hexadecimal it has no more than so many.
+_TOO_LONG = 10**4300
+_MOST_HEX = len(hex(-_TOO_LONG))
 # What torch counts sizes with; and what a float holds, with room for sums.
 _MOST_SIZE = 2**63
 _MOST_COUNT = 2**1000
