@@ -8,7 +8,7 @@ import warnings
 import pytest
 import torch
 from torch import nn
-from training_steps import POINTS, Net, backward_nodes
+from training_steps import POINTS, Net, backward_nodes, wait_no_longer
 
 import tbscope
 from tbscope.sources.eager.active import waiting, watching
@@ -120,11 +120,6 @@ def nothing_is_left(model):
     hooks = optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks
     held = [*hooks, model._forward_hooks, model._forward_pre_hooks]
     return modes == (0, 0) and not any(held) and not waiting and not watching.recorders
-
-
-def wait_no_longer():
-    for each in tuple(waiting):
-        each.remove()
 
 
 @pytest.fixture
