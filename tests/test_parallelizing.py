@@ -215,3 +215,29 @@ def test_each_run_of_a_process_has_groups_of_its_own(first, then):
         [("all_gather", "dp", (0, 4)), ("all_reduce", "tp", (0, 1, 2, 3))],
         [("all_gather", "dp", (2, 6)), ("all_reduce", "tp", (4, 5, 6, 7))],
     ]
+
+
+class Block(nn.Module):
+    """A layer with a residual connection."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(8), nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def forward(self, x):
+        return x + self.down(torch.relu(self.up(self.norm(x))))
+
+
+def by_two(model, mesh):
+    for layer in model:
+        plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+        fully_shard(parallelize_module(layer, mesh["tp"], plan), mesh=mesh["dp"])
+
+
+def test_what_gathers_the_parameters_of_a_layer_is_a_box_beside_its_modules():
+    model = nn.Sequential(Block(), Block())
+    graph = tbscope.trace(model, X, mesh=MESH, parallelize=by_two, fake=True)
+    names = {node.name for node in tbscope.to_graph_def(graph, templates=False).node}
+    assert {f"Sequential/{at}/ops.1-12/all_gather_single" for at in "01"} <= names
+    assert {f"Sequential/{at}/{module}" for at in "01" for module in ("norm", "up", "add")} <= names
+    assert tbscope.lint(tbscope.to_graph_def(graph)) == []

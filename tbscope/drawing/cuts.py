@@ -81,7 +81,7 @@ def divided(
         ways = chain(ways, _proposals(level, kept - rounds))
     if not modules:
         return _first_drawn_well(level, ways)
-    found = _beside_modules(level, ways, kept)
+    found = _beside_modules(level, chain(ways, _of_operations(level, kept)), kept)
     return _first_drawn_well(level, _proposals(level, pinned)) if found is None else found
 
 
