@@ -261,6 +261,7 @@ def draw_ranks() -> None:
         "sharded": ("fully-sharded", "FSDPNet/blocks/0", False),
         "by tensor": ("tensor-parallel", "Net/blocks/0", False),
         "of experts": ("experts", "Sequential/0", False),
+        "in a ring": ("context-parallel", "Sequential/0", False),
         "1F1B": ("pipeline", "", False),
         "by sequence": ("unfolded", "", True),
     }
