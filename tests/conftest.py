@@ -18,6 +18,15 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(autouse=True)
+def nobody_waits():
+    """End what waits for a training step that never comes: until then all models run uncompiled."""
+    yield
+    active = sys.modules.get("tbscope.sources.eager.active")
+    for each in tuple(active.waiting) if active else ():
+        each.remove()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
     """Run a test marked "alone" in a process of its own where another thread is in this one.

@@ -108,11 +108,11 @@ class Groups:
         try:
             group = mesh.get_group(dimension)
             ranks = torch.distributed.get_process_group_ranks(group)
+            # Groups of a later run may have the names of those that are gone.
+            return str(group.group_name) if ranks == ranks_along(mesh, dimension) else ""
         except (AttributeError, AssertionError, KeyError, RuntimeError, TypeError, ValueError):
             # One that was made without its groups, or whose groups are gone.
             return ""
-        # Groups of a later run may have the names of those that are gone.
-        return str(group.group_name) if ranks == ranks_along(mesh, dimension) else ""
 
     def mesh(self) -> tuple[MeshDimension, ...]:
         """Return the dimensions of the mesh that spans most of the run; empty where none is."""
