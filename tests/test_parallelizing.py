@@ -241,11 +241,3 @@ def test_what_gathers_the_parameters_of_a_layer_is_a_box_beside_its_modules():
     assert {f"Sequential/{at}/ops.1-12/all_gather_single" for at in "01"} <= names
     assert {f"Sequential/{at}/{module}" for at in "01" for module in ("norm", "up", "add")} <= names
     assert tbscope.lint(tbscope.to_graph_def(graph)) == []
-
-
-def test_a_part_of_a_mesh_of_an_earlier_run_is_none_of_a_later_one():
-    with tbscope.fake_world(8, mesh=MESH) as mesh:
-        part = mesh["dp"]
-    with tbscope.fake_world(64, rank=9, mesh={"dp": 8, "tp": 8}):
-        graph = tbscope.trace(sums, X)
-    assert (part.ndim, graph.world_size) == (1, 64)
