@@ -7,7 +7,7 @@ import pytest
 import torch
 from cli_runs import graphs_in
 from torch import nn
-from training_steps import POINTS, Net, wait_no_longer
+from training_steps import POINTS, Net
 
 import tbscope
 
@@ -24,10 +24,7 @@ def setting(tmp_path):
     torch.manual_seed(0)
     model = Net()
     with tbscope.SummaryWriter(str(tmp_path)) as writer:
-        # Other tests may wait for calls that never come.
-        wait_no_longer()
         yield writer, model, torch.optim.Adam(model.parameters())
-    wait_no_longer()
 
 
 def hooks_of(model):

@@ -8,7 +8,7 @@ import warnings
 import pytest
 import torch
 from torch import nn
-from training_steps import POINTS, Net, backward_nodes, wait_no_longer
+from training_steps import POINTS, Net, backward_nodes
 
 import tbscope
 from tbscope.sources.eager.active import waiting, watching
@@ -125,10 +125,7 @@ def nothing_is_left(model):
 @pytest.fixture
 def writer(tmp_path):
     with tbscope.SummaryWriter(str(tmp_path)) as writer:
-        # Other tests may wait for calls that never come.
-        wait_no_longer()
         yield writer
-    wait_no_longer()
 
 
 @pytest.fixture(params=TRAININGS)

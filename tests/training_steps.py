@@ -8,13 +8,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import tbscope
-from tbscope.sources.eager.active import waiting
-
-
-def wait_no_longer():
-    """Take back what waits for a call: tests that end before it comes leave some."""
-    for each in tuple(waiting):
-        each.remove()
 
 
 class BackwardKernels(TorchDispatchMode):
