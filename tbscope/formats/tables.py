@@ -73,8 +73,6 @@ class Tables:
         self._groups = _Table(self._group)
         self._parameters = _Table(self._parameter)
         self._functions = _Table(self._function)
-        # Modules own what their calls own.
-        self._owned: dict[tuple[Parameter, ...], str] = {}
 
     def rows(self) -> dict[str, list[str]]:
         """Return the rows of all tables, in an order in which no row names a later one."""
@@ -108,13 +106,9 @@ class Tables:
         texts = self.texts
         return f"{{{','.join([f'{texts[key]}:{entry}' for key, entry in entries])}}}"
 
-    def owned(self, parameters: tuple[Parameter, ...]) -> str:
+    def owned(self, parameters: Iterable[Parameter]) -> str:
         """Return the numbers of parameters."""
-        known = self._owned.get(parameters)
-        if known is None:
-            listed = [self._parameters[each] for each in parameters]
-            known = self._owned[parameters] = numbers_text(listed)
-        return known
+        return numbers_text([self._parameters[each] for each in parameters])
 
     def part(self, one: Part) -> str:
         """Return the ranks of one part of a merged graph, and what each of them has."""
