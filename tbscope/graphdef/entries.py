@@ -4,7 +4,6 @@ Nodes of one graph share most of their attributes; joining their bytes takes a s
 of the time that setting one message after the other takes.
 """
 
-import marshal
 from collections import Counter
 from collections.abc import Callable, Hashable
 from typing import TypeVar
@@ -16,6 +15,7 @@ from tbscope.graphdef.attributes import MOST_CHARACTERS, ascii_line, attr_value_
 from tbscope.graphdef.shapes import shape_bytes
 from tbscope.graphdef.worth import key_by_worth, number_by_worth
 from tbscope.ir.graph import Nest, Shape
+from tbscope.ir.nests import form_of
 from tbscope.words import cut
 
 __all__ = [
@@ -103,15 +103,12 @@ class FactEntries:
 
         Layers of one kind have the same facts: these are joined once.
         """
-        try:
-            # The form on which no two constants agree that differ in a value or a type.
-            key = marshal.dumps(facts, 2)
-        except ValueError:
-            # Some have none (a `Constant`).
+        form = form_of(facts)
+        if form is None:
             return self._join(facts)
-        known = self._joined.get(key)
+        known = self._joined.get(form)
         if known is None:
-            known = self._joined[key] = self._join(facts)
+            known = self._joined[form] = self._join(facts)
         return known
 
     def _join(self, facts: dict[str, Nest]) -> tuple[bytes, list[str]]:
