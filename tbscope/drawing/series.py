@@ -136,7 +136,7 @@ def folded_in_vain(level: Siblings) -> list[str]:
     stacks = level.series()
     if not stacks or len(level) > CHAIN_LIMIT:
         return []
-    if level.grouped(stacks).keeps_flow() or not level.keeps_flow():
+    if level.folded().keeps_flow() or not level.keeps_flow():
         return []
     return [level.labels[place] for members in stacks for place in members]
 
