@@ -34,10 +34,12 @@ class _Member(NamedTuple):
     Attributes:
         number: The number that its name ends in.
         thing: The node or the output.
+        beside: Whether it stands in the place of its list: `convs.0`.
     """
 
     number: int
     thing: Node | Output
+    beside: bool
 
 
 def op_types_apart(
@@ -57,7 +59,8 @@ def op_types_apart(
         stem = name.rstrip(_DIGITS)
         # The page reads no number where another digit stands before it.
         if not _DIGIT.search(stem, stem.rfind("/") + 1):
-            found[stem, op].append(_Member(int(name[len(stem) :]), thing))
+            number = int(name[len(stem) :])
+            found[stem, op].append(_Member(number, thing, stem.endswith(".")))
     return {
         thing: op_type_apart(thing)
         for members in found.values()
@@ -98,8 +101,8 @@ def _of_one_run(
     if len(run) < SERIES_SIZE:
         return
     before_folds = False
-    for _, alike in groupby([member.thing for member in run], key=lambda one: _kind(one, facts)):
-        group = list(alike)
+    for _, alike in groupby(run, key=lambda member: _kind(member, facts)):
+        group = [member.thing for member in alike]
         # Two series side by side would become one.
         folds = len(group) >= SERIES_SIZE and not before_folds
         if not folds:
@@ -107,8 +110,9 @@ def _of_one_run(
         before_folds = folds
 
 
-def _kind(thing: Node | Output, facts: Mapping[Node, Mapping[str, Nest]]) -> Hashable:
-    """Return a key that is equal for things that are alike."""
+def _kind(member: _Member, facts: Mapping[Node, Mapping[str, Nest]]) -> Hashable:
+    """Return a key that is equal for members that are alike."""
+    thing = member.thing
     if isinstance(thing, Output):
         listed = "." in thing.name and not thing.name.startswith("out.")
         return (thing.value.shape, thing.value.dtype) if listed else thing.name
@@ -120,7 +124,7 @@ def _kind(thing: Node | Output, facts: Mapping[Node, Mapping[str, Nest]]) -> Has
     if part.index:
         # One module called again and again.
         return part.attribute
-    if part.attribute is None or not part.attribute.isdigit():
+    if member.beside or part.attribute is None or not part.attribute.isdigit():
         return thing.name
     alike = dict(facts.get(thing, thing.attributes))
     for name in _OWN:
