@@ -405,6 +405,9 @@ def _are_worth_it(rounds: list[list[_Unit]]) -> bool:
     # Where each round calls other modules, these part the level already, if little is between.
     if not counts or max(counts.values()) > 1:
         return True
+    # Those of several lists stand beside each other, for they take turns.
+    if all(len({unit.lists for unit in units if unit.lists}) > 1 for units in rounds):
+        return True
     loose = sorted(sum(not unit.modules for unit in units) for units in rounds)
     return loose[len(loose) // 2] >= _MUCH_BETWEEN
 

@@ -32,12 +32,14 @@ class _Member(NamedTuple):
         thing: The node or the output.
         kind: A key that is equal for members that are alike.
         op: The op type that it gets where it must not be folded.
+        beside: Whether it stands in the place of its list: `convs.0`.
     """
 
     number: int
     thing: Node | Output
     kind: Hashable
     op: str
+    beside: bool = False
 
 
 def op_types_apart(
@@ -59,7 +61,7 @@ def op_types_apart(
         # The page reads no number where another digit stands before it.
         if not any(digit in leaf for digit in _DIGITS):
             number = int(name[len(stem) :])
-            found[stem, op].append(_Member(number, thing, None, op))
+            found[stem, op].append(_Member(number, thing, None, op, leaf.endswith(".")))
     apart: dict[Node | Output, str] = {}
     for members in found.values():
         if len(members) >= SERIES_SIZE:
@@ -99,7 +101,7 @@ def _described(member: _Member, facts: Mapping[Node, Mapping[str, Nest]]) -> _Me
     if part.index:
         # One module called again and again.
         kind = part.attribute
-    elif part.attribute is not None and part.attribute.isdigit():
+    elif part.attribute is not None and part.attribute.isdigit() and not member.beside:
         told = facts.get(thing, thing.attributes)
         kind = (types, repr({name: fact for name, fact in told.items() if name not in _OWN}))
     else:

@@ -3,8 +3,8 @@
 A container that is never called (`ModuleList`, `ModuleDict`) has no part of the run of its
 own: what its parent does between the members would lead out of its box and back into it. So
 what runs there stands in the box too; and where that does not help, since other modules
-run between the members, the boxes of the members stand beside each other, in the place of
-their list. What a module itself was called for is never moved.
+run between the members, the members stand beside each other, in the place of their list.
+What a module itself was called for is never moved.
 """
 
 from collections import defaultdict
@@ -17,6 +17,7 @@ from tbscope.drawing.bundles import Bundles
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.regions import OWNED, STATE
 from tbscope.ir.scopes import Scope, ScopePart
+from tbscope.page.constants import LEVEL_LIMIT, SLOW_LIMIT
 
 __all__ = ["Stands", "find_stands"]
 
@@ -65,7 +66,22 @@ def find_stands(graph: Graph, *, circles: bool = True, bundles: Bundles | None =
         stands.parts |= bundles.parts
     if bundles is not None or _needs_places(graph, stands.all):
         _Placing(graph, stands, circles=circles).place()
+    if bundles is not None:
+        _spare_boxes(stands, [scope for scope in bundles.scopes if scope.kind == "container"])
     return stands
+
+
+def _spare_boxes(stands: Stands, pieces: list[Scope]) -> None:
+    """Have what is alone in a piece of a list, as one round called it, stand beside it."""
+    inside: dict[Scope, list[Scope]] = defaultdict(list)
+    for scope, holder in stands.scopes.items():
+        inside[holder].append(scope)
+    for scope in pieces:
+        inside[stands.scopes.get(scope, scope.parent)].append(scope)  # type: ignore[index]
+    working = set(stands.nodes.values())
+    for piece in pieces:
+        if len(inside[piece]) == 1 and piece not in working:
+            stands.beside[inside[piece][0]] = piece
 
 
 def _needs_places(graph: Graph, scopes: list[Scope]) -> bool:
@@ -195,13 +211,18 @@ class _Level:
         placing = self._placing
         while self._pull(self._cycles()) or self._part(self._cycles()):
             pass
+        # Leaf modules too, where their lists would still point at each other.
+        while self._pull(self._cycles()) or self._part(self._cycles(), leaves=True):
+            pass
         for container in reversed(self._beside):
             self._join_again(container)
         while self._pull(self._cycles()):
             pass
         self._pull_helpers()
         for container in self._beside:
-            placing.stands.beside.update(dict.fromkeys(self._boxes(container), container))
+            for child in placing.children(container):
+                if self._around[child] is not container:
+                    placing.stands.beside[child] = container
         boxes = dict.fromkeys([*placing.children(self._holder), *self._around.values()])
         return [one for one in boxes if one not in self._beside and not placing.is_leaf(one)]
 
@@ -300,16 +321,32 @@ class _Level:
 
     # -- what stands beside each other -----------------------------------------------------
 
-    def _part(self, cycles: list[list[_Unit]]) -> bool:
-        """Have the boxes in each container on a cycle stand beside each other."""
+    def _part(self, cycles: list[list[_Unit]], *, leaves: bool = False) -> bool:
+        """Have the members of each container on a cycle stand beside each other.
+
+        Args:
+            cycles: The cycles.
+            leaves: Whether leaf modules do, or only boxes.
+        """
+        placing = self._placing
+        found = [one for cycle in cycles for one in _containers(cycle)]
+        if leaves and len(self._loose) + sum(map(len, map(placing.children, found))) > self._most():
+            return False
         parted = False
-        for container in [one for cycle in cycles for one in _containers(cycle)]:
-            boxes = self._boxes(container)
-            if boxes and container not in self._beside:
-                self._beside.append(container)
+        for container in found:
+            inside = placing.children(container)
+            boxes = inside if leaves else [one for one in inside if not placing.is_leaf(one)]
+            boxes = [one for one in boxes if self._around[one] is container]
+            if boxes:
+                self._beside += [container] if container not in self._beside else []
                 self._open(boxes)
                 parted = True
         return parted
+
+    def _most(self) -> int:
+        """Return how many nodes may stand on this level: more, where loops may part it."""
+        known = any(node.run is not None for node in self._loose)
+        return SLOW_LIMIT if known else LEVEL_LIMIT
 
     def _join_again(self, container: Scope) -> None:
         """Make one box again of a container where that makes no cycle, or parting ended none."""
@@ -332,11 +369,6 @@ class _Level:
         cycles = [cycle for cycle in self._cycles() if not parts.isdisjoint(cycle)]
         circling = {unit for cycle in cycles for unit in cycle}
         return bool(_containers(circling - parts)) or len(parts & circling) * 2 > len(parts)
-
-    def _boxes(self, container: Scope) -> list[Scope]:
-        """Return the members of a container that are boxes: the names of leaves would be cut."""
-        placing = self._placing
-        return [child for child in placing.children(container) if not placing.is_leaf(child)]
 
 
 def _containers(units: Iterable[_Unit]) -> list[Scope]:
