@@ -129,7 +129,7 @@ def test_models_of_one_class_have_the_gradients_of_their_last_pass(inner):
     assert list(norms.values()) == pytest.approx(wanted)
 
 
-@pytest.mark.parametrize("names", [("one", "two"), ("step", "step"), ("step/first", "step/last")])
+@pytest.mark.parametrize("names", [("one", "two"), ("part", "part"), ("all/first", "all/last")])
 def test_gradients_of_passes_that_begin_in_scopes_are_those_of_their_modules(names):
     models = layers(), layers()
     with tbscope.record(*models) as recording:
