@@ -136,6 +136,8 @@ def around_compiled_calls(
     """
     compiled = module.__dict__.get("_compiled_call_impl")
     if compiled is None:
+        # While it is waited for, nobody keeps it alive.
+        del module
         yield
         return
 

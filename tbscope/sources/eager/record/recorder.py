@@ -125,8 +125,7 @@ class Recorder(RankRecorder):
         self._reads.clear()
         self._tell_of_ranks()
         self.modules_called.clear()
-        self.registry.forget()
-        self.scopes.adopted = None
+        self.scopes.forget()
         self.backward = self.optimizers = self.functions = None
         return graph
 

@@ -113,6 +113,14 @@ class ScopeStack:
         self._visited: dict[tuple[Frame, str, int], Scope] = {}
         self._modules: dict[Scope, torch.nn.Module] = {}
 
+    def forget(self) -> None:
+        """Let go of all modules and tensors."""
+        self.adopted = None
+        self.registry.forget()
+        self._opened.clear()
+        self._visited.clear()
+        self._modules.clear()
+
     @property
     def at_top(self) -> bool:
         """Whether no module call runs."""
