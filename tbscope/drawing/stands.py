@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from tbscope.cycles import find_cycles
 from tbscope.drawing.bundles import Bundles
+from tbscope.drawing.guests import Guests
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.regions import OWNED, STATE
 from tbscope.ir.scopes import Scope, ScopePart
@@ -50,15 +51,25 @@ class Stands:
     parts: dict[Scope, ScopePart] = field(default_factory=dict)
 
 
-def find_stands(graph: Graph, *, circles: bool = True, bundles: Bundles | None = None) -> Stands:
+def find_stands(
+    graph: Graph,
+    *,
+    circles: bool = True,
+    bundles: Bundles | None = None,
+    guests: Guests | None = None,
+) -> Stands:
     """Find out what must stand elsewhere, so that no two boxes point at each other.
 
     Args:
         graph: The graph as it is drawn, with leaf modules as nodes.
         circles: Whether parameters are circles beside what reads them, which join no boxes.
         bundles: Boxes that are no scopes of the graph; None for none.
+        guests: Calls that stand in the box of who called them; None for none.
     """
     stands = Stands(list(graph.scopes()))
+    if guests is not None:
+        stands.scopes |= guests.hosts
+        stands.parts |= guests.parts
     if bundles is not None:
         stands.all += bundles.scopes
         stands.nodes |= bundles.nodes
