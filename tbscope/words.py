@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["cut", "error_text", "near_names", "printable", "shown"]
+__all__ = ["cut", "error_text", "near_names", "printable", "shown", "text_of"]
 
 _MOST_SHOWN = 100
 _MOST_ERROR = 500
@@ -38,6 +38,18 @@ def shown(value: object, most: int = _MOST_SHOWN, *, inside: bool = True) -> str
             return cut(f"[{', '.join(shown(each, inside=False) for each in held[:9])}]", most)
         return f"an object of class {type(value).__name__} (its repr raises {_class(error)})"
     return cut(text if text.isprintable() else " ".join(text.split()), most)
+
+
+def text_of(value: object) -> str:
+    """Return `str()` of anything: of a number too long to print its size, of what raises its class.
+
+    >>> text_of(0.5), text_of(10**5000)
+    ('0.5', 'an int of 16610 bits')
+    """
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001  What the user's class does there is no part of the run.
+        return shown(value) if type(value) is int else f"<{type(value).__qualname__}>"
 
 
 def cut(text: str, most: int) -> str:

@@ -1,6 +1,7 @@
 """Backward passes: every kernel of autograd's engine, in the scope whose gradient it computes."""
 
 from collections import Counter
+from contextlib import contextmanager
 from copy import deepcopy
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from odd_steps import ODD
 from real_graphs import operations
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 from training_steps import (
     POINTS,
@@ -289,3 +291,58 @@ def test_the_gradient_of_a_function_stands_in_the_module_that_called_it_last(end
     graph = recorded(model, lambda model: model(torch.ones(2, 3)).sum().backward())
     (node,) = [node for node in backward_nodes(graph) if node.op == "neg"]
     assert str(node.scope) == "gradients/Sequential/Last[0]"
+
+
+class HandingOn(TorchDispatchMode):
+    """Does nothing but hand kernels on, in a function of its own."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return self._run(func, args, kwargs or {})
+
+    def _run(self, func, args, kwargs):
+        return func(*args, **kwargs)
+
+
+WATCHERS = {
+    "a mode": lambda model: HandingOn(),
+    "a counter of FLOPs": lambda model: FlopCounterMode(display=False),
+    "a recording": tbscope.record,
+    "two modes": lambda model: _joined(HandingOn(), HandingOn()),
+}
+
+
+@contextmanager
+def _joined(*blocks):
+    with blocks[0], blocks[1]:
+        yield
+
+
+@pytest.mark.parametrize("watcher", WATCHERS)
+@pytest.mark.parametrize("name", ["blocks", "own function", "hooks", "lstm"])
+def test_a_backward_pass_is_recorded_alike_where_others_watch_it_too(name, watcher):
+    model, run = made(name)
+    plain = str(recorded(model, run))
+    model, run = made(name)
+    with tbscope.record(model) as recording, WATCHERS[watcher](model):
+        run(model)
+    assert str(recording.graph) == plain
+    assert gradients_of(recording.graph)
+
+
+def test_what_a_hook_does_unseen_by_functions_is_no_gradient_where_others_watch_it_too():
+    def halve(parameter):
+        with torch._C.DisableTorchFunction():
+            parameter.grad.mul_(0.5)
+
+    def run(model):
+        hook = model.weight.register_post_accumulate_grad_hook(halve)
+        squares(model)
+        hook.remove()
+
+    plain = str(recorded(nn.Linear(3, 2), run))
+    model = nn.Linear(3, 2)
+    with tbscope.record(model) as recording, HandingOn():
+        run(model)
+    assert str(recording.graph) == plain
+    assert plain.count("= mul_(") == 1
+    assert plain.count("= weight_grad(") == 1

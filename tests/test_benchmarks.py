@@ -113,3 +113,15 @@ def test_measured_times_stand_beside_the_forward_that_nobody_watches(tmp_path):
 def test_cases_of_one_name_are_one_case():
     cases = {id(case): case.name for case in (*CASES, *SCALING, *PROFILED)}
     assert sorted(cases.values()) == sorted(set(cases.values()))
+
+
+def test_reading_a_form_is_measured_beside_the_load_of_who_wrote_it():
+    command = [sys.executable, "-m", "benchmarks.sources", "--rounds", "1", "--only", "^chain"]
+    command += ["--form", "^(GraphDef|export)$"]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith("chain")]
+    assert [row[3:-4] for row in rows] == [["export"], ["GraphDef"]]
+    for nodes, load, ours, above in (map(float, row[-4:]) for row in rows):
+        assert nodes == 100
+        assert above == pytest.approx((ours - load) * 1e3 / nodes, abs=2)
+    assert [float(row[-3]) > 0 for row in rows] == [False, True]

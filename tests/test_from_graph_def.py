@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from build import chain
+from build import GraphBuilder, chain
 from google.protobuf import text_format
 from log_files import graph_def
 from onnx_build import FLOAT, info, model_of, node
@@ -304,3 +304,15 @@ def test_an_onnx_model_is_known_by_what_it_holds(tmp_path):
     model = model_of([node("Relu", ["x"], ["y"])], [info("x", FLOAT, [2])], [info("y", FLOAT, [2])])
     (tmp_path / "model.bin").write_bytes(model.SerializeToString())
     assert [one.op for one in tbscope.load(tmp_path / "model.bin").nodes] == ["input", "Relu"]
+
+
+def test_what_a_call_is_given_stands_in_the_order_in_which_it_was_made():
+    build = GraphBuilder("Net")
+    one, two = build.input("one", (1,)), build.input("two", (1,))
+    build.call("Net")
+    part = build.call("Net/Part[part]")
+    out = build.op("add", build.op("neg", two, scope=part), one, scope=part)
+    build.output("out", build.op("relu", out, scope=build.scope("Net")))
+    graph = tbscope.from_graph_def(tbscope.to_graph_def(build.graph))
+    (call,) = [call for call in graph.calls if call.scope.part.label == "Part"]
+    assert [value.producer.name for _, value in call.arguments] == ["one", "two"]

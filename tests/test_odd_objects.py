@@ -6,6 +6,7 @@ from bad_values import MAKE
 from torch import nn
 
 import tbscope
+from tbscope.ir.graph import Constant
 
 X = torch.ones(1, 2)
 # What has no size cannot be an input; a module that is only half made, no part of a model.
@@ -105,6 +106,27 @@ def test_numbers_that_python_does_not_print_are_told_by_their_size():
     told = str(dict(graph.calls[1].arguments)["other"][:2])
     assert told.count("an int of 16610 bits") == 2
     assert dict(graph.calls[1].arguments)["other"][2] == 2**1000
+
+
+LONG, SHORT = 10**5000, 10**4
+
+
+@pytest.mark.parametrize(
+    ("number", "told"), [(LONG, "an int of 16610 bits"), (SHORT, "10000")], ids=["long", "short"]
+)
+def test_a_number_of_any_length_bounds_a_part_and_names_an_entry(number, told, tmp_path):
+    def run(x):
+        return {number: x[:number], "key": Inner()(x, {number: slice(number, number, number)})[0]}
+
+    graph = tbscope.trace(run, X)
+    other = {told: Constant(f"{told}:{told}:{told}")}
+    (inner,) = [call for call in graph.calls if call.class_name.endswith("Inner")]
+    assert dict(inner.arguments)["other"] == other
+    place = "0" if number == LONG else told
+    assert [out.name for out in graph.outputs] == [f"out.{place}", "out.key"]
+    assert f":{told}" in str(graph)
+    graph.save(tmp_path / "graph.json")
+    assert str(tbscope.load(tmp_path / "graph.json")) == str(graph)
 
 
 @pytest.mark.parametrize("style", ["tf", "torch"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tbscope.ir.regions import Regions
+from tbscope.ir.regions import Regions, crossings
 from tests.build import GraphBuilder
 
 
@@ -50,24 +50,40 @@ def test_children_stand_in_the_order_in_which_they_came(build):
 
 
 def test_what_enters_is_read_inside_and_made_outside(build):
-    regions, scopes, values = Regions(build.graph), scopes_of(build), build.values
-    assert regions.entering(scopes["Net/Sequential[body]"]) == [values["x"]]
-    assert regions.entering(scopes["Net/Linear[head]"]) == [values["hidden"]]
+    crossed, scopes, values = crossings(build.graph), scopes_of(build), build.values
+    assert crossed[scopes["Net/Sequential[body]"]].entering == [values["x"]]
+    assert crossed[scopes["Net/Linear[head]"]].entering == [values["hidden"]]
 
 
 def test_what_leaves_is_made_inside_and_read_outside_or_an_output(build):
-    regions, scopes, values = Regions(build.graph), scopes_of(build), build.values
+    crossed, scopes, values = crossings(build.graph), scopes_of(build), build.values
     # `first` is read by nobody outside.
-    assert regions.leaving(scopes["Net/Sequential[body]"]) == [values["hidden"]]
-    assert regions.leaving(scopes["Net"]) == [values["loss"]]
+    assert crossed[scopes["Net/Sequential[body]"]].leaving == [values["hidden"]]
+    assert crossed[scopes["Net/Sequential[body]/Linear[0]"]].leaving == [values["first"]]
+    assert crossed[scopes["Net"]].leaving == [values["loss"]]
 
 
-def test_readers_stand_once_each_however_often_they_read(build):
-    hidden = build.values["hidden"]
-    twice = build.op("mul", hidden, hidden)
-    regions = Regions(build.graph)
-    assert [node.op for node in regions.readers(hidden)] == ["linear", "add", "mul"]
-    assert regions.readers(twice) == []
+def test_what_enters_stands_as_it_is_read_and_what_leaves_as_it_is_made():
+    build = GraphBuilder("Net")
+    one, two = build.input("one", (1,)), build.input("two", (1,))
+    build.call("Net")
+    part = build.call("Net/Part[part]")
+    first = build.op("neg", two, scope=part)
+    second = build.op("add", one, two, scope=part)
+    build.op("stack", second, first, first, scope=build.scope("Net"))
+    crossed = crossings(build.graph)[part]
+    assert crossed.entering == [two, one]
+    assert crossed.leaving == [first, second]
+
+
+def test_what_crosses_is_told_of_the_call_in_which_a_scope_runs(build):
+    scopes, values = scopes_of(build), build.values
+    inner, head = scopes["Net/Sequential[body]/Linear[0]"], scopes["Net/Linear[head]"]
+    body = scopes["Net/Sequential[body]"]
+    crossed = crossings(build.graph, {inner: head, body: scopes["Net"], head: scopes["Net"]}.get)
+    assert crossed[body].entering == [values["first"]]
+    assert crossed[head].entering == [values["x"], values["hidden"]]
+    assert crossed[head].leaving == [values["first"], values["second"]]
 
 
 def test_the_call_around_a_scope_is_its_own_or_the_innermost_one(build):

@@ -15,6 +15,7 @@ from tbscope.drawing.bundles import STAGES, Bundles, Helpers, Stage
 from tbscope.drawing.cards import Card, blank_cards, leaf_facts, module_cards
 from tbscope.drawing.chunks import find_chunks, rename
 from tbscope.drawing.circles import move_out_of_leaves, parameters_to_draw, read_by_stacks
+from tbscope.drawing.classes import mirrored_boxes
 from tbscope.drawing.cuts import MANY_LOOSE, MOST_LOOSE, count_loose, is_crowded
 from tbscope.drawing.families import short_names
 from tbscope.drawing.gradients import find_gradients, first_of, reader_op
@@ -139,7 +140,8 @@ def lay_out(
     layout.facts = facts
     layout.boxes = names.scopes
     if templates:
-        made = seeds(hierarchy, _classes(names.scopes, given.short))
+        classes, mirrored = _classes(names.scopes, given.short), mirrored_boxes(names.scopes)
+        made = seeds(hierarchy, classes, mirrored)
         boxes = {seed.name.partition("/")[0] for seed in made}
         # The page counts their boxes when it looks for what to put aside at the top level.
         layout.seeds = made if bears_seeds(hierarchy, len(boxes)) else []

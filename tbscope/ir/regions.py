@@ -5,6 +5,9 @@ until the graph is changed. The kinds of nodes and the climbs along scopes, on w
 regions stand, are handed on from here.
 """
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 from tbscope.ir.climbs import (
     Inherited,
     Nearest,
@@ -21,14 +24,28 @@ __all__ = [
     "OPERATIONS",
     "OWNED",
     "STATE",
+    "Crossing",
     "Inherited",
     "Nearest",
     "Regions",
     "add_with_above",
+    "crossings",
     "inside_out",
     "upward",
     "with_above",
 ]
+
+
+class Crossing(NamedTuple):
+    """The values that cross the border of the scope of a call, each once.
+
+    Attributes:
+        entering: Those from outside that are read in it, in the order in which they are read.
+        leaving: Those made in it that are read outside, or are outputs, in the order of the graph.
+    """
+
+    entering: list[Value]
+    leaving: list[Value]
 
 
 class Regions:
@@ -44,7 +61,6 @@ class Regions:
         self._children: dict[Scope | None, list[Scope]] | None = None
         self._calls: dict[Scope, Call] | None = None
         self._called: Nearest[Call] | None = None
-        self._readers: dict[Value, list[Node]] | None = None
 
     def nodes(self, scope: Scope | None) -> list[Node]:
         """The nodes that stand in a scope itself, in order; those of the top level for None."""
@@ -84,33 +100,54 @@ class Regions:
             self._called = Nearest(self.call_of)
         return self._called(scope)
 
-    def readers(self, value: Value) -> list[Node]:
-        """The nodes that read a value, in order, each once."""
-        if self._readers is None:
-            self._readers = {}
-            for node in self._graph.nodes:
-                for read in dict.fromkeys(node.inputs):
-                    self._readers.setdefault(read, []).append(node)
-        return self._readers.get(value, [])
 
-    def entering(self, scope: Scope) -> list[Value]:
-        """The values from outside that are read in a scope or below it, in order, each once.
+def crossings(
+    graph: Graph, around: Callable[[Scope], Scope | None] | None = None
+) -> dict[Scope, Crossing]:
+    """Return for the scope of each call what enters and what leaves it, in one walk over all edges.
 
-        What the scope's own parameters, buffers and constants hold is not outside.
-        """
-        nodes = self.below(scope)
-        inside = set(nodes)
-        read = (value for node in nodes for value in node.inputs)
-        return [value for value in dict.fromkeys(read) if value.producer not in inside]
+    Args:
+        graph: The graph.
+        around: The scope in which a scope runs; None where that is the one above it.
+    """
+    entering: dict[Scope, dict[Value, None]] = {call.scope: {} for call in graph.calls}
+    leaving: dict[Scope, dict[Value, None]] = {call.scope: {} for call in graph.calls}
+    chains: dict[Scope | None, tuple[Scope, ...]] = {None: ()}
 
-    def leaving(self, scope: Scope) -> list[Value]:
-        """The values made in a scope or below it that are read outside, or are outputs."""
-        nodes = self.below(scope)
-        inside = set(nodes)
-        ends = {output.value for output in self._graph.outputs}
-        return [
-            value
-            for node in nodes
-            for value in node.outputs
-            if value in ends or any(reader not in inside for reader in self.readers(value))
-        ]
+    def chain(scope: Scope | None) -> tuple[Scope, ...]:
+        """Return the scopes of the calls around a node, outermost first."""
+        known = chains.get(scope)
+        if known is None:
+            assert scope is not None
+            above = chain(scope.parent if around is None else around(scope))
+            known = chains[scope] = (*above, scope) if scope in entering else above
+        return known
+
+    def cross(value: Value, reader: tuple[Scope, ...]) -> None:
+        giver = chain(value.producer.scope)
+        if giver is reader:
+            return
+        common = 0
+        for one, other in zip(giver, reader, strict=False):
+            if one is not other:
+                break
+            common += 1
+        for scope in giver[common:]:
+            leaving[scope][value] = None
+        for scope in reader[common:]:
+            entering[scope][value] = None
+
+    for node in graph.nodes:
+        here = chain(node.scope)
+        for value in node.inputs:
+            cross(value, here)
+    for output in graph.outputs:
+        cross(output.value, ())
+    order = {node: at for at, node in enumerate(graph.nodes)}
+    return {
+        scope: Crossing(
+            [*entered],
+            sorted(leaving[scope], key=lambda value: (order[value.producer], value.index)),
+        )
+        for scope, entered in entering.items()
+    }

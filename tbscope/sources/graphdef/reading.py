@@ -12,7 +12,7 @@ from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Constant, Graph, Measured, Nest, Node, Note, Source, Value
 from tbscope.ir.nests import walk
 from tbscope.ir.nodes import OWNED
-from tbscope.ir.regions import Regions
+from tbscope.ir.regions import crossings
 from tbscope.sources.graphdef.library import expand
 from tbscope.sources.graphdef.loading import load_graph_def
 from tbscope.sources.graphdef.ops import Op
@@ -379,16 +379,14 @@ class _Reading:
     def _describe_calls(self) -> None:
         """Tell of each call what it was given, and what it gave: what enters and leaves it."""
         graph = self.build.graph
-        regions = Regions(graph)
         places = {node: place for place, node in enumerate(graph.nodes)}
-
-        def in_order(values: Iterable[Value]) -> list[Value]:
-            flow = [value for value in values if value.producer.kind not in OWNED]
-            return sorted(flow, key=lambda value: (places[value.producer], value.index))
-
+        crossed = crossings(graph)
         for scope, call in self._scopes.calls.items():
-            call.arguments = [Argument(None, value) for value in in_order(regions.entering(scope))]
-            left = in_order(regions.leaving(scope))
+            entering, leaving = crossed[scope]
+            given = [value for value in entering if value.producer.kind not in OWNED]
+            given.sort(key=lambda value: (places[value.producer], value.index))
+            call.arguments = [Argument(None, value) for value in given]
+            left = [value for value in leaving if value.producer.kind not in OWNED]
             call.results = left[0] if len(left) == 1 else tuple(left) or None
 
     def _add_notes(self) -> None:

@@ -58,7 +58,7 @@ class Origins:
         self._bases: dict[int, str] = {}
         self._of: dict[tuple[str, ...], Origin] = {}
         called = [frame.node for frame in frames.values() if frame.parent is None]
-        top = [node for node in nodes if not frame_number(node)]
+        top = [node for node in nodes if not self._number(node)]
         ways = (self._by_metadata, self._by_name, self._by_parameters)
         self._way = next((way for way in ways if any(map(way, [*top, *called]))), self._by_metadata)
         self._add(nodes, ())
@@ -99,7 +99,7 @@ class Origins:
         """Find the origins of a list of nodes, in the body of an operation of a module."""
         listed = list(nodes)
         told = [self._told(node) for node in listed]
-        whole = filled(told, [frame_number(node) for node in listed])
+        whole = filled(told, [self._number(node) for node in listed])
         for node, origin in zip(listed, whole, strict=True):
             levels = origin.levels if origin is not None else around
             if origin is not None:
@@ -111,9 +111,13 @@ class Origins:
                 if attribute.HasField("g"):
                     self._add(attribute.g.node, levels)
 
+    def _number(self, node: Any) -> int:
+        """Return the number of the call of a function that a node came from; 0 for none."""
+        return frame_number(node) if self._frames else 0
+
     def _told(self, node: Any) -> Origin | None:
         """Return what is told of the origin of a node alone, under qualified names."""
-        number = frame_number(node)
+        number = self._number(node)
         if not number:
             return self._way(node)
         frame = self._frames[number]

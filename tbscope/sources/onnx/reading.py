@@ -7,7 +7,7 @@ from typing import Any
 from tbscope.files import path_of
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Graph, Module, Nest, Node, Note, Parameter
-from tbscope.ir.regions import STATE, Regions
+from tbscope.ir.regions import STATE, crossings
 from tbscope.ir.scopes import Scope
 from tbscope.sources.onnx.body import Body, broken, tell_symbols
 from tbscope.sources.onnx.flatten import Frame, flatten
@@ -66,6 +66,7 @@ class _Reading:
         self._flat = flatten(model)
         self._versions = {entry.domain: entry.version for entry in model.opset_import}
         self._typed, self._untyped = infer(model, self._flat.nodes)
+        self._held = held_in(model.graph)
         self._origins = Origins(self._typed.node, self._flat.frames, self._names_of_parameters())
         self.build = GraphBuilder(self._name(title))
         self._scopes = Scopes(self.build, self._origins.names())
@@ -74,7 +75,7 @@ class _Reading:
 
     def run(self) -> Graph:
         graph = self._model.graph
-        held = held_in(graph)
+        held = self._held
         values: dict[str, Nest] = {}
         types = dict(types_in(self._typed))
         for entry in graph.input:
@@ -104,8 +105,9 @@ class _Reading:
             around: The scope of the body that it stands in; None for the model itself.
             body: The number of the call of a function that this body came from.
         """
-        number = frame_number(node)
-        frame = self._flat.frames[number] if number != body else None
+        frames = self._flat.frames
+        number = frame_number(node) if frames else 0
+        frame = frames[number] if number != body else None
         if frame is not None:
             around = self._scope_of_frame(frame, around, body)
         return self._inside(self._origins.of(node), frame, around)
@@ -156,11 +158,7 @@ class _Reading:
         return version
 
     def _names_of_parameters(self) -> set[str]:
-        return {
-            name
-            for name, one in held_in(self._model.graph).items()
-            if one.kind == "parameter" and "." in name
-        }
+        return {name for name, one in self._held.items() if one.kind == "parameter" and "." in name}
 
     def _name(self, title: str) -> str:
         known = self._origins.model_class()
@@ -172,26 +170,14 @@ class _Reading:
 
     def _describe_calls(self, values: Mapping[str, Nest]) -> None:
         """Tell of each call what it was given, and what it gave."""
-        graph = self.build.graph
-        regions = Regions(graph)
-        places = {node: place for place, node in enumerate(graph.nodes)}
+        crossed = crossings(self.build.graph)
         for scope, call in self._scopes.calls.items():
-            inside = sorted(regions.below(scope), key=places.__getitem__)
-            given = set(regions.entering(scope))
-            read = dict.fromkeys(value for node in inside for value in node.inputs)
+            entering, leaving = crossed[scope]
             call.arguments = [
-                Argument(None, value)
-                for value in read
-                if value in given and value.producer.kind not in STATE
+                Argument(None, value) for value in entering if value.producer.kind not in STATE
             ]
-            left = set(regions.leaving(scope))
-            made = [
-                value
-                for node in inside
-                for value in node.outputs
-                if value in left and node.kind not in STATE
-            ]
-            call.results = made[0] if len(made) == 1 else tuple(made)
+            left = [value for value in leaving if value.producer.kind not in STATE]
+            call.results = left[0] if len(left) == 1 else tuple(left)
         for number, scope in self._frames.items():
             frame, call = self._flat.frames[number], self._scopes.calls[scope]
             given, made = frame.node.input, frame.node.output

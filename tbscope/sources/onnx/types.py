@@ -1,5 +1,6 @@
 """The types of the values of an ONNX model: element types, shapes, and sizes known by name."""
 
+import functools
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -44,6 +45,7 @@ _DTYPES = {
 _MOST_ELEMENTS = 1024
 
 
+@functools.cache
 def dtype_name(number: int) -> str:
     """Return the name of an element type as torch has it."""
     onnx = need("onnx")
@@ -65,11 +67,15 @@ def type_of(message: Any) -> ValueType:
     dtype = dtype_name(tensor.elem_type)
     if not tensor.HasField("shape"):
         return ValueType(dtype, None)
-    sizes = [_size(entry) for entry in tensor.shape.dim]
-    named = any(entry.dim_param for entry in tensor.shape.dim)
+    entries = [*tensor.shape.dim]
+    sizes = [_size(entry) for entry in entries]
+    if None not in sizes:
+        # As nearly all are: a name stands in the place of a number.
+        return ValueType(dtype, tuple(sizes))
+    named = any(entry.dim_param for entry in entries)
     texts = [
         entry.dim_param or ("?" if size is None else str(size))
-        for entry, size in zip(tensor.shape.dim, sizes, strict=True)
+        for entry, size in zip(entries, sizes, strict=True)
     ]
     return ValueType(dtype, tuple(sizes), f"({', '.join(texts)})" if named else "")
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from tbscope.ir.graph import Constant, Value
-from tbscope.words import shown
+from tbscope.words import shown, text_of
 
 __all__ = ["FILLED", "Literals", "all_among"]
 
@@ -109,7 +109,7 @@ class Literals:
             return Constant("{...}")
         self._depth += 1
         try:
-            return {_text_of(key): self.nest(entry, tensors, values) for key, entry in entries}
+            return {text_of(key): self.nest(entry, tensors, values) for key, entry in entries}
         finally:
             self._depth -= 1
 
@@ -171,19 +171,11 @@ def describe(given: Any) -> Any:
         # A subclass: an IntEnum, a numpy float.
         return Constant(f"{kind.__name__}({_number_text(given)})")
     if isinstance(given, str):
-        return _text_of(given)[:_MOST_TEXT]
+        return text_of(given)[:_MOST_TEXT]
     if isinstance(given, type) or callable(given):
         name = getattr(given, "__qualname__", None) or kind.__qualname__
         return Constant(f"<{name}>")
     return Constant(f"<{kind.__qualname__}>")
-
-
-def _text_of(given: Any) -> str:
-    """Return `str()` of something; its class where that raises."""
-    try:
-        return str(given)
-    except Exception:  # noqa: BLE001  What the user's class does there is no part of the run.
-        return f"<{type(given).__qualname__}>"
 
 
 def _number_text(given: Any) -> str:
@@ -192,7 +184,7 @@ def _number_text(given: Any) -> str:
 
 
 def _slice_text(given: slice) -> str:
-    start = "" if given.start is None else f"{given.start}"
-    stop = "" if given.stop is None else f"{given.stop}"
-    step = "" if given.step is None else f":{given.step}"
+    start = "" if given.start is None else text_of(given.start)
+    stop = "" if given.stop is None else text_of(given.stop)
+    step = "" if given.step is None else f":{text_of(given.step)}"
     return f"{start}:{stop}{step}"

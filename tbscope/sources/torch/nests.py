@@ -149,13 +149,16 @@ def _path_of(frame: _Frame) -> str:
 
 
 def _key_text(key: Any, position: int) -> str:
-    """Return a key's text in a path; its position where the text would differ by process."""
+    """Return a key's text in a path; its position where it has none, or one that differs."""
     if isinstance(key, Enum):
         return key.name
-    if isinstance(key, _PLAIN_KEYS):
-        return str(key)
-    if isinstance(key, tuple) and all(isinstance(part, _PLAIN_KEYS) for part in key):
-        return ",".join(map(str, key))
+    try:
+        if isinstance(key, _PLAIN_KEYS):
+            return str(key)
+        if isinstance(key, tuple) and all(isinstance(part, _PLAIN_KEYS) for part in key):
+            return ",".join(map(str, key))
+    except ValueError:  # A number of so many digits that Python prints none.
+        pass
     return str(position)
 
 

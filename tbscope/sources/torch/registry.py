@@ -272,13 +272,16 @@ class Registry:
 
     def spread(self) -> dict[tuple[int, str], TensorPlace]:
         """Return the places of tensors that are spread over ranks, by module and attribute."""
-        shared = {
-            key: place for key, place in self._shared.items() if is_spread(type(place.tensor))
-        }
+        # Of a model there are few classes of tensors, and mostly none of these.
+        kinds = {type(place.tensor) for place in self._tensors.values()}
+        kinds = {kind for kind in kinds if is_spread(kind)}
+        if not kinds:
+            return {}
+        shared = {key: place for key, place in self._shared.items() if type(place.tensor) in kinds}
         return shared | {
             (id(place.owner.module), place.attribute): place
             for place in self._tensors.values()
-            if is_spread(type(place.tensor))
+            if type(place.tensor) in kinds
         }
 
     def count_tensors(self) -> int:

@@ -23,7 +23,7 @@ class Frame:
         part: The object whose method it is; None for a function.
         function: Its name.
         stack: The module calls around it (`Places.scope_of`).
-        source: The line of the call.
+        line: Tells the line of the call.
         outer: What calls it, where it is no call of a module of its own; None for any other.
 
     Attributes:
@@ -35,13 +35,14 @@ class Frame:
 
     __slots__ = (
         "_has_others",
+        "_line",
+        "_source",
         "function",
         "graph",
         "inlined",
         "is_first",
         "outer",
         "part",
-        "source",
         "stack",
         "values",
     )
@@ -51,19 +52,27 @@ class Frame:
         part: Part | None,
         function: str,
         stack: Mapping[str, Any],
-        source: Source | None,
+        line: Callable[[], Source | None],
         outer: "Frame | None" = None,
     ) -> None:
         self.part = part
         self.function = function
         self.stack = stack
-        self.source = source
+        self._line: Callable[[], Source | None] | None = line
+        self._source: Source | None = None
         self.outer = outer
         self.values: dict[int, Held] = {}
         self.graph: Any = None
         self.is_first = False
         self.inlined: Inlined | None = None
         self._has_others: bool | None = None
+
+    @property
+    def source(self) -> Source | None:
+        """The line of the call: few of its operations have none of their own, and ask for it."""
+        if self._line is not None:
+            self._source, self._line = self._line(), None
+        return self._source
 
     def has_others(self) -> bool:
         """Tell whether its call has operations that do not just give back what they got."""
@@ -106,6 +115,11 @@ _MAY_GIVE_BACK = frozenset(
 def give(node: Any, frame: Frame, held: list[Held]) -> None:
     """Have the outputs of a node hold what it gives."""
     at, values = node.outputsAt, frame.values
+    if len(held) == 1:
+        # As nearly all do.
+        if node.outputsSize():
+            values[at(0).unique()] = held[0]
+        return
     for place, each in zip(range(node.outputsSize()), held, strict=False):
         values[at(place).unique()] = each
 

@@ -181,7 +181,7 @@ class _Script:
             training=self._training,
             trusts_types=inputs.as_traced,
         )
-        frame = Frame(part, self._method.name, {}, None)
+        frame = Frame(part, self._method.name, {}, _no_line)
         if part is not None and is_inlined(graph):
             frame.inlined = Inlined()
         given = inputs.held if part is None else [part, *inputs.held]
@@ -212,6 +212,10 @@ class _Script:
             Argument(name, reader.arguments((lowered(held),), {})[0][0].nest)
             for name, held in zip(inputs.names, inputs.held, strict=True)
         ]
+
+
+def _no_line() -> None:
+    """Tell where the whole is called: nowhere."""
 
 
 def _no_function(name: str) -> None:

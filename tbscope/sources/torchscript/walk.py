@@ -194,7 +194,7 @@ class Walk:
         step = self._step(node, frame, operator.target, args, kwargs, told)
         result = self.reader.call_operator(step)
         if len(outputs) == 1:
-            give(node, frame, [_unless_known(result, operator, given)])
+            frame.values[outputs[0].unique()] = _unless_known(result, operator, given)
         elif outputs:
             several = result if type(result) in (list, tuple) else [result] * len(outputs)
             give(node, frame, [_unless_known(each, operator, given) for each in several])
@@ -238,6 +238,10 @@ class Walk:
     def _source(self, node: Any, frame: Frame) -> Source | None:
         return source_of(node.sourceRange(), frame.function) or frame.source
 
+    def _line(self, node: Any, frame: Frame) -> Callable[[], Source | None]:
+        """Return what tells the line of a call."""
+        return lambda: self._source(node, frame)
+
     # -- taking apart ---------------------------------------------------------------------
 
     def _unpack(self, node: Any, frame: Frame) -> None:
@@ -265,14 +269,14 @@ class Walk:
         if type(part) is not Part:
             self._generic(f"prim::{name}", node, given, frame)
             return
-        source = self._source(node, frame)
         method = None if part.handle is None else script_method(part.handle, name)
         graph = script_call_graph(node) if method is None else method.graph
         stack = frame.stack
         if part.name is not None and part is not frame.part and _is_call(part, name):
             self._calls += 1
             stack = {**stack, f"call {self._calls}": (part.name, class_name(part.kind))}
-        inner = Frame(part, name, stack, source, None if stack is not frame.stack else frame)
+        outer = None if stack is not frame.stack else frame
+        inner = Frame(part, name, stack, self._line(node, frame), outer)
         give(node, frame, self.graph(graph, given, inner))
 
     def _call_function(self, node: Any, frame: Frame) -> None:
@@ -282,8 +286,8 @@ class Walk:
         if graph is None:
             graph = self._functions[name] = self._by_name(name) or script_call_graph(node)
         given = [frame.values[value.unique()] for value in values]
-        source = self._source(node, frame)
-        inner = Frame(frame.part, name.rpartition(".")[2], frame.stack, source, frame)
+        line = self._line(node, frame)
+        inner = Frame(frame.part, name.rpartition(".")[2], frame.stack, line, frame)
         give(node, frame, self.graph(graph, given, inner))
 
     # -- control flow -------------------------------------------------------------------
@@ -337,7 +341,7 @@ class Walk:
         given = [frame.values[number] for number in numbers(node)]
         step = self._step(node, frame)
         scope, _ = self.reader.where(step)
-        inner = Frame(frame.part, frame.function, frame.stack, step.source)
+        inner = Frame(frame.part, frame.function, frame.stack, lambda: step.source)
         with self.reader.places.body("fork", scope):
             if "Subgraph" in node.attributeNames():
                 results = self.graph(node.g("Subgraph"), given, inner)
@@ -352,7 +356,7 @@ class Walk:
         if "Subgraph" not in node.attributeNames():
             self._generic(node.kind(), node, given, frame)
             return
-        inner = Frame(frame.part, frame.function, frame.stack, self._source(node, frame))
+        inner = Frame(frame.part, frame.function, frame.stack, self._line(node, frame))
         give(node, frame, self.graph(node.g("Subgraph"), given, inner))
 
 

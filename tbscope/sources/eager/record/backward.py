@@ -29,6 +29,7 @@ from tbscope.sources.torch.autograd import (
     operation_of,
     running_node,
 )
+from tbscope.sources.torch.locate import is_handed_on
 
 __all__ = ["Backward"]
 
@@ -321,7 +322,11 @@ class Backward:
         self._leaf = self._differentiated = None
         # Of torch's own there is at most one function around the engine.
         around = frame.f_back if frame is not None else None
-        if frame is None or begun.caller in (id(frame), id(around)):
+        if (
+            frame is None
+            or begun.caller in (id(frame), id(around))
+            or is_handed_on(frame, begun.caller)
+        ):
             self._by_engine = True
             leaf = None if self._running is None else accumulates_into(self._running)
             self._leaf = leaf

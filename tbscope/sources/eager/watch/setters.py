@@ -12,7 +12,7 @@ import torch
 
 from tbscope.sources.eager.active import step_watchers, watching
 from tbscope.sources.eager.watch.modes import lent
-from tbscope.sources.eager.watch.replacement import Replacement
+from tbscope.sources.eager.watch.replacement import Replaced, Replacement
 from tbscope.sources.torch.internals import BACKWARD
 
 __all__ = ["watch_setters"]
@@ -21,12 +21,9 @@ _backward = Replacement(torch.autograd, BACKWARD)
 _swap = Replacement(torch.utils, "swap_tensors")
 
 
-def watch_setters() -> AbstractContextManager[Any]:
+def watch_setters() -> AbstractContextManager[None]:
     """Have this thread's recorders told of tensors that are about to be set, during a block."""
-    with ExitStack() as stack:
-        stack.enter_context(_backward.by(_watched_backward))
-        stack.enter_context(_swap.by(_watched_swap))
-        return stack.pop_all()
+    return Replaced({_backward: _watched_backward, _swap: _watched_swap})
 
 
 def _watched_backward(*args: Any, **kwargs: Any) -> Any:
