@@ -11,6 +11,7 @@ from itertools import accumulate, chain
 from typing import TypeAlias
 
 from tbscope.cycles import find_cycles
+from tbscope.drawing.short_runs import in_short_runs
 from tbscope.page.constants import (
     ASIDE_OP,
     CHAIN_LIMIT,
@@ -77,6 +78,11 @@ def divided(
     ways = _proposals(level, kept)
     if modules or rounds or _outputs(level):
         ways = chain(_mild_ways(level, kept), ways)
+    if _fits(level, LEVEL_LIMIT):
+        fewest = count_loose(level) - MOST_LOOSE
+        runs = in_short_runs(level, _rows(level, kept), fewest=_FEWEST_PARTS, most=_UNLISTED)
+        short = (way for way in runs if sum(map(len, way)) >= fewest)
+        ways = chain(short, ways)
     if rounds:
         ways = chain(ways, _proposals(level, kept - rounds))
     if not modules:
@@ -178,21 +184,28 @@ def _of_operations(level: Siblings, kept: set[int]) -> Iterator[Groups]:
     ends = _outputs(level)
     if ends:
         yield ends
-    after = _modules_before(level, kept)
-    free = [at for at in range(len(level)) if at not in kept and at not in level.ends]
-    rows: dict[int, list[int]] = {}
-    for place in free:
-        rows.setdefault(after[place], []).append(place)
+    rows = _rows(level, kept)
+    free = sorted(chain.from_iterable(rows))
     smallest = _LISTED if _is_list(level, free) else _UNLISTED
     for size in (_size(len(free), _MOST_CHUNKS, smallest=smallest), 20, 10):
         parts = [
             part
-            for row in rows.values()
+            for row in rows
             for part in (_sections(level, row, size) if len(row) > size else [row])
             if len(part) >= _FEWEST_PARTS
         ]
         if parts:
             yield ends + parts
+
+
+def _rows(level: Siblings, kept: set[int]) -> list[list[int]]:
+    """The operations, in rows of those between which no child lies that is kept."""
+    after = _modules_before(level, kept)
+    rows: dict[int, list[int]] = {}
+    for place in range(len(level)):
+        if place not in kept and place not in level.ends:
+            rows.setdefault(after[place], []).append(place)
+    return list(rows.values())
 
 
 def _outputs(level: Siblings) -> Groups:
