@@ -716,3 +716,16 @@ def test_watching_writes_runs_no_operation_that_a_mode_would_see():
         preserved.about_to_write(x)
         preserved.about_to_write(model.seen)
     assert [func for func in seen if "rng_state" not in str(func)] == []
+
+
+def test_a_view_whose_base_was_written_since_is_kept_though_nobody_tells_its_history():
+    base = torch.rand(4, requires_grad=True).clone()
+    model = nn.Linear(2, 2)
+    model.seen, other = base.chunk(2)
+    with torch.no_grad():
+        base.mul_(2)
+    with pytest.raises(RuntimeError):
+        assert model.seen.grad_fn
+    before = model.seen.tolist(), other.tolist()
+    run(lambda: None, model)
+    assert (model.seen.tolist(), other.tolist()) == before

@@ -433,3 +433,14 @@ def test_inputs_that_a_model_draws_for_itself_do_not_advance_the_generators():
     state = torch.get_rng_state()
     tbscope.trace(net)
     assert torch.equal(state, torch.get_rng_state())
+
+
+def test_what_is_new_at_the_place_of_what_is_gone_is_another_constant():
+    def model(x):
+        for number in range(8):
+            # Each is gone once it is added, and the next one, which nobody has seen, is made there.
+            x = x + torch.from_numpy(np.full(1, number, dtype=np.float32))
+        return x
+
+    graph = tbscope.trace(model, torch.zeros(1))
+    assert [node.kind for node in graph.nodes].count("constant") == 8

@@ -15,6 +15,7 @@ from tbscope.sources.torch.literals import collect_tensors
 
 __all__ = [
     "CUTS_UNSEEN",
+    "KERNELS",
     "RANDOM",
     "READS",
     "SETTERS",
@@ -189,7 +190,8 @@ def _higher_order_name(kernel: Any) -> str:
 
 
 # By identity, as operators hash in Python; the facts hold the kernel, so it stays its own.
-_KERNELS: dict[int, KernelFacts] = {}
+KERNELS: dict[int, KernelFacts] = {}
+"""The facts of the kernels met so far, for whoever asks at every one of them."""
 
 RANDOM: set[str] = set()
 """The names of the kernels met so far that draw random numbers, or may be told to."""
@@ -201,9 +203,9 @@ _NOT_RANDOM = frozenset({"aten::_fused_sdp_choice", "aten::_nested_tensor_softma
 
 def kernel_facts(kernel: Any) -> KernelFacts:
     """Return the facts of a kernel, read from its schema the first time."""
-    facts = _KERNELS.get(id(kernel))
+    facts = KERNELS.get(id(kernel))
     if facts is None:
-        facts = _KERNELS[id(kernel)] = KernelFacts(kernel)
+        facts = KERNELS[id(kernel)] = KernelFacts(kernel)
         if _SEEDED in getattr(kernel, "tags", ()) and facts.name not in _NOT_RANDOM:
             RANDOM.add(facts.name)
     return facts

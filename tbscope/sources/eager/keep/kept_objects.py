@@ -66,10 +66,11 @@ class KeptModules:
             module: The module.
             switch: Whether its mode is switched.
         """
-        if id(module) not in self._before:
+        key = id(module)
+        if key not in self._before:
             self._keep(module)
-        if switch and id(module) not in self._switched:
-            self._switched.add(id(module))
+        if switch and key not in self._switched:
+            self._switched.add(key)
             self._switch(module)
 
     def keeps(self, module: torch.nn.Module) -> bool:

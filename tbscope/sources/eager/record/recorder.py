@@ -25,7 +25,7 @@ from tbscope.sources.eager.record.rank_recorder import RankRecorder
 from tbscope.sources.eager.record.reads import Reads, shares_memory
 from tbscope.sources.eager.record.resumed import RESUMED
 from tbscope.sources.eager.record.scope_stack import Frame
-from tbscope.sources.eager.record.scripted import ScriptRun
+from tbscope.sources.eager.record.scripted import ScriptRun, note_of_forks
 from tbscope.sources.eager.record.whereabouts import Whereabouts
 from tbscope.sources.torch.internals import ENOUGH, in_forward_mode
 from tbscope.sources.torch.literals import FILLED, Literals, all_among, collect_tensors
@@ -275,11 +275,18 @@ class Recorder(RankRecorder):
         values: list[Value] = []
         arguments = []
         filled = ""
+        held = self._values
+        known = held.held
         for given in args:
             kind = type(given)
             # Most arguments are tensors and numbers; the rest may be nests of them.
             if kind is torch.Tensor or kind is torch.nn.Parameter:
-                value = self.value_of(given)
+                # `value_of`, as this runs for each tensor of a trace, and most are known.
+                entry = known.get(id(given))
+                if entry is not None and entry[0]() is given:
+                    value = entry[1]
+                else:
+                    value = self.value_of(given)
                 read.append(given)
                 values.append(value)
                 arguments.append(_argument((None, value)))
@@ -303,7 +310,6 @@ class Recorder(RankRecorder):
         optimizers = self.optimizers
         if optimizers is not None:
             scope = optimizers.place(scope, (place, frame), read, values)
-        held = self._values
         stored = plain_keys(read) if written or held.written else None
         writers = held.earlier_writers(read, values, stored) if held.written else []
         node = self._append_op(name, scope, values, arguments, writers, source, kernels)
@@ -382,12 +388,7 @@ class Recorder(RankRecorder):
         """Tell, once, that a scripted module runs operations in threads of TorchScript's own."""
         if not self._forked:
             self._forked = True
-            frame = self.scopes.running
-            text = (
-                f"{frame.scope} runs operations in threads of TorchScript's own (torch.jit.fork): "
-                "which of them comes first may differ from run to run"
-            )
-            self.graph.notes.append(Note(text, frame.source))
+            self.graph.notes.append(note_of_forks(self.scopes.running))
 
     def fail_operation(
         self,

@@ -10,17 +10,26 @@ from typing import TypeAlias
 
 import torch
 
-from tbscope.ir.graph import Argument, Call, Node, Value
+from tbscope.ir.graph import Argument, Call, Node, Note, Value
 from tbscope.ir.nodes import OWNED, STATE
 from tbscope.ir.scopes import Scope
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
 from tbscope.sources.torch.module_internals import script_frames
 from tbscope.sources.torch.script_steps import ScriptSteps
 
-__all__ = ["ScriptRun"]
+__all__ = ["ScriptRun", "note_of_forks"]
 
 # The dotted path of an inner module, and how many times it had run before in this call.
 _Visit: TypeAlias = tuple[str, int]
+
+
+def note_of_forks(frame: Frame) -> Note:
+    """Return the note that a scripted module runs operations in threads of TorchScript's own."""
+    text = (
+        f"{frame.scope} runs operations in threads of TorchScript's own (torch.jit.fork): "
+        "which of them comes first may differ from run to run"
+    )
+    return Note(text, frame.source)
 
 
 class ScriptRun:

@@ -32,6 +32,7 @@ from tbscope.sources.torch.internals import (
 from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import (
+    KERNELS,
     SETTERS,
     KernelFacts,
     body_name,
@@ -340,7 +341,7 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
         recorder = self._recorder
         if kwargs is None:
             kwargs = _NO_KEYWORDS
-        facts = kernel_facts(func)
+        facts = KERNELS.get(id(func)) or kernel_facts(func)
         if recorder.paused or facts.query:
             return func(*args, **kwargs)
         if types and recorder.distributed and hands_on(types):
