@@ -314,6 +314,28 @@ def test_a_true_cycle_of_calls_stays_and_is_told():
     assert told == [text]
 
 
+@pytest.mark.parametrize("borrowed", ["", "reads", "waits"])
+def test_what_is_saved_for_a_backward_pass_is_no_call_from_outside(borrowed):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.Sequential(nn.BatchNorm1d(8))
+            self.work = nn.Sequential(nn.Linear(8, 8))
+
+        def forward(self, x):
+            x = self.norm(self.work(x)).clone()
+            some = x[:2]
+            if borrowed == "waits":
+                x.mul_(2)
+            return self.work[0](some) if borrowed else some
+
+    model = Net()
+    with tbscope.record(model) as recording:
+        model(torch.rand(4, 8)).sum().backward()
+    told = [note.text for note in recording.graph.notes if "by turns" in note.text]
+    assert [text.partition(" ")[0] for text in told] == (["work"] if borrowed else [])
+
+
 def test_calls_that_nest_have_no_note_of_turns():
     for kind in (Embedding, Turns, Leaves, Shared, Skips, Detector):
         notes = tbscope.trace(*example(kind)).notes

@@ -95,7 +95,7 @@ def _beside_modules(level: Siblings, ways: Iterable[Groups], kept: set[int]) -> 
     """The best of these ways, or none of them, where modules stay; None where all is blank."""
     tried: list[tuple[Groups, Siblings]] = []
     for way in chain([[]], ways):
-        left = level.grouped(way)
+        left = level.grouped(way) if way else level
         tried.append((way, left))
         if _fits(left, LEVEL_LIMIT) and _is_fine(level, way, left, kept):
             return way
@@ -104,9 +104,9 @@ def _beside_modules(level: Siblings, ways: Iterable[Groups], kept: set[int]) -> 
             return way
     # Slow, or not whole: but every module has its name.
     tried = [one for one in tried if not one[0] or not _makes_cycle(level, one[0])]
-    whole = [one for one in tried if _drawn(one[1]).keeps_flow()]
+    whole = [one for one in tried if one[1].folded().keeps_flow()]
     way, left = (
-        min(whole, key=lambda one: len(_drawn(one[1])))
+        min(whole, key=lambda one: len(one[1].folded()))
         if whole
         else min(tried, key=lambda one: _count_lost(level, one[0], one[1], kept))
     )
@@ -115,14 +115,14 @@ def _beside_modules(level: Siblings, ways: Iterable[Groups], kept: set[int]) -> 
 
 def _is_fine(level: Siblings, way: Groups, left: Siblings, kept: set[int]) -> bool:
     """Tell whether what is left of a level is whole, and has not too many operations."""
-    if _count_loose(level, way, kept) > LEVEL_LIMIT or not _drawn(left).keeps_flow():
+    if _count_loose(level, way, kept) > LEVEL_LIMIT or not left.folded().keeps_flow():
         return False
     return not way or not _makes_cycle(level, way)
 
 
 def _count_lost(level: Siblings, way: Groups, left: Siblings, kept: set[int]) -> tuple[bool, int]:
     """Tell whether a way leaves too many operations, and count what the page puts aside then."""
-    return _count_loose(level, way, kept) > LEVEL_LIMIT, len(_drawn(left).put_aside())
+    return _count_loose(level, way, kept) > LEVEL_LIMIT, len(left.folded().put_aside())
 
 
 def _first_drawn_well(level: Siblings, ways: Iterable[Groups]) -> Groups:
@@ -232,20 +232,14 @@ def is_crowded(level: Siblings) -> bool:
     """Tell whether the page cannot draw a level well."""
     if len(level) < CROWD_SIZE:
         return False
-    return not _fits(level, LEVEL_LIMIT) or not _drawn(level).keeps_flow()
-
-
-def _drawn(level: Siblings) -> Siblings:
-    """The level with its stacks folded."""
-    series = level.series()
-    return level.grouped(series) if series else level
+    return not _fits(level, LEVEL_LIMIT) or not level.folded().keeps_flow()
 
 
 def _fits(level: Siblings, most: int) -> bool:
     """Tell whether at most so many shapes are laid out at once, on the level or in a stack."""
     if any(len(members) > max(most, STACK_LIMIT) for members in level.series()):
         return False
-    return len(_drawn(level)) <= most
+    return len(level.folded()) <= most
 
 
 def count_loose(level: Siblings) -> int:

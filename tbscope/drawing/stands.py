@@ -117,6 +117,7 @@ class _Placing:
         self._children: dict[Scope | None, list[Scope]] = defaultdict(list)
         self._leaves: dict[Scope, Node] = {}
         self._ends = {output.value.producer for output in graph.outputs}
+        self._sources: dict[Node, list[Node]] = {}
         self._readers: dict[Node, list[Node]] | None = None
         for node in graph.nodes:
             if node.phase != "optimizer":
@@ -169,8 +170,13 @@ class _Placing:
 
     def sources(self, node: Node) -> Iterable[Node]:
         """Return what a node reads and waits for, but for what is a circle beside it."""
-        sources = [value.producer for value in node.inputs] + node.control_inputs
-        return [source for source in sources if source.kind not in self._hidden]
+        # Each level asks it of all below it.
+        known = self._sources.get(node)
+        if known is None:
+            sources = [value.producer for value in node.inputs] + node.control_inputs
+            known = [source for source in sources if source.kind not in self._hidden]
+            self._sources[node] = known
+        return known
 
     def neighbours(self, node: Node) -> list[Node | None]:
         """Return what a node reads and what reads it; None for an output of the graph."""
@@ -207,6 +213,8 @@ class _Level:
         self._holder = holder
         self._loose = dict.fromkeys(loose)
         self._beside: list[Scope] = []
+        # None where something has moved since they were found.
+        self._known_cycles: list[list[_Unit]] | None = None
         # The box right on this level around each scope below it.
         self._around: dict[Scope, Scope] = {}
         self._open(placing.children(holder))
@@ -245,7 +253,9 @@ class _Level:
     # -- what leads back to itself ---------------------------------------------------------
 
     def _cycles(self) -> list[list[_Unit]]:
-        return find_cycles(self._links())
+        if self._known_cycles is None:
+            self._known_cycles = find_cycles(self._links())
+        return self._known_cycles
 
     def _links(self) -> _Links:
         around = self._around
@@ -261,6 +271,7 @@ class _Level:
 
     def _open(self, boxes: Iterable[Scope]) -> None:
         """Have boxes stand right on this level."""
+        self._known_cycles = None
         for box in boxes:
             self._around.update(dict.fromkeys([box, *self._placing.below(box)], box))
 
@@ -278,6 +289,7 @@ class _Level:
         return moved
 
     def _move(self, units: Iterable[_Unit], container: Scope) -> None:
+        self._known_cycles = None
         for unit in units:
             if isinstance(unit, Node):
                 del self._loose[unit]
@@ -405,7 +417,7 @@ class _Level:
             for cycle in self._cycles():
                 others = [unit for unit in cycle if unit is not container]
                 if len(others) < len(cycle) and not all(map(self._placing.is_loose, others)):
-                    self._around = before
+                    self._around, self._known_cycles = before, None
                     return
         inside = {container, *below}
         self._beside = [one for one in self._beside if one not in inside]
