@@ -255,6 +255,19 @@ def test_a_call_that_reads_only_from_outside_stays():
         assert ("encoder/shared" in found) is inside
 
 
+@pytest.mark.parametrize("level", ["op", "aten"])
+def test_a_box_of_kernels_has_no_guests(level):
+    class First(Block):
+        def forward(self, x):
+            return super().forward(nn.functional.normalize(x))
+
+    model = nn.Sequential(First(nn.GELU()), Block(nn.ReLU()))
+    graph = tbscope.trace(model, torch.rand(2, 4), kernels=True)
+    found = names(tbscope.to_graph_def(graph, level=level, leaves="box", cards=False))
+    assert not [name for name in found if "normalize/" in name and "/part" in name]
+    assert [name for name in found if name.startswith("Sequential/0/part/")]
+
+
 def test_calls_of_a_guest_that_call_each_other_stand_together():
     second = nn.Linear(4, 4)
 

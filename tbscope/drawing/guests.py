@@ -18,6 +18,8 @@ from tbscope.ir.scopes import Scope, ScopePart
 __all__ = ["Guests", "find_guests"]
 
 _NONE: tuple[Scope, ...] = ()
+# What may have called a module.
+_WITH_CALLS = frozenset({"module", "hand"})
 
 
 @dataclass(slots=True)
@@ -73,9 +75,12 @@ def _homes(graph: Graph) -> dict[Run | None, Scope]:
     last: Run | None = None
     for node in graph.nodes:
         run = node.run
-        if run is not last and run is not None and node.kind == "op" and node.scope is not None:
-            homes.setdefault(_outermost(run), node.scope)
+        if run is not last and run is not None and node.kind == "op":
             last = run
+            # The kernels of an operation stand in a box of their own.
+            home = next((one for one in upward(node.scope) if one.kind in _WITH_CALLS), None)
+            if home is not None:
+                homes.setdefault(_outermost(run), home)
     # Of what runs no operation itself, the innermost that holds what it calls.
     working = set(homes)
     called = {(_outermost(call.run), call.scope) for call in graph.calls}
