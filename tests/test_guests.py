@@ -274,6 +274,15 @@ def test_gradients_of_guests_stand_in_those_of_their_callers(again):
     assert cycles(message) == []
 
 
+def test_what_gradients_read_of_a_call_does_not_keep_it_where_it_is():
+    def work(layer, x, maker):
+        layer.made = maker()
+        return x @ layer.made + 1
+
+    graph = tbscope.trace(Making(work), torch.rand(2, 4), backward=True, loss=lambda y: y.sum())
+    assert "Making/layers/1/maker/tanh" in names(tbscope.to_graph_def(graph, cards=False))
+
+
 @pytest.mark.parametrize("level", ["op", "aten"])
 def test_a_box_of_kernels_has_no_guests(level):
     class First(Block):
