@@ -5,6 +5,7 @@ import re
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import tbscope
 from tbscope.page.hierarchy import Hierarchy
@@ -253,6 +254,46 @@ def test_a_call_that_reads_only_from_outside_stays():
         found = names(tbscope.to_graph_def(tbscope.trace(Both(inside), ids), cards=False))
         assert ("shared" in found) is not inside
         assert ("encoder/shared" in found) is inside
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_gradients_of_guests_stand_in_those_of_their_callers(again):
+    class Saving(Sharing):
+        def forward(self, x):
+            for block in (self.one, self.two, self.three):
+                x = checkpoint(block, x, use_reentrant=False) if again else block(x)
+            return x
+
+    graph = tbscope.trace(
+        Saving(nn.PReLU()), torch.rand(2, 4), backward=True, loss=lambda y: y.sum()
+    )
+    message = tbscope.to_graph_def(graph, cards=False)
+    found = "\n".join(names(message))
+    assert "gradients/Saving/two/part/" in found
+    assert ("gradients/recomputed/Saving/two/part\n" in found) is again
+    assert cycles(message) == []
+
+
+def test_what_gradients_read_of_a_call_does_not_keep_it_where_it_is():
+    def work(layer, x, maker):
+        layer.made = maker()
+        return x @ layer.made + 1
+
+    graph = tbscope.trace(Making(work), torch.rand(2, 4), backward=True, loss=lambda y: y.sum())
+    assert "Making/layers/1/maker/tanh" in names(tbscope.to_graph_def(graph, cards=False))
+
+
+@pytest.mark.parametrize("level", ["op", "aten"])
+def test_a_box_of_kernels_has_no_guests(level):
+    class First(Block):
+        def forward(self, x):
+            return super().forward(nn.functional.normalize(x))
+
+    model = nn.Sequential(First(nn.GELU()), Block(nn.ReLU()))
+    graph = tbscope.trace(model, torch.rand(2, 4), kernels=True)
+    found = names(tbscope.to_graph_def(graph, level=level, leaves="box", cards=False))
+    assert not [name for name in found if "normalize/" in name and "/part" in name]
+    assert [name for name in found if name.startswith("Sequential/0/part/")]
 
 
 def test_calls_of_a_guest_that_call_each_other_stand_together():

@@ -106,6 +106,23 @@ def test_two_structures_of_one_class_have_names_of_their_own():
     assert scopes(seeds(hierarchy, classes)) == titles
 
 
+@pytest.mark.parametrize(
+    ("label", "title"),
+    [("crossing", "Block_2"), ("crossed", "Block_crossed"), ("Block", "Block_2")],
+)
+def test_what_tells_structures_apart_is_a_number_where_the_page_would_cut_it(label, title):
+    hierarchy = tree(
+        *(line for at in "012" for line in block(f"e/{at}")),
+        *(
+            line
+            for at in "01"
+            for line in block(f"d/{at}/{label}", extra=(f"d/{at}/{label}/mul mul",))
+        ),
+    )
+    classes = {name: "Block" for name in hierarchy.boxes if name.count("/") == (name[0] == "d") + 1}
+    assert title in scopes(seeds(hierarchy, classes))
+
+
 def test_no_function_is_named_like_an_op_type():
     hierarchy = tree("h/0/a/b attn", "h/1/a/b attn", "x a_template")
     assert scopes(seeds(hierarchy, {})) == ["a_2"]

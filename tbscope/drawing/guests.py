@@ -11,13 +11,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tbscope.ir.graph import Graph, Node
-from tbscope.ir.regions import OWNED, Inherited, upward
+from tbscope.ir.regions import OWNED, Inherited, Nearest, upward
 from tbscope.ir.runs import Run
 from tbscope.ir.scopes import Scope, ScopePart
 
 __all__ = ["Guests", "find_guests"]
 
 _NONE: tuple[Scope, ...] = ()
+# What may have called a module.
+_WITH_CALLS = frozenset({"module", "hand"})
 
 
 @dataclass(slots=True)
@@ -49,7 +51,19 @@ def find_guests(graph: Graph) -> Guests:
         key = host, scope.part.label, scope.part.attribute
         guests.parts[scope] = replace(scope.part, index=numbers[key])
         numbers[key] += 1
+    _add_gradients(graph, guests)
     return guests
+
+
+def _add_gradients(graph: Graph, guests: Guests) -> None:
+    """Have the gradients of a call stand as it does: their scope is called like its own, in one."""
+    of_path = {scope.parts: scope for scope in graph.scopes()}
+    calls = {scope.parts: (scope, host) for scope, host in guests.hosts.items()}
+    for path, scope in of_path.items():
+        call, host = calls.get(path[1:], (None, None))
+        if call is not None and host is not None and path[:1] + host.parts in of_path:
+            guests.hosts[scope] = of_path[path[:1] + host.parts]
+            guests.parts[scope] = guests.parts[call]
 
 
 def _borrowed(graph: Graph) -> Iterator[tuple[Scope, Scope]]:
@@ -73,9 +87,12 @@ def _homes(graph: Graph) -> dict[Run | None, Scope]:
     last: Run | None = None
     for node in graph.nodes:
         run = node.run
-        if run is not last and run is not None and node.kind == "op" and node.scope is not None:
-            homes.setdefault(_outermost(run), node.scope)
+        if run is not last and run is not None and node.kind == "op":
             last = run
+            # The kernels of an operation stand in a box of their own.
+            home = next((one for one in upward(node.scope) if one.kind in _WITH_CALLS), None)
+            if home is not None:
+                homes.setdefault(_outermost(run), home)
     # Of what runs no operation itself, the innermost that holds what it calls.
     working = set(homes)
     called = {(_outermost(call.run), call.scope) for call in graph.calls}
@@ -115,11 +132,14 @@ class _Neighbours:
         # Whether each reads something there, and something elsewhere; and who reads it.
         self._reads: dict[Scope, set[bool]] = {scope: set() for scope in callers}
         self._feeds: dict[Scope, set[bool]] = {scope: set() for scope in callers}
+        called = {call.scope for call in graph.calls}
+        is_called = Nearest[bool](lambda scope: scope in called or None)
         for output in graph.outputs:
             for scope in self._borrowed(output.value.producer.scope):
                 self._feeds[scope].add(False)
         for node in graph.nodes:
-            if node.kind not in OWNED and node.phase == "forward":
+            # What computes gradients is in no call; what is run again for them is.
+            if node.kind not in OWNED and (node.phase == "forward" or is_called(node.scope)):
                 self._note(node)
 
     def all_moved(self) -> list[Scope]:

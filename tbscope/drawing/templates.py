@@ -18,7 +18,14 @@ from typing import NamedTuple
 
 from tbscope.drawing.hues import order_alike, order_apart
 from tbscope.drawing.unique import UniqueNames
-from tbscope.page.constants import COLOURED_LIMIT, CROWD_SIZE, HUES, LIBRARY, LIBRARY_ENDING
+from tbscope.page.constants import (
+    BOX_ROOM,
+    COLOURED_LIMIT,
+    CROWD_SIZE,
+    HUES,
+    LIBRARY,
+    LIBRARY_ENDING,
+)
 from tbscope.page.edges import read_through
 from tbscope.page.glyphs import Box, Item
 from tbscope.page.hierarchy import Hierarchy
@@ -208,8 +215,8 @@ def _titles(
     """Name a scope for each structure after its class.
 
     The most frequent structure of a class has its plain name. Another is told apart by its
-    label (`T5Attention_EncDecAttention`), by a box that it has and the first has not
-    (`BertLayer_crossattention`), or by a number.
+    label (`Block_cross`), by a box that it has and the first has not (`Layer_attn`), or by a
+    number where the page would cut that.
     """
     plain: dict[str, Structure] = {}
     titles: dict[Structure, str] = {}
@@ -220,7 +227,8 @@ def _titles(
         title = _class_of(structure.box, classes)
         if title in plain:
             word = _difference(structure.box, plain[title].box)
-            title = f"{title}_{word}" if word else title
+            longer = f"{title}_{word}"
+            title = longer if word not in ("", title) and len(longer) <= BOX_ROOM else title
         else:
             plain[title] = structure
         titles[structure] = f"{LIBRARY}{unique.claim(title)}{LIBRARY_ENDING}"
