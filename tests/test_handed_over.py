@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import tbscope
+from tbscope.sources.eager.active import watching
 
 X = torch.ones(2, 3)
 OPTIONS = [{}, {"fake": True}, {"kernels": True}, {"grad": True}, {"profile": 1}]
@@ -324,3 +325,36 @@ def test_a_thread_that_was_started_has_nothing_of_ours():
     graph = tbscope.trace(starting, X)
     assert [node.op for node in graph.nodes if node.kind == "op"] == ["relu", "add"]
     assert "run" not in vars(threads[0])
+
+
+def test_a_worker_that_was_there_before_is_as_it_was_when_its_work_is_done():
+    model, seen = nn.Linear(3, 3), []
+
+    def work(x):
+        seen.append(len(watching.recorders))
+        return model(x)
+
+    with ThreadPoolExecutor(1) as pool:
+        before = pool.submit(lambda: dict(vars(watching))).result()
+        tbscope.trace(lambda x: pool.submit(work, x).result(), X)
+        assert seen == [1]
+        assert pool.submit(lambda: dict(vars(watching))).result() == before
+
+
+def test_the_line_that_hands_work_over_is_that_of_its_operations():
+    def model(x):
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(torch.relu, x).result()
+
+    (node,) = [node for node in tbscope.trace(model, X).nodes if node.op == "relu"]
+    line = model.__code__.co_firstlineno + 2
+    assert (node.source.line, node.source.function) == (line, "model")
+
+
+def test_a_thread_that_runs_a_method_of_a_tensor_is_watched():
+    with tbscope.record() as recording:
+        # It is written in C, and has no module.
+        thread = threading.Thread(target=X.relu)
+        thread.start()
+        thread.join()
+    assert [node.op for node in recording.graph.nodes if node.kind == "op"] == ["relu"]

@@ -25,7 +25,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "files": ("files", "saving", "check"),
         "installing": ("installing", "graphs_in_torchs_place", "options"),
         "options": ("options", "run_names", "pipeline", "cli_errors"),
-        "placing": ("options", "run_names", "tags", "steps"),
+        "placing": ("placing", "options", "run_names", "tags", "steps"),
     },
     "tbscope/cli": {
         "_check": ("cli_diff", "cli_errors"),
@@ -136,6 +136,9 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "rank_recorder": _RANKED,
         "serving": _RANKED,
         "bodies": ("levels", "kernels", "roles", "flops"),
+        "careful": ("watching", "watching_odd_steps"),
+        "discovery": ("trace_inputs", "trace_dataflow", "held_parts", "handed_over", "notes"),
+        "makers": ("backward", "gradients", "backward_threads"),
         "operation": ("operation", "flops", "trace_dataflow"),
         "recorder": (*_RECORDED, "operators", "trace_scopes", "trace", "notes", "flops"),
         "scope_stack": ("trace_scopes", "by_hand", "late_scopes", "summary", "record"),
@@ -143,6 +146,11 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "tbscope/sources/eager/watch": {
         "modes": ("trace_dataflow", "trace_errors", "operators", "flops", "profile", "levels"),
+        "module_calls": ("trace_scopes", "trace_errors", "record", "own_modes", "watching"),
+        "threads": ("handed_over", "backward_threads", "threads"),
+    },
+    "tbscope/sources/eager/measure": {
+        "device_kernels": ("device_kernels",),
     },
     "tbscope/sources/eager/keep": {
         "kept_objects": _KEPT,

@@ -15,6 +15,7 @@ _TOLD = (
     *("add_operation", "add_kernel", "fail_operation", "add_read", "add_slices", "add_face"),
     *("know", "open_scope", "close_scope", "enter_call", "leave_call", "fail_call"),
     *("gave_gradients", "begin_step", "end_step", "waited", "tell_of_fork", "took_over"),
+    *("about_to_write", "source_at"),
 )
 _BLOCKS = ("backward_pass", "outside_step", "swapping", "others_stand_in")
 
@@ -37,21 +38,36 @@ class CarefulRecorder(Recorder):
             self.paused = True
             self._failed(error)
 
+    @contextmanager
+    def function(self, name: str) -> Iterator[Callable[[Any], None]]:
+        """Record the run of a function that is an operation's argument, as a recorder does."""
+        with _Block(self, super().function(name)) as gave:
 
-class _Block(AbstractContextManager[None]):
+            def tell(result: Any) -> None:
+                try:
+                    # None where the block could not begin, of which is told by now.
+                    gave(result)
+                except Exception as error:  # noqa: BLE001  It is told.
+                    self.fail(error)
+
+            yield tell
+
+
+class _Block(AbstractContextManager[Any]):
     """A block around a part of the run, of which neither the beginning nor the end raises."""
 
     def __init__(self, recorder: CarefulRecorder, block: AbstractContextManager[Any]) -> None:
         self._recorder = recorder
         self._block: AbstractContextManager[Any] | None = block
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Any:
         assert self._block is not None
         try:
-            self._block.__enter__()
+            return self._block.__enter__()
         except Exception as error:  # noqa: BLE001  It is told.
             self._block = None
             self._recorder.fail(error)
+            return None
 
     def __exit__(
         self,
@@ -63,9 +79,8 @@ class _Block(AbstractContextManager[None]):
             return
         try:
             self._block.__exit__(kind, error, trace)
-        except Exception as own:  # noqa: BLE001  It is told.
-            if own is not error:
-                self._recorder.fail(own)
+        except Exception as own:  # noqa: BLE001  It is told. The code's own error is not raised again.
+            self._recorder.fail(own)
 
 
 def _careful(name: str) -> Callable[..., Any]:

@@ -5,7 +5,6 @@ watches takes the watching along: a function given to a pool, and what a thread 
 """
 
 import functools
-import itertools
 import multiprocessing.pool
 import sys
 import threading
@@ -55,7 +54,6 @@ class _Work:
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        functools.update_wrapper(self, function)
         self._function = function
         self._stand_ins = watching.stand_ins
         self._eager = watching.eager
@@ -66,10 +64,9 @@ class _Work:
                 strands = strands_of(recorder)
                 source = recorder.source_at(sys._getframe(2))
                 self._handed.append((strands, strands.hand_over(recorder, source)))
-        self._numbers = itertools.count()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.part(next(self._numbers), *args, **kwargs)
+        return self.part(0, *args, **kwargs)
 
     def part(self, number: int, /, *args: Any, **kwargs: Any) -> Any:
         """Do one part of the work; parts have numbers, whichever is done first."""
@@ -184,4 +181,4 @@ def _is_librarys(thread: threading.Thread) -> bool:
     while isinstance(does, functools.partial):
         does = does.func
     module = getattr(does, "__module__", None) or type(does).__module__
-    return str(module).partition(".")[0] in sys.stdlib_module_names - {"__main__", "builtins"}
+    return str(module).partition(".")[0] in sys.stdlib_module_names - {"builtins"}
