@@ -86,6 +86,23 @@ def test_a_function_that_did_all_of_a_level_and_one_of_a_single_operation_are_no
     assert boxes(of_forward(lambda net, x: single(net.fc(x)) * 2, helpers="all")) == []
 
 
+@pytest.mark.parametrize(("inside", "labels"), [(False, ["blocks", "after"]), (True, ["blocks"])])
+def test_a_function_that_called_a_part_of_a_list_beside_it_is_no_box(inside, labels):
+    net = nn.Module()
+    net.blocks = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+
+    def after(x):
+        return (net.blocks[1](x) if inside else x).tanh() * 2
+
+    def forward(x):
+        x = net.blocks[0](x)
+        return after(x if inside else net.blocks[1](x))
+
+    net.forward = forward
+    graph = tbscope.trace(net, torch.rand(2, 4))
+    assert boxes(Hierarchy.of(tbscope.to_graph_def(graph, helpers="all"))) == labels
+
+
 def test_what_a_generator_runs_in_turns_stands_with_whoever_asks_it():
     def forward(net, x):
         return sum(torch.tanh(piece) for piece in models.pieces(net.fc(x)))
@@ -138,6 +155,24 @@ def test_a_loop_over_modules_has_steps_where_much_is_done_between_them():
     assert boxes(found, "step.0-11") == steps
     inside = "step.0-11/step.3/experts.3"
     assert {inside, f"{inside}/weight"} <= found.items.keys()
+
+
+@pytest.mark.parametrize(("again", "block"), [(False, "list3/0"), (True, "list3.0")])
+def test_a_list_that_one_round_called_as_a_whole_stands_in_it_as_a_whole(again, block):
+    net = nn.Module()
+    for at in range(12):
+        blocks = [nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(1 + again)]
+        net.add_module(f"list{at}", nn.ModuleList(blocks))
+
+    def forward(x):
+        for at in range(12):
+            x = net.get_submodule(f"list{at}.0")(x).tanh() * 2 + 1
+            x = x.sin().cos().exp()
+        return net.list3[1](x) if again else x
+
+    net.forward = forward
+    nodes = tbscope.to_graph_def(tbscope.trace(net, torch.rand(2, 4))).node
+    assert f"step.3/{block}/1" in [node.name for node in nodes]
 
 
 def test_a_loop_that_needs_no_cut_has_no_steps():

@@ -147,7 +147,8 @@ class Bundler:
                 continue
             parted = [one for unit in known for one in self._parted(unit)]
             parted.sort(key=lambda unit: self._order[unit.thing])
-            beside = [unit for unit in units if unit not in known]
+            inside = {unit.thing for unit in known}
+            beside = [unit for unit in units if unit.thing not in inside]
             for rounds in self._loops(parted, depth - 1):
                 numbered = list(enumerate(rounds))
                 if len(self._without_cycles(parted + beside, numbered)) == len(rounds):
@@ -164,6 +165,10 @@ class Bundler:
         *,
         whole: bool,
     ) -> None:
+        # Of what was not called by itself, a part may have been called in a run.
+        mixed = [
+            one for one in units if isinstance(one.thing, Scope) and one.thing not in self._calls
+        ]
         wanted: list[tuple[Run, list[_Unit]]] = []
         pending = [(known, depth)]
         while pending:
@@ -173,7 +178,7 @@ class Bundler:
                 if len(unit.chain) > depth:
                     groups.setdefault(unit.chain[depth], []).append(unit)
             for run, inside in groups.items():
-                if self._is_function(run, inside, units, whole=whole):
+                if self._is_function(run, inside, mixed, whole=whole):
                     wanted.append((_named_best(run, inside, depth), inside))
                 else:
                     pending.append((inside, depth + 1))
@@ -185,7 +190,7 @@ class Bundler:
                 self._move(unit.thing, level, box)
 
     def _is_function(
-        self, run: Run, inside: list[_Unit], units: list[_Unit], *, whole: bool
+        self, run: Run, inside: list[_Unit], mixed: list[_Unit], *, whole: bool
     ) -> bool:
         """Tell whether a run is worth a box: it ran several things, and is no forward."""
         if len(inside) < 2 or _is_forward(run):
@@ -196,12 +201,7 @@ class Bundler:
             return False
         if not _named_best(run, inside, inside[0].chain.index(run)).function.name:
             return False
-        # Of what was not called by itself, a part may have been called in the run.
-        mixed = [unit for unit in units if self._is_mixed(unit)]
         return not any(self._ran_partly_in(unit, run) for unit in mixed if run not in unit.chain)
-
-    def _is_mixed(self, unit: _Unit) -> bool:
-        return isinstance(unit.thing, Scope) and unit.thing not in self._calls
 
     def _ran_partly_in(self, unit: _Unit, run: Run) -> bool:
         """Tell whether a part of a box that stands beside a run was called in it."""
@@ -280,16 +280,16 @@ class Bundler:
         self, level: Scope | None, rounds: list[list[_Unit]], units: list[_Unit], stem: str
     ) -> None:
         """Make a box of each round; a list of which it called some members has a part in it."""
+        of_lists = Counter(one.lists[0] for one in units if one.lists)
         for at, members in enumerate(rounds):
             if len(members) < 2:
                 continue
             box = self._open(level, f"{stem}.{at}", members, kind="hand")
-            inside = {unit.thing for unit in members}
-            apart = {one.lists[0] for one in units if one.lists and one.thing not in inside}
+            here = Counter(one.lists[0] for one in members if one.lists)
             pieces: dict[tuple[Scope, ...], Scope] = {(): box}
             for unit in members:
                 thing = unit.thing
-                if unit.lists and unit.lists[0] not in apart:
+                if unit.lists and here[unit.lists[0]] == of_lists[unit.lists[0]]:
                     thing = unit.lists[0]
                     if thing not in self.found.inner:
                         self._move(thing, level, box)
