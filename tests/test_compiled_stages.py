@@ -87,6 +87,68 @@ def test_the_backward_graph_takes_what_the_forward_graph_saves():
     ]
 
 
+class Twice(nn.Module):
+    """Reads what it is given twice, and computes a GELU, which the backward pass does again."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.both = Both()
+        self.last = nn.Linear(2, 2)
+
+    def forward(self, x):
+        y = self.fc(x)
+        return self.last(self.both(nn.functional.gelu(y))) + y.sum()
+
+
+class Both(nn.Module):
+    def forward(self, x):
+        one, two = x.chunk(2, -1)
+        return (one * two).softmax(-1) * one
+
+
+@pytest.mark.parametrize("stage", ["joint", "backward"])
+def test_the_sum_of_gradients_stands_in_what_is_around_all_that_give_them(stage):
+    graph = stages(Twice(), X[None], stage=stage)[stage]
+
+    check_whole(graph)
+    sums = [node for node in graph.nodes if node.op == "add" and node.phase == "backward"]
+    assert [node.scope.path for node in sums] == [
+        "Twice/backward/Both[both]",
+        # That of what two modules give.
+        "Twice/backward",
+    ]
+
+
+def test_what_the_backward_pass_computes_again_stands_beside_it_with_the_tensors():
+    graph = stages(Twice(), X[None], stage="backward")["backward"]
+
+    places = {node.op: node.scope.path for node in graph.nodes if node.kind == "op"}
+    assert (places["gelu"], places["split"]) == ("Twice", "Twice/Both[both]")
+    assert (places["gelu_backward"], places["cat"]) == (
+        "Twice/backward",
+        "Twice/backward/Both[both]",
+    )
+    held = {node.scope.path for node in graph.nodes if node.kind == "parameter"}
+    assert held == {"Twice/Linear[last]"}
+    alone = stages(nn.Sequential(nn.Linear(4, 4)), X, stage="backward")["backward"]
+    assert {call.scope.path for call in alone.calls} == {"Sequential", "Sequential/Linear[0]"}
+
+
+class Picks(nn.Module):
+    def forward(self, x):
+        return x.select(1, 0) * x.select(1, 1) * x.select(1, 2)
+
+
+def test_what_a_pass_of_the_compiler_makes_stands_with_what_it_is_made_of():
+    model = nn.Sequential(nn.Linear(4, 4), Picks())
+    graph = stages(model, X, stage="inductor", grad=True)["inductor backward"]
+
+    check_whole(graph)
+    made = [node for node in graph.nodes if node.op == "select_scatter"]
+    assert {(node.phase, node.scope.part.label) for node in made} == {("backward", "Picks")}
+
+
 def test_a_buffer_that_the_model_writes_into_is_written_in_the_forward_stage():
     graph = stages(nn.BatchNorm1d(4), X, stage="forward", training=True)["forward"]
 

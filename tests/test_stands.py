@@ -77,6 +77,47 @@ def test_what_the_parent_does_between_the_members_of_one_list_stands_in_the_list
     assert {"exp", "sin"} <= set(found)
 
 
+def summing(times, start=None, told=None):
+    """Give a model that adds up what the members of a list gave beside their results."""
+
+    def work(layers, x):
+        total = x if start is None else start(x)
+        for at, layer in enumerate(layers):
+            x = layer(x)
+            total = total + x
+            told_of = total if at == told else None
+            net.told = told_of if told_of is not None else net.told
+        return x, total.exp(), net.told
+
+    net = Working(work, times)
+    net.told = None
+    return net
+
+
+def sums_in(net):
+    found = names(drawn(net, torch.rand(2, 8)))
+    return sum(name.startswith("layers/add") for name in found)
+
+
+def test_a_sum_of_what_many_members_of_a_list_gave_stands_in_the_list():
+    assert sums_in(summing(5)) == 5
+    # Few lines from the list tell more than a box.
+    assert sums_in(summing(4)) == 0
+
+
+def test_a_sum_may_begin_with_an_operation_that_reads_no_box():
+    assert sums_in(summing(6, start=lambda x: x.cos() * 2)) == 6
+    lender = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+    net = summing(6, start=lender)
+    net.lender = lender
+    assert sums_in(net) == 0
+
+
+def test_a_sum_of_which_a_part_is_given_on_stays_outside():
+    assert sums_in(summing(7)) == 7
+    assert sums_in(summing(7, told=2)) == 0
+
+
 def test_an_operation_that_also_reads_from_elsewhere_stands_in_the_list_if_it_is_between():
     def work(layers, x):
         return layers[1](layers[0](x) + x) + x
@@ -271,6 +312,28 @@ def test_a_true_cycle_of_calls_stays_and_is_told():
     told = [note.text for note in graph.notes if "by turns" in note.text]
     text = "encoder and decoder read each other by turns: a part of encoder was called from outside"
     assert told == [text]
+
+
+@pytest.mark.parametrize("borrowed", ["", "reads", "waits"])
+def test_what_is_saved_for_a_backward_pass_is_no_call_from_outside(borrowed):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.Sequential(nn.BatchNorm1d(8))
+            self.work = nn.Sequential(nn.Linear(8, 8))
+
+        def forward(self, x):
+            x = self.norm(self.work(x)).clone()
+            some = x[:2]
+            if borrowed == "waits":
+                x.mul_(2)
+            return self.work[0](some) if borrowed else some
+
+    model = Net()
+    with tbscope.record(model) as recording:
+        model(torch.rand(4, 8)).sum().backward()
+    told = [note.text for note in recording.graph.notes if "by turns" in note.text]
+    assert [text.partition(" ")[0] for text in told] == (["work"] if borrowed else [])
 
 
 def test_calls_that_nest_have_no_note_of_turns():

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from tbscope.cycles import find_cycles
 from tbscope.drawing.bundles import Bundles
+from tbscope.drawing.guests import Guests
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.regions import OWNED, STATE
 from tbscope.ir.scopes import Scope, ScopePart
@@ -50,15 +51,25 @@ class Stands:
     parts: dict[Scope, ScopePart] = field(default_factory=dict)
 
 
-def find_stands(graph: Graph, *, circles: bool = True, bundles: Bundles | None = None) -> Stands:
+def find_stands(
+    graph: Graph,
+    *,
+    circles: bool = True,
+    bundles: Bundles | None = None,
+    guests: Guests | None = None,
+) -> Stands:
     """Find out what must stand elsewhere, so that no two boxes point at each other.
 
     Args:
         graph: The graph as it is drawn, with leaf modules as nodes.
         circles: Whether parameters are circles beside what reads them, which join no boxes.
         bundles: Boxes that are no scopes of the graph; None for none.
+        guests: Calls that stand in the box of who called them; None for none.
     """
     stands = Stands(list(graph.scopes()))
+    if guests is not None:
+        stands.scopes |= guests.hosts
+        stands.parts |= guests.parts
     if bundles is not None:
         stands.all += bundles.scopes
         stands.nodes |= bundles.nodes
@@ -106,6 +117,7 @@ class _Placing:
         self._children: dict[Scope | None, list[Scope]] = defaultdict(list)
         self._leaves: dict[Scope, Node] = {}
         self._ends = {output.value.producer for output in graph.outputs}
+        self._sources: dict[Node, list[Node]] = {}
         self._readers: dict[Node, list[Node]] | None = None
         for node in graph.nodes:
             if node.phase != "optimizer":
@@ -158,18 +170,27 @@ class _Placing:
 
     def sources(self, node: Node) -> Iterable[Node]:
         """Return what a node reads and waits for, but for what is a circle beside it."""
-        sources = [value.producer for value in node.inputs] + node.control_inputs
-        return [source for source in sources if source.kind not in self._hidden]
+        # Each level asks it of all below it.
+        known = self._sources.get(node)
+        if known is None:
+            sources = [value.producer for value in node.inputs] + node.control_inputs
+            known = [source for source in sources if source.kind not in self._hidden]
+            self._sources[node] = known
+        return known
 
     def neighbours(self, node: Node) -> list[Node | None]:
         """Return what a node reads and what reads it; None for an output of the graph."""
+        return [*self.sources(node), *self.readers(node)]
+
+    def readers(self, node: Node) -> list[Node | None]:
+        """Return what reads a node; None for an output of the graph."""
         if self._readers is None:
             self._readers = defaultdict(list)
             for reader in self._graph.nodes:
                 for source in self.sources(reader):
                     self._readers[source].append(reader)
         ends = [None] if node in self._ends else []
-        return [*self.sources(node), *self._readers[node], *ends]
+        return [*self._readers[node], *ends]
 
     def move(self, unit: _Unit, holder: Scope | None, container: Scope) -> None:
         """Have an operation or a box stand in a container."""
@@ -192,6 +213,8 @@ class _Level:
         self._holder = holder
         self._loose = dict.fromkeys(loose)
         self._beside: list[Scope] = []
+        # None where something has moved since they were found.
+        self._known_cycles: list[list[_Unit]] | None = None
         # The box right on this level around each scope below it.
         self._around: dict[Scope, Scope] = {}
         self._open(placing.children(holder))
@@ -219,6 +242,7 @@ class _Level:
         while self._pull(self._cycles()):
             pass
         self._pull_helpers()
+        self._pull_sums()
         for container in self._beside:
             for child in placing.children(container):
                 if self._around[child] is not container:
@@ -229,7 +253,9 @@ class _Level:
     # -- what leads back to itself ---------------------------------------------------------
 
     def _cycles(self) -> list[list[_Unit]]:
-        return find_cycles(self._links())
+        if self._known_cycles is None:
+            self._known_cycles = find_cycles(self._links())
+        return self._known_cycles
 
     def _links(self) -> _Links:
         around = self._around
@@ -245,6 +271,7 @@ class _Level:
 
     def _open(self, boxes: Iterable[Scope]) -> None:
         """Have boxes stand right on this level."""
+        self._known_cycles = None
         for box in boxes:
             self._around.update(dict.fromkeys([box, *self._placing.below(box)], box))
 
@@ -262,6 +289,7 @@ class _Level:
         return moved
 
     def _move(self, units: Iterable[_Unit], container: Scope) -> None:
+        self._known_cycles = None
         for unit in units:
             if isinstance(unit, Node):
                 del self._loose[unit]
@@ -295,6 +323,36 @@ class _Level:
             containers = _containers(one for one in stands if one is not None)
             if len(stands) == len(containers) == 1 and (reads or len(fed) <= _MOST_READERS):
                 self._move(helpers, containers[0])
+
+    def _pull_sums(self) -> None:
+        """Move what adds up results of many members of one container into it.
+
+        Each of these operations reads a member, and the one before it; only the last one is
+        read by others.
+        """
+        for container, row in self._readers_alone().items():
+            readers = {node: set(self._placing.readers(node)) for node in row}
+            inner = {node for node in row if readers[node] and row.keys() >= readers[node]}
+            last = {
+                one for one in row if one not in inner and any(one in readers[n] for n in inner)
+            }
+            if len(inner) >= _MOST_READERS and len(last) == 1:
+                self._move([node for node in row if node in inner or node in last], container)
+
+    def _readers_alone(self) -> dict[Scope, dict[Node, None]]:
+        """Return what reads members of each container, and else only what cannot depend on it."""
+        found: dict[Scope, dict[Node, None]] = defaultdict(dict)
+        first: set[_Unit | None] = {None}
+        for node in self._loose:
+            units = {self._unit_of(source) for source in self._placing.sources(node)}
+            if units <= first:
+                first.add(node)
+            for container in _containers(one for one in units if one is not None):
+                if all(
+                    one is container or one in first or one in found[container] for one in units
+                ):
+                    found[container][node] = None
+        return found
 
     def _helpers(self) -> Iterable[list[Node]]:
         """Return the operations of this level, those together that read each other."""
@@ -359,7 +417,7 @@ class _Level:
             for cycle in self._cycles():
                 others = [unit for unit in cycle if unit is not container]
                 if len(others) < len(cycle) and not all(map(self._placing.is_loose, others)):
-                    self._around = before
+                    self._around, self._known_cycles = before, None
                     return
         inside = {container, *below}
         self._beside = [one for one in self._beside if one not in inside]

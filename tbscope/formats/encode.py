@@ -4,13 +4,13 @@ What many nodes share (types, scopes, places in the code) stands once, in a tabl
 its number there (`tables`). A field that holds its default is left out.
 """
 
-import marshal
 from collections.abc import Iterable
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from tbscope.formats.tables import Tables, number_text, numbers_text
 from tbscope.ir.graph import Call, Constant, Graph, Nest, Node, Note, Output, Value
+from tbscope.ir.nests import form_of
 from tbscope.words import shown
 
 __all__ = ["FORMAT", "VERSION", "encode_graph"]
@@ -245,15 +245,12 @@ class _Encoder:
 
     def _facts(self, facts: Any) -> str:
         """Return a mapping from texts to nests; one from anything else as its entries."""
-        try:
-            # The form on which no two constants agree that differ in a value or a type.
-            key = marshal.dumps(facts, 2)
-        except ValueError:
-            # Some have none (a `Constant`).
+        form = form_of(facts)
+        if form is None:
             return self._fact_entries(facts)
-        known = self._known_facts.get(key)
+        known = self._known_facts.get(form)
         if known is None:
-            known = self._known_facts[key] = self._fact_entries(facts)
+            known = self._known_facts[form] = self._fact_entries(facts)
         return known
 
     def _fact_entries(self, facts: Any) -> str:

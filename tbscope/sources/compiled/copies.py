@@ -1,12 +1,13 @@
 """Copies of captured graphs: the nodes are new, with modules told by their qualified names."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import torch
 
-__all__ = ["BACKWARD", "BOX", "KERNEL", "Given", "copied"]
+__all__ = ["BACKWARD", "BOX", "KERNEL", "Given", "copied", "is_forward"]
 
 KERNEL = "tbscope_kernels"
 """The metadata of a node that name the kernels which compute it."""
@@ -64,8 +65,30 @@ def copied(
         if meta.get("autograd_backward") or meta.get("partitioner_tag") == "is_backward":
             meta[BACKWARD] = True
         told = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack")
-        meta["nn_module_stack"] = {**around, **_named(told or {}, name_of)}
+        read = node.all_input_nodes if node.op == "call_function" else ()
+        if "stack_trace" not in meta and any(BACKWARD in each.meta for each in read):
+            # A pass of the compiler has made it.
+            meta[BACKWARD] = True
+        if told is None and BACKWARD in meta and read and not is_forward(node):
+            meta["nn_module_stack"] = _common(read)
+        else:
+            meta["nn_module_stack"] = {**around, **_named(told or {}, name_of)}
     return torch.fx.GraphModule(held, graph)
+
+
+def is_forward(node: torch.fx.Node) -> bool:
+    """Tell whether a node is of the forward pass, which the backward pass may compute again."""
+    return node.meta.get("partitioner_tag") == "is_forward"
+
+
+def _common(nodes: Sequence[torch.fx.Node]) -> dict[str, Any]:
+    """Return the calls around all of some nodes: there stands the sum of their gradients.
+
+    That is made for no operation of a module, as is what a pass of the compiler makes.
+    """
+    stacks = [node.meta["nn_module_stack"].items() for node in nodes]
+    levels = zip(*stacks, strict=False)
+    return dict([level[0] for level in takewhile(lambda level: len({*level}) == 1, levels)])
 
 
 def _found(module: Any, path: str) -> Any:

@@ -168,6 +168,8 @@ class _FramePlaces(Places):
         super().__init__(builder, container_class)
         self._modules = modules
         self._boxes: dict[tuple[Scope | None, str], Scope] = {}
+        # The first scope of each module in a box.
+        self._boxed: dict[str, Scope] = {}
 
     def scope_of(self, stack: Mapping[str, Any] | None, source: Source | None) -> Scope | None:
         """Return the scope of a node, in that of its box."""
@@ -183,13 +185,19 @@ class _FramePlaces(Places):
             )
         rest = {name: entry for name, entry in stack.items() if name != key}
         with self.inside(self.root, box):
-            return super().scope_of(rest, source)
+            # Tensors stand where the forward pass reads them, also where it comes later.
+            first, self._first = self._first, self._boxed
+            try:
+                return super().scope_of(rest, source)
+            finally:
+                self._first = first
 
     def home(self, name: str) -> Scope | None:
         """Return the scope in which the tensors of a module stand, or what a variable leads to."""
-        while name and name not in self._modules and name not in self._first:
+        known = (self._modules, self._first, self._boxed)
+        while name and not any(name in each for each in known):
             name = name.rpartition(".")[0]
-        return super().home(name)
+        return self._first.get(name) or self._boxed.get(name) or super().home(name)
 
 
 class _Reader(Reader):

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from tbscope.sources.compiled.copies import BACKWARD, BOX, KERNEL, Given
+from tbscope.sources.compiled.copies import BACKWARD, BOX, KERNEL, Given, is_forward
 from tbscope.sources.programs.types import type_nest
 from tbscope.sources.torch.lowering_internals import (
     Kernels,
@@ -93,10 +93,11 @@ def _lowered(
         # What the backward pass could as well have computed.
         for node in twin.graph.nodes:
             node.meta.pop(BACKWARD, None)
-    if stage == "joint":
+    operations = [node for node in twin.graph.nodes if node.op == "call_function"]
+    if stage == "joint" or (stage == "backward" and any(map(is_forward, operations))):
         # In the boxes of the forward pass, it would read what these give, and give it to them.
         for node in twin.graph.nodes:
-            if BACKWARD in node.meta:
+            if BACKWARD in node.meta and not is_forward(node):
                 _stand_in(node, "backward")
     places = [node for node in part.graph.nodes if node.op == "placeholder"]
     own = {node: _given(node, given) for node in places}
