@@ -144,6 +144,19 @@ def test_gradients_of_passes_that_begin_in_scopes_are_those_of_their_modules(nam
     assert list(norms.values()) == pytest.approx(wanted)
 
 
+def test_gradients_of_a_pass_in_a_scope_of_its_own_are_those_of_their_modules():
+    models = layers(), layers()
+    with tbscope.record(*models) as recording:
+        with tbscope.scope("there"):
+            losses = [model(POINTS).sum() * (at + 1) for at, model in enumerate(models)]
+        with tbscope.scope("back"):
+            for loss in losses:
+                loss.backward()
+    norms = figure(recording.graph, "gradient_norm")
+    wanted = [each.norm().item() for model in models for each in own_gradients(model).values()]
+    assert list(norms.values()) == pytest.approx(wanted)
+
+
 def test_in_a_scope_too_a_model_that_no_gradient_reaches_has_not_those_of_another_one():
     one, other = layers(), layers()
     with tbscope.record(one, other) as recording, tbscope.scope("step"):

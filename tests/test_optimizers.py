@@ -219,3 +219,64 @@ def test_hooks_of_optimizers_are_gone_after_a_recording():
     model = nn.Linear(3, 2)
     trained(model, torch.optim.SGD(model.parameters(), lr=0.1))
     assert [dict(each) for each in hooks] == before
+
+
+class Aliasing(torch.optim.Optimizer):
+    """Writes into its parameters through what shows them, as older optimizers do."""
+
+    def __init__(self, parameters, write):
+        super().__init__(parameters, {})
+        self.write = write
+
+    @torch.no_grad()
+    def step(self, closure):
+        torch.enable_grad()(closure)()
+        for parameter in self.param_groups[0]["params"]:
+            moment = self.state[parameter].setdefault("moment", torch.zeros_like(parameter))
+            moment.mul_(0.9).add_(parameter.grad)
+            parameter.grad.data.mul_(0.5)
+            self.write(parameter, moment)
+
+
+def one_view(parameter, moment):
+    parameter.data.mul_(0.9).add_(moment, alpha=-0.1)
+
+
+def itself_first(parameter, moment):
+    parameter.mul_(0.9)
+    parameter.data.add_(moment, alpha=-0.1)
+
+
+WRITES = {
+    "data": (lambda given, moment: given.data.add_(moment, alpha=-0.1), 1),
+    "a view": (lambda given, moment: given.view(-1).sub_(moment.view(-1)), 1),
+    "a part": (lambda given, moment: given[:1].sub_(moment[:1]), 1),
+    "several": (lambda given, moment: torch._foreach_sub_([given.data], [moment]), 1),
+    "one view, twice": (one_view, 2),
+    "itself first": (itself_first, 2),
+    "a copy": (lambda given, moment: given.clone().sub_(moment), 0),
+}
+
+
+@pytest.mark.parametrize("way", WRITES)
+def test_a_write_into_what_shows_a_parameter_tells_that_it_updates_it(way):
+    write, times = WRITES[way]
+    model = nn.Linear(3, 2)
+    graph = trained(model, Aliasing(model.parameters(), write), steps=2)
+    verify(graph)
+    told = [node.attributes["updates"] for node in graph.nodes if "updates" in node.attributes]
+    # Neither what is kept for a parameter nor its gradient is the parameter.
+    assert sorted(told) == sorted(["weight", "bias"] * times)
+
+
+def test_complex_parameters_are_told_where_they_are_updated():
+    model = nn.Linear(3, 2, dtype=torch.complex64)
+    optimizer = torch.optim.Adam(model.parameters(), foreach=False)
+    with tbscope.record(model) as recording:
+        model(POINTS.to(torch.complex64)).abs().mean().backward()
+        optimizer.step()
+    told = [node for node in recording.graph.nodes if "updates" in node.attributes]
+    assert [(node.op, node.attributes["updates"]) for node in told] == [
+        ("addcdiv_", "weight"),
+        ("addcdiv_", "bias"),
+    ]

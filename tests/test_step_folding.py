@@ -1,5 +1,7 @@
 """Several steps of a training in one recording: equal ones are drawn once, and it is told."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from real_graphs import operations
@@ -215,6 +217,38 @@ def test_gradients_that_add_up_over_steps_make_another_step():
     equal, other = told(recording.graph)
     assert equal == "steps 2 to 3 are equal and drawn as one"
     assert "weight_grad (accumulates) -> [2, 3] in gradients/Linear" in other
+
+
+def accumulated(model, optimizer, batches, block):
+    with tbscope.record(model) as recording:
+        optimizer.zero_grad()
+        for batch in batches:
+            with block():
+                model(batch).pow(2).mean().backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    return recording.graph
+
+
+@pytest.mark.parametrize("block", [lambda: tbscope.scope("step"), nullcontext])
+def test_micro_batches_in_blocks_are_the_first_and_one_that_adds_to_it(block):
+    model = Net()
+    graph = accumulated(model, sgd(model.parameters()), BATCHES * 2, block)
+    tbscope.verify(graph)
+    passes = [node for node in graph.nodes if node.attributes.get("gradient_of") == "head.weight"]
+    folded = block is not nullcontext
+    assert len(passes) == (2 if folded else 8)
+    assert [bool(node.attributes.get("accumulates")) for node in passes[:2]] == [False, True]
+    (read,) = [node for node in graph.nodes if node.attributes.get("updates") == "head.weight"]
+    assert through(read.inputs[1], passes) is passes[-1]
+    assert folded is (told(graph)[:1] == ["steps 2 to 8 are equal and drawn as one"])
+    assert not folded or tbscope.lint(tbscope.to_graph_def(graph)) == []
+
+
+def through(value, ends):
+    """Give the first of some nodes from which a value came, by what was written into."""
+    node = value.producer
+    return node if node in ends else through(node.inputs[value.index], ends)
 
 
 def test_where_no_optimizer_runs_backward_passes_end_steps():

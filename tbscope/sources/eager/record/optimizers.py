@@ -60,6 +60,7 @@ class _Step:
         ran: Whether one of its operations has run.
         passes: How many backward passes ran when it was begun.
         loose: Its operations that read nothing which belongs to a part, in order.
+        names: The name of each parameter, by the node that stands for it; empty until it is asked.
     """
 
     optimizer: torch.optim.Optimizer
@@ -75,6 +76,7 @@ class _Step:
     ran: bool = False
     passes: int = 0
     loose: list[Node] = field(default_factory=list)
+    names: dict[Node, str] = field(default_factory=dict)
 
 
 class Optimizers:
@@ -294,7 +296,11 @@ class Optimizers:
                 step.made[value] = part
         else:
             step.loose.append(node)
-        names = [name for place in node.writes if (name := self._name(read, place)) is not None]
+        names = [
+            name
+            for place in node.writes
+            if (name := self._name(read, place) or self._shown(step, node.inputs[place]))
+        ]
         if names:
             node.attributes["updates"] = ", ".join(dict.fromkeys(names))
 
@@ -303,6 +309,19 @@ class Optimizers:
             return None
         known = self._scopes.registry.tensor(read[place])
         return None if known is None else known.qualified_name
+
+    def _shown(self, step: _Step, value: Value) -> str | None:
+        """Return the name of the parameter that a value is a view of; None for none."""
+        node = value.producer
+        if node.role != "view" and not node.writes:
+            return None
+        if not step.names:
+            for _, parameter, _ in _held(step.optimizer):
+                place = self._scopes.registry.tensor(parameter)
+                known = self._find(parameter)
+                if place is not None and known is not None:
+                    step.names[_origin(known)] = place.qualified_name
+        return step.names.get(_origin(value))
 
     def _part(
         self, step: _Step, read: Sequence[torch.Tensor], values: Sequence[Value]
@@ -359,6 +378,18 @@ class Optimizers:
         scope = self._builder.new_scope(label, attribute, parent=parent, kind="hand")
         scope.phase = "optimizer"
         return scope
+
+
+def _origin(value: Value) -> Node:
+    """Return what a value is a view of, and what that was before it was written into."""
+    while True:
+        node = value.producer
+        if node.role == "view" and node.inputs:
+            value = node.inputs[0]
+        elif value.index < len(node.writes):
+            value = node.inputs[node.writes[value.index]]
+        else:
+            return node
 
 
 def _way_down(scope: Scope) -> list[Scope]:
