@@ -7,7 +7,7 @@ from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.collector import not_collecting
-from tbscope.drawing.build import build_graph_def
+from tbscope.drawing.build import graph_def_bytes
 from tbscope.drawing.categories import ColorBy, label_nodes
 from tbscope.drawing.figures import Figure, profile_figures
 from tbscope.drawing.icons import hyperparameter_icons
@@ -40,13 +40,18 @@ class Drawn(NamedTuple):
     """A graph as TensorBoard takes it.
 
     Attributes:
-        graph_def: What it draws.
+        data: What it draws: a GraphDef, serialised. The same graph always gives the same bytes.
         stats: What it colours by: the figures of the nodes, by their names in the GraphDef;
             None where there are none.
     """
 
-    graph_def: GraphDef
+    data: bytes
     stats: RunMetadata | None
+
+    @property
+    def graph_def(self) -> GraphDef:
+        """What it draws, as a new message."""
+        return GraphDef.FromString(self.data)
 
 
 @shows_options
@@ -140,11 +145,13 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
         if origin is None
         else place_figures(figures, origin, drawn, layout, _stood_for(stacks))
     )
-    message = build_graph_def(drawn, layout, labels=labels)
+    data = graph_def_bytes(drawn, layout, labels=labels)
     let_go(drawn.nodes)
     if options["functions"] is not False:
-        message = with_library(message, Functions(graph), layout.boxes, options["functions"])
-    return Drawn(message, None if stats is None else run_metadata(stats))
+        plain = GraphDef.FromString(data)
+        message = with_library(plain, Functions(graph), layout.boxes, options["functions"])
+        data = message.SerializeToString(deterministic=True)
+    return Drawn(data, None if stats is None else run_metadata(stats))
 
 
 def _originals(graph: Graph, copy: Graph, color_by: ColorBy | None) -> dict[Node, Node] | None:

@@ -94,8 +94,8 @@ def watch(
         WriterError: The writer offers no way to write an event.
     """
     _check(model, every, optimizer)
-    for name, truth in (("backward", backward), ("all_ranks", all_ranks)):
-        check_truth(name, truth)
+    for option, truth in (("backward", backward), ("all_ranks", all_ranks)):
+        check_truth(option, truth)
     check_options(**drawing)
     Entry(tag, None, run_name).check()
     check_gathering(ranks, ranks_timeout)
@@ -106,7 +106,7 @@ def watch(
             why="each rank draws by itself, or one draws what several have recorded",
             fix="leave one of the two out",
         )
-    watched = Watched()
+    watched, name = Watched(), type(model).__name__
     if gathering is None and process_rank() and not all_ranks:
         return watched
     if gathering is None or gathering.draws:
@@ -122,7 +122,7 @@ def watch(
         add_graph(writer, graph, tag=tag, run_name=run_name, **drawing)
 
     def failed(text: str) -> None:
-        warn_once(f"tbscope drew no step of {type(model).__name__}: {text}")
+        warn_once(f"tbscope drew no step of {name}: {text}")
 
     def gather(record: Callable[[], Graph], calls: int) -> None:
         try:
@@ -133,7 +133,7 @@ def watch(
             failed(error_text(error))
 
     def recorded(graph: Graph, calls: int) -> None:
-        graph.name = type(model).__name__
+        graph.name = name
         if gathering is None:
             draw(graph, calls)
         else:

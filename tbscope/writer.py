@@ -308,9 +308,17 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
         self._raise_failure(path)
 
     def _raise_failure(self, path: str) -> None:
+        if not self._failures:
+            return
+        # What waits was added before this call: it is tried now, and its failures are of this error
+        # and not of the next one.
+        for file_writer in list((self.all_writers or {}).values()):
+            try:
+                file_writer.flush()
+            except Exception as error:  # noqa: BLE001  The first error is raised below.
+                self._failures.append(error)
         failures, self._failures[:] = self._failures[:], []
-        if failures:
-            raise writing_failed(path, failures[0]) from failures[0]
+        raise writing_failed(path, failures[0]) from failures[0]
 
     def _leave_file_of_parent(self) -> None:
         """Let go, in a forked process, of the file that the parent writes."""

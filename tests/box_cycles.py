@@ -8,6 +8,8 @@ from tbscope.cycles import find_cycles
 from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy
 
+_FEW = 50
+
 
 def avoidable_cycles(graph, graph_def):
     """Give the cycles of a drawing that need not be, each as the names of what is on it."""
@@ -19,7 +21,9 @@ def avoidable_cycles(graph, graph_def):
         links = hierarchy.links(box)
         for cycle in find_cycles(links):
             held = [one for one in cycle if isinstance(one, Box) and _key(one) in lists - working]
-            partable = [one for one in held if any(isinstance(c, Box) for c in inside(one))]
+            # Members that are single nodes stand beside each other, too, where they are few.
+            few = sum(len(inside(one)) for one in held) <= _FEW
+            partable = [one for one in held if few or any(isinstance(c, Box) for c in inside(one))]
             others = set(cycle) - set(held)
             # What joins the members of one list alone could stand in it.
             alone = len(held) == 1 and not any(isinstance(one, Box) for one in others)

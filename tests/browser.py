@@ -32,7 +32,7 @@ _FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-_PATIENCE_MS = 60_000
+_PATIENCE_MS = 240_000
 
 # What the page is made of: custom elements inside of each other's shadow roots.
 _SCRIPT = """
@@ -167,6 +167,13 @@ window.tbscope = (() => {
     }
     return seconds;
   };
+  // What moves has come to its place, and what follows frames later stands there, too.
+  const settle = async () => {
+    for (let still = 0; still < 10; still += 1) {
+      await new Promise((done) => requestAnimationFrame(done));
+      if ([...svg().querySelectorAll('*')].some((element) => element.__transition)) still = -1;
+    }
+  };
   const card = () => text(find('tf-node-info') || document.createElement('p'));
   const select = (name) => graph().set('selectedNode', name);
   const search = (pattern) => {
@@ -198,7 +205,7 @@ window.tbscope = (() => {
   }));
   return {
     find, isDrawn, failure, listed, chosenTag, choose, nodes, edges, expand, expandAll,
-    expandEach, card, select, search, found, searchAll, colorBy, legend, fills,
+    expandEach, settle, card, select, search, searchAll, colorBy, legend, fills,
   };
 })();
 """
@@ -417,7 +424,7 @@ class GraphPage:
     def expand(self, name: str) -> None:
         """Open one box, whose holders are open, and wait until all has moved to its place."""
         self._call("expand", name)
-        self._page.wait_for_timeout(1000)
+        self._call("settle")
 
     def expand_all(self) -> None:
         """Open every box and every stack, level by level."""
@@ -441,7 +448,7 @@ class GraphPage:
     def info_card(self, name: str) -> str:
         """Select a node and give the text of its card."""
         self._call("select", name)
-        self._page.wait_for_timeout(300)
+        self._call("settle")
         text: str = self._call("card")
         return text
 
@@ -453,10 +460,7 @@ class GraphPage:
 
     def search(self, pattern: str) -> list[str]:
         """Type in the search box; give the names that it finds."""
-        self._call("search", pattern)
-        self._page.wait_for_timeout(500)
-        found: list[str] = self._call("found")
-        return found
+        return self.search_all([pattern])[pattern]
 
     def search_all(self, patterns: Iterable[str]) -> dict[str, list[str]]:
         """Type one after the other in the search box; give the names that each finds."""
@@ -466,7 +470,7 @@ class GraphPage:
     def color_by(self, kind: str) -> list[dict[str, str]]:
         """Choose a colouring ("xla_cluster", "device"); give its legend."""
         self._call("colorBy", kind)
-        self._page.wait_for_timeout(300)
+        self._call("settle")
         legend: list[dict[str, str]] = self._call("legend", kind)
         return legend
 

@@ -1,5 +1,6 @@
 """Has each process of the tests use one thread, and tests that are marked "alone" no other."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -25,6 +26,12 @@ def nobody_waits():
     active = sys.modules.get("tbscope.sources.eager.active")
     for each in tuple(active.waiting) if active else ():
         each.remove()
+
+
+def pytest_collection_finish():
+    """Have the garbage collector leave out what all tests share, which is most of what there is."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

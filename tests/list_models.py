@@ -58,10 +58,10 @@ class Turns(nn.Module):
 class Leaves(nn.Module):
     """Two lists of leaf modules, called by turns."""
 
-    def __init__(self):
+    def __init__(self, times=3):
         super().__init__()
-        self.convs = nn.ModuleList([nn.Linear(8, 8) for _ in range(3)])
-        self.norms = nn.ModuleList([nn.LayerNorm(8) for _ in range(3)])
+        self.convs = nn.ModuleList([nn.Linear(8, 8) for _ in range(times)])
+        self.norms = nn.ModuleList([nn.LayerNorm(8) for _ in range(times)])
 
     def forward(self, x):
         for conv, norm in zip(self.convs, self.norms, strict=True):

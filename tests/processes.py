@@ -12,6 +12,15 @@ import torch
 import torch.distributed as dist
 
 _WAIT_S = 200
+# What all ranks of the tests import, loaded once in the process that they are forked from.
+_LOADED = (
+    "torch._dynamo",
+    "torch.distributed.fsdp",
+    "torch.distributed.pipelining",
+    "torch.distributed.tensor.debug",
+    "torch.distributed.tensor.parallel",
+    "tbscope",
+)
 
 
 def on_ranks(target, count, folder, *args):
@@ -24,7 +33,7 @@ def on_ranks(target, count, folder, *args):
         args: Further arguments.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "torch.distributed.tensor", "tbscope"])
+    context.set_forkserver_preload(list(_LOADED))
     ranks = [
         context.Process(target=_run, args=(target, rank, count, str(folder), args), daemon=True)
         for rank in range(count)

@@ -1,6 +1,7 @@
 """Backward passes: every kernel of autograd's engine, in the scope whose gradient it computes."""
 
 from collections import Counter
+from contextlib import contextmanager
 from copy import deepcopy
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from odd_steps import ODD
 from real_graphs import operations
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 from training_steps import (
     POINTS,
@@ -220,6 +222,57 @@ def test_a_loss_is_a_result_though_a_backward_pass_begins_at_it():
     assert [output.value.producer.op for output in recording.graph.outputs] == ["sum"]
 
 
+@pytest.mark.parametrize("given", [True, False])
+def test_a_gradient_that_was_given_is_an_input_and_none_is_invented(given):
+    net, weights = nn.Linear(3, 1), torch.full((5, 1), 0.5)
+    with tbscope.record(net) as recording:
+        y = net(POINTS)
+        y.backward(weights) if given else y.sum().backward()
+    graph = recording.graph
+    assert ("gradient" in [node.name for node in graph.inputs]) is given
+    assert ("ones_like" in [node.op for node in graph.nodes]) is not given
+    (product,) = [node for node in backward_nodes(graph) if node.op == "mm"]
+    first = product.inputs[0].producer.inputs[0].producer
+    assert (first.name if given else first.op) == ("gradient" if given else "expand")
+
+
+def test_of_several_gradients_those_are_inputs_that_were_given():
+    net, weights = nn.Linear(3, 2), torch.ones(5)
+    with tbscope.record(net) as recording:
+        y = net(POINTS)
+        torch.autograd.backward([y[:, 0], y[:, 1].sum()], [weights, None])
+    graph = recording.graph
+    assert [node.name for node in graph.inputs] == ["input", "gradient"]
+    assert [node.op for node in graph.nodes].count("ones_like") == 1
+
+
+def test_a_gradient_that_the_recording_has_made_is_known_by_what_made_it():
+    net = nn.Linear(3, 2)
+    with tbscope.record(net) as recording:
+        y = net(POINTS)
+        torch.autograd.grad(y, net.weight, grad_outputs=y * 2)
+    (product,) = [node for node in backward_nodes(recording.graph) if node.op == "mm"]
+    # A result of `linear` times two.
+    gave = product.inputs[0].producer.inputs[0].producer
+    assert (gave.op, "also" in gave.attributes) == ("mul", False)
+    assert [node.name for node in recording.graph.inputs] == ["input"]
+
+
+def test_a_gradient_that_a_model_gives_within_itself_is_no_input_of_the_model():
+    class Slope(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.ones = nn.Linear(3, 2), [torch.ones(5, 2)]
+
+        def forward(self, x):
+            x = x.detach().requires_grad_()
+            return torch.autograd.grad(self.fc(x), x, self.ones[0], create_graph=True)[0]
+
+    graph = tbscope.trace(Slope(), POINTS, loss=torch.sum, backward=True)
+    assert [node.name for node in graph.inputs] == ["x"]
+    assert [node.op for node in graph.nodes].count("ones_like") == 1
+
+
 def test_without_backward_a_pass_is_one_operation():
     net = nn.Linear(3, 2)
     with tbscope.record(net, backward=False) as recording:
@@ -289,3 +342,58 @@ def test_the_gradient_of_a_function_stands_in_the_module_that_called_it_last(end
     graph = recorded(model, lambda model: model(torch.ones(2, 3)).sum().backward())
     (node,) = [node for node in backward_nodes(graph) if node.op == "neg"]
     assert str(node.scope) == "gradients/Sequential/Last[0]"
+
+
+class HandingOn(TorchDispatchMode):
+    """Does nothing but hand kernels on, in a function of its own."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return self._run(func, args, kwargs or {})
+
+    def _run(self, func, args, kwargs):
+        return func(*args, **kwargs)
+
+
+WATCHERS = {
+    "a mode": lambda model: HandingOn(),
+    "a counter of FLOPs": lambda model: FlopCounterMode(display=False),
+    "a recording": tbscope.record,
+    "two modes": lambda model: _joined(HandingOn(), HandingOn()),
+}
+
+
+@contextmanager
+def _joined(*blocks):
+    with blocks[0], blocks[1]:
+        yield
+
+
+@pytest.mark.parametrize("watcher", WATCHERS)
+@pytest.mark.parametrize("name", ["blocks", "own function", "hooks", "lstm"])
+def test_a_backward_pass_is_recorded_alike_where_others_watch_it_too(name, watcher):
+    model, run = made(name)
+    plain = str(recorded(model, run))
+    model, run = made(name)
+    with tbscope.record(model) as recording, WATCHERS[watcher](model):
+        run(model)
+    assert str(recording.graph) == plain
+    assert gradients_of(recording.graph)
+
+
+def test_what_a_hook_does_unseen_by_functions_is_no_gradient_where_others_watch_it_too():
+    def halve(parameter):
+        with torch._C.DisableTorchFunction():
+            parameter.grad.mul_(0.5)
+
+    def run(model):
+        hook = model.weight.register_post_accumulate_grad_hook(halve)
+        squares(model)
+        hook.remove()
+
+    plain = str(recorded(nn.Linear(3, 2), run))
+    model = nn.Linear(3, 2)
+    with tbscope.record(model) as recording, HandingOn():
+        run(model)
+    assert str(recording.graph) == plain
+    assert plain.count("= mul_(") == 1
+    assert plain.count("= weight_grad(") == 1

@@ -10,7 +10,7 @@ from torch import nn
 import tbscope
 from tbscope.drawing.cards import ATTRIBUTES, leaf_facts, uncounted_text
 from tbscope.figures.summary.parts import held_parts
-from tbscope.ir.graph import Parameter, Source
+from tbscope.ir.graph import Parameter, Sharding, Source
 from tbscope.passes.leaves import collapse_leaves
 
 # A node has shapes and edges for what a box was given, and a name for each call; of a whole box,
@@ -98,6 +98,23 @@ def test_a_node_tells_types_of_what_it_owns_and_a_box_what_it_was_given():
     assert box["results"] == {"s": encoded("Float(1, 3)")}
     assert box["parameter_count"] == node["parameter_count"] == {"i": "9"}
     assert box["flops"] == node["flops"] == {"i": "12"}
+
+
+def test_leaves_that_own_alike_tell_each_its_own_share():
+    build = GraphBuilder()
+    x = build.input("x", (1, 4))
+    plain = Parameter("weight", "parameter", (4,), "float32", 16, True)
+    for attribute, sharding in (("a", None), ("b", Sharding((2,), ("Shard(0)",), ("tp",)))):
+        scope = build.call(
+            f"Net/Scale[{attribute}]", parameters=(plain._replace(sharding=sharding),)
+        )
+        x = build.op("scale", x, scope=scope)
+    collapse_leaves(build.graph)
+    facts = leaf_facts(build.graph, {}, held_parts(build.graph).of_scope)
+    assert [told["parameters"] for told in facts.values()] == [
+        "weight Float(4)",
+        "weight Float(4, here=(2) by tp: Shard(0))",
+    ]
 
 
 def encoded(text):

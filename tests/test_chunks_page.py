@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 from browser import Browser, TensorBoard, write_runs
 from chunked import chunked
+from sweeps import sampled
 from wide_models import MODELS, synthetic
 
 import tbscope
@@ -16,7 +17,9 @@ from tbscope.page.constants import CHAIN_LIMIT, SLOW_LIMIT
 # the page draw the lines of the others, and modules stand in no such box.
 HUBS = ("heads", "flat dense")
 
-HUGE = "100000 nodes"
+# By their numbers of nodes, with their stages.
+HUGE = {"10000 nodes": 20, "100000 nodes": 200}
+HUGE_ONES = sampled(HUGE, ["10000 nodes"])
 
 # What the page knows of some levels, in order, parents first: shapes, links as the data
 # tells, lines as they are drawn, and who reads from outside or is read there.
@@ -55,7 +58,7 @@ def graphs():
     made = {}
     for name, (make, inputs) in MODELS.items():
         made[name] = chunked(tbscope.to_graph_def(tbscope.trace(make(), inputs)))
-    made[HUGE] = chunked(synthetic())
+    made |= {name: chunked(synthetic(HUGE[name])) for name in HUGE_ONES}
     return made
 
 
@@ -136,7 +139,7 @@ def cut_off(root, message):
     return ends["Output"] & aside | ends["Output"] - reached(ends["Input"] - aside, root["lines"])
 
 
-@pytest.mark.parametrize("name", [*MODELS, HUGE])
+@pytest.mark.parametrize("name", [*MODELS, *HUGE_ONES])
 def test_it_opens_with_every_output_on_an_input_and_its_boxes_open_too(page, graphs, name):
     seconds = timed(partial(page.show, name))
     (root,) = read_levels(page, ["__root__"])

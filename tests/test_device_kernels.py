@@ -70,6 +70,18 @@ def test_what_another_thread_launches_meanwhile_is_no_kernel_of_the_call():
     assert Launches([mark(0, 0), elsewhere, mark(1, 8, thread=2)]).between(0, 1) == []
 
 
+def test_marks_that_two_threads_have_set_stand_around_nothing():
+    events = [mark(0, 0), event("aten::mm", 3, 4, GEMM)]
+    assert Launches([*events, mark(1, 8, thread=2)]).between(0, 1) == []
+    assert names(Launches([*events, mark(1, 8)]).between(0, 1)) == ["gemm"]
+
+
+def test_an_operation_may_begin_in_the_very_moment_in_which_a_mark_ends():
+    # The mark takes until 1.
+    events = [mark(0, 0), event("aten::mm", 1, 4, GEMM), mark(1, 5)]
+    assert names(Launches(events).between(0, 1)) == ["gemm"]
+
+
 def test_kernels_of_one_name_are_told_together():
     node = Node("1", "conv2d", "op", None)
     tell_kernels(node, [DeviceKernel(*GEMM), DeviceKernel(*ADD), DeviceKernel("gemm", 2.5)])

@@ -77,6 +77,24 @@ def test_a_mesh_of_an_earlier_run_names_no_group_of_a_later_one():
     assert (graph.mesh, joined(graph)[0].mesh) == ((), named.mesh)
 
 
+@pytest.mark.parametrize("rank", [5, 9])
+def test_a_part_of_a_mesh_of_an_earlier_run_names_no_group_of_a_later_one(rank):
+    with tbscope.fake_world(8, rank=5, mesh={"dp": 2, "tp": 4}) as earlier:
+        parts = earlier["dp"], earlier["tp"]
+    # Of the earlier mesh, torch knows no place of rank 9; rank 5 is in both.
+    with tbscope.fake_world(12, rank=rank):
+        groups = [dist.new_group([rank, other]) for other in (0, 2, 3, 4, 7, 8, 10, 11)]
+
+        def sums(x):
+            for group in groups:
+                dist.all_reduce(x, group=group)
+            return x
+
+        told = joined(tbscope.trace(sums, torch.ones(3)))
+    assert [one.ndim for one in parts] == [1, 1]
+    assert [(one.mesh, len(one.ranks)) for one in told] == [("", 2)] * len(groups)
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_groups_are_gone_after_whatever_happens(fails):
     try:

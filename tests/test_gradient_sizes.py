@@ -1,6 +1,7 @@
 """What gradients are like after a recorded step: norms, zeros, NaN and infinities by module."""
 
 import math
+from contextlib import ExitStack
 
 import pytest
 import torch
@@ -126,6 +127,30 @@ def test_models_of_one_class_have_the_gradients_of_their_last_pass(inner):
         each.norm().item() for model in (one, other) for each in own_gradients(model).values()
     ]
     assert list(norms.values()) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("names", [("one", "two"), ("part", "part"), ("all/first", "all/last")])
+def test_gradients_of_passes_that_begin_in_scopes_are_those_of_their_modules(names):
+    models = layers(), layers()
+    with tbscope.record(*models) as recording:
+        for factor in (1, 10):
+            for name, model in zip(names, models, strict=True):
+                with ExitStack() as stack:
+                    for part in name.split("/"):
+                        stack.enter_context(tbscope.scope(part))
+                    (model(POINTS).sum() * factor * len(name)).backward()
+    norms = figure(recording.graph, "gradient_norm")
+    wanted = [each.norm().item() for model in models for each in own_gradients(model).values()]
+    assert list(norms.values()) == pytest.approx(wanted)
+
+
+def test_in_a_scope_too_a_model_that_no_gradient_reaches_has_not_those_of_another_one():
+    one, other = layers(), layers()
+    with tbscope.record(one, other) as recording, tbscope.scope("step"):
+        one(POINTS)
+        other(POINTS).sum().backward()
+    norms = figure(recording.graph, "gradient_norm")
+    assert list(norms) == ["step/Sequential.1/Linear[0]", "step/Sequential.1/Linear[1]"]
 
 
 def test_a_model_that_no_gradient_reaches_has_not_those_of_another_one():

@@ -12,7 +12,7 @@ from transformers import BatchEncoding, BertConfig, BertModel
 
 from tbscope.errors import InputError
 from tbscope.sources.torch.inputs import bind_inputs, callee_name, require_model
-from tbscope.sources.torch.signatures import argument_names, signature_of
+from tbscope.sources.torch.signatures import Arrangements, argument_names, signature_of
 
 X, Y = torch.zeros(2, 3), torch.ones(2)
 Pair = namedtuple("Pair", ["x", "mask"])
@@ -521,6 +521,22 @@ class _Filled(nn.Module):
 )
 def test_arguments_are_named_by_the_parameters_they_fill(fn, args, kwargs, expected):
     assert list(argument_names(fn, args, kwargs)) == list(expected.items())
+
+
+def test_alike_calls_of_methods_are_arranged_alike_and_others_by_themselves():
+    arrangements, one, other = Arrangements(), Varied(), Varied()
+    for args, kwargs in (
+        ((1, 2), {"new": 5, "flag": 4}),
+        ((6, 7), {"new": 8, "flag": 9}),
+        ((1, 2), {"flag": 4, "new": 5}),
+        ((1, 2, 3), {"new": 5, "flag": 4}),
+        ((1, 2), {"flag": 4}),
+    ):
+        for fn in (one.forward, other.forward, Two().forward, One.forward):
+            names, given = arrangements.of(fn, args, kwargs)
+            assert list(zip(names, given, strict=True)) == argument_names(fn, args, kwargs)
+    # Two calls are alike; a function that is no method is not remembered.
+    assert len(arrangements) == 2 * 4
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")

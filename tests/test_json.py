@@ -121,6 +121,28 @@ def test_what_was_measured_survives():
     hold(graph)
 
 
+def test_equal_constants_of_different_types_stay_apart():
+    build = GraphBuilder()
+    for constant in (1, True, 1.0, (1,), (True,)):
+        build.node("op", attributes={"a": constant})
+    hold(build.graph)
+    (again, _) = both_ways(build.graph)
+    assert [repr(node.attributes["a"]) for node in again.nodes] == [
+        *("1", "True", "1.0", "(1,)", "(True,)")
+    ]
+
+
+@pytest.mark.parametrize("inputs", [(0, 1), (1, 0), (1,), ()])
+def test_what_a_node_reads_is_told_where_its_arguments_do_not(inputs):
+    build = GraphBuilder()
+    ends = [build.input("x", (1,)), build.input("y", (1,))]
+    node = build.node("op", *ends)
+    node.inputs = [ends[place] for place in inputs]
+    hold(build.graph)
+    line = graph_to_json(build.graph).partition('"op":"op"')[2].partition("\n")[0]
+    assert ('"inputs"' in line) == (inputs != (0, 1))
+
+
 def test_a_constant_of_another_class_becomes_its_text():
     build = GraphBuilder()
     build.output("out", build.op("op", build.input("x", (1,)), {1, 2}))

@@ -3,6 +3,7 @@
 import functools
 import gc
 import logging
+import operator
 import os
 import random
 import sys
@@ -84,6 +85,30 @@ def precisions():
     return torch.get_float32_matmul_precision(), *map(in_new_words, parts)
 
 
+PRECISIONS = (
+    *("cuda.matmul", "cudnn", "cudnn.conv", "cudnn.rnn"),
+    *("mkldnn.matmul", "mkldnn.conv", "mkldnn.rnn"),
+)
+
+
+def precision_of(path):
+    """Set the precision of one part of `torch.backends`, and no other; tell what it is."""
+    owner = operator.attrgetter(path)
+    return (
+        lambda: setattr(owner(backends), "fp32_precision", "ieee"),
+        lambda: owner(backends).fp32_precision,
+    )
+
+
+def reduction_of(dtype):
+    name = f"allow_{dtype}_reduced_precision_reduction"
+    matmul = backends.cuda.matmul
+    return (
+        lambda: setattr(matmul, name, not getattr(matmul, name)),
+        lambda: (getattr(matmul, name), getattr(matmul, f"{name}_split_k", None)),
+    )
+
+
 # By name: what forward does, and what tells that it has done it.
 DEEDS = {
     "environment": (environment, lambda: dict(os.environ)),
@@ -100,6 +125,8 @@ DEEDS = {
         lambda: setattr(backends, "fp32_precision", "tf32"),
         lambda: backends.fp32_precision,
     ),
+    **{f"precision of {path}": precision_of(path) for path in PRECISIONS},
+    **{f"sums in {dtype}": reduction_of(dtype) for dtype in ("fp16", "bf16")},
     "tf32": (
         set_allow_tf32,
         lambda: (backends.cudnn.allow_tf32, in_new_words("backends.cudnn.conv")),
@@ -141,7 +168,10 @@ DEEDS = {
 }
 
 has_new_words = needs_torch(2, 9, reason="precision is told in new words, too")
-NEW = ("precision in new words", "precision in older words alone", "precision of all")
+NEW = (
+    *("precision in new words", "precision in older words alone", "precision of all"),
+    *(f"precision of {path}" for path in PRECISIONS),
+)
 NAMES = [pytest.param(name, marks=has_new_words) if name in NEW else name for name in DEEDS]
 
 

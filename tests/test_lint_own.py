@@ -8,6 +8,7 @@ from random import Random
 import pytest
 import torch
 from real_graphs import real_graph
+from sweeps import sampled
 from test_random_models import LEAVES, WIDTH, Program
 from torch import nn
 from torch.nn import functional
@@ -187,7 +188,7 @@ def test_no_layer_of_torch_breaks_a_rule_alone_or_among_others(name):
     assert findings(several, inputs, DRAWINGS[:5]) == {}
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", sampled(range(60), range(20)))
 def test_no_random_model_breaks_a_rule(seed):
     torch.manual_seed(seed)
     model = random_program(Random(seed))

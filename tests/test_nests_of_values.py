@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbscope.ir.graph import Constant, Node, Value
-from tbscope.ir.nests import map_nest, map_values, values_in, walk
+from tbscope.ir.nests import form_of, map_nest, map_values, values_in, walk
 
 X, Y, Z = (Value(Node(name, "input", "input"), 0, (1,), "float32", "cpu") for name in "xyz")
 NESTS = st.recursive(
@@ -35,6 +35,24 @@ def test_values_come_from_left_to_right_as_often_as_they_stand():
     assert list(values_in(NEST)) == [X, Y, X]
     assert list(values_in("x")) == []
     assert list(values_in(X)) == [X]
+
+
+ALIKE_AT_A_GLANCE = [1, True, 1.0, 1 + 0j, "1", [1], (1,), (True,), {"a": 1}, {"a": True}, {1: "a"}]
+
+
+@given(st.sampled_from(ALIKE_AT_A_GLANCE), st.sampled_from(ALIKE_AT_A_GLANCE))
+def test_constants_have_one_form_where_they_are_equal_and_of_one_type(one, other):
+    assert (form_of({"k": one}) == form_of({"k": other})) == (repr(one) == repr(other))
+
+
+def test_a_text_has_one_form_whoever_else_holds_it():
+    assert form_of({"k": "held"}) == form_of({"k": "".join("held")})
+
+
+def test_what_is_no_plain_constant_has_no_form():
+    assert form_of([1, {"a": "x"}]) is not None
+    assert form_of([1, {"a": X}]) is None
+    assert form_of([1, {"a": Constant("x")}]) is None
 
 
 def test_values_are_replaced_where_they_stand():

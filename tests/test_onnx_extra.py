@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.utils.tensorboard
 from onnx_build import FLOAT, info, model_of, node
-from test_writer import expected_bytes, graph_events
+from test_writer import graph_events
 
 import tbscope
 from tbscope.sources.table import SOURCES, graph_of
@@ -57,7 +57,7 @@ def test_a_writer_draws_a_model_with_its_groups(tmp_path):
     with tbscope.SummaryWriter(tmp_path) as writer:
         graph = writer.add_onnx_graph(small())
     assert [str(scope) for scope in graph.scopes()] == ["Net", "Net/ReLU[act]"]
-    assert graph_events(tmp_path) == [expected_bytes(graph)]
+    assert graph_events(tmp_path) == [tbscope.to_graph_def(graph)]
 
 
 def test_the_method_of_the_writer_has_the_signature_of_torchs():

@@ -10,6 +10,7 @@ import torch
 import transformers
 from browser import Browser, DrawnNode, TensorBoard, write_runs
 from browser_data import LevelData, read_levels
+from sweeps import sampled
 from torch import nn
 from torch.nn.modules import module as torch_module
 
@@ -279,7 +280,9 @@ MODELS = {
         {"decoder/layers/1/multihead_attn", "encoder/layers/0"},
     ),
 }
-NAMES = [make.__name__ for make in MODELS]
+FEW = (resnet, gpt2, whisper, mixtral, lstm, attention, transformer)
+CHOSEN = sampled(MODELS, FEW)
+NAMES = [make.__name__ for make in CHOSEN]
 
 
 class Calls(NamedTuple):
@@ -356,7 +359,7 @@ class Visit(NamedTuple):
 @pytest.fixture(scope="module")
 def models():
     torch.manual_seed(0)
-    return {make.__name__: (model.eval(), given) for make in MODELS for model, given in [make()]}
+    return {make.__name__: (model.eval(), given) for make in CHOSEN for model, given in [make()]}
 
 
 @pytest.fixture(scope="module")

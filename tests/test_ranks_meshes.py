@@ -1,19 +1,17 @@
-"""Models on meshes of two and three dimensions: four and eight processes that torchrun started."""
+"""Models on meshes of two and three dimensions, in four and in eight processes."""
 
-import pickle
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from mesh_models import ON_EIGHT, ON_FOUR
-from processes import torchrun
+from parallel_models import all_told
+from processes import on_ranks
 from rank_parts import rows_of
 from test_ranks_record import graphs_of, joined, moved
 
 import tbscope
 from tbscope.ir.invariants import verify
 
-TESTS = Path(__file__).parent
 MODELS = {**dict.fromkeys(ON_FOUR, 4), **dict.fromkeys(ON_EIGHT, 8)}
 # The sizes of the meshes, by the names of their dimensions.
 MESHES = {
@@ -28,18 +26,18 @@ BOXES = {"staged": ["stage 0", "stage 1"], "by three": ["stage 0", "stage 1"]}
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory):
-    """Give what each of the ranks tells of each model."""
-    folder = tmp_path_factory.mktemp("meshes")
-    done = torchrun(8, TESTS / "run_meshes.py", folder, cwd=TESTS)
-    assert done.returncode == 0, done.stderr
-    return [pickle.loads((folder / f"{rank}.pickle").read_bytes()) for rank in range(8)]
+def runs(tmp_path_factory):
+    """Give what each of four ranks tells of each model, and each of eight."""
+    return {
+        count: on_ranks(all_told, count, tmp_path_factory.mktemp("meshes"), models)
+        for count, models in ((4, ON_FOUR), (8, ON_EIGHT))
+    }
 
 
 @pytest.fixture(params=MODELS)
-def run(ranks, request):
+def run(runs, request):
     """Give the name of a model, and what each of its ranks tells of it."""
-    return request.param, ranks[: MODELS[request.param]]
+    return request.param, runs[MODELS[request.param]]
 
 
 def test_a_watched_step_trains_to_the_same_bits_on_every_rank(run):

@@ -40,6 +40,13 @@ def test_layers_that_the_author_numbered_by_hand_keep_apart():
     ]
 
 
+@pytest.mark.parametrize(("stem", "apart"), [("fc", True), ("fc2d", False)])
+def test_only_where_no_digit_stands_before_the_number_would_the_page_fold(stem, apart):
+    layers = {f"{stem}{number}": nn.Linear(2, 2) for number in range(1, 6)}
+    found = ops(Calls(block7=Calls(**layers), act=nn.ReLU()), torch.ones(1, 2))
+    assert found[f"block7/{stem}1"] == (f"Linear[{stem}1]" if apart else "Linear")
+
+
 def test_four_of_them_are_never_folded():
     layers = {f"fc{number}": nn.Linear(2, 2) for number in range(1, 5)}
     assert ops(Calls(**layers), torch.ones(1, 2))["fc1"] == "Linear"

@@ -1,12 +1,13 @@
 """Models that are sharded or distributed train on after a draw as if there had been none."""
 
 import functools
-import subprocess
-import sys
+import itertools
 
 import pytest
 import torch
 import torch.distributed as dist
+from processes import on_ranks
+from sweeps import sampled
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
@@ -18,6 +19,15 @@ import tbscope
 
 X = torch.linspace(-1, 1, 32).reshape(4, 8)
 MOMENTS = ["at first", "before forward", "before backward", "after backward"]
+# Whether each block is sharded by itself, in lower precision, and gathered anew for the backward
+# pass: each pair of them is in one of the few.
+SHARDINGS = sampled(
+    itertools.product([False, True], [False, True], [None, True, False]),
+    [
+        *((False, False, None), (True, True, None), (False, True, True), (True, False, True)),
+        *((False, True, False), (True, False, False)),
+    ],
+)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -105,11 +115,9 @@ def same(one, other):
 
 @needs_torch(2, 7, reason="fully_shard runs on the CPU")
 class TestFullyShard:
-    @pytest.mark.parametrize("reshard", [None, True, False], ids=["auto", "reshard", "stay"])
-    @pytest.mark.parametrize("mixed", [False, True], ids=["float", "mixed"])
-    @pytest.mark.parametrize("by_block", [False, True], ids=["whole", "by block"])
+    @pytest.mark.parametrize(("by_block", "mixed", "reshard"), SHARDINGS)
     @pytest.mark.parametrize("moment", MOMENTS)
-    def test_it_trains_to_the_same_weights(self, reshard, mixed, by_block, moment):
+    def test_it_trains_to_the_same_weights(self, by_block, mixed, reshard, moment):
         make = functools.partial(sharded, by_block=by_block, mixed=mixed, reshard=reshard)
         wanted = trained(make)
         for options in WAYS:
@@ -217,41 +225,22 @@ def test_all_of_a_compiled_and_distributed_model_has_its_flag_again(make, option
         assert {module.training for module in switched} == {training}
 
 
-ONE_OF_TWO = """
-import datetime, sys, torch, tbscope, torch.distributed as dist
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
-
-rank = int(sys.argv[1])
-store = dist.FileStore(sys.argv[2], 2)
-wait = datetime.timedelta(seconds=60)
-dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=wait)
-torch.manual_seed(0)
-spread = DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
-model, x = nn.Sequential(spread, nn.Linear(4, 1)), torch.randn(3, 4) + rank
-for step in range(2):
-    if rank == 0:
-        for options in ({}, {"training": True}, {"training": True, "grad": True}):
-            tbscope.trace(model, x, **options)
-    model(x).sum().backward()
-    # Wrong from here on, if the draw had taken part in what the processes tell each other.
-    dist.barrier()
-print("gradients", *(parameter.grad.sum().item() for parameter in spread.parameters()))
-"""
+def with_one_that_draws(rank, _ranks):
+    """Train a model that rank 0 draws, and give the gradients of its distributed part."""
+    torch.manual_seed(0)
+    spread = DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
+    model, x = nn.Sequential(spread, nn.Linear(4, 1)), torch.randn(3, 4) + rank
+    for _ in range(2):
+        if rank == 0:
+            for options in ({}, {"training": True}, {"grad": True}, {"loss": torch.sum}):
+                tbscope.trace(model, x, backward="loss" in options, **options)
+        model(x).sum().backward()
+        # Wrong from here on, if the draw had taken part in what the processes tell each other.
+        dist.barrier()
+    return [parameter.grad.tolist() for parameter in spread.parameters()]
 
 
 def test_a_distributed_part_of_a_model_is_drawn_by_one_process_without_the_others(tmp_path):
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", ONE_OF_TWO, str(rank), str(tmp_path / "store")],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    printed = [process.communicate(timeout=200) for process in ranks]
-    assert [process.returncode for process in ranks] == [0, 0], printed
+    one, other = on_ranks(with_one_that_draws, 2, tmp_path)
     # All processes have the same gradients, as training them together gives.
-    told = [output.partition("gradients ")[2] for output, _ in printed]
-    assert told[0] == told[1] != ""
+    assert one == other != []

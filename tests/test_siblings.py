@@ -53,6 +53,16 @@ def test_series_are_of_one_type():
     ]
 
 
+@pytest.mark.parametrize("count", [4, 5])
+def test_a_level_is_folded_where_it_has_stacks(count):
+    siblings = Siblings(["x", *(f"fc{at}" for at in range(count))], ["Add", *["Linear"] * count])
+    siblings.links = {(0, 1): True}
+    folded = siblings.folded()
+    assert (folded is siblings) == (count == 4)
+    assert folded.labels == (["", "x"] if count == 5 else siblings.labels)
+    assert folded.links == {((1, 0) if count == 5 else (0, 1)): True}
+
+
 def test_a_group_is_one_box_with_the_lines_of_its_members():
     siblings = level(5, [(0, 1), (1, 2), (3, 4)], waits=[(0, 3)])
     siblings.fed, siblings.giving = {1}, {4}

@@ -28,6 +28,8 @@ from tbscope.drawing import layout
 from tbscope.drawing.figures import Figure
 from tbscope.drawing.stands import Stands
 from tbscope.ir.graph import Graph
+from tbscope.page.hierarchy import Hierarchy
+from tbscope.page.series import find_series
 from tbscope.pipeline import draw
 
 
@@ -73,6 +75,47 @@ def test_what_the_parent_does_between_the_members_of_one_list_stands_in_the_list
     assert {"layers/neg", "layers/cos"} <= set(found)
     # What is before and after all of them stays outside.
     assert {"exp", "sin"} <= set(found)
+
+
+def summing(times, start=None, told=None):
+    """Give a model that adds up what the members of a list gave beside their results."""
+
+    def work(layers, x):
+        total = x if start is None else start(x)
+        for at, layer in enumerate(layers):
+            x = layer(x)
+            total = total + x
+            told_of = total if at == told else None
+            net.told = told_of if told_of is not None else net.told
+        return x, total.exp(), net.told
+
+    net = Working(work, times)
+    net.told = None
+    return net
+
+
+def sums_in(net):
+    found = names(drawn(net, torch.rand(2, 8)))
+    return sum(name.startswith("layers/add") for name in found)
+
+
+def test_a_sum_of_what_many_members_of_a_list_gave_stands_in_the_list():
+    assert sums_in(summing(5)) == 5
+    # Few lines from the list tell more than a box.
+    assert sums_in(summing(4)) == 0
+
+
+def test_a_sum_may_begin_with_an_operation_that_reads_no_box():
+    assert sums_in(summing(6, start=lambda x: x.cos() * 2)) == 6
+    lender = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+    net = summing(6, start=lender)
+    net.lender = lender
+    assert sums_in(net) == 0
+
+
+def test_a_sum_of_which_a_part_is_given_on_stays_outside():
+    assert sums_in(summing(7)) == 7
+    assert sums_in(summing(7, told=2)) == 0
 
 
 def test_an_operation_that_also_reads_from_elsewhere_stands_in_the_list_if_it_is_between():
@@ -143,13 +186,61 @@ def test_only_as_many_lists_as_needed_lose_their_boxes():
     assert tops == {"x", "resnets.0", "resnets.1", "resnets.2", "attentions", "last", "out"}
 
 
-def test_leaf_modules_keep_their_list_whatever_runs_between_them():
-    found = names(drawn(*example(Leaves)))
-    assert {f"{stem}/{at}" for stem in ("convs", "norms") for at in range(3)} <= set(found)
-    boxed = names(drawn(*example(Leaves), leaves="box"))
-    # As boxes, they stand beside each other.
-    assert any(name.startswith("convs.0/") for name in boxed)
-    assert cycles(drawn(*example(Leaves), leaves="box")) == []
+def test_leaf_modules_of_two_lists_that_take_turns_stand_beside_each_other_too():
+    for how in ({}, {"leaves": "box"}):
+        found = {name.partition("/")[0] for name in names(drawn(*example(Leaves), **how))}
+        assert {f"{stem}.{at}" for stem in ("convs", "norms") for at in range(3)} <= found
+        assert cycles(drawn(*example(Leaves), **how)) == []
+
+
+def test_leaf_modules_of_one_list_stay_in_it_whatever_runs_between_them():
+    def work(layers, x):
+        return layers[1](layers[0](x).relu()).relu()
+
+    net = Working(work)
+    net.layers = nn.ModuleList([nn.Linear(8, 8) for _ in range(2)])
+    assert {"layers/0", "layers/1", "layers/relu"} <= set(names(drawn(net, torch.rand(2, 8))))
+
+
+@pytest.mark.parametrize(("times", "beside"), [(33, True), (34, False)])
+def test_leaf_modules_stand_beside_each_other_where_they_do_not_fill_their_level(times, beside):
+    graph = tbscope.trace(Leaves(times), torch.rand(2, 8))
+    for node in graph.nodes:
+        # As of a file: nothing tells of a loop.
+        node.run = None
+    message = drawn(graph, None)
+    assert ("convs.11" in names(message)) is beside
+    assert (cycles(message) == []) is beside
+
+
+def test_leaf_modules_beside_each_other_are_not_folded_with_those_of_their_list():
+    def by_turns(layers, x):
+        for at in range(5):
+            x = net.others[at](layers[at](x))
+        return x
+
+    def one_by_one(layers, x):
+        for module in (*layers, *net.others):
+            x = module(x)
+        return x
+
+    for work, folded in ((by_turns, False), (one_by_one, True)):
+        net = Working(work)
+        net.layers, net.others = (
+            nn.ModuleList([nn.Linear(8, 8) for _ in range(5)]) for _ in range(2)
+        )
+        hierarchy = Hierarchy.of(drawn(net, torch.rand(2, 8)))
+        assert ("others.4" in hierarchy.items) is not folded
+        boxes = (hierarchy.root, *hierarchy.boxes.values())
+        assert any(find_series(box) for box in boxes) is folded
+
+
+@pytest.mark.parametrize(("times", "stepwise"), [(13, False), (14, True)])
+def test_lists_that_take_turns_in_a_loop_stand_in_its_rounds_where_they_are_long(times, stepwise):
+    found = names(drawn(Leaves(times), torch.rand(2, 8)))
+    # What is alone in its part of a list has no box of it.
+    assert ({"step.0/convs.0", "step.1/norms.1", "step.1/relu"} <= set(found)) is stepwise
+    assert ("convs.1" in found) is not stepwise
 
 
 class Normed(Turns):
@@ -161,11 +252,10 @@ class Normed(Turns):
         self.attentions = nn.ModuleList(parts)
 
 
-def test_a_list_keeps_its_box_where_the_cycle_would_stay():
-    boxes = {name.partition("/")[0] for name in names(drawn(Normed(), torch.rand(2, 8)))}
-    assert {"resnets", "attentions"} <= boxes
-    boxes = {name.partition("/")[0] for name in names(drawn(Normed(False), torch.rand(2, 8)))}
-    assert {"resnets.0", "attentions.0"} <= boxes
+@pytest.mark.parametrize("leaves", [True, False])
+def test_blocks_and_leaf_modules_that_take_turns_stand_beside_each_other(leaves):
+    boxes = {name.partition("/")[0] for name in names(drawn(Normed(leaves), torch.rand(2, 8)))}
+    assert {"resnets.0", "attentions.0", "resnets.1", "attentions.1"} <= boxes
 
 
 @pytest.mark.parametrize(("most", "parted"), [(1, True), (3, False)])
@@ -222,6 +312,28 @@ def test_a_true_cycle_of_calls_stays_and_is_told():
     told = [note.text for note in graph.notes if "by turns" in note.text]
     text = "encoder and decoder read each other by turns: a part of encoder was called from outside"
     assert told == [text]
+
+
+@pytest.mark.parametrize("borrowed", ["", "reads", "waits"])
+def test_what_is_saved_for_a_backward_pass_is_no_call_from_outside(borrowed):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.Sequential(nn.BatchNorm1d(8))
+            self.work = nn.Sequential(nn.Linear(8, 8))
+
+        def forward(self, x):
+            x = self.norm(self.work(x)).clone()
+            some = x[:2]
+            if borrowed == "waits":
+                x.mul_(2)
+            return self.work[0](some) if borrowed else some
+
+    model = Net()
+    with tbscope.record(model) as recording:
+        model(torch.rand(4, 8)).sum().backward()
+    told = [note.text for note in recording.graph.notes if "by turns" in note.text]
+    assert [text.partition(" ")[0] for text in told] == (["work"] if borrowed else [])
 
 
 def test_calls_that_nest_have_no_note_of_turns():

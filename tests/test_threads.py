@@ -10,6 +10,7 @@ import threading
 
 import pytest
 import torch
+from sweeps import sampled
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode, is_in_torch_dispatch_mode
 from ways_to_draw import WAYS, small
@@ -428,7 +429,7 @@ print("alive")
 """
 
 
-@pytest.mark.parametrize("options", WAYS, ids=str)
+@pytest.mark.parametrize("options", sampled(WAYS, [{}, {"grad": True}, {"profile": 1}]), ids=str)
 def test_a_process_lives_in_which_one_thread_trains_what_another_one_draws(options):
     code = TRAINING.format(options=options, norm=True, backward="")
     done = subprocess.run(

@@ -113,6 +113,80 @@ def test_all_that_runs_unseen_is_told_from_the_model_to_the_loss(tmp_path):
     assert total.inputs == [times.outputs[0]]
 
 
+def watched_step(tmp_path, model, run):
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with tbscope.SummaryWriter(str(tmp_path)) as writer:
+        watched = writer.watch(model)
+        run(model)
+        optimizer.step()
+    return watched.graph
+
+
+LABELS, ROWS = torch.tensor([0, 1, 0]), torch.linspace(-1, 1, 12).reshape(3, 4)
+LOSSES = {
+    "squares": (lambda out: (out * 2).square().sum(), "pow", "mul"),
+    "exponents": (lambda out: (out + 1).exp().sum(), "mul", "exp"),
+    "two of a kind": (lambda out: ((out + 1) * out.exp()).sum(), "mul", "add"),
+    "classes": (lambda out: nn.functional.cross_entropy(out, LABELS), "nll_loss", "log_softmax"),
+    "the largest": (lambda out: (out * 3).max(), "eq", "mul"),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_what_a_loss_saves_of_what_ran_unseen_is_what_that_gave(tmp_path, loss):
+    function, reader, maker = LOSSES[loss]
+    graph = watched_step(tmp_path, nn.Linear(4, 2), lambda model: function(model(ROWS)).backward())
+    assert all(len(node.outputs) == 1 for node in graph.nodes if node.op in (maker, "pow", "max"))
+    read = [
+        value
+        for node in graph.nodes
+        if node.phase == "backward" and node.op.startswith(reader)
+        for value in node.inputs
+    ]
+    made = {through(value) for value in read}
+    assert maker in made
+
+
+def through(value):
+    """Give the operation that gave a value, whatever shows it."""
+    node = value.producer
+    return through(node.inputs[0]) if node.op == "detach" else node.op
+
+
+def test_what_a_loss_saves_of_what_nobody_made_is_its_own(tmp_path):
+    target = torch.ones(3, 2)
+    graph = watched_step(
+        tmp_path,
+        nn.Linear(4, 2),
+        lambda model: ((model(ROWS) + 1) * target).square().sum().backward(),
+    )
+    (product,) = [node for node in graph.nodes if node.op == "mul" and node.phase == "forward"]
+    assert [value.shape for value in product.outputs] == [(3, 2), (3, 2)]
+    (power,) = [node for node in graph.nodes if node.op == "pow" and node.phase == "backward"]
+    assert power.inputs[0] is product.outputs[0]
+
+
+def test_hooks_for_what_is_saved_run_as_often_as_without(tmp_path):
+    def run(model, counts):
+        hooks = torch.autograd.graph.saved_tensors_hooks
+        with hooks(lambda x: x.clone(), lambda x: (counts.append(1), x)[1]):
+            ((model(ROWS) * 2).exp() + 1).square().sum().backward()
+
+    plain, watched = [], []
+    run(nn.Linear(4, 2), plain)
+    graph = watched_step(tmp_path, nn.Linear(4, 2), lambda model: run(model, watched))
+    assert len(watched) == len(plain) > 2
+    tbscope.verify(graph)
+
+
+def test_a_gradient_that_a_watched_step_was_given_is_an_input(tmp_path):
+    graph = watched_step(
+        tmp_path, nn.Linear(4, 2), lambda model: model(ROWS).backward(torch.full((3, 2), 0.5))
+    )
+    assert [node.name for node in graph.inputs] == ["input", "gradient"]
+    assert "ones_like" not in {node.op for node in graph.nodes}
+
+
 def test_without_backward_any_call_is_drawn_at_once(setting):
     writer, model, _ = setting
     watched = writer.watch(model.eval(), backward=False)

@@ -1,9 +1,11 @@
 """`watch` in trainings of every make: closures, threads, compiled models, errors, copies."""
 
 import copy
+import gc
 import pickle
 import threading
 import warnings
+import weakref
 
 import pytest
 import torch
@@ -215,6 +217,44 @@ def test_an_optimizer_that_raises_is_the_trainings_own_and_the_next_step_is_draw
     assert tops(watched.graph) == ["None", "Net", "gradients", "optimizer"]
     watched.remove()
     assert nothing_is_left(model)
+
+
+def is_gone(held):
+    gc.collect()
+    return held() is None
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_who_keeps_the_handle_keeps_no_model_alive(writer, steps):
+    model = Net()
+    optimizer, held, first = adam(model), weakref.ref(model), weakref.ref(model.inp.weight)
+    watched = writer.watch(model, optimizer=optimizer)
+    for _ in range(steps):
+        plain(model, optimizer)
+    assert not is_gone(held)
+    del model, optimizer
+    assert is_gone(held)
+    assert is_gone(first)
+    assert (watched.graph is None) is (steps == 0)
+
+
+def test_what_waited_for_a_model_that_is_gone_ends_with_the_next_backward_pass(writer):
+    watched = writer.watch(Net())
+    gc.collect()
+    assert waiting
+    plain(other := Net(), adam(other))
+    assert watched.is_over
+    assert nothing_is_left(other)
+
+
+def test_who_keeps_a_recording_keeps_no_model_alive():
+    model = Net()
+    optimizer, held = adam(model), weakref.ref(model)
+    with tbscope.record(model) as recording:
+        plain(model, optimizer)
+    del model, optimizer
+    assert is_gone(held)
+    assert backward_nodes(recording.graph)
 
 
 class Interrupted(Net):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
 import tbscope
 
@@ -19,6 +20,11 @@ def twice(x, between=lambda: None):
     between()
     return x.sin()
 
+def hand_over(x):
+    if has_torch_function_unary(x):
+        return handle_torch_function(hand_over, (x,), x)
+    return x * 2
+
 def by_turns(x):
     yield x.exp()
     yield x.sin()
@@ -28,7 +34,10 @@ def by_turns(x):
 @pytest.fixture
 def own() -> dict[str, Callable[..., Any]]:
     """Functions that count as torch's own."""
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {
+        "handle_torch_function": handle_torch_function,
+        "has_torch_function_unary": has_torch_function_unary,
+    }
     file = os.path.join(os.path.dirname(torch.__file__), "made_for_a_test.py")
     exec(compile(_TEXT, file, "exec"), names)
     return names
@@ -125,3 +134,22 @@ def test_a_forward_that_another_one_of_its_class_runs_stands_in_its_own_module(c
     (node,) = (node for node in graph.nodes if node.kind == "op")
     assert str(node.scope) == "Block/Block[inner]"
     assert len(graph.calls) == count
+
+
+@pytest.mark.parametrize(
+    ("whose", "function"), [("torch's", "forward"), ("the user's", "hand_over")]
+)
+def test_what_is_handed_over_stands_in_the_user_s_function_that_asks_for_it(own, whose, function):
+    def hand_over(x):
+        if has_torch_function_unary(x):
+            return handle_torch_function(hand_over, (x,), x)
+        return x * 2
+
+    class Net(nn.Module):
+        def forward(self, x):
+            x = x + 1
+            return (own["hand_over"] if whose == "torch's" else hand_over)(x)
+
+    node = tbscope.trace(Net(), X).nodes[-1]
+    assert (node.op, node.source.function, node.scope.path) == ("hand_over", function, "Net")
+    assert (node.run.function.name, node.run.around is None) == (function, whose == "torch's")

@@ -1,8 +1,11 @@
 """Writing that fails: one error with path, reason and what to do, and a log that is whole."""
 
+import errno
+import itertools
 import os
 import shutil
 import textwrap
+import threading
 
 import pytest
 from log_writers import ELSEWHERE, FILES, MAKERS, MODEL, X, read, run_script
@@ -118,6 +121,54 @@ def test_a_scalar_of_a_group_that_cannot_be_written_is_an_error_of_ours(tmp_path
         writer.add_scalars("loss", dict(a=step), step)
     """
     assert why_not_written(code, last, tmp_path) == TOO_LARGE
+
+
+def let_records_fail(file_writer):
+    """Have records of a file fail: the first one at once, the others when somebody waits for them.
+
+    Returns:
+        An event that lets the others fail, too.
+    """
+    async_writer = file_writer.event_writer._async_writer
+    queue, waited_for, tried = async_writer._byte_queue, threading.Event(), []
+
+    def write(data):
+        tried.append(data)
+        if len(tried) > 1:
+            waited_for.wait()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def join():
+        waited_for.set()
+        type(queue).join(queue)
+
+    async_writer._writer._writer.write, queue.join = write, join
+    return waited_for
+
+
+@pytest.mark.parametrize("in_group", [False, True])
+def test_one_error_tells_of_all_that_was_added_before_it(tmp_path, in_group):
+    writer = tbscope.SummaryWriter(tmp_path)
+    writer.add_scalars("loss", {"a": 1}, 0)
+    waited_for = let_records_fail(list(writer.all_writers.values())[in_group])
+    add, value = (writer.add_scalars, {"a": 1}) if in_group else (writer.add_scalar, 1)
+    with pytest.raises(tbscope.WriterError, match="No space left on device"):
+        # Nothing that it gives ends it.
+        any(add("loss", value, step) for step in itertools.count())
+    waited_for.set()
+    writer.close()
+
+
+def test_what_is_added_after_an_error_has_an_error_of_its_own(tmp_path):
+    writer = tbscope.SummaryWriter(tmp_path)
+    let_records_fail(writer.file_writer).set()
+    for _ in range(2):
+        writer.add_scalar("loss", 1, 0)
+        with pytest.raises(tbscope.WriterError, match="No space left on device"):
+            writer.flush()
+    writer.add_scalar("loss", 1, 1)
+    with pytest.raises(tbscope.WriterError, match="No space left on device"):
+        writer.close()
 
 
 @pytest.mark.parametrize(

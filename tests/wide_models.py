@@ -192,12 +192,12 @@ MODELS = {
 }
 
 
-def synthetic() -> GraphDef:
-    """Give a net of 100,000 nodes: 200 stages of 50 blocks of 10 operations."""
+def synthetic(stages: int) -> GraphDef:
+    """Give a net of stages, each of 50 blocks of 10 operations: 500 nodes."""
     message = GraphDef()
     message.node.add(name="x", op="Input")
     last = "x"
-    for name, op in _synthetic_nodes():
+    for name, op in _synthetic_nodes(stages):
         node = message.node.add(name=name, op=op, input=[last])
         shape = node.attr["_output_shapes"].list.shape.add()
         shape.dim.add(size=1)
@@ -207,9 +207,9 @@ def synthetic() -> GraphDef:
     return message
 
 
-def _synthetic_nodes() -> Iterator[tuple[str, str]]:
+def _synthetic_nodes(stages: int) -> Iterator[tuple[str, str]]:
     ops = ("Linear", "relu", "add", "mul", "LayerNorm")
-    for stage in range(200):
+    for stage in range(stages):
         for block in range(50):
             for step in range(10):
                 op = ops[step % 5]

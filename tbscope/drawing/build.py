@@ -1,4 +1,7 @@
-"""The GraphDef: one NodeDef for each node of a graph, each of its outputs, and each card."""
+"""The GraphDef: one NodeDef for each node of a graph, each of its outputs, and each card.
+
+It is made as bytes, and parsed for whoever wants the message: what is written to a log needs none.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -20,12 +23,12 @@ from tbscope.graphdef.entries import (
     too_large_entry,
 )
 from tbscope.graphdef.shapes import device_to_text
-from tbscope.graphdef.wire import delimited, field
+from tbscope.graphdef.wire import delimited, field, varint
 from tbscope.ir.graph import Graph, Nest, Node, Output, Parameter, Shape, Value
 from tbscope.ir.regions import OPERATIONS, STATE
 from tbscope.ir.scopes import Scope
 
-__all__ = ["build_graph_def"]
+__all__ = ["build_graph_def", "graph_def_bytes"]
 
 # What torch's graphs, and TensorFlow's of this form, say they were made by.
 _PRODUCER = 22
@@ -35,19 +38,28 @@ _OWN = ("module", "name")
 _NAME = b"\x0a"
 # The number of the field `node` (tensorboard/compat/proto/graph.proto).
 _NODE = 1
+# The whole field `versions`, with its `producer` (tensorboard/compat/proto/versions.proto).
+_VERSIONS = field(4, b"\x08" + varint(_PRODUCER))
 
 
 def build_graph_def(
     graph: Graph, layout: Layout | None = None, *, labels: Mapping[Node, str] | None = None
 ) -> GraphDef:
-    """Return the GraphDef of a graph that keeps the invariants.
+    """Return the GraphDef of a graph that keeps the invariants; see `graph_def_bytes`."""
+    return GraphDef.FromString(graph_def_bytes(graph, layout, labels=labels))
+
+
+def graph_def_bytes(
+    graph: Graph, layout: Layout | None = None, *, labels: Mapping[Node, str] | None = None
+) -> bytes:
+    """Return the GraphDef of a graph that keeps the invariants, serialised.
 
     Args:
         graph: The graph; where leaf modules are nodes of kind "module", they are drawn so.
         layout: How it is drawn; None for the usual way.
         labels: The label by which each node is coloured, where there is one.
     Returns:
-        A new message: the seeds of the colours, the nodes in the order of the graph, its
+        A message: the seeds of the colours, the nodes in the order of the graph, its
         outputs, the cards of its modules, and icons.
     Raises:
         ConversionError: A shape has a negative size.
@@ -77,7 +89,7 @@ class _Builder:
         self._ops = Once(_op_field)
         self._inputs = Once(_input_field)
 
-    def build(self) -> GraphDef:
+    def build(self) -> bytes:
         layout = self._layout
         for seed in layout.seeds:
             fields = [_NAME, delimited(seed.name.encode()), self._ops[seed.op]]
@@ -91,9 +103,8 @@ class _Builder:
             self._add_card(card, head)
         for head in layout.icons:
             self._add(self._start(head), [])
-        message = GraphDef.FromString(b"".join(self._nodes))
-        message.versions.producer = _PRODUCER
-        return message
+        self._nodes.append(_VERSIONS)
+        return b"".join(self._nodes)
 
     def _start(self, head: NodeHead) -> list[bytes]:
         """Return the fields before the attributes."""

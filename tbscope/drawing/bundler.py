@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from tbscope.cycles import find_cycles
 from tbscope.drawing.bundles import Bundles, Stage
+from tbscope.drawing.guests import Guests
 from tbscope.drawing.rounds import Event, rounds_of
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.regions import OPERATIONS, OWNED
@@ -51,16 +52,18 @@ class Bundler:
 
     Args:
         graph: The graph as it is drawn, with leaf modules as nodes.
+        guests: Calls that stand in the box of who called them.
 
     Attributes:
         found: What was found so far.
         changed: Whether anything was found that nobody has asked about yet.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, guests: Guests) -> None:
         self.found = Bundles()
         self.changed = False
         self._graph = graph
+        self._guests = guests
         self._own: dict[Scope | None, dict[Node, None]] = defaultdict(dict)
         self._children: dict[Scope | None, dict[Scope, None]] = defaultdict(dict)
         self._calls: dict[Scope, tuple[Run | None, int, str]] = {}
@@ -87,7 +90,7 @@ class Bundler:
                 scope = scope.parent
         for scope in self._graph.scopes():
             if scope in self._order:
-                self._children[scope.parent][scope] = None
+                self._children[self._guests.hosts.get(scope, scope.parent)][scope] = None
             key = scope.parent, scope.part.label
             if scope.part.attribute is None:
                 self._numbers[key] = max(self._numbers[key], scope.part.index + 1)
@@ -404,6 +407,9 @@ def _are_worth_it(rounds: list[list[_Unit]]) -> bool:
     )
     # Where each round calls other modules, these part the level already, if little is between.
     if not counts or max(counts.values()) > 1:
+        return True
+    # Those of several lists stand beside each other, for they take turns.
+    if all(len({unit.lists for unit in units if unit.lists}) > 1 for units in rounds):
         return True
     loose = sorted(sum(not unit.modules for unit in units) for units in rounds)
     return loose[len(loose) // 2] >= _MUCH_BETWEEN

@@ -145,6 +145,7 @@ ATTRIBUTES = (
 )
 """What the card of a call tells, in this order. A new attribute is a new line here."""
 
+_NUMBER = Parameter._fields.index("number")
 _ON_NODE = [(name, tell) for name, tell, on in ATTRIBUTES if on != "box"]
 _ON_BOX = [(name, tell) for name, tell, on in ATTRIBUTES if on != "node"]
 
@@ -163,7 +164,7 @@ def leaf_facts(
     """
     calls = {call.scope: call for call in graph.calls}
     found: dict[Node, dict[str, Nest]] = {}
-    # Layers of one kind own alike, but for the number of each parameter: that is told once.
+    # Layers of one kind own alike, but for which of all parameters each is: that is told once.
     known: dict[tuple[Any, ...], dict[str, str]] = {}
     for node in graph.nodes:
         call = calls.get(node.scope) if node.kind == "module" and node.scope else None
@@ -172,7 +173,7 @@ def leaf_facts(
             held = list(call.parameters)
             if part.children:
                 held += held_below(part)
-            key = tuple([parameter[:-1] for parameter in held])
+            key = tuple([(*one[:_NUMBER], *one[_NUMBER + 1 :]) for one in held])
             types = known.get(key)
             if types is None:
                 types = known[key] = _types(held)

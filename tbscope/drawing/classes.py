@@ -6,7 +6,7 @@ from tbscope.ir.graph import Graph, Node
 from tbscope.ir.regions import OPERATIONS
 from tbscope.ir.scopes import Scope, ScopePart
 
-__all__ = ["class_labels"]
+__all__ = ["class_labels", "mirrored_boxes"]
 
 _Path = tuple[ScopePart, ...]
 
@@ -40,6 +40,29 @@ def class_labels(graph: Graph) -> dict[Node, str]:
         elif runs and node.phase == "backward":
             labels[node] = str(node.attributes.get("differentiates", node.op))
     return labels
+
+
+def mirrored_boxes(names: Mapping[Scope, str]) -> dict[str, str]:
+    """Return by the name of each box of a backward pass that of the box whose gradients it has.
+
+    Args:
+        names: The names of boxes.
+    """
+    if all(scope.phase != "backward" for scope in names):
+        return {}
+    plain: dict[_Path, str] = {}
+    inside: dict[_Path, str] = {}
+    for scope, name in names.items():
+        root = next(reversed([scope, *scope.ancestors()]))
+        if name and root.phase != "optimizer":
+            (plain if root.phase == "forward" else inside)[_path(scope)] = name
+    found = {}
+    for path, name in inside.items():
+        ends = (path[begin:] for begin in range(1, len(path)))
+        other = next((plain[end] for end in ends if end in plain), None)
+        if other is not None:
+            found[name] = other
+    return found
 
 
 def _module_classes(graph: Graph) -> dict[_Path, tuple[str, bool]]:

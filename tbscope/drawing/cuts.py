@@ -11,6 +11,7 @@ from itertools import accumulate, chain
 from typing import TypeAlias
 
 from tbscope.cycles import find_cycles
+from tbscope.drawing.short_runs import in_short_runs
 from tbscope.page.constants import (
     ASIDE_OP,
     CHAIN_LIMIT,
@@ -77,6 +78,11 @@ def divided(
     ways = _proposals(level, kept)
     if modules or rounds or _outputs(level):
         ways = chain(_mild_ways(level, kept), ways)
+    if _fits(level, LEVEL_LIMIT):
+        fewest = count_loose(level) - MOST_LOOSE
+        runs = in_short_runs(level, _rows(level, kept), fewest=_FEWEST_PARTS, most=_UNLISTED)
+        short = (way for way in runs if sum(map(len, way)) >= fewest)
+        ways = chain(short, ways)
     if rounds:
         ways = chain(ways, _proposals(level, kept - rounds))
     if not modules:
@@ -89,7 +95,7 @@ def _beside_modules(level: Siblings, ways: Iterable[Groups], kept: set[int]) -> 
     """The best of these ways, or none of them, where modules stay; None where all is blank."""
     tried: list[tuple[Groups, Siblings]] = []
     for way in chain([[]], ways):
-        left = level.grouped(way)
+        left = level.grouped(way) if way else level
         tried.append((way, left))
         if _fits(left, LEVEL_LIMIT) and _is_fine(level, way, left, kept):
             return way
@@ -98,9 +104,9 @@ def _beside_modules(level: Siblings, ways: Iterable[Groups], kept: set[int]) -> 
             return way
     # Slow, or not whole: but every module has its name.
     tried = [one for one in tried if not one[0] or not _makes_cycle(level, one[0])]
-    whole = [one for one in tried if _drawn(one[1]).keeps_flow()]
+    whole = [one for one in tried if one[1].folded().keeps_flow()]
     way, left = (
-        min(whole, key=lambda one: len(_drawn(one[1])))
+        min(whole, key=lambda one: len(one[1].folded()))
         if whole
         else min(tried, key=lambda one: _count_lost(level, one[0], one[1], kept))
     )
@@ -109,14 +115,14 @@ def _beside_modules(level: Siblings, ways: Iterable[Groups], kept: set[int]) -> 
 
 def _is_fine(level: Siblings, way: Groups, left: Siblings, kept: set[int]) -> bool:
     """Tell whether what is left of a level is whole, and has not too many operations."""
-    if _count_loose(level, way, kept) > LEVEL_LIMIT or not _drawn(left).keeps_flow():
+    if _count_loose(level, way, kept) > LEVEL_LIMIT or not left.folded().keeps_flow():
         return False
     return not way or not _makes_cycle(level, way)
 
 
 def _count_lost(level: Siblings, way: Groups, left: Siblings, kept: set[int]) -> tuple[bool, int]:
     """Tell whether a way leaves too many operations, and count what the page puts aside then."""
-    return _count_loose(level, way, kept) > LEVEL_LIMIT, len(_drawn(left).put_aside())
+    return _count_loose(level, way, kept) > LEVEL_LIMIT, len(left.folded().put_aside())
 
 
 def _first_drawn_well(level: Siblings, ways: Iterable[Groups]) -> Groups:
@@ -178,21 +184,28 @@ def _of_operations(level: Siblings, kept: set[int]) -> Iterator[Groups]:
     ends = _outputs(level)
     if ends:
         yield ends
-    after = _modules_before(level, kept)
-    free = [at for at in range(len(level)) if at not in kept and at not in level.ends]
-    rows: dict[int, list[int]] = {}
-    for place in free:
-        rows.setdefault(after[place], []).append(place)
+    rows = _rows(level, kept)
+    free = sorted(chain.from_iterable(rows))
     smallest = _LISTED if _is_list(level, free) else _UNLISTED
     for size in (_size(len(free), _MOST_CHUNKS, smallest=smallest), 20, 10):
         parts = [
             part
-            for row in rows.values()
+            for row in rows
             for part in (_sections(level, row, size) if len(row) > size else [row])
             if len(part) >= _FEWEST_PARTS
         ]
         if parts:
             yield ends + parts
+
+
+def _rows(level: Siblings, kept: set[int]) -> list[list[int]]:
+    """The operations, in rows of those between which no child lies that is kept."""
+    after = _modules_before(level, kept)
+    rows: dict[int, list[int]] = {}
+    for place in range(len(level)):
+        if place not in kept and place not in level.ends:
+            rows.setdefault(after[place], []).append(place)
+    return list(rows.values())
 
 
 def _outputs(level: Siblings) -> Groups:
@@ -219,20 +232,14 @@ def is_crowded(level: Siblings) -> bool:
     """Tell whether the page cannot draw a level well."""
     if len(level) < CROWD_SIZE:
         return False
-    return not _fits(level, LEVEL_LIMIT) or not _drawn(level).keeps_flow()
-
-
-def _drawn(level: Siblings) -> Siblings:
-    """The level with its stacks folded."""
-    series = level.series()
-    return level.grouped(series) if series else level
+    return not _fits(level, LEVEL_LIMIT) or not level.folded().keeps_flow()
 
 
 def _fits(level: Siblings, most: int) -> bool:
     """Tell whether at most so many shapes are laid out at once, on the level or in a stack."""
     if any(len(members) > max(most, STACK_LIMIT) for members in level.series()):
         return False
-    return len(_drawn(level)) <= most
+    return len(level.folded()) <= most
 
 
 def count_loose(level: Siblings) -> int:

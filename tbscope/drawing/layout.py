@@ -15,9 +15,11 @@ from tbscope.drawing.bundles import STAGES, Bundles, Helpers, Stage
 from tbscope.drawing.cards import Card, blank_cards, leaf_facts, module_cards
 from tbscope.drawing.chunks import find_chunks, rename
 from tbscope.drawing.circles import move_out_of_leaves, parameters_to_draw, read_by_stacks
+from tbscope.drawing.classes import mirrored_boxes
 from tbscope.drawing.cuts import MANY_LOOSE, MOST_LOOSE, count_loose, is_crowded
 from tbscope.drawing.families import short_names
 from tbscope.drawing.gradients import find_gradients, first_of, reader_op
+from tbscope.drawing.guests import Guests, find_guests
 from tbscope.drawing.naming import Labels, Names, Style, name_graph, tell_keys
 from tbscope.drawing.series import folded_in_vain, op_type_apart, op_types_apart
 from tbscope.drawing.stands import find_stands
@@ -120,6 +122,7 @@ def lay_out(
     given.short = short_names(graph)
     given.tells_classes = labels == "class"
     given.gradients = find_gradients(graph)
+    given.guests = find_guests(graph)
     if cards:
         given.told += module_cards(graph, work or {}, parts, embedded)
     held.forget()
@@ -137,7 +140,8 @@ def lay_out(
     layout.facts = facts
     layout.boxes = names.scopes
     if templates:
-        made = seeds(hierarchy, _classes(names.scopes, given.short))
+        classes, mirrored = _classes(names.scopes, given.short), mirrored_boxes(names.scopes)
+        made = seeds(hierarchy, classes, mirrored)
         boxes = {seed.name.partition("/")[0] for seed in made}
         # The page counts their boxes when it looks for what to put aside at the top level.
         layout.seeds = made if bears_seeds(hierarchy, len(boxes)) else []
@@ -161,6 +165,7 @@ class _Given:
         short: How classes are called that are not called by their whole names.
         tells_classes: Whether modules that are called by a number tell their class.
         gradients: What reads gradients, with these.
+        guests: The calls that stand in the box of who called them.
     """
 
     graph: Graph
@@ -174,6 +179,7 @@ class _Given:
     short: dict[str, str] = field(default_factory=dict)
     tells_classes: bool = False
     gradients: dict[Node, Collection[Value]] = field(default_factory=dict)
+    guests: Guests = field(default_factory=Guests)
 
 
 class _Drawing:
@@ -195,7 +201,7 @@ class _Drawing:
     def __init__(self, given: _Given, bundles: Bundles | None = None) -> None:
         self.given = given
         graph = given.graph
-        stands = find_stands(graph, circles=given.circles, bundles=bundles)
+        stands = find_stands(graph, circles=given.circles, bundles=bundles, guests=given.guests)
         self._told = list(given.told)
         if given.also:
             # A list that is no box has no card either.
@@ -316,7 +322,7 @@ def _bundled(drawing: _Drawing, *, every: bool) -> _Drawing:
     """Return a drawing with boxes for functions and loops where levels are too full."""
     if not every and not drawing.crowded and not drawing.full:
         return drawing
-    bundler = Bundler(drawing.given.graph)
+    bundler = Bundler(drawing.given.graph, drawing.given.guests)
     if not bundler.knows:
         return drawing
     if every:

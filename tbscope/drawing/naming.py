@@ -220,11 +220,11 @@ class _Namer:
         levels: dict[Scope | None, list[tuple[Scope, tuple[str, bool]]]] = {}
         for scope in scopes:
             holder, part = scope.parent, print_part(stands.parts.get(scope, scope.part))
-            if scope in stands.scopes:
+            if scope in stands.beside:
+                holder, part = self._beside(scope, print_part)
+            elif scope in stands.scopes:
                 # Where it is a guest, it gives way.
                 holder, part = stands.scopes[scope], (part[0], True)
-            elif scope in stands.beside:
-                holder, part = self._beside(scope, print_part)
             levels.setdefault(holder, []).append((scope, part))
         if left_out:
             self.names.scopes[left_out] = ""
@@ -254,7 +254,7 @@ class _Namer:
         self, scope: Scope, print_part: Callable[[ScopePart], tuple[str, bool]]
     ) -> tuple[Scope | None, tuple[str, bool]]:
         """Return where a member of a list stands that has no box, and its name: `resnets.0`."""
-        text, changed = print_part(scope.part)
+        text, changed = print_part(self._stands.parts.get(scope, scope.part))
         while scope in self._stands.beside:
             scope = self._stands.beside[scope]
             above, also = print_part(scope.part)

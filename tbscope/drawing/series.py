@@ -6,13 +6,16 @@ right for equal layers of one list, and for the calls of one module in a loop. `
 `conv5` are five different things: they get op types of their own, `Conv2d[conv1]`.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from tbscope.drawing.naming import Names
 from tbscope.ir.graph import Graph, Nest, Node, Output
+from tbscope.ir.nests import form_of
 from tbscope.page.constants import CHAIN_LIMIT, SERIES_SIZE
 from tbscope.page.ops import op_type
 from tbscope.page.siblings import Siblings
@@ -20,6 +23,7 @@ from tbscope.page.siblings import Siblings
 __all__ = ["folded_in_vain", "op_type_apart", "op_types_apart"]
 
 _DIGITS = "0123456789"
+_DIGIT = re.compile("[0-9]")
 # Facts that tell one layer of a list from the next, and no difference between them.
 _OWN = ("module", "flops", "flops_not_counted")
 
@@ -30,14 +34,12 @@ class _Member(NamedTuple):
     Attributes:
         number: The number that its name ends in.
         thing: The node or the output.
-        kind: A key that is equal for members that are alike.
-        op: The op type that it gets where it must not be folded.
+        beside: Whether it stands in the place of its list: `convs.0`.
     """
 
     number: int
     thing: Node | Output
-    kind: Hashable
-    op: str
+    beside: bool
 
 
 def op_types_apart(
@@ -55,17 +57,16 @@ def op_types_apart(
     found: dict[tuple[str, str], list[_Member]] = defaultdict(list)
     for name, op, thing in _numbered(graph, names):
         stem = name.rstrip(_DIGITS)
-        leaf = stem.rpartition("/")[2]
         # The page reads no number where another digit stands before it.
-        if not any(digit in leaf for digit in _DIGITS):
+        if not _DIGIT.search(stem, stem.rfind("/") + 1):
             number = int(name[len(stem) :])
-            found[stem, op].append(_Member(number, thing, None, op))
-    apart: dict[Node | Output, str] = {}
-    for members in found.values():
-        if len(members) >= SERIES_SIZE:
-            for member in _told_apart([_described(member, facts) for member in members]):
-                apart[member.thing] = member.op
-    return apart
+            found[stem, op].append(_Member(number, thing, stem.endswith(".")))
+    return {
+        thing: op_type_apart(thing)
+        for members in found.values()
+        if len(members) >= SERIES_SIZE
+        for thing in _told_apart(members, facts)
+    }
 
 
 def _numbered(graph: Graph, names: Names) -> Iterator[tuple[str, str, Node | Output]]:
@@ -81,54 +82,54 @@ def _numbered(graph: Graph, names: Names) -> Iterator[tuple[str, str, Node | Out
             yield name, "Output", output
 
 
-def _described(member: _Member, facts: Mapping[Node, Mapping[str, Nest]]) -> _Member:
-    """Return a member with its kind, which is equal for members that are alike."""
-    thing = member.thing
-    kind: Hashable
-    if isinstance(thing, Output):
-        value = thing.value
-        listed = "." in thing.name and not thing.name.startswith("out.")
-        kind = (value.shape, value.dtype) if listed else thing.name
-        return member._replace(kind=kind, op=op_type_apart(thing))
-    types = tuple((value.shape, value.dtype) for value in thing.outputs)
-    if thing.kind == "input":
-        kind = types if "." in thing.name else thing.name
-        return member._replace(kind=kind, op=op_type_apart(thing))
-    assert thing.scope is not None
-    part = thing.scope.part
-    if part.index:
-        # One module called again and again.
-        kind = part.attribute
-    elif part.attribute is not None and part.attribute.isdigit():
-        told = facts.get(thing, thing.attributes)
-        kind = (types, repr({name: fact for name, fact in told.items() if name not in _OWN}))
-    else:
-        kind = thing.name
-    return member._replace(kind=kind, op=op_type_apart(thing))
-
-
-def _told_apart(members: Iterable[_Member]) -> Iterator[_Member]:
-    """Yield the members that must not be folded with the ones beside them."""
+def _told_apart(
+    members: Iterable[_Member], facts: Mapping[Node, Mapping[str, Nest]]
+) -> Iterator[Node | Output]:
+    """Yield the things that must not be folded with the ones beside them."""
     run: list[_Member] = []
-    for member in sorted(members, key=lambda one: one.number):
+    for member in sorted(members, key=itemgetter(0)):
         if run and member.number != run[-1].number + 1:
-            yield from _of_one_run(run)
+            yield from _of_one_run(run, facts)
             run = []
         run.append(member)
-    yield from _of_one_run(run)
+    yield from _of_one_run(run, facts)
 
 
-def _of_one_run(run: list[_Member]) -> Iterator[_Member]:
+def _of_one_run(
+    run: list[_Member], facts: Mapping[Node, Mapping[str, Nest]]
+) -> Iterator[Node | Output]:
     if len(run) < SERIES_SIZE:
         return
     before_folds = False
-    for _, alike in groupby(run, key=lambda member: member.kind):
-        group = list(alike)
+    for _, alike in groupby(run, key=lambda member: _kind(member, facts)):
+        group = [member.thing for member in alike]
         # Two series side by side would become one.
         folds = len(group) >= SERIES_SIZE and not before_folds
         if not folds:
             yield from group
         before_folds = folds
+
+
+def _kind(member: _Member, facts: Mapping[Node, Mapping[str, Nest]]) -> Hashable:
+    """Return a key that is equal for members that are alike."""
+    thing = member.thing
+    if isinstance(thing, Output):
+        listed = "." in thing.name and not thing.name.startswith("out.")
+        return (thing.value.shape, thing.value.dtype) if listed else thing.name
+    types = tuple([(value.shape, value.dtype) for value in thing.outputs])
+    if thing.kind == "input":
+        return types if "." in thing.name else thing.name
+    assert thing.scope is not None
+    part = thing.scope.part
+    if part.index:
+        # One module called again and again.
+        return part.attribute
+    if member.beside or part.attribute is None or not part.attribute.isdigit():
+        return thing.name
+    alike = dict(facts.get(thing, thing.attributes))
+    for name in _OWN:
+        alike.pop(name, None)
+    return types, form_of(alike) or repr(alike)
 
 
 def folded_in_vain(level: Siblings) -> list[str]:
@@ -139,7 +140,7 @@ def folded_in_vain(level: Siblings) -> list[str]:
     stacks = level.series()
     if not stacks or len(level) > CHAIN_LIMIT:
         return []
-    if level.grouped(stacks).keeps_flow() or not level.keeps_flow():
+    if level.folded().keeps_flow() or not level.keeps_flow():
         return []
     return [level.labels[place] for members in stacks for place in members]
 

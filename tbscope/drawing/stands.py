@@ -3,8 +3,8 @@
 A container that is never called (`ModuleList`, `ModuleDict`) has no part of the run of its
 own: what its parent does between the members would lead out of its box and back into it. So
 what runs there stands in the box too; and where that does not help, since other modules
-run between the members, the boxes of the members stand beside each other, in the place of
-their list. What a module itself was called for is never moved.
+run between the members, the members stand beside each other, in the place of their list.
+What a module itself was called for is never moved.
 """
 
 from collections import defaultdict
@@ -14,9 +14,11 @@ from typing import TypeAlias
 
 from tbscope.cycles import find_cycles
 from tbscope.drawing.bundles import Bundles
+from tbscope.drawing.guests import Guests
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.regions import OWNED, STATE
 from tbscope.ir.scopes import Scope, ScopePart
+from tbscope.page.constants import LEVEL_LIMIT, SLOW_LIMIT
 
 __all__ = ["Stands", "find_stands"]
 
@@ -49,15 +51,25 @@ class Stands:
     parts: dict[Scope, ScopePart] = field(default_factory=dict)
 
 
-def find_stands(graph: Graph, *, circles: bool = True, bundles: Bundles | None = None) -> Stands:
+def find_stands(
+    graph: Graph,
+    *,
+    circles: bool = True,
+    bundles: Bundles | None = None,
+    guests: Guests | None = None,
+) -> Stands:
     """Find out what must stand elsewhere, so that no two boxes point at each other.
 
     Args:
         graph: The graph as it is drawn, with leaf modules as nodes.
         circles: Whether parameters are circles beside what reads them, which join no boxes.
         bundles: Boxes that are no scopes of the graph; None for none.
+        guests: Calls that stand in the box of who called them; None for none.
     """
     stands = Stands(list(graph.scopes()))
+    if guests is not None:
+        stands.scopes |= guests.hosts
+        stands.parts |= guests.parts
     if bundles is not None:
         stands.all += bundles.scopes
         stands.nodes |= bundles.nodes
@@ -65,7 +77,22 @@ def find_stands(graph: Graph, *, circles: bool = True, bundles: Bundles | None =
         stands.parts |= bundles.parts
     if bundles is not None or _needs_places(graph, stands.all):
         _Placing(graph, stands, circles=circles).place()
+    if bundles is not None:
+        _spare_boxes(stands, [scope for scope in bundles.scopes if scope.kind == "container"])
     return stands
+
+
+def _spare_boxes(stands: Stands, pieces: list[Scope]) -> None:
+    """Have what is alone in a piece of a list, as one round called it, stand beside it."""
+    inside: dict[Scope, list[Scope]] = defaultdict(list)
+    for scope, holder in stands.scopes.items():
+        inside[holder].append(scope)
+    for scope in pieces:
+        inside[stands.scopes.get(scope, scope.parent)].append(scope)  # type: ignore[index]
+    working = set(stands.nodes.values())
+    for piece in pieces:
+        if len(inside[piece]) == 1 and piece not in working:
+            stands.beside[inside[piece][0]] = piece
 
 
 def _needs_places(graph: Graph, scopes: list[Scope]) -> bool:
@@ -90,6 +117,7 @@ class _Placing:
         self._children: dict[Scope | None, list[Scope]] = defaultdict(list)
         self._leaves: dict[Scope, Node] = {}
         self._ends = {output.value.producer for output in graph.outputs}
+        self._sources: dict[Node, list[Node]] = {}
         self._readers: dict[Node, list[Node]] | None = None
         for node in graph.nodes:
             if node.phase != "optimizer":
@@ -142,18 +170,27 @@ class _Placing:
 
     def sources(self, node: Node) -> Iterable[Node]:
         """Return what a node reads and waits for, but for what is a circle beside it."""
-        sources = [value.producer for value in node.inputs] + node.control_inputs
-        return [source for source in sources if source.kind not in self._hidden]
+        # Each level asks it of all below it.
+        known = self._sources.get(node)
+        if known is None:
+            sources = [value.producer for value in node.inputs] + node.control_inputs
+            known = [source for source in sources if source.kind not in self._hidden]
+            self._sources[node] = known
+        return known
 
     def neighbours(self, node: Node) -> list[Node | None]:
         """Return what a node reads and what reads it; None for an output of the graph."""
+        return [*self.sources(node), *self.readers(node)]
+
+    def readers(self, node: Node) -> list[Node | None]:
+        """Return what reads a node; None for an output of the graph."""
         if self._readers is None:
             self._readers = defaultdict(list)
             for reader in self._graph.nodes:
                 for source in self.sources(reader):
                     self._readers[source].append(reader)
         ends = [None] if node in self._ends else []
-        return [*self.sources(node), *self._readers[node], *ends]
+        return [*self._readers[node], *ends]
 
     def move(self, unit: _Unit, holder: Scope | None, container: Scope) -> None:
         """Have an operation or a box stand in a container."""
@@ -176,6 +213,8 @@ class _Level:
         self._holder = holder
         self._loose = dict.fromkeys(loose)
         self._beside: list[Scope] = []
+        # None where something has moved since they were found.
+        self._known_cycles: list[list[_Unit]] | None = None
         # The box right on this level around each scope below it.
         self._around: dict[Scope, Scope] = {}
         self._open(placing.children(holder))
@@ -195,20 +234,28 @@ class _Level:
         placing = self._placing
         while self._pull(self._cycles()) or self._part(self._cycles()):
             pass
+        # Leaf modules too, where their lists would still point at each other.
+        while self._pull(self._cycles()) or self._part(self._cycles(), leaves=True):
+            pass
         for container in reversed(self._beside):
             self._join_again(container)
         while self._pull(self._cycles()):
             pass
         self._pull_helpers()
+        self._pull_sums()
         for container in self._beside:
-            placing.stands.beside.update(dict.fromkeys(self._boxes(container), container))
+            for child in placing.children(container):
+                if self._around[child] is not container:
+                    placing.stands.beside[child] = container
         boxes = dict.fromkeys([*placing.children(self._holder), *self._around.values()])
         return [one for one in boxes if one not in self._beside and not placing.is_leaf(one)]
 
     # -- what leads back to itself ---------------------------------------------------------
 
     def _cycles(self) -> list[list[_Unit]]:
-        return find_cycles(self._links())
+        if self._known_cycles is None:
+            self._known_cycles = find_cycles(self._links())
+        return self._known_cycles
 
     def _links(self) -> _Links:
         around = self._around
@@ -224,6 +271,7 @@ class _Level:
 
     def _open(self, boxes: Iterable[Scope]) -> None:
         """Have boxes stand right on this level."""
+        self._known_cycles = None
         for box in boxes:
             self._around.update(dict.fromkeys([box, *self._placing.below(box)], box))
 
@@ -241,6 +289,7 @@ class _Level:
         return moved
 
     def _move(self, units: Iterable[_Unit], container: Scope) -> None:
+        self._known_cycles = None
         for unit in units:
             if isinstance(unit, Node):
                 del self._loose[unit]
@@ -275,6 +324,36 @@ class _Level:
             if len(stands) == len(containers) == 1 and (reads or len(fed) <= _MOST_READERS):
                 self._move(helpers, containers[0])
 
+    def _pull_sums(self) -> None:
+        """Move what adds up results of many members of one container into it.
+
+        Each of these operations reads a member, and the one before it; only the last one is
+        read by others.
+        """
+        for container, row in self._readers_alone().items():
+            readers = {node: set(self._placing.readers(node)) for node in row}
+            inner = {node for node in row if readers[node] and row.keys() >= readers[node]}
+            last = {
+                one for one in row if one not in inner and any(one in readers[n] for n in inner)
+            }
+            if len(inner) >= _MOST_READERS and len(last) == 1:
+                self._move([node for node in row if node in inner or node in last], container)
+
+    def _readers_alone(self) -> dict[Scope, dict[Node, None]]:
+        """Return what reads members of each container, and else only what cannot depend on it."""
+        found: dict[Scope, dict[Node, None]] = defaultdict(dict)
+        first: set[_Unit | None] = {None}
+        for node in self._loose:
+            units = {self._unit_of(source) for source in self._placing.sources(node)}
+            if units <= first:
+                first.add(node)
+            for container in _containers(one for one in units if one is not None):
+                if all(
+                    one is container or one in first or one in found[container] for one in units
+                ):
+                    found[container][node] = None
+        return found
+
     def _helpers(self) -> Iterable[list[Node]]:
         """Return the operations of this level, those together that read each other."""
         first: dict[Node, Node] = {}
@@ -300,16 +379,32 @@ class _Level:
 
     # -- what stands beside each other -----------------------------------------------------
 
-    def _part(self, cycles: list[list[_Unit]]) -> bool:
-        """Have the boxes in each container on a cycle stand beside each other."""
+    def _part(self, cycles: list[list[_Unit]], *, leaves: bool = False) -> bool:
+        """Have the members of each container on a cycle stand beside each other.
+
+        Args:
+            cycles: The cycles.
+            leaves: Whether leaf modules do, or only boxes.
+        """
+        placing = self._placing
+        found = [one for cycle in cycles for one in _containers(cycle)]
+        if leaves and len(self._loose) + sum(map(len, map(placing.children, found))) > self._most():
+            return False
         parted = False
-        for container in [one for cycle in cycles for one in _containers(cycle)]:
-            boxes = self._boxes(container)
-            if boxes and container not in self._beside:
-                self._beside.append(container)
+        for container in found:
+            inside = placing.children(container)
+            boxes = inside if leaves else [one for one in inside if not placing.is_leaf(one)]
+            boxes = [one for one in boxes if self._around[one] is container]
+            if boxes:
+                self._beside += [container] if container not in self._beside else []
                 self._open(boxes)
                 parted = True
         return parted
+
+    def _most(self) -> int:
+        """Return how many nodes may stand on this level: more, where loops may part it."""
+        known = any(node.run is not None for node in self._loose)
+        return SLOW_LIMIT if known else LEVEL_LIMIT
 
     def _join_again(self, container: Scope) -> None:
         """Make one box again of a container where that makes no cycle, or parting ended none."""
@@ -322,7 +417,7 @@ class _Level:
             for cycle in self._cycles():
                 others = [unit for unit in cycle if unit is not container]
                 if len(others) < len(cycle) and not all(map(self._placing.is_loose, others)):
-                    self._around = before
+                    self._around, self._known_cycles = before, None
                     return
         inside = {container, *below}
         self._beside = [one for one in self._beside if one not in inside]
@@ -332,11 +427,6 @@ class _Level:
         cycles = [cycle for cycle in self._cycles() if not parts.isdisjoint(cycle)]
         circling = {unit for cycle in cycles for unit in cycle}
         return bool(_containers(circling - parts)) or len(parts & circling) * 2 > len(parts)
-
-    def _boxes(self, container: Scope) -> list[Scope]:
-        """Return the members of a container that are boxes: the names of leaves would be cut."""
-        placing = self._placing
-        return [child for child in placing.children(container) if not placing.is_leaf(child)]
 
 
 def _containers(units: Iterable[_Unit]) -> list[Scope]:

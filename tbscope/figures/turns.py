@@ -62,6 +62,9 @@ def _entered_again(graph: Graph) -> Iterator[Scope]:
     for node in graph.nodes:
         if node.scope is last or node.kind in OWNED or node.phase != "forward":
             continue
+        if node.control_inputs and not node.inputs:
+            # What an operation has saved: it ran with that, and was found in a later pass.
+            continue
         around = last = node.scope
         entered: list[Scope] = []
         while around is not None and around not in inside:

@@ -1,31 +1,16 @@
 """Encodes a graph as the rows of a JSON text, as docs/formats.md describes it.
 
 What many nodes share (types, scopes, places in the code) stands once, in a table, and is named by
-its number there. A field that holds its default is left out. Text is made right away: with objects
-in between, it would take twice as long, and every graph that is drawn is encoded.
+its number there (`tables`). A field that holds its default is left out.
 """
 
-import math
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Iterable
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
-from tbscope.ir.graph import (
-    Call,
-    Collective,
-    Constant,
-    Graph,
-    Nest,
-    Node,
-    Note,
-    Output,
-    Parameter,
-    Part,
-    Sharding,
-    Value,
-)
-from tbscope.ir.runs import Function, Run
-from tbscope.ir.scopes import Scope
+from tbscope.formats.tables import Tables, number_text, numbers_text
+from tbscope.ir.graph import Call, Constant, Graph, Nest, Node, Note, Output, Value
+from tbscope.ir.nests import form_of
 from tbscope.words import shown
 
 __all__ = ["FORMAT", "VERSION", "encode_graph"]
@@ -36,8 +21,6 @@ FORMAT = "tbscope.Graph"
 VERSION = 2
 """The version of the schema, under the key "version"."""
 
-# Beyond, many readers of JSON lose digits, and Python prints no more than 4,300 of them.
-_EXACT = 2**53
 _MOST_TEXT = 1000
 
 
@@ -52,51 +35,22 @@ def encode_graph(graph: Graph) -> dict[str, str | list[str]]:
     """
     encoder = _Encoder(graph)
     told = encoder.encode()
-    # It and its tables refer to each other: else the garbage collector alone would find them.
-    vars(encoder).clear()
+    encoder.tables.forget()
     return told
 
 
-class _Texts(dict[str, str]):
-    """Texts as JSON has them, each made once."""
-
-    def __missing__(self, text: str) -> str:
-        made = self[text] = encode_basestring_ascii(text)
-        return made
-
-
-class _Table(dict[Any, int]):
-    """Things that are named by their number, each once, as they come; `rows` has their texts."""
-
-    def __init__(self, encode: Callable[[Any], str]) -> None:
-        self._encode = encode
-        self.rows: list[str] = []
-
-    def __missing__(self, item: Hashable) -> int:
-        # The row of a scope comes after that of the scope around it.
-        row = self._encode(item)
-        number = self[item] = len(self.rows)
-        self.rows.append(row)
-        return number
-
-
 class _Encoder:
-    """One graph while it is encoded."""
+    """One graph while it is encoded.
+
+    Attributes:
+        tables: What many of its nodes share.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._texts = texts = _Texts()
-        self._types = _Table(self._type)
-        self._shardings = _Table(self._sharding)
-        self._groups = _Table(self._group)
-        self._collectives = _Table(self._collective)
-        self._sources = _Table(
-            lambda one: f"[{texts[one.file]},{_number(one.line)},{texts[one.function]}]"
-        )
-        self._parameters = _Table(self._parameter)
-        self._scopes = _Table(self._scope)
-        self._functions = _Table(self._function)
-        self._runs = _Table(self._run)
+        self.tables = tables = Tables()
+        self._texts, self._types, self._scopes = tables.texts, tables.types, tables.scopes
+        self._runs, self._source_number = tables.runs, tables.sources.of
         self._nodes: dict[Node, int] = {}
         self._values: dict[Value, int] = {}
         # Nodes and values that something names and that no list holds.
@@ -104,9 +58,12 @@ class _Encoder:
         self._other_values: list[str] = []
         # The values in the arguments that were encoded last.
         self._read: list[int] = []
+        # Layers of one kind have the same hyper-parameters, and run the same kernels.
+        self._known_facts: dict[bytes, str] = {}
+        self._known_kernels: dict[tuple[str, ...], str] = {}
 
     def encode(self) -> dict[str, str | list[str]]:
-        graph, texts = self._graph, self._texts
+        graph, tables, texts = self._graph, self.tables, self._texts
         self._count(graph.nodes)
         rows: dict[str, list[str]] = {
             "nodes": [self._node(node) for node in graph.nodes],
@@ -115,23 +72,9 @@ class _Encoder:
             "calls": [self._call(call) for call in graph.calls],
             "notes": [self._note(note) for note in graph.notes],
             "modules": [
-                f"[{texts[one.name]},{texts[one.class_name]},{self._owned(one.parameters)}]"
+                f"[{texts[one.name]},{texts[one.class_name]},{tables.owned(one.parameters)}]"
                 for one in graph.modules
             ],
-        }
-        # Tables stand first: whoever reads on knows all that is named.
-        tables = {
-            "shardings": self._shardings.rows,
-            "types": self._types.rows,
-            "groups": self._groups.rows,
-            "collectives": self._collectives.rows,
-            "scopes": self._scopes.rows,
-            "sources": self._sources.rows,
-            "parameters": self._parameters.rows,
-            "functions": self._functions.rows,
-            "runs": self._runs.rows,
-            "other_nodes": self._other_nodes,
-            "other_values": self._other_values,
         }
         told: dict[str, str | list[str]] = {
             "format": texts[FORMAT],
@@ -139,30 +82,33 @@ class _Encoder:
             "name": texts[graph.name],
         }
         if graph.rank:
-            told["rank"] = _number(graph.rank)
+            told["rank"] = number_text(graph.rank)
         if graph.world_size != 1:
-            told["world_size"] = _number(graph.world_size)
+            told["world_size"] = number_text(graph.world_size)
         if graph.mesh:
             rows["mesh"] = [
-                f"[{texts[one.name]},{_number(one.size)},{_number(one.coordinate)}]"
+                f"[{texts[one.name]},{number_text(one.size)},{number_text(one.coordinate)}]"
                 for one in graph.mesh
             ]
         if graph.parts:
-            rows["parts"] = [self._part(one) for one in graph.parts]
-        told |= {key: held for key, held in (tables | rows).items() if held}
+            rows["parts"] = [tables.part(one) for one in graph.parts]
+        others = {"other_nodes": self._other_nodes, "other_values": self._other_values}
+        # Tables stand first: whoever reads on knows all that is named.
+        told |= {key: held for key, held in (tables.rows() | others | rows).items() if held}
         if graph.signatures:
-            told["signatures"] = self._mapping(
-                (op, f"[{','.join(map(self._plain, names))}]")
+            told["signatures"] = tables.mapping(
+                (op, f"[{','.join(map(tables.plain, names))}]")
                 for op, names in graph.signatures.items()
             )
         if graph.uncounted:
-            told["uncounted"] = self._mapping(
+            told["uncounted"] = tables.mapping(
                 (kernel, texts[why]) for kernel, why in graph.uncounted.items()
             )
         profile = graph.profile
         if profile is not None:
-            told["profile"] = self._mapping(
-                (name, self._plain(getattr(profile, name))) for name in profile.__dataclass_fields__
+            told["profile"] = tables.mapping(
+                (name, tables.plain(getattr(profile, name)))
+                for name in profile.__dataclass_fields__
             )
         return told
 
@@ -174,10 +120,6 @@ class _Encoder:
                 values[value] = len(values)
             if node.body is not None:
                 self._count(node.body.nodes)
-
-    def _mapping(self, entries: Iterable[tuple[str, str]]) -> str:
-        texts = self._texts
-        return f"{{{','.join([f'{texts[key]}:{entry}' for key, entry in entries])}}}"
 
     # -- nodes ------------------------------------------------------------------------
 
@@ -192,98 +134,126 @@ class _Encoder:
         self._read = read
         if node.arguments:
             row += f',"arguments":{self._arguments(node.arguments)}'
-        values = self._values
-        inputs = [
-            values[value] if value in values else self._value_number(value) for value in node.inputs
-        ]
-        if inputs != read:
-            row += f',"inputs":{_numbers(inputs)}'
+        # Mostly it reads just its arguments, all of which have their numbers by now.
+        if (node.inputs or read) and read != list(map(self._values.get, node.inputs)):
+            row += f',"inputs":{numbers_text(map(self._value_number, node.inputs))}'
         outputs = node.outputs
-        if outputs:
-            types = self._types
-            listed = [
-                types[value.shape, value.dtype, value.device, value.sharding] for value in outputs
-            ]
-            row += f',"outputs":{_numbers(listed)}'
+        if len(outputs) == 1:
+            row += f',"outputs":[{self._type_number(outputs[0])}]'
+        elif outputs:
+            row += f',"outputs":{numbers_text(map(self._type_number, outputs))}'
         if node.control_inputs:
             row += f',"after":{self._node_numbers(node.control_inputs)}'
         if node.source is not None:
-            row += f',"source":{self._sources[node.source]}'
+            row += f',"source":{self._source_number(node.source)}'
         if node.run is not None:
             row += f',"run":{self._runs[node.run]}'
         if node.step:
-            row += f',"step":{_number(node.step)}'
+            row += f',"step":{number_text(node.step)}'
         if node.kernels:
-            row += f',"kernels":[{",".join([texts[kernel] for kernel in node.kernels])}]'
+            row += f',"kernels":{self._kernels(node.kernels)}'
         if node.attributes:
             row += f',"attributes":{self._facts(node.attributes)}'
         if node.flops is not None:
-            row += f',"flops":{_number(node.flops)}'
+            row += f',"flops":{number_text(node.flops)}'
         if node.allocated_bytes:
-            row += f',"allocated_bytes":{_number(node.allocated_bytes)}'
+            row += f',"allocated_bytes":{number_text(node.allocated_bytes)}'
         return f"{row}{self._rare(node)}}}"
 
     def _rare(self, node: Node) -> str:
         row = ""
         if node.gradients:
-            listed = [f"[{_number(one.flops)},{_numbers(one.inputs)}]" for one in node.gradients]
+            listed = [
+                f"[{number_text(one.flops)},{numbers_text(one.inputs)}]" for one in node.gradients
+            ]
             row += f',"gradients":[{",".join(listed)}]'
         if node.role is not None:
             row += f',"role":{self._texts[node.role]}'
         if node.random:
             row += ',"random":true'
         if node.writes:
-            row += f',"writes":{_numbers(node.writes)}'
+            row += f',"writes":{numbers_text(node.writes)}'
         if node.phase != "forward":
             row += f',"phase":{self._texts[node.phase]}'
         if node.collective is not None:
-            row += f',"collective":{self._collectives[node.collective]}'
+            row += f',"collective":{self.tables.collectives[node.collective]}'
         measured = node.measured
         if measured is not None:
-            plain = self._plain
+            plain = self.tables.plain
             row += f',"measured":[{plain(measured.duration_us)},{plain(measured.peak_bytes)}'
-            row += "]" if measured.at_peak_bytes is None else f",{_number(measured.at_peak_bytes)}]"
+            row += (
+                "]"
+                if measured.at_peak_bytes is None
+                else f",{number_text(measured.at_peak_bytes)}]"
+            )
         body = node.body
         if body is not None:
             nodes = ",".join([self._node(inner) for inner in body.nodes])
-            results = _numbers([self._value_number(value) for value in body.results])
+            results = numbers_text([self._value_number(value) for value in body.results])
             writers = self._node_numbers(body.writers)
             row += f',"body":{{"nodes":[{nodes}],"results":{results},"writers":{writers}}}'
         return row
 
+    def _kernels(self, names: list[str]) -> str:
+        key = tuple(names)
+        known = self._known_kernels.get(key)
+        if known is None:
+            texts = self._texts
+            known = self._known_kernels[key] = f"[{','.join([texts[name] for name in names])}]"
+        return known
+
+    def _type_number(self, value: Value) -> int:
+        return self._types[value.shape, value.dtype, value.device, value.sharding]
+
     def _node_numbers(self, nodes: Iterable[Node]) -> str:
-        return _numbers([self._node_number(node) for node in nodes])
+        return numbers_text([self._node_number(node) for node in nodes])
 
     def _node_number(self, node: Node) -> int:
         number = self._nodes.get(node)
         if number is None:
             number = self._nodes[node] = len(self._nodes)
             told = (("name", node.name), ("op", node.op), ("kind", node.kind))
-            self._other_nodes.append(self._mapping((key, self._texts[one]) for key, one in told))
+            self._other_nodes.append(
+                self.tables.mapping((key, self._texts[one]) for key, one in told)
+            )
         return number
 
     def _value_number(self, value: Value) -> int:
         number = self._values.get(value)
         if number is None:
             number = self._values[value] = len(self._values)
-            kind = self._types[value.shape, value.dtype, value.device, value.sharding]
-            row = [self._node_number(value.producer), value.index, kind]
-            self._other_values.append(_numbers(row))
+            row = [self._node_number(value.producer), value.index, self._type_number(value)]
+            self._other_values.append(numbers_text(row))
         return number
 
     # -- nests ------------------------------------------------------------------------
 
     def _arguments(self, arguments: Iterable[tuple[str | None, Nest]]) -> str:
         """Return a list: a value or constant as such, with its name where it has one."""
-        nest, texts = self._nest, self._texts
-        listed = [
-            nest(given) if name is None else f'{{"name":{texts[name]},"is":{nest(given)}}}'
-            for name, given in arguments
-        ]
+        nest, texts, values, read = self._nest, self._texts, self._values, self._read
+        listed = []
+        for name, given in arguments:
+            # Most are values that a node of the graph gives.
+            if type(given) is Value and given in values:
+                number = values[given]
+                read.append(number)
+                text = f"[{number}]"
+            else:
+                text = nest(given)
+            listed.append(text if name is None else f'{{"name":{texts[name]},"is":{text}}}')
         return f"[{','.join(listed)}]"
 
     def _facts(self, facts: Any) -> str:
         """Return a mapping from texts to nests; one from anything else as its entries."""
+        form = form_of(facts)
+        if form is None:
+            return self._fact_entries(facts)
+        known = self._known_facts.get(form)
+        if known is None:
+            known = self._known_facts[form] = self._fact_entries(facts)
+        return known
+
+    def _fact_entries(self, facts: Any) -> str:
         nest, texts = self._nest, self._texts
         listed = []
         for key, entry in facts.items():
@@ -306,8 +276,12 @@ class _Encoder:
             return f"[{number}]"
         if kind is str:
             return self._texts[nest]
-        if nest is None or kind is bool or kind is int or kind is float:
-            return self._plain(nest)
+        if nest is None:
+            return "null"
+        if kind is bool:
+            return "true" if nest else "false"
+        if kind is int or kind is float:
+            return number_text(nest)
         if kind is Constant:
             return f'{{"constant":{self._texts[nest.text]}}}'
         if kind is tuple or kind is list:
@@ -316,80 +290,10 @@ class _Encoder:
         if kind is dict:
             return f'{{"dict":{self._entries(nest)}}}'
         if kind is complex:
-            return f'{{"complex":[{_number(nest.real)},{_number(nest.imag)}]}}'
+            return f'{{"complex":[{number_text(nest.real)},{number_text(nest.imag)}]}}'
         return self._nest(_nearest(nest))
 
-    def _plain(self, plain: Any) -> str:
-        """Return a text, a number, a truth or None."""
-        if plain is None:
-            return "null"
-        if plain is True or plain is False:
-            return "true" if plain else "false"
-        return self._texts[plain] if isinstance(plain, str) else _number(plain)
-
     # -- the rest ---------------------------------------------------------------------
-
-    def _scope(self, scope: Scope) -> str:
-        above: int | str = "null"
-        if scope.parent is not None:
-            # Outermost first: no depth needs recursion.
-            for outer in reversed([scope.parent, *scope.parent.ancestors()]):
-                above = self._scopes[outer]
-        part, texts, plain = scope.part, self._texts, self._plain
-        row = f"[{above},{texts[part.label]},{plain(part.attribute)},{part.index}"
-        row += f",{texts[scope.kind]},{plain(scope.qualified_name)}"
-        return f"{row},{texts[scope.phase]}]" if scope.phase != "forward" else f"{row}]"
-
-    def _type(self, one: tuple[Any, ...]) -> str:
-        shape, dtype, device, sharding = one
-        row = f"[{_sizes(shape)},{self._texts[dtype]},{self._texts[device]}"
-        return f"{row}]" if sharding is None else f"{row},{self._shardings[sharding]}]"
-
-    def _sharding(self, one: Sharding) -> str:
-        lies = [
-            ",".join([self._texts[word] for word in told]) for told in (one.placements, one.mesh)
-        ]
-        return f"[{_sizes(one.shape)},[{lies[0]}],[{lies[1]}]]"
-
-    def _group(self, one: tuple[Any, ...]) -> str:
-        ranks, mesh, name = one
-        return f"[{_numbers(ranks)},{self._texts[mesh]},{self._texts[name]}]"
-
-    def _collective(self, one: Collective) -> str:
-        plain, group = self._plain, self._groups[one.ranks, one.mesh, one.group]
-        row = f"[{self._texts[one.kind]},{plain(one.reduction)},{group},{_number(one.input_bytes)}"
-        row += f",{_number(one.output_bytes)},{plain(one.peer)},{_number(one.sequence)}"
-        return f"{row},{plain(one.asynchronous)},{_number(one.tensors)}]"
-
-    def _part(self, one: Part) -> str:
-        figures = self._mapping((name, _number(count)) for name, count in one.figures.items())
-        row = f"[{_numbers(one.ranks)},{self._texts[one.scope]},{self._plain(one.stage)}"
-        return f"{row},{figures}]"
-
-    def _function(self, one: Function) -> str:
-        loops = ",".join([f"[{_number(first)},{_number(last)}]" for first, last in one.loops])
-        return f"[{self._texts[one.name]},{self._plain(one.nested)},[{loops}]]"
-
-    def _run(self, run: Run) -> str:
-        above: int | str = "null"
-        if run.around is not None:
-            for outer in run.around.chain():
-                above = self._runs[outer]
-        return f"[{self._functions[run.function]},{above},{_number(run.step)}]"
-
-    def _parameter(self, one: Parameter) -> str:
-        texts, plain = self._texts, self._plain
-        row = f"[{texts[one.name]},{texts[one.kind]},{_sizes(one.shape)},{texts[one.dtype]}"
-        row += f",{_number(one.size_bytes)},{plain(one.requires_grad)}"
-        if one.sharding is not None:
-            row += f",{texts[one.device]},{_number(one.number)}"
-            return f"{row},{self._shardings[one.sharding]}]"
-        if one.number != -1:
-            return f"{row},{texts[one.device]},{_number(one.number)}]"
-        return f"{row},{texts[one.device]}]" if one.device != "cpu" else f"{row}]"
-
-    def _owned(self, parameters: Iterable[Parameter]) -> str:
-        return _numbers([self._parameters[each] for each in parameters])
 
     def _output(self, output: Output) -> str:
         row = f'{{"name":{self._texts[output.name]},"value":{self._value_number(output.value)}'
@@ -404,7 +308,7 @@ class _Encoder:
     def _call(self, call: Call) -> str:
         row = f'{{"scope":{self._scopes[call.scope]},"class":{self._texts[call.class_name]}'
         if call.qualified_name != call.scope.qualified_name:
-            row += f',"qualified_name":{self._plain(call.qualified_name)}'
+            row += f',"qualified_name":{self.tables.plain(call.qualified_name)}'
         if call.arguments:
             row += f',"arguments":{self._arguments(call.arguments)}'
         if call.results is not None:
@@ -414,50 +318,28 @@ class _Encoder:
         if call.training:
             row += ',"training":true'
         if call.parameters:
-            row += f',"parameters":{self._owned(call.parameters)}'
+            row += f',"parameters":{self.tables.owned(call.parameters)}'
         if call.source is not None:
-            row += f',"source":{self._sources[call.source]}'
+            row += f',"source":{self._source_number(call.source)}'
         if call.defined is not None:
-            row += f',"defined":{self._sources[call.defined]}'
+            row += f',"defined":{self._source_number(call.defined)}'
         if call.number:
-            row += f',"number":{_number(call.number)}'
+            row += f',"number":{number_text(call.number)}'
         if call.run is not None:
             row += f',"run":{self._runs[call.run]}'
         if call.step:
-            row += f',"step":{_number(call.step)}'
+            row += f',"step":{number_text(call.step)}'
         return f"{row}}}"
 
     def _note(self, note: Note) -> str:
         row = f'{{"text":{self._texts[note.text]}'
         if note.source is not None:
-            row += f',"source":{self._sources[note.source]}'
+            row += f',"source":{self._source_number(note.source)}'
         if note.node is not None:
             row += f',"node":{self._node_number(note.node)}'
         if note.topic != "run":
             row += f',"topic":{self._texts[note.topic]}'
         return f"{row}}}"
-
-
-def _numbers(numbers: Iterable[int]) -> str:
-    return f"[{','.join(map(str, numbers))}]"
-
-
-def _sizes(shape: tuple[int | None, ...] | None) -> str:
-    if shape is None:
-        return "null"
-    return f"[{','.join(['null' if size is None else _number(size) for size in shape])}]"
-
-
-def _number(number: Any) -> str:
-    """Return a number as JSON has it: one that is not finite, or too large, as a text."""
-    if type(number) is int:
-        if -_EXACT <= number <= _EXACT:
-            return str(number)
-        return f'{{"int":"{hex(number)}"}}'
-    if isinstance(number, float):
-        plain = float(number)
-        return repr(plain) if math.isfinite(plain) else f'{{"float":"{plain!r}"}}'
-    return _number(int(number))
 
 
 def _nearest(thing: Any) -> Nest:

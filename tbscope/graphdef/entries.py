@@ -4,7 +4,7 @@ Nodes of one graph share most of their attributes; joining their bytes takes a s
 of the time that setting one message after the other takes.
 """
 
-import marshal
+import functools
 from collections import Counter
 from collections.abc import Callable, Hashable
 from typing import TypeVar
@@ -16,6 +16,7 @@ from tbscope.graphdef.attributes import MOST_CHARACTERS, ascii_line, attr_value_
 from tbscope.graphdef.shapes import shape_bytes
 from tbscope.graphdef.worth import key_by_worth, number_by_worth
 from tbscope.ir.graph import Nest, Shape
+from tbscope.ir.nests import form_of
 from tbscope.words import cut
 
 __all__ = [
@@ -75,7 +76,6 @@ class FactEntries:
     def __init__(self) -> None:
         self._known: dict[tuple[str, type, Hashable], bytes] = {}
         self._joined: dict[bytes, tuple[bytes, list[str]]] = {}
-        self._heads = Once(_fact_head)
 
     def get(self, name: str, constant: Nest) -> bytes:
         """Return the entry of one fact; empty if it would be too large."""
@@ -90,7 +90,7 @@ class FactEntries:
 
     def make(self, name: str, constant: Nest) -> bytes:
         """Return the same entry as `get` without caching it: for a fact that only one node has."""
-        head = self._heads[name]
+        head = _fact_head(name)
         if type(constant) is int:
             constant = number_by_worth(name, constant)
         if type(constant) is str:
@@ -103,15 +103,12 @@ class FactEntries:
 
         Layers of one kind have the same facts: these are joined once.
         """
-        try:
-            # The form on which no two constants agree that differ in a value or a type.
-            key = marshal.dumps(facts, 2)
-        except ValueError:
-            # Some have none (a `Constant`).
+        form = form_of(facts)
+        if form is None:
             return self._join(facts)
-        known = self._joined.get(key)
+        known = self._joined.get(form)
         if known is None:
-            known = self._joined[key] = self._join(facts)
+            known = self._joined[form] = self._join(facts)
         return known
 
     def _join(self, facts: dict[str, Nest]) -> tuple[bytes, list[str]]:
@@ -130,6 +127,8 @@ def fact_key(name: str) -> str:
     return f"{key}_" if key in _OURS else key_by_worth(key)
 
 
+# All graphs have the names of the attributes of cards, and of the hyper-parameters of layers.
+@functools.lru_cache(maxsize=1000)
 def _fact_head(name: str) -> bytes:
     return wire.attribute_head(fact_key(name))
 

@@ -33,7 +33,6 @@ _FORMS = {
 }
 # Below it a number is as plain as its short form.
 _LARGE = 10_000
-_UNIT = re.compile("([0-9])([A-Za-z])$")
 _WHOLE = re.compile(r".*\(([0-9,]+)\)")
 
 
@@ -46,7 +45,9 @@ def number_by_worth(name: str, number: int) -> int | str:
     """Return a large count or size so that it can be read: `4.34 G (4,338,130,944)`."""
     if number < _LARGE or name not in _FORMS:
         return number
-    text = _UNIT.sub(r"\1 \2", _FORMS[name](number))
+    text = _FORMS[name](number)
+    if text[-1].isalpha() and text[-2].isdigit():
+        text = f"{text[:-1]} {text[-1]}"
     return f"{text} ({number:,})"
 
 

@@ -270,7 +270,7 @@ class Graph:
                 node.op,
                 node.kind,
                 node.scope,
-                [values.get(value, value) for value in node.inputs] if node.inputs else [],
+                list(map(values.get, node.inputs, node.inputs)) if node.inputs else [],
                 [],
                 copy_arguments(node.arguments, values) if node.arguments else [],
                 [nodes.get(other, other) for other in node.control_inputs]

@@ -66,10 +66,23 @@ def _last(nodes: Sequence[Node], scopes: Iterable[Scope], *, alone: bool) -> Nod
     """
     if alone:
         return nodes[-1]
+    paths = {scope.path for scope in scopes}
     # What belongs to a module in a backward pass stands there below its scope: `gradients/Net`.
-    ends = tuple([f"/{scope.path}" for scope in scopes])
-    own = [node for node in nodes if str(node.scope).endswith(ends)]
+    ends = tuple([f"/{path}" for path in paths])
+    own = [
+        node for node in nodes if str(node.scope).endswith(ends) or _mirrored(node.scope) in paths
+    ]
     return own[-1] if own else None
+
+
+def _mirrored(scope: Scope | None) -> str:
+    """Return the path of what is mirrored where a pass began in a scope: `step/gradients/Net`."""
+    inside: list[str] = []
+    while scope is not None and scope.phase != "forward":
+        inside.append(str(scope.part))
+        scope = scope.parent
+    around = [] if scope is None else [scope.path]
+    return "/".join([*around, *inside[-2::-1]])
 
 
 def norm_of(nodes: Sequence[Node]) -> Number | None:

@@ -29,6 +29,8 @@ _Steps = dict[int, list[int]]
 class Siblings:
     """The children of one box, or of a part of it.
 
+    What the page folds is found once: nobody changes a level whose stacks were asked for.
+
     Attributes:
         labels: The last part of the name of each.
         ops: The op type of each; empty for a box.
@@ -45,13 +47,26 @@ class Siblings:
     fed: set[int] = field(default_factory=set)
     giving: set[int] = field(default_factory=set)
     ends: dict[int, str] = field(default_factory=dict)
+    _stacks: list[list[int]] | None = field(default=None, init=False, repr=False)
+    _folded: "Siblings | None" = field(default=None, init=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def series(self) -> list[list[int]]:
         """The children that the page folds into one stack each."""
-        return list(fold(self.labels, self.ops).values())
+        if self._stacks is None:
+            self._stacks = list(fold(self.labels, self.ops).values())
+        return self._stacks
+
+    def folded(self) -> "Siblings":
+        """Return the level with each of its stacks as one box, as the page draws it."""
+        stacks = self.series()
+        if not stacks:
+            return self
+        if self._folded is None:
+            self._folded = self.grouped(stacks)
+        return self._folded
 
     def grouped(self, groups: Iterable[Sequence[int]]) -> "Siblings":
         """Return the level where each of these groups is one box without a name.
@@ -193,7 +208,7 @@ def bears_seeds(hierarchy: Hierarchy, count: int) -> bool:
     level = _levels(hierarchy, [root])[root]
     level.labels += [f"{number}_template" for number in range(count)]
     level.ops += [""] * count
-    return level.grouped(level.series()).keeps_flow()
+    return level.folded().keeps_flow()
 
 
 def _levels(hierarchy: Hierarchy, boxes: list[Box]) -> dict[Box, Siblings]:

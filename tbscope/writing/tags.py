@@ -52,7 +52,6 @@ def write_entry(writer: object, drawn: Drawn, entry: Entry, record: bytes = b"")
         WriterError: No event can be written.
         ArgumentError: The tag is taken, or the step is over.
     """
-    graph_def = drawn.graph_def.SerializeToString(deterministic=True)
     stats: bytes | None = None
     if drawn.stats is not None:
         stats = drawn.stats.SerializeToString(deterministic=True)
@@ -72,7 +71,7 @@ def write_entry(writer: object, drawn: Drawn, entry: Entry, record: bytes = b"")
             step = next_step(directory, tag, step, kind)
         assert step is not None
         taker = opened(latest_file(directory, kinds))
-        write_graph_event(taker, graph_def, tag=entry.tag, step=step, stats=stats, record=record)
+        write_graph_event(taker, drawn.data, tag=entry.tag, step=step, stats=stats, record=record)
         for tag, kind in kinds.items():
             remember_step(directory, tag, Written(step, kind, file_name(taker)))
 

@@ -4,7 +4,7 @@ from tbscope.figures.summary.holdings import numbers_in
 from tbscope.figures.summary.part import Part
 from tbscope.ir.graph import Parameter
 
-__all__ = ["count_parameters", "parameter_key"]
+__all__ = ["count_parameters", "own_parameters", "parameter_key"]
 
 
 def parameter_key(part: Part, parameter: Parameter) -> int | str:
@@ -19,28 +19,35 @@ def count_parameters(parts: list[Part]) -> None:
 
     What no module registers is counted in its own part and not above: neither does a model.
     """
-    holders: dict[int | str, list[tuple[Part, Parameter]]] = {}
+    first: dict[int | str, tuple[Part, Parameter]] = {}
+    several: dict[int | str, list[tuple[Part, Parameter]]] = {}
     for part in parts:
-        if not part.held:
-            continue
-        own = {parameter_key(part, parameter): parameter for parameter in part.held}
-        for key, parameter in own.items():
-            holders.setdefault(key, []).append((part, parameter))
-        part.own_parameters = sum(
-            numbers_in(parameter) for parameter in own.values() if parameter.kind == "parameter"
-        )
-    several = []
-    for held in holders.values():
-        if len(held) == 1:
-            held[0][0].holds.add(held[0][1])
-        else:
-            several.append(held)
+        if part.held:
+            for key, parameter in _own(part).items():
+                # Few are held by several parts, of which most are the calls of one module.
+                known = first.setdefault(key, (part, parameter))
+                if known[0] is not part:
+                    several.setdefault(key, [known]).append((part, parameter))
+    for key, (part, parameter) in first.items():
+        if key not in several:
+            part.holds.add(parameter)
     for part in reversed(parts):
         if _hands_up(part):
             assert part.parent is not None
             part.parent.holds.add_all(part.holds)
-    for held in several:
+    for held in several.values():
         _add_shared(held)
+
+
+def own_parameters(part: Part) -> int:
+    """Count the numbers in a part's own parameters."""
+    own = _own(part).values()
+    return sum(numbers_in(parameter) for parameter in own if parameter.kind == "parameter")
+
+
+def _own(part: Part) -> dict[int | str, Parameter]:
+    """Return what a part itself holds, each once."""
+    return {parameter_key(part, parameter): parameter for parameter in part.held}
 
 
 def _hands_up(part: Part) -> bool:

@@ -33,7 +33,6 @@ class Part:
         scopes: The scopes of its calls.
         calls: Its calls.
         holds: What is held in it and below it.
-        own_parameters: Numbers in its own parameters.
     """
 
     __slots__ = (
@@ -48,7 +47,6 @@ class Part:
         "kind",
         "label",
         "name",
-        "own_parameters",
         "parent",
         "scopes",
     )
@@ -77,7 +75,6 @@ class Part:
         self.calls: list[Call] = []
         self._costs: Costs | None = None
         self.holds = Holdings()
-        self.own_parameters = 0
         if parent is not None:
             parent.children.append(self)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from tbscope.figures.costs import Costs
+from tbscope.figures.summary.counting import own_parameters
 from tbscope.figures.summary.part import Part
 from tbscope.ir.graph import Call, Nest, Shape, Value
 
@@ -55,7 +56,7 @@ def part_row(part: Part, *, depth: int, all_parameters: int) -> Row:
         "output": gave[0] if gave else None,
         "varies": any(one != given[0] for one in given) or any(one != gave[0] for one in gave),
         "parameters": holds.parameters,
-        "own_parameters": part.own_parameters,
+        "own_parameters": own_parameters(part),
         "trainable_parameters": holds.trainable,
         "shared_parameters": holds.shared,
         "share": holds.parameters / all_parameters if all_parameters else 0.0,

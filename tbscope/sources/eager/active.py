@@ -52,7 +52,10 @@ class Watcher(Protocol):
     def backward_pass(
         self, roots: Any, gradients: Any, *, creates_graph: bool, caller: int
     ) -> AbstractContextManager[None]:
-        """Take note of what autograd's engine runs in a block, and of what it begins at."""
+        """Take note of what autograd's engine runs in a block, and of what it begins at.
+
+        The gradients come with whether they were given to autograd.
+        """
 
     def gave_gradients(self, gradients: Any) -> None:
         """Take note of what a backward pass has given to whoever asked for it."""

@@ -308,9 +308,11 @@ class _Run:
         One that stands in evaluation has been put there: its method has run, and may not be
         made to run twice. One in training may stand as it was made, and has never run it.
         """
-        if self._training is None or not switches_itself(self._modules):
+        if self._training is None:
             return False
-        return self._training or not self._preserved.stood_in_evaluation()
+        if not self._training and self._preserved.stood_in_evaluation():
+            return False
+        return switches_itself(self._modules)
 
     def _switch(self, root: torch.nn.Module) -> None:
         """Have a module switch its mode by its own method, of which nothing is drawn.

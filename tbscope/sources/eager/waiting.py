@@ -111,11 +111,12 @@ class Waiting:
         optimizer: torch.optim.Optimizer | None,
         every: int | None,
     ) -> None:
-        self._model = model
+        # Who waits for a model, or keeps the handle, does not keep it alive.
+        self._model = ref(model)
         self._done = done
         self._failed = failed
         self._backward = backward
-        self._optimizer = optimizer
+        self._optimizer = None if optimizer is None else ref(optimizer)
         self._every = every
         self._calls = self._next = self._recorded = 0
         self._recorder: CarefulRecorder | None = None
@@ -177,7 +178,7 @@ class Waiting:
         self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         # Copies that torch makes for devices have the same hooks.
-        if model is not self._model or (self._open is not None and self._open.runs):
+        if model is not self._model() or (self._open is not None and self._open.runs):
             return
         with self._telling():
             if self._open is not None:
@@ -218,7 +219,7 @@ class Waiting:
         kwargs: dict[str, Any],
         result: Any,
     ) -> None:
-        if model is not self._model:
+        if model is not self._model():
             return
         begun, self._begun = self._begun, False
         self._called()
@@ -260,8 +261,10 @@ class Waiting:
     def backward_pass(self, roots: Sequence[Any], caller: FrameType) -> Iterator[None]:
         """Record a backward pass that runs in a block, if it is one through the model."""
         recorder = self._recorder
+        if self._model() is None:
+            self.is_over = True
         if self.is_over and self._open is None:
-            # Of compiled code no hook tells.
+            # Of compiled code no hook tells, nor of a model that is gone.
             self.remove()
         if recorder is None or recorder in watching.recorders or self._open is not None:
             yield
@@ -291,7 +294,11 @@ class Waiting:
         known = (result() for result in self._results)
         ends = [tensor for tensor in known if tensor is not None]
         tensors = [root for root in roots if isinstance(root, torch.Tensor)]
-        return leads_to(tensors, [*ends, *self._model.parameters()])
+        return leads_to(tensors, [*ends, *self._parameters()])
+
+    def _parameters(self) -> list[torch.nn.Parameter]:
+        model = self._model()
+        return [] if model is None else list(model.parameters())
 
     def optimizer_begins(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
         """Record the step of an optimizer, from now on, if it is that of the model."""
@@ -323,8 +330,8 @@ class Waiting:
 
     def _is_its(self, optimizer: torch.optim.Optimizer) -> bool:
         if self._optimizer is not None:
-            return optimizer is self._optimizer
-        held = {id(parameter) for parameter in self._model.parameters()}
+            return optimizer is self._optimizer()
+        held = {id(parameter) for parameter in self._parameters()}
         return any(
             id(parameter) in held
             for group in optimizer.param_groups

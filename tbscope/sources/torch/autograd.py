@@ -12,11 +12,14 @@ __all__ = [
     "accumulates_into",
     "gave_of",
     "leads_to",
+    "maker_of_saved",
     "operation_of",
     "running_node",
     "sequence_number",
 ]
 
+_SAVED = "_raw_saved_"
+_RESULT = re.compile(f"{_SAVED}(?:result|output)([0-9]*)")
 _BACKWARD = re.compile(r"Backward[0-9]*\Z")
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -35,6 +38,25 @@ def gave_of(node: Any) -> list[tuple[tuple[int, ...] | None, str, str]]:
         known = all(type(size) is int for size in sizes)
         types.append((sizes if known else None, str(dtype).removeprefix("torch."), str(device)))
     return types
+
+
+def maker_of_saved(node: Any, saved: torch.Tensor) -> tuple[Any, int] | None:
+    """Return the node of autograd's graph that gave what another one has saved, and its place.
+
+    None where autograd does not know it. Hooks of the user's are not run to find it.
+
+    Args:
+        node: Who has saved it.
+        saved: What autograd's engine is given of that.
+    """
+    for name in dir(node):
+        held = getattr(getattr(node, name), "data", None) if name.startswith(_SAVED) else None
+        if isinstance(held, torch.Tensor) and held.is_set_to(saved):
+            if held.grad_fn is not None:
+                return held.grad_fn, held.output_nr
+            own = _RESULT.fullmatch(name)
+            return None if own is None else (node, int(own[1] or 0))
+    return None
 
 
 def accumulates_into(node: Any) -> torch.Tensor | None:

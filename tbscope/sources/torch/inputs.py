@@ -250,7 +250,6 @@ class _Binding:
         self.keywords = keywords
         self.entry = entry_point(model)
         self.signature = signature_of(self.entry)
-        self.real_signature = real_signature_of(self.entry)
         self.name = callee_name(model)
 
     def spread(self, value: Any) -> tuple[_Args, _Kwargs]:
@@ -290,9 +289,10 @@ class _Binding:
     def fits(self, args: _Args, named: _Kwargs) -> bool:
         """Tell whether the model can be called so, as far as its parameters tell."""
         kwargs = {**named, **self.keywords}
+        # What is behind decorators is asked for only where these do not fit.
         return any(
-            signature is None or not Mismatch.find(signature, args, kwargs)
-            for signature in (self.signature, self.real_signature)
+            (signature := tell(self.entry)) is None or not Mismatch.find(signature, args, kwargs)
+            for tell in (signature_of, real_signature_of)
         )
 
     def checked(self, args: _Args, named: _Kwargs) -> tuple[_Args, _Kwargs]:

@@ -20,6 +20,7 @@ __all__ = [
     "Locator",
     "helper_name",
     "is_foreign_file",
+    "is_handed_on",
     "is_own_file",
     "raised_at",
     "short_path",
@@ -80,6 +81,26 @@ def _is_of_a_package(frame: FrameType) -> bool:
     """Tell whether a frame is in code of tbscope or torch, also in what Python wrote for it."""
     home = str(frame.f_globals.get("__name__", "")).partition(".")[0]
     return home in ("tbscope", "torch")
+
+
+def is_handed_on(frame: FrameType | None, caller: int) -> bool:
+    """Tell whether modes alone have handed an operation on that C++ has called.
+
+    Args:
+        frame: The frame that called the operation.
+        caller: The identity of the one that called what runs in C++.
+    """
+    handed = own = False
+    while frame is not None and id(frame) != caller:
+        code = frame.f_code
+        if code.co_name == "__torch_dispatch__":
+            # Whatever it has called itself led to the operation.
+            handed, own = True, False
+        else:
+            # Torch has functions of its own around those of modes.
+            own = own or not is_foreign_file(code.co_filename)
+        frame = frame.f_back
+    return handed and not own
 
 
 def short_path(file: str) -> str:

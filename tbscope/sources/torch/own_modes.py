@@ -21,7 +21,7 @@ def switches_itself(modules: Iterable[torch.nn.Module]) -> bool:
     types: set[Any] = set(map(type, modules))
     own = {cls for cls in types if cls.train is not _Module.train or cls.eval is not _Module.eval}
     return any(
-        type(module) in own or "train" in module.__dict__ or "eval" in module.__dict__
+        uncompiled(module) is module
         for module in modules
-        if uncompiled(module) is module
+        if type(module) in own or "train" in module.__dict__ or "eval" in module.__dict__
     )

@@ -111,10 +111,14 @@ def class_label(module: torch.nn.Module) -> str:
 
 
 class Registry:
-    """The places of all modules and tensors that are known by name."""
+    """The places of all modules and tensors that are known by name.
+
+    Attributes:
+        by_module: The places of modules by identity, for whoever asks for each call of a trace.
+    """
 
     def __init__(self) -> None:
-        self._modules: dict[int, ModulePlace] = {}
+        self.by_module: dict[int, ModulePlace] = {}
         self._tensors: dict[int, TensorPlace] = {}
         # What a module holds that has its place in another one: by module and attribute.
         self._shared: dict[tuple[int, str], TensorPlace] = {}
@@ -141,7 +145,7 @@ class Registry:
         Returns:
             The place of the module.
         """
-        known = self._modules.get(id(module))
+        known = self.by_module.get(id(module))
         if known is not None:
             return known
         root = ModulePlace(
@@ -151,11 +155,11 @@ class Registry:
         pending = [root]
         while pending:
             place = pending.pop()
-            if id(place.module) in self._modules:
+            if id(place.module) in self.by_module:
                 continue
-            self._modules[id(place.module)] = place
+            self.by_module[id(place.module)] = place
             if place.wrapper is not None:
-                self._modules[id(place.wrapper)] = place
+                self.by_module[id(place.wrapper)] = place
             self._add_tensors(place)
             prefix = f"{place.name}." if place.name else ""
             children = [
@@ -167,7 +171,7 @@ class Registry:
                     registered=registered,
                 )
                 for name, child in place.module._modules.items()
-                if child is not None and id(child) not in self._modules
+                if child is not None and id(child) not in self.by_module
             ]
             pending.extend(reversed(children))
         return root
@@ -193,7 +197,7 @@ class Registry:
 
     def module(self, module: torch.nn.Module) -> ModulePlace | None:
         """Return the place of a module; None where it is not registered."""
-        return self._modules.get(id(module))
+        return self.by_module.get(id(module))
 
     def tensor(self, tensor: torch.Tensor) -> TensorPlace | None:
         """Return the place of a parameter or buffer; None where it is neither."""
@@ -206,7 +210,7 @@ class Registry:
 
     def forget(self) -> None:
         """Let go of all modules and tensors."""
-        self._modules.clear()
+        self.by_module.clear()
         self._tensors.clear()
         self._shared.clear()
         self._held.clear()
@@ -248,12 +252,12 @@ class Registry:
     def places(self) -> list[ModulePlace]:
         """Return the place of every registered module, parents first."""
         # What was compiled stands there a second time, under its wrapper.
-        return list(dict.fromkeys(self._modules.values()))
+        return list(dict.fromkeys(self.by_module.values()))
 
     @property
     def count(self) -> int:
         """How many modules are registered, wrappers counted."""
-        return len(self._modules)
+        return len(self.by_module)
 
     def modules(self) -> list[torch.nn.Module]:
         """Return every registered module once, parents first, and the wrappers of those."""
@@ -262,7 +266,7 @@ class Registry:
     def modules_since(self, count: int) -> list[torch.nn.Module]:
         """Return the modules registered after the first `count`, each once."""
         # What was compiled stands there a second time, under its wrapper.
-        places = dict.fromkeys(itertools.islice(self._modules.values(), count, None))
+        places = dict.fromkeys(itertools.islice(self.by_module.values(), count, None))
         return [
             module
             for place in places
@@ -272,13 +276,16 @@ class Registry:
 
     def spread(self) -> dict[tuple[int, str], TensorPlace]:
         """Return the places of tensors that are spread over ranks, by module and attribute."""
-        shared = {
-            key: place for key, place in self._shared.items() if is_spread(type(place.tensor))
-        }
+        # Of a model there are few classes of tensors, and mostly none of these.
+        kinds = {type(place.tensor) for place in self._tensors.values()}
+        kinds = {kind for kind in kinds if is_spread(kind)}
+        if not kinds:
+            return {}
+        shared = {key: place for key, place in self._shared.items() if type(place.tensor) in kinds}
         return shared | {
             (id(place.owner.module), place.attribute): place
             for place in self._tensors.values()
-            if is_spread(type(place.tensor))
+            if type(place.tensor) in kinds
         }
 
     def count_tensors(self) -> int:

@@ -13,6 +13,7 @@ import torch
 from tbscope.sources.torch.module_internals import uncompiled
 
 __all__ = [
+    "Arrangements",
     "Mismatch",
     "Signature",
     "argument_names",
@@ -189,6 +190,35 @@ def argument_names(
         if len(named) < len(kwargs):
             pairs += [pair for pair in kwargs.items() if pair[0] not in order]
     return pairs
+
+
+class Arrangements(dict[tuple[Any, ...], tuple[list[str], list[str]]]):
+    """How the arguments of methods are named and ordered, found once for all calls that are alike.
+
+    That is half of what `argument_names` costs, which is asked for each call of a module.
+    """
+
+    def of(
+        self, fn: _Callable, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[list[str], Sequence[Any]]:
+        """Return the names of the arguments of one call, and the arguments (see `argument_names`).
+
+        Args:
+            fn: What is called.
+            args: The positional arguments.
+            kwargs: The keyword arguments.
+        """
+        # One function, as many positional arguments, and the same keywords in the same order.
+        alike = (fn.__func__ if type(fn) is MethodType else None, len(args), *kwargs)
+        found = self.get(alike) if alike[0] is not None else None
+        if found is None:
+            places = [None] * len(args)
+            names = [name for name, _ in argument_names(fn, places, dict.fromkeys(kwargs))]
+            found = names, names[len(args) :]
+            if alike[0] is not None:
+                self[alike] = found
+        names, keywords = found
+        return names, (*args, *[kwargs[key] for key in keywords]) if keywords else args
 
 
 # Signatures by function: of methods whose first parameter is bound, and of all others.

@@ -11,7 +11,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tbscope.sources.torch.module_internals import default_device, set_default_device
+from tbscope.sources.torch.module_internals import (
+    default_device,
+    precision_reader,
+    reduction_reader,
+    set_default_device,
+)
 
 __all__ = ["SETTINGS", "UNREADABLE", "Setting", "read"]
 
@@ -67,8 +72,8 @@ def _reduction(dtype: str) -> Setting:
     owner: Any = torch.backends.cuda.matmul
     return Setting(
         f"torch.backends.cuda.matmul.{name}",
-        lambda: (getattr(owner, name), getattr(owner, f"{name}_split_k", None)),
-        lambda held: setattr(owner, name, held if held[1] is not None else held[0]),
+        reduction_reader(name),
+        lambda held: setattr(owner, name, held),
     )
 
 
@@ -78,7 +83,7 @@ def _precision(path: str) -> Setting:
     owner = attrgetter(path)
     return Setting(
         f"torch.backends.{path}.fp32_precision",
-        lambda: owner(torch.backends).fp32_precision,
+        precision_reader(path),
         lambda held: setattr(owner(torch.backends), "fp32_precision", held),
     )
 

@@ -26,9 +26,11 @@ from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.torch.autograd import (
     accumulates_into,
     gave_of,
+    maker_of_saved,
     operation_of,
     running_node,
 )
+from tbscope.sources.torch.locate import is_handed_on
 
 __all__ = ["Backward"]
 
@@ -235,10 +237,20 @@ class Backward:
         if value is None:
             node = self._maker_of_running()
             if node is not None:
-                node = self._stopped.get(node.op, node)
-                value = self._give(self._keeper(node), tensor)
+                value = self._told(node, tensor)
+                if value is None:
+                    node = self._stopped.get(node.op, node)
+                    value = self._give(self._keeper(node), tensor)
                 values[place] = values[None] = value
         return value
+
+    def _told(self, node: Node, tensor: torch.Tensor) -> Value | None:
+        """Return what an operation has saved which nobody saw; None where that is not known."""
+        found = maker_of_saved(running_node(), tensor) if "told_by" in node.attributes else None
+        maker = None if found is None else self.made(found[0])
+        if found is None or maker is None or found[1] >= len(maker.outputs):
+            return None
+        return maker.outputs[found[1]]
 
     def _values_in(self, storage: torch.UntypedStorage) -> dict[_Place | None, Value]:
         """Return the values that are known to be in a storage."""
@@ -321,7 +333,11 @@ class Backward:
         self._leaf = self._differentiated = None
         # Of torch's own there is at most one function around the engine.
         around = frame.f_back if frame is not None else None
-        if frame is None or begun.caller in (id(frame), id(around)):
+        if (
+            frame is None
+            or begun.caller in (id(frame), id(around))
+            or is_handed_on(frame, begun.caller)
+        ):
             self._by_engine = True
             leaf = None if self._running is None else accumulates_into(self._running)
             self._leaf = leaf

@@ -16,7 +16,7 @@ from tbscope.sources.torch.locate import short_path
 from tbscope.sources.torch.module_internals import UNINITIALIZED
 from tbscope.sources.torch.ranks import sharding_of
 from tbscope.sources.torch.registry import Registry, TensorPlace
-from tbscope.sources.torch.wrapping import size_bytes_of
+from tbscope.sources.torch.wrapping import PLAIN, size_bytes_of
 
 __all__ = ["describe_calls"]
 
@@ -56,8 +56,7 @@ class _Words:
 
     def __init__(self) -> None:
         self._classes: dict[type, tuple[str, Source | None]] = {}
-        self._types: dict[torch.dtype, str] = {}
-        self._devices: dict[torch.device, str] = {}
+        self._tensors: dict[tuple[torch.dtype, torch.device], tuple[str, str]] = {}
 
     def of_class(self, cls: type) -> tuple[str, Source | None]:
         """Return the full name of a class, and the place where it is defined."""
@@ -68,24 +67,20 @@ class _Words:
             about = self._classes[cls] = (f"{cls.__module__}.{cls.__qualname__}", source)
         return about
 
-    def of_type(self, dtype: torch.dtype) -> str:
-        word = self._types.get(dtype)
-        if word is None:
-            word = self._types[dtype] = str(dtype).removeprefix("torch.")
-        return word
-
-    def of_device(self, device: torch.device) -> str:
-        word = self._devices.get(device)
-        if word is None:
-            word = self._devices[device] = str(device)
-        return word
+    def of_tensor(self, tensor: torch.Tensor) -> tuple[str, str]:
+        """Return what the element type and the device of a tensor are called."""
+        kind = tensor.dtype, tensor.device
+        words = self._tensors.get(kind)
+        if words is None:
+            words = self._tensors[kind] = str(kind[0]).removeprefix("torch."), str(kind[1])
+        return words
 
 
 class _Owned:
     """What modules own: also where one holds for a while what ranks have put together of it."""
 
     def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+        self._place_of = registry.tensor
         self._spread = registry.spread()
 
     def by(
@@ -93,7 +88,7 @@ class _Owned:
     ) -> tuple[torch.Tensor, TensorPlace | None]:
         """Return what a module owns that holds a tensor under a name, and its place."""
         place = self._spread.get((id(module), name)) if self._spread else None
-        return (tensor, self._registry.tensor(tensor)) if place is None else (place.tensor, place)
+        return (tensor, self._place_of(tensor)) if place is None else (place.tensor, place)
 
 
 def _hyperparameters(module: torch.nn.Module, recorder: Recorder) -> dict[str, Any]:
@@ -135,15 +130,14 @@ def _parameter(
     tensor: torch.Tensor,
     place: TensorPlace | None,
 ) -> Parameter:
+    dtype, device = words.of_tensor(tensor)
+    number = -1 if place is None else place.number
+    asks = tensor.requires_grad
+    if type(tensor) in PLAIN:
+        # Nearly all are: these need not be asked what else they may be.
+        size_bytes = tensor.numel() * tensor.element_size()
+        return Parameter(name, kind, shape_of(tensor), dtype, size_bytes, asks, device, number)
     known = not isinstance(tensor, UNINITIALIZED)
-    return Parameter(
-        name,
-        kind,
-        shape_of(tensor) if known else None,
-        words.of_type(tensor.dtype),
-        size_bytes_of(tensor) if known else 0,
-        tensor.requires_grad,
-        words.of_device(tensor.device),
-        -1 if place is None else place.number,
-        sharding_of(tensor),
-    )
+    shape, size_bytes = (shape_of(tensor), size_bytes_of(tensor)) if known else (None, 0)
+    sharding = sharding_of(tensor)
+    return Parameter(name, kind, shape, dtype, size_bytes, asks, device, number, sharding)

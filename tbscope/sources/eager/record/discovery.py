@@ -108,6 +108,13 @@ class Discovery:
         with without_functions():
             self._values.give(self._builder.append_source("input", name), tensor)
 
+    def know_given(self, name: str, tensor: torch.Tensor) -> None:
+        """Make a tensor known that torch was given, an unknown one as an input of a region."""
+        if self._open_ended and self._scopes.at_top and not self.is_known(tensor):
+            self.add_input(name, tensor)
+        else:
+            self.value_of(tensor)
+
     def add_hidden_input(self, name: str, tensor: torch.Tensor) -> None:
         """Make a tensor an input under this path as soon as something reads it."""
         if self._values.find(tensor) is None:

@@ -30,8 +30,10 @@ def tell_sizes(leaves: Iterable[tuple[Node, torch.Tensor]]) -> None:
     with outside_modes(), torch.no_grad():
         found = [(node, leaf.grad) for node, leaf in leaves]
         told = [(node, given) for node, given in found if given is not None and _is_told(given)]
-        norms = _numbers([_norm(given) for _, given in told])
-        filled = _numbers([torch.count_nonzero(given) for _, given in told])
+        # Each is read twice in a row, while the processor has it at hand.
+        figures = [(_norm(given), _count_of_filled(given)) for _, given in told]
+        norms = _numbers([norm for norm, _ in figures])
+        filled = _numbers([count for _, count in figures])
         for (node, given), norm, count in zip(told, norms, filled, strict=True):
             node.attributes["gradient_zeros"] = given.numel() - int(count)
             if isfinite(norm):
@@ -53,6 +55,11 @@ def _norm(gradient: torch.Tensor) -> torch.Tensor:
     small = gradient.dtype in (torch.float16, torch.bfloat16)
     norm: torch.Tensor = torch.linalg.vector_norm(gradient, dtype=torch.float32 if small else None)
     return norm
+
+
+def _count_of_filled(gradient: torch.Tensor) -> torch.Tensor:
+    # Of truths torch counts twice as fast as of numbers, the making of them included.
+    return torch.count_nonzero(gradient.bool())
 
 
 def _numbers(tensors: Sequence[torch.Tensor]) -> list[float]:

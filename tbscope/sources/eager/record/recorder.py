@@ -34,7 +34,7 @@ from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import CUTS_UNSEEN, RANDOM, READS, KernelFacts
 from tbscope.sources.torch.ranks import process_rank
 from tbscope.sources.torch.roles import is_random, role_of
-from tbscope.sources.torch.signatures import argument_names
+from tbscope.sources.torch.signatures import Arrangements
 from tbscope.sources.torch.storage import plain_keys
 from tbscope.sources.torch.wrapping import PLAIN
 
@@ -83,6 +83,7 @@ class Recorder(RankRecorder):
         self.before_closing: Callable[[], None] | None = None
         self._reads = Reads()
         self._open_ended = open_ended
+        self._arrangements = Arrangements()
         self._where = Whereabouts(self.scopes, boundary.__code__)
 
     def branch(self, source: Source | None) -> "Recorder":
@@ -124,8 +125,7 @@ class Recorder(RankRecorder):
         self._reads.clear()
         self._tell_of_ranks()
         self.modules_called.clear()
-        self.registry.forget()
-        self.scopes.adopted = None
+        self.scopes.forget()
         self.backward = self.optimizers = self.functions = None
         return graph
 
@@ -162,12 +162,14 @@ class Recorder(RankRecorder):
             look_away(self, module)
         source, run, step = self._where.of_call(caller)
         forward = module.forward
-        given = argument_names(forward, args, kwargs)
+        names, given = self._arrangements.of(forward, args, kwargs)
         if self._open_ended and scopes.at_top:
-            self._discovery.add_unknown(given)
+            self._discovery.add_unknown(list(zip(names, given, strict=True)))
         nest = self.nest
         scope = scopes.call_scope(place)
-        arguments = [Argument(name, nest(value)) for name, value in given]
+        arguments = [
+            _argument((name, nest(value))) for name, value in zip(names, given, strict=True)
+        ]
         call = Call(
             scope=scope,
             class_name=place.label,

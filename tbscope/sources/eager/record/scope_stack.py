@@ -101,6 +101,7 @@ class ScopeStack:
     def __init__(self, builder: GraphBuilder) -> None:
         self._new_scope = builder.new_scope
         self.registry = Registry()
+        self._places = self.registry.by_module
         self.top = Frame(None)
         self.running = self.top
         self.adopted: Callable[[torch.nn.Module], None] | None = None
@@ -112,6 +113,14 @@ class ScopeStack:
         self._visited: dict[tuple[Frame, str, int], Scope] = {}
         self._modules: dict[Scope, torch.nn.Module] = {}
 
+    def forget(self) -> None:
+        """Let go of all modules and tensors."""
+        self.adopted = None
+        self.registry.forget()
+        self._opened.clear()
+        self._visited.clear()
+        self._modules.clear()
+
     @property
     def at_top(self) -> bool:
         """Whether no module call runs."""
@@ -121,7 +130,8 @@ class ScopeStack:
 
     def place_of(self, module: torch.nn.Module) -> ModulePlace:
         """Return the place of a module that is called now; adopt a module that nobody registers."""
-        place = self.registry.module(module)
+        # Not `registry.module()`: this is asked for each call of a module.
+        place = self._places.get(id(module))
         if place is not None:
             return place
         known = self.registry.count
@@ -179,7 +189,10 @@ class ScopeStack:
 
     def call_scope(self, place: ModulePlace) -> Scope:
         """Open the scope of a call of this module."""
-        return self._open_call(place, self._parent_of(place))
+        holder = place.parent
+        calls = None if holder is None else self.calls_of(holder)
+        # Mostly the holder runs.
+        return self._open_call(place, calls[-1].inner if calls else self._parent_of(place))
 
     def _open_call(self, place: ModulePlace, parent: Scope | None) -> Scope:
         opened = self._opened.get((parent, place))

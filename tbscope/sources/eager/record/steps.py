@@ -58,13 +58,19 @@ class StepRecorder(TensorRecorder):
 
     @contextmanager
     def backward_pass(
-        self, roots: Sequence[Any], gradients: Sequence[Any], *, creates_graph: bool, caller: int
+        self,
+        roots: Sequence[Any],
+        gradients: Sequence[tuple[Any, bool]],
+        *,
+        creates_graph: bool,
+        caller: int,
     ) -> Iterator[None]:
         """Record what autograd's engine runs in a block.
 
         Args:
             roots: What it begins at.
-            gradients: The gradient of each root; None for what needs none.
+            gradients: The gradient of each root, None for what needs none, and whether it was given
+                to autograd; else it has made it.
             creates_graph: Whether what runs can be differentiated itself.
             caller: The identity of the Python frame that calls the engine.
         """
@@ -75,9 +81,12 @@ class StepRecorder(TensorRecorder):
         for root in roots:
             if isinstance(root, torch.Tensor):
                 self.backward.tell_unseen(root, self.value_of)
+        for gradient, given in gradients:
+            if given:
+                self._discovery.know_given("gradient", gradient)
         with ExitStack() as stack:
             stack.enter_context(self.backward.run(creates_graph=creates_graph, caller=caller))
-            for root, gradient in zip(roots, gradients, strict=False):
+            for root, (gradient, _) in zip(roots, gradients, strict=False):
                 self._know_gradient(root, gradient)
             if operation is not None:
                 operation.told = True

@@ -81,6 +81,9 @@ class Whereabouts:
         running = self._scopes.running
         if frame is None:
             return running.inner, running.source, None, 0
+        if frame.f_code is _ONCE:
+            # Whoever has called the function of torch's that asks it to hand the operation over.
+            frame = self._caller(frame)
         mark: Any = frame.f_trace
         if mark.__class__ is _Spot:
             if mark.owner is self and mark.running is running and mark.place[0] is running.inner:
@@ -96,6 +99,22 @@ class Whereabouts:
                 if source is not None:
                     return running.inner, source, mark.run, step
         return self._looked_for(frame, running)
+
+    def _caller(self, frame: FrameType) -> FrameType:
+        """Return the frame of a forward that has called a function of torch's written in Python.
+
+        The given one, where another function than that stands between them.
+        """
+        function = frame.f_back
+        caller = None if function is None else function.f_back
+        if caller is None or caller.f_code is not self._scopes.running.forward:
+            return frame
+        assert function is not None
+        code = function.f_code
+        known = self._is_method.get(id(code))
+        if known[1] if known is not None else self._takes_self(code):
+            return frame
+        return caller if self._locator.is_foreign(code.co_filename) else frame
 
     def _looked_for(self, frame: FrameType, running: Frame) -> Place:
         """Find where an operation stands by going out from the frame that calls it."""

@@ -10,13 +10,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 from weakref import ref
 
 from tbscope.sources.eager.active import Arrival, arrivals, watching
-from tbscope.sources.eager.watch.replacement import Replacement
+from tbscope.sources.eager.watch.replacement import Replaced, Replacement
 from tbscope.sources.torch.locate import Locator
 from tbscope.sources.torch.nests import tensor_leaves
 
@@ -29,11 +29,11 @@ _set_result = Replacement(Future, "set_result")
 @contextmanager
 def watch_elsewhere() -> Iterator[None]:
     """Have noted what other threads hand on, during a block."""
-    with ExitStack() as stack:
-        stack.callback(arrivals.clear)
-        stack.enter_context(_put.by(_watched_put))
-        stack.enter_context(_set_result.by(_watched_set_result))
-        yield
+    try:
+        with Replaced({_put: _watched_put, _set_result: _watched_set_result}):
+            yield
+    finally:
+        arrivals.clear()
 
 
 def came_from_here(nest: Any, frame: FrameType | None) -> None:

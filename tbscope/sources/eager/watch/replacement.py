@@ -1,11 +1,11 @@
 """An attribute that is replaced while anyone in the process needs it to be."""
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import Any
 
-__all__ = ["Replacement"]
+__all__ = ["Replaced", "Replacement"]
 
 
 class Replacement:
@@ -37,8 +37,7 @@ class Replacement:
         held = vars(owner)
         return held[name] if name in held else getattr(owner, name)
 
-    @contextmanager
-    def by(self, substitute: Any, *, name: str | None = None) -> Iterator[None]:
+    def by(self, substitute: Any, *, name: str | None = None) -> "Replaced":
         """Have the attribute replaced during a block.
 
         Args:
@@ -46,6 +45,10 @@ class Replacement:
             name: Another name for the attribute from now on, where nobody uses the
                 replacement yet; None for the one before.
         """
+        return Replaced({self: substitute}, name=name)
+
+    def take(self, substitute: Any, name: str | None = None) -> None:
+        """Replace the attribute, until `leave` is called as often as this was."""
         with self._lock:
             if self._users == 0:
                 self._name = name or self._name
@@ -53,13 +56,42 @@ class Replacement:
                 self.original = self._now()
                 setattr(self._owner, self._name, substitute)
             self._users += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._users -= 1
-                if self._users == 0 and self._now() is substitute:
-                    if self._inherited:
-                        delattr(self._owner, self._name)
-                    else:
-                        setattr(self._owner, self._name, self.original)
+
+    def leave(self, substitute: Any) -> None:
+        """Put the attribute back, if nobody else needs it replaced."""
+        with self._lock:
+            self._users -= 1
+            if self._users == 0 and self._now() is substitute:
+                if self._inherited:
+                    delattr(self._owner, self._name)
+                else:
+                    setattr(self._owner, self._name, self.original)
+
+
+class Replaced(AbstractContextManager[None]):
+    """A block in which substitutes stand in the places of attributes.
+
+    One block for all of them, and no generator: each graph replaces 16 attributes, and a
+    stack of blocks around them costs four times as much.
+
+    Args:
+        substitutes: What stands in the place of each attribute.
+        name: Another name for the attributes (see `Replacement.by`).
+    """
+
+    def __init__(self, substitutes: dict[Replacement, Any], *, name: str | None = None) -> None:
+        self._substitutes = substitutes
+        self._name = name
+
+    def __enter__(self) -> None:
+        for replacement, substitute in self._substitutes.items():
+            replacement.take(substitute, self._name)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for replacement, substitute in self._substitutes.items():
+            replacement.leave(substitute)

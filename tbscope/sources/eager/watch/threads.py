@@ -18,7 +18,7 @@ from tbscope.sources.eager.active import watching
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.record.strands import HandedOver, Strands, strands_of
 from tbscope.sources.eager.watch.modes import FakedOperationMode, KernelMode, OperationMode
-from tbscope.sources.eager.watch.replacement import Replacement
+from tbscope.sources.eager.watch.replacement import Replaced, Replacement
 
 __all__ = ["watch_threads"]
 
@@ -33,16 +33,18 @@ _imap = Replacement(_Pool, "imap")
 _imap_unordered = Replacement(_Pool, "imap_unordered")
 
 
-def watch_threads() -> AbstractContextManager[Any]:
+def watch_threads() -> AbstractContextManager[None]:
     """Have what this thread hands over to others watched there, during a block."""
-    with ExitStack() as stack:
-        stack.enter_context(_start.by(_watched_start))
-        stack.enter_context(_submit.by(_watched_submit))
-        stack.enter_context(_apply.by(_watched_apply))
-        stack.enter_context(_map.by(_watched_map))
-        stack.enter_context(_imap.by(_watched_imap))
-        stack.enter_context(_imap_unordered.by(_watched_imap_unordered))
-        return stack.pop_all()
+    return Replaced(
+        {
+            _start: _watched_start,
+            _submit: _watched_submit,
+            _apply: _watched_apply,
+            _map: _watched_map,
+            _imap: _watched_imap,
+            _imap_unordered: _watched_imap_unordered,
+        }
+    )
 
 
 class _Work:

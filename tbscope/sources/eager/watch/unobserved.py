@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from tbscope.sources.eager.active import watching
-from tbscope.sources.eager.watch.replacement import Replacement
+from tbscope.sources.eager.watch.replacement import Replaced, Replacement
 from tbscope.sources.torch.internals import function_modes
 
 __all__ = ["standing_by", "unobserved"]
@@ -31,8 +31,7 @@ def unobserved() -> AbstractContextManager[Any]:
     with ExitStack() as stack:
         # Only the few places that look the function up when they ask are concerned; torch's
         # own functions hold it by another name and go on telling the modes of themselves.
-        stack.enter_context(_has_torch_function.by(_answer))
-        stack.enter_context(_compile.by(_compile_eagerly))
+        stack.enter_context(Replaced({_has_torch_function: _answer, _compile: _compile_eagerly}))
         eager = _Eager()
         if "torch._dynamo" in sys.modules:
             eager.begin()

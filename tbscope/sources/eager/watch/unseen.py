@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tbscope.sources.eager.active import watching
-from tbscope.sources.eager.watch.replacement import Replacement
+from tbscope.sources.eager.watch.replacement import Replaced, Replacement
 from tbscope.sources.torch.module_internals import functional_calls
 
 __all__ = ["watch_unseen"]
@@ -22,14 +22,12 @@ _new_parameter = Replacement(torch.nn.Parameter, "__new__")
 _as_subclass = Replacement(torch.Tensor, "as_subclass")
 
 
-def watch_unseen() -> AbstractContextManager[Any]:
+def watch_unseen() -> AbstractContextManager[None]:
     """Have this thread's recorders told of functional calls and of new faces, in a block."""
-    with ExitStack() as stack:
-        if _functional_call is not None:
-            stack.enter_context(_functional_call.by(_watched_functional_call))
-        stack.enter_context(_new_parameter.by(_watched_method))
-        stack.enter_context(_as_subclass.by(_watched_subclass))
-        return stack.pop_all()
+    substitutes = {_new_parameter: _watched_method, _as_subclass: _watched_subclass}
+    if _functional_call is not None:
+        substitutes[_functional_call] = _watched_functional_call
+    return Replaced(substitutes)
 
 
 def _watched_functional_call(module: Any, given: Any, *args: Any, **kwargs: Any) -> Any:

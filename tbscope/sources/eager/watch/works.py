@@ -4,12 +4,11 @@ It is no operation, so that no mode sees it; and what was filled is read from th
 """
 
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 from tbscope.sources.eager.active import watching
-from tbscope.sources.eager.watch.replacement import Replacement
+from tbscope.sources.eager.watch.replacement import Replaced, Replacement
 from tbscope.sources.torch.rank_internals import WORKS
 from tbscope.sources.torch.ranks import is_distributed
 
@@ -18,14 +17,9 @@ __all__ = ["watch_works"]
 _waits = [Replacement(kind, "wait") for kind in WORKS]
 
 
-@contextmanager
-def watch_works() -> Iterator[None]:
+def watch_works() -> AbstractContextManager[None]:
     """Have this thread's recorders told of waits, during a block of a distributed run."""
-    with ExitStack() as stack:
-        if is_distributed():
-            for wait, substitute in zip(_waits, _substitutes, strict=True):
-                stack.enter_context(wait.by(substitute))
-        yield
+    return Replaced(_substitutes if is_distributed() else {})
 
 
 def _substitute(wait: Replacement) -> Any:
@@ -39,4 +33,4 @@ def _substitute(wait: Replacement) -> Any:
     return watched_wait
 
 
-_substitutes = [_substitute(wait) for wait in _waits]
+_substitutes = {wait: _substitute(wait) for wait in _waits}

@@ -1,0 +1,293 @@
+"""Guests: calls of modules that stand in the box of the module that called them."""
+
+import re
+
+import pytest
+import torch
+from torch import nn
+
+import tbscope
+from tbscope.page.hierarchy import Hierarchy
+from tbscope.page.structures import Structures
+
+
+class Block(nn.Module):
+    """A block that is given a part of it, which others have, too."""
+
+    def __init__(self, part):
+        super().__init__()
+        self.first, self.part, self.last = nn.Linear(4, 4), part, nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.last(self.part(self.first(x))) + x
+
+
+class Sharing(nn.Module):
+    def __init__(self, part):
+        super().__init__()
+        self.one, self.two, self.three = Block(part), Block(part), Block(part)
+
+    def forward(self, x):
+        return self.three(self.two(self.one(x)))
+
+
+class Reader(nn.Module):
+    """A layer that calls a module which it is given each time."""
+
+    def __init__(self, work):
+        super().__init__()
+        self.fc, self.work = nn.Linear(4, 4), work
+
+    def forward(self, x, memory):
+        return self.work(self, x, memory)
+
+
+class Reading(nn.Module):
+    def __init__(self, work, memory=None, end=lambda x: x):
+        super().__init__()
+        self.memory = memory or nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+        self.layers = nn.ModuleList([Reader(work) for _ in range(3)])
+        self.end = end
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x, self.memory)
+        return self.end(x)
+
+
+def drawn(model, **options):
+    return tbscope.to_graph_def(tbscope.trace(model, torch.rand(2, 4)), cards=False, **options)
+
+
+def names(message):
+    """Give the names of all that is no circle, and colours nothing."""
+    nodes = [node for node in message.node if "Const" not in node.op]
+    return [node.name for node in nodes if "__function_library__" not in node.name]
+
+
+def cycles(message):
+    return [found.node for found in tbscope.lint(message) if found.rule == "box-cycle"]
+
+
+PARTS = {
+    "leaf": nn.GELU,
+    "with parameters": nn.PReLU,
+    "box": lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU()),
+}
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_a_part_that_blocks_share_stands_in_each_of_them(kind):
+    message = drawn(Sharing(PARTS[kind]()))
+    boxes = {name.partition("/")[0] for name in names(message) if "/part" in name}
+    assert boxes == {"one", "two", "three"}
+    assert not [name for name in names(message) if "part.1" in name]
+    assert cycles(message) == []
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_blocks_that_share_a_part_are_equal(kind):
+    message = drawn(Sharing(PARTS[kind]()), templates=False)
+    counts = {one.box.name: one.count for one in Structures(Hierarchy.of(message)).all}
+    assert counts["one"] == 3
+
+
+@pytest.mark.parametrize("style", ["tf", "torch"])
+@pytest.mark.parametrize("kind", PARTS)
+def test_every_key_of_a_shared_part_that_was_found_is_found(kind, style):
+    model = Sharing(PARTS[kind]())
+    message = drawn(model, style=style)
+    for key, _ in model.named_parameters():
+        assert any(
+            re.search(f"{key}$", re.sub(r"\w+\[(\w+)\]", r"\1", node.name)) for node in message.node
+        )
+
+
+def test_a_module_that_each_layer_is_given_stands_in_each():
+    found = names(drawn(Reading(lambda layer, x, memory: x + memory(layer.fc(x)))))
+    assert {f"layers/{at}/memory/1" for at in range(3)} <= set(found)
+
+
+def test_calls_of_one_caller_are_counted_from_zero():
+    found = names(drawn(Reading(lambda layer, x, memory: memory(memory(layer.fc(x)) * 2))))
+    for at in range(3):
+        assert {f"layers/{at}/memory/1", f"layers/{at}/memory.1/1"} <= set(found)
+
+
+def test_a_caller_that_runs_no_operation_itself_is_known():
+    found = names(drawn(Reading(lambda layer, x, memory: memory(layer.fc(x)))))
+    assert "layers/2/memory/1" in found
+
+
+def test_a_caller_that_runs_no_operation_itself_is_known_whatever_it_calls_first():
+    found = names(drawn(Reading(lambda layer, x, memory: layer.fc(memory(x)))))
+    assert "layers/1/memory/1" in found
+
+
+def test_a_module_of_which_only_parts_are_called_is_no_caller():
+    class Using(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder, self.head = Block(nn.ReLU()), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.encoder.last(self.head(self.encoder.first(x)))
+
+    assert {"head", "encoder.first", "encoder.last"} <= set(names(drawn(Using())))
+
+
+class Making(nn.Module):
+    """A hypernetwork that makes the weights of each layer of nothing but its own."""
+
+    def __init__(self, work, end=lambda x, made: x):
+        super().__init__()
+        self.maker = Maker()
+        self.layers = nn.ModuleList([Reader(work) for _ in range(3)])
+        self.end = end
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x, self.maker)
+        return self.end(x, self.layers[1].made)
+
+
+class Maker(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.seed = nn.Parameter(torch.ones(4, 4))
+
+    def forward(self):
+        return self.seed.tanh() * 2
+
+
+@pytest.mark.parametrize(
+    ("end", "stays"),
+    [
+        (lambda x, made: x, False),
+        (lambda x, made: (x, made), True),
+        (lambda x, made: x @ made, True),
+    ],
+)
+def test_what_reads_nothing_stands_with_its_caller_if_only_that_reads_it(end, stays):
+    def work(layer, x, maker):
+        layer.made = maker()
+        return x @ layer.made + 1
+
+    found = names(drawn(Making(work, end)))
+    assert ("maker.1/tanh" in found) is stays
+    assert ("layers/1/maker/tanh" in found) is not stays
+
+
+def test_a_shared_part_at_the_end_of_each_block_stands_in_each_of_them():
+    class Last(Block):
+        def forward(self, x):
+            return self.part(self.first(x))
+
+    model = Sharing(nn.ReLU())
+    model.one, model.two, model.three = (Last(model.one.part) for _ in range(3))
+    message = drawn(model)
+    assert {"one/part", "two/part", "three/part"} <= set(names(message))
+    assert cycles(message) == []
+
+
+def test_a_call_that_reads_only_from_outside_stays_beside_others_that_do_not():
+    def work(layer, x, memory):
+        made = memory(layer.source) if layer.source is not None else memory(layer.fc(x))
+        return layer.fc(made) + x
+
+    class Fed(Reading):
+        def forward(self, x):
+            for at, layer in enumerate(self.layers):
+                layer.source = x * 3 if at == 0 else None
+            return super().forward(x)
+
+    found = names(drawn(Fed(work)))
+    assert {"memory/1", "layers/1/memory/1", "layers/2/memory/1"} <= set(found)
+
+
+def test_a_call_at_the_end_of_its_caller_stays_where_nothing_leads_back():
+    class Decoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.again = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x, head, more):
+            x = head(self.fc(x) * 2)
+            return self.again(x) if more else x
+
+    class Headed(nn.Module):
+        def __init__(self, more):
+            super().__init__()
+            self.decoder, self.head, self.more = Decoder(), nn.Linear(4, 4), more
+
+        def forward(self, x):
+            return self.decoder(x, self.head, self.more)
+
+    for more in (False, True):
+        found = names(drawn(Headed(more)))
+        assert ("head" in found) is not more
+        assert ("decoder/head" in found) is more
+
+
+def test_a_call_that_reads_only_from_outside_stays():
+    shared = nn.Embedding(5, 4)
+
+    class Encoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.fc = shared, nn.Linear(4, 4)
+
+        def forward(self, ids, inside):
+            return self.fc(self.embed(ids.abs() if inside else ids)).relu()
+
+    class Both(nn.Module):
+        def __init__(self, inside):
+            super().__init__()
+            self.shared, self.encoder, self.inside = shared, Encoder(), inside
+
+        def forward(self, ids):
+            return self.encoder(ids, self.inside)
+
+    ids = torch.tensor([[1, 2]])
+    for inside in (False, True):
+        found = names(tbscope.to_graph_def(tbscope.trace(Both(inside), ids), cards=False))
+        assert ("shared" in found) is not inside
+        assert ("encoder/shared" in found) is inside
+
+
+def test_calls_of_a_guest_that_call_each_other_stand_together():
+    second = nn.Linear(4, 4)
+
+    def work(layer, x, memory):
+        return x + second(memory(layer.fc(x)))
+
+    model = Reading(work)
+    model.second = second
+    message = drawn(model)
+    assert {"layers/1/memory/1", "layers/1/second"} <= set(names(message))
+    assert cycles(message) == []
+
+
+def test_guests_stand_in_the_rounds_of_a_loop_of_their_caller():
+    def work(layer, x, memory):
+        for _ in range(16):
+            x = memory(layer.fc(x) * 2) + 1
+        return x
+
+    message = drawn(Reading(work))
+    rounds = {f"layers/1/step.{at}/{label}" for at in range(16) for label in ("fc", "memory/1")}
+    assert rounds <= set(names(message))
+    assert cycles(message) == []
+
+
+def test_a_call_that_is_no_guest_stands_where_its_module_is_held():
+    class Lending(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder = Block(nn.ReLU())
+            self.decoder = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.encoder.last(self.decoder(self.encoder(x)))
+
+    assert {"encoder/last", "encoder/last.1", "decoder"} <= set(names(drawn(Lending())))
