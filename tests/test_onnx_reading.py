@@ -75,6 +75,35 @@ def test_a_holder_that_is_never_called_has_the_class_that_its_parts_suggest(name
     assert scopes(graph)[1] == f"Net/{label}[held]"
 
 
+HOLDER, PART, OTHER = ("text", "nets.Text"), ("text.embed", "nets.Embed"), ("top", "nets.Top")
+
+
+@pytest.mark.parametrize(
+    ("order", "label"),
+    [
+        (([NET, PART], [NET, HOLDER], [NET, OTHER]), "Text"),
+        (([NET, HOLDER], [NET, OTHER], [NET, PART]), "Text"),
+        # Nothing runs in the holder itself.
+        (([NET, PART], [NET, OTHER], [NET, OTHER]), "Module"),
+    ],
+    ids=["before", "after", "never"],
+)
+def test_a_part_that_is_called_from_outside_stands_in_the_call_of_its_holder(order, label):
+    operators = zip(("Relu", "Exp", "Neg"), order, strict=True)
+    nodes = [
+        node(operator, [f"v{at}"], [f"v{at + 1}"], levels=levels)
+        for at, (operator, levels) in enumerate(operators)
+    ]
+    ends = [info("v0", FLOAT, [3])], [info("v3", FLOAT, [3])]
+    graph = tbscope.from_onnx(model_of(nodes, *ends))
+
+    tbscope.verify(graph)
+    (holder,) = [scope for scope in graph.scopes() if scope.qualified_name == "text"]
+    assert f"Net/{label}[text]/Embed[embed]" in scopes(graph)
+    assert holder.kind == ("module" if label == "Text" else "container")
+    assert [call.class_name for call in graph.calls].count("nets.Text") == (label == "Text")
+
+
 def test_equal_layers_are_one_definition_whatever_their_nodes_are_called():
     model = two_layers()
     for number, each in enumerate(model.graph.node):

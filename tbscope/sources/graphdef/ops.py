@@ -69,8 +69,9 @@ def op_of(node: Any) -> Op:
             made.shapes = [_shape(one) for one in held.list.shape[:_MOST_ENTRIES]]
             continue
         name = key.lstrip(" ")
-        made.facts[name] = fact = _fact(held)
-        if held.WhichOneof("value") == "type":
+        kind = held.WhichOneof("value")
+        made.facts[name] = fact = _fact(held, kind)
+        if kind == "type":
             dtypes[name] = str(fact)
         elif name == "dtype" and isinstance(fact, str):
             # As drawings of ours tell it.
@@ -110,9 +111,8 @@ def _dtype(number: int) -> str:
     return "unknown" if name == "INVALID" else _DTYPES.get(name, name.lower())
 
 
-def _fact(held: Any) -> Nest:
-    """Return what an attribute tells, as a constant."""
-    kind = held.WhichOneof("value")
+def _fact(held: Any, kind: str | None) -> Nest:
+    """Return what an attribute of a kind tells, as a constant."""
     if kind is None:
         return None
     if kind == "list":

@@ -44,8 +44,13 @@ def path_of_scope(op: Op) -> Path | None:
     told = op.facts.get("scope")
     if not isinstance(told, str) or told.count("/") >= _MOST_LEVELS:
         return None
+    return _parsed(told)
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> Path | None:
     try:
-        return parse_scope_path(told)
+        return parse_scope_path(text)
     except ArgumentError:
         return None
 

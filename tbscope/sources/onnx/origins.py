@@ -76,12 +76,12 @@ class Origins:
             return origin
         return self._inside(origin, frame.parent)
 
-    def names(self) -> set[str]:
-        """Return the qualified name of each module in which something stands."""
+    def classes(self) -> dict[str, str | None]:
+        """Return the class of each module in which something stands, by its qualified name."""
         frames = self._frames.values()
         origins = [*self._of.values(), *map(self.of_call, frames)]
-        found = {level.name for origin in origins if origin for level in origin.levels}
-        return found.union(filter(None, map(self.module_of, frames)))
+        found = dict([level for origin in origins if origin for level in origin.levels])
+        return {**dict.fromkeys(filter(None, map(self.module_of, frames))), **found}
 
     def model_class(self) -> str | None:
         """Return the full name of the class of the model; None where nothing tells it."""

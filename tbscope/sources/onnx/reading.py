@@ -69,7 +69,7 @@ class _Reading:
         self._held = held_in(model.graph)
         self._origins = Origins(self._typed.node, self._flat.frames, self._names_of_parameters())
         self.build = GraphBuilder(self._name(title))
-        self._scopes = Scopes(self.build, self._origins.names())
+        self._scopes = Scopes(self.build, self._origins.classes())
         self._frames: dict[int, Scope] = {}
         self._places: dict[tuple[Frame | None, Scope | None], Places] = {}
 

@@ -1,6 +1,6 @@
 """Opens the scopes of a graph as the nodes of an ONNX model come: modules, blocks, functions."""
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tbscope.ir.builder import GraphBuilder
@@ -29,14 +29,16 @@ class Scopes:
 
     Args:
         build: Where they are opened.
-        names: The qualified names of all modules of which something is told.
+        classes: The full name of the class of each module of which something is told, by its
+            qualified name; None where nobody tells the class.
     """
 
-    def __init__(self, build: GraphBuilder, names: Collection[str] = ()) -> None:
+    def __init__(self, build: GraphBuilder, classes: Mapping[str, str | None]) -> None:
         self._build = build
-        self._names = names
+        self._classes = classes
         self._of: dict[tuple[Scope | None, Place], Scope] = {}
-        self._holders: dict[tuple[Scope | None, str], Scope] = {}
+        # The latest scope of each module, called or not, in the scope around it.
+        self._latest: dict[tuple[Scope | None, str], Scope] = {}
         self._named: dict[str, Scope] = {}
         self.calls: dict[Scope, Call] = {}
 
@@ -90,19 +92,27 @@ class Scopes:
             return self._new(attribute or self._build.graph.name, None, scope, "hand", level.name)
         # What has no name and stands in another one is no module that somebody registers.
         registered = None if around is not None and not level.name else level.name
-        label = label_of(level.class_name)
-        scope = self._new(label, attribute or None, scope, "module", registered)
-        self.calls[scope] = self._build.add_call(scope, class_name=level.class_name)
-        return scope
+        known = self._latest.get((scope, attribute))
+        if registered and known is not None and known.kind == "container":
+            # It stood for what was called in it, and is called itself now: the same scope.
+            known.kind = "module"
+            made = known
+        else:
+            label = label_of(level.class_name)
+            made = self._new(label, attribute or None, scope, "module", registered)
+        if registered:
+            self._latest[scope, attribute] = made
+        self.calls[made] = self._build.add_call(made, class_name=level.class_name)
+        return made
 
     def _holder(self, name: str, around: Scope | None) -> Scope:
-        """Return the scope of a list of modules, which is not called itself."""
-        known = self._holders.get((around, name))
+        """Return the scope of a module that holds others, and is not called here itself."""
+        known = self._latest.get((around, name))
         if known is None:
             qualified = ".".join(filter(None, [_name_around(around), name]))
-            label = label_of(container_class(self._names, qualified))
-            known = self._new(label, name, around, "container", qualified)
-            self._holders[around, name] = known
+            told = self._classes.get(qualified) or container_class(self._classes, qualified)
+            known = self._new(label_of(told), name, around, "container", qualified)
+            self._latest[around, name] = known
         return known
 
     def _new(
