@@ -21,33 +21,18 @@ from tbscope.ir.nodes import Role
 from tbscope.ir.scopes import Scope, ScopeKind, ScopePart
 from tbscope.sources.eager.record.gradient_sizes import tell_sizes
 from tbscope.sources.eager.record.makers import Makers
+from tbscope.sources.eager.record.saved import Saved
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
 from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.torch.autograd import (
     accumulates_into,
     gave_of,
-    maker_of_saved,
     operation_of,
     running_node,
 )
 from tbscope.sources.torch.locate import is_handed_on
 
 __all__ = ["Backward"]
-
-# The offset, the shape and the strides of a tensor in its storage.
-_Place = tuple[Any, torch.Size, tuple[int, ...]]
-
-
-class _Memory(NamedTuple):
-    """What is known of a storage.
-
-    Attributes:
-        storage: The storage, held weakly: another one may come to stand where it stood.
-        values: The value that was first seen in it, and those of the tensors in it by place.
-    """
-
-    storage: ref[torch.UntypedStorage]
-    values: dict[_Place | None, Value]
 
 
 class _Leaf(NamedTuple):
@@ -118,9 +103,7 @@ class Backward:
         self._find, self._give, self._hold = values.find, values.give, values.hold
         self._makers = Makers()
         self.made = self._makers.made
-        # What autograd saves of a result is another tensor in the same memory.
-        self._memory: dict[int, _Memory] = {}
-        self._stopped: dict[str, Node] = {}
+        self._saved = Saved(builder, values, self.made)
         # Of the operation that has begun: autograd's node, whether its engine called it, the
         # tensor to whose gradient it adds, and the operation whose gradient it computes.
         self._running: Any = None
@@ -156,17 +139,7 @@ class Backward:
             self._makers.add_inside(node)
             return
         self._makers.add(node, read, results)
-        for tensor, value in (*zip(read, node.inputs), *zip(results, node.outputs)):  # noqa: B905
-            found = _storage_of(tensor)
-            if found is None:
-                continue
-            storage, place = found
-            values = self._values_in(storage)
-            if node.role == "view" or not node.kernels or value.producer is not node:
-                values.setdefault(place, value)
-                values.setdefault(None, value)
-            else:
-                values[place] = values[None] = value
+        self._saved.hold(node, read, results)
 
     def tell_unseen(self, root: torch.Tensor, value_of: Callable[[torch.Tensor], Value]) -> None:
         """Add what ran unseen between the operations that are known and a root of a pass.
@@ -222,42 +195,13 @@ class Backward:
         return node
 
     def saved(self, tensor: torch.Tensor) -> Value | None:
-        """Return the value of a tensor that autograd has saved; None for any other.
+        """Return the value of a tensor that autograd has saved; None for any other."""
+        return self._saved.value_of(tensor) if self.passes else None
 
-        What the operation alone knows (the mean of a norm) becomes a further result of it.
-        """
-        if not self.passes:
-            return None
-        found = _storage_of(tensor)
-        if found is None:
-            return None
-        storage, place = found
-        values = self._values_in(storage)
-        value = values.get(place) or values.get(None)
-        if value is None:
-            node = self._maker_of_running()
-            if node is not None:
-                value = self._told(node, tensor)
-                if value is None:
-                    node = self._stopped.get(node.op, node)
-                    value = self._give(self._keeper(node), tensor)
-                values[place] = values[None] = value
-        return value
-
-    def _told(self, node: Node, tensor: torch.Tensor) -> Value | None:
-        """Return what an operation has saved which nobody saw; None where that is not known."""
-        found = maker_of_saved(running_node(), tensor) if "told_by" in node.attributes else None
-        maker = None if found is None else self.made(found[0])
-        if found is None or maker is None or found[1] >= len(maker.outputs):
-            return None
-        return maker.outputs[found[1]]
-
-    def _values_in(self, storage: torch.UntypedStorage) -> dict[_Place | None, Value]:
-        """Return the values that are known to be in a storage."""
-        known = self._memory.get(id(storage))
-        if known is None or known.storage() is not storage:
-            known = self._memory[id(storage)] = _Memory(ref(storage), {})
-        return known.values
+    def stopped(self, node: Node) -> None:
+        """Take note of an operation after which a checkpoint has stopped to run the model again."""
+        node.phase = "backward"
+        self._saved.ended_early(node)
 
     def earlier_gradient(self, tensor: torch.Tensor) -> Node | None:
         """Return a new input for the gradient that a parameter had before; None for any other."""
@@ -265,22 +209,6 @@ class Backward:
             if leaf.grad is tensor:
                 return self._builder.append_source("input", f"{self._name(leaf)[0]}.grad")
         return None
-
-    def _keeper(self, node: Node) -> Node:
-        """Return who gives what an operation has saved: it, where its results come last."""
-        if not node.writes and node.body is None:
-            return node
-        return self._builder.append_op("saved", node.scope, [], [], [node], node.source, [])
-
-    def _maker_of_running(self) -> Node | None:
-        """Return the operation whose gradient is computed now; None for none known."""
-        running = running_node()
-        return None if running is None else self.made(running)
-
-    def stopped(self, node: Node) -> None:
-        """Take note of an operation after which a checkpoint has stopped to run the model again."""
-        node.phase = "backward"
-        self._stopped[node.op] = node
 
     # -- passes -------------------------------------------------------------------------
 
@@ -459,12 +387,3 @@ class Backward:
         node = value.producer
         name = node.op if node.kind == "op" else node.name
         return name, name
-
-
-def _storage_of(tensor: torch.Tensor) -> tuple[torch.UntypedStorage, _Place] | None:
-    try:
-        storage = tensor.untyped_storage()
-        return storage, (tensor.storage_offset(), tensor.shape, tensor.stride())
-    except (RuntimeError, NotImplementedError):
-        # Nested and sparse tensors have no strides, functorch's no storage.
-        return None
