@@ -94,11 +94,13 @@ def test_a_parameter_that_is_a_node_stands_beside_its_leaf():
 
 
 def test_a_parameter_that_moves_takes_no_name_of_another():
-    graph = leaves()
-    scope = next(node.scope for node in graph.nodes if node.kind == "module").parent
-    graph.nodes[-1].scope = scope
-    graph.nodes[-1].op = "0.weight"
-    drawn = types(lay_out(graph))
+    build = GraphBuilder()
+    x = build.input("x", (2,))
+    scope = build.call("Net/ModuleList[list]/Linear[0]")
+    weight = build.parameter(f"{scope.qualified_name}.weight", (2,), scope)
+    build.op("Linear", x, weight, scope=scope, kind="module")
+    build.op("0.weight", x, scope=scope.parent)
+    drawn = types(lay_out(build.graph))
     assert (drawn["list/0.weight_"], drawn["list/0.weight"]) == ("Parameter", "0.weight")
 
 
