@@ -7,11 +7,24 @@ Each has a store of its own, as if it had been started by itself: to start it ta
 
 import os
 import runpy
+import socket
 import sys
 
+from torch.distributed import TCPStore
+
+
+def free_port():
+    """Give a port that is free now: the next one to torchrun's may be taken."""
+    with socket.socket() as unused:
+        unused.bind(("", 0))
+        return unused.getsockname()[1]
+
+
 if __name__ == "__main__":
-    port = int(os.environ["MASTER_PORT"])
+    told = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
     os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"
-    for number, program in enumerate(sys.argv[1:], 1):
-        os.environ["MASTER_PORT"] = str(port + number)
+    for program in sys.argv[1:]:
+        if os.environ["RANK"] == "0":
+            told.set(program, str(free_port()))
+        os.environ["MASTER_PORT"] = told.get(program).decode()
         runpy.run_path(program, run_name="__main__")
