@@ -333,9 +333,7 @@ class _Level:
         for container, row in self._readers_alone().items():
             readers = {node: set(self._placing.readers(node)) for node in row}
             inner = {node for node in row if readers[node] and row.keys() >= readers[node]}
-            last = {
-                one for one in row if one not in inner and any(one in readers[n] for n in inner)
-            }
+            last = set().union(*[readers[node] for node in inner]) - inner
             if len(inner) >= _MOST_READERS and len(last) == 1:
                 self._move([node for node in row if node in inner or node in last], container)
 
