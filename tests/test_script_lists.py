@@ -216,6 +216,32 @@ def test_a_turn_of_a_loop_does_not_know_what_turns_before_it_have_added():
     assert operations(look) == ["sin", "Loop"]
 
 
+def test_a_turn_of_a_loop_does_not_know_what_a_branch_in_turns_before_it_has_added():
+    def collect(x, n: int):
+        row = [1]
+        for _ in range(n):
+            x = x.sin() if len(row) == 1 else x.cos()
+            if n > 2:
+                row.append(2)
+        return x
+
+    assert operations(collect) == ["sin", "cos", "If", "Loop"]
+
+
+def test_a_branch_does_not_see_what_a_loop_in_the_other_one_has_added():
+    def branches(x, n: int):
+        row = [1]
+        if n > 2:
+            for _ in range(n):
+                row.append(2)
+            x = x.exp()
+        else:
+            x = x.sin() if len(row) == 1 else x.cos()
+        return x if len(row) == 1 else x.tan()
+
+    assert operations(branches) == ["exp", "sin", "If", "tan", "If"]
+
+
 def test_a_turn_of_a_loop_does_not_know_which_number_the_turn_before_it_has_set():
     def count(x, n: int):
         row = [1]
@@ -301,21 +327,31 @@ def test_the_only_tensor_of_an_open_list_is_what_is_taken_out_of_it():
     assert taken.outputs[0].shape == (4,)
 
 
+def test_a_tensor_that_a_loop_puts_into_the_place_of_another_one_is_told_by_the_loop():
+    def replaced(x, n: int):
+        row = [x.exp(), x]
+        for _ in range(n):
+            row[0] = row[0].sin()
+        return row[0].cos()
+
+    assert operations(replaced) == ["exp", "sin", "Loop", "cos"]
+
+
 def test_an_open_list_is_taken_apart_by_an_operation_that_reads_it():
     def open_list(x, y, n: int):
-        row = [x, y]
-        row[n] = y.exp()
-        first, second = row
-        return first.sin() + second
+        row = [x, x, x]
+        row[n] = y
+        first, second, third = row
+        return first.exp() + second + third
 
     def known_list(x, y, n: int):
-        row = [x, y]
-        row[1] = y.exp()
-        first, second = row
-        return first.sin() + second
+        row = [x, x, x]
+        row[1] = y
+        first, second, third = row
+        return first.exp() + second + third
 
-    assert operations(open_list) == ["exp", "unbind", "sin", "add"]
-    assert operations(known_list) == ["exp", "sin", "add"]
+    assert operations(open_list) == ["unbind", "exp", "add", "add"]
+    assert operations(known_list) == ["exp", "add", "add"]
 
 
 def test_a_tensor_under_some_key_stands_beside_those_that_keep_theirs():
@@ -329,3 +365,18 @@ def test_a_tensor_under_some_key_stands_beside_those_that_keep_theirs():
     (values,) = (node for node in graph.nodes if node.op == "values")
     assert [value.producer.name for value in values.inputs[:2]] == ["x", "y"]
     assert [value.producer.op for value in values.inputs[2:]] == ["exp"]
+
+
+def test_tensors_that_one_branch_sets_under_some_key_and_the_other_under_its_own_are_all_read():
+    def branches(x, n: int):
+        table = {1: x}
+        if n > 2:
+            table[n] = x.exp()
+        else:
+            table[5] = x.cos()
+        return torch.cat(list(table.values()))
+
+    graph = tbscope.from_torchscript(torch.jit.script(branches))
+
+    (values,) = (node for node in graph.nodes if node.op == "values")
+    assert {value.producer.op for value in values.inputs} == {"input", "exp", "cos"}

@@ -69,7 +69,7 @@ def is_followed(kind: str, given: list[Held]) -> bool:
     if kind in _BY_ENTRIES:
         return is_known(given)
     if kind in _OF_OTHERS:
-        return type(others[0]) in (list, tuple, dict) and not is_open(others[0])
+        return type(others[0]) in (list, tuple, dict)
     return kind in _ON_CONTAINERS
 
 
