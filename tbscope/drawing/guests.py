@@ -95,10 +95,16 @@ def _homes(graph: Graph) -> dict[Run | None, Scope]:
                 homes.setdefault(_outermost(run), home)
     # Of what runs no operation itself, the innermost that holds what it calls.
     working = set(homes)
-    called = {(_outermost(call.run), call.scope) for call in graph.calls}
+    called: set[tuple[Run | None, Scope]] = set()
+    idle = []
     for call in graph.calls:
-        run, holder = _outermost(call.run), _holder(call.scope)
-        if run is None or run in working or holder is None or (run, holder) in called:
+        run = _outermost(call.run)
+        called.add((run, call.scope))
+        if run is not None and run not in working:
+            idle.append((run, call.scope))
+    for run, scope in idle:
+        holder = _holder(scope)
+        if holder is None or (run, holder) in called:
             continue
         known = homes.setdefault(run, holder)
         homes[run] = holder if known in upward(holder) else known
@@ -113,7 +119,10 @@ def _outermost(run: Run | None) -> Run | None:
 
 def _holder(scope: Scope) -> Scope | None:
     """Return what is around a scope and the lists that hold it."""
-    return next((one for one in scope.ancestors() if one.kind != "container"), None)
+    holder = scope.parent
+    while holder is not None and holder.kind == "container":
+        holder = holder.parent
+    return holder
 
 
 class _Neighbours:
