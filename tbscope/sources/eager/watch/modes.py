@@ -26,6 +26,7 @@ from tbscope.sources.torch.internals import (
     dispatch_modes,
     is_being_traced,
     is_of_its_own,
+    run_composite,
     running_node,
     without_functions,
 )
@@ -350,6 +351,17 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
         facts = KERNELS.get(id(func)) or kernel_facts(func)
         if recorder.paused or facts.query:
             return func(*args, **kwargs)
+        if (
+            facts.composite
+            and not (types and hands_on(types))
+            and not any(tensor.is_nested for tensor in collect_tensors((args, kwargs), []))
+        ):
+            # In inference mode, and for tensors made there, torch takes no operator apart: only
+            # those of which it is made tell what they write. What is nested has ways of its own.
+            with self:
+                result = run_composite(func, args, kwargs)
+            if result is not NotImplemented:
+                return result
         if types and recorder.distributed and hands_on(types):
             frame = sys._getframe().f_back
             with InsideMode(recorder, args):
