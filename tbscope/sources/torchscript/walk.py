@@ -25,7 +25,7 @@ from tbscope.sources.torchscript.held import Number, Part, class_name, is_known,
 from tbscope.sources.torchscript.lines import source_of
 from tbscope.sources.torchscript.numbers import CHANGES, PLAIN, compute
 from tbscope.sources.torchscript.operators import Operator, operator_of
-from tbscope.sources.torchscript.ports import gives, numbers, starts, stops, takes
+from tbscope.sources.torchscript.ports import gives, nodes_of, numbers, starts, stops, takes
 from tbscope.sources.torchscript.possessions import Possessions
 from tbscope.sources.torchscript.questions import QUESTIONS, READ_OUT
 from tbscope.sources.torchscript.script_reader import ScriptReader, Step
@@ -69,7 +69,7 @@ class Walk:
         self._plumbing = {
             **PLUMBING,
             "prim::Constant": possessions.constant,
-            "prim::ConstantMKLDNNTensor": possessions.constant,
+            "prim::ConstantMKLDNNTensor": possessions.foreign,
             "prim::GetAttr": possessions.get,
             "prim::SetAttr": possessions.set,
         }
@@ -101,7 +101,7 @@ class Walk:
         if self._depth == _MOST_DEEP:
             raise RecursionError(f"{_MOST_DEEP} calls and blocks stand in each other")
         self._depth += 1
-        for node in block.nodes():
+        for kind, node in nodes_of(block):
             self._steps += 1
             if frame.is_first:
                 self._most_steps += _MOST_TURNS
@@ -111,7 +111,6 @@ class Walk:
                     why="its functions call each other, and each call is read by itself",
                     fix="draw a part of it: tbscope.from_torchscript(module.part)",
                 )
-            kind = node.kind()
             plumbing = self._plumbing.get(kind)
             if plumbing is not None:
                 plumbing(node, frame)
