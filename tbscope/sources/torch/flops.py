@@ -95,15 +95,17 @@ class Formulas(dict[KernelFacts, Formula | None]):
                     return
             if self.uncounted.keys().isdisjoint(kernels) or not _any_floats(results):
                 node.flops = 0
-        held: dict[int | None, tuple[int, ...]] = {}
-        for place, key in enumerate(memory_keys(read) if stored is None else stored):
-            held[key] = (*held[key], place) if key in held else (place,)
+        keys = memory_keys(read) if stored is None else stored
         if work:
             node.flops = work[0][0] if len(work) == 1 else sum([flops for flops, _ in work])
+            held: dict[int | None, tuple[int, ...]] = {}
+            for place, key in enumerate(keys):
+                held[key] = (*held[key], place) if key in held else (place,)
             node.gradients = _gradients(work, held, tuple(range(len(read))))
+        known = {None, *keys}
         for tensor, key in zip(results, memory_keys(results), strict=True):
-            if key is not None and key not in held:
-                held[key] = ()
+            if key not in known:
+                known.add(key)
                 node.allocated_bytes += tensor.untyped_storage().nbytes()
 
 
