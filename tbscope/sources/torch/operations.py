@@ -25,6 +25,7 @@ __all__ = [
     "KERNELS",
     "RANDOM",
     "READS",
+    "SETS_GRADIENT",
     "SETTERS",
     "KernelFacts",
     "body_name",
@@ -63,6 +64,10 @@ SETTERS: frozenset[Any] = frozenset(
     }
 )
 """What changes a tensor and is no operation; who takes a gradient may write into it."""
+
+
+SETS_GRADIENT: Any = _tensor.grad.__set__
+"""What gives a tensor its gradient where a script does: `weight.grad = ...`."""
 
 
 CUTS_UNSEEN = frozenset({"detach_"})

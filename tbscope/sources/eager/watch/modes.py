@@ -34,6 +34,7 @@ from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import (
     KERNELS,
+    SETS_GRADIENT,
     SETTERS,
     KernelFacts,
     body_name,
@@ -88,6 +89,11 @@ class OperationMode(TorchFunctionMode):
         if func in SETTERS:
             for tensor in collect_tensors(args[0], []):
                 recorder.about_to_set(tensor)
+            if func == SETS_GRADIENT and operations.running is None and not recorder.paused:
+                func(*args, **kwargs)
+                with without_functions():
+                    recorder.gradient_was_set(args[0])
+                return None
         if recorder.paused or operations.running is not None:
             return func(*args, **kwargs)
         # Functions that are written in Python name the classes of plain tensors, too.
