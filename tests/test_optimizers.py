@@ -181,6 +181,20 @@ def test_clipping_has_a_box_of_its_own():
     assert list(dict.fromkeys(tops)) == boxes
 
 
+def test_what_clips_before_each_of_two_steps_has_a_box_for_each():
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with tbscope.record(model) as recording:
+        for _ in range(2):
+            squares(model)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+    tops = [str(node.scope).split("/")[0] for node in recording.graph.nodes]
+    boxes = [top for top in dict.fromkeys(tops) if top.startswith("clip_grad_norm_")]
+    assert boxes == ["clip_grad_norm_", "clip_grad_norm_.1"]
+
+
 def test_an_optimizer_that_raises_leaves_no_box_open():
     class Failing(torch.optim.SGD):
         def step(self, closure=None):
