@@ -263,7 +263,7 @@ class Recorder(RankRecorder):
                 if name not in CUTS_UNSEEN or not any(map(self._values.find, results)):
                     return None
                 kernels = [f"aten::{name}"]
-            if not kernels and backward is not None and name == "grad":
+            if not kernels and name == "grad" and self._tells_of_gradient(results):
                 return None
             if self.distributed and self._is_the_same(kernels, args, result):
                 return None
@@ -437,6 +437,10 @@ class Recorder(RankRecorder):
         source = node.source if node is not None else None
         self.graph.notes.insert(0, Note(f"the run ended here: {text}", source, node))
         self.ended = True
+
+    def _tells_of_gradient(self, results: list[torch.Tensor]) -> bool:
+        """Tell whether a gradient is there already: made in a backward pass, or set by someone."""
+        return self.backward is not None or all(map(self._values.find, results))
 
     def add_read(self, name: str, tensor: Any, frame: FrameType | None) -> None:
         """Note that Python read the content of a tensor (`item`, `bool`, `tolist`)."""
