@@ -258,7 +258,7 @@ class Recorder(RankRecorder):
                 if args:
                     self.add_read(name, args[0], frame)
                 return None
-            if not kernels and backward is not None and name == "grad":
+            if not kernels and name == "grad" and self._tells_of_gradient(results):
                 return None
             if not kernels and all_among(results, (args, kwargs)):
                 # Nothing ran, and what came in came out: contiguous() of what is so already.
@@ -442,6 +442,10 @@ class Recorder(RankRecorder):
         source = node.source if node is not None else None
         self.graph.notes.insert(0, Note(f"the run ended here: {text}", source, node))
         self.ended = True
+
+    def _tells_of_gradient(self, results: list[torch.Tensor]) -> bool:
+        """Tell whether a gradient is there already: made in a backward pass, or set by someone."""
+        return self.backward is not None or all(map(self._values.find, results))
 
     def add_read(self, name: str, tensor: Any, frame: FrameType | None) -> None:
         """Note that Python read the content of a tensor (`item`, `bool`, `tolist`)."""
