@@ -34,8 +34,8 @@ from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import (
     KERNELS,
-    SETS_GRADIENT,
     SET_DATA,
+    SETS_GRADIENT,
     SETTERS,
     KernelFacts,
     body_name,
