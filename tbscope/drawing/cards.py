@@ -146,6 +146,7 @@ ATTRIBUTES = (
 """What the card of a call tells, in this order. A new attribute is a new line here."""
 
 _NUMBER = Parameter._fields.index("number")
+_UNKNOWN = (None, _Owned(None, False, {}))
 _ON_NODE = [(name, tell) for name, tell, on in ATTRIBUTES if on != "box"]
 _ON_BOX = [(name, tell) for name, tell, on in ATTRIBUTES if on != "node"]
 
@@ -166,21 +167,31 @@ def leaf_facts(
     found: dict[Node, dict[str, Nest]] = {}
     # Layers of one kind own alike, but for which of all parameters each is: that is told once.
     known: dict[tuple[Any, ...], dict[str, str]] = {}
+    # A module that is called again owns what it owned.
+    of_part: dict[Part, tuple[tuple[Parameter, ...], _Owned]] = {}
     for node in graph.nodes:
         call = calls.get(node.scope) if node.kind == "module" and node.scope else None
         if call is not None:
             part = parts[call.scope]
-            held = list(call.parameters)
-            if part.children:
-                held += held_below(part)
-            key = tuple([(*one[:_NUMBER], *one[_NUMBER + 1 :]) for one in held])
-            types = known.get(key)
-            if types is None:
-                types = known[key] = _types(held)
-            owned = _Owned(part.holds if held else None, "parameter" in types, types)
+            before, owned = of_part.get(part, _UNKNOWN)
+            if before is not call.parameters:
+                owned = _owned(call, part, known)
+                of_part[part] = call.parameters, owned
             told = _Told(call, 1, owned, work.get(call.scope))
             found[node] = _add_facts(node.attributes.copy(), _ON_NODE, told)
     return found
+
+
+def _owned(call: Call, part: Part, known: dict[tuple[Any, ...], dict[str, str]]) -> _Owned:
+    """Return what is told of a leaf module's parameters; their types as they are known."""
+    held = list(call.parameters)
+    if part.children:
+        held += held_below(part)
+    key = tuple([(*one[:_NUMBER], *one[_NUMBER + 1 :]) for one in held])
+    types = known.get(key)
+    if types is None:
+        types = known[key] = _types(held)
+    return _Owned(part.holds if held else None, "parameter" in types, types)
 
 
 def _types(held: Iterable[Parameter]) -> dict[str, str]:
