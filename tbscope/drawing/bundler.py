@@ -13,9 +13,9 @@ from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from tbscope.cycles import find_cycles
 from tbscope.drawing.bundles import Bundles, Stage
-from tbscope.drawing.guests import Guests
 from tbscope.drawing.rounds import Event, rounds_of
 from tbscope.ir.graph import Graph, Node
+from tbscope.ir.guests import Guests
 from tbscope.ir.regions import OPERATIONS, OWNED
 from tbscope.ir.runs import Run
 from tbscope.ir.scopes import Scope, ScopePart
@@ -52,7 +52,7 @@ class Bundler:
 
     Args:
         graph: The graph as it is drawn, with leaf modules as nodes.
-        guests: Calls that stand in the box of who called them.
+        guests: What stands in the box of who called it.
 
     Attributes:
         found: What was found so far.
@@ -82,7 +82,7 @@ class Bundler:
             if node.kind not in OPERATIONS or node.phase != "forward":
                 continue
             self._knows = self._knows or node.run is not None
-            scope = node.scope
+            scope = self._guests.nodes.get(node, node.scope)
             self._order[node] = at
             self._own[scope][node] = None
             while scope is not None and scope not in self._order:

@@ -20,7 +20,6 @@ from tbscope.drawing.classes import mirrored_boxes
 from tbscope.drawing.cuts import MANY_LOOSE, MOST_LOOSE, count_loose, is_crowded
 from tbscope.drawing.families import short_names
 from tbscope.drawing.gradients import find_gradients, first_of, reader_op
-from tbscope.drawing.guests import Guests, find_guests
 from tbscope.drawing.naming import Labels, Names, Style, name_graph, tell_keys
 from tbscope.drawing.series import folded_in_vain, op_type_apart, op_types_apart
 from tbscope.drawing.stands import find_stands
@@ -28,6 +27,7 @@ from tbscope.drawing.templates import Seed, seeds
 from tbscope.figures.costs import Work
 from tbscope.figures.summary.parts import held_parts
 from tbscope.ir.graph import Graph, Nest, Node, Output, Value
+from tbscope.ir.guests import Guests, find_guests
 from tbscope.ir.regions import OPERATIONS
 from tbscope.ir.scopes import Scope
 from tbscope.page.glyphs import Box
@@ -170,7 +170,7 @@ class _Given:
         short: How classes are called that are not called by their whole names.
         tells_classes: Whether modules that are called by a number tell their class.
         gradients: What reads gradients, with these.
-        guests: The calls that stand in the box of who called them.
+        guests: What stands in the box of who called it.
     """
 
     graph: Graph

@@ -65,36 +65,11 @@ class _Encoder:
         self._known_gradients: dict[tuple[Gradient, ...], str] = {}
 
     def encode(self) -> dict[str, str | list[str]]:
-        graph, tables, texts = self._graph, self.tables, self._texts
+        graph, tables = self._graph, self.tables
         self._count(graph.nodes)
-        rows: dict[str, list[str]] = {
-            "nodes": [self._node(node) for node in graph.nodes],
-            "inputs": [str(self._node_number(node)) for node in graph.inputs],
-            "outputs": [self._output(output) for output in graph.outputs],
-            "calls": [self._call(call) for call in graph.calls],
-            "notes": [self._note(note) for note in graph.notes],
-            "modules": [
-                f"[{texts[one.name]},{texts[one.class_name]},{tables.owned(one.parameters)}]"
-                for one in graph.modules
-            ],
-        }
-        told: dict[str, str | list[str]] = {
-            "format": texts[FORMAT],
-            "version": str(VERSION),
-            "name": texts[graph.name],
-        }
-        if graph.rank:
-            told["rank"] = number_text(graph.rank)
-        if graph.world_size != 1:
-            told["world_size"] = number_text(graph.world_size)
-        if graph.mesh:
-            rows["mesh"] = [
-                f"[{texts[one.name]},{number_text(one.size)},{number_text(one.coordinate)}]"
-                for one in graph.mesh
-            ]
-        if graph.parts:
-            rows["parts"] = [tables.part(one) for one in graph.parts]
+        rows = self._rows()
         others = {"other_nodes": self._other_nodes, "other_values": self._other_values}
+        told = self._head()
         # Tables stand first: whoever reads on knows all that is named.
         told |= {key: held for key, held in (tables.rows() | others | rows).items() if held}
         if graph.signatures:
@@ -104,7 +79,7 @@ class _Encoder:
             )
         if graph.uncounted:
             told["uncounted"] = tables.mapping(
-                (kernel, texts[why]) for kernel, why in graph.uncounted.items()
+                (kernel, self._texts[why]) for kernel, why in graph.uncounted.items()
             )
         profile = graph.profile
         if profile is not None:
@@ -113,6 +88,40 @@ class _Encoder:
                 for name in profile.__dataclass_fields__
             )
         return told
+
+    def _head(self) -> dict[str, str | list[str]]:
+        """Return what the graph is, and of which rank."""
+        graph, texts = self._graph, self._texts
+        told: dict[str, str | list[str]] = {
+            "format": texts[FORMAT],
+            "version": str(VERSION),
+            "name": texts[graph.name],
+        }
+        if graph.rank:
+            told["rank"] = number_text(graph.rank)
+        if graph.world_size != 1:
+            told["world_size"] = number_text(graph.world_size)
+        return told
+
+    def _rows(self) -> dict[str, list[str]]:
+        """Return the rows of what the graph lists; on the way the tables are filled."""
+        graph, tables, texts = self._graph, self.tables, self._texts
+        return {
+            "nodes": [self._node(node) for node in graph.nodes],
+            "inputs": [str(self._node_number(node)) for node in graph.inputs],
+            "outputs": [self._output(output) for output in graph.outputs],
+            "calls": [self._call(call) for call in graph.calls],
+            "notes": [self._note(note) for note in graph.notes],
+            "modules": [
+                f"[{texts[one.name]},{texts[one.class_name]},{tables.owned(one.parameters)}]"
+                for one in graph.modules
+            ],
+            "mesh": [
+                f"[{texts[one.name]},{number_text(one.size)},{number_text(one.coordinate)}]"
+                for one in graph.mesh
+            ],
+            "parts": [tables.part(one) for one in graph.parts],
+        }
 
     def _count(self, nodes: list[Node]) -> None:
         numbers, values = self._nodes, self._values
