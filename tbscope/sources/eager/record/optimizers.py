@@ -5,12 +5,14 @@ several at a time (the foreach variants) stands in the box of their group.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, NamedTuple
+from weakref import ref
 
 import torch
 
@@ -19,7 +21,9 @@ from tbscope.ir.graph import Node, Value
 from tbscope.ir.scopes import Scope
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
 from tbscope.sources.eager.record.whereabouts import Place
+from tbscope.sources.torch.autograd import kept_gradient
 from tbscope.sources.torch.locate import helper_name
+from tbscope.sources.torch.nests import tensor_leaves
 
 __all__ = ["Optimizers"]
 
@@ -54,13 +58,14 @@ class _Step:
         around: The box of the step.
         root: The scope in it that names the optimizer.
         parts: The part of each tensor that the optimizer holds, by identity.
-        held: What is kept for a parameter, by identity: its part, the parameter, and its name.
+        held: What the optimizer keeps, by identity: its part, itself, weakly, and its name.
         made: The part of each value that the step has made.
         scopes: The scope of each part.
         ran: Whether one of its operations has run.
         passes: How many backward passes ran when it was begun.
         loose: Its operations that read nothing which belongs to a part, in order.
-        names: The name of each parameter, by the node that stands for it; empty until it is asked.
+        names: The name of each parameter, by the node that stands for it; None for what is none.
+        unnamed: The parameters whose nodes are not known yet; None until one is asked for.
     """
 
     optimizer: torch.optim.Optimizer
@@ -70,13 +75,14 @@ class _Step:
     around: Scope
     root: Scope
     parts: dict[int, _Part] = field(default_factory=dict)
-    held: dict[int, tuple[_Part, torch.Tensor, str]] = field(default_factory=dict)
+    held: dict[int, tuple[_Part, ref[torch.Tensor], str]] = field(default_factory=dict)
     made: dict[Value, _Part] = field(default_factory=dict)
     scopes: dict[_Part, Scope] = field(default_factory=dict)
     ran: bool = False
     passes: int = 0
     loose: list[Node] = field(default_factory=list)
-    names: dict[Node, str] = field(default_factory=dict)
+    names: dict[Node, str | None] = field(default_factory=dict)
+    unnamed: deque[torch.Tensor] | None = None
 
 
 class Optimizers:
@@ -139,6 +145,10 @@ class Optimizers:
         self.steps.append(step)
         self._latest = None
 
+    def pass_begins(self) -> None:
+        """Have what helps once a backward pass is over stand apart from what helped before."""
+        self._helpers.clear()
+
     def end(self, optimizer: torch.optim.Optimizer | None = None) -> None:
         """Have what runs from now on stand outside of a step again, and of those left in it.
 
@@ -200,11 +210,19 @@ class Optimizers:
         step.held.clear()
         for part, parameter, state in _held(step.optimizer):
             step.parts[id(parameter)] = part
-            if parameter.grad is not None:
-                step.parts[id(parameter.grad)] = part
-            for name, tensor in state.items():
+            gradient = kept_gradient(parameter)
+            if gradient is not None:
+                step.parts[id(gradient)] = part
+            for name, tensor in state:
                 step.parts[id(tensor)] = part
-                step.held[id(tensor)] = part, parameter, name
+                step.held[id(tensor)] = part, ref(tensor), name
+        for number, group in enumerate(step.optimizer.param_groups):
+            # A step size may be one.
+            others = {name: held for name, held in group.items() if name != "params"}
+            for name, tensor in _tensors_in(others):
+                if id(tensor) not in step.parts:
+                    step.parts[id(tensor)] = _Part(number)
+                    step.held[id(tensor)] = _Part(number), ref(tensor), name
 
     def kept(self, tensor: torch.Tensor) -> Node | None:
         """Return a new node for what an optimizer keeps from step to step (a moment).
@@ -216,8 +234,8 @@ class Optimizers:
         step = self.steps[-1]
         if id(tensor) not in step.held:
             return None
-        part, parameter, name = step.held[id(tensor)]
-        if step.optimizer.state[parameter].get(name) is not tensor:
+        part, held, name = step.held[id(tensor)]
+        if held() is not tensor:
             return None
         scope = self._scope_of(step, part)
         return self._builder.append_source("constant", f"{scope}.{name}", scope)
@@ -225,7 +243,7 @@ class Optimizers:
     def _settle(self, step: _Step) -> None:
         """Find the part of what read nothing: the optimizer holds what was made of it."""
         for part, _, state in _held(step.optimizer):
-            for tensor in state.values():
+            for _, tensor in state:
                 value = self._find(tensor)
                 if value is not None:
                     step.made.setdefault(value, part)
@@ -315,20 +333,42 @@ class Optimizers:
         node = value.producer
         if node.role != "view" and not node.writes:
             return None
-        if not step.names:
-            for _, parameter, _ in _held(step.optimizer):
-                place = self._scopes.registry.tensor(parameter)
-                known = self._find(parameter)
-                if place is not None and known is not None:
-                    step.names[_origin(known)] = place.qualified_name
-        return step.names.get(_origin(value))
+        origin = _origin(value)
+        if origin not in step.names:
+            # What it keeps is none, and what it has made on its way.
+            asked = origin.kind == "parameter" or (
+                origin.kind == "op" and origin.phase != "optimizer"
+            )
+            step.names[origin] = self._name_of(step, origin) if asked else None
+        return step.names[origin]
+
+    def _name_of(self, step: _Step, origin: Node) -> str | None:
+        """Return the name of the parameter that a node stands for; None where it is that of none.
+
+        The parameters come mostly in their order, and each is looked at until it is known.
+        """
+        if step.unnamed is None:
+            step.unnamed = deque(parameter for _, parameter, _ in _held(step.optimizer))
+        for _ in range(len(step.unnamed)):
+            parameter = step.unnamed.popleft()
+            known = self._find(parameter)
+            if known is None:
+                step.unnamed.append(parameter)
+                continue
+            place = self._scopes.registry.tensor(parameter)
+            stands = _origin(known)
+            step.names[stands] = None if place is None else place.qualified_name
+            if stands is origin:
+                break
+        return step.names.get(origin)
 
     def _part(
         self, step: _Step, read: Sequence[torch.Tensor], values: Sequence[Value]
     ) -> _Part | None:
         found: _Part | None = None
         for tensor, value in zip(read, values, strict=False):
-            part = step.parts.get(id(tensor)) or step.made.get(value)
+            # What was done for several at a time is theirs, whoever keeps it.
+            part = step.made.get(value) or step.parts.get(id(tensor))
             if part is not None:
                 found = part if found is None else found.joined(part)
         return found
@@ -380,6 +420,10 @@ class Optimizers:
         return scope
 
 
+# What optimizers keep beside tensors, mostly.
+_NUMBERS = (int, float, bool, str, type(None))
+
+
 def _origin(value: Value) -> Node:
     """Return what a value is a view of, and what that was before it was written into."""
     while True:
@@ -398,8 +442,8 @@ def _way_down(scope: Scope) -> list[Scope]:
 
 def _held(
     optimizer: torch.optim.Optimizer,
-) -> Iterator[tuple[_Part, torch.Tensor, dict[str, torch.Tensor]]]:
-    """Return each parameter with its part, and the tensors that are kept for it, by name.
+) -> Iterator[tuple[_Part, torch.Tensor, list[tuple[str, torch.Tensor]]]]:
+    """Return each parameter with its part, and the tensors that are kept for it, with their names.
 
     An optimizer that keeps something for one of them alone works on all at once (LBFGS).
     """
@@ -410,6 +454,16 @@ def _held(
     ]
     alone = len(optimizer.state) == 1 and len(parameters) > 1
     for part, parameter in parameters:
-        state = optimizer.state.get(parameter, {})
-        kept = {name: held for name, held in state.items() if isinstance(held, torch.Tensor)}
-        yield (_Part() if alone else part), parameter, kept
+        kept = optimizer.state.get(parameter, {})
+        yield (_Part() if alone else part), parameter, _tensors_in(kept)
+
+
+def _tensors_in(held: Mapping[str, Any]) -> list[tuple[str, torch.Tensor]]:
+    """Return the tensors that an optimizer holds, also in lists and the like, with their names."""
+    found: list[tuple[str, torch.Tensor]] = []
+    for name, each in held.items():
+        if isinstance(each, torch.Tensor):
+            found.append((name, each))
+        elif type(each) not in _NUMBERS:
+            found += tensor_leaves(each, name)
+    return found
