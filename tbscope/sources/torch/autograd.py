@@ -74,7 +74,7 @@ def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def kept_gradient(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return the gradient of a tensor; None where autograd keeps none, which torch would warn of."""
+    """Return the gradient of a tensor; None where autograd keeps none, and torch would warn."""
     return tensor.grad if tensor.is_leaf or tensor.retains_grad else None
 
 

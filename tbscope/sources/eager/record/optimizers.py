@@ -19,10 +19,11 @@ import torch
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Node, Value
 from tbscope.ir.scopes import Scope
+from tbscope.sources.eager.record.origins import origin_of
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
 from tbscope.sources.eager.record.whereabouts import Place
 from tbscope.sources.torch.autograd import kept_gradient
-from tbscope.sources.torch.locate import helper_name
+from tbscope.sources.torch.locate import LOADING, helper_name
 from tbscope.sources.torch.nests import tensor_leaves
 
 __all__ = ["Optimizers"]
@@ -287,6 +288,9 @@ class Optimizers:
             self._latest, self._helper_there = there, helper_name(frame) if asked else None
         if not self.steps:
             helper = self._helper_there
+            if helper == LOADING:
+                # It is a method of the modules into which it writes.
+                scope = self._scopes.running.inner
             return scope if helper is None else self._helper(scope, helper)
         step = self.steps[-1]
         if self._scopes.running is not step.frame or len(self._passes) > step.passes:
@@ -333,7 +337,7 @@ class Optimizers:
         node = value.producer
         if node.role != "view" and not node.writes:
             return None
-        origin = _origin(value)
+        origin = origin_of(value)
         if origin not in step.names:
             # What it keeps is none, and what it has made on its way.
             asked = origin.kind == "parameter" or (
@@ -356,7 +360,7 @@ class Optimizers:
                 step.unnamed.append(parameter)
                 continue
             place = self._scopes.registry.tensor(parameter)
-            stands = _origin(known)
+            stands = origin_of(known)
             step.names[stands] = None if place is None else place.qualified_name
             if stands is origin:
                 break
@@ -422,18 +426,6 @@ class Optimizers:
 
 # What optimizers keep beside tensors, mostly.
 _NUMBERS = (int, float, bool, str, type(None))
-
-
-def _origin(value: Value) -> Node:
-    """Return what a value is a view of, and what that was before it was written into."""
-    while True:
-        node = value.producer
-        if node.role == "view" and node.inputs:
-            value = node.inputs[0]
-        elif value.index < len(node.writes):
-            value = node.inputs[node.writes[value.index]]
-        else:
-            return node
 
 
 def _way_down(scope: Scope) -> list[Scope]:
