@@ -21,7 +21,7 @@ from tbscope.sources.torchscript.held import (
     origins,
 )
 from tbscope.sources.torchscript.numbers import CHANGES, PLAIN
-from tbscope.sources.torchscript.ports import gives
+from tbscope.sources.torchscript.ports import gives, nodes_of
 from tbscope.sources.torchscript.questions import QUESTIONS
 from tbscope.sources.torchscript.script_reader import Before, Changed, ScriptReader, Step
 from tbscope.sources.torchscript.types import gives_tensors, joined, told_by
@@ -246,19 +246,20 @@ _PLAIN = (bool, int, float, str)
 
 def raises(block: Any) -> bool:
     """Tell whether a block raises, whatever it is given."""
-    return any(node.kind() == "prim::RaiseException" for node in block.nodes())
+    return any(kind == "prim::RaiseException" for kind, _ in nodes_of(block))
 
 
 def is_plain(block: Any) -> bool:
     """Tell whether a block computes nothing but numbers."""
+    nodes = nodes_of(block)
     return all(
-        node.kind() in PLAIN
-        or node.kind() in _OF_NUMBERS
-        or node.kind() in CHANGES
-        or (node.kind() in QUESTIONS)
-        or (node.kind() == "prim::If" and all(map(is_plain, node.blocks())))
-        for node in block.nodes()
-    ) and not any(gives_tensors(value.type()) for node in block.nodes() for value in gives(node))
+        kind in PLAIN
+        or kind in _OF_NUMBERS
+        or kind in CHANGES
+        or kind in QUESTIONS
+        or (kind == "prim::If" and all(map(is_plain, node.blocks())))
+        for kind, node in nodes
+    ) and not any(gives_tensors(value.type()) for _, node in nodes for value in gives(node))
 
 
 def in_a_turn(held: Held, value: Any) -> Held:

@@ -36,7 +36,7 @@ from tbscope.sources.torchscript.held import (
 from tbscope.sources.torchscript.lines import source_of
 from tbscope.sources.torchscript.numbers import CHANGES, GIVES_ENTRY, PLAIN, compute, is_followed
 from tbscope.sources.torchscript.operators import Operator, operator_of
-from tbscope.sources.torchscript.ports import gives, numbers, starts, stops, takes
+from tbscope.sources.torchscript.ports import gives, nodes_of, numbers, starts, stops, takes
 from tbscope.sources.torchscript.possessions import Possessions
 from tbscope.sources.torchscript.questions import QUESTIONS, READ_OUT
 from tbscope.sources.torchscript.script_reader import ScriptReader, Step
@@ -80,7 +80,7 @@ class Walk:
         self._plumbing = {
             **PLUMBING,
             "prim::Constant": possessions.constant,
-            "prim::ConstantMKLDNNTensor": possessions.constant,
+            "prim::ConstantMKLDNNTensor": possessions.foreign,
             "prim::GetAttr": possessions.get,
             "prim::SetAttr": possessions.set,
         }
@@ -112,7 +112,7 @@ class Walk:
         if self._depth == _MOST_DEEP:
             raise RecursionError(f"{_MOST_DEEP} calls and blocks stand in each other")
         self._depth += 1
-        for node in block.nodes():
+        for kind, node in nodes_of(block):
             self._steps += 1
             if frame.is_first:
                 self._most_steps += _MOST_TURNS
@@ -122,7 +122,6 @@ class Walk:
                     why="its functions call each other, and each call is read by itself",
                     fix="draw a part of it: tbscope.from_torchscript(module.part)",
                 )
-            kind = node.kind()
             plumbing = self._plumbing.get(kind)
             if plumbing is not None:
                 plumbing(node, frame)

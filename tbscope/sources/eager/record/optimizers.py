@@ -6,12 +6,12 @@ several at a time (the foreach variants) stands in the box of their group.
 
 import functools
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import ref
 
 import torch
@@ -20,31 +20,13 @@ from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Node, Value
 from tbscope.ir.scopes import Scope
 from tbscope.sources.eager.record.origins import origin_of
+from tbscope.sources.eager.record.parts import Part, held_by, tensors_in
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
 from tbscope.sources.eager.record.whereabouts import Place
 from tbscope.sources.torch.autograd import kept_gradient
 from tbscope.sources.torch.locate import LOADING, helper_name
-from tbscope.sources.torch.nests import tensor_leaves
 
 __all__ = ["Optimizers"]
-
-
-class _Part(NamedTuple):
-    """The part of an optimizer's work: for one parameter, one group, or all.
-
-    Attributes:
-        group: The number of the group; None for all of them.
-        parameter: The identity of the parameter; None for several.
-    """
-
-    group: int | None = None
-    parameter: int | None = None
-
-    def joined(self, other: "_Part") -> "_Part":
-        """Return the least part that holds both."""
-        if self == other:
-            return self
-        return _Part(self.group) if self.group == other.group else _Part()
 
 
 @dataclass(slots=True, eq=False)
@@ -58,8 +40,9 @@ class _Step:
         outer: Where what runs directly in that frame stood before.
         around: The box of the step.
         root: The scope in it that names the optimizer.
-        parts: The part of each tensor that the optimizer holds, by identity.
-        held: What the optimizer keeps, by identity: its part, itself, weakly, and its name.
+        parts: The part of each tensor that the optimizer holds, by identity; each is held weakly,
+            as a closure may make gradients anew.
+        held: What the optimizer keeps, by identity: itself, weakly, its part, and its name.
         made: The part of each value that the step has made.
         scopes: The scope of each part.
         ran: Whether one of its operations has run.
@@ -75,10 +58,10 @@ class _Step:
     outer: Scope | None
     around: Scope
     root: Scope
-    parts: dict[int, _Part] = field(default_factory=dict)
-    held: dict[int, tuple[_Part, ref[torch.Tensor], str]] = field(default_factory=dict)
-    made: dict[Value, _Part] = field(default_factory=dict)
-    scopes: dict[_Part, Scope] = field(default_factory=dict)
+    parts: dict[int, tuple[ref[torch.Tensor], Part]] = field(default_factory=dict)
+    held: dict[int, tuple[ref[torch.Tensor], Part, str]] = field(default_factory=dict)
+    made: dict[Value, Part] = field(default_factory=dict)
+    scopes: dict[Part, Scope] = field(default_factory=dict)
     ran: bool = False
     passes: int = 0
     loose: list[Node] = field(default_factory=list)
@@ -117,7 +100,7 @@ class Optimizers:
         self._latest: Place | None = None
         self._helper_there: str | None = None
         # To what the latest operation of a step belongs.
-        self._latest_part: _Part | None = None
+        self._latest_part: Part | None = None
 
     def branch(self, scopes: ScopeStack, passes: Sized) -> "Optimizers":
         """Return one for the steps that another thread makes at the same time."""
@@ -193,7 +176,10 @@ class Optimizers:
         """
         step = self.steps[-1]
         if step.ran:
-            yield
+            try:
+                yield
+            finally:
+                self._look(step)
             return
         inner, step.frame.inner = step.frame.inner, step.outer
         self.steps.pop()
@@ -209,21 +195,20 @@ class Optimizers:
         """Take note of what belongs to each parameter: its gradient, and what is kept for it."""
         step.parts.clear()
         step.held.clear()
-        for part, parameter, state in _held(step.optimizer):
-            step.parts[id(parameter)] = part
+        for part, parameter, state in held_by(step.optimizer):
             gradient = kept_gradient(parameter)
-            if gradient is not None:
-                step.parts[id(gradient)] = part
+            for tensor in (parameter,) if gradient is None else (parameter, gradient):
+                step.parts[id(tensor)] = ref(tensor), part
             for name, tensor in state:
-                step.parts[id(tensor)] = part
-                step.held[id(tensor)] = part, ref(tensor), name
+                step.parts[id(tensor)] = known = ref(tensor), part
+                step.held[id(tensor)] = (*known, name)
         for number, group in enumerate(step.optimizer.param_groups):
             # A step size may be one.
             others = {name: held for name, held in group.items() if name != "params"}
-            for name, tensor in _tensors_in(others):
+            for name, tensor in tensors_in(others):
                 if id(tensor) not in step.parts:
-                    step.parts[id(tensor)] = _Part(number)
-                    step.held[id(tensor)] = _Part(number), ref(tensor), name
+                    step.parts[id(tensor)] = known = ref(tensor), Part(number)
+                    step.held[id(tensor)] = (*known, name)
 
     def kept(self, tensor: torch.Tensor) -> Node | None:
         """Return a new node for what an optimizer keeps from step to step (a moment).
@@ -235,7 +220,7 @@ class Optimizers:
         step = self.steps[-1]
         if id(tensor) not in step.held:
             return None
-        part, held, name = step.held[id(tensor)]
+        held, part, name = step.held[id(tensor)]
         if held() is not tensor:
             return None
         scope = self._scope_of(step, part)
@@ -243,7 +228,7 @@ class Optimizers:
 
     def _settle(self, step: _Step) -> None:
         """Find the part of what read nothing: the optimizer holds what was made of it."""
-        for part, _, state in _held(step.optimizer):
+        for part, _, state in held_by(step.optimizer):
             for _, tensor in state:
                 value = self._find(tensor)
                 if value is not None:
@@ -251,7 +236,7 @@ class Optimizers:
         for node in reversed(step.loose):
             parts = [step.made[value] for value in node.outputs if value in step.made]
             if parts:
-                part = functools.reduce(_Part.joined, parts)
+                part = functools.reduce(Part.joined, parts)
                 node.scope = self._scope_of(step, part)
                 if len(node.writes) == len(parts) == len(node.outputs):
                     # What is written into belongs to what it becomes.
@@ -318,6 +303,8 @@ class Optimizers:
                 step.made[value] = part
         else:
             step.loose.append(node)
+        if not node.writes:
+            return
         names = [
             name
             for place in node.writes
@@ -352,7 +339,7 @@ class Optimizers:
         The parameters come mostly in their order, and each is looked at until it is known.
         """
         if step.unnamed is None:
-            step.unnamed = deque(parameter for _, parameter, _ in _held(step.optimizer))
+            step.unnamed = deque(parameter for _, parameter, _ in held_by(step.optimizer))
         for _ in range(len(step.unnamed)):
             parameter = step.unnamed.popleft()
             known = self._find(parameter)
@@ -368,12 +355,15 @@ class Optimizers:
 
     def _part(
         self, step: _Step, read: Sequence[torch.Tensor], values: Sequence[Value]
-    ) -> _Part | None:
-        found: _Part | None = None
+    ) -> Part | None:
+        found: Part | None = None
         for tensor, value in zip(read, values, strict=False):
             # What was done for several at a time is theirs, whoever keeps it.
-            part = step.made.get(value) or step.parts.get(id(tensor))
-            if part is not None:
+            part = step.made.get(value)
+            own = None if part is not None else step.parts.get(id(tensor))
+            if own is not None and own[0]() is tensor:
+                part = own[1]
+            if part is not None and part is not found:
                 found = part if found is None else found.joined(part)
         return found
 
@@ -386,13 +376,13 @@ class Optimizers:
             box = self._helpers[scope, name] = self._new(name, None, scope)
         return box
 
-    def _scope_of(self, step: _Step, part: _Part) -> Scope:
+    def _scope_of(self, step: _Step, part: Part) -> Scope:
         scope = step.scopes.get(part)
         if scope is None:
             scope = step.scopes[part] = self._open(step, part)
         return scope
 
-    def _open(self, step: _Step, part: _Part) -> Scope:
+    def _open(self, step: _Step, part: Part) -> Scope:
         groups = step.optimizer.param_groups
         if part.group is None or (part.parameter is None and len(groups) == 1):
             return step.root
@@ -401,7 +391,7 @@ class Optimizers:
             name = group.get("name")
             label = name if isinstance(name, str) and name else f"group_{part.group}"
             return self._new(label, None, step.root)
-        above = self._scope_of(step, _Part(part.group))
+        above = self._scope_of(step, Part(part.group))
         parameter = next(each for each in group["params"] if id(each) == part.parameter)
         place = self._scopes.registry.tensor(parameter)
         if place is None:
@@ -424,38 +414,5 @@ class Optimizers:
         return scope
 
 
-# What optimizers keep beside tensors, mostly.
-_NUMBERS = (int, float, bool, str, type(None))
-
-
 def _way_down(scope: Scope) -> list[Scope]:
     return [*reversed(list(scope.ancestors())), scope]
-
-
-def _held(
-    optimizer: torch.optim.Optimizer,
-) -> Iterator[tuple[_Part, torch.Tensor, list[tuple[str, torch.Tensor]]]]:
-    """Return each parameter with its part, and the tensors that are kept for it, with their names.
-
-    An optimizer that keeps something for one of them alone works on all at once (LBFGS).
-    """
-    parameters = [
-        (_Part(number, id(each)), each)
-        for number, group in enumerate(optimizer.param_groups)
-        for each in group["params"]
-    ]
-    alone = len(optimizer.state) == 1 and len(parameters) > 1
-    for part, parameter in parameters:
-        kept = optimizer.state.get(parameter, {})
-        yield (_Part() if alone else part), parameter, _tensors_in(kept)
-
-
-def _tensors_in(held: Mapping[str, Any]) -> list[tuple[str, torch.Tensor]]:
-    """Return the tensors that an optimizer holds, also in lists and the like, with their names."""
-    found: list[tuple[str, torch.Tensor]] = []
-    for name, each in held.items():
-        if isinstance(each, torch.Tensor):
-            found.append((name, each))
-        elif type(each) not in _NUMBERS:
-            found += tensor_leaves(each, name)
-    return found
