@@ -156,7 +156,7 @@ def _homes(graph: Graph) -> dict[Run | None, Scope]:
     last: Run | None = None
     for node in graph.nodes:
         run = node.run
-        if run is last or run is None or node.kind != "op":
+        if run is last or run is None or node.kind != "op" or node.phase == "optimizer":
             continue
         last, first = run, _outermost(run)
         home = nearest(node.scope)
