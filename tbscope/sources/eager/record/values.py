@@ -18,6 +18,7 @@ from tbscope.sources.torch.storage import (
     Write,
     Writes,
     lies_in,
+    plain_keys,
     same_storage,
     storage_keys,
 )
@@ -160,6 +161,7 @@ class TensorValues:
         written: list[torch.Tensor],
         read: list[torch.Tensor],
         values: list[Value],
+        stored: Sequence[int],
     ) -> list[int] | None:
         """Return where an operation reads the very tensors that it wrote into, as most writes are.
 
@@ -170,9 +172,10 @@ class TensorValues:
             written: The tensors that its kernels wrote into.
             read: The tensors that it reads, all of them plain.
             values: Their values, before the operation has outputs.
+            stored: Their storages, as `plain_keys` tells them.
         Returns:
-            A position for each tensor written; None where one is not among those read, or a value
-            may be known by more than its tensor.
+            A position for each tensor written, but for those that it made itself; None where
+            one shares memory with what is read, or a value may be known by more than its tensor.
         """
         if self.wrappers.any or innermost_transform() is not None:
             return None
@@ -180,9 +183,12 @@ class TensorValues:
             places = [0]
         else:
             at = {id(tensor): place for place, tensor in enumerate(read)}
-            if not at.keys() >= set(map(id, written)):
-                return None
-            places = [at[id(tensor)] for tensor in written]
+            places = [at[id(tensor)] for tensor in written if id(tensor) in at]
+            if len(places) < len(written):
+                others = [tensor for tensor in written if id(tensor) not in at]
+                keys = plain_keys(others)
+                if keys is None or any(map(self.get, others)) or not {*keys}.isdisjoint(stored):
+                    return None
         held = self.held
         for place in places:
             entry = held.get(id(read[place]))
@@ -217,7 +223,7 @@ class TensorValues:
                 given.add(id(tensor))
                 value = self.give(node, tensor)
             self._writes.add_plain(Write(node, order, value, Region(tensor)), tensor, stored[place])
-        self.written = True
+        self.written = self._writes.any
 
     def places_of(
         self,
@@ -239,7 +245,7 @@ class TensorValues:
         if not read:
             return ()
         if own is not None and stored is not None:
-            if len(stored) == 1:
+            if own and len(stored) == 1:
                 return (0,)
             keys, changed = {stored[place] for place in own}, {values[place] for place in own}
             return tuple(
