@@ -279,7 +279,10 @@ class Optimizers:
             # In a closure, or a pass of its own.
             return scope
         part = self._latest_part = self._part(step, read, values)
-        return step.root if part is None else self._scope_of(step, part)
+        if part is None:
+            return step.root
+        # Not `_scope_of`: most parts have their scopes, and this runs for each operation.
+        return step.scopes.get(part) or self._scope_of(step, part)
 
     def ran(self, node: Node, read: Sequence[torch.Tensor]) -> None:
         """Take note of an operation that has run."""
@@ -302,13 +305,13 @@ class Optimizers:
             step.loose.append(node)
         if not node.writes:
             return
-        names = [
-            name
-            for place in node.writes
-            if (name := self._name(read, place) or self._shown(step, node.inputs[place]))
-        ]
+        names: dict[str, None] = {}
+        for place in node.writes:
+            name = self._name(read, place) or self._shown(step, node.inputs[place])
+            if name:
+                names[name] = None
         if names:
-            node.attributes["updates"] = ", ".join(dict.fromkeys(names))
+            node.attributes["updates"] = ", ".join(names)
 
     def _name(self, read: Sequence[torch.Tensor], place: int) -> str | None:
         if place >= len(read):
@@ -333,9 +336,10 @@ class Optimizers:
         self, step: _Step, read: Sequence[torch.Tensor], values: Sequence[Value]
     ) -> _Part | None:
         found: _Part | None = None
+        parts, made = step.parts, step.made
         for tensor, value in zip(read, values, strict=False):
-            own = step.parts.get(id(tensor))
-            part = step.made.get(value) if own is None or own[0]() is not tensor else own[1]
+            own = parts.get(id(tensor))
+            part = made.get(value) if own is None or own[0]() is not tensor else own[1]
             if part is not None and part is not found:
                 found = part if found is None else found.joined(part)
         return found

@@ -333,12 +333,13 @@ class Recorder(RankRecorder):
             self.operations.formulas.describe(node, operation.work, read, results, stored)
         if joined:
             self.collectives.join(node, joined, written)
-        for tensor in results:
-            held.give(node, tensor)
         candidates = read
         if own is not None and stored is not None:
             held.give_own(node, own, read, results, stored)
-        elif written:
+        else:
+            for tensor in results:
+                held.give(node, tensor)
+        if written and own is None:
             self._know_places(written)
             if unseen or "out" in kwargs:
                 candidates = collect_tensors(kwargs.get("out"), [*read, *unseen])

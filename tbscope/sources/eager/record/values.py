@@ -204,15 +204,20 @@ class TensorValues:
         results: list[torch.Tensor],
         stored: Sequence[int],
     ) -> None:
-        """Do what `give_written` does for a node that wrote into tensors which it reads.
+        """Do what `give` and `give_written` do for a node that wrote into tensors which it reads.
 
         Args:
-            node: The node, recorded already, with its results as outputs.
+            node: The node, recorded already, without outputs.
             places: What `own_places` told.
             read: The tensors that it reads.
             results: The tensors that it returned.
             stored: The storages of those that it reads, as `plain_keys` tells them.
         """
+        if len(places) == len(results) == 1 and results[0] is read[places[0]]:
+            self._give_back(node, results[0], stored[places[0]])
+            return
+        for tensor in results:
+            self.give(node, tensor)
         order = self._order_of(node)
         given = set(map(id, results))
         for place in places:
@@ -224,6 +229,16 @@ class TensorValues:
                 value = self.give(node, tensor)
             self._writes.add_plain(Write(node, order, value, Region(tensor)), tensor, stored[place])
         self.written = self._writes.any
+
+    def _give_back(self, node: Node, tensor: torch.Tensor, key: int) -> None:
+        """Give its new value to the one tensor that a node wrote into, and gives back."""
+        own, before = self.held[id(tensor)]
+        value = Value(node, 0, tuple(tensor.shape), before.dtype, before.device)
+        node.outputs.append(value)
+        self.held[id(tensor)] = own, value
+        write = Write(node, self._order_of(node), value, Region(tensor))
+        self._writes.add_plain(write, tensor, key)
+        self.written = True
 
     def places_of(
         self,
@@ -366,6 +381,8 @@ class TensorValues:
 
     def _order_of(self, node: Node) -> int:
         """Return the position of a node in the recording, counted from 0; few runs ever ask."""
+        if self._nodes[-1] is node:
+            return len(self._nodes) - 1
         order = self._order
         if node not in order:
             for at in range(len(order), len(self._nodes)):
