@@ -313,8 +313,10 @@ class Recorder(RankRecorder):
         stored = plain_keys(read) if written or held.written else None
         writers = held.earlier_writers(read, values, stored) if held.written else []
         own = None
-        if written and stored is not None and not joined:
-            own = held.own_places(written, read, values)
+        if written and stored is not None and not joined and "out" not in kwargs:
+            own = held.own_places(written, read, values, stored)
+            if own is not None and len(own) < len(written) and self._are_of_modules(written):
+                own = None
         node = self._append_op(name, scope, values, arguments, writers, source, kernels)
         if run is not None:
             node.run, node.step = run, step
@@ -331,12 +333,13 @@ class Recorder(RankRecorder):
             self.operations.formulas.describe(node, operation.work, read, results, stored)
         if joined:
             self.collectives.join(node, joined, written)
-        for tensor in results:
-            held.give(node, tensor)
         candidates = read
         if own is not None and stored is not None:
             held.give_own(node, own, read, results, stored)
-        elif written:
+        else:
+            for tensor in results:
+                held.give(node, tensor)
+        if written and own is None:
             self._know_places(written)
             if unseen or "out" in kwargs:
                 candidates = collect_tensors(kwargs.get("out"), [*read, *unseen])
@@ -455,12 +458,6 @@ class Recorder(RankRecorder):
             # Whatever is written through the array is no operation that anyone could see.
             self.about_to_write(tensor)
         self._reads.note(self.value_of(tensor), name, self._where.source_at(frame))
-
-    def _know_places(self, written: list[torch.Tensor]) -> None:
-        """Make known the parameters and buffers among tensors that were written into."""
-        for tensor in written:
-            if self.registry.tensor(tensor) is not None:
-                self.value_of(tensor)
 
     def about_to_write(self, tensor: torch.Tensor) -> None:
         """Take note of a tensor that something which is no operation is about to write into."""
