@@ -13,6 +13,7 @@ __all__ = [
     "Dtypes",
     "InputSize",
     "ask",
+    "attribute_of",
     "check_truth",
     "entries_of",
     "is_text",
@@ -101,6 +102,17 @@ def _unreadable(given: object, option: str, error: Exception) -> ArgumentError:
         why=error_text(error),
         fix=f"give {option} as a plain dict",
     )
+
+
+def attribute_of(thing: Any, name: str, default: Any = None) -> Any:
+    """Return an attribute of anything; the default where it has none, or its own code raises.
+
+    A `__getattr__` that looks into a table raises `KeyError`, a proxy of nothing whatever it likes.
+    """
+    try:
+        return getattr(thing, name, default)
+    except Exception:  # noqa: BLE001  The user's code: what it does not tell is not there.
+        return default
 
 
 def ask(

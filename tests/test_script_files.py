@@ -14,7 +14,8 @@ from torch import nn
 import tbscope
 from tbscope.sources.torchscript import modules
 from tbscope.sources.torchscript.code import NoCodeError, check_chains, what_runs
-from tbscope.sources.torchscript.pickles import DamagedError, check_lines, check_pickle
+from tbscope.sources.torchscript.line_tables import check_lines
+from tbscope.sources.torchscript.pickles import DamagedError, check_pickle
 from tbscope.words import shown
 from tests.agreement import check_whole, disagreements
 from tests.program_models import example

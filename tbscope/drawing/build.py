@@ -25,6 +25,7 @@ from tbscope.graphdef.entries import (
 from tbscope.graphdef.shapes import device_to_text
 from tbscope.graphdef.wire import delimited, field, varint
 from tbscope.ir.graph import Graph, Nest, Node, Output, Parameter, Shape, Value
+from tbscope.ir.nests import PLAIN
 from tbscope.ir.regions import OPERATIONS, STATE
 from tbscope.ir.scopes import Scope
 
@@ -36,6 +37,8 @@ _PRODUCER = 22
 _OWN = ("module", "name")
 # The start of the field `name` (tensorboard/compat/proto/node_def.proto).
 _NAME = b"\x0a"
+# The start of the field `input`, of which a node has any number.
+_INPUT = b"\x1a"
 # The number of the field `node` (tensorboard/compat/proto/graph.proto).
 _NODE = 1
 # The whole field `versions`, with its `producer` (tensorboard/compat/proto/versions.proto).
@@ -109,9 +112,12 @@ class _Builder:
     def _start(self, head: NodeHead) -> list[bytes]:
         """Return the fields before the attributes."""
         name, op, inputs = head
-        fields = [_NAME, delimited(name.encode()), self._ops[op]]
+        data = delimited(name.encode())
+        fields = [_NAME, data, self._ops[op]]
+        made = self._inputs
+        # What reads it names it so, mostly.
+        made[name] = _INPUT + data
         if inputs:
-            made = self._inputs
             fields += [made[text] for text in inputs]
         return fields
 
@@ -214,10 +220,11 @@ class _Builder:
         arguments = node.arguments
         names = self._graph.signatures.get(node.attributes.get("operation", node.op), ())
         for position, (keyword, nest) in enumerate(arguments):
-            if type(nest) is Value or not _holds_constant(nest):
+            kind = type(nest)
+            if kind is Value or (kind not in PLAIN and not _holds_constant(nest)):
                 continue
             name = keyword or (names[position] if position < len(names) else None)
-            if name and position == len(names) - 1 and type(nest) is int:
+            if name and position == len(names) - 1 and kind is int:
                 more = [given for key, given in arguments[position:] if key is None]
                 if len(more) > 1 and all(type(given) is int for given in more):
                     facts.setdefault(name, more)
@@ -253,7 +260,7 @@ def _op_field(op: str) -> bytes:
 
 
 def _input_field(text: str) -> bytes:
-    return field(3, text.encode())
+    return _INPUT + delimited(text.encode())
 
 
 def _device_field(device: str) -> bytes:

@@ -246,7 +246,9 @@ def blank_cards(
 
 
 def _scopes_with_nodes(graph: Graph, embedded: Collection[Node]) -> set[Scope]:
-    return with_above(node.scope for node in graph.nodes if node not in embedded)
+    if not embedded:
+        return with_above({node.scope for node in graph.nodes})
+    return with_above({node.scope for node in graph.nodes if node not in embedded})
 
 
 def _add_facts(

@@ -8,7 +8,7 @@ What a module itself was called for is never moved.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -289,7 +289,7 @@ class _Level:
                 moved = True
         return moved
 
-    def _move(self, units: Iterable[_Unit], container: Scope) -> None:
+    def _move(self, units: Collection[_Unit], container: Scope) -> None:
         self._known_cycles = None
         for unit in units:
             if isinstance(unit, Node):

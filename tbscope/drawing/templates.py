@@ -189,7 +189,7 @@ def _chosen(
 
 
 def _size(hierarchy: Hierarchy) -> int:
-    return sum(not item.embedded for item in hierarchy.items.values())
+    return [item.embedded for item in hierarchy.items.values()].count(False)
 
 
 def _legend(size: int) -> int:

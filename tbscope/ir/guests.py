@@ -173,8 +173,11 @@ def _homes(graph: Graph) -> dict[Run | None, Scope]:
     # Of what runs no operation at all, the innermost that holds what it calls.
     known = set(homes)
     for call in graph.calls:
-        run, holder = _outermost(call.run), _holder(call.scope)
-        if run is None or run in known or holder is None or holder in called[run]:
+        run = _outermost(call.run)
+        if run is None or run in known:
+            continue
+        holder = _holder(call.scope)
+        if holder is None or holder in called[run]:
             continue
         home = homes.setdefault(run, holder)
         homes[run] = holder if home in upward(holder) else home
@@ -189,7 +192,10 @@ def _outermost(run: Run | None) -> Run | None:
 
 def _holder(scope: Scope) -> Scope | None:
     """Return what is around a scope and the lists that hold it."""
-    return next((one for one in scope.ancestors() if one.kind != "container"), None)
+    holder = scope.parent
+    while holder is not None and holder.kind == "container":
+        holder = holder.parent
+    return holder
 
 
 class _Neighbours:

@@ -56,6 +56,7 @@ __all__ = [
     "parts_of",
     "quiet_fake_mode",
     "operator_name",
+    "run_composite",
     "schema_of",
     "set_version",
     "gradient_types",
@@ -392,6 +393,14 @@ def is_composite(kernel: Any) -> bool:
     if has_kernel is None:
         return True
     return bool(has_kernel(kernel.name(), "CompositeImplicitAutograd"))
+
+
+def run_composite(kernel: Any, args: Any, kwargs: Any) -> Any:
+    """Run an operator by the others of which it is made; NotImplemented where torch hides them."""
+    if not hasattr(torch._C, "_dispatch_has_kernel_for_dispatch_key"):
+        return NotImplemented
+    # Not `decompose`: it has ways of its own, which draw other random numbers.
+    return kernel._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 
 def is_dispatched(kernel: Any) -> bool:

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-__all__ = ["is_walked", "result_leaves", "slots_of", "tensor_leaves"]
+__all__ = ["is_walked", "result_leaves", "slots_of", "table_of", "tensor_leaves"]
 
 _Children: TypeAlias = Iterable[tuple[Any, Any]]
 _Opener: TypeAlias = Callable[[Any], _Children]
@@ -185,8 +185,9 @@ def _open_slice(ends: slice) -> _Children:
 def _open_object(thing: Any) -> _Children:
     """Return an object's own attributes: those in `__dict__`, then those in `__slots__`."""
     pairs: list[tuple[Any, Any]] = []
-    if type(thing).__dictoffset__:
-        pairs.extend(object.__getattribute__(thing, "__dict__").items())
+    table = table_of(thing)
+    if table:
+        pairs.extend(table.items())
     for name, slot in slots_of(type(thing)):
         try:
             pairs.append((name, slot.__get__(thing)))
@@ -202,6 +203,16 @@ def _open_public(thing: Any) -> _Children:
     if len(public) < len(pairs) and any(tensor_leaves(held, "") for _, held in public):
         return public
     return pairs
+
+
+def table_of(thing: Any) -> Any:
+    """Return the table of an object's attributes; None where it has none, or shows none."""
+    if not type(thing).__dictoffset__:
+        return None
+    try:
+        return object.__getattribute__(thing, "__dict__")
+    except Exception:  # noqa: BLE001  A property in its place (of a proxy) is the user's code.
+        return None
 
 
 def slots_of(cls: type) -> list[tuple[str, types.MemberDescriptorType]]:

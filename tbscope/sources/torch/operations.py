@@ -10,7 +10,14 @@ from typing import Any
 import torch
 
 from tbscope.sources.torch.communication import exchange_of
-from tbscope.sources.torch.internals import MOVES, is_higher_order, operator_name, schema_of
+from tbscope.sources.torch.internals import (
+    MOVES,
+    is_composite,
+    is_dispatched,
+    is_higher_order,
+    operator_name,
+    schema_of,
+)
 from tbscope.sources.torch.literals import collect_tensors
 
 __all__ = [
@@ -18,6 +25,7 @@ __all__ = [
     "KERNELS",
     "RANDOM",
     "READS",
+    "SETS_GRADIENT",
     "SETTERS",
     "KernelFacts",
     "body_name",
@@ -58,6 +66,10 @@ SETTERS: frozenset[Any] = frozenset(
 """What changes a tensor and is no operation; who takes a gradient may write into it."""
 
 
+SETS_GRADIENT: Any = _tensor.grad.__set__
+"""What gives a tensor its gradient where a script does: `weight.grad = ...`."""
+
+
 CUTS_UNSEEN = frozenset({"detach_"})
 """Operations that change the way of gradients alone: of their kernels no mode is told."""
 
@@ -93,6 +105,7 @@ class KernelFacts:
 
     Attributes:
         kernel: The kernel.
+        composite: Whether it is made of others, which alone tell what they write.
         copies: Whether it returns its first argument in another place or type.
         higher_order: Whether it takes functions (`cond`).
         name: The name with its namespace (`aten::addmm`).
@@ -108,6 +121,7 @@ class KernelFacts:
     """
 
     __slots__ = (
+        "composite",
         "copies",
         "exchange",
         "filled",
@@ -126,6 +140,7 @@ class KernelFacts:
         self.kernel = kernel
         self.higher_order = is_higher_order(kernel)
         schema = schema_of(kernel)
+        self.composite = schema is not None and is_dispatched(kernel) and is_composite(kernel)
         name = schema.name if schema is not None else _higher_order_name(kernel)
         self.name: str = name
         self.label = name.rpartition("::")[2]

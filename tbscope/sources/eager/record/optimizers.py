@@ -11,6 +11,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, NamedTuple
+from weakref import ref
 
 import torch
 
@@ -53,7 +54,8 @@ class _Step:
         outer: Where what runs directly in that frame stood before.
         around: The box of the step.
         root: The scope in it that names the optimizer.
-        parts: The part of each tensor that the optimizer holds, by identity.
+        parts: The part of each tensor that the optimizer holds, by identity; each is held weakly,
+            as a closure may make gradients anew.
         held: What is kept for a parameter, by identity: its part, the parameter, and its name.
         made: The part of each value that the step has made.
         scopes: The scope of each part.
@@ -69,7 +71,7 @@ class _Step:
     outer: Scope | None
     around: Scope
     root: Scope
-    parts: dict[int, _Part] = field(default_factory=dict)
+    parts: dict[int, tuple[ref[torch.Tensor], _Part]] = field(default_factory=dict)
     held: dict[int, tuple[_Part, torch.Tensor, str]] = field(default_factory=dict)
     made: dict[Value, _Part] = field(default_factory=dict)
     scopes: dict[_Part, Scope] = field(default_factory=dict)
@@ -182,7 +184,10 @@ class Optimizers:
         """
         step = self.steps[-1]
         if step.ran:
-            yield
+            try:
+                yield
+            finally:
+                self._look(step)
             return
         inner, step.frame.inner = step.frame.inner, step.outer
         self.steps.pop()
@@ -199,11 +204,10 @@ class Optimizers:
         step.parts.clear()
         step.held.clear()
         for part, parameter, state in _held(step.optimizer):
-            step.parts[id(parameter)] = part
-            if parameter.grad is not None:
-                step.parts[id(parameter.grad)] = part
+            gradients = [] if parameter.grad is None else [parameter.grad]
+            for tensor in (parameter, *gradients, *state.values()):
+                step.parts[id(tensor)] = ref(tensor), part
             for name, tensor in state.items():
-                step.parts[id(tensor)] = part
                 step.held[id(tensor)] = part, parameter, name
 
     def kept(self, tensor: torch.Tensor) -> Node | None:
@@ -296,6 +300,8 @@ class Optimizers:
                 step.made[value] = part
         else:
             step.loose.append(node)
+        if not node.writes:
+            return
         names = [
             name
             for place in node.writes
@@ -328,8 +334,9 @@ class Optimizers:
     ) -> _Part | None:
         found: _Part | None = None
         for tensor, value in zip(read, values, strict=False):
-            part = step.parts.get(id(tensor)) or step.made.get(value)
-            if part is not None:
+            own = step.parts.get(id(tensor))
+            part = step.made.get(value) if own is None or own[0]() is not tensor else own[1]
+            if part is not None and part is not found:
                 found = part if found is None else found.joined(part)
         return found
 

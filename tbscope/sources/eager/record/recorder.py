@@ -258,13 +258,13 @@ class Recorder(RankRecorder):
                 if args:
                     self.add_read(name, args[0], frame)
                 return None
+            if not kernels and backward is not None and name == "grad":
+                return None
             if not kernels and all_among(results, (args, kwargs)):
                 # Nothing ran, and what came in came out: contiguous() of what is so already.
                 if name not in CUTS_UNSEEN or not any(map(self._values.find, results)):
                     return None
                 kernels = [f"aten::{name}"]
-            if not kernels and backward is not None and name == "grad":
-                return None
             if self.distributed and self._is_the_same(kernels, args, result):
                 return None
         unseen: list[torch.Tensor] = []
@@ -312,6 +312,9 @@ class Recorder(RankRecorder):
             scope = optimizers.place(scope, (place, frame), read, values)
         stored = plain_keys(read) if written or held.written else None
         writers = held.earlier_writers(read, values, stored) if held.written else []
+        own = None
+        if written and stored is not None and not joined:
+            own = held.own_places(written, read, values)
         node = self._append_op(name, scope, values, arguments, writers, source, kernels)
         if run is not None:
             node.run, node.step = run, step
@@ -319,7 +322,7 @@ class Recorder(RankRecorder):
         if not RANDOM.isdisjoint(kernels):
             node.random = is_random(kernels, arguments, self.graph.signatures.get(name, ()))
         if written:
-            node.writes = held.places_of(written, read, values, stored)
+            node.writes = held.places_of(written, read, values, stored, own)
             if filled:
                 node.attributes["fills"] = filled
         # Before the node has outputs: its kernels read what was there before.
@@ -331,7 +334,9 @@ class Recorder(RankRecorder):
         for tensor in results:
             held.give(node, tensor)
         candidates = read
-        if written:
+        if own is not None and stored is not None:
+            held.give_own(node, own, read, results, stored)
+        elif written:
             self._know_places(written)
             if unseen or "out" in kwargs:
                 candidates = collect_tensors(kwargs.get("out"), [*read, *unseen])

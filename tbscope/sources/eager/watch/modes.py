@@ -26,6 +26,7 @@ from tbscope.sources.torch.internals import (
     dispatch_modes,
     is_being_traced,
     is_of_its_own,
+    run_composite,
     running_node,
     without_functions,
 )
@@ -33,6 +34,7 @@ from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import (
     KERNELS,
+    SETS_GRADIENT,
     SETTERS,
     KernelFacts,
     body_name,
@@ -87,6 +89,11 @@ class OperationMode(TorchFunctionMode):
         if func in SETTERS:
             for tensor in collect_tensors(args[0], []):
                 recorder.about_to_set(tensor)
+            if func == SETS_GRADIENT and operations.running is None and not recorder.paused:
+                func(*args, **kwargs)
+                with without_functions():
+                    recorder.gradient_was_set(args[0])
+                return None
         if recorder.paused or operations.running is not None:
             return func(*args, **kwargs)
         # Functions that are written in Python name the classes of plain tensors, too.
@@ -344,6 +351,17 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
         facts = KERNELS.get(id(func)) or kernel_facts(func)
         if recorder.paused or facts.query:
             return func(*args, **kwargs)
+        if (
+            facts.composite
+            and not (types and hands_on(types))
+            and not any(tensor.is_nested for tensor in collect_tensors((args, kwargs), []))
+        ):
+            # In inference mode, and for tensors made there, torch takes no operator apart: only
+            # those of which it is made tell what they write. What is nested has ways of its own.
+            with self:
+                result = run_composite(func, args, kwargs)
+            if result is not NotImplemented:
+                return result
         if types and recorder.distributed and hands_on(types):
             frame = sys._getframe().f_back
             with InsideMode(recorder, args):
