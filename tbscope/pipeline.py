@@ -28,6 +28,7 @@ from tbscope.ir.scopes import Scope
 from tbscope.options import Drawing, check_options, shows_options, with_defaults
 from tbscope.passes.dead import mark_dead
 from tbscope.passes.leaves import collapse_leaves
+from tbscope.passes.lent import part_lent
 from tbscope.passes.levels import Stack, set_level
 from tbscope.passes.plumbing import hide_plumbing
 from tbscope.passes.ties import name_ties
@@ -116,6 +117,7 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
     if leaves == "node":
         name_ties(drawn)
         collapse_leaves(drawn)
+        part_lent(drawn)
     layout = lay_out(
         drawn,
         style=options["style"],

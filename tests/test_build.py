@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
+import tbscope
 from tbscope.drawing.build import build_graph_def, graph_def_bytes
 from tbscope.drawing.layout import lay_out
 from tbscope.ir.graph import Constant, Output, Source
@@ -88,6 +89,21 @@ def test_every_output_has_a_shape_and_a_dtype():
         True,
     ]
     assert list(node.attr["dtype"].list.s) == [b"int64"] * 3
+
+
+@pytest.mark.parametrize(
+    ("count", "told"), [(113, None), (114, "float32 x114"), (3000, "float32 x3000")]
+)
+def test_of_very_many_outputs_each_dtype_is_told_with_their_number(count, told):
+    build = GraphBuilder()
+    build.node("split", name="1", outputs=((2,),) * count)
+    graph_def = tbscope.to_graph_def(build.graph)
+    held = {node.name: node for node in graph_def.node}["split"].attr["dtype"]
+    assert (held.s.decode() or None) == told
+    assert list(held.list.s) == ([] if told else [b"float32"] * count)
+    assert "large-attribute" not in {one.rule for one in tbscope.lint(graph_def)}
+    (split,) = [node for node in tbscope.from_graph_def(graph_def).nodes if node.op == "split"]
+    assert {value.dtype for value in split.outputs} == {"float32" if told else "unknown"}
 
 
 def test_a_node_that_gives_nothing_has_an_empty_list_of_shapes():

@@ -15,7 +15,12 @@ from tbscope.drawing.bundler import Bundler
 from tbscope.drawing.bundles import STAGES, Bundles, Helpers, Stage
 from tbscope.drawing.cards import Card, blank_cards, leaf_facts, module_cards
 from tbscope.drawing.chunks import find_chunks, rename
-from tbscope.drawing.circles import move_out_of_leaves, parameters_to_draw, read_by_stacks
+from tbscope.drawing.circles import (
+    is_one_alone,
+    move_out_of_leaves,
+    parameters_to_draw,
+    read_by_stacks,
+)
 from tbscope.drawing.classes import mirrored_boxes
 from tbscope.drawing.cuts import MANY_LOOSE, MOST_LOOSE, count_loose, is_crowded
 from tbscope.drawing.families import short_names
@@ -123,6 +128,7 @@ def lay_out(
     held = held_parts(graph)
     parts = held.of_scope
     embedded = read_by_stacks(graph, stacks)
+    root = False if is_one_alone(graph, stacks) else root
     given = _Given(graph, style, root, circles, leaf_facts(graph, work or {}, parts), embedded)
     given.short = short_names(graph)
     given.tells_classes = labels == "class"
