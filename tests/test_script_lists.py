@@ -264,6 +264,26 @@ def test_what_an_open_list_decides_depends_on_the_tensor_that_told_the_place():
         assert f"If(decided_by={read}" in text
 
 
+def test_a_number_of_a_branch_depends_on_what_it_is_made_of_and_on_what_decided():
+    def told(x, flag, other):
+        number = 1
+        if bool(flag):
+            number = int(other)
+        return x.sin() if number == 2 else x.cos()
+
+    def known(x, flag: bool, other: int):
+        number = 1
+        if flag:
+            number = other
+        return x.sin() if number == 2 else x.cos()
+
+    for function, read in ((told, {"flag", "other"}), (known, set())):
+        graph = tbscope.from_torchscript(torch.jit.script(function))
+        (merged,) = (node for node in graph.nodes if node.op == "If")
+        decided_by = merged.arguments[0].nest
+        assert {value.producer.name for value in decided_by} == read
+
+
 # -- tensors in lists ------------------------------------------------------------------------
 
 
