@@ -452,3 +452,32 @@ def test_what_a_hook_does_unseen_by_functions_is_no_gradient_where_others_watch_
     assert str(recording.graph) == plain
     assert plain.count("= mul_(") == 1
     assert plain.count("= weight_grad(") == 1
+
+
+class Hyper(nn.Module):
+    """A layer whose weight another layer makes, set in one of two ways."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.made, self.layer = nn.Linear(2, 4), nn.Linear(2, 2)
+        self.change = change
+
+    def forward(self, x):
+        self.change(self.layer, self.made(x[0]).view(2, 2))
+        return self.layer(x).sum()
+
+
+def put(layer, weight):
+    layer.weight = nn.Parameter(weight)
+
+
+def fill(layer, weight):
+    layer.weight.data = weight
+
+
+@pytest.mark.parametrize("change", [put, fill])
+def test_the_gradient_of_a_weight_that_forward_sets_is_called_by_the_weight(change):
+    graph = tbscope.trace(Hyper(change), torch.ones(2, 2), grad=True, backward=True)
+    gradients = [node.op for node in graph.nodes if node.op.endswith("_grad")]
+    assert sorted(gradients) == ["bias_grad", "weight_grad"]
+    verify(graph)
