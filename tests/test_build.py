@@ -241,6 +241,46 @@ def test_a_parameter_that_no_call_tells_of_is_measured():
     assert "bytes" not in nodes["Net/table/1"].attr
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"shape": (4, 3)},
+        {"dtype": "bfloat16"},
+        {"attributes": {"seen": True}},
+        {"attributes": {"seen": 1.0}},
+        {"attributes": {"seen": "w" * 2000}},
+        {"attributes": {"seen": 1, "module": "m"}},
+        {"kind": "buffer", "shape": (3, None)},
+        {"prefix": "w" * 2000},
+    ],
+)
+def test_a_parameter_among_others_tells_what_it_tells_alone(other):
+    plain = {"shape": (3, 4), "attributes": {"seen": 1}}
+    other = {**plain, **other}
+    prefix = other.pop("prefix", "")
+    given = [{"name": "a", **plain}, {"name": f"{prefix}b", **other}]
+    given += [{"name": "c", **plain}, {"name": f"{prefix}d", **other}]
+    together, alone = GraphBuilder(), [GraphBuilder() for _ in given]
+    for build, fields in zip(alone, given, strict=True):
+        for each in (build, together):
+            each.parameter(**fields)
+    nodes = [[*defs(build).values()] for build in (together, *alone)]
+    assert [node.attr for node in nodes[0]] == [node.attr for (node,) in nodes[1:]]
+
+
+@pytest.mark.parametrize("learnt", [True, False])
+def test_whether_a_parameter_is_learnt_is_told_of_each(learnt):
+    build = GraphBuilder("Net")
+    build.call("Net")
+    for at, each in enumerate((True, learnt, True)):
+        build.linear(f"Net/Linear[{at}]", build.input(f"x{at}", (1, 2)), 3)
+        owned = build.graph.calls[-1]
+        owned.parameters = tuple(one._replace(requires_grad=each) for one in owned.parameters)
+    nodes = defs(build)
+    told = [nodes[f"Net/{at}/weight"].attr["requires_grad"].b for at in range(3)]
+    assert told == [True, learnt, True]
+
+
 def test_what_had_to_be_renamed_keeps_its_own_name_as_an_attribute():
     build = GraphBuilder()
     x = build.input("ids[0]", (4,))

@@ -282,7 +282,10 @@ class Optimizers:
             # In a closure, or a pass of its own.
             return scope
         part = self._latest_part = self._part(step, read, values)
-        return step.root if part is None else self._scope_of(step, part)
+        if part is None:
+            return step.root
+        # Not `_scope_of`: most parts have their scopes, and this runs for each operation.
+        return step.scopes.get(part) or self._scope_of(step, part)
 
     def ran(self, node: Node, read: Sequence[torch.Tensor]) -> None:
         """Take note of an operation that has run."""
@@ -305,13 +308,13 @@ class Optimizers:
             step.loose.append(node)
         if not node.writes:
             return
-        names = [
-            name
-            for place in node.writes
-            if (name := self._name(read, place) or self._shown(step, node.inputs[place]))
-        ]
+        names: dict[str, None] = {}
+        for place in node.writes:
+            name = self._name(read, place) or self._shown(step, node.inputs[place])
+            if name:
+                names[name] = None
         if names:
-            node.attributes["updates"] = ", ".join(dict.fromkeys(names))
+            node.attributes["updates"] = ", ".join(names)
 
     def _name(self, read: Sequence[torch.Tensor], place: int) -> str | None:
         if place >= len(read):
@@ -357,10 +360,11 @@ class Optimizers:
         self, step: _Step, read: Sequence[torch.Tensor], values: Sequence[Value]
     ) -> Part | None:
         found: Part | None = None
+        parts, made = step.parts, step.made
         for tensor, value in zip(read, values, strict=False):
             # What was done for several at a time is theirs, whoever keeps it.
-            part = step.made.get(value)
-            own = None if part is not None else step.parts.get(id(tensor))
+            part = made.get(value)
+            own = None if part is not None else parts.get(id(tensor))
             if own is not None and own[0]() is tensor:
                 part = own[1]
             if part is not None and part is not found:
