@@ -254,6 +254,20 @@ def test_a_gradient_that_a_script_sets_is_that_of_its_parameter(way):
     assert ("gradients/Net/Linear[head]" in places) is (way is not set_later)
 
 
+def test_gradients_that_a_script_sets_of_two_models_of_one_class_are_told_apart():
+    one, other = nn.Linear(3, 2), nn.Linear(3, 2)
+    parameters = [*one.parameters(), *other.parameters()]
+    with tbscope.record(one, other) as recording:
+        loss = (one(POINTS) * other(POINTS)).sum()
+        for each, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+            each.grad = gradient
+    told = [node for node in recording.graph.nodes if "gradient_of" in node.attributes]
+    places = [str(node.scope) for node in told]
+    assert places == ["gradients/Linear"] * 2 + ["gradients/Linear.1"] * 2
+    norms = [node.attributes["gradient_norm"] for node in told]
+    assert norms == pytest.approx([float(each.grad.norm()) for each in parameters])
+
+
 def test_a_gradient_that_is_asked_for_and_set_nowhere_is_that_of_no_parameter():
     assert gradients_of(recorded(Net(), asked)) == []
 
