@@ -254,6 +254,20 @@ def test_a_gradient_that_a_script_sets_is_that_of_its_parameter(way):
     assert ("gradients/Net/Linear[head]" in places) is (way is not set_later)
 
 
+def test_gradients_that_a_script_sets_of_two_models_of_one_class_are_told_apart():
+    one, other = nn.Linear(3, 2), nn.Linear(3, 2)
+    parameters = [*one.parameters(), *other.parameters()]
+    with tbscope.record(one, other) as recording:
+        loss = (one(POINTS) * other(POINTS)).sum()
+        for each, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+            each.grad = gradient
+    told = [node for node in recording.graph.nodes if "gradient_of" in node.attributes]
+    places = [str(node.scope) for node in told]
+    assert places == ["gradients/Linear"] * 2 + ["gradients/Linear.1"] * 2
+    norms = [node.attributes["gradient_norm"] for node in told]
+    assert norms == pytest.approx([float(each.grad.norm()) for each in parameters])
+
+
 def test_a_gradient_that_is_asked_for_and_set_nowhere_is_that_of_no_parameter():
     assert gradients_of(recorded(Net(), asked)) == []
 
@@ -452,3 +466,32 @@ def test_what_a_hook_does_unseen_by_functions_is_no_gradient_where_others_watch_
     assert str(recording.graph) == plain
     assert plain.count("= mul_(") == 1
     assert plain.count("= weight_grad(") == 1
+
+
+class Hyper(nn.Module):
+    """A layer whose weight another layer makes, set in one of two ways."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.made, self.layer = nn.Linear(2, 4), nn.Linear(2, 2)
+        self.change = change
+
+    def forward(self, x):
+        self.change(self.layer, self.made(x[0]).view(2, 2))
+        return self.layer(x).sum()
+
+
+def put(layer, weight):
+    layer.weight = nn.Parameter(weight)
+
+
+def fill(layer, weight):
+    layer.weight.data = weight
+
+
+@pytest.mark.parametrize("change", [put, fill])
+def test_the_gradient_of_a_weight_that_forward_sets_is_called_by_the_weight(change):
+    graph = tbscope.trace(Hyper(change), torch.ones(2, 2), grad=True, backward=True)
+    gradients = [node.op for node in graph.nodes if node.op.endswith("_grad")]
+    assert sorted(gradients) == ["bias_grad", "weight_grad"]
+    verify(graph)

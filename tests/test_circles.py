@@ -1,8 +1,11 @@
 """Circles: which parameters have to be nodes, so that no operation is put aside."""
 
 import pytest
+import torch
 from build import GraphBuilder
+from torch import nn
 
+import tbscope
 from tbscope.drawing.circles import parameters_to_draw
 from tbscope.drawing.layout import lay_out
 from tbscope.drawing.naming import name_graph
@@ -158,3 +161,38 @@ def test_what_stands_in_another_chunk_is_no_neighbour(count, op):
     assert [node.op for node in message.node if node.op in ("Const", "Tensor")] == [op] * count
     assert any("/" in node.name for node in message.node) == (op == "Tensor")
     assert lint(message) == []
+
+
+class Scaled(nn.Module):
+    """Reads one buffer by Python, and one by an operation."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("by_python", torch.ones(1))
+        self.register_buffer("by_operation", torch.ones(1))
+        self.fc = nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.fc(x * float(self.by_python) + self.by_operation)
+
+
+@pytest.mark.parametrize("level", ["op", "aten", "module", "overview"])
+def test_a_buffer_that_only_python_reads_is_a_node_and_one_that_an_operation_reads_a_circle(level):
+    graph = tbscope.trace(nn.Sequential(Scaled(), Scaled()), torch.ones(1, 2), kernels=True)
+    message = to_graph_def(graph, level=level, style="torch")
+    assert lint(message) == []
+    ops = {node.name.rpartition("/")[2]: node.op for node in message.node}
+    assert (ops["by_python"], ops["by_operation"]) == ("Buffer", "BufferConst")
+
+
+def test_a_parameter_that_is_given_back_as_it_is_stays_a_circle():
+    class Gives(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2))
+
+        def forward(self, x):
+            return x + 1, self.weight
+
+    message = to_graph_def(tbscope.trace(Gives(), torch.ones(2)))
+    assert {node.name: node.op for node in message.node}["weight"] == "ParameterConst"

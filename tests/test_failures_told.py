@@ -67,13 +67,16 @@ class Slips(nn.Module):
     def module(self, x):
         import nowhere_at_all  # noqa: F401
 
+    def file(self, x):
+        open("/nowhere/at/all")  # noqa: SIM115  It is not there.
+
 
 def line_of(function):
     return function.__code__.co_firstlineno + 1
 
 
 @pytest.mark.parametrize("fake", [False, True])
-@pytest.mark.parametrize("slip", ["attribute", "key", "name", "module"])
+@pytest.mark.parametrize("slip", ["attribute", "key", "name", "module", "file"])
 def test_a_slip_of_the_author_is_told_by_its_line_and_not_laid_to_the_inputs(slip, fake):
     fix = failure(Slips(slip), fake=fake).fix
     assert fix.startswith(f"see {HERE}:{line_of(getattr(Slips, slip))} in {slip}: ")

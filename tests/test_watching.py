@@ -294,4 +294,6 @@ def test_what_cannot_be_watched_is_told(setting):
             writer.watch(model, **wrong)
     with pytest.raises(tbscope.ArgumentError, match="as a model"):
         writer.watch(lambda x: x)
+    with pytest.raises(tbscope.ArgumentError, match="which is scripted"):
+        writer.watch(torch.jit.script(nn.Linear(3, 2)))
     assert hooks_of(model)[:2] == [0, 0]

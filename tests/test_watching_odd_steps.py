@@ -362,6 +362,83 @@ def test_after_an_error_of_any_kind_nobody_watches_and_the_next_step_is_drawn(wr
     assert nothing_is_left(model)
 
 
+class Removing(Net):
+    act = staticmethod(lambda: None)
+
+    def forward(self, x):
+        x = self.inp(x)
+        self.act()
+        return self.head(x)
+
+
+def amid_a_call(model, optimizer, remove):
+    model.act = remove
+    plain(model, optimizer)
+
+
+def amid_a_call_by_another_thread(model, optimizer, remove):
+    def act():
+        thread = threading.Thread(target=remove)
+        thread.start()
+        thread.join()
+
+    amid_a_call(model, optimizer, act)
+
+
+def amid_a_pass(model, optimizer, remove):
+    out = model(POINTS)
+    out.register_hook(lambda gradient: remove())
+    out.sum().backward()
+    optimizer.step()
+
+
+def amid_a_checkpoint(model, optimizer, remove):
+    def block(x):
+        if torch._C._current_autograd_node() is not None:
+            remove()
+        return x.exp()
+
+    out = torch.utils.checkpoint.checkpoint(block, model(POINTS), use_reentrant=False)
+    out.sum().backward()
+    optimizer.step()
+
+
+def amid_a_step(model, optimizer, remove):
+    optimizer.act = remove
+    plain(model, optimizer)
+
+
+class RemovingStep(torch.optim.SGD):
+    act = staticmethod(lambda: None)
+
+    def step(self, closure=None):
+        self.act()
+        super().step(closure)
+
+
+PLACES = [amid_a_call, amid_a_call_by_another_thread, amid_a_pass, amid_a_checkpoint, amid_a_step]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_who_removes_a_watch_amid_a_step_has_nothing_left_after_it(writer, place):
+    model = Removing()
+    optimizer = RemovingStep(model.parameters(), 0.1)
+    watched, removed = writer.watch(model), []
+
+    def remove():
+        watched.remove()
+        removed.append(watched.is_over)
+
+    place(model, optimizer, remove)
+    assert (torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()) == (0, 0)
+    assert removed == [True]
+    assert not watching.recorders
+    plain(other := Net(), adam(other))
+    model(POINTS)
+    assert watched.graph is None
+    assert nothing_is_left(model)
+
+
 def test_an_interrupt_that_the_model_catches_itself_ends_nothing(writer):
     class Catching(Net):
         def forward(self, x, again=True):

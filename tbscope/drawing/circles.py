@@ -29,15 +29,24 @@ def parameters_to_draw(graph: Graph, names: Names, *, constants_only: bool = Fal
         constants_only: Whether parameters and buffers are nodes in any case.
     Returns:
         Those that an operation reads which has no neighbour in its own box, wherever they
-        stand.
+        stand, and those that only Python reads (`float(self.scale)`).
     """
     circles = _CONSTANTS if constants_only else OWNED
     alone = _without_neighbour(graph, names, circles)
-    if not alone:
-        return set()
-    return {
+    return _unread(graph, circles).union(
         value.producer for node in alone for value in node.inputs if value.producer.kind in circles
-    }
+    )
+
+
+def _unread(graph: Graph, circles: Set[str]) -> set[Node]:
+    """Return those which no node reads, but Python: a circle stands beside its reader alone."""
+    unread = {node for node in graph.nodes if node.kind in circles}
+    if unread:
+        for output in graph.outputs:
+            unread.difference_update((output.value.producer, *output.control_inputs))
+        for node in graph.nodes:
+            unread.difference_update(_sources(node))
+    return unread
 
 
 def _without_neighbour(graph: Graph, names: Names, circles: Set[str]) -> dict[Node, str]:

@@ -26,8 +26,8 @@ _PASSAGES = (modes.__file__, module_calls.__file__)
 # How functions that stand in the place of torch's call these.
 _CALLS_TORCH = ".original("
 _NO_MEMORY = re.compile(r"can't allocate memory|out of memory|not enough memory", re.IGNORECASE)
-# Slips of whoever wrote the model, which no other input would mend.
-_SLIPS = (AttributeError, KeyError, NameError, ImportError)
+# Slips of whoever wrote the model, and files that it lacks: no other input would mend them.
+_SLIPS = (AttributeError, KeyError, NameError, ImportError, OSError)
 _ABOUT_TYPES = re.compile(
     r"dtype|scalar type|should be the same|not implemented for|data ?type|type promoting|"
     r"must have the type",  # So torch 2.6 says of an LSTM.

@@ -113,6 +113,16 @@ class Waiting:
     def remove(self) -> None:
         """Wait no longer; what was recorded of a step that is not over is left."""
         self.is_over = True
+        if self._open is not None and self._open.runs:
+            # Others may have come to watch inside of it: it is left when it ends.
+            if self._recorder is not None:
+                self._recorder.paused = True
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        """Let go of the model, and of what was recorded."""
+        self.is_over = True
         self._drop()
         self._hooks.close()
         self._eager.close()
@@ -177,7 +187,7 @@ class Waiting:
                 # The step is over without an optimizer.
                 self._finish()
             if self.is_over:
-                self.remove()
+                self._end()
                 return
             if self._recorder is None and self._calls < self._next:
                 # An optimizer that tells of its end must not lose its hooks while it does.
@@ -224,7 +234,7 @@ class Waiting:
             if frame is not None:
                 recorder.leave_call(frame, args, kwargs, result)
             if recorder.paused:
-                self.remove()
+                self._end()
                 return
             for path, tensor in result_leaves(result):
                 recorder.add_output(path, tensor)
@@ -254,7 +264,7 @@ class Waiting:
             self.is_over = True
         if self.is_over and self._open is None:
             # Of compiled code no hook tells, nor of a model that is gone.
-            self.remove()
+            self._end()
         if recorder is None or recorder in watching.recorders or self._open is not None:
             yield
             return
@@ -269,12 +279,12 @@ class Waiting:
                 # The next step may do better.
                 self._drop()
             raise
-        if opened is not None and not self.is_over:
+        if opened is not None:
             self._close()
             self._passed = True
             with self._telling():
-                if recorder.paused:
-                    self.remove()
+                if self.is_over or recorder.paused:
+                    self._end()
                 elif self._stepped:
                     # Its parameters were updated as their gradients came.
                     self._finish()
@@ -411,5 +421,5 @@ class Waiting:
                 self._drop()
                 self._eager.close()
             else:
-                self.remove()
+                self._end()
             self._tell(error)

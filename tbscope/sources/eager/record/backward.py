@@ -65,7 +65,7 @@ class _Pass:
         parts: The same scopes, by the one around them and the last step of their path.
         leaves: What gave each tensor its gradient, by the identity of the tensor.
         caller: The identity of the Python frame that calls autograd's engine.
-        named: The names of the tensors that have got a gradient.
+        given: The tensors that have got a gradient, by their holders and attributes, or identity.
     """
 
     root: Scope
@@ -76,7 +76,7 @@ class _Pass:
     calls: dict[Scope, Scope] = field(default_factory=dict)
     parts: dict[tuple[Scope, ScopePart], Scope] = field(default_factory=dict)
     leaves: dict[int, _Leaf] = field(default_factory=dict)
-    named: set[str] = field(default_factory=set)
+    given: set[object] = field(default_factory=set)
 
 
 class Backward:
@@ -376,7 +376,7 @@ class Backward:
         name, attribute = self._name(leaf)
         node.op, node.role = f"{attribute}_grad", None
         node.attributes["gradient_of"] = name
-        begun.named.add(name)
+        begun.given.add(self._key_of(leaf))
         if node.writes and earlier is None:
             node.attributes["accumulates"] = True
 
@@ -396,17 +396,22 @@ class Backward:
             scope = node.scope
             while scope is not None and scope not in self._ended:
                 scope = scope.parent
-            if scope is None or name in self._ended[scope].named:
+            if scope is None or self._key_of(leaf) in self._ended[scope].given:
                 # The gradient of this one is known, and was laid out anew.
                 return
             begun = self._ended[scope]
-            begun.named.add(name)
+            begun.given.add(self._key_of(leaf))
             place = self._scopes.registry.tensor(leaf)
             home = None if place is None else self._scopes.home(place.owner)
             node = self._append_gradient(f"{attribute}_grad", self._mirror(begun, home), value)
             node.attributes["gradient_of"] = name
             self._give(node, gradient)
         tell_sizes([(node, leaf)])
+
+    def _key_of(self, leaf: torch.Tensor) -> object:
+        """Return what a leaf tensor is known by, and whatever stands in for it in its module."""
+        place = self._scopes.registry.tensor(leaf)
+        return id(leaf) if place is None else (place.owner, place.attribute)
 
     def _append_gradient(self, op: str, scope: Scope, value: Value) -> Node:
         node = self._builder.append_op(op, scope, [value], [Argument(None, value)], [], None, [])

@@ -448,7 +448,10 @@ class Recorder(RankRecorder):
 
     def _tells_of_gradient(self, results: list[torch.Tensor]) -> bool:
         """Tell whether a gradient is there already: made in a backward pass, or set by someone."""
-        return self.backward is not None or all(map(self._values.find, results))
+        if self.backward is not None:
+            return True
+        values = map(self._values.find, results)
+        return all(value is not None and value.producer.op != "grad" for value in values)
 
     def add_read(self, name: str, tensor: Any, frame: FrameType | None) -> None:
         """Note that Python read the content of a tensor (`item`, `bool`, `tolist`)."""
