@@ -4,7 +4,7 @@ What they give is merged by one operation (`If`, `Loop`), which reads what each 
 knows which branch runs, or how often a loop does.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tbscope.ir.graph import Argument, Value
@@ -16,6 +16,7 @@ from tbscope.sources.torchscript.held import (
     Number,
     Rest,
     closed,
+    has_slot,
     is_open,
     mapped,
     origins,
@@ -26,7 +27,7 @@ from tbscope.sources.torchscript.questions import QUESTIONS
 from tbscope.sources.torchscript.script_reader import Before, Changed, ScriptReader, Step
 from tbscope.sources.torchscript.types import gives_tensors, joined, told_by
 
-__all__ = ["Body", "in_a_turn", "is_plain", "merge", "raises"]
+__all__ = ["Body", "changed_in", "in_a_turn", "is_plain", "merge", "raises"]
 
 
 class Body(NamedTuple):
@@ -260,6 +261,26 @@ def is_plain(block: Any) -> bool:
         or (kind == "prim::If" and all(map(is_plain, node.blocks())))
         for kind, node in nodes
     ) and not any(gives_tensors(value.type()) for _, node in nodes for value in gives(node))
+
+
+def changed_in(block: Any, values: Mapping[int, Held]) -> list[Any]:
+    """Return the lists and dicts from around a block that it changes, each once.
+
+    Args:
+        block: The block.
+        values: What the values around it hold, by number.
+    """
+    found: dict[int, Any] = {}
+    pending = [block]
+    while pending:
+        for node in pending.pop().nodes():
+            pending += node.blocks()
+            kind = node.kind()
+            held = values.get(node.inputsAt(0).unique()) if kind in CHANGES else None
+            # Which tensor takes the place of which, the loop itself tells.
+            if type(held) in (list, dict) and (kind != "aten::_set_item" or not has_slot(held)):
+                found[id(held)] = held
+    return list(found.values())
 
 
 def in_a_turn(held: Held, value: Any) -> Held:

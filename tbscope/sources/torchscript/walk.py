@@ -19,7 +19,7 @@ from tbscope.sources.torch.module_internals import (
     script_call_graph,
     script_method,
 )
-from tbscope.sources.torchscript.control import Body, in_a_turn, is_plain, merge, raises
+from tbscope.sources.torchscript.control import Body, changed_in, in_a_turn, is_plain, merge, raises
 from tbscope.sources.torchscript.frames import PLUMBING, Frame, give
 from tbscope.sources.torchscript.held import (
     Number,
@@ -348,7 +348,7 @@ class Walk:
         turn_number = Number(starts(block)[0].debugName())
 
         def read() -> list[Held]:
-            for container in _changed_in(block, frame):
+            for container in changed_in(block, frame.values):
                 # Of a turn before, it may hold more.
                 self.reader.change(container)
                 forget(container)
@@ -382,21 +382,6 @@ class Walk:
 
 def _reading(read: Callable[..., list[Held]], *given: Any) -> Callable[[], list[Held]]:
     return lambda: read(*given)
-
-
-def _changed_in(block: Any, frame: Frame) -> list[Any]:
-    """Return the lists and dicts from around a block that it changes, each once."""
-    found: dict[int, Any] = {}
-    pending = [block]
-    while pending:
-        for node in pending.pop().nodes():
-            pending += node.blocks()
-            kind = node.kind()
-            held = frame.values.get(node.inputsAt(0).unique()) if kind in CHANGES else None
-            # Which tensor takes the place of which, the loop itself tells.
-            if type(held) in (list, dict) and (kind != "aten::_set_item" or not has_slot(held)):
-                found[id(held)] = held
-    return list(found.values())
 
 
 def _count_of(output: Any) -> int | None:
