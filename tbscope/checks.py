@@ -20,6 +20,7 @@ __all__ = [
     "is_word",
     "names_of",
     "plain_text",
+    "table_of",
 ]
 
 InputSize: TypeAlias = Sequence[int] | Sequence[Sequence[int]] | Mapping[str, Sequence[int]]
@@ -113,6 +114,16 @@ def attribute_of(thing: Any, name: str, default: Any = None) -> Any:
         return getattr(thing, name, default)
     except Exception:  # noqa: BLE001  The user's code: what it does not tell is not there.
         return default
+
+
+def table_of(thing: Any) -> Any:
+    """Return the table of an object's attributes; None where it has none, or shows none."""
+    if not type(thing).__dictoffset__:
+        return None
+    try:
+        return object.__getattribute__(thing, "__dict__")
+    except Exception:  # noqa: BLE001  A property in its place (of a proxy) is the user's code.
+        return None
 
 
 def ask(

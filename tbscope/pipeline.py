@@ -21,7 +21,7 @@ from tbscope.figures.costs import scope_work, work_of
 from tbscope.functions.functions import Functions
 from tbscope.graphdef.stats import run_metadata
 from tbscope.ir.forms import require_graph
-from tbscope.ir.graph import Graph, Node
+from tbscope.ir.graph import Graph, Node, copy_graph
 from tbscope.ir.invariants import check_invariants
 from tbscope.ir.nodes import let_go
 from tbscope.ir.scopes import Scope
@@ -100,7 +100,8 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
         figures = profile_figures(graph)
     if figures and options["functions"] is not False:
         _refuse_numbers(options["functions"], measured=measured)
-    drawn = graph.copy()
+    # Figures are told of parameters, too.
+    drawn = copy_graph(graph, state=bool(figures))
     origin = Origin.of(graph, drawn) if figures else None
     originals = _originals(graph, drawn, color_by)
     stacks = set_level(drawn, level)
@@ -148,7 +149,7 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
         else place_figures(figures, origin, drawn, layout, _stood_for(stacks))
     )
     data = graph_def_bytes(drawn, layout, labels=labels)
-    let_go(drawn.nodes)
+    let_go(set(drawn.nodes).difference(graph.nodes))
     if options["functions"] is not False:
         plain = GraphDef.FromString(data)
         message = with_library(plain, Functions(graph), layout.boxes, options["functions"])

@@ -424,7 +424,7 @@ def _joined(*blocks):
 
 
 @pytest.mark.parametrize("watcher", WATCHERS)
-@pytest.mark.parametrize("name", ["blocks", "own function", "hooks", "lstm"])
+@pytest.mark.parametrize("name", ["blocks", "own function", "hooks", "lstm", "convolutions"])
 def test_a_backward_pass_is_recorded_alike_where_others_watch_it_too(name, watcher):
     model, run = made(name)
     plain = str(recorded(model, run))

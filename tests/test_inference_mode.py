@@ -124,3 +124,14 @@ def test_a_tensor_with_a_say_of_its_own_is_asked_for_the_operator_as_a_whole():
         given = Whole()
         graph = tbscope.trace(lambda x: functional.linear(x, torch.eye(4)), given)
     assert [node.op for node in graph.nodes if node.kind == "op"] == ["eye", "linear"]
+
+
+def test_an_operator_that_a_device_runs_by_itself_stays_whole():
+    def slope(x):
+        (found,) = torch.autograd.grad(functional.silu(x).sum(), x)
+        return found
+
+    graph = tbscope.trace(slope, POINTS.clone().requires_grad_(), grad=True)
+    kernels = {kernel for node in graph.nodes for kernel in node.kernels}
+    assert "aten::silu_backward" in kernels
+    assert "aten::sigmoid" not in kernels

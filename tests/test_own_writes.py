@@ -87,7 +87,8 @@ def aliases():
 
 def the_same_twice():
     one, other = torch.ones(2), torch.ones(2)
-    torch._foreach_add_([one, other, one], [other, one, other])
+    torch._foreach_add_([one, one], [other, other.clone()])
+    torch._foreach_add_([one, one], 1.0)
     return one + other
 
 
@@ -120,13 +121,55 @@ def set_to_another():
     return other + 1, one.resize_(1).zero_()
 
 
+WHOLE = torch.zeros(2, 3)
+ROW = WHOLE[0]
+
+
+def filled_from_outside():
+    before = ROW + 1
+    torch.add(torch.ones(2, 3), 1, out=WHOLE)
+    return ROW + before
+
+
+def dropped():
+    return nn.functional.dropout(torch.ones(2, 3), training=True)
+
+
+def cell():
+    # Its kernels write into what they have made.
+    return torch.rnn_tanh_cell(*map(torch.rand, ((1, 2), (1, 3), (3, 2), (3, 3), (3,), (3,))))
+
+
+def loss_by(distance):
+    given = [torch.rand(2, 3) for _ in range(3)]
+    return nn.functional.triplet_margin_with_distance_loss(*given, distance_function=distance)
+
+
+def elsewhere():
+    seen = torch.zeros(2)
+    lost = loss_by(lambda one, other: seen.add_((one - other).sum(1)) * 1)
+    return lost + seen
+
+
+def through_a_view():
+    return loss_by(lambda one, other: (one.view(-1).add_(1).view(2, 3) - other).sum(1))
+
+
+# They write into nothing that they read.
+UNREAD = {filled_from_outside, dropped, cell, elsewhere}
+
+
 @pytest.mark.parametrize(
-    "code", [aliases, the_same_twice, filled, statistics, memory_again, set_to_another]
+    "code",
+    [
+        *(aliases, the_same_twice, filled, statistics, memory_again, set_to_another),
+        *(filled_from_outside, dropped, cell, elsewhere, through_a_view),
+    ],
 )
 def test_code_is_told_as_if_each_write_were_looked_for(code):
     plain = told(code, looked_for=False)
-    assert any(writes for *_, writes, _ in plain)
     assert plain == told(code, looked_for=True)
+    assert any(writes for *_, writes, _ in plain) == (code not in UNREAD)
 
 
 def test_a_view_that_was_taken_before_a_write_waits_for_it():
@@ -138,3 +181,24 @@ def test_a_view_that_was_taken_before_a_write_waits_for_it():
     assert waits["clone"] == []
     assert waits["getitem"] == [last["add_"], last["mul_"] - 2]
     assert waits["add"] == [last["mul_"]]
+
+
+class Counting(nn.Module):
+    """Writes into a buffer, unseen, before anything has read it."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(2))
+
+    def forward(self):
+        return loss_by(lambda one, other: self.seen.add_(1) * (one - other).sum(1)) + self.seen
+
+
+def test_a_buffer_that_is_written_into_unseen_has_the_value_that_was_written():
+    model = Counting()
+    plain = told(model, model, looked_for=False)
+    assert plain == told(model, model, looked_for=True)
+    ((reads, waits),) = [(each[3], each[-1]) for each in plain if each[0][0] == "add"]
+    loss = next(number for number, each in enumerate(plain) if each[0][0].startswith("triplet"))
+    assert (loss, 1) in reads
+    assert waits == []

@@ -11,8 +11,9 @@ import weakref
 
 import pytest
 import torch
+from odd_steps import ODD
 from torch import nn
-from training_steps import POINTS, Net, backward_nodes
+from training_steps import POINTS, STEPS, Net, backward_nodes, made
 
 import tbscope
 from tbscope.sources.eager.active import waiting, watching
@@ -236,6 +237,18 @@ def test_an_optimizer_that_raises_is_the_trainings_own_and_the_next_step_is_draw
     assert tops(watched.graph) == ["None", "Net", "gradients", "optimizer"]
     watched.remove()
     assert nothing_is_left(model)
+
+
+@pytest.mark.parametrize("name", [*STEPS, *ODD])
+def test_the_drawing_of_an_odd_step_that_is_watched_breaks_no_rule(writer, name):
+    model, step = made(name)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, foreach=False)
+    watched = writer.watch(model, optimizer=optimizer)
+    step(model)
+    optimizer.step()
+    tbscope.verify(watched.graph)
+    assert "optimizer" in tops(watched.graph)
+    assert tbscope.lint(tbscope.to_graph_def(watched.graph)) == []
 
 
 def is_gone(held):

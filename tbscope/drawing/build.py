@@ -25,7 +25,7 @@ from tbscope.graphdef.entries import (
 from tbscope.graphdef.shapes import device_to_text
 from tbscope.graphdef.wire import delimited, field, varint
 from tbscope.ir.graph import Graph, Nest, Node, Output, Parameter, Shape, Value
-from tbscope.ir.nests import PLAIN
+from tbscope.ir.nests import PLAIN, form_of
 from tbscope.ir.regions import OPERATIONS, STATE
 from tbscope.ir.scopes import Scope
 
@@ -82,6 +82,8 @@ class _Builder:
         self._nodes: list[bytes] = []
         self._parameters = _parameters_by_place(graph)
         self._facts = FactEntries()
+        # What parameters and buffers tell beside their names.
+        self._states: dict[bytes, bytes] = {}
         self._scopes: Once[Scope | None, bytes] = Once(_scope_entry)
         # A source has many nodes; to compare it costs as much as to print it.
         self._sources: dict[int, bytes] = {}
@@ -145,8 +147,9 @@ class _Builder:
             fields.append(self._kernels[tuple(node.kernels)])
             if not fields[-1]:
                 too_large.append("kernels")
-        facts = self._facts_of(node, head)
-        if facts:
+        if node.kind in STATE:
+            too_large += self._add_state(fields, node)
+        elif facts := self._facts_of(node, head):
             too_large += self._add_facts(fields, facts)
         self._add(fields, too_large)
 
@@ -194,8 +197,6 @@ class _Builder:
                 facts["op"] = node.op
             if told is None and node.flops != 0:
                 self._add_flops(node, facts)
-        elif kind in STATE:
-            self._add_parameter_facts(node, facts)
         elif node.name != head.name and not node.name.isdigit():
             facts["name"] = node.name
         if node.arguments:
@@ -231,16 +232,32 @@ class _Builder:
                     return
             facts.setdefault(name or f"arg{position}", nest)
 
-    def _add_parameter_facts(self, node: Node, facts: dict[str, Nest]) -> None:
+    def _add_state(self, fields: list[bytes], node: Node) -> list[str]:
+        """Add the entries of a parameter or buffer, and return the keys of those too large.
+
+        Half of the nodes of most models are such, and alike in equal layers but for their names:
+        a quarter of the time of one is saved by that.
+        """
         value = node.outputs[0]
-        facts["name"] = node.name
-        facts["shape"] = value.shape
         known = self._parameters.get((node.scope, attribute_of(node)))
         size_bytes = known.size_bytes if known else value.size_bytes
+        learnt = known.requires_grad if known else None
+        form = form_of((node.attributes, value.shape, size_bytes, learnt))
+        name = self._facts.make("name", node.name)
+        alike = self._states.get(form) if form and name else None
+        if alike is not None:
+            fields += (name, alike)
+            return []
+        facts: dict[str, Nest] = {**node.attributes, "name": node.name, "shape": value.shape}
         if size_bytes is not None:
             facts["bytes"] = size_bytes
-        if known:
-            facts["requires_grad"] = known.requires_grad
+        if learnt is not None:
+            facts["requires_grad"] = learnt
+        before = len(fields)
+        too_large = self._add_facts(fields, facts)
+        if form and not too_large and fields[before:-1] == [name]:
+            self._states[form] = fields[-1]
+        return too_large
 
 
 def _tell_once(facts: dict[str, Nest], given: Value) -> None:

@@ -12,7 +12,7 @@ from tbscope.drawing.naming import Names
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.regions import OPERATIONS, OWNED
 
-__all__ = ["move_out_of_leaves", "parameters_to_draw", "read_by_stacks"]
+__all__ = ["is_one_alone", "move_out_of_leaves", "parameters_to_draw", "read_by_stacks"]
 
 _CONSTANTS = frozenset({"constant"})
 
@@ -76,6 +76,22 @@ def read_by_stacks(graph: Graph, stacks: Collection[Node]) -> set[Node]:
             value.producer for node in graph.nodes if node not in among for value in node.inputs
         )
     return {node for node in read if node.kind in OWNED}
+
+
+def is_one_alone(graph: Graph, stacks: Collection[Node]) -> bool:
+    """Tell whether a stack of blocks reads no operation, and none reads it.
+
+    In a box around everything it would have circles and no neighbour.
+    """
+    if not stacks:
+        return False
+    joined: set[Node] = set()
+    for node in graph.nodes:
+        if node.kind in OPERATIONS:
+            before = (*[value.producer for value in node.inputs], *node.control_inputs)
+            sources = [source for source in before if source.kind in OPERATIONS]
+            joined.update(sources, [node] if sources else ())
+    return not joined.issuperset(stacks)
 
 
 def move_out_of_leaves(graph: Graph, names: Names, parameters: set[Node]) -> None:

@@ -254,7 +254,7 @@ class _Namer:
         wish = part.label if unnamed else str(part.attribute)
         if self._classes is not None and _NUMBER.fullmatch(wish) and not unnamed:
             wish = f"{wish}_{self._classes.get(part.label, part.label)}"
-        return _numbered(_legal(wish) or "unnamed", wish, part.index)
+        return _numbered(self._part(wish), wish, part.index)
 
     def _beside(
         self, scope: Scope, print_part: Callable[[ScopePart], tuple[str, bool]]

@@ -156,7 +156,7 @@ def _homes(graph: Graph) -> dict[Run | None, Scope]:
     last: Run | None = None
     for node in graph.nodes:
         run = node.run
-        if run is last or run is None or node.kind != "op":
+        if run is last or run is None or node.kind != "op" or node.phase == "optimizer":
             continue
         last, first = run, _outermost(run)
         home = nearest(node.scope)
@@ -227,14 +227,19 @@ class _Neighbours:
     def all_moved(self) -> list[Scope]:
         """Return the calls that stand in the box of their caller.
 
-        Where one call of a module does, so do all that read something from such a box.
+        Where one call of a module does, so do all that read something from such a box, and those
+        by the same caller that feed nothing else: their parameters stand there.
         """
-        moved = {_module_of(scope) for scope in self._callers if self._leads_back(scope)}
+        callers = self._callers
+        leading = [scope for scope in callers if self._leads_back(scope)]
+        moved = {_module_of(scope) for scope in leading}
+        there = {(_module_of(scope), callers[scope]) for scope in leading}
         return [
             scope
-            for scope in self._callers
+            for scope in callers
             if self._leads_back(scope)
             or (_module_of(scope) in moved and True in self._reads[scope])
+            or ((_module_of(scope), callers[scope]) in there and self._feeds[scope] == {True})
         ]
 
     def _leads_back(self, scope: Scope) -> bool:

@@ -138,7 +138,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "serving": _RANKED,
         "bodies": ("levels", "kernels", "roles", "flops"),
         "careful": ("watching", "watching_odd_steps"),
-        "discovery": ("trace_inputs", "trace_dataflow", "held_parts", "handed_over", "notes"),
+        "discovery": ("discovery", "trace_inputs", "held_parts", "handed_over", "dead", "wrappers"),
         "makers": ("backward", "gradients", "backward_threads"),
         "operation": ("operation", "flops", "trace_dataflow"),
         "recorder": (*_RECORDED, "operators", "trace_scopes", "trace", "notes", "flops"),

@@ -17,6 +17,7 @@ __all__ = [
     "accumulates_into",
     "functions_of",
     "gave_of",
+    "kept_gradient",
     "leads_to",
     "maker_of_saved",
     "operation_of",
@@ -70,6 +71,11 @@ def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
     while (inner := functorch_inner(tensor)) is not None:
         tensor = inner
     return tensor
+
+
+def kept_gradient(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return the gradient of a tensor; None where autograd keeps none, and torch would warn."""
+    return tensor.grad if tensor.is_leaf or tensor.retains_grad else None
 
 
 def accumulates_into(node: Any) -> torch.Tensor | None:

@@ -96,6 +96,9 @@ class Formulas(dict[KernelFacts, Formula | None]):
                     return
             if self.uncounted.keys().isdisjoint(kernels) or not _any_floats(results):
                 node.flops = 0
+            if read and len(results) == 1 and results[0] is read[0]:
+                # What it gives was there before.
+                return
         keys = memory_keys(read) if stored is None else stored
         if work:
             node.flops = work[0][0] if len(work) == 1 else sum([flops for flops, _ in work])

@@ -312,6 +312,12 @@ def script_method(handle: Any, name: str) -> Any:
     return handle._get_method(name) if has is not None and has(name) else None
 
 
+def script_method_names(handle: Any) -> list[str]:
+    """Return the names of the methods of what TorchScript holds; none where torch is silent."""
+    names = getattr(handle, "_method_names", None)
+    return [] if names is None else list(names())
+
+
 def load_script_file(path: str) -> tuple[Any, Callable[[str], Any]]:
     """Load a file of torch.jit.save, onto the CPU.
 

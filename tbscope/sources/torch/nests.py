@@ -16,7 +16,9 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-__all__ = ["is_walked", "result_leaves", "slots_of", "table_of", "tensor_leaves"]
+from tbscope.checks import table_of
+
+__all__ = ["is_walked", "result_leaves", "slots_of", "tensor_leaves"]
 
 _Children: TypeAlias = Iterable[tuple[Any, Any]]
 _Opener: TypeAlias = Callable[[Any], _Children]
@@ -203,16 +205,6 @@ def _open_public(thing: Any) -> _Children:
     if len(public) < len(pairs) and any(tensor_leaves(held, "") for _, held in public):
         return public
     return pairs
-
-
-def table_of(thing: Any) -> Any:
-    """Return the table of an object's attributes; None where it has none, or shows none."""
-    if not type(thing).__dictoffset__:
-        return None
-    try:
-        return object.__getattribute__(thing, "__dict__")
-    except Exception:  # noqa: BLE001  A property in its place (of a proxy) is the user's code.
-        return None
 
 
 def slots_of(cls: type) -> list[tuple[str, types.MemberDescriptorType]]:

@@ -12,9 +12,8 @@ import torch
 from tbscope.sources.torch.communication import exchange_of
 from tbscope.sources.torch.internals import (
     MOVES,
-    is_composite,
-    is_dispatched,
     is_higher_order,
+    is_only_composite,
     operator_name,
     schema_of,
 )
@@ -27,6 +26,7 @@ __all__ = [
     "READS",
     "SETS_GRADIENT",
     "SETTERS",
+    "SET_DATA",
     "KernelFacts",
     "body_name",
     "kernel_facts",
@@ -52,12 +52,15 @@ READS = frozenset(
 """Operations that hand the content of a tensor to Python."""
 
 _tensor: Any = torch.Tensor
+SET_DATA: Any = _tensor.data.__set__
+"""What gives a tensor the content of another one (`weight.data = made`)."""
+
 SETTERS: frozenset[Any] = frozenset(
     {
         _tensor.grad.__get__,
         _tensor.grad.__set__,
         _tensor.grad.__delete__,
-        _tensor.data.__set__,
+        SET_DATA,
         _tensor.requires_grad.__set__,
         _tensor.requires_grad_,
         *MOVES,
@@ -140,7 +143,7 @@ class KernelFacts:
         self.kernel = kernel
         self.higher_order = is_higher_order(kernel)
         schema = schema_of(kernel)
-        self.composite = schema is not None and is_dispatched(kernel) and is_composite(kernel)
+        self.composite = schema is not None and is_only_composite(kernel)
         name = schema.name if schema is not None else _higher_order_name(kernel)
         self.name: str = name
         self.label = name.rpartition("::")[2]
@@ -235,7 +238,8 @@ def operation_name(function: Callable[..., Any]) -> str:
     name = getattr(function, "__name__", None)
     if name == "__get__":
         name = getattr(getattr(function, "__self__", None), "__name__", name)
-    if name is None or "." in name:
+    direct = name is None or "." in name
+    if name is None or direct:
         name = _overload_name(function)
     if name.startswith("__") and name.endswith("__") and len(name) > 4:
         name = name[2:-2]
@@ -244,7 +248,8 @@ def operation_name(function: Callable[..., Any]) -> str:
         if name[0] == "r" and name[1:] in _TWO_SIDED:
             return name[1:]
         return name
-    return name.lstrip("_") or name
+    # A kernel is called as it is where no function is around it.
+    return name if direct else name.lstrip("_") or name
 
 
 _TWO_SIDED = frozenset(

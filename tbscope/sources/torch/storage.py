@@ -238,6 +238,9 @@ class Writes:
             stored: The storages of the latter, as `plain_keys` tells them.
         """
         by_storage = self._by_storage
+        if read and len(results) == 1 and results[0] is read[0]:
+            # It gives back what it has written into.
+            return
         # Of many, each is looked up in a set.
         old: Collection[int] | None = stored if len(results) == 1 else None
         for result in results:
@@ -281,7 +284,9 @@ def plain_keys(tensors: Sequence[torch.Tensor]) -> list[int] | None:
 
     None where one is of a class of its own, or has no storage, so that each is a case of its own.
     """
-    keys = memory_keys(tensors) if PLAIN.issuperset(map(type, tensors)) else [None]
+    if not PLAIN.issuperset(map(type, tensors)):
+        return None
+    keys = memory_keys(tensors)
     return None if None in keys else keys  # type: ignore[return-value]
 
 

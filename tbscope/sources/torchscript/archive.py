@@ -26,6 +26,8 @@ __all__ = ["Loaded", "load_script"]
 
 # More code than this no model has.
 _MOST_CODE = 64 * 2**20
+# What users put beside a module (`_extra_files`): torch gives it back, and reads none of it.
+_OTHERS = "extra/"
 _CLASSES = "__torch__.torch.classes."
 _BROKEN = (
     *(zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError),
@@ -110,6 +112,8 @@ def _check(file: IO[bytes], path: Any, *, trusted: bool) -> list[Any] | None:
             sizes = {name: entry.file_size for name, entry in entries.items()}
             looked = _Looked(path, sizes, trusted)
             for name, entry in entries.items():
+                if name.partition("/")[2].startswith(_OTHERS):
+                    continue
                 if name.endswith("/traced_inputs.pkl"):
                     noted = _noted(entry_content(file, entry, size), name, path)
                 elif name.endswith((".py", ".pkl", ".debug_pkl")):

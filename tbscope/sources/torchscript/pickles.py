@@ -9,7 +9,7 @@ import io
 import pickle
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from tbscope.sources.programs.types import TensorType
 from tbscope.words import shown
@@ -113,11 +113,11 @@ class _Storage:
         self.dtype = dtype
 
 
-class _Looker(pickle.Unpickler):
-    """Reads a pickle with stubs for all that is no plain data."""
+class _Looking:
+    """Gives the reader of a pickle stubs for all that is no plain data."""
 
     def __init__(self, content: bytes, sizes: Mapping[str, int] | None) -> None:
-        super().__init__(io.BytesIO(content))
+        super().__init__(io.BytesIO(content))  # type: ignore[call-arg]
         self._sizes = sizes
         self.named: set[str] = set()
 
@@ -144,6 +144,24 @@ class _Looker(pickle.Unpickler):
                 f"its storage {key!r} claims {length * size:,} bytes, and its entry has {there:,}"
             )
         return _Storage(length, dtype)
+
+
+class _Looker(_Looking, pickle.Unpickler):
+    """Reads a pickle as Python writes one."""
+
+
+class _PatientLooker(_Looking, pickle._Unpickler):
+    """Reads a pickle in which a function is called with one thing, as torch writes an `Enum`."""
+
+    stack: list[Any]
+    dispatch: ClassVar[Any] = {**pickle._Unpickler.dispatch}
+
+    def load_reduce(self) -> None:
+        """Call a function with what is on the stack, a tuple of arguments or one of them."""
+        given = self.stack.pop()
+        self.stack[-1] = self.stack[-1](*(given if type(given) is tuple else (given,)))
+
+    dispatch[pickle.REDUCE[0]] = load_reduce
 
 
 def check_pickle(content: bytes, sizes: Mapping[str, int]) -> set[str]:
@@ -205,8 +223,12 @@ def read_pickle(content: bytes, sizes: Mapping[str, int] | None) -> tuple[Any, s
     """Return what a pickle holds, with stubs, and what it names."""
     try:
         _check_opcodes(content)
-        looker = _Looker(content, sizes)
-        result = looker.load()
+        looker: _Looker | _PatientLooker = _Looker(content, sizes)
+        try:
+            result = looker.load()
+        except TypeError:
+            looker = _PatientLooker(content, sizes)
+            result = looker.load()
     except DamagedError:
         raise
     except Exception as error:

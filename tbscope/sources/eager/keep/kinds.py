@@ -22,8 +22,9 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from tbscope.checks import table_of
 from tbscope.sources.eager.keep.witnesses import witness_of
-from tbscope.sources.torch.nests import slots_of, table_of
+from tbscope.sources.torch.nests import slots_of
 
 __all__ = [
     "OBJECT",

@@ -27,6 +27,7 @@ from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.torch.autograd import (
     accumulates_into,
     gave_of,
+    kept_gradient,
     operation_of,
     running_node,
 )
@@ -211,7 +212,7 @@ class Backward:
     def earlier_gradient(self, tensor: torch.Tensor) -> Node | None:
         """Return a new input for the gradient that a parameter had before; None for any other."""
         for leaf in self._scopes.registry.tensors():
-            if leaf.grad is tensor:
+            if kept_gradient(leaf) is tensor:
                 return self._builder.append_source("input", f"{self._name(leaf)[0]}.grad")
         return None
 
@@ -381,7 +382,7 @@ class Backward:
 
     def was_set(self, leaf: torch.Tensor) -> None:
         """Tell whose gradient it is that a script has given a tensor: `weight.grad = ...`."""
-        gradient = leaf.grad
+        gradient = kept_gradient(leaf)
         value = None if gradient is None else self._find(gradient)
         if gradient is None or value is None or value.producer.kind != "op":
             return

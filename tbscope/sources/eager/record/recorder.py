@@ -258,7 +258,7 @@ class Recorder(RankRecorder):
                 if args:
                     self.add_read(name, args[0], frame)
                 return None
-            if not kernels and backward is not None and name == "grad":
+            if not kernels and name == "grad" and self._tells_of_gradient(results):
                 return None
             if not kernels and all_among(results, (args, kwargs)):
                 # Nothing ran, and what came in came out: contiguous() of what is so already.
@@ -313,8 +313,10 @@ class Recorder(RankRecorder):
         stored = plain_keys(read) if written or held.written else None
         writers = held.earlier_writers(read, values, stored) if held.written else []
         own = None
-        if written and stored is not None and not joined:
-            own = held.own_places(written, read, values)
+        if written and stored is not None and not joined and "out" not in kwargs:
+            own = held.own_places(written, read, values, stored)
+            if own is not None and len(own) < len(written) and self._are_of_modules(written):
+                own = None
         node = self._append_op(name, scope, values, arguments, writers, source, kernels)
         if run is not None:
             node.run, node.step = run, step
@@ -331,12 +333,13 @@ class Recorder(RankRecorder):
             self.operations.formulas.describe(node, operation.work, read, results, stored)
         if joined:
             self.collectives.join(node, joined, written)
-        for tensor in results:
-            held.give(node, tensor)
         candidates = read
         if own is not None and stored is not None:
             held.give_own(node, own, read, results, stored)
-        elif written:
+        else:
+            for tensor in results:
+                held.give(node, tensor)
+        if written and own is None:
             self._know_places(written)
             if unseen or "out" in kwargs:
                 candidates = collect_tensors(kwargs.get("out"), [*read, *unseen])
@@ -443,6 +446,10 @@ class Recorder(RankRecorder):
         self.graph.notes.insert(0, Note(f"the run ended here: {text}", source, node))
         self.ended = True
 
+    def _tells_of_gradient(self, results: list[torch.Tensor]) -> bool:
+        """Tell whether a gradient is there already: made in a backward pass, or set by someone."""
+        return self.backward is not None or all(map(self._values.find, results))
+
     def add_read(self, name: str, tensor: Any, frame: FrameType | None) -> None:
         """Note that Python read the content of a tensor (`item`, `bool`, `tolist`)."""
         if name not in READS or not isinstance(tensor, torch.Tensor) or self.is_bookkeeping(frame):
@@ -451,12 +458,6 @@ class Recorder(RankRecorder):
             # Whatever is written through the array is no operation that anyone could see.
             self.about_to_write(tensor)
         self._reads.note(self.value_of(tensor), name, self._where.source_at(frame))
-
-    def _know_places(self, written: list[torch.Tensor]) -> None:
-        """Make known the parameters and buffers among tensors that were written into."""
-        for tensor in written:
-            if self.registry.tensor(tensor) is not None:
-                self.value_of(tensor)
 
     def about_to_write(self, tensor: torch.Tensor) -> None:
         """Take note of a tensor that something which is no operation is about to write into."""

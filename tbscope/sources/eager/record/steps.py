@@ -78,6 +78,8 @@ class StepRecorder(TensorRecorder):
             yield
             return
         operation = self.operations.running
+        if self.optimizers is not None:
+            self.optimizers.pass_begins()
         for root in roots:
             if isinstance(root, torch.Tensor):
                 self.backward.tell_unseen(root, self.value_of)

@@ -18,6 +18,7 @@ from tbscope.sources.torch.storage import (
     Write,
     Writes,
     lies_in,
+    plain_keys,
     same_storage,
     storage_keys,
 )
@@ -160,6 +161,7 @@ class TensorValues:
         written: list[torch.Tensor],
         read: list[torch.Tensor],
         values: list[Value],
+        stored: Sequence[int],
     ) -> list[int] | None:
         """Return where an operation reads the very tensors that it wrote into, as most writes are.
 
@@ -170,9 +172,10 @@ class TensorValues:
             written: The tensors that its kernels wrote into.
             read: The tensors that it reads, all of them plain.
             values: Their values, before the operation has outputs.
+            stored: Their storages, as `plain_keys` tells them.
         Returns:
-            A position for each tensor written; None where one is not among those read, or a value
-            may be known by more than its tensor.
+            A position for each tensor written, but for those that it made itself; None where
+            one shares memory with what is read, or a value may be known by more than its tensor.
         """
         if self.wrappers.any or innermost_transform() is not None:
             return None
@@ -180,9 +183,12 @@ class TensorValues:
             places = [0]
         else:
             at = {id(tensor): place for place, tensor in enumerate(read)}
-            if not at.keys() >= set(map(id, written)):
-                return None
-            places = [at[id(tensor)] for tensor in written]
+            places = [at[id(tensor)] for tensor in written if id(tensor) in at]
+            if len(places) < len(written):
+                others = [tensor for tensor in written if id(tensor) not in at]
+                keys = plain_keys(others)
+                if keys is None or any(map(self.get, others)) or not {*keys}.isdisjoint(stored):
+                    return None
         held = self.held
         for place in places:
             entry = held.get(id(read[place]))
@@ -198,15 +204,20 @@ class TensorValues:
         results: list[torch.Tensor],
         stored: Sequence[int],
     ) -> None:
-        """Do what `give_written` does for a node that wrote into tensors which it reads.
+        """Do what `give` and `give_written` do for a node that wrote into tensors which it reads.
 
         Args:
-            node: The node, recorded already, with its results as outputs.
+            node: The node, recorded already, without outputs.
             places: What `own_places` told.
             read: The tensors that it reads.
             results: The tensors that it returned.
             stored: The storages of those that it reads, as `plain_keys` tells them.
         """
+        if len(places) == len(results) == 1 and results[0] is read[places[0]]:
+            self._give_back(node, results[0], stored[places[0]])
+            return
+        for tensor in results:
+            self.give(node, tensor)
         order = self._order_of(node)
         given = set(map(id, results))
         for place in places:
@@ -217,6 +228,16 @@ class TensorValues:
                 given.add(id(tensor))
                 value = self.give(node, tensor)
             self._writes.add_plain(Write(node, order, value, Region(tensor)), tensor, stored[place])
+        self.written = self._writes.any
+
+    def _give_back(self, node: Node, tensor: torch.Tensor, key: int) -> None:
+        """Give its new value to the one tensor that a node wrote into, and gives back."""
+        own, before = self.held[id(tensor)]
+        value = Value(node, 0, tuple(tensor.shape), before.dtype, before.device)
+        node.outputs.append(value)
+        self.held[id(tensor)] = own, value
+        write = Write(node, self._order_of(node), value, Region(tensor))
+        self._writes.add_plain(write, tensor, key)
         self.written = True
 
     def places_of(
@@ -239,7 +260,7 @@ class TensorValues:
         if not read:
             return ()
         if own is not None and stored is not None:
-            if len(stored) == 1:
+            if own and len(stored) == 1:
                 return (0,)
             keys, changed = {stored[place] for place in own}, {values[place] for place in own}
             return tuple(
@@ -360,6 +381,8 @@ class TensorValues:
 
     def _order_of(self, node: Node) -> int:
         """Return the position of a node in the recording, counted from 0; few runs ever ask."""
+        if self._nodes[-1] is node:
+            return len(self._nodes) - 1
         order = self._order
         if node not in order:
             for at in range(len(order), len(self._nodes)):

@@ -34,6 +34,7 @@ from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import (
     KERNELS,
+    SET_DATA,
     SETS_GRADIENT,
     SETTERS,
     KernelFacts,
@@ -94,6 +95,8 @@ class OperationMode(TorchFunctionMode):
                 with without_functions():
                     recorder.gradient_was_set(args[0])
                 return None
+            if func == SET_DATA and not recorder.paused and operations.running is None:
+                return self._set_data(args, sys._getframe(1))
         if recorder.paused or operations.running is not None:
             return func(*args, **kwargs)
         # Functions that are written in Python name the classes of plain tensors, too.
@@ -144,6 +147,17 @@ class OperationMode(TorchFunctionMode):
         again = self.again()
         again._log = self._log
         return again
+
+    def _set_data(self, args: tuple[Any, ...], frame: FrameType) -> None:
+        """Give a tensor the content of another one, which no kernel does."""
+        recorder = self._recorder
+        SET_DATA(*args)
+        operation = Operation(self._operations)
+        operation.written = [args[0]]
+        with without_functions():
+            # It is filled, and not read.
+            filled = {"out": args[0]}
+            recorder.add_operation("set_data", args[1:], filled, args[0], operation, frame)
 
     def _by_its_own(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -359,9 +373,7 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
             # In inference mode, and for tensors made there, torch takes no operator apart: only
             # those of which it is made tell what they write. What is nested has ways of its own.
             with self:
-                result = run_composite(func, args, kwargs)
-            if result is not NotImplemented:
-                return result
+                return run_composite(func, args, kwargs)
         if types and recorder.distributed and hands_on(types):
             frame = sys._getframe().f_back
             with InsideMode(recorder, args):
