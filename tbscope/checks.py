@@ -13,12 +13,14 @@ __all__ = [
     "Dtypes",
     "InputSize",
     "ask",
+    "attribute_of",
     "check_truth",
     "entries_of",
     "is_text",
     "is_word",
     "names_of",
     "plain_text",
+    "table_of",
 ]
 
 InputSize: TypeAlias = Sequence[int] | Sequence[Sequence[int]] | Mapping[str, Sequence[int]]
@@ -101,6 +103,27 @@ def _unreadable(given: object, option: str, error: Exception) -> ArgumentError:
         why=error_text(error),
         fix=f"give {option} as a plain dict",
     )
+
+
+def attribute_of(thing: Any, name: str, default: Any = None) -> Any:
+    """Return an attribute of anything; the default where it has none, or its own code raises.
+
+    A `__getattr__` that looks into a table raises `KeyError`, a proxy of nothing whatever it likes.
+    """
+    try:
+        return getattr(thing, name, default)
+    except Exception:  # noqa: BLE001  The user's code: what it does not tell is not there.
+        return default
+
+
+def table_of(thing: Any) -> Any:
+    """Return the table of an object's attributes; None where it has none, or shows none."""
+    if not type(thing).__dictoffset__:
+        return None
+    try:
+        return object.__getattribute__(thing, "__dict__")
+    except Exception:  # noqa: BLE001  A property in its place (of a proxy) is the user's code.
+        return None
 
 
 def ask(

@@ -199,6 +199,8 @@ MAKE = {
     "no next": refusing("__iter__", "__next__"),
     "no index": refusing("__index__", "__int__", "__float__"),
     "no getattr": refusing("__getattr__"),
+    "no getattr of what is called": refusing("__getattr__", "__call__"),
+    "no table": type("Tableless", (), {"__dict__": property(_refuse)}),
     "no call": refusing("__call__"),
     "no path": refusing("__fspath__"),
     "no contains": refusing("__contains__", "__len__", "__iter__", "__getitem__"),

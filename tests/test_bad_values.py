@@ -301,6 +301,7 @@ GIVING_FUNCTIONS = {"function of None", "function of text", "function of 1 MB"}
 FUNCTIONS = {
     *GIVING_FUNCTIONS,
     *("lambda", "raising function", "function of itself", "raises mutely", "no call"),
+    "no getattr of what is called",
 }
 CLASSES = {
     *("object class", "int class", "str class", "module class", "Graph class", "writer class"),

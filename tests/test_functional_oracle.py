@@ -10,6 +10,7 @@ from functools import partial
 import called_models
 import composite_models
 import pytest
+import replaced_models
 import torch
 import transformed_models
 from card_facts import facts
@@ -22,7 +23,7 @@ from tbscope.sources.torch.inputs import argument_names
 from tbscope.sources.torch.nests import result_leaves, tensor_leaves
 from tests.real_graphs import origins
 
-FILES = (called_models, composite_models, transformed_models)
+FILES = (called_models, composite_models, replaced_models, transformed_models)
 SOURCES = ("Input", "Parameter", "ParameterConst", "Buffer", "BufferConst")
 
 

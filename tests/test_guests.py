@@ -87,6 +87,12 @@ def test_a_part_that_blocks_share_stands_in_each_of_them(kind):
 
 
 @pytest.mark.parametrize("kind", PARTS)
+def test_no_note_tells_of_a_cycle_through_a_part_that_stands_with_its_caller(kind):
+    graph = tbscope.trace(Sharing(PARTS[kind]()), torch.rand(2, 4))
+    assert not [note for note in graph.notes if "by turns" in note.text]
+
+
+@pytest.mark.parametrize("kind", PARTS)
 def test_blocks_that_share_a_part_are_equal(kind):
     message = drawn(Sharing(PARTS[kind]()), templates=False)
     counts = {one.box.name: one.count for one in Structures(Hierarchy.of(message)).all}

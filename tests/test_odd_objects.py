@@ -94,6 +94,63 @@ def test_what_a_model_runs_with_it_is_drawn_with(form, options):
     assert [wrong for label in sorted(labels) if (wrong := drawn(form, label, options))] == []
 
 
+class Looks(nn.Module):
+    """Looks for attributes in a table of its own, as some models look for their children."""
+
+    def __init__(self, missing):
+        super().__init__()
+        self.fc = nn.Linear(2, 2)
+        self.missing = missing
+
+    def __getattr__(self, name):
+        if name in self.__dict__["_modules"]:
+            return self.__dict__["_modules"][name]
+        raise self.__dict__["missing"](name)
+
+    def forward(self, x, other=MAKE["no repr"]()):  # noqa: B008  Its repr is asked for.
+        return self.fc(x)
+
+
+class Called:
+    """An object that is no module, and looks like a `Looks` for attributes."""
+
+    __getattr__ = Looks.__getattr__
+
+    def __init__(self, missing):
+        self._modules = {"fc": nn.Linear(2, 2)}
+        self.missing = missing
+
+    def __call__(self, x):
+        return self.fc(x)
+
+
+MODELS_THAT_LOOK = {
+    "module": Looks,
+    "method": lambda missing: Looks(missing).forward,
+    "part": lambda missing: nn.Sequential(Looks(missing), nn.ReLU()),
+    "object": Called,
+    "method of an object": lambda missing: Called(missing).__call__,
+}
+
+
+@pytest.mark.parametrize("make", MODELS_THAT_LOOK.values(), ids=MODELS_THAT_LOOK)
+@pytest.mark.parametrize("options", [{}, {"fake": True}, {"profile": 1}], ids=str)
+def test_a_model_may_raise_anything_for_an_attribute_that_it_lacks(make, options):
+    usual, own, other = (
+        tbscope.trace(make(missing), X, **options)
+        for missing in (AttributeError, KeyError, ValueError)
+    )
+    assert str(own) == str(usual)
+    # Whoever raises this one is taken for what has no signature.
+    assert str(other).replace("args.0", "x") == str(usual)
+
+
+def test_a_variable_of_the_code_may_refuse_to_be_asked():
+    refusing = MAKE["no getattr of what is called"]()
+    graph = tbscope.trace(lambda x: x + (refusing is not None), X)
+    assert [node.op for node in graph.nodes] == ["input", "add"]
+
+
 def test_a_list_that_holds_itself_is_cut():
     circle = [X]
     circle.append(circle)

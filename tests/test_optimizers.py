@@ -280,3 +280,20 @@ def test_complex_parameters_are_told_where_they_are_updated():
         ("addcdiv_", "weight"),
         ("addcdiv_", "bias"),
     ]
+
+
+@pytest.mark.parametrize("hooked", [True, False])
+def test_a_gradient_that_a_closure_makes_anew_belongs_to_its_parameter(hooked):
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, maximize=True, foreach=False)
+    run(model, optimizer)
+
+    def halve(*_):
+        model.inp.weight.grad.mul_(0.5)
+
+    if hooked:
+        # A part of the step, and so the closure is one, too.
+        optimizer.register_step_pre_hook(halve)
+    graph = trained(model, optimizer)
+    boxes = [node.scope.part.label for node in graph.nodes if node.op == "neg"]
+    assert boxes == [name.rpartition(".")[2] for name, _ in model.named_parameters()]

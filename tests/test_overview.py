@@ -273,3 +273,13 @@ def test_other_styles_and_functions_go_with_it():
 def test_a_model_without_equal_blocks_is_as_at_the_level_of_operations():
     graph = tbscope.trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), X)
     assert tbscope.to_graph_def(graph, level="overview") == tbscope.to_graph_def(graph)
+
+
+@pytest.mark.parametrize("drawing", [{}, {"root": True}, {"style": "torch"}, {"leaves": "box"}])
+def test_there_is_no_box_around_everything_for_a_stack_that_is_alone_in_it(drawing):
+    alone = tbscope.trace(nn.Sequential(Block(), Block()), X)
+    message = tbscope.to_graph_def(alone, level="overview", **drawing)
+    assert tbscope.lint(message) == []
+    joined = tbscope.trace(nn.Sequential(Block(), Block(), nn.Tanh()), X)
+    names = [node.name for node in tbscope.to_graph_def(joined, level="overview", **drawing).node]
+    assert any(name.startswith("Sequential/") and "0-1" in name for name in names)

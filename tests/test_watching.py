@@ -113,6 +113,20 @@ def test_all_that_runs_unseen_is_told_from_the_model_to_the_loss(tmp_path):
     assert total.inputs == [times.outputs[0]]
 
 
+def test_what_runs_unseen_between_two_calls_is_told_too(tmp_path):
+    model = nn.Linear(4, 6)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with tbscope.SummaryWriter(str(tmp_path)) as writer:
+        watched = writer.watch(model)
+        first = model(torch.rand(2, 4)).tanh().sum()
+        (first + model(torch.rand(2, 4)).exp().sum()).backward()
+        optimizer.step()
+    told = [node.op for node in watched.graph.nodes if "told_by" in node.attributes]
+    assert sorted(told) == ["add", "exp", "sum", "sum", "tanh"]
+    backward = {node.op: str(node.scope) for node in watched.graph.nodes if "backward" in node.op}
+    assert backward == {"tanh_backward": "gradients"}
+
+
 def watched_step(tmp_path, model, run):
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     with tbscope.SummaryWriter(str(tmp_path)) as writer:

@@ -6,13 +6,13 @@ are cut to stubs, of which it shows five. `nn.MultiheadAttention` runs one such 
 over all of its parameters. There, parameters are better drawn as nodes.
 """
 
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Collection, Set
 
 from tbscope.drawing.naming import Names
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.regions import OPERATIONS, OWNED
 
-__all__ = ["move_out_of_leaves", "parameters_to_draw", "read_by_stacks"]
+__all__ = ["is_one_alone", "move_out_of_leaves", "parameters_to_draw", "read_by_stacks"]
 
 _CONSTANTS = frozenset({"constant"})
 
@@ -43,27 +43,28 @@ def parameters_to_draw(graph: Graph, names: Names, *, constants_only: bool = Fal
 def _without_neighbour(graph: Graph, names: Names, circles: Set[str]) -> dict[Node, str]:
     """Return each operation that has circles and no neighbour in its box, with that box."""
     alone: dict[Node, str] = {}
+    named = names.nodes
     for node in graph.nodes:
         if node.kind in circles:
             continue
-        name = names.nodes[node]
+        sources = [value.producer for value in node.inputs]
+        name = named[node]
         box = ""
-        if node.kind in OPERATIONS and any(value.producer.kind in circles for value in node.inputs):
-            box = name[: name.rfind("/") + 1]
-        for source in _sources(node):
+        if node.kind in OPERATIONS:
+            for source in sources:
+                if source.kind in circles:
+                    box = name[: name.rfind("/") + 1]
+                    break
+        if node.control_inputs:
+            sources += node.control_inputs
+        for source in sources:
             if source in alone and name.startswith(alone[source]):
                 del alone[source]
-            if box and source.kind not in circles and names.nodes[source].startswith(box):
+            if box and source.kind not in circles and named[source].startswith(box):
                 box = ""
         if box:
             alone[node] = box
     return alone
-
-
-def _sources(node: Node) -> Iterator[Node]:
-    for value in node.inputs:
-        yield value.producer
-    yield from node.control_inputs
 
 
 def read_by_stacks(graph: Graph, stacks: Collection[Node]) -> set[Node]:
@@ -75,6 +76,22 @@ def read_by_stacks(graph: Graph, stacks: Collection[Node]) -> set[Node]:
             value.producer for node in graph.nodes if node not in among for value in node.inputs
         )
     return {node for node in read if node.kind in OWNED}
+
+
+def is_one_alone(graph: Graph, stacks: Collection[Node]) -> bool:
+    """Tell whether a stack of blocks reads no operation, and none reads it.
+
+    In a box around everything it would have circles and no neighbour.
+    """
+    if not stacks:
+        return False
+    joined: set[Node] = set()
+    for node in graph.nodes:
+        if node.kind in OPERATIONS:
+            before = (*[value.producer for value in node.inputs], *node.control_inputs)
+            sources = [source for source in before if source.kind in OPERATIONS]
+            joined.update(sources, [node] if sources else ())
+    return not joined.issuperset(stacks)
 
 
 def move_out_of_leaves(graph: Graph, names: Names, parameters: set[Node]) -> None:

@@ -8,6 +8,8 @@ import types
 from collections import deque
 from collections.abc import Iterator
 
+from tbscope.checks import table_of
+
 __all__ = ["find_writer"]
 
 _MOST = 5000
@@ -64,10 +66,7 @@ def _held(holder: object) -> Iterator[tuple[str, object]]:
 
 
 def _attributes(holder: object) -> Iterator[tuple[str, object]]:
-    try:
-        held = object.__getattribute__(holder, "__dict__")
-    except AttributeError:
-        held = {}
+    held = table_of(holder) or {}
     yield from [(name, value) for name, value in held.items() if isinstance(name, str)]
     for cls in type(holder).__mro__:
         for name, slot in vars(cls).items():

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
+from tbscope.checks import attribute_of
 from tbscope.errors import ArgumentError, ScopeError
 from tbscope.sources.eager.active import watching
 from tbscope.words import shown
@@ -68,7 +69,9 @@ class scope:  # noqa: N801 (used as a statement, like contextlib.suppress)
                 fix=f"with tbscope.scope({shown(self.name)}):",
             )
 
-        @functools.wraps(function)
+        told = [name for name in functools.WRAPPER_ASSIGNMENTS if attribute_of(function, name)]
+
+        @functools.wraps(function, assigned=told)
         def scoped(*args: P.args, **kwargs: P.kwargs) -> R:
             if not watching.recorders:
                 return function(*args, **kwargs)

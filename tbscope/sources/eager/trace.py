@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tbscope.checks import Dtypes, InputSize, check_truth
+from tbscope.checks import Dtypes, InputSize, attribute_of, check_truth
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError, ScopeError
 from tbscope.figures.notes import left_notes
@@ -423,7 +423,7 @@ def owner_of(model: Any) -> torch.nn.Module | None:
         model = model.func
     if isinstance(model, torch.nn.Module):
         return uncompiled(model)
-    owner = getattr(model, "__self__", None)
+    owner = attribute_of(model, "__self__")
     return owner if isinstance(owner, torch.nn.Module) else None
 
 
@@ -433,5 +433,5 @@ def _name_of(model: Any) -> str:
         return class_label(owner)
     while isinstance(model, functools.partial):
         model = model.func
-    name = getattr(model, "__name__", None) or type(model).__name__
+    name = attribute_of(model, "__name__") or type(model).__name__
     return "lambda" if name == "<lambda>" else str(name)

@@ -1,12 +1,13 @@
 """Inputs: turns the `input_to_model` of a caller into the arguments of one call of the model."""
 
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from tbscope.checks import entries_of, names_of
+from tbscope.checks import attribute_of, entries_of, names_of
 from tbscope.errors import InputError
 from tbscope.sources.torch.misfits import Attempt, misfit_error, nothing_given_error, with_article
 from tbscope.sources.torch.module_internals import UNINITIALIZED, ScriptModule, uncompiled
@@ -190,14 +191,14 @@ def _can_be_called(model: Any) -> bool:
 def callee_name(model: Callable[..., Any]) -> str:
     """Return the name of the function that is called, as its author wrote it (`Net.forward`)."""
     fn = entry_point(model)
-    fn = getattr(fn, "func", fn)
-    name = getattr(fn, "__name__", None) or getattr(fn, "name", None)
-    owner = getattr(fn, "__self__", None)
+    fn = attribute_of(fn, "func", fn)
+    name = attribute_of(fn, "__name__") or attribute_of(fn, "name")
+    owner = attribute_of(fn, "__self__")
     if isinstance(model, torch.nn.Module):
         owner = uncompiled(model)
     if not isinstance(name, str):
         return type(fn).__name__
-    if owner is None or hasattr(owner, "__spec__"):  # A built-in's owner is its module.
+    if owner is None or isinstance(owner, ModuleType):  # A built-in's owner is its module.
         return name
     return f"{owner.__name__ if isinstance(owner, type) else type(owner).__name__}.{name}"
 

@@ -42,6 +42,7 @@ __all__ = [
     "innermost_transform",
     "is_being_traced",
     "is_composite",
+    "is_only_composite",
     "is_dispatched",
     "is_fake",
     "is_higher_order",
@@ -56,6 +57,7 @@ __all__ = [
     "parts_of",
     "quiet_fake_mode",
     "operator_name",
+    "run_composite",
     "schema_of",
     "set_version",
     "gradient_types",
@@ -392,6 +394,20 @@ def is_composite(kernel: Any) -> bool:
     if has_kernel is None:
         return True
     return bool(has_kernel(kernel.name(), "CompositeImplicitAutograd"))
+
+
+def is_only_composite(kernel: Any) -> bool:
+    """Tell whether no device runs an operator but by others (`silu_backward`: the CPU does)."""
+    has_kernel = getattr(torch._C, "_dispatch_has_kernel_for_dispatch_key", None)
+    if has_kernel is None or not is_dispatched(kernel) or not is_composite(kernel):
+        return False
+    return not any(has_kernel(kernel.name(), key) for key in ("CPU", "CUDA", "MPS", "XPU"))
+
+
+def run_composite(kernel: Any, args: Any, kwargs: Any) -> Any:
+    """Run an operator by the others of which it is made."""
+    # Not `decompose`: it has ways of its own, which draw other random numbers.
+    return kernel._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 
 def is_dispatched(kernel: Any) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from tbscope.checks import attribute_of
 from tbscope.ir.graph import Constant, Value
 from tbscope.words import shown, text_of
 
@@ -173,7 +174,7 @@ def describe(given: Any) -> Any:
     if isinstance(given, str):
         return text_of(given)[:_MOST_TEXT]
     if isinstance(given, type) or callable(given):
-        name = getattr(given, "__qualname__", None) or kind.__qualname__
+        name = attribute_of(given, "__qualname__") or kind.__qualname__
         return Constant(f"<{name}>")
     return Constant(f"<{kind.__qualname__}>")
 

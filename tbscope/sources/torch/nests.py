@@ -16,6 +16,8 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from tbscope.checks import table_of
+
 __all__ = ["is_walked", "result_leaves", "slots_of", "tensor_leaves"]
 
 _Children: TypeAlias = Iterable[tuple[Any, Any]]
@@ -185,8 +187,9 @@ def _open_slice(ends: slice) -> _Children:
 def _open_object(thing: Any) -> _Children:
     """Return an object's own attributes: those in `__dict__`, then those in `__slots__`."""
     pairs: list[tuple[Any, Any]] = []
-    if type(thing).__dictoffset__:
-        pairs.extend(object.__getattribute__(thing, "__dict__").items())
+    table = table_of(thing)
+    if table:
+        pairs.extend(table.items())
     for name, slot in slots_of(type(thing)):
         try:
             pairs.append((name, slot.__get__(thing)))

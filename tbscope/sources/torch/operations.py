@@ -10,7 +10,13 @@ from typing import Any
 import torch
 
 from tbscope.sources.torch.communication import exchange_of
-from tbscope.sources.torch.internals import MOVES, is_higher_order, operator_name, schema_of
+from tbscope.sources.torch.internals import (
+    MOVES,
+    is_higher_order,
+    is_only_composite,
+    operator_name,
+    schema_of,
+)
 from tbscope.sources.torch.literals import collect_tensors
 
 __all__ = [
@@ -18,7 +24,9 @@ __all__ = [
     "KERNELS",
     "RANDOM",
     "READS",
+    "SETS_GRADIENT",
     "SETTERS",
+    "SET_DATA",
     "KernelFacts",
     "body_name",
     "kernel_facts",
@@ -44,18 +52,25 @@ READS = frozenset(
 """Operations that hand the content of a tensor to Python."""
 
 _tensor: Any = torch.Tensor
+SET_DATA: Any = _tensor.data.__set__
+"""What gives a tensor the content of another one (`weight.data = made`)."""
+
 SETTERS: frozenset[Any] = frozenset(
     {
         _tensor.grad.__get__,
         _tensor.grad.__set__,
         _tensor.grad.__delete__,
-        _tensor.data.__set__,
+        SET_DATA,
         _tensor.requires_grad.__set__,
         _tensor.requires_grad_,
         *MOVES,
     }
 )
 """What changes a tensor and is no operation; who takes a gradient may write into it."""
+
+
+SETS_GRADIENT: Any = _tensor.grad.__set__
+"""What gives a tensor its gradient where a script does: `weight.grad = ...`."""
 
 
 CUTS_UNSEEN = frozenset({"detach_"})
@@ -93,6 +108,7 @@ class KernelFacts:
 
     Attributes:
         kernel: The kernel.
+        composite: Whether it is made of others, which alone tell what they write.
         copies: Whether it returns its first argument in another place or type.
         higher_order: Whether it takes functions (`cond`).
         name: The name with its namespace (`aten::addmm`).
@@ -108,6 +124,7 @@ class KernelFacts:
     """
 
     __slots__ = (
+        "composite",
         "copies",
         "exchange",
         "filled",
@@ -126,6 +143,7 @@ class KernelFacts:
         self.kernel = kernel
         self.higher_order = is_higher_order(kernel)
         schema = schema_of(kernel)
+        self.composite = schema is not None and is_only_composite(kernel)
         name = schema.name if schema is not None else _higher_order_name(kernel)
         self.name: str = name
         self.label = name.rpartition("::")[2]
@@ -220,7 +238,8 @@ def operation_name(function: Callable[..., Any]) -> str:
     name = getattr(function, "__name__", None)
     if name == "__get__":
         name = getattr(getattr(function, "__self__", None), "__name__", name)
-    if name is None or "." in name:
+    direct = name is None or "." in name
+    if name is None or direct:
         name = _overload_name(function)
     if name.startswith("__") and name.endswith("__") and len(name) > 4:
         name = name[2:-2]
@@ -229,7 +248,8 @@ def operation_name(function: Callable[..., Any]) -> str:
         if name[0] == "r" and name[1:] in _TWO_SIDED:
             return name[1:]
         return name
-    return name.lstrip("_") or name
+    # A kernel is called as it is where no function is around it.
+    return name if direct else name.lstrip("_") or name
 
 
 _TWO_SIDED = frozenset(

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from tbscope.checks import attribute_of
 from tbscope.sources.torch.module_internals import uncompiled
 
 __all__ = [
@@ -231,6 +232,10 @@ def _read_signature(fn: _Callable, *, follow_wrapped: bool) -> Signature | None:
         signature = inspect.signature(fn, follow_wrapped=follow_wrapped)
     except (ValueError, TypeError, NameError):
         return _signature_of_schema(fn)
+    except Exception:  # noqa: BLE001  The user's `__getattr__`: its class tells as much.
+        if isinstance(fn, MethodType):
+            return None
+        return _read_signature(MethodType(type(fn).__call__, fn), follow_wrapped=follow_wrapped)
     parameters = signature.parameters.values()
     return Signature(
         positional=_names_of(parameters, inspect.Parameter.POSITIONAL_ONLY)
@@ -254,13 +259,16 @@ def _names_of(parameters: Any, kind: Any) -> tuple[str, ...]:
 def _default_text(default: Any) -> str:
     if isinstance(default, torch.Tensor):
         return "..."
-    text = repr(default)
+    try:
+        text = repr(default)
+    except Exception:  # noqa: BLE001  The user's code.
+        return "..."
     return text if len(text) <= _DEFAULT_LENGTH and " at 0x" not in text else "..."
 
 
 def _signature_of_schema(fn: _Callable) -> Signature | None:
     """Return the parameters of a TorchScript function or method, which Python cannot inspect."""
-    arguments = getattr(getattr(fn, "schema", None), "arguments", None)
+    arguments = attribute_of(attribute_of(fn, "schema"), "arguments")
     if arguments is None:
         return None
     own = [argument for argument in arguments if argument.name != "self"]

@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from tbscope.checks import table_of
 from tbscope.sources.eager.keep.witnesses import witness_of
 from tbscope.sources.torch.nests import slots_of
 
@@ -161,17 +162,13 @@ class _Insides(NamedTuple):
     attributes: dict[str, Any]
 
 
-def _table_of(thing: Any) -> Any:
-    return object.__getattribute__(thing, "__dict__") if type(thing).__dictoffset__ else None
-
-
 def _take_object(thing: Any) -> _Insides:
-    table = _table_of(thing)
+    table = table_of(thing)
     return _Insides(type(thing), table, {} if table is None else {**table})
 
 
 def _same_object(thing: Any, held: _Insides) -> bool:
-    if type(thing) is not held.cls or _table_of(thing) is not held.table:
+    if type(thing) is not held.cls or table_of(thing) is not held.table:
         return False
     return held.table is None or same(held.table, held.attributes)
 
@@ -181,7 +178,7 @@ def _put_object(thing: Any, held: _Insides) -> None:
         object.__setattr__(thing, "__class__", held.cls)
     if held.table is None:
         return
-    if _table_of(thing) is not held.table:
+    if table_of(thing) is not held.table:
         object.__setattr__(thing, "__dict__", held.table)
     if not same(held.table, held.attributes):
         refill(held.table, held.attributes)

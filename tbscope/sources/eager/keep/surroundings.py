@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from tbscope.checks import attribute_of
 from tbscope.sources.eager.keep.kept_contents import KeptContents, Report, holds_stand_ins
 from tbscope.sources.eager.keep.kinds import is_foreign, is_installed, kind_of
 from tbscope.sources.torch.internals import version_of, without_functions
@@ -100,7 +101,7 @@ class Surroundings:
             pending += [(method, cls) for method in _methods_named(function, cls)]
             for place in _places_of(function):
                 value = place.read()
-                wrapped = getattr(value, "__wrapped__", None) if callable(value) else None
+                wrapped = attribute_of(value, "__wrapped__") if callable(value) else None
                 for called in (value, wrapped):
                     if isinstance(called, types.FunctionType):
                         pending.append((called, cls))

@@ -249,9 +249,7 @@ class Discovery:
             if face is None:
                 return None
             if self._takes_a_place(tensor):
-                if not self.distributed:
-                    return None
-                # It is seen how ranks have put it together.
+                # It is seen how ranks have put it together, or of what forward has made it.
                 self._remember_place(tensor)
             wrappers.keep(tensor, face)
             return face

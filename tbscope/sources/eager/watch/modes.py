@@ -26,6 +26,7 @@ from tbscope.sources.torch.internals import (
     dispatch_modes,
     is_being_traced,
     is_of_its_own,
+    run_composite,
     running_node,
     without_functions,
 )
@@ -33,6 +34,8 @@ from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import (
     KERNELS,
+    SET_DATA,
+    SETS_GRADIENT,
     SETTERS,
     KernelFacts,
     body_name,
@@ -87,6 +90,13 @@ class OperationMode(TorchFunctionMode):
         if func in SETTERS:
             for tensor in collect_tensors(args[0], []):
                 recorder.about_to_set(tensor)
+            if func == SETS_GRADIENT and operations.running is None and not recorder.paused:
+                func(*args, **kwargs)
+                with without_functions():
+                    recorder.gradient_was_set(args[0])
+                return None
+            if func == SET_DATA and not recorder.paused and operations.running is None:
+                return self._set_data(args, sys._getframe(1))
         if recorder.paused or operations.running is not None:
             return func(*args, **kwargs)
         # Functions that are written in Python name the classes of plain tensors, too.
@@ -137,6 +147,17 @@ class OperationMode(TorchFunctionMode):
         again = self.again()
         again._log = self._log
         return again
+
+    def _set_data(self, args: tuple[Any, ...], frame: FrameType) -> None:
+        """Give a tensor the content of another one, which no kernel does."""
+        recorder = self._recorder
+        SET_DATA(*args)
+        operation = Operation(self._operations)
+        operation.written = [args[0]]
+        with without_functions():
+            # It is filled, and not read.
+            filled = {"out": args[0]}
+            recorder.add_operation("set_data", args[1:], filled, args[0], operation, frame)
 
     def _by_its_own(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -344,6 +365,15 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
         facts = KERNELS.get(id(func)) or kernel_facts(func)
         if recorder.paused or facts.query:
             return func(*args, **kwargs)
+        if (
+            facts.composite
+            and not (types and hands_on(types))
+            and not any(tensor.is_nested for tensor in collect_tensors((args, kwargs), []))
+        ):
+            # In inference mode, and for tensors made there, torch takes no operator apart: only
+            # those of which it is made tell what they write. What is nested has ways of its own.
+            with self:
+                return run_composite(func, args, kwargs)
         if types and recorder.distributed and hands_on(types):
             frame = sys._getframe().f_back
             with InsideMode(recorder, args):
