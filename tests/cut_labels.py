@@ -9,13 +9,10 @@ from collections import Counter
 from typing import NamedTuple
 
 import tbscope
-from tbscope.page.constants import BOX_ROOM
+from tbscope.page.constants import BOX_ROOM, NODE_ROOM
 from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.scenes import read_scene
-
-NODE_ROOM = 10
-"""About how many characters of the label of a node are seen."""
 
 _TITLE = re.compile(r"__function_library__(.*)_template")
 _OUR_BOX = re.compile(r"((ops|parts|step[0-9]*)[.][0-9-]+|inputs|outputs|ends)")

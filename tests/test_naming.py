@@ -383,6 +383,18 @@ def test_few_tensors_of_one_argument_stand_side_by_side():
     assert ends(paths) == paths
 
 
+@pytest.mark.parametrize(("head", "boxed"), [("cache_of_1", True), ("cache_of1", False)])
+def test_few_tensors_have_a_box_where_the_page_would_show_the_same_of_each(head, boxed):
+    paths = [f"{head}.key", f"{head}.value"]
+    separator = "/" if boxed else "."
+    assert ends(paths) == [f"{head}{separator}key", f"{head}{separator}value"]
+    assert ends(["x"], paths)[1:] == [f"{head}{separator}key", f"{head}{separator}value"]
+
+
+def test_a_nest_of_one_tensor_has_no_box_however_long_its_name_is():
+    assert ends(["encoder_outputs.state"]) == ["encoder_outputs.state"]
+
+
 def test_many_tensors_of_one_argument_have_a_box():
     paths = [f"cache.{layer}.{part}" for layer in range(3) for part in ("key", "value")]
     assert ends(["ids", *paths])[:3] == ["ids", "cache/0/key", "cache/0/value"]

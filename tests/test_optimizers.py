@@ -236,6 +236,58 @@ def test_an_optimizer_that_raises_leaves_no_box_open():
     assert (last.op, last.scope) == ("exp", None)
 
 
+AFTER = {
+    "a module": lambda model, loss: model(POINTS),
+    "an operation": lambda model, loss: torch.ones(2).sin(),
+    "a step": lambda model, loss: torch.optim.SGD(model.parameters(), lr=0.1).step(),
+    "a backward pass": lambda model, loss: loss.backward(),
+    "a scope by hand": lambda model, loss: by_hand(model),
+}
+
+
+def by_hand(model):
+    with tbscope.scope("mine"):
+        model(POINTS)
+
+
+@pytest.mark.parametrize("after", AFTER)
+def test_training_goes_on_outside_of_a_step_that_has_failed_amid_its_work(after):
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(model.parameters(), foreach=False)
+    run(model, optimizer)
+    optimizer.state[model.bias]["exp_avg"] = torch.ones(7)
+    with tbscope.record(model) as recording:
+        loss = model(POINTS).pow(2).mean()
+        with pytest.raises(RuntimeError):
+            optimizer.step()
+        AFTER[after](model, loss)
+        model(POINTS).exp()
+    graph = recording.graph
+    verify(graph)
+    last = graph.nodes[-1]
+    assert (last.op, last.scope) == ("exp", None)
+    calls = {str(call.scope) for call in graph.calls}
+    assert calls <= {"Linear", "Linear.1", "Linear.2", "mine/Linear"}
+    assert ("mine/Linear" in calls) == (after == "a scope by hand")
+    tops = {str(node.scope).partition("/")[0] for node in graph.nodes if node.phase == "backward"}
+    assert tops == ({"gradients"} if after == "a backward pass" else set())
+
+
+def test_a_step_that_fails_in_a_module_closes_no_scope_of_the_same_name_around_it():
+    class Learner(nn.Linear):
+        def forward(self, optimizer):
+            optimizer.step(lambda: 1 // 0)
+
+    learner = Learner(2, 1)
+    optimizer = torch.optim.SGD(learner.parameters(), 0.1)
+    with tbscope.record(learner) as recording, tbscope.scope("optimizer"):
+        with pytest.raises(ZeroDivisionError):
+            learner(optimizer)
+        torch.ones(2).exp()
+    last = recording.graph.nodes[-1]
+    assert (last.op, str(last.scope)) == ("exp", "optimizer")
+
+
 def test_gradients_that_are_set_to_nothing_are_no_operations():
     model = nn.Linear(3, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

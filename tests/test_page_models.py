@@ -182,10 +182,7 @@ MODELS = {
             encoder > encoder_last_hidden_state: 1×8×32
             encoder > decoder: 2 tensors
             decoder_input_ids > decoder: 1×8
-            decoder > past_key_values.self_attention_cache.layers.0.keys: 1×2×8×8
-            decoder > past_key_values.self_attention_cache.layers.0.values: 1×2×8×8
-            decoder > past_key_values.cross_attention_cache.layers.0.keys: 1×2×8×8
-            decoder > past_key_values.cross_attention_cache.layers.0.values: 1×2×8×8
+            decoder > past_key_values: 4 tensors
             decoder > mul: 1×8×32
             mul > lm_head: 1×8×32
             lm_head > logits: 1×8×100
@@ -216,10 +213,7 @@ MODELS = {
             input_ids > model: 1×8
             model > lm_head: 1×8×32
             lm_head > logits: 1×8×100
-            model > past_key_values.layers.0.keys: 1×1×8×16
-            model > past_key_values.layers.0.values: 1×1×8×16
-            model > past_key_values.layers.1.keys: 1×1×8×16
-            model > past_key_values.layers.1.values: 1×1×8×16
+            model > past_key_values: 4 tensors
         """),
         {"model/layers/1/self_attn", "model/rotary_emb"},
     ),
@@ -228,8 +222,7 @@ MODELS = {
             input_ids > model: 1×8
             model > lm_head: 1×8×32
             lm_head > logits: 1×8×100
-            model > past_key_values.layers.0.keys: 1×1×8×16
-            model > past_key_values.layers.0.values: 1×1×8×16
+            model > past_key_values: 2 tensors
         """),
         {"model/layers/0/mlp/experts", "model/layers/0/mlp/gate"},
     ),

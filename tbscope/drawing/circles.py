@@ -49,6 +49,10 @@ def _unread(graph: Graph, circles: Set[str]) -> set[Node]:
     return unread
 
 
+def _sources(node: Node) -> list[Node]:
+    return [*[value.producer for value in node.inputs], *node.control_inputs]
+
+
 def _without_neighbour(graph: Graph, names: Names, circles: Set[str]) -> dict[Node, str]:
     """Return each operation that has circles and no neighbour in its box, with that box."""
     alone: dict[Node, str] = {}
@@ -97,8 +101,7 @@ def is_one_alone(graph: Graph, stacks: Collection[Node]) -> bool:
     joined: set[Node] = set()
     for node in graph.nodes:
         if node.kind in OPERATIONS:
-            before = (*[value.producer for value in node.inputs], *node.control_inputs)
-            sources = [source for source in before if source.kind in OPERATIONS]
+            sources = [source for source in _sources(node) if source.kind in OPERATIONS]
             joined.update(sources, [node] if sources else ())
     return not joined.issuperset(stacks)
 

@@ -18,7 +18,7 @@ from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.regions import STATE
 from tbscope.ir.scopes import Scope, ScopePart
-from tbscope.page.constants import LIBRARY
+from tbscope.page.constants import LIBRARY, NODE_ROOM
 from tbscope.page.ops import RESERVED
 from tbscope.words import shown
 
@@ -50,7 +50,7 @@ _LEGAL_PATH = re.compile(r"[A-Za-z0-9_.\\>,()\[\]-]+(/[A-Za-z0-9_.\\>,()\[\]-]+)
 # No browser shows more, and a name stands in every edge.
 _MOST_OF_PART = 250
 _MOST_OF_PATH = 10_000
-# As many tensors of one argument or result as stand side by side without a box.
+# So many tensors of one argument or result stand side by side without a box.
 # One tensor may be given under many names.
 _MOST_NAMES = 3
 _MOST_ENDS = 4
@@ -308,11 +308,11 @@ class _Namer:
         return names
 
     def _claim_nests(self, paths: list[str], word: str) -> dict[str, str]:
-        """Name a box for each nest of many tensors (a cache, all hidden states)."""
+        """Name a box for each nest of many tensors (a cache), or of a name as long as a label."""
         counts = Counter(head for head, rest in map(_head_and_rest, paths) if rest)
         boxes: dict[str, str] = {}
         for head, count in counts.items():
-            if count > _MOST_ENDS:
+            if count > _MOST_ENDS or (count > 1 and len(head) >= NODE_ROOM):
                 name = self._first(self._part(head, word))
                 boxes[head] = self._claim(f"{word}.{name}" if name in self._unique else name)
         return boxes

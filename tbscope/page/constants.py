@@ -18,6 +18,7 @@ __all__ = [
     "LEVEL_LIMIT",
     "LIBRARY",
     "LIBRARY_ENDING",
+    "NODE_ROOM",
     "SERIES_SIZE",
     "SLOW_LIMIT",
     "STACK_LIMIT",
@@ -71,6 +72,9 @@ COLOURED_LIMIT = 10_000
 BOX_ROOM = 13
 """About how many characters of the label of a closed box are seen (node.ts:440-514,
 `enforceLabelWidth`)."""
+
+NODE_ROOM = 10
+"""About how many characters of the label of a node are seen (layout.ts:108)."""
 
 ATTRIBUTE_BYTES = 1024
 """So many bytes an attribute should have at most: the page has every byte of each sent to it."""

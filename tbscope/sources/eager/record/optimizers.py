@@ -116,7 +116,7 @@ class Optimizers:
             caller: The Python frame in which it runs.
         """
         # Its own frame may stand where that of one stood which is gone.
-        self._end_broken(caller.f_back)
+        self.end_broken(caller.f_back)
         scopes = self._scopes
         frame, outer = scopes.running, scopes.running.inner
         around = scopes.open_block("optimizer")
@@ -153,10 +153,18 @@ class Optimizers:
         self._helpers.clear()
         self._settle(step)
         step.frame.inner = step.around
-        self._scopes.close_block("optimizer", failed=True)
+        # A module may run by now, where nobody has told that the step has ended.
+        self._scopes.close_block("optimizer", failed=True, frame=step.frame)
 
-    def _end_broken(self, frame: FrameType | None) -> None:
-        """End the steps that an error has ended, of which nobody tells."""
+    def end_broken(self, frame: FrameType | None) -> None:
+        """End the steps that an error has ended, of which nobody tells.
+
+        Args:
+            frame: The Python frame that runs.
+        """
+        if self.steps and len(self._passes) > self.steps[-1].passes:
+            # A pass that was begun in it runs, maybe in threads of autograd's.
+            return
         running = set()
         while frame is not None:
             if self.steps and id(frame) == self.steps[-1].caller:
@@ -265,7 +273,7 @@ class Optimizers:
         if there is not self._latest:
             if self.steps and frame is not None:
                 inner = self._scopes.running.inner
-                self._end_broken(frame)
+                self.end_broken(frame)
                 if scope is inner:
                     # It stands where no step runs, if that has ended.
                     scope = self._scopes.running.inner

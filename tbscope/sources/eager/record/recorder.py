@@ -4,6 +4,7 @@ The modes tell it of operations and kernels, the watched module calls of modules
 the scopes by hand of theirs. It changes none of what it sees.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
@@ -134,6 +135,7 @@ class Recorder(RankRecorder):
     def open_scope(self, name: str) -> None:
         """Open a scope by hand in the call that runs."""
         if not self.paused:
+            self.end_broken_steps(sys._getframe())
             self.scopes.open_block(name)
 
     def close_scope(self, name: str | None, *, failed: bool = False) -> None:
@@ -160,6 +162,8 @@ class Recorder(RankRecorder):
             module = place.module
         if place.lazy:
             look_away(self, module)
+        if self.optimizers is not None:
+            self.end_broken_steps(caller)
         source, run, step = self._where.of_call(caller)
         forward = module.forward
         names, given = self._arrangements.of(forward, args, kwargs)

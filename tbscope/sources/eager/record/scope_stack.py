@@ -290,13 +290,19 @@ class ScopeStack:
         frame.inner = scope = self._new_scope(name, None, parent=parent, kind="hand")
         return scope
 
-    def close_block(self, name: str | None, *, failed: bool = False) -> None:
+    def close_block(
+        self, name: str | None, *, failed: bool = False, frame: Frame | None = None
+    ) -> None:
         """Close the innermost block by hand; after a failure also those left open in it.
 
+        Args:
+            name: What it is called; None for any name.
+            failed: Whether a failure ends it.
+            frame: In which call it is open; None for the one that runs.
         Raises:
-            ScopeError: None is open in the call that runs, or one of another name.
+            ScopeError: None is open in the call, or one of another name.
         """
-        frame = self.running
+        frame = frame or self.running
         blocks = frame.blocks
         if failed and any(block[0] == name for block in blocks):
             while blocks[-1][0] != name:

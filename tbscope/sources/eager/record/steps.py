@@ -1,5 +1,6 @@
 """The training step around a model: what backward passes and optimizers tell the recorder."""
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import FrameType
@@ -77,6 +78,7 @@ class StepRecorder(TensorRecorder):
         if self.backward is None or self.paused:
             yield
             return
+        self.end_broken_steps(sys._getframe())
         operation = self.operations.running
         if self.optimizers is not None:
             self.optimizers.pass_begins()
@@ -134,6 +136,15 @@ class StepRecorder(TensorRecorder):
         if self.optimizers is not None:
             with without_functions():
                 self.optimizers.end(optimizer)
+
+    def end_broken_steps(self, frame: FrameType) -> None:
+        """End the steps of optimizers that an error has ended, before something else begins.
+
+        Args:
+            frame: The Python frame in which it does.
+        """
+        if self.optimizers is not None and self.optimizers.steps:
+            self.optimizers.end_broken(frame)
 
     def outside_step(self) -> AbstractContextManager[None]:
         """Have a block (a closure) be no part of the step that runs."""
