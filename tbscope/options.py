@@ -5,17 +5,16 @@ tell what stands here: names, types and defaults, and a line on each. Tests hold
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, get_args
-from typing import get_type_hints as hints_of
 
-from tbscope.checks import Dtypes, InputSize, check_truth, is_word
+from tbscope.checks import Dtypes, InputSize, is_word
 from tbscope.drawing.bundles import Helpers, check_helpers
 from tbscope.drawing.categories import ColorBy, check_color_by
 from tbscope.drawing.naming import Labels, Style, check_labels, check_style
 from tbscope.drawing.wanted import Wanted, check_functions
 from tbscope.errors import ArgumentError
+from tbscope.option import Option, check_values, declared_in
 from tbscope.passes.dead import Dead, check_dead
 from tbscope.passes.levels import Level, check_level
 from tbscope.passes.plumbing import check_patterns
@@ -34,7 +33,6 @@ __all__ = [
     "Drawing",
     "Leaves",
     "OnError",
-    "Option",
     "Running",
     "World",
     "check_gathering",
@@ -52,41 +50,6 @@ OnError: TypeAlias = Literal["raise", "warn"]
 """What becomes of an error: it is raised, or warned of once."""
 
 _Taker = TypeVar("_Taker", bound=Callable[..., object])
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option.
-
-    Attributes:
-        default: What it is where nothing is asked for.
-        help: One line, as the command and the documentation print it.
-        unset: What None stands for, where that is the default and is not plain.
-        check: Raises ArgumentError unless it is given a value of the option; None where its
-            type tells (a truth), and where what takes the option finds out by itself.
-        name: Its name in Python; the command writes it with `-` for `_`.
-        type: Its type.
-    """
-
-    default: Any
-    help: str
-    unset: str = ""
-    check: Callable[[Any], None] | None = None
-    name: str = ""
-    type: Any = None
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        """The texts that it may be, where these are a closed set or a part of its type."""
-        return tuple(_literals(self.type))
-
-
-def _literals(kind: Any) -> Iterator[str]:
-    for part in get_args(kind):
-        if isinstance(part, str):
-            yield part
-        elif not isinstance(part, list):
-            yield from _literals(part)
 
 
 # -- checks ---------------------------------------------------------------------------------
@@ -357,27 +320,19 @@ class _Gathered(TypedDict, total=False):
     ]
 
 
-def _declared_in(group: Any) -> dict[str, Option]:
-    found = {}
-    for name, hint in hints_of(group, include_extras=True).items():
-        kind, option = get_args(hint)
-        found[name] = replace(option, name=name, type=kind)
-    return found
-
-
-GATHERING: Mapping[str, Option] = _declared_in(_Gathered)
+GATHERING: Mapping[str, Option] = declared_in(_Gathered)
 """Of which ranks of a distributed run a graph is, by name."""
 
-RUNNING: Mapping[str, Option] = _declared_in(Running)
+RUNNING: Mapping[str, Option] = declared_in(Running)
 """How a model runs while it is watched, by name."""
 
-WORLD: Mapping[str, Option] = _declared_in(World)
+WORLD: Mapping[str, Option] = declared_in(World)
 """As which rank of a run that does not exist a model is traced, by name."""
 
-DRAWING: Mapping[str, Option] = _declared_in(Drawing)
+DRAWING: Mapping[str, Option] = declared_in(Drawing)
 """How a graph is drawn, by name."""
 
-PLACING: Mapping[str, Option] = _declared_in(_Placing)
+PLACING: Mapping[str, Option] = declared_in(_Placing)
 """Where in the page's lists a graph stands, by name."""
 
 TAKERS: Mapping[str, tuple[Mapping[str, Option], ...]] = {
@@ -414,7 +369,7 @@ def check_options(**drawing: Unpack[Drawing]) -> None:
             why=f"the options are {', '.join(DRAWING)}",
             fix=f"leave {unknown[0]} out",
         )
-    _check(DRAWING, drawing)
+    check_values(DRAWING, drawing)
 
 
 def with_defaults(drawing: Drawing) -> Drawing:
@@ -426,7 +381,7 @@ def with_defaults(drawing: Drawing) -> Drawing:
 
 def check_placing(tag: object, step: object, run_name: object = None) -> None:
     """Raise ArgumentError unless these can be a tag, a step and the name of a run."""
-    _check(PLACING, {"tag": tag, "step": step, "run_name": run_name})
+    check_values(PLACING, {"tag": tag, "step": step, "run_name": run_name})
 
 
 def check_on_error(on_error: object) -> None:
@@ -441,18 +396,7 @@ def check_on_error(on_error: object) -> None:
 
 def check_gathering(ranks: object, ranks_timeout: object) -> None:
     """Raise ArgumentError unless these can be asked of the ranks of a run."""
-    _check(GATHERING, {"ranks": ranks, "ranks_timeout": ranks_timeout})
-
-
-def _check(options: Mapping[str, Option], given: Mapping[str, object]) -> None:
-    for name, option in options.items():
-        if name not in given:
-            continue
-        if option.check is not None:
-            option.check(given[name])
-        elif option.type in (bool, bool | None):
-            none = (option.unset or "as it is") if type(None) in get_args(option.type) else ""
-            check_truth(name, given[name], none=none)
+    check_values(GATHERING, {"ranks": ranks, "ranks_timeout": ranks_timeout})
 
 
 def shows_options(function: _Taker) -> _Taker:

@@ -21,13 +21,14 @@ from tbscope.figures.costs import scope_work, work_of
 from tbscope.functions.functions import Functions
 from tbscope.graphdef.stats import run_metadata
 from tbscope.ir.forms import require_graph
-from tbscope.ir.graph import Graph, Node
+from tbscope.ir.graph import Graph, Node, copy_graph
 from tbscope.ir.invariants import check_invariants
 from tbscope.ir.nodes import let_go
 from tbscope.ir.scopes import Scope
 from tbscope.options import Drawing, check_options, shows_options, with_defaults
 from tbscope.passes.dead import mark_dead
 from tbscope.passes.leaves import collapse_leaves
+from tbscope.passes.lent import part_lent
 from tbscope.passes.levels import Stack, set_level
 from tbscope.passes.plumbing import hide_plumbing
 from tbscope.passes.ties import name_ties
@@ -99,7 +100,8 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
         figures = profile_figures(graph)
     if figures and options["functions"] is not False:
         _refuse_numbers(options["functions"], measured=measured)
-    drawn = graph.copy()
+    # Figures are told of parameters, too.
+    drawn = copy_graph(graph, state=bool(figures))
     origin = Origin.of(graph, drawn) if figures else None
     originals = _originals(graph, drawn, color_by)
     stacks = set_level(drawn, level)
@@ -115,6 +117,7 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
     if leaves == "node":
         name_ties(drawn)
         collapse_leaves(drawn)
+        part_lent(drawn)
     layout = lay_out(
         drawn,
         style=options["style"],
@@ -146,7 +149,7 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
         else place_figures(figures, origin, drawn, layout, _stood_for(stacks))
     )
     data = graph_def_bytes(drawn, layout, labels=labels)
-    let_go(drawn.nodes)
+    let_go(set(drawn.nodes).difference(graph.nodes))
     if options["functions"] is not False:
         plain = GraphDef.FromString(data)
         message = with_library(plain, Functions(graph), layout.boxes, options["functions"])

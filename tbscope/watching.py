@@ -15,6 +15,7 @@ from tbscope.ranks.gather import gathering_of, lost_texts
 from tbscope.sources.eager.waiting import Waiting
 from tbscope.sources.torch.inputs import require_whole
 from tbscope.sources.torch.misfits import with_article
+from tbscope.sources.torch.module_internals import ScriptModule
 from tbscope.sources.torch.ranks import process_rank
 from tbscope.warning import warn_once
 from tbscope.words import error_text, shown
@@ -179,6 +180,12 @@ def _check(model: object, every: object, optimizer: object) -> None:
             fix="writer.watch(model), or tbscope.record() around any code",
         )
     require_whole(model)
+    if isinstance(model, ScriptModule):
+        raise ArgumentError(
+            f"watch() was given {with_article(model)}, which is scripted",
+            why="torch runs the calls of what torch.jit has made without telling anyone",
+            fix="watch the module from which it was made, or writer.add_graph(model, input)",
+        )
     if every is not None and (type(every) is not int or every < 1):
         raise ArgumentError(
             f"every={shown(every)} is no number of calls",

@@ -1,4 +1,7 @@
-"""Has each process of the tests use one thread, and tests that are marked "alone" no other."""
+"""Has each process of the tests use one thread, and tests that are marked "alone" no other.
+
+No law of hypothesis is held to a time: where a machine does much else, it would tell nothing.
+"""
 
 import gc
 import os
@@ -7,6 +10,11 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# Else an example has 200 ms, and all of them together may be made in a second.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 # Before torch is loaded, which reads it once; what a test starts takes it over.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

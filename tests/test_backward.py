@@ -214,6 +214,75 @@ def test_gradients_that_were_asked_for_are_results_and_others_are_not():
     assert recorded(net, squares).outputs == []
 
 
+def asked(model):
+    return torch.autograd.grad(model(POINTS).pow(2).mean(), list(model.parameters()))
+
+
+def set_by_hand(model):
+    for parameter, gradient in zip(model.parameters(), asked(model), strict=True):
+        parameter.grad = gradient
+
+
+def set_by_a_function(model):
+    def loss(held):
+        return torch.func.functional_call(model, held, (POINTS,)).pow(2).mean()
+
+    held = {name: each.detach() for name, each in model.named_parameters()}
+    gradients = torch.func.grad(loss)(held)
+    for name, parameter in model.named_parameters():
+        parameter.grad = gradients[name]
+
+
+def set_later(model):
+    for parameter, gradient in zip(model.parameters(), asked(model), strict=True):
+        parameter.grad = gradient * 2
+
+
+@pytest.mark.parametrize("way", [set_by_hand, set_by_a_function, set_later, squares])
+def test_a_gradient_that_a_script_sets_is_that_of_its_parameter(way):
+    model = Net()
+    graph = recorded(model, way)
+    names = dict(model.named_parameters())
+    assert gradients_of(graph) == list(dict.fromkeys(gradients_of(graph)))
+    assert set(gradients_of(graph)) == set(names)
+    for node in graph.nodes:
+        if "gradient_of" in node.attributes:
+            gradient = names[node.attributes["gradient_of"]].grad
+            assert node.attributes["gradient_norm"] == pytest.approx(float(gradient.norm()))
+            assert node.outputs[0].shape == gradient.shape
+    places = {str(node.scope) for node in graph.nodes if node.op == "weight_grad"}
+    assert ("gradients/Net/Linear[head]" in places) is (way is not set_later)
+
+
+def test_gradients_that_a_script_sets_of_two_models_of_one_class_are_told_apart():
+    one, other = nn.Linear(3, 2), nn.Linear(3, 2)
+    parameters = [*one.parameters(), *other.parameters()]
+    with tbscope.record(one, other) as recording:
+        loss = (one(POINTS) * other(POINTS)).sum()
+        for each, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+            each.grad = gradient
+    told = [node for node in recording.graph.nodes if "gradient_of" in node.attributes]
+    places = [str(node.scope) for node in told]
+    assert places == ["gradients/Linear"] * 2 + ["gradients/Linear.1"] * 2
+    norms = [node.attributes["gradient_norm"] for node in told]
+    assert norms == pytest.approx([float(each.grad.norm()) for each in parameters])
+
+
+def test_a_gradient_that_is_asked_for_and_set_nowhere_is_that_of_no_parameter():
+    assert gradients_of(recorded(Net(), asked)) == []
+
+
+def test_a_gradient_that_was_computed_before_is_that_of_no_parameter():
+    before = torch.ones(2)
+
+    def step(model):
+        model(POINTS)
+        model.head.bias.grad = before
+        model.head.weight.grad = None
+
+    assert gradients_of(recorded(Net(), step)) == []
+
+
 def test_a_loss_is_a_result_though_a_backward_pass_begins_at_it():
     net = nn.Linear(3, 2)
     with tbscope.record(net) as recording:
@@ -369,7 +438,7 @@ def _joined(*blocks):
 
 
 @pytest.mark.parametrize("watcher", WATCHERS)
-@pytest.mark.parametrize("name", ["blocks", "own function", "hooks", "lstm"])
+@pytest.mark.parametrize("name", ["blocks", "own function", "hooks", "lstm", "convolutions"])
 def test_a_backward_pass_is_recorded_alike_where_others_watch_it_too(name, watcher):
     model, run = made(name)
     plain = str(recorded(model, run))

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
+import tbscope
 from tbscope.drawing.build import build_graph_def, graph_def_bytes
 from tbscope.drawing.layout import lay_out
 from tbscope.ir.graph import Constant, Output, Source
@@ -88,6 +89,21 @@ def test_every_output_has_a_shape_and_a_dtype():
         True,
     ]
     assert list(node.attr["dtype"].list.s) == [b"int64"] * 3
+
+
+@pytest.mark.parametrize(
+    ("count", "told"), [(113, None), (114, "float32 x114"), (3000, "float32 x3000")]
+)
+def test_of_very_many_outputs_each_dtype_is_told_with_their_number(count, told):
+    build = GraphBuilder()
+    build.node("split", name="1", outputs=((2,),) * count)
+    graph_def = tbscope.to_graph_def(build.graph)
+    held = {node.name: node for node in graph_def.node}["split"].attr["dtype"]
+    assert (held.s.decode() or None) == told
+    assert list(held.list.s) == ([] if told else [b"float32"] * count)
+    assert "large-attribute" not in {one.rule for one in tbscope.lint(graph_def)}
+    (split,) = [node for node in tbscope.from_graph_def(graph_def).nodes if node.op == "split"]
+    assert {value.dtype for value in split.outputs} == {"float32" if told else "unknown"}
 
 
 def test_a_node_that_gives_nothing_has_an_empty_list_of_shapes():
@@ -223,6 +239,46 @@ def test_a_parameter_that_no_call_tells_of_is_measured():
     nodes = defs(build)
     assert facts(nodes["Net/table/0"])["bytes"].i == 24
     assert "bytes" not in nodes["Net/table/1"].attr
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"shape": (4, 3)},
+        {"dtype": "bfloat16"},
+        {"attributes": {"seen": True}},
+        {"attributes": {"seen": 1.0}},
+        {"attributes": {"seen": "w" * 2000}},
+        {"attributes": {"seen": 1, "module": "m"}},
+        {"kind": "buffer", "shape": (3, None)},
+        {"prefix": "w" * 2000},
+    ],
+)
+def test_a_parameter_among_others_tells_what_it_tells_alone(other):
+    plain = {"shape": (3, 4), "attributes": {"seen": 1}}
+    other = {**plain, **other}
+    prefix = other.pop("prefix", "")
+    given = [{"name": "a", **plain}, {"name": f"{prefix}b", **other}]
+    given += [{"name": "c", **plain}, {"name": f"{prefix}d", **other}]
+    together, alone = GraphBuilder(), [GraphBuilder() for _ in given]
+    for build, fields in zip(alone, given, strict=True):
+        for each in (build, together):
+            each.parameter(**fields)
+    nodes = [[*defs(build).values()] for build in (together, *alone)]
+    assert [node.attr for node in nodes[0]] == [node.attr for (node,) in nodes[1:]]
+
+
+@pytest.mark.parametrize("learnt", [True, False])
+def test_whether_a_parameter_is_learnt_is_told_of_each(learnt):
+    build = GraphBuilder("Net")
+    build.call("Net")
+    for at, each in enumerate((True, learnt, True)):
+        build.linear(f"Net/Linear[{at}]", build.input(f"x{at}", (1, 2)), 3)
+        owned = build.graph.calls[-1]
+        owned.parameters = tuple(one._replace(requires_grad=each) for one in owned.parameters)
+    nodes = defs(build)
+    told = [nodes[f"Net/{at}/weight"].attr["requires_grad"].b for at in range(3)]
+    assert told == [True, learnt, True]
 
 
 def test_what_had_to_be_renamed_keeps_its_own_name_as_an_attribute():

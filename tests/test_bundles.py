@@ -10,7 +10,9 @@ from torch import nn
 
 import tbscope
 from tbscope.cycles import find_cycles
+from tbscope.drawing.bundler import Bundler
 from tbscope.drawing.cuts import is_crowded
+from tbscope.ir.guests import Guests
 from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.siblings import find_siblings
@@ -108,6 +110,17 @@ def test_what_a_generator_runs_in_turns_stands_with_whoever_asks_it():
         return sum(torch.tanh(piece) for piece in models.pieces(net.fc(x)))
 
     assert boxes(of_forward(forward, helpers="all")) == []
+
+
+def test_what_is_in_boxes_is_found_once():
+    net, inputs = example(Helped)
+    graph = tbscope.trace(net, inputs)
+    bundler = Bundler(graph, Guests())
+    level = next(graph.scopes())
+    assert bundler.bundle(level, "functions")
+    found = len(bundler.found.scopes)
+    assert not bundler.bundle(level, "functions")
+    assert len(bundler.found.scopes) == found > 0
 
 
 def test_equal_boxes_have_one_structure():

@@ -1,4 +1,6 @@
-"""Chunks of real models, and of models that are wide: no module and no input stands in one."""
+"""Chunks of real models, and of models that are wide: no input stands in one, and no module but
+those that their author numbered, all of them, where the page would put what they feed aside.
+"""
 
 import re
 
@@ -14,13 +16,20 @@ import tbscope
 
 # A chunk is called by numbers; one of rounds of a loop holds what ran in these.
 CHUNK = re.compile(r"(?!step)[^/]*[0-9]+-[0-9]+")
+NUMBERED = re.compile("(.*[^0-9])[0-9]+")
 
 
 def chunks_with_modules(graph):
     """Give the names of modules and inputs that stand in a chunk."""
     message = tbscope.to_graph_def(graph)
     known = [node.name for node in message.node if node.op == "Input" or _is_of_module(node)]
-    return [name for name in known if any(map(CHUNK.fullmatch, name.split("/")[:-1]))]
+    return [name for name in known if any(map(_is_chunk, name.split("/"), name.split("/")[1:]))]
+
+
+def _is_chunk(label, inside):
+    """Tell whether a box is a chunk, and none of numbered modules of which this is one."""
+    own = NUMBERED.fullmatch(inside)
+    return bool(CHUNK.fullmatch(label)) and not (own and label.startswith(own[1]))
 
 
 def _is_of_module(node):
@@ -105,3 +114,90 @@ def test_two_thousand_layers_are_parted_by_their_numbers():
         node.name for node in tbscope.to_graph_def(tbscope.trace(model, torch.rand(1, 2))).node
     }
     assert {"0-49/0", "0-49/49", "1950-1999/1999"} <= names
+
+
+class Heads(nn.Module):
+    """Modules in attributes of their own, of one input, that are joined again."""
+
+    def __init__(self, names, leaves=False):
+        super().__init__()
+        self.found = []
+        for name in names:
+            self.add_module(name, nn.Linear(4, 4) if leaves else Block())
+            self.found.append(getattr(self, name))
+        self.last = nn.Linear(4 * len(names), 4)
+
+    def forward(self, x):
+        x = x * 2
+        return self.last(torch.cat([module(x) for module in self.found], -1))
+
+
+def boxes_at_top(model):
+    message = tbscope.to_graph_def(tbscope.trace(model, torch.rand(2, 4)), templates=False)
+    return {node.name.partition("/")[0] for node in message.node}, message
+
+
+@pytest.mark.parametrize(("count", "leaves"), [(16, False), (16, True), (90, True), (130, False)])
+def test_numbered_modules_side_by_side_are_a_box_where_the_page_would_lose_what_they_feed(
+    count, leaves
+):
+    names = [f"head_{at}" for at in range(count)]
+    found, message = boxes_at_top(Heads(names, leaves))
+    box = f"head_0-{count - 1}"
+    assert found == {"x", "mul", box, "cat", "last", "out", "Heads"}
+    inside = {tuple(node.name.split("/")[:2]) for node in message.node}
+    assert {(box, name) for name in names} <= inside
+    assert tbscope.lint(message) == []
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_in_their_box_every_key_is_found(leaves):
+    outer = nn.Sequential(Heads([f"head_{at}" for at in range(40)], leaves), nn.ReLU())
+    _, message = boxes_at_top(outer)
+    names = [node.name for node in message.node]
+    for key in outer.state_dict():
+        assert any(re.search(key, name) for name in names)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        # Few shapes: the page puts nothing aside.
+        [f"head_{at}" for at in range(8)],
+        # Not numbered one by one.
+        [f"head_{2 * at}" for at in range(16)],
+        # Called by words.
+        [f"head_{at}_" for at in range(16)],
+    ],
+)
+def test_other_modules_side_by_side_are_in_no_box(names):
+    found, _ = boxes_at_top(Heads(names))
+    assert set(names) <= found
+
+
+def test_nor_are_numbered_modules_each_of_which_feeds_something_else():
+    class Conditioned(Heads):
+        def forward(self, x):
+            time = x * 2
+            for module in self.found:
+                x = (x + module(time)).relu()
+            return x
+
+    names = [f"time_{at}" for at in range(16)]
+    found, _ = boxes_at_top(Conditioned(names))
+    assert set(names) <= found
+
+
+def test_rounds_of_a_loop_that_would_fill_their_level_are_a_box_without_what_is_around_them():
+    class Scan(nn.Module):
+        def forward(self, x):
+            x = x.repeat(6, 1)
+            a, b = torch.exp(x), x.sin()
+            state, found = x[0] * 0, []
+            for at in range(12):
+                state = a[at] * state + b[at] * x[at]
+                found.append(state.tanh())
+            return torch.stack(found) + x
+
+    found, _ = boxes_at_top(Scan())
+    assert found == {"x", "repeat", "exp", "sin", "mul", "step.0-11", "stack", "add", "out", "Scan"}

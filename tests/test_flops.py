@@ -386,3 +386,23 @@ def test_every_level_tells_the_flops_of_its_nodes(level):
     drawn = tbscope.to_graph_def(graph, level=level, cards=False, templates=False)
     told = sum(facts_of(node)["flops"].i for node in drawn.node if "flops" in facts_of(node))
     assert told == graph_costs(graph).flops > 0
+
+
+class Own(torch.Tensor):
+    """A tensor of a class of its own."""
+
+
+@pytest.mark.parametrize("kind", [torch.Tensor, nn.Parameter, Own])
+@pytest.mark.parametrize("transposed", [True, False])
+@pytest.mark.parametrize("asked", [(True, True), (True, False), (False, True)])
+def test_the_gradient_of_a_convolution_counts_as_torch_counts_it(asked, transposed, kind):
+    size = (2, 8, 10, 9) if transposed else (2, 8, 6, 5)
+    weight = torch.rand(4, 8, 3, 3) if transposed else torch.rand(8, 4, 3, 3)
+    given = torch.rand(size), torch.rand(2, 4, 8, 7), weight.as_subclass(kind)
+    settings = None, [1, 1], [0, 0], [1, 1], transposed, [0, 0], 1, [*asked, False]
+    with FlopCounterMode(display=False) as counter:
+        torch.ops.aten.convolution_backward(*given, *settings)
+    with tbscope.record() as recording, torch.no_grad():
+        torch.ops.aten.convolution_backward(*given, *settings)
+    node = next(node for node in recording.graph.nodes if node.kernels)
+    assert node.flops == counter.get_total_flops()

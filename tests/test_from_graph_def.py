@@ -204,6 +204,64 @@ def test_functions_that_call_themselves_are_not_opened_for_ever():
     )
 
 
+BRANCH = ("less", ["a"], ["r=l:z:0"], ["l: Less(a, a)"])
+OTHER = ("twice", ["a"], ["r=m:z:0"], ["m: Mul(a, a)"])
+
+
+def decides(op, *bodies):
+    """Give a graph of a node that is told functions, by the words of its attributes."""
+    message = library(BRANCH, OTHER)
+    message.node.extend(graph_def("p: Placeholder()", f"i: {op}(p, p)", "y: Relu(i)").node)
+    for word, name in bodies:
+        if word == "branches":
+            message.node[1].attr[word].list.func.add(name=name)
+        else:
+            message.node[1].attr[word].func.name = name
+    return message
+
+
+@pytest.mark.parametrize("form", ["", "Stateless"])
+@pytest.mark.parametrize(
+    ("op", "bodies", "places"),
+    [
+        ("If", [("then_branch", "less"), ("else_branch", "twice")], ["then_branch", "else_branch"]),
+        ("Case", [("branches", "less"), ("branches", "twice")], ["branches_0", "branches_1"]),
+        ("While", [("cond", "less"), ("body", "twice")], ["cond", "body"]),
+    ],
+)
+def test_the_branches_and_loops_of_tensorflow_are_opened(form, op, bodies, places):
+    graph = tbscope.from_graph_def(decides(form + op, *bodies))
+    found = [(node.op, node.scope.path) for node in graph.nodes if node.scope is not None]
+    assert found == [("Less", f"i/{places[0]}"), ("Mul", f"i/{places[1]}")]
+    (node,) = [node for node in graph.nodes if node.op == form + op]
+    assert [value.producer.op for value in node.inputs] == ["input", "input", "Less", "Mul"]
+    assert all(value.producer.kind == "input" for one in graph.nodes[1:3] for value in one.inputs)
+
+
+def test_what_is_given_to_a_branch_comes_behind_what_decides():
+    message = decides("If", ("then_branch", "twice"))
+    message.node[1].input[:] = ["p", "x"]
+    message.node.extend(graph_def("x: Placeholder()").node)
+    (mul,) = [node for node in tbscope.from_graph_def(message).nodes if node.op == "Mul"]
+    assert {value.name for value in mul.inputs} == {"x"}
+
+
+@pytest.mark.parametrize("op", ["If", "Where"])
+def test_functions_that_nobody_runs_or_has_are_not_opened(op):
+    message = decides(op, ("then_branch", "less" if op == "Where" else "nobody"))
+    assert "Less" not in [node.op for node in tbscope.from_graph_def(message).nodes]
+
+
+def test_a_loop_that_runs_itself_is_not_opened_for_ever():
+    message = decides("While", ("body", "loop"))
+    inner = library(("loop", ["a"], ["r=w:z:0"], ["w: While(a)"])).library.function[0]
+    inner.node_def[0].attr["body"].func.name = "loop"
+    message.library.function.add().CopyFrom(inner)
+    graph = tbscope.from_graph_def(message)
+    assert [node.op for node in graph.nodes].count("While") == 2
+    assert "not opened: 'loop'" in str(graph.notes[0])
+
+
 def test_functions_that_stand_for_too_many_nodes_are_not_opened():
     bodies = [
         (f"f{n}", ["a"], ["r=c0"], [f"c{m}: f{n + 1}(a)" for m in range(40)]) for n in range(20)

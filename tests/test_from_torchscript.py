@@ -588,3 +588,40 @@ def test_reading_a_script_leaves_it_as_it_was():
 
     assert str(script.graph) == before[0]
     assert all(torch.equal(script.state_dict()[name], value) for name, value in before[1].items())
+
+
+class Several(nn.Module):
+    """Has no forward, and methods that are called by their names."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+
+    @torch.jit.export
+    def encode(self, x):
+        return self.fc(x)
+
+
+class More(Several):
+    @torch.jit.export
+    def decode(self, x):
+        return self.fc(x) * 2
+
+
+def test_the_only_method_of_a_module_without_forward_is_drawn():
+    graph = tbscope.from_torchscript(torch.jit.script(Several()), torch.ones(2, 4))
+
+    assert [node.op for node in graph.nodes if node.kind == "op"] == ["linear"]
+    with pytest.raises(tbscope.ArgumentError, match="it has no forward, and 2 other methods"):
+        tbscope.from_torchscript(torch.jit.script(More()), torch.ones(2, 4))
+
+
+def test_of_a_forward_of_several_kinds_the_one_is_drawn_that_takes_what_is_given():
+    script = torch.jit.script(nn.LSTM(4, 3))
+    packed = nn.utils.rnn.pack_padded_sequence(torch.ones(5, 2, 4), torch.tensor([5, 3]))
+    padded = tbscope.from_torchscript(script, torch.ones(5, 2, 4))
+
+    assert padded.outputs[0].value.shape == (5, 2, 3)
+    assert [value.name for value in tbscope.from_torchscript(script).inputs] == ["input"]
+    names = [node.name for node in tbscope.from_torchscript(script, packed).inputs]
+    assert names == ["input.0", "input.1"]

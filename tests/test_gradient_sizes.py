@@ -200,3 +200,36 @@ def test_stand_ins_have_no_gradients_that_could_be_looked_at():
         assert not any("gradient_norm" in node.attributes for node in graph.nodes)
     graph = tbscope.trace(Net(), POINTS, loss=torch.sum, backward=True)
     assert any("gradient_norm" in node.attributes for node in graph.nodes)
+
+
+class Wide(nn.Module):
+    """A parameter of many pieces, of which the last is not a whole one."""
+
+    def __init__(self, dtype, turned):
+        super().__init__()
+        weight = torch.ones(3, 70_000, dtype=dtype)
+        self.weight = nn.Parameter(weight.t() if turned else weight)
+
+    def forward(self, factors):
+        return (self.weight * factors).sum()
+
+
+@pytest.mark.parametrize("turned", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.complex64])
+def test_a_large_gradient_is_told_as_a_whole(dtype, turned):
+    model = Wide(dtype, turned)
+    factors = torch.arange(210_000).reshape(model.weight.shape).remainder(7).to(dtype)
+    graph = recorded(model, lambda model: model(factors).abs().backward())
+    (told,) = [node.attributes for node in graph.nodes if "gradient_norm" in node.attributes]
+    wide = torch.complex128 if dtype.is_complex else torch.float64
+    assert told["gradient_norm"] == pytest.approx(model.weight.grad.to(wide).norm().item())
+    assert told["gradient_zeros"] == 30_000
+
+
+def test_what_is_no_number_is_counted_in_a_large_gradient():
+    model, factors = Wide(torch.float32, turned=False), torch.ones(3, 70_000)
+    factors[0, 0], factors[2, -1] = math.nan, math.inf
+    graph = recorded(model, lambda model: model(factors).backward())
+    (told,) = [node.attributes for node in graph.nodes if "gradient_zeros" in node.attributes]
+    assert told["gradient_nan"] == told["gradient_inf"] == 1
+    assert "gradient_norm" not in told

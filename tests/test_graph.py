@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbscope.errors import NotFoundError
-from tbscope.ir.graph import Argument, Constant, Note, Source
+from tbscope.ir.graph import Argument, Constant, Note, Source, copy_graph
 from tbscope.ir.invariants import verify
 from tbscope.ir.scopes import Scope, ScopePart
 
@@ -176,3 +176,19 @@ def test_changing_a_copy_leaves_the_graph_as_it_was():
     node.outputs[0].shape = (9,)
     assert str(graph) == before
     assert graph.nodes[-1].attributes == {}
+
+
+@pytest.mark.parametrize("state", [True, False])
+def test_a_copy_without_new_state_shares_parameters_and_nothing_else(state):
+    build = two_calls()
+    weight = next(node for node in build.graph.nodes if node.name == "fc.weight")
+    build.call("Net/Tied[tied]", weight.outputs[0], [weight.outputs[0]])
+    copy = copy_graph(build.graph, state=state)
+    shared = {node.kind for node in set(copy.nodes) & set(build.graph.nodes)}
+    assert shared == (set() if state else {"parameter"})
+    twin = next(node for node in copy.nodes if node.name == "fc.weight")
+    (one,), (other,) = twin.outputs, weight.outputs
+    assert (one is other) is not state
+    assert [argument.nest for argument in copy.calls[-1].arguments] == [one, [one]]
+    assert str(copy) == str(build.graph)
+    verify(copy)

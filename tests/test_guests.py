@@ -87,6 +87,12 @@ def test_a_part_that_blocks_share_stands_in_each_of_them(kind):
 
 
 @pytest.mark.parametrize("kind", PARTS)
+def test_no_note_tells_of_a_cycle_through_a_part_that_stands_with_its_caller(kind):
+    graph = tbscope.trace(Sharing(PARTS[kind]()), torch.rand(2, 4))
+    assert not [note for note in graph.notes if "by turns" in note.text]
+
+
+@pytest.mark.parametrize("kind", PARTS)
 def test_blocks_that_share_a_part_are_equal(kind):
     message = drawn(Sharing(PARTS[kind]()), templates=False)
     counts = {one.box.name: one.count for one in Structures(Hierarchy.of(message)).all}
@@ -332,3 +338,51 @@ def test_a_call_that_is_no_guest_stands_where_its_module_is_held():
             return self.encoder.last(self.decoder(self.encoder(x)))
 
     assert {"encoder/last", "encoder/last.1", "decoder"} <= set(names(drawn(Lending())))
+
+
+class Scale(nn.Module):
+    """Calls what it is given on something of its own, and on what comes from outside."""
+
+    def __init__(self, gives_both):
+        super().__init__()
+        self.weight, self.gives_both = nn.Parameter(torch.ones(4)), gives_both
+
+    def forward(self, x, down, up):
+        norm = self.weight / up(down(torch.eye(4))).norm()
+        low = down(x)
+        return norm * up(low), low if self.gives_both else norm
+
+
+class Adapted(nn.Module):
+    def __init__(self, gives_both):
+        super().__init__()
+        self.down, self.up, self.scale = nn.Linear(4, 2), nn.Linear(2, 4), Scale(gives_both)
+
+    def forward(self, x):
+        y, other = self.scale(x, self.down, self.up)
+        return y + other.sum()
+
+
+WAYS_TO_READ = {
+    "eager": tbscope.trace,
+    "export": lambda model, x: tbscope.from_export(torch.export.export(model, (x,))),
+    "TorchScript": lambda model, x: tbscope.from_torchscript(torch.jit.trace(model, x)),
+    "compile": lambda model, x: tbscope.compile_graphs(model, x)["0 Adapted.forward"],
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("way", WAYS_TO_READ)
+def test_what_a_part_is_given_and_calls_on_its_own_stands_in_it_with_its_parameters(way):
+    message = tbscope.to_graph_def(WAYS_TO_READ[way](Adapted(False), torch.rand(2, 4)), cards=False)
+    found = {name for name in names(message) if re.search("down|up", name)}
+    assert len(found) == 4
+    assert all("scale/" in name for name in found)
+    assert cycles(message) == []
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("way", ["eager", "export"])
+def test_a_call_that_is_read_outside_too_stays_where_it_is_held(way):
+    message = tbscope.to_graph_def(WAYS_TO_READ[way](Adapted(True), torch.rand(2, 4)), cards=False)
+    assert {name for name in names(message) if "down" in name} == {"scale/down", "down.1"}

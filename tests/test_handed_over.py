@@ -275,15 +275,24 @@ def test_an_error_in_another_thread_tells_where_it_arose():
     assert "in Handing/Slow[first]/Linear[linear]" in str(raised.value)
 
 
-def test_what_a_thread_of_the_model_switches_and_writes_is_as_before():
+def in_threads(work, depth):
+    """Run work in a thread of a thread, and so on."""
+    if depth == 0:
+        work()
+    else:
+        thread = threading.Thread(target=in_threads, args=(work, depth - 1))
+        thread.start()
+        thread.join()
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_what_a_thread_of_the_model_switches_and_writes_is_as_before(depth):
     def switching(branches, x):
         def work():
             branches[0].eval()
             branches[0].linear.bias.data.add_(1)
 
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
+        in_threads(work, depth)
         return branches[0](x), x
 
     model = Handing(switching)
@@ -303,6 +312,17 @@ def test_what_a_thread_makes_of_itself_is_as_fake_as_the_rest():
 
     tbscope.trace(Handing(way), X, fake=True)
     assert kinds == ["FakeTensor"]
+
+
+def test_work_that_a_trace_amid_a_recording_hands_over_is_no_part_of_the_recording():
+    model = Handing(by_submit)
+    with tbscope.record() as recording:
+        X.sin()
+        graph = tbscope.trace(model, X)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(torch.cos, X).result()
+    assert [node.op for node in graph.nodes if node.kind == "op"].count("relu") == 2
+    assert [node.op for node in recording.graph.nodes if node.kind == "op"] == ["sin", "cos"]
 
 
 def test_threads_and_pools_are_as_before():

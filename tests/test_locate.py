@@ -12,11 +12,12 @@ from cli_runs import tbscope as command
 from google.protobuf import text_format
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
+from torch.nn.utils import clip_grad
 from torch.utils.tensorboard import SummaryWriter
 
 import tbscope
 from tbscope.cli._demo_model import make_inputs, make_model
-from tbscope.sources.torch.locate import raised_at, short_path
+from tbscope.sources.torch.locate import helper_name, raised_at, short_path
 
 
 def test_a_file_is_told_by_its_path_below_the_import_path(monkeypatch, tmp_path):
@@ -116,3 +117,21 @@ def test_the_model_of_the_demo_has_its_own_lines():
     graph = tbscope.trace(make_model(), make_inputs())
     files = {file for file, _, _ in places(graph)}
     assert files == {"_demo_model.py", "test_locate.py"}
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        ("def clip(): return sys._getframe()", "clip"),
+        ("def clip(): return (lambda: sys._getframe())()", "clip"),
+        ("def _clip(): return sys._getframe()", None),
+        ("def _clip(): return (lambda: sys._getframe())()", None),
+        # torch hands it on without the line.
+        ("def _get_total_norm(): return sys._getframe()", "get_total_norm"),
+    ],
+)
+def test_a_helper_is_called_as_its_users_call_it(code, name):
+    names = {"sys": sys}
+    exec(compile(code, clip_grad.__file__, "exec"), names)
+    (function,) = (each for each in names.values() if callable(each))
+    assert helper_name(function()) == name

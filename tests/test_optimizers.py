@@ -181,6 +181,44 @@ def test_clipping_has_a_box_of_its_own():
     assert list(dict.fromkeys(tops)) == boxes
 
 
+@pytest.mark.parametrize("of_gradients", [True, False])
+def test_a_norm_that_is_asked_for_and_clipped_by_has_the_boxes_of_both_helpers(of_gradients):
+    model = nn.Linear(3, 2)
+    squares(model)
+    with tbscope.record(model) as recording:
+        # Nothing is differentiated there, not even what requires it.
+        norm = torch.nn.utils.get_total_norm(
+            [each.grad if of_gradients else each for each in model.parameters()], foreach=False
+        )
+        torch.nn.utils.clip_grads_with_norm_(model.parameters(), 1.0, norm)
+    assert {node.phase for node in recording.graph.nodes if node.kind == "op"} == {"optimizer"}
+    boxes = [str(node.scope) for node in recording.graph.nodes if node.kind == "op"]
+    assert list(dict.fromkeys(boxes)) == ["get_total_norm", "clip_grads_with_norm_"]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_an_optimizer_of_one_parameter_that_keeps_something_works_in_its_box(bias):
+    model = nn.Linear(3, 2, bias=bias)
+    graph = trained(model, torch.optim.Adam(model.parameters(), foreach=False))
+    names = ["weight", "bias"] if bias else ["weight"]
+    scopes = {str(node.scope) for node in optimizer_nodes(graph)}
+    assert scopes == {f"optimizer/Adam/Linear/{name}" for name in names}
+
+
+def test_what_clips_before_each_of_two_steps_has_a_box_for_each():
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with tbscope.record(model) as recording:
+        for _ in range(2):
+            squares(model)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+    tops = [str(node.scope).split("/")[0] for node in recording.graph.nodes]
+    boxes = [top for top in dict.fromkeys(tops) if top.startswith("clip_grad_norm_")]
+    assert boxes == ["clip_grad_norm_", "clip_grad_norm_.1"]
+
+
 def test_an_optimizer_that_raises_leaves_no_box_open():
     class Failing(torch.optim.SGD):
         def step(self, closure=None):
@@ -280,3 +318,20 @@ def test_complex_parameters_are_told_where_they_are_updated():
         ("addcdiv_", "weight"),
         ("addcdiv_", "bias"),
     ]
+
+
+@pytest.mark.parametrize("hooked", [True, False])
+def test_a_gradient_that_a_closure_makes_anew_belongs_to_its_parameter(hooked):
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, maximize=True, foreach=False)
+    run(model, optimizer)
+
+    def halve(*_):
+        model.inp.weight.grad.mul_(0.5)
+
+    if hooked:
+        # A part of the step, and so the closure is one, too.
+        optimizer.register_step_pre_hook(halve)
+    graph = trained(model, optimizer)
+    boxes = [node.scope.part.label for node in graph.nodes if node.op == "neg"]
+    assert boxes == [name.rpartition(".")[2] for name, _ in model.named_parameters()]

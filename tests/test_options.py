@@ -18,6 +18,7 @@ from tbscope.cli import main
 from tbscope.cli._options import flag_of, metavar_of
 from tbscope.cli._running import IN_OTHER_WORDS
 from tbscope.errors import ArgumentError
+from tbscope.option import Option
 from tbscope.options import (
     DRAWING,
     GATHERING,
@@ -25,7 +26,6 @@ from tbscope.options import (
     RUNNING,
     TAKERS,
     WORLD,
-    Option,
     check_options,
     check_placing,
     shows_options,

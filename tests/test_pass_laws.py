@@ -16,6 +16,7 @@ from tbscope.errors import ArgumentError
 from tbscope.ir.invariants import verify
 from tbscope.passes.dead import mark_dead
 from tbscope.passes.leaves import collapse_leaves
+from tbscope.passes.lent import part_lent
 from tbscope.passes.levels import set_level
 from tbscope.passes.plumbing import hide_plumbing
 
@@ -60,6 +61,7 @@ def passed(traced, level, dead, keep, hide):
     hide_plumbing(graph, keep=keep)
     hold(graph, before)
     collapse_leaves(graph)
+    part_lent(graph)
     hold(graph, before)
 
 

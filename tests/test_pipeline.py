@@ -1,11 +1,31 @@
 """The pipeline: what is checked, what is copied, what comes out."""
 
 import pytest
+import torch
 from build import GraphBuilder, chain
+from torch import nn
 
+import tbscope
 from tbscope.errors import ArgumentError, GraphError
+from tbscope.formats.json import graph_to_json
 from tbscope.ir.graph import Graph
-from tbscope.pipeline import to_graph_def
+from tbscope.ir.invariants import verify
+from tbscope.overlays.make import make_overlay
+from tbscope.pipeline import draw, to_graph_def
+
+
+class Blocks(nn.Module):
+    """Equal blocks, a tied weight, and an operation on a parameter that nothing reads."""
+
+    def __init__(self):
+        super().__init__()
+        blocks = [nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU()) for _ in range(4)]
+        self.blocks, self.head, self.tied = nn.Sequential(*blocks), *map(nn.Linear, (4, 4), (4, 4))
+        self.tied.weight = self.head.weight
+
+    def forward(self, x):
+        torch.cos(self.head.bias)
+        return self.tied(self.head(self.blocks(x).abs()))
 
 
 def test_leaf_modules_are_nodes_unless_boxes_are_asked_for():
@@ -31,6 +51,34 @@ def test_the_graph_stays_as_it_was():
     to_graph_def(graph)
     assert str(graph) == before
     assert {node.kind for node in graph.nodes} == {"input", "parameter", "op"}
+
+
+@pytest.fixture(scope="module")
+def blocks():
+    """Give the graph of `Blocks`, with its kernels."""
+    return tbscope.trace(Blocks(), torch.rand(2, 4), kernels=True, training=True)
+
+
+@pytest.mark.parametrize(
+    "drawing",
+    [
+        *({}, {"leaves": "box"}, {"dead": "drop"}, {"hide": ["BatchNorm1d", "abs"]}),
+        *({"level": level} for level in ("overview", "module", "aten")),
+        *({"color_by": "class"}, {"color_by": lambda node: node.name}, {"functions": True}),
+    ],
+)
+def test_a_drawing_leaves_what_the_model_holds_as_it_was(blocks, drawing):
+    before = graph_to_json(blocks)
+    draw(blocks, **drawing)
+    assert graph_to_json(blocks) == before
+    verify(blocks)
+
+
+@pytest.mark.parametrize("overlay", ["parameter_bytes", "flops"])
+def test_a_drawing_of_figures_leaves_what_the_model_holds_as_it_was(blocks, overlay):
+    before = graph_to_json(blocks)
+    draw(blocks, make_overlay(blocks, overlay))
+    assert graph_to_json(blocks) == before
 
 
 def test_a_style_names_the_nodes():

@@ -1,5 +1,7 @@
 """What kernels give on stand-ins is told as torch tells it, or not at all."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -29,6 +31,52 @@ def test_what_goes_element_by_element_gives_what_torch_gives(kernel, dtype):
     for sizes in SIZES:
         args = [meta(*sizes, dtype=dtype)] * (2 if kernel in BOTH else 1)
         assert told(quick_result(kernel, args, {})) == told(kernel(*args))
+
+
+def shapes(most):
+    """Give all shapes of no more dimensions, each of a size of 1 to 3."""
+    return [
+        sizes for rank in range(most + 1) for sizes in itertools.product((1, 2, 3), repeat=rank)
+    ]
+
+
+@pytest.mark.parametrize("kernel", BOTH)
+def test_two_tensors_of_which_one_is_repeated_give_what_torch_gives(kernel):
+    for one, other in itertools.product(shapes(2), shapes(3)):
+        quick = quick_result(kernel, [meta(*one), meta(*other)], {})
+        if quick is None:
+            with pytest.raises(RuntimeError):
+                kernel(meta(*one), meta(*other))
+        else:
+            assert told(quick) == told(kernel(meta(*one), meta(*other)))
+
+
+@pytest.mark.parametrize("kernel", BOTH)
+@pytest.mark.parametrize("number", [2, 0.5])
+def test_a_tensor_and_a_number_give_what_torch_gives(kernel, number):
+    assert told(quick_result(kernel, [meta(2, 3), number], {})) == told(kernel(meta(2, 3), number))
+
+
+@pytest.mark.parametrize("over", [-1, 0, 1])
+def test_a_softmax_and_a_roll_give_what_torch_gives(over):
+    for kernel, args in (
+        (aten._softmax.default, [meta(2, 3), over, False]),
+        (aten.roll.default, [meta(2, 3), [1], [over]]),
+    ):
+        assert told(quick_result(kernel, args, {})) == told(kernel(*args))
+
+
+def test_a_fill_by_a_mask_gives_what_torch_gives():
+    kernel = aten.masked_fill.Scalar
+    taken = 0
+    for one, other in itertools.product(shapes(2), shapes(3)):
+        args = [meta(*one), meta(*other, dtype=torch.bool), 0.5]
+        quick = quick_result(kernel, args, {})
+        taken += quick is not None
+        assert quick is None or told(quick) == told(kernel(*args))
+    assert taken > 50
+    turned = [meta(2, 3), meta(3, 2, dtype=torch.bool).t(), 0.5]
+    assert told(quick_result(kernel, turned, {})) == told(kernel(*turned))
 
 
 @pytest.mark.parametrize("sizes", [(3,), (2, 3), (5, 2, 3), (1, 1, 2, 3)])
@@ -71,9 +119,16 @@ def test_a_product_gives_what_torch_gives(columns):
         (aten.relu.default, [meta(0, 3)], {}),
         (aten.relu.default, [torch.ones(2, 3)], {}),
         (aten.relu.default, [torch.nn.Parameter(meta(2, 3))], {}),
-        (aten.add.Tensor, [meta(2, 3), meta(3)], {}),
+        (aten.add.Tensor, [meta(2, 3), meta(2)], {}),
+        (aten.add.Tensor, [meta(2, 3), meta(3, 2).t()], {}),
+        (aten.add.Tensor, [meta(2, dtype=torch.int64), 1.0], {}),
+        (aten.add.Tensor, [meta(2), 1j], {}),
+        (aten.add.Tensor, [meta(2), True], {}),
+        (aten.masked_fill.Scalar, [meta(3), meta(3), 0.0], {}),
+        (aten.masked_fill.Scalar, [meta(3), meta(2, dtype=torch.bool), 0.0], {}),
+        (aten.masked_fill.Scalar, [meta(3), torch.ones(3).bool(), 0.0], {}),
+        (aten._softmax.default, [meta(3), 0, True], {}),
         (aten.add.Tensor, [meta(2), meta(2, dtype=torch.float64)], {}),
-        (aten.add.Tensor, [meta(2), 1.0], {}),
         (aten.add.Tensor, [meta(2), meta(2)], {"alpha": 2}),
         (aten.addmm.default, [meta(2, 3), meta(2, 4), meta(4, 3)], {}),
         (aten.addmm.default, [meta(3), meta(2, 4), meta(5, 3)], {}),

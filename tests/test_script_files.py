@@ -1,5 +1,6 @@
 """Files of TorchScript: read as they were written, and refused where they would run code."""
 
+import enum
 import io
 import os
 import pickle
@@ -14,7 +15,8 @@ from torch import nn
 import tbscope
 from tbscope.sources.torchscript import modules
 from tbscope.sources.torchscript.code import NoCodeError, check_chains, what_runs
-from tbscope.sources.torchscript.pickles import DamagedError, check_lines, check_pickle
+from tbscope.sources.torchscript.line_tables import check_lines
+from tbscope.sources.torchscript.pickles import DamagedError, check_pickle
 from tbscope.words import shown
 from tests.agreement import check_whole, disagreements
 from tests.program_models import example
@@ -82,6 +84,46 @@ def test_a_file_of_a_scripted_function_is_drawn(tmp_path):
     graph = tbscope.from_torchscript(path, torch.ones(2))
 
     assert [node.op for node in graph.nodes if node.kind == "op"] == ["mul"]
+
+
+class Colour(enum.Enum):
+    RED = 1
+    GREEN = 2
+
+
+class Coloured(nn.Module):
+    """Holds a member of an enumeration."""
+
+    def __init__(self):
+        super().__init__()
+        self.colour = Colour.GREEN
+
+    def forward(self, x):
+        if self.colour == Colour.RED:
+            return x + 1
+        return x * self.colour.value
+
+
+def test_a_file_of_a_module_with_a_member_of_an_enumeration_is_drawn(tmp_path):
+    path = tmp_path / "model.pt"
+    torch.jit.script(Coloured()).save(path)
+
+    check_whole(tbscope.from_torchscript(path, torch.ones(2)))
+
+
+@pytest.mark.parametrize(("home", "refused"), [("extra", False), ("code/__torch__", True)])
+def test_what_users_put_beside_a_module_is_read_by_nobody(whole, tmp_path, home, refused):
+    path = tmp_path / "model.pt"
+    shutil.copy(whole, path)
+    with zipfile.ZipFile(path, "a") as archive:
+        root = archive.namelist()[0].partition("/")[0]
+        archive.writestr(f"{root}/{home}/settings.py", "print(1)\n")
+
+    if refused:
+        with pytest.raises(tbscope.ArgumentError, match=r"settings\.py' holds a statement"):
+            tbscope.from_torchscript(path)
+    else:
+        assert str(tbscope.from_torchscript(path)) == str(tbscope.from_torchscript(whole))
 
 
 def doubled(x):
@@ -536,6 +578,18 @@ def test_a_tensor_larger_than_its_bytes_is_refused(tensor, text):
         check_pickle(pickled([tensor]), {"0": 24})
 
     assert text in str(caught.value)
+
+
+def test_a_function_called_with_one_thing_is_looked_at_as_any_other():
+    member = b"\x80\x02c__torch__\nColour\nK\x02R."
+    tensor = pickled(Tensor(Storage("0", 2**40), 0, (2,), (1,)))
+    both = member[:-1] + b"0" + tensor[2:]
+
+    assert check_pickle(member, {}) == {"__torch__.Colour"}
+    with pytest.raises(DamagedError, match="claims 4,398,046,511,104 bytes"):
+        check_pickle(both, {"0": 24})
+    with pytest.raises(DamagedError, match="it is no whole pickle"):
+        check_pickle(b"\x80\x02K\x01K\x02R.", {})
 
 
 def test_a_deep_nest_and_a_circle_are_refused():

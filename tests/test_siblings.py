@@ -302,3 +302,22 @@ def test_seeds_are_borne_where_they_put_nothing_aside_that_matters():
     # 13 children: with two more, one that six read stands out.
     assert bears_seeds(busy, 1)
     assert not bears_seeds(busy, 2)
+
+
+def test_boxes_that_nobody_links_change_neither_stacks_nor_lines():
+    nodes = [*listed(7), *[(f"r{at}", "R", ["n3_"]) for at in range(6)], ("b/x", "X", ["n3_"])]
+    (level, *_) = find_siblings(Hierarchy(nodes), 1).values()
+    more = level.with_boxes(3)
+    assert more.labels[-3:] == ["0_template", "1_template", "2_template"]
+    assert len(more) == len(level) + 3 == len(more.ops)
+    assert more.series() == level.series() == Siblings(more.labels, more.ops).series() != []
+    assert (more.links, more.fed, more.giving) == (level.links, level.fed, level.giving)
+
+
+@pytest.mark.parametrize("count", [20, 0])
+def test_seeds_are_borne_alike_by_a_level_that_was_read_before(count):
+    nodes = [*listed(7), *[(f"r{at}", f"R{at}", ["n3_"]) for at in range(6)]]
+    hierarchy = Hierarchy([*nodes, ("out", "Output", ["n6_"])])
+    known = find_siblings(hierarchy, 1)[hierarchy.root]
+    assert bears_seeds(hierarchy, count, known) == bears_seeds(hierarchy, count)
+    assert not bears_seeds(hierarchy, 20, known)

@@ -213,6 +213,32 @@ def test_leaf_modules_stand_beside_each_other_where_they_do_not_fill_their_level
     assert (cycles(message) == []) is beside
 
 
+@pytest.mark.parametrize(("times", "beside"), [(99, True), (101, False)])
+def test_where_a_loop_is_known_more_leaf_modules_stand_beside_each_other(times, beside):
+    found = names(drawn(Leaves(times), torch.rand(2, 8), helpers="none"))
+    assert ("convs.11" in found) is beside
+
+
+@pytest.mark.parametrize("between", [True, False])
+def test_of_a_list_in_a_list_the_inner_one_keeps_its_box_only_if_its_members_run_in_a_row(between):
+    class Nested(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rows = nn.ModuleList(
+                [nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)]), nn.Linear(8, 8)]
+            )
+            self.ends = nn.ModuleList([nn.Linear(8, 8), Block()])
+
+        def forward(self, x):
+            (first, second), other = self.rows
+            second, other = (other, second) if between else (second, other)
+            return self.ends[1](other(second(first(self.ends[0](x)) * 2)))
+
+    found = set(names(drawn(Nested(), torch.rand(2, 8))))
+    assert ({"rows/0.0", "rows/mul", "rows/1", "rows/0.1"} <= found) is between
+    assert ({"rows/0/0", "rows/0/mul", "rows/0/1", "rows/1"} <= found) is not between
+
+
 def test_leaf_modules_beside_each_other_are_not_folded_with_those_of_their_list():
     def by_turns(layers, x):
         for at in range(5):
@@ -258,8 +284,12 @@ def test_blocks_and_leaf_modules_that_take_turns_stand_beside_each_other(leaves)
     assert {"resnets.0", "attentions.0", "resnets.1", "attentions.1"} <= boxes
 
 
-@pytest.mark.parametrize(("most", "parted"), [(1, True), (3, False)])
-def test_a_list_keeps_its_box_where_most_of_it_is_called_from_modules_that_it_feeds(most, parted):
+@pytest.mark.parametrize(
+    ("times", "most", "parted"), [(3, 1, True), (3, 3, False), (4, 2, True), (4, 3, False)]
+)
+def test_a_list_keeps_its_box_where_most_of_it_is_called_from_modules_that_it_feeds(
+    times, most, parted
+):
     class Lender(Turns):
         def forward(self, x):
             for at, (block, other) in enumerate(zip(self.resnets, self.attentions, strict=True)):
@@ -270,7 +300,7 @@ def test_a_list_keeps_its_box_where_most_of_it_is_called_from_modules_that_it_fe
                 x = other(x)
             return x
 
-    boxes = {name.partition("/")[0] for name in names(drawn(Lender(), torch.rand(2, 8)))}
+    boxes = {name.partition("/")[0] for name in names(drawn(Lender(times), torch.rand(2, 8)))}
     assert ("resnets.2" in boxes) is parted
 
 
@@ -287,13 +317,14 @@ def test_a_guest_of_a_list_gives_way_to_a_member_of_its_name():
     assert {"layers/act.2nd", "layers/act.1"} <= set(found)
 
 
-def test_a_leaf_module_without_parameters_is_like_an_operation():
+@pytest.mark.parametrize("owned", [nn.PReLU, lambda: nn.BatchNorm1d(8, affine=False)])
+def test_a_leaf_module_without_parameters_and_buffers_is_like_an_operation(owned):
     assert {"layers/act", "layers/act.1", "act.2"} <= set(names(drawn(*example(Shared))))
 
     class Owning(Shared):
         def __init__(self):
             super().__init__()
-            self.act = nn.PReLU()
+            self.act = owned()
 
     # A key of the state_dict leads to this one.
     found = names(drawn(Owning(), torch.rand(2, 8)))

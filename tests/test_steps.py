@@ -3,7 +3,7 @@
 import pytest
 
 from tbscope.errors import ArgumentError
-from tbscope.writing.steps import Kind, Written, holds, next_step, remember_step
+from tbscope.writing.steps import Kind, Written, forget_removed, holds, next_step, remember_step
 
 
 @pytest.fixture
@@ -51,3 +51,15 @@ def test_of_a_directory_that_is_not_known_nothing_is_remembered():
     remember_step("", "a", Written(7))
     assert next_step("", "a", 0) == 0
     assert not holds("", "a", Kind.GRAPH)
+
+
+def test_all_graphs_of_a_file_that_was_removed_are_forgotten_and_no_others(directory, tmp_path):
+    (tmp_path / "kept").touch()
+    files = {"a": "gone", "b": "gone", "c": "kept", "d": ""}
+    for tag, file in files.items():
+        remember_step(directory, tag, Written(7, file=file))
+    remember_step(f"{directory}/other", "e", Written(7, file="gone"))
+    steps = {"a": 0, "b": 0, "c": 8, "d": 8}
+    forget_removed(directory)
+    assert {tag: next_step(directory, tag, None) for tag in files} == steps
+    assert next_step(f"{directory}/other", "e", None) == 8

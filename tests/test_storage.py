@@ -150,8 +150,9 @@ def test_the_latest_write_is_that_of_one_node_alone():
     build, writes, tensor = GraphBuilder(), Writes(), torch.zeros(2)
     first, second = (build.op("fill_", build.input(name, (2,))) for name in "xy")
     key = tensor.untyped_storage()._cdata
-    assert writes.is_latest(first.producer, key)
+    assert writes.are_latest([first], [key])
     writes.add(first.producer, 1, first, tensor)
-    assert writes.is_latest(first.producer, key)
+    assert writes.are_latest([first], [key])
     writes.add(second.producer, 2, second, tensor[:1])
-    assert not writes.is_latest(first.producer, key)
+    assert writes.are_latest([second, first], [key, 0])
+    assert not writes.are_latest([second, first], [key, key])

@@ -129,7 +129,11 @@ def test_no_function_is_named_like_an_op_type():
 
 
 @pytest.mark.parametrize(
-    ("label", "shown"), [("fc.2nd", "fc"), ("Conv[0]", "Conv_0_"), ("100-149", "h_part")]
+    ("label", "shown"),
+    [
+        *(("fc.2nd", "fc"), ("Conv[0]", "Conv_0_"), ("100-149", "h_part")),
+        *(("step.0-11", "steps"), ("ops.5-17", "ops"), ("head_0-7", "heads"), ("step.11", "step")),
+    ],
 )
 def test_a_box_without_class_is_called_by_its_label(label, shown):
     hierarchy = tree(f"h/0/{label}/relu relu", f"h/1/{label}/relu relu")

@@ -113,6 +113,20 @@ def test_all_that_runs_unseen_is_told_from_the_model_to_the_loss(tmp_path):
     assert total.inputs == [times.outputs[0]]
 
 
+def test_what_runs_unseen_between_two_calls_is_told_too(tmp_path):
+    model = nn.Linear(4, 6)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with tbscope.SummaryWriter(str(tmp_path)) as writer:
+        watched = writer.watch(model)
+        first = model(torch.rand(2, 4)).tanh().sum()
+        (first + model(torch.rand(2, 4)).exp().sum()).backward()
+        optimizer.step()
+    told = [node.op for node in watched.graph.nodes if "told_by" in node.attributes]
+    assert sorted(told) == ["add", "exp", "sum", "sum", "tanh"]
+    backward = {node.op: str(node.scope) for node in watched.graph.nodes if "backward" in node.op}
+    assert backward == {"tanh_backward": "gradients"}
+
+
 def watched_step(tmp_path, model, run):
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     with tbscope.SummaryWriter(str(tmp_path)) as writer:
@@ -280,4 +294,6 @@ def test_what_cannot_be_watched_is_told(setting):
             writer.watch(model, **wrong)
     with pytest.raises(tbscope.ArgumentError, match="as a model"):
         writer.watch(lambda x: x)
+    with pytest.raises(tbscope.ArgumentError, match="which is scripted"):
+        writer.watch(torch.jit.script(nn.Linear(3, 2)))
     assert hooks_of(model)[:2] == [0, 0]

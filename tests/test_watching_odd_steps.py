@@ -1,5 +1,7 @@
 """`watch` in trainings of every make: closures, threads, compiled models, errors, copies."""
 
+import asyncio
+import contextlib
 import copy
 import gc
 import pickle
@@ -9,8 +11,9 @@ import weakref
 
 import pytest
 import torch
+from odd_steps import ODD
 from torch import nn
-from training_steps import POINTS, Net, backward_nodes
+from training_steps import POINTS, STEPS, Net, backward_nodes, made
 
 import tbscope
 from tbscope.sources.eager.active import waiting, watching
@@ -90,7 +93,22 @@ class InBackward:
         parameter.grad = None
 
 
+def by_a_function(model, optimizer):
+    """Train as jax does: the gradients are those of a function of the parameters."""
+
+    def loss(held):
+        # What autograd saves of this is not what the model gave, which is gone.
+        return torch.func.functional_call(model, held, (POINTS,)).tanh().mean()
+
+    held = {name: each.detach() for name, each in model.named_parameters()}
+    gradients = torch.func.grad(loss)(held)
+    for name, parameter in model.named_parameters():
+        parameter.grad = gradients[name]
+    optimizer.step()
+
+
 TRAININGS = {
+    "by a function": (adam, by_a_function),
     "closure": (adam, in_closure),
     "LBFGS": (lambda model: torch.optim.LBFGS(model.parameters(), max_iter=3), in_closure),
     "sharpness": (Sharpness, twice),
@@ -121,7 +139,9 @@ def nothing_is_left(model):
     modes = torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
     hooks = optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks
     held = [*hooks, model._forward_hooks, model._forward_pre_hooks]
-    return modes == (0, 0) and not any(held) and not waiting and not watching.recorders
+    called = type(vars(model).get("_compiled_call_impl")).__module__
+    left = waiting or watching.recorders or called.startswith("tbscope")
+    return modes == (0, 0) and not any(held) and not left
 
 
 @pytest.fixture
@@ -219,6 +239,18 @@ def test_an_optimizer_that_raises_is_the_trainings_own_and_the_next_step_is_draw
     assert nothing_is_left(model)
 
 
+@pytest.mark.parametrize("name", [*STEPS, *ODD])
+def test_the_drawing_of_an_odd_step_that_is_watched_breaks_no_rule(writer, name):
+    model, step = made(name)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, foreach=False)
+    watched = writer.watch(model, optimizer=optimizer)
+    step(model)
+    optimizer.step()
+    tbscope.verify(watched.graph)
+    assert "optimizer" in tops(watched.graph)
+    assert tbscope.lint(tbscope.to_graph_def(watched.graph)) == []
+
+
 def is_gone(held):
     gc.collect()
     return held() is None
@@ -236,6 +268,18 @@ def test_who_keeps_the_handle_keeps_no_model_alive(writer, steps):
     assert is_gone(held)
     assert is_gone(first)
     assert (watched.graph is None) is (steps == 0)
+
+
+@pytest.mark.parametrize("begun", [loss_of, lambda model: loss_of(model).backward()])
+def test_a_step_that_is_never_over_keeps_no_model_alive(writer, begun):
+    model = Net()
+    held, watched = weakref.ref(model), writer.watch(model)
+    begun(model)
+    del model
+    assert is_gone(held)
+    plain(other := Net(), adam(other))
+    assert watched.is_over
+    assert nothing_is_left(other)
 
 
 def test_what_waited_for_a_model_that_is_gone_ends_with_the_next_backward_pass(writer):
@@ -258,21 +302,156 @@ def test_who_keeps_a_recording_keeps_no_model_alive():
 
 
 class Interrupted(Net):
+    error = None
+
     def forward(self, x):
-        if len(x) == 1:
-            raise KeyboardInterrupt
+        if self.error is not None:
+            raise self.error
         return super().forward(x)
 
 
-def test_a_call_that_is_interrupted_leaves_the_next_one_to_be_drawn(writer):
+class InterruptedStep(torch.optim.SGD):
+    error = None
+
+    def step(self, closure=None):
+        super().step(closure)
+        if self.error is not None:
+            raise self.error
+
+
+def in_call(model, optimizer, error):
+    model.error = error
+    plain(model, optimizer)
+
+
+def in_compiled_call(model, optimizer, error):
+    model.compile(backend="eager")
+    in_call(model, optimizer, error)
+
+
+def in_backward(model, optimizer, error):
+    def stop(gradient):
+        raise error
+
+    out = model(POINTS)
+    out.register_hook(stop)
+    out.sum().backward()
+
+
+def in_optimizer(model, optimizer, error):
+    optimizer.error = error
+    plain(model, optimizer)
+
+
+ENDS = [KeyboardInterrupt(), SystemExit(), GeneratorExit(), asyncio.CancelledError(), OSError()]
+
+
+@pytest.mark.parametrize("error", ENDS, ids=repr)
+@pytest.mark.parametrize("where", [in_call, in_compiled_call, in_backward, in_optimizer])
+def test_after_an_error_of_any_kind_nobody_watches_and_the_next_step_is_drawn(writer, where, error):
     model = Interrupted()
-    optimizer, watched = adam(model), writer.watch(model)
-    with pytest.raises(KeyboardInterrupt):
-        model(POINTS[:1])
+    optimizer, watched = InterruptedStep(model.parameters(), 0.1), writer.watch(model)
+    with pytest.raises(type(error)):
+        where(model, optimizer, error)
+    assert (torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()) == (0, 0)
+    assert not watching.recorders
+    model.error = optimizer.error = None
     for _ in range(2):
         plain(model, optimizer)
-    assert "optimizer" in tops(watched.graph)
+    assert tops(watched.graph) == ["None", "Interrupted", "gradients", "optimizer"]
     assert nothing_is_left(model)
+
+
+class Removing(Net):
+    act = staticmethod(lambda: None)
+
+    def forward(self, x):
+        x = self.inp(x)
+        self.act()
+        return self.head(x)
+
+
+def amid_a_call(model, optimizer, remove):
+    model.act = remove
+    plain(model, optimizer)
+
+
+def amid_a_call_by_another_thread(model, optimizer, remove):
+    def act():
+        thread = threading.Thread(target=remove)
+        thread.start()
+        thread.join()
+
+    amid_a_call(model, optimizer, act)
+
+
+def amid_a_pass(model, optimizer, remove):
+    out = model(POINTS)
+    out.register_hook(lambda gradient: remove())
+    out.sum().backward()
+    optimizer.step()
+
+
+def amid_a_checkpoint(model, optimizer, remove):
+    def block(x):
+        if torch._C._current_autograd_node() is not None:
+            remove()
+        return x.exp()
+
+    out = torch.utils.checkpoint.checkpoint(block, model(POINTS), use_reentrant=False)
+    out.sum().backward()
+    optimizer.step()
+
+
+def amid_a_step(model, optimizer, remove):
+    optimizer.act = remove
+    plain(model, optimizer)
+
+
+class RemovingStep(torch.optim.SGD):
+    act = staticmethod(lambda: None)
+
+    def step(self, closure=None):
+        self.act()
+        super().step(closure)
+
+
+PLACES = [amid_a_call, amid_a_call_by_another_thread, amid_a_pass, amid_a_checkpoint, amid_a_step]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_who_removes_a_watch_amid_a_step_has_nothing_left_after_it(writer, place):
+    model = Removing()
+    optimizer = RemovingStep(model.parameters(), 0.1)
+    watched, removed = writer.watch(model), []
+
+    def remove():
+        watched.remove()
+        removed.append(watched.is_over)
+
+    place(model, optimizer, remove)
+    assert (torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()) == (0, 0)
+    assert removed == [True]
+    assert not watching.recorders
+    plain(other := Net(), adam(other))
+    model(POINTS)
+    assert watched.graph is None
+    assert nothing_is_left(model)
+
+
+def test_an_interrupt_that_the_model_catches_itself_ends_nothing(writer):
+    class Catching(Net):
+        def forward(self, x, again=True):
+            if not again:
+                raise KeyboardInterrupt
+            with contextlib.suppress(KeyboardInterrupt):
+                self(x, again=False)
+            return super().forward(x)
+
+    model = Catching()
+    watched = writer.watch(model)
+    plain(model, adam(model))
+    assert tops(watched.graph) == ["None", "Catching", "gradients", "optimizer"]
 
 
 class Unbalanced(Net):
@@ -370,6 +549,21 @@ def test_of_a_compiled_model_the_call_that_is_drawn_is_not_compiled(writer, way,
     drawn = every is not None and way is not inside
     assert len(ran) == count + (2 if drawn else 3)
     assert (watched.graph is not first) == drawn
+    watched.remove()
+    assert nothing_is_left(model)
+
+
+def test_the_calls_of_a_model_that_is_compiled_while_it_is_watched_are_counted(writer):
+    torch.compiler.reset()
+    ran, model = [], Net()
+    optimizer, watched = adam(model), writer.watch(model, every=2)
+    model.compile(**compiled(model, ran))
+    graphs = []
+    for _ in range(6):
+        plain(model, optimizer)
+        graphs.append(watched.graph)
+    assert [graphs.index(graph) for graph in graphs] == [0, 0, 0, 3, 3, 3]
+    assert len(ran) == 4
     watched.remove()
     assert nothing_is_left(model)
 

@@ -5,7 +5,7 @@ from typing import Any, TypeVar, get_args, get_origin
 
 import click
 
-from tbscope.options import Option
+from tbscope.option import Option
 
 __all__ = ["Command", "decorate", "flag_of", "library_options", "metavar_of"]
 

@@ -13,9 +13,9 @@ from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from tbscope.cycles import find_cycles
 from tbscope.drawing.bundles import Bundles, Stage
-from tbscope.drawing.guests import Guests
 from tbscope.drawing.rounds import Event, rounds_of
 from tbscope.ir.graph import Graph, Node
+from tbscope.ir.guests import Guests
 from tbscope.ir.regions import OPERATIONS, OWNED
 from tbscope.ir.runs import Run
 from tbscope.ir.scopes import Scope, ScopePart
@@ -52,7 +52,7 @@ class Bundler:
 
     Args:
         graph: The graph as it is drawn, with leaf modules as nodes.
-        guests: Calls that stand in the box of who called them.
+        guests: What stands in the box of who called it.
 
     Attributes:
         found: What was found so far.
@@ -69,6 +69,8 @@ class Bundler:
         self._calls: dict[Scope, tuple[Run | None, int, str]] = {}
         self._order: dict[_Thing, int] = {}
         self._numbers: Counter[tuple[Scope | None, str]] = Counter()
+        # A level is asked for each stage, until something on it moves.
+        self._known_units: dict[Scope | None, list[_Unit]] = {}
         self._read_graph()
 
     @property
@@ -82,7 +84,7 @@ class Bundler:
             if node.kind not in OPERATIONS or node.phase != "forward":
                 continue
             self._knows = self._knows or node.run is not None
-            scope = node.scope
+            scope = self._guests.nodes.get(node, node.scope)
             self._order[node] = at
             self._own[scope][node] = None
             while scope is not None and scope not in self._order:
@@ -103,13 +105,18 @@ class Bundler:
 
     def _units(self, level: Scope | None) -> list[_Unit]:
         """Return what stands right on a level, in order."""
+        known = self._known_units.get(level)
+        if known is not None:
+            return known
         units = [
             _Unit(node, *_told(node.run, node.step), frozenset())
             for node in self._own[level]
             if node.kind == "op"
         ]
         units += [self._unit(scope) for scope in self._children[level]]
-        return sorted(units, key=lambda unit: self._order[unit.thing])
+        units.sort(key=lambda unit: self._order[unit.thing])
+        self._known_units[level] = units
+        return units
 
     def _unit(self, scope: Scope) -> _Unit:
         call = self._calls.get(scope)
@@ -333,6 +340,8 @@ class Bundler:
         return piece
 
     def _move(self, thing: _Thing, level: Scope | None, box: Scope) -> None:
+        # Whoever makes a box or a piece of a list moves something into it then.
+        self._known_units.clear()
         if isinstance(thing, Node):
             self.found.nodes[thing] = box
             del self._own[level][thing]

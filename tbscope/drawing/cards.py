@@ -11,6 +11,7 @@ page puts aside (tensorboard/plugins/graph/tf_graph_common/render.ts,
 the flow, and the card of the whole model under "Auxiliary Nodes".
 """
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -21,7 +22,7 @@ from tbscope.graphdef.attributes import nest_to_text
 from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Parameter, Value
 from tbscope.ir.regions import with_above
 from tbscope.ir.scopes import Scope
-from tbscope.ir.text import type_to_text
+from tbscope.ir.text import type_text, type_to_text
 
 __all__ = [
     "ATTRIBUTES",
@@ -146,6 +147,9 @@ ATTRIBUTES = (
 """What the card of a call tells, in this order. A new attribute is a new line here."""
 
 _NUMBER = Parameter._fields.index("number")
+# Many values are of few types.
+_known_type = functools.lru_cache(maxsize=1000)(type_text)
+_UNKNOWN = (None, _Owned(None, False, {}))
 _ON_NODE = [(name, tell) for name, tell, on in ATTRIBUTES if on != "box"]
 _ON_BOX = [(name, tell) for name, tell, on in ATTRIBUTES if on != "node"]
 
@@ -166,21 +170,31 @@ def leaf_facts(
     found: dict[Node, dict[str, Nest]] = {}
     # Layers of one kind own alike, but for which of all parameters each is: that is told once.
     known: dict[tuple[Any, ...], dict[str, str]] = {}
+    # A module that is called again owns what it owned.
+    of_part: dict[Part, tuple[tuple[Parameter, ...], _Owned]] = {}
     for node in graph.nodes:
         call = calls.get(node.scope) if node.kind == "module" and node.scope else None
         if call is not None:
             part = parts[call.scope]
-            held = list(call.parameters)
-            if part.children:
-                held += held_below(part)
-            key = tuple([(*one[:_NUMBER], *one[_NUMBER + 1 :]) for one in held])
-            types = known.get(key)
-            if types is None:
-                types = known[key] = _types(held)
-            owned = _Owned(part.holds if held else None, "parameter" in types, types)
+            before, owned = of_part.get(part, _UNKNOWN)
+            if before is not call.parameters:
+                owned = _owned(call, part, known)
+                of_part[part] = call.parameters, owned
             told = _Told(call, 1, owned, work.get(call.scope))
             found[node] = _add_facts(node.attributes.copy(), _ON_NODE, told)
     return found
+
+
+def _owned(call: Call, part: Part, known: dict[tuple[Any, ...], dict[str, str]]) -> _Owned:
+    """Return what is told of a leaf module's parameters; their types as they are known."""
+    held = list(call.parameters)
+    if part.children:
+        held += held_below(part)
+    key = tuple([(*one[:_NUMBER], *one[_NUMBER + 1 :]) for one in held])
+    types = known.get(key)
+    if types is None:
+        types = known[key] = _types(held)
+    return _Owned(part.holds if held else None, "parameter" in types, types)
 
 
 def _types(held: Iterable[Parameter]) -> dict[str, str]:
@@ -246,7 +260,9 @@ def blank_cards(
 
 
 def _scopes_with_nodes(graph: Graph, embedded: Collection[Node]) -> set[Scope]:
-    return with_above(node.scope for node in graph.nodes if node not in embedded)
+    if not embedded:
+        return with_above({node.scope for node in graph.nodes})
+    return with_above({node.scope for node in graph.nodes if node not in embedded})
 
 
 def _add_facts(
@@ -288,7 +304,7 @@ def _argument_text(argument: Argument) -> str:
 def _type_text(nest: Any) -> str:
     """Return a nest with the types of its tensors: `(Float(1, 2), None)`."""
     if isinstance(nest, Value):
-        return type_to_text(nest)
+        return _known_type(nest.shape, nest.dtype, nest.device, nest.sharding)
     if isinstance(nest, dict):
         return "{" + ", ".join(f"{key}: {_type_text(one)}" for key, one in nest.items()) + "}"
     if isinstance(nest, tuple):

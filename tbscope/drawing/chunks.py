@@ -10,9 +10,9 @@ into `0-49`, `50-99` and so on. A level that needs no cut gets none.
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from tbscope.drawing.cuts import Groups, divided, is_crowded, read_number, stem_of_end
+from tbscope.drawing.cuts import STATE_OPS, Groups, divided, is_crowded, read_number, stem_of_end
 from tbscope.drawing.unique import UniqueNames
-from tbscope.page.constants import ASIDE_OP, BOX_ROOM, LIBRARY
+from tbscope.page.constants import ASIDE_OP, BOX_ROOM, CHAIN_LIMIT, LIBRARY
 from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.ops import RESERVED
@@ -23,7 +23,6 @@ __all__ = ["find_chunks", "rename"]
 # What most of a chunk are called, and their first and last number.
 _Span = tuple[str, int, int]
 
-_STATE = frozenset({"Parameter", "Buffer"})
 _ENDS = frozenset({"Input", "Output"})
 _WORDS = re.compile(r"[_.-]+")
 
@@ -62,7 +61,7 @@ def find_chunks(
             owners = {name.rpartition("/")[0] for name in circles}
         pinned, known = _pinned(box, level), _known(box, level, {*owners, *modules}, bundles)
         turns = {
-            at for at in known if level.ops[at] in _STATE or _name_of(box, level, at) in rounds
+            at for at in known if level.ops[at] in STATE_OPS or _name_of(box, level, at) in rounds
         }
         prefix = rename([box.name], mapping)[0]
         above = f"{box.name}/" if box.name else ""
@@ -116,7 +115,7 @@ def _known(box: Box, level: Siblings, modules: set[str], bundles: Collection[str
 
     The inputs and outputs of the whole graph that stand right in it have boxes of their own.
     """
-    kinds = _STATE if not box.name else _STATE | _ENDS
+    kinds = STATE_OPS if not box.name else STATE_OPS | _ENDS
     names = [_name_of(box, level, place) for place in range(len(level))]
     return {
         place
@@ -135,6 +134,10 @@ def _ends_in(level: Siblings) -> Iterator[int]:
     for place, op in enumerate(level.ops):
         if op.partition("[")[0] in _ENDS:
             yield place
+
+
+def _state_in(level: Siblings) -> list[int]:
+    return [place for place, op in enumerate(level.ops) if op in STATE_OPS]
 
 
 def _all_names(hierarchy: Hierarchy) -> set[str]:
@@ -165,11 +168,19 @@ class _Cutter:
     ) -> Iterator[tuple[int, str]]:
         """Yield each child that stands in a chunk, and the path of the chunks around it."""
         pending = [(self._level, list(range(len(self._level))), "")]
+        # Of more modules than the page can draw, those of each part may be parted again.
+        every = modules if len(self._level) <= CHAIN_LIMIT else set()
         while pending:
             level, places, path = pending.pop()
             if path:
-                # What had to be parted may be parted again, but for a box of inputs.
-                pinned, modules, rounds = set(), set(_ends_in(level)), set()
+                # What had to be parted may be parted again, but for boxes of inputs or of modules.
+                known = {at for at, place in enumerate(places) if place in every}
+                listed = len(known) + len(_state_in(level)) == len(level)
+                pinned, modules, rounds = (
+                    set(),
+                    {*_ends_in(level), *(known if listed else ())},
+                    set(),
+                )
             groups = divided(level, pinned, modules, rounds)
             if not groups:
                 if path:

@@ -6,7 +6,7 @@ are cut to stubs, of which it shows five. `nn.MultiheadAttention` runs one such 
 over all of its parameters. There, parameters are better drawn as nodes.
 """
 
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Collection, Set
 
 from tbscope.drawing.naming import Names
 from tbscope.ir.graph import Graph, Node
@@ -52,27 +52,28 @@ def _unread(graph: Graph, circles: Set[str]) -> set[Node]:
 def _without_neighbour(graph: Graph, names: Names, circles: Set[str]) -> dict[Node, str]:
     """Return each operation that has circles and no neighbour in its box, with that box."""
     alone: dict[Node, str] = {}
+    named = names.nodes
     for node in graph.nodes:
         if node.kind in circles:
             continue
-        name = names.nodes[node]
+        sources = [value.producer for value in node.inputs]
+        name = named[node]
         box = ""
-        if node.kind in OPERATIONS and any(value.producer.kind in circles for value in node.inputs):
-            box = name[: name.rfind("/") + 1]
-        for source in _sources(node):
+        if node.kind in OPERATIONS:
+            for source in sources:
+                if source.kind in circles:
+                    box = name[: name.rfind("/") + 1]
+                    break
+        if node.control_inputs:
+            sources += node.control_inputs
+        for source in sources:
             if source in alone and name.startswith(alone[source]):
                 del alone[source]
-            if box and source.kind not in circles and names.nodes[source].startswith(box):
+            if box and source.kind not in circles and named[source].startswith(box):
                 box = ""
         if box:
             alone[node] = box
     return alone
-
-
-def _sources(node: Node) -> Iterator[Node]:
-    for value in node.inputs:
-        yield value.producer
-    yield from node.control_inputs
 
 
 def read_by_stacks(graph: Graph, stacks: Collection[Node]) -> set[Node]:
@@ -96,7 +97,8 @@ def is_one_alone(graph: Graph, stacks: Collection[Node]) -> bool:
     joined: set[Node] = set()
     for node in graph.nodes:
         if node.kind in OPERATIONS:
-            sources = [source for source in _sources(node) if source.kind in OPERATIONS]
+            before = (*[value.producer for value in node.inputs], *node.control_inputs)
+            sources = [source for source in before if source.kind in OPERATIONS]
             joined.update(sources, [node] if sources else ())
     return not joined.issuperset(stacks)
 

@@ -18,6 +18,7 @@ from tbscope.page.constants import (
     CONTROL_LIMIT,
     CROWD_SIZE,
     LEVEL_LIMIT,
+    SERIES_SIZE,
     SLOW_LIMIT,
     STACK_LIMIT,
 )
@@ -26,6 +27,7 @@ from tbscope.page.siblings import Siblings
 __all__ = [
     "MANY_LOOSE",
     "MOST_LOOSE",
+    "STATE_OPS",
     "Groups",
     "count_loose",
     "divided",
@@ -56,6 +58,9 @@ _FEWEST_ENDS = 5
 _FEWEST_PARTS = 3
 _DIGITS = "0123456789"
 _NOTHING: set[int] = set()
+STATE_OPS = frozenset({"Parameter", "Buffer"})
+"""The op types of parameters and buffers that are nodes."""
+
 _NUMBER = re.compile("[0-9]+")
 
 
@@ -82,16 +87,18 @@ def divided(
         fewest = count_loose(level) - MOST_LOOSE
         runs = in_short_runs(level, _rows(level, kept), fewest=_FEWEST_PARTS, most=_UNLISTED)
         short = (way for way in runs if sum(map(len, way)) >= fewest)
-        ways = chain(short, ways)
+        ways = chain(_of_numbered(level, set(range(len(level))) - kept), short, ways)
     if rounds:
         ways = chain(ways, _proposals(level, kept - rounds))
     if not modules:
         return _first_drawn_well(level, ways)
-    found = _beside_modules(level, chain(ways, _of_operations(level, kept)), kept)
+    found = _beside_modules(level, chain(ways, _of_operations(level, kept)), kept, modules)
     return _first_drawn_well(level, _proposals(level, pinned)) if found is None else found
 
 
-def _beside_modules(level: Siblings, ways: Iterable[Groups], kept: set[int]) -> Groups | None:
+def _beside_modules(
+    level: Siblings, ways: Iterable[Groups], kept: set[int], modules: set[int]
+) -> Groups | None:
     """The best of these ways, or none of them, where modules stay; None where all is blank."""
     tried: list[tuple[Groups, Siblings]] = []
     for way in chain([[]], ways):
@@ -101,6 +108,10 @@ def _beside_modules(level: Siblings, ways: Iterable[Groups], kept: set[int]) -> 
             return way
     for way, left in tried:
         if _fits(left, SLOW_LIMIT) and _is_fine(level, way, left, kept):
+            return way
+    for way in _of_numbered(level, modules, side_by_side=True):
+        left = level.grouped(way)
+        if _fits(left, LEVEL_LIMIT) and _is_fine(level, way, left, kept):
             return way
     # Slow, or not whole: but every module has its name.
     tried = [one for one in tried if not one[0] or not _makes_cycle(level, one[0])]
@@ -277,6 +288,56 @@ def _proposals(level: Siblings, kept: set[int]) -> Iterator[Groups]:
         [at for at, found in level.ends.items() if found == word] for word in ("Input", "Output")
     ]
     yield [ends for ends in whole if len(ends) > 2] + few
+
+
+def _of_numbered(
+    level: Siblings, places: set[int], *, side_by_side: bool = False
+) -> Iterator[Groups]:
+    """Yield ways to have what is numbered one by one stand in a box, as members of a list would.
+
+    That are the rounds of one loop, and modules in attributes of their own (`head_0`, `head_1`).
+
+    Args:
+        level: The level.
+        places: What may stand in such a box.
+        side_by_side: Whether all in it must read and feed the same.
+    """
+    found: dict[tuple[str, str], dict[int, int]] = {}
+    for place in sorted(places.difference(level.ends)):
+        numbered = read_number(level.labels[place])
+        if numbered is not None:
+            kind = numbered[0], level.ops[place].partition("[")[0]
+            found.setdefault(kind, {})[numbered[1]] = place
+    groups = [
+        list(members.values())
+        for members in found.values()
+        if len(members) >= SERIES_SIZE and max(members) - min(members) < len(members)
+    ]
+    if side_by_side:
+        groups = [_side_by_side(level, group) for group in groups]
+    # A box of all would be the same level again.
+    groups = [group for group in groups if 0 < len(group) < len(level) - 1]
+    yield from ([group] for group in groups)
+    if len(groups) > 1:
+        yield groups
+
+
+def _side_by_side(level: Siblings, group: list[int]) -> list[int]:
+    """Return a group with its parameters if all in it read and feed the same, else nothing."""
+    reads: dict[int, set[int]] = {place: set() for place in group}
+    feeds: dict[int, set[int]] = {place: set() for place in group}
+    of_state: dict[int, set[int]] = {}
+    for start, end in level.links:
+        if level.ops[start] in STATE_OPS:
+            of_state.setdefault(start, set()).add(end)
+        elif end in reads:
+            reads[end].add(start)
+        if start in feeds:
+            feeds[start].add(end)
+    first = group[0]
+    if any(reads[place] != reads[first] or feeds[place] != feeds[first] for place in group):
+        return []
+    return [*group, *(state for state, readers in of_state.items() if readers <= reads.keys())]
 
 
 def _alike_ends(level: Siblings) -> Groups:

@@ -7,6 +7,7 @@ and the seeds of the colours.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -24,7 +25,6 @@ from tbscope.drawing.classes import mirrored_boxes
 from tbscope.drawing.cuts import MANY_LOOSE, MOST_LOOSE, count_loose, is_crowded
 from tbscope.drawing.families import short_names
 from tbscope.drawing.gradients import find_gradients, first_of, reader_op
-from tbscope.drawing.guests import Guests, find_guests
 from tbscope.drawing.naming import Labels, Names, Style, name_graph, tell_keys
 from tbscope.drawing.series import folded_in_vain, op_type_apart, op_types_apart
 from tbscope.drawing.stands import find_stands
@@ -32,6 +32,7 @@ from tbscope.drawing.templates import Seed, seeds
 from tbscope.figures.costs import Work
 from tbscope.figures.summary.parts import held_parts
 from tbscope.ir.graph import Graph, Nest, Node, Output, Value
+from tbscope.ir.guests import Guests, find_guests
 from tbscope.ir.regions import OPERATIONS
 from tbscope.ir.scopes import Scope
 from tbscope.page.glyphs import Box
@@ -60,6 +61,10 @@ class NodeHead(NamedTuple):
     name: str
     op: str
     inputs: Sequence[str]
+
+
+# As `NodeHead(name, op, inputs)`, in a third of the time.
+_new_head = partial(tuple.__new__, NodeHead)
 
 
 @dataclass(slots=True)
@@ -150,7 +155,8 @@ def lay_out(
         made = seeds(hierarchy, classes, mirrored)
         boxes = {seed.name.partition("/")[0] for seed in made}
         # The page counts their boxes when it looks for what to put aside at the top level.
-        layout.seeds = made if bears_seeds(hierarchy, len(boxes)) else []
+        top = drawing.levels.get(hierarchy.root)
+        layout.seeds = made if bears_seeds(hierarchy, len(boxes), top) else []
     hierarchy.forget()
     return layout
 
@@ -171,7 +177,7 @@ class _Given:
         short: How classes are called that are not called by their whole names.
         tells_classes: Whether modules that are called by a number tell their class.
         gradients: What reads gradients, with these.
-        guests: The calls that stand in the box of who called them.
+        guests: What stands in the box of who called it.
     """
 
     graph: Graph
@@ -200,6 +206,8 @@ class _Drawing:
         names: The name of everything.
         layout: What the page is given of it.
         hierarchy: How the page reads that.
+        levels: The levels of many things as they were read last; those of another hierarchy
+            where it was made anew since.
         crowded: The levels that the page cannot draw well.
         full: The levels with so many loose operations that it is hard to read, and how many.
     """
@@ -246,7 +254,7 @@ class _Drawing:
         self._ops.update({node: _CIRCLES[node.kind] for node in given.embedded})
         self._ops.update({node: reader_op(node) for node in given.gradients})
         self._join()
-        levels = self._unfold(find_siblings(self.hierarchy))
+        self.levels = levels = self._unfold(find_siblings(self.hierarchy))
         self.crowded = {box: level for box, level in levels.items() if is_crowded(level)}
         loose = {box: count_loose(level) for box, level in levels.items()}
         self.full = {box: count for box, count in loose.items() if count > MANY_LOOSE}
@@ -376,30 +384,21 @@ def _op_types(
 
 
 def _joined(given: _Given, names: Names, ops: dict[Node | Output, str], told: list[Card]) -> Layout:
-    graph, gradients = given.graph, given.gradients
-    of_nodes = names.nodes
+    graph, of_nodes = given.graph, names.nodes
+    read = {node: first_of(node.inputs, found) for node, found in given.gradients.items()}
     layout = Layout(told=told)
     layout.nodes = [
-        NodeHead(
-            of_nodes[node],
-            ops[node],
-            _inputs(node.inputs, node.control_inputs, of_nodes)
-            if node.inputs or node.control_inputs
-            else (),
+        _new_head(
+            (
+                of_nodes[node],
+                ops[node],
+                _inputs(read.get(node, node.inputs), node.control_inputs, of_nodes)
+                if node.inputs or node.control_inputs
+                else (),
+            )
         )
         for node in graph.nodes
     ]
-    if gradients:
-        layout.nodes = [
-            head
-            if node not in gradients
-            else head._replace(
-                inputs=_inputs(
-                    first_of(node.inputs, gradients[node]), node.control_inputs, of_nodes
-                )
-            )
-            for node, head in zip(graph.nodes, layout.nodes, strict=True)
-        ]
     layout.outputs = [
         NodeHead(name, ops.get(out, "Output"), _inputs([out.value], out.control_inputs, of_nodes))
         for name, out in zip(names.outputs, graph.outputs, strict=True)

@@ -132,19 +132,25 @@ def _root(graph: Graph, scopes: list[Scope]) -> Scope | None:
     more than a box around everything.
     """
     tops = [scope for scope in scopes if scope.parent is None]
-    if len(tops) != 1:
+    if len(tops) != 1 or tops[0].part.attribute:
         return None
     root = tops[0]
-    outside = any(node.scope is None and node.kind != "input" for node in graph.nodes)
-    drawn = any(node.kind == "module" and node.scope is root for node in graph.nodes)
-    return None if root.part.attribute or outside or drawn else root
+    for node in graph.nodes:
+        scope = node.scope
+        if scope is None and node.kind != "input":
+            return None
+        if scope is root and node.kind == "module":
+            return None
+    return root
 
 
 def _has_numbered_boxes(graph: Graph, scopes: list[Scope], top: Scope) -> bool:
     numbered = {
         scope for scope in scopes if scope.parent is top and str(scope.part.attribute).isdigit()
     }
-    return bool(numbered.difference(node.scope for node in graph.nodes if node.kind == "module"))
+    if not numbered:
+        return False
+    return bool(numbered.difference([node.scope for node in graph.nodes if node.kind == "module"]))
 
 
 def check_style(style: Style) -> None:
@@ -248,7 +254,7 @@ class _Namer:
         wish = part.label if unnamed else str(part.attribute)
         if self._classes is not None and _NUMBER.fullmatch(wish) and not unnamed:
             wish = f"{wish}_{self._classes.get(part.label, part.label)}"
-        return _numbered(_legal(wish) or "unnamed", wish, part.index)
+        return _numbered(self._part(wish), wish, part.index)
 
     def _beside(
         self, scope: Scope, print_part: Callable[[ScopePart], tuple[str, bool]]

@@ -8,14 +8,14 @@ What a module itself was called for is never moved.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tbscope.cycles import find_cycles
 from tbscope.drawing.bundles import Bundles
-from tbscope.drawing.guests import Guests
 from tbscope.ir.graph import Graph, Node
+from tbscope.ir.guests import Guests
 from tbscope.ir.regions import OWNED, STATE
 from tbscope.ir.scopes import Scope, ScopePart
 from tbscope.page.constants import LEVEL_LIMIT, SLOW_LIMIT
@@ -38,7 +38,7 @@ class Stands:
 
     Attributes:
         all: Every scope of the graph, parents first.
-        nodes: The container in which an operation stands.
+        nodes: The container in which an operation stands, or the module that called a method.
         scopes: The container in which a box stands that is no part of it.
         beside: The container in whose place a box stands, beside the others of it.
         parts: What a scope prints as that has another number where it stands.
@@ -64,12 +64,13 @@ def find_stands(
         graph: The graph as it is drawn, with leaf modules as nodes.
         circles: Whether parameters are circles beside what reads them, which join no boxes.
         bundles: Boxes that are no scopes of the graph; None for none.
-        guests: Calls that stand in the box of who called them; None for none.
+        guests: What stands in the box of who called it; None for nothing.
     """
     stands = Stands(list(graph.scopes()))
     if guests is not None:
         stands.scopes |= guests.hosts
         stands.parts |= guests.parts
+        stands.nodes |= guests.nodes
     if bundles is not None:
         stands.all += bundles.scopes
         stands.nodes |= bundles.nodes
@@ -288,7 +289,7 @@ class _Level:
                 moved = True
         return moved
 
-    def _move(self, units: Iterable[_Unit], container: Scope) -> None:
+    def _move(self, units: Collection[_Unit], container: Scope) -> None:
         self._known_cycles = None
         for unit in units:
             if isinstance(unit, Node):

@@ -38,6 +38,8 @@ _ALL, _OTHERS, _HUES = "Classes", "Others", "Hues"
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_]")
 _ORDINAL = re.compile(r"\.[0-9]+(st|nd|rd|th)?\Z")
 _LETTER = re.compile("[A-Za-z]")
+# What a box of several that follow one another is called by: `step.0-11`, `ops.5-17`.
+_SPAN = re.compile(r"(.*?[A-Za-z])s?[._]?[0-9]+-[0-9]+\Z")
 
 # What only completes the colours may take so many nodes, or this part of the graph's.
 _LEGEND = 300
@@ -187,7 +189,7 @@ def _chosen(
 
 
 def _size(hierarchy: Hierarchy) -> int:
-    return sum(not item.embedded for item in hierarchy.items.values())
+    return [item.embedded for item in hierarchy.items.values()].count(False)
 
 
 def _legend(size: int) -> int:
@@ -236,11 +238,11 @@ def _titles(
 
 
 def _class_of(box: Box, classes: Mapping[str, str]) -> str:
-    """The class of a box in letters that the page shows whole."""
+    """The class of a box in letters that the page shows whole: `steps` for `step.0-11`."""
     around: Box | None = box
     parts = ""
     while around is not None and around.name:
-        wish = classes.get(around.name) or _ORDINAL.sub("", around.label)
+        wish = classes.get(around.name) or _ORDINAL.sub("", _SPAN.sub(r"\1s", around.label))
         title = _ILLEGAL.sub("_", wish).lstrip("_")
         # Numbers alone are a part of something.
         if _LETTER.search(title):

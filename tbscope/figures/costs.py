@@ -161,7 +161,7 @@ class Work(NamedTuple):
 def scope_work(graph: Graph) -> dict[Scope, Work]:
     """Return the computing part of each scope's costs, in a small part of the time of all costs."""
     flops: defaultdict[Scope, int] = defaultdict(int)
-    kernels: defaultdict[Scope, Counter[str]] = defaultdict(Counter)
+    kernels: dict[Scope, dict[str, int]] = {}
     uncounted = graph.uncounted
     for node in graph.nodes:
         scope = node.scope
@@ -169,15 +169,17 @@ def scope_work(graph: Graph) -> dict[Scope, Work]:
             continue
         if node.flops:
             flops[scope] += node.flops
-        for name in uncounted_kernels(node, uncounted):
-            kernels[scope][name] += 1
+        if uncounted and node.kernels:
+            for name in uncounted_kernels(node, uncounted):
+                held = kernels.setdefault(scope, {})
+                held[name] = held.get(name, 0) + 1
     scopes = list(graph.scopes())
     for scope, above in inside_out(scopes):
         flops[above] += flops[scope]
         if scope in kernels:
-            held = kernels[above]
+            held = kernels.setdefault(above, {})
             for name, times in kernels[scope].items():
-                held[name] += times
+                held[name] = held.get(name, 0) + times
     return {scope: Work(flops[scope], kernels.get(scope, {})) for scope in scopes}
 
 

@@ -2,22 +2,20 @@
 
 The calls of one model nest in each other, so that the boxes of a level read each other in one
 direction. Where a part of a module is called from outside of it (the embedding of an encoder by
-the decoder), its box and another one point at each other, and no drawing can help that.
+the decoder), its box and another one point at each other. Told is only what no placement helps:
+not what stands with its caller, nor what a list holds.
 """
 
 from collections.abc import Iterator
-from typing import Literal, TypeAlias
 
 from tbscope.cycles import find_cycles
 from tbscope.ir.graph import Graph, Node, Note
+from tbscope.ir.guests import find_guests
+from tbscope.ir.levels import Unit, level_links
 from tbscope.ir.nodes import OWNED
-from tbscope.ir.regions import Inherited
 from tbscope.ir.scopes import Scope
 
 __all__ = ["turn_notes"]
-
-_Unit: TypeAlias = Node | Scope
-_Around: TypeAlias = Scope | Literal["here", "elsewhere"]
 
 _MOST_NAMED = 4
 
@@ -25,9 +23,13 @@ _MOST_NAMED = 4
 def turn_notes(graph: Graph) -> Iterator[Note]:
     """Return a note for each group of modules that read each other by turns."""
     again = set(_entered_again(graph))
+    if not again:
+        return
+    guests = find_guests(graph)
     holders = {_holder(scope) for scope in again}
     for holder in sorted(holders, key=lambda scope: scope.path if scope else ""):
-        for cycle in find_cycles(_links(graph, holder)):
+        links = level_links(graph, holder, hosts=guests.hosts, nodes=guests.nodes)
+        for cycle in find_cycles(links):
             held = sorted(_name(unit) for unit in cycle if unit in again)
             if held:
                 yield Note(_text(held[0], sorted({_name(unit) for unit in cycle} - {held[0]})))
@@ -44,7 +46,7 @@ def _text(held: str, others: list[str]) -> str:
     return f"{held} and {named} read each other by turns: a part of {held} was called from outside"
 
 
-def _name(unit: _Unit) -> str:
+def _name(unit: Unit) -> str:
     if isinstance(unit, Node):
         return unit.name if unit.kind == "input" else f"%{unit.name} ({unit.op})"
     return unit.qualified_name or unit.path
@@ -76,27 +78,3 @@ def _entered_again(graph: Graph) -> Iterator[Scope]:
             if scope in left and (scope.kind == "module" or scope is last):
                 yield scope
             inside.append(scope)
-
-
-def _links(graph: Graph, holder: Scope | None) -> dict[tuple[_Unit, _Unit], None]:
-    """Return how operations and calls in a scope read each other, lists being no boxes."""
-    working = {node.scope for node in graph.nodes if node.kind == "op"}
-
-    def tell(scope: Scope, above: _Around) -> _Around:
-        if scope is holder:
-            return "here"
-        is_box = scope.kind != "container" or scope in working
-        return scope if above == "here" and is_box else above
-
-    around = Inherited[_Around](tell, top="elsewhere" if holder else "here")
-    places: dict[Node, _Unit] = {}
-    links: dict[tuple[_Unit, _Unit], None] = {}
-    for node in graph.nodes:
-        box = around(node.scope)
-        if node.kind in OWNED or node.phase != "forward" or box == "elsewhere":
-            continue
-        places[node] = here = box if isinstance(box, Scope) else node
-        for source in (*[value.producer for value in node.inputs], *node.control_inputs):
-            if source in places and places[source] is not here:
-                links[places[source], here] = None
-    return links

@@ -9,7 +9,7 @@ from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from tbscope.formats.tables import Tables, number_text, numbers_text
-from tbscope.ir.graph import Call, Constant, Graph, Nest, Node, Note, Output, Value
+from tbscope.ir.graph import Call, Constant, Gradient, Graph, Nest, Node, Note, Output, Value
 from tbscope.ir.nests import form_of
 from tbscope.words import shown
 
@@ -52,47 +52,24 @@ class _Encoder:
         self._texts, self._types, self._scopes = tables.texts, tables.types, tables.scopes
         self._runs, self._source_number = tables.runs, tables.sources.of
         self._nodes: dict[Node, int] = {}
-        self._values: dict[Value, int] = {}
+        # Texts, since each is named several times.
+        self._values: dict[Value, str] = {}
         # Nodes and values that something names and that no list holds.
         self._other_nodes: list[str] = []
         self._other_values: list[str] = []
         # The values in the arguments that were encoded last.
-        self._read: list[int] = []
+        self._read: list[Value] = []
         # Layers of one kind have the same hyper-parameters, and run the same kernels.
         self._known_facts: dict[bytes, str] = {}
         self._known_kernels: dict[tuple[str, ...], str] = {}
+        self._known_gradients: dict[tuple[Gradient, ...], str] = {}
 
     def encode(self) -> dict[str, str | list[str]]:
-        graph, tables, texts = self._graph, self.tables, self._texts
+        graph, tables = self._graph, self.tables
         self._count(graph.nodes)
-        rows: dict[str, list[str]] = {
-            "nodes": [self._node(node) for node in graph.nodes],
-            "inputs": [str(self._node_number(node)) for node in graph.inputs],
-            "outputs": [self._output(output) for output in graph.outputs],
-            "calls": [self._call(call) for call in graph.calls],
-            "notes": [self._note(note) for note in graph.notes],
-            "modules": [
-                f"[{texts[one.name]},{texts[one.class_name]},{tables.owned(one.parameters)}]"
-                for one in graph.modules
-            ],
-        }
-        told: dict[str, str | list[str]] = {
-            "format": texts[FORMAT],
-            "version": str(VERSION),
-            "name": texts[graph.name],
-        }
-        if graph.rank:
-            told["rank"] = number_text(graph.rank)
-        if graph.world_size != 1:
-            told["world_size"] = number_text(graph.world_size)
-        if graph.mesh:
-            rows["mesh"] = [
-                f"[{texts[one.name]},{number_text(one.size)},{number_text(one.coordinate)}]"
-                for one in graph.mesh
-            ]
-        if graph.parts:
-            rows["parts"] = [tables.part(one) for one in graph.parts]
+        rows = self._rows()
         others = {"other_nodes": self._other_nodes, "other_values": self._other_values}
+        told = self._head()
         # Tables stand first: whoever reads on knows all that is named.
         told |= {key: held for key, held in (tables.rows() | others | rows).items() if held}
         if graph.signatures:
@@ -102,7 +79,7 @@ class _Encoder:
             )
         if graph.uncounted:
             told["uncounted"] = tables.mapping(
-                (kernel, texts[why]) for kernel, why in graph.uncounted.items()
+                (kernel, self._texts[why]) for kernel, why in graph.uncounted.items()
             )
         profile = graph.profile
         if profile is not None:
@@ -112,12 +89,46 @@ class _Encoder:
             )
         return told
 
+    def _head(self) -> dict[str, str | list[str]]:
+        """Return what the graph is, and of which rank."""
+        graph, texts = self._graph, self._texts
+        told: dict[str, str | list[str]] = {
+            "format": texts[FORMAT],
+            "version": str(VERSION),
+            "name": texts[graph.name],
+        }
+        if graph.rank:
+            told["rank"] = number_text(graph.rank)
+        if graph.world_size != 1:
+            told["world_size"] = number_text(graph.world_size)
+        return told
+
+    def _rows(self) -> dict[str, list[str]]:
+        """Return the rows of what the graph lists; on the way the tables are filled."""
+        graph, tables, texts = self._graph, self.tables, self._texts
+        return {
+            "nodes": [self._node(node) for node in graph.nodes],
+            "inputs": [str(self._node_number(node)) for node in graph.inputs],
+            "outputs": [self._output(output) for output in graph.outputs],
+            "calls": [self._call(call) for call in graph.calls],
+            "notes": [self._note(note) for note in graph.notes],
+            "modules": [
+                f"[{texts[one.name]},{texts[one.class_name]},{tables.owned(one.parameters)}]"
+                for one in graph.modules
+            ],
+            "mesh": [
+                f"[{texts[one.name]},{number_text(one.size)},{number_text(one.coordinate)}]"
+                for one in graph.mesh
+            ],
+            "parts": [tables.part(one) for one in graph.parts],
+        }
+
     def _count(self, nodes: list[Node]) -> None:
         numbers, values = self._nodes, self._values
         for node in nodes:
             numbers[node] = len(numbers)
             for value in node.outputs:
-                values[value] = len(values)
+                values[value] = str(len(values))
             if node.body is not None:
                 self._count(node.body.nodes)
 
@@ -130,13 +141,13 @@ class _Encoder:
             row += f',"kind":{texts[node.kind]}'
         if node.scope is not None:
             row += f',"scope":{self._scopes[node.scope]}'
-        read: list[int] = []
+        read: list[Value] = []
         self._read = read
         if node.arguments:
             row += f',"arguments":{self._arguments(node.arguments)}'
-        # Mostly it reads just its arguments, all of which have their numbers by now.
-        if (node.inputs or read) and read != list(map(self._values.get, node.inputs)):
-            row += f',"inputs":{numbers_text(map(self._value_number, node.inputs))}'
+        # Mostly it reads just its arguments.
+        if read != node.inputs and read != list(node.inputs):
+            row += f',"inputs":{self._value_numbers(node.inputs)}'
         outputs = node.outputs
         if len(outputs) == 1:
             row += f',"outputs":[{self._type_number(outputs[0])}]'
@@ -163,10 +174,7 @@ class _Encoder:
     def _rare(self, node: Node) -> str:
         row = ""
         if node.gradients:
-            listed = [
-                f"[{number_text(one.flops)},{numbers_text(one.inputs)}]" for one in node.gradients
-            ]
-            row += f',"gradients":[{",".join(listed)}]'
+            row += f',"gradients":{self._gradients(node.gradients)}'
         if node.role is not None:
             row += f',"role":{self._texts[node.role]}'
         if node.random:
@@ -189,10 +197,17 @@ class _Encoder:
         body = node.body
         if body is not None:
             nodes = ",".join([self._node(inner) for inner in body.nodes])
-            results = numbers_text([self._value_number(value) for value in body.results])
+            results = self._value_numbers(body.results)
             writers = self._node_numbers(body.writers)
             row += f',"body":{{"nodes":[{nodes}],"results":{results},"writers":{writers}}}'
         return row
+
+    def _gradients(self, gradients: tuple[Gradient, ...]) -> str:
+        known = self._known_gradients.get(gradients)
+        if known is None:
+            listed = [f"[{number_text(one.flops)},{numbers_text(one.inputs)}]" for one in gradients]
+            known = self._known_gradients[gradients] = f"[{','.join(listed)}]"
+        return known
 
     def _kernels(self, names: list[str]) -> str:
         key = tuple(names)
@@ -218,10 +233,13 @@ class _Encoder:
             )
         return number
 
-    def _value_number(self, value: Value) -> int:
+    def _value_numbers(self, values: Iterable[Value]) -> str:
+        return f"[{','.join(map(self._value_number, values))}]"
+
+    def _value_number(self, value: Value) -> str:
         number = self._values.get(value)
         if number is None:
-            number = self._values[value] = len(self._values)
+            number = self._values[value] = str(len(self._values))
             row = [self._node_number(value.producer), value.index, self._type_number(value)]
             self._other_values.append(numbers_text(row))
         return number
@@ -235,9 +253,8 @@ class _Encoder:
         for name, given in arguments:
             # Most are values that a node of the graph gives.
             if type(given) is Value and given in values:
-                number = values[given]
-                read.append(number)
-                text = f"[{number}]"
+                read.append(given)
+                text = f"[{values[given]}]"
             else:
                 text = nest(given)
             listed.append(text if name is None else f'{{"name":{texts[name]},"is":{text}}}')
@@ -269,11 +286,8 @@ class _Encoder:
     def _nest(self, nest: Nest) -> str:
         kind = type(nest)
         if kind is Value:
-            number = self._values.get(nest)
-            if number is None:
-                number = self._value_number(nest)
-            self._read.append(number)
-            return f"[{number}]"
+            self._read.append(nest)
+            return f"[{self._value_number(nest)}]"
         if kind is str:
             return self._texts[nest]
         if nest is None:

@@ -73,6 +73,8 @@ class Tables:
         self._groups = _Table(self._group)
         self._parameters = _Table(self._parameter)
         self._functions = _Table(self._function)
+        # What a module owns is told for it and for each of its calls.
+        self._owned: dict[int, str] = {}
 
     def rows(self) -> dict[str, list[str]]:
         """Return the rows of all tables, in an order in which no row names a later one."""
@@ -106,9 +108,13 @@ class Tables:
         texts = self.texts
         return f"{{{','.join([f'{texts[key]}:{entry}' for key, entry in entries])}}}"
 
-    def owned(self, parameters: Iterable[Parameter]) -> str:
+    def owned(self, parameters: tuple[Parameter, ...]) -> str:
         """Return the numbers of parameters."""
-        return numbers_text([self._parameters[each] for each in parameters])
+        known = self._owned.get(id(parameters))
+        if known is None:
+            known = numbers_text([self._parameters[each] for each in parameters])
+            self._owned[id(parameters)] = known
+        return known
 
     def part(self, one: Part) -> str:
         """Return the ranks of one part of a merged graph, and what each of them has."""
@@ -121,12 +127,14 @@ class Tables:
         return f"[{texts[one.file]},{number_text(one.line)},{texts[one.function]}]"
 
     def _scope(self, scope: Scope) -> str:
-        above: int | str = "null"
+        above: int | str | None = "null"
         parent = scope.parent
         if parent is not None:
-            # Outermost first: no depth needs recursion.
-            for outer in (parent,) if parent in self.scopes else [*scope.ancestors()][::-1]:
-                above = self.scopes[outer]
+            above = self.scopes.get(parent)
+            if above is None:
+                # Outermost first: no depth needs recursion.
+                for outer in [*scope.ancestors()][::-1]:
+                    above = self.scopes[outer]
         part, texts, plain = scope.part, self.texts, self.plain
         row = f"[{above},{texts[part.label]},{plain(part.attribute)},{part.index}"
         row += f",{texts[scope.kind]},{plain(scope.qualified_name)}"

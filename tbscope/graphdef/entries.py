@@ -6,7 +6,7 @@ of the time that setting one message after the other takes.
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
 from tensorboard.compat.proto.attr_value_pb2 import AttrValue
@@ -160,15 +160,19 @@ def kernels_entry(names: tuple[str, ...]) -> bytes:
 
     It is empty where it would be too large.
     """
+    return _text_entry(_KERNELS, _counted(names))
+
+
+def _counted(names: Iterable[str]) -> str:
     counts = Counter(names).items()
-    text = ", ".join(f"{name} x{count}" if count > 1 else name for name, count in counts)
-    return _text_entry(_KERNELS, text)
+    return ", ".join(f"{name} x{count}" if count > 1 else name for name, count in counts)
 
 
 def outputs_entries(outputs: tuple[tuple[Shape | None, str], ...]) -> bytes:
     """Return the entries `_output_shapes` and `dtype` for the shape and dtype of each output.
 
-    Without outputs, there is an empty list of shapes, and no dtype.
+    Without outputs, there is an empty list of shapes, and no dtype. Of very many outputs each
+    dtype is told with how many have it.
     """
     shapes = b"".join([wire.field(_SHAPE_ITEM, shape_bytes(shape)) for shape, _ in outputs])
     entries = wire.attribute(_SHAPES, wire.list_value(shapes))
@@ -177,6 +181,8 @@ def outputs_entries(outputs: tuple[tuple[Shape | None, str], ...]) -> bytes:
         return entries
     if len(dtypes) == 1:
         return entries + wire.text_attribute(_DTYPE, dtypes[0])
+    if sum(map(len, dtypes)) + 2 * len(dtypes) > MOST_CHARACTERS:
+        return entries + _text_entry(_DTYPE, _counted(dtype for _, dtype in outputs))
     dtype = AttrValue()
     dtype.list.s.extend(dtypes)
     return entries + _entry("dtype", dtype)

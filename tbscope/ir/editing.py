@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tbscope.ir.graph import Call, Graph, Nest, Node, Note, Output, Value
-from tbscope.ir.nodes import Body, copy_arguments, let_go, with_values
+from tbscope.ir.nodes import STATE, Body, copy_arguments, let_go, with_values
 from tbscope.ir.scopes import Scope
 
 __all__ = ["Editor", "cut_call", "read_there", "replace_calls", "replace_nodes", "twin_of"]
@@ -169,7 +169,8 @@ class Editor:
         for node in self._instead:
             # What stands there now is in its body, and stays.
             node.outputs.clear()
-        let_go(node for node in gone if node not in self._instead)
+        # Parameters may be those of the graph of which this one is a copy.
+        let_go([node for node in gone if node not in self._instead and node.kind not in STATE])
         # A pass and its editor refer to each other, where these are methods of the pass.
         self._reading = self._giving = None
 

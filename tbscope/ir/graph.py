@@ -26,6 +26,7 @@ from tbscope.ir.facts import (
     item_size_bytes,
 )
 from tbscope.ir.nodes import (
+    STATE,
     Argument,
     Body,
     Nest,
@@ -66,6 +67,7 @@ __all__ = [
     "Source",
     "Value",
     "copy_body",
+    "copy_graph",
     "item_size_bytes",
     "with_values",
 ]
@@ -261,71 +263,7 @@ class Graph:
 
         Scopes are shared, and so is what holds no value (constants, hyper-parameters).
         """
-        nodes: dict[Node, Node] = {}
-        values: dict[Value, Value] = {}
-        for node in self.nodes:
-            # By position, and only what is there: this is much of a conversion's time.
-            nodes[node] = twin = Node(
-                node.name,
-                node.op,
-                node.kind,
-                node.scope,
-                list(map(values.get, node.inputs, node.inputs)) if node.inputs else [],
-                [],
-                copy_arguments(node.arguments, values) if node.arguments else [],
-                [nodes.get(other, other) for other in node.control_inputs]
-                if node.control_inputs
-                else [],
-                node.source,
-                node.kernels,
-                node.attributes.copy(),
-                node.body and copy_body(node.body, nodes, values),
-                node.flops,
-                node.gradients,
-                node.allocated_bytes,
-                node.measured,
-                node.role,
-                node.random,
-                node.writes,
-                node.phase,
-                node.run,
-                node.step,
-                node.collective,
-            )
-            for old in node.outputs:
-                values[old] = new = Value(
-                    twin, old.index, old.shape, old.dtype, old.device, old.sharding
-                )
-                twin.outputs.append(new)
-        in_calls = _Twins(nodes, values)
-        return Graph(
-            self.name,
-            list(nodes.values()),
-            [nodes.get(node, node) for node in self.inputs],
-            [
-                Output(
-                    output.name,
-                    values.get(output.value, output.value),
-                    tuple(nodes.get(other, other) for other in output.control_inputs),
-                    output.given,
-                    output.via,
-                )
-                for output in self.outputs
-            ],
-            [_copy_call(call, in_calls) for call in self.calls],
-            [
-                replace(note, node=nodes.get(note.node)) if note.node else note
-                for note in self.notes
-            ],
-            self.signatures,
-            self.rank,
-            self.modules,
-            self.uncounted,
-            self.profile,
-            self.world_size,
-            self.mesh,
-            self.parts,
-        )
+        return copy_graph(self, state=True)
 
 
 def _plain_name(name: object, doing: str) -> str:
@@ -335,6 +273,82 @@ def _plain_name(name: object, doing: str) -> str:
         f"{doing} takes a name, and was given {shown(name)}",
         why="calls and nodes are found by the text that their user knows",
         fix=f"graph.{doing}('layer1.0')",
+    )
+
+
+def copy_graph(graph: Graph, *, state: bool) -> Graph:
+    """Return a copy, as `Graph.copy` does.
+
+    Args:
+        graph: The graph.
+        state: Whether parameters and buffers are new, too. No pass changes one, and they are
+            half of the nodes of most models: a drawing takes those of the graph itself.
+    """
+    nodes: dict[Node, Node] = {}
+    values: dict[Value, Value] = {}
+    for node in graph.nodes:
+        if not state and node.kind in STATE:
+            nodes[node] = node
+            values.update(zip(node.outputs, node.outputs, strict=True))
+            continue
+        # By position, and only what is there: this is much of a conversion's time.
+        nodes[node] = twin = Node(
+            node.name,
+            node.op,
+            node.kind,
+            node.scope,
+            list(map(values.get, node.inputs, node.inputs)) if node.inputs else [],
+            [],
+            copy_arguments(node.arguments, values) if node.arguments else [],
+            [nodes.get(other, other) for other in node.control_inputs]
+            if node.control_inputs
+            else [],
+            node.source,
+            node.kernels,
+            node.attributes.copy(),
+            node.body and copy_body(node.body, nodes, values),
+            node.flops,
+            node.gradients,
+            node.allocated_bytes,
+            node.measured,
+            node.role,
+            node.random,
+            node.writes,
+            node.phase,
+            node.run,
+            node.step,
+            node.collective,
+        )
+        for old in node.outputs:
+            values[old] = new = Value(
+                twin, old.index, old.shape, old.dtype, old.device, old.sharding
+            )
+            twin.outputs.append(new)
+    in_calls = _Twins(nodes, values)
+    return Graph(
+        graph.name,
+        list(nodes.values()),
+        [nodes.get(node, node) for node in graph.inputs],
+        [
+            Output(
+                output.name,
+                values.get(output.value, output.value),
+                tuple(nodes.get(other, other) for other in output.control_inputs),
+                output.given,
+                output.via,
+            )
+            for output in graph.outputs
+        ],
+        [_copy_call(call, in_calls) for call in graph.calls],
+        [replace(note, node=nodes.get(note.node)) if note.node else note for note in graph.notes],
+        graph.signatures,
+        graph.rank,
+        graph.modules,
+        graph.uncounted,
+        graph.profile,
+        graph.world_size,
+        graph.mesh,
+        graph.parts,
     )
 
 

@@ -5,6 +5,7 @@ cheapest way whether all is well, and looks for the culprits only where it is no
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import NamedTuple, TypeVar, get_args
 
 from tbscope.errors import GraphError
@@ -36,7 +37,23 @@ class Invariant(NamedTuple):
 
     name: str
     description: str
-    check: Callable[[Graph], Iterator[str]]
+    check: Callable[["_Held"], Iterator[str]]
+
+
+class _Held(NamedTuple):
+    """What several invariants ask of one graph, found once.
+
+    Attributes:
+        graph: The graph.
+        nodes: Its nodes.
+        values: All that they give.
+        scopes: Its scopes, parents first.
+    """
+
+    graph: Graph
+    nodes: frozenset[Node]
+    values: frozenset[Value]
+    scopes: list[Scope]
 
 
 def verify(graph: Graph) -> None:
@@ -59,7 +76,10 @@ def check_invariants(graph: Graph) -> None:
     Raises:
         GraphError: It breaks at least one invariant.
     """
-    broken = [f"{one.name}: {text}" for one in INVARIANTS for text in one.check(graph)]
+    nodes = graph.nodes
+    values = frozenset(chain.from_iterable([node.outputs for node in nodes]))
+    held = _Held(graph, frozenset(nodes), values, list(graph.scopes()))
+    broken = [f"{one.name}: {text}" for one in INVARIANTS for text in one.check(held)]
     if not broken:
         return
     shown = broken[:_SHOWN]
@@ -77,7 +97,8 @@ def check_invariants(graph: Graph) -> None:
 # -- names ----------------------------------------------------------------------
 
 
-def _names(graph: Graph) -> Iterator[str]:
+def _names(held: _Held) -> Iterator[str]:
+    graph = held.graph
     names = [node.name for node in graph.nodes]
     distinct = set(names)
     if len(distinct) < len(names):
@@ -87,7 +108,8 @@ def _names(graph: Graph) -> Iterator[str]:
         yield f"a node of op {graph.nodes[names.index('')].op!r} has no name"
 
 
-def _output_names(graph: Graph) -> Iterator[str]:
+def _output_names(held: _Held) -> Iterator[str]:
+    graph = held.graph
     for name, count in _repeated(output.name for output in graph.outputs):
         yield f"{count} outputs are named {name!r}"
 
@@ -95,20 +117,25 @@ def _output_names(graph: Graph) -> Iterator[str]:
 # -- edges ----------------------------------------------------------------------
 
 
-def _ownership(graph: Graph) -> Iterator[str]:
+def _ownership(held: _Held) -> Iterator[str]:
+    graph = held.graph
     for node in graph.nodes:
-        for index, value in enumerate(node.outputs):
+        outputs = node.outputs
+        # Most give one value, their own.
+        if len(outputs) == 1 and outputs[0].producer is node and outputs[0].index == 0:
+            continue
+        for index, value in enumerate(outputs):
             if value.producer is not node:
                 yield f"output {index} of {_say(node)} names {_say(value.producer)} as its producer"
             elif value.index != index:
                 yield f"output {index} of {_say(node)} has the index {value.index}"
 
 
-def _edges(graph: Graph) -> Iterator[str]:
-    nodes = set(graph.nodes)
-    values = _values(graph)
+def _edges(held: _Held) -> Iterator[str]:
+    graph = held.graph
+    nodes, values = held.nodes, held.values
     for node in graph.nodes:
-        if not values.issuperset(node.inputs):
+        if node.inputs and not values.issuperset(node.inputs):
             for value in node.inputs:
                 if value not in values:
                     yield f"{_say(node)} reads %{value.name}, which no node of the graph gives"
@@ -129,14 +156,14 @@ def _edges(graph: Graph) -> Iterator[str]:
                 )
 
 
-def _order(graph: Graph) -> Iterator[str]:
-    values: set[Value] | None = None
+def _order(held: _Held) -> Iterator[str]:
+    graph = held.graph
+    values = held.values
     places: dict[Node, int] | None = None
     given: set[Value] = set()
     for place, node in enumerate(graph.nodes):
         # What is not in the graph at all is the matter of another invariant.
-        if not given.issuperset(node.inputs):
-            values = _values(graph) if values is None else values
+        if node.inputs and not given.issuperset(node.inputs):
             for value in node.inputs:
                 if value in values and value not in given:
                     yield f"{_say(node)} reads %{value.name} before it is given"
@@ -151,7 +178,8 @@ def _order(graph: Graph) -> Iterator[str]:
 # -- nodes and values -----------------------------------------------------------
 
 
-def _kinds(graph: Graph) -> Iterator[str]:
+def _kinds(held: _Held) -> Iterator[str]:
+    graph = held.graph
     for node in graph.nodes:
         kind = node.kind
         if kind == "op":
@@ -162,15 +190,15 @@ def _kinds(graph: Graph) -> Iterator[str]:
             yield f"{_say(node)} is of the kind {kind!r} and reads values"
 
 
-def _inputs(graph: Graph) -> Iterator[str]:
+def _inputs(held: _Held) -> Iterator[str]:
+    graph = held.graph
     listed = set(graph.inputs)
     if len(listed) < len(graph.inputs):
         yield "a node stands twice among the inputs"
-    nodes = set(graph.nodes)
     for node in graph.inputs:
         if node.kind != "input":
             yield f"{_say(node)} is among the inputs and of the kind {node.kind!r}"
-        if node not in nodes:
+        if node not in held.nodes:
             yield f"{_say(node)} is among the inputs and not among the nodes"
     for node in graph.nodes:
         if node.kind == "input":
@@ -180,7 +208,8 @@ def _inputs(graph: Graph) -> Iterator[str]:
                 yield f"{_say(node)} is of the kind 'input' and not at the top level"
 
 
-def _types(graph: Graph) -> Iterator[str]:
+def _types(held: _Held) -> Iterator[str]:
+    graph = held.graph
     for node in graph.nodes:
         for value in node.outputs:
             shape: object = value.shape
@@ -201,13 +230,14 @@ def _types(graph: Graph) -> Iterator[str]:
 # -- scopes ---------------------------------------------------------------------
 
 
-def _calls(graph: Graph) -> Iterator[str]:
+def _calls(held: _Held) -> Iterator[str]:
+    graph = held.graph
     called = {call.scope for call in graph.calls}
     if len(called) < len(graph.calls):
         # A call may run again in its scope; a number tells which one it is.
         for (scope, number), count in _repeated((call.scope, call.number) for call in graph.calls):
             yield f"{count} calls have the scope {scope} and the number {number}"
-    for scope in graph.scopes():
+    for scope in held.scopes:
         if scope.kind not in _SCOPE_KINDS:
             yield f"the scope {scope} is of the kind {scope.kind!r}, which is none"
         elif scope.kind == "module" and scope not in called:
@@ -216,17 +246,19 @@ def _calls(graph: Graph) -> Iterator[str]:
             yield f"the scope {scope} is of the kind {scope.kind!r}, and a call has it"
 
 
-def _phases(graph: Graph) -> Iterator[str]:
+def _phases(held: _Held) -> Iterator[str]:
+    graph = held.graph
     if not _PHASES.issuperset([node.phase for node in graph.nodes]):
         for node in graph.nodes:
             if node.phase not in _PHASES:
                 yield f"{_say(node)} is of the phase {node.phase!r}, which is none"
-    for scope in graph.scopes():
+    for scope in held.scopes:
         if scope.phase not in _PHASES:
             yield f"the scope {scope} is of the phase {scope.phase!r}, which is none"
 
 
-def _collectives(graph: Graph) -> Iterator[str]:
+def _collectives(held: _Held) -> Iterator[str]:
+    graph = held.graph
     for node in graph.nodes:
         joined = node.collective
         if joined is None:
@@ -240,25 +272,27 @@ def _collectives(graph: Graph) -> Iterator[str]:
                 break
 
 
-def _shardings(graph: Graph) -> Iterator[str]:
+def _shardings(held: _Held) -> Iterator[str]:
+    graph = held.graph
     for node in graph.nodes:
         for value in node.outputs:
-            held = value.sharding
-            if held is None:
+            here = value.sharding
+            if here is None:
                 continue
-            if len(held.placements) != len(held.mesh):
+            if len(here.placements) != len(here.mesh):
                 yield (
-                    f"%{value.name} has {len(held.placements)} placements along "
-                    f"{len(held.mesh)} dimensions"
+                    f"%{value.name} has {len(here.placements)} placements along "
+                    f"{len(here.mesh)} dimensions"
                 )
-            if value.shape is not None and len(held.shape) != len(value.shape):
-                yield f"%{value.name} has the shape {value.shape!r}, and here {held.shape!r} of it"
+            if value.shape is not None and len(here.shape) != len(value.shape):
+                yield f"%{value.name} has the shape {value.shape!r}, and here {here.shape!r} of it"
 
 
-def _parts(graph: Graph) -> Iterator[str]:
+def _parts(held: _Held) -> Iterator[str]:
+    graph = held.graph
     for rank, count in _repeated(rank for part in graph.parts for rank in part.ranks):
         yield f"rank {rank} stands in {count} parts"
-    boxes = {scope.path for scope in graph.scopes() if scope.kind == "rank"} if graph.parts else ()
+    boxes = {scope.path for scope in held.scopes if scope.kind == "rank"} if graph.parts else ()
     for part in graph.parts:
         if not part.ranks:
             yield f"a part {part.scope!r} is of no rank"
@@ -268,8 +302,8 @@ def _parts(graph: Graph) -> Iterator[str]:
             yield f"the part of {part} stands in {part.scope!r}, which is the scope of no rank"
 
 
-def _paths(graph: Graph) -> Iterator[str]:
-    paths = [scope.path for scope in graph.scopes()]
+def _paths(held: _Held) -> Iterator[str]:
+    paths = [scope.path for scope in held.scopes]
     if len(set(paths)) < len(paths):
         for path, count in _repeated(paths):
             yield f"{count} scopes have the path {path}"
@@ -316,10 +350,6 @@ INVARIANTS = (
     Invariant("paths", "No two scopes have the same path.", _paths),
 )
 """The invariants of a graph, in the order in which they are checked."""
-
-
-def _values(graph: Graph) -> set[Value]:
-    return {value for node in graph.nodes for value in node.outputs}
 
 
 def _places(graph: Graph) -> dict[Node, int]:

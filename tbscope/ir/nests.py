@@ -4,13 +4,14 @@ import marshal
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeAlias
 
-__all__ = ["Nest", "Replacement", "form_of", "map_nest", "map_values", "values_in", "walk"]
+__all__ = ["PLAIN", "Nest", "Replacement", "form_of", "map_nest", "map_values", "values_in", "walk"]
 
 Nest: TypeAlias = Any
 """A `Value`, a constant (bool, int, float, complex, str, None, or a `Constant` text),
 or a list, tuple or dict of nests."""
 
-_PLAIN = frozenset({int, float, bool, complex, str, type(None)})
+PLAIN = frozenset({int, float, bool, complex, str, type(None)})
+"""The types of constants that hold nothing."""
 
 
 def walk(nest: Nest, path: str = "") -> Iterator[tuple[str, Nest]]:
@@ -53,7 +54,7 @@ def values_in(nest: Nest) -> Iterator[Any]:
         for entry in nest.values():
             yield from values_in(entry)
     # A value is known by its producer, for this file stands below nodes.py.
-    elif kind not in _PLAIN and hasattr(nest, "producer"):
+    elif kind not in PLAIN and hasattr(nest, "producer"):
         yield nest
 
 
@@ -86,6 +87,6 @@ def map_values(nest: Nest, values: Replacement) -> Nest:
         return tuple([map_values(entry, values) for entry in nest])
     if kind is dict:
         return {key: map_values(entry, values) for key, entry in nest.items()}
-    if kind in _PLAIN or not hasattr(nest, "producer"):
+    if kind in PLAIN or not hasattr(nest, "producer"):
         return nest
     return values.get(nest, nest)

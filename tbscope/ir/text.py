@@ -10,7 +10,17 @@ The form is that of TorchScript. Its only reader is a person; nothing parses it.
 import re
 from collections.abc import Iterable, Iterator
 
-from tbscope.ir.graph import Argument, Graph, Nest, Node, Output, Parameter, Value
+from tbscope.ir.graph import (
+    Argument,
+    Graph,
+    Nest,
+    Node,
+    Output,
+    Parameter,
+    Shape,
+    Sharding,
+    Value,
+)
 from tbscope.ir.nodes import OPERATIONS, STATE
 
 __all__ = [
@@ -19,6 +29,7 @@ __all__ = [
     "listed",
     "nest_to_text",
     "node_to_text",
+    "type_text",
     "type_to_text",
 ]
 
@@ -58,13 +69,18 @@ def type_to_text(typed: "Value | Parameter", *, device: bool = True) -> str:
         device where it is not the CPU: `Long(?, 8, device=cuda:0)`. One that is spread over
         ranks tells what is here, and how it lies: `Float(8, 8, here=(4, 8) by tp: Shard(0))`.
     """
-    shape = ["*"] if typed.shape is None else ["?" if n is None else str(n) for n in typed.shape]
-    stands = getattr(typed, "device", "cpu")
-    if device and stands != "cpu":
-        shape.append(f"device={stands}")
-    if typed.sharding is not None:
-        shape.append(f"here={typed.sharding}")
-    return f"{_DTYPE_WORDS.get(typed.dtype, typed.dtype)}({', '.join(shape)})"
+    stands = getattr(typed, "device", "cpu") if device else "cpu"
+    return type_text(typed.shape, typed.dtype, stands, typed.sharding)
+
+
+def type_text(shape: Shape | None, dtype: str, device: str, sharding: Sharding | None) -> str:
+    """Return what `type_to_text` does of what has this type."""
+    sizes = ["*"] if shape is None else ["?" if size is None else str(size) for size in shape]
+    if device != "cpu":
+        sizes.append(f"device={device}")
+    if sharding is not None:
+        sizes.append(f"here={sharding}")
+    return f"{_DTYPE_WORDS.get(dtype, dtype)}({', '.join(sizes)})"
 
 
 def node_to_text(node: Node, *, source: bool = False) -> str:

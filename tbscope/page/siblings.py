@@ -68,6 +68,14 @@ class Siblings:
             self._folded = self.grouped(stacks)
         return self._folded
 
+    def with_boxes(self, count: int) -> "Siblings":
+        """Return the level with so many boxes more, which nothing reads and which read nothing."""
+        labels = [*self.labels, *(f"{number}_template" for number in range(count))]
+        level = Siblings(labels, self.ops + [""] * count, self.links, self.fed, self.giving)
+        # No box is folded, so the stacks are the same.
+        level._stacks = self.series()
+        return level
+
     def grouped(self, groups: Iterable[Sequence[int]]) -> "Siblings":
         """Return the level where each of these groups is one box without a name.
 
@@ -190,7 +198,7 @@ def find_siblings(hierarchy: Hierarchy, fewest: int = CROWD_SIZE) -> dict[Box, S
     return _levels(hierarchy, [box for box in boxes if len(box.children) >= fewest])
 
 
-def bears_seeds(hierarchy: Hierarchy, count: int) -> bool:
+def bears_seeds(hierarchy: Hierarchy, count: int, known: Siblings | None = None) -> bool:
     """Tell whether so many boxes of the function panel leave the flow of the graph whole.
 
     The page counts them among the children of the root when it looks for those that have
@@ -199,16 +207,15 @@ def bears_seeds(hierarchy: Hierarchy, count: int) -> bool:
     Args:
         hierarchy: All nodes without them, in chunks where they need any.
         count: How many there shall be.
+        known: What `find_siblings` has read of its root; None where nobody has asked.
 
     Source: render.ts, `buildSubhierarchy`
     """
     root = hierarchy.root
     if len(root.children) + count < CROWD_SIZE:
         return True
-    level = _levels(hierarchy, [root])[root]
-    level.labels += [f"{number}_template" for number in range(count)]
-    level.ops += [""] * count
-    return level.folded().keeps_flow()
+    level = _levels(hierarchy, [root])[root] if known is None else known
+    return level.with_boxes(count).folded().keeps_flow()
 
 
 def _levels(hierarchy: Hierarchy, boxes: list[Box]) -> dict[Box, Siblings]:

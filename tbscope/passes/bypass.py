@@ -3,13 +3,13 @@
 What is left out is told: by the attribute `then` of what gives it, or `via` of what reads it.
 """
 
-from collections.abc import Iterable, Set
+from collections.abc import Set
 from dataclasses import replace
 from typing import NamedTuple
 
 from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Graph, Node, Output, Value
-from tbscope.ir.nests import values_in, walk
+from tbscope.ir.nests import PLAIN, values_in, walk
 
 __all__ = ["Bypass", "step_text"]
 
@@ -121,7 +121,7 @@ class Bypass:
             return ways[node.inputs[0]].text
         texts = []
         for place, (name, nest) in enumerate(node.arguments):
-            if type(nest) in _PLAIN:
+            if type(nest) in PLAIN:
                 continue
             known = names[place] if place < len(names) else None
             for path, value in walk(nest, name or known or f"arg{place}"):
@@ -137,9 +137,6 @@ class Bypass:
         return replace(output, given=output.given or output.value, via=_cut(way.text))
 
 
-_PLAIN = frozenset({int, float, bool, str, type(None)})
-
-
 def _count_reads(graph: Graph, values: Set[Value]) -> dict[Value, int]:
     """Count how often each of some values is read, also as a result or an argument of a call."""
     if not values:
@@ -149,22 +146,18 @@ def _count_reads(graph: Graph, values: Set[Value]) -> dict[Value, int]:
         for value in node.inputs:
             if value in reads:
                 reads[value] += 1
-    for value in _ends(graph):
+    ends: list[Value] = [output.value for output in graph.outputs]
+    for call in graph.calls:
+        for nest in (*[nest for _, nest in call.arguments], call.results):
+            # Most are values, or hold none.
+            if type(nest) is Value:
+                ends.append(nest)
+            elif type(nest) not in PLAIN:
+                ends += values_in(nest)
+    for value in ends:
         if value in reads:
             reads[value] += 1
     return reads
-
-
-def _ends(graph: Graph) -> Iterable[Value]:
-    for output in graph.outputs:
-        yield output.value
-    for call in graph.calls:
-        for _, nest in call.arguments:
-            if type(nest) is Value:
-                yield nest
-            elif type(nest) not in _PLAIN:
-                yield from values_in(nest)
-        yield from values_in(call.results)
 
 
 def step_text(node: Node) -> str:
@@ -172,7 +165,7 @@ def step_text(node: Node) -> str:
     constants = []
     for name, nest in node.arguments:
         kind = type(nest)
-        if kind is not Value and (kind in _PLAIN or not any(True for _ in values_in(nest))):
+        if kind is not Value and (kind in PLAIN or not any(True for _ in values_in(nest))):
             constants.append(repr(nest) if name is None else f"{name}={nest!r}")
     if len(constants) == 1 and constants[0][0] == "(":
         # One tuple is as good as its entries: `view(2, -1)`, `[:, 0]`.

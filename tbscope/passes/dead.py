@@ -16,6 +16,7 @@ Dead: TypeAlias = Literal["keep", "drop"]
 """Whether operations that nothing depends on are drawn."""
 
 _UNUSED = Constant("<unused>")
+_TOLD = frozenset(TOLD)
 
 
 def check_dead(dead: object) -> None:
@@ -88,7 +89,7 @@ def _with_effects(graph: Graph) -> set[Node]:
         if (
             node.collective is not None
             or not node.outputs
-            or any(name in node.attributes for name in TOLD)
+            or (node.attributes and not _TOLD.isdisjoint(node.attributes))
         ):
             found.add(node)
         if outer.isdisjoint(node.inputs):

@@ -51,6 +51,11 @@ def name_ties(graph: Graph) -> None:
 
 def _other_names(graph: Graph) -> dict[tuple[Node, str | None], str]:
     """Return for each tied parameter, and each module that holds it too, its name there."""
+    numbers = [one.number for module in graph.modules for one in module.parameters]
+    known = [number for number in numbers if number >= 0]
+    if len(set(known)) == len(known):
+        # In most models each parameter has one name.
+        return {}
     names: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for module in graph.modules:
         for parameter in module.parameters:

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.message import Message
-from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.event_pb2 import Event, TaggedRunMetadata
-from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tensorboard.compat.proto.summary_pb2 import SummaryMetadata
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
@@ -22,7 +20,7 @@ from tensorboard.compat.proto.types_pb2 import DT_STRING
 
 from tbscope.errors import WriterError
 from tbscope.formats.record import RECORD_FIELD
-from tbscope.graphdef.wire import delimited, varint
+from tbscope.graphdef.wire import delimited, field, varint
 from tbscope.words import shown
 from tbscope.writing.at_once import write_at_once
 from tbscope.writing.failures import foresee_failure, writing_failed
@@ -95,6 +93,9 @@ _DEFAULT_EVENT: type[Message] = Event
 # The plugin's names for a tag with a graph (graphs_plugin.py, `info_impl`).
 _TAGGED = "graph_run_metadata_graph"
 _TAGGED_WITH_STATS = "graph_run_metadata"
+# The field of a RunMetadata that holds graphs, and the field of one of these for the graph as it
+# was before anything was optimised (tensorboard/compat/proto/config.proto).
+_FUNCTION_GRAPHS, _GRAPH = 4, 2
 _RECORD_KEY = varint(RECORD_FIELD << 3 | 2)
 _NO_NAME = "a name that no writer has"
 _BLANK_TRACKER = ("accelerate.tracking", "GeneralTracker")
@@ -259,11 +260,11 @@ def listed_tag(tag: str) -> str:
 
 
 def _run_metadata(graph_def: bytes, stats: bytes) -> bytes:
-    """Return a RunMetadata with a graph, serialised; one with two graphs would mix them up."""
-    message = RunMetadata.FromString(stats)
-    message.function_graphs.add(pre_optimization_graph=GraphDef.FromString(graph_def))
-    data: bytes = message.SerializeToString(deterministic=True)
-    return data
+    """Return a RunMetadata with a graph, serialised; one with two graphs would mix them up.
+
+    Both are fields of messages, one in the other, and joined as such: nothing is parsed for it.
+    """
+    return stats + field(_FUNCTION_GRAPHS, field(_GRAPH, graph_def))
 
 
 def _event_class(sink: object) -> type[Message]:

@@ -92,10 +92,16 @@ def next_step(directory: str, tag: str | None, step: int | None, kind: Kind = Ki
 
 def forget_removed(directory: str) -> None:
     """Forget the graphs of a log directory whose files were removed, as notebooks do."""
-    for key, written in list(_latest.items()):
-        path = os.path.join(directory, written.file)
-        if key[0] == directory and written.file and not os.path.exists(path):
-            del _latest[key]
+    here = {tag: written.file for (place, tag), written in _latest.items() if place == directory}
+    # Many tags are in one file: the disk is asked once for each file.
+    removed = {
+        file
+        for file in set(here.values())
+        if file and not os.path.exists(os.path.join(directory, file))
+    }
+    for tag, file in here.items():
+        if file in removed:
+            del _latest[directory, tag]
 
 
 def remember_step(directory: str, tag: str | None, written: Written) -> None:

@@ -15,7 +15,7 @@ _MERGED = ("merge_ranks", "rank_figures", "rank_notes", "posts")
 _GATHERED = ("posts", "gather", "merge_ranks", "bad_values")
 _OVERLAID = ("overlays", "gradient_sizes", "rank_figures")
 _RANKED = ("rank_operations", "rank_notes", "rank_figures", "ranks_record")
-_SCRIPTED = ("from_torchscript", "script_files")
+_SCRIPTED = ("script_lists", "from_torchscript", "script_files")
 _COMPILED = ("compile_graphs", "compile_backend", "compiled_stages", "compiled_state")
 _STEPPED = ("optimizers", "backward", "gradients", "gradient_sizes", "watching")
 _ASKED = ("cli_queries", "cli_graphs", "cli_logs")
@@ -24,6 +24,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     "tbscope": {
         "files": ("files", "saving", "check"),
         "installing": ("installing", "graphs_in_torchs_place", "options"),
+        "option": ("options", "run_names", "bad_values"),
         "options": ("options", "run_names", "pipeline", "cli_errors"),
         "placing": ("placing", "options", "run_names", "tags", "steps"),
     },
@@ -137,7 +138,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "serving": _RANKED,
         "bodies": ("levels", "kernels", "roles", "flops"),
         "careful": ("watching", "watching_odd_steps"),
-        "discovery": ("trace_inputs", "trace_dataflow", "held_parts", "handed_over", "notes"),
+        "discovery": ("discovery", "trace_inputs", "held_parts", "handed_over", "dead", "wrappers"),
         "makers": ("backward", "gradients", "backward_threads"),
         "operation": ("operation", "flops", "trace_dataflow"),
         "recorder": (*_RECORDED, "operators", "trace_scopes", "trace", "notes", "flops"),
@@ -180,6 +181,10 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "cards": ("module_cards", "cards", "leaves", "flops", "golden"),
         "chunks": ("chunks", "golden"),
         "cuts": ("chunks", "golden"),
+        "guests": ("guests", "stands"),
+        "hues": ("hues", "templates"),
+        "short_runs": ("short_runs", "chunks"),
+        "stands": ("stands", "guests"),
         "figures": ("figure_sums", "figures", "overlays"),
         "layout": ("layout_heads", "layout", "chunks", "templates", "golden"),
         "naming": ("naming", "golden", "build"),

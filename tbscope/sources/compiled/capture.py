@@ -33,6 +33,7 @@ from tbscope.sources.torch.compiler_internals import (
     new_reasons,
     reason_of,
     source_text,
+    stack_of,
 )
 from tbscope.sources.torch.locate import is_foreign_file, short_path
 
@@ -101,11 +102,6 @@ class Gap:
     details: str
     source: Source | None
     skipped: str | None = None
-
-    def __str__(self) -> str:
-        where = f" ({self.source})" if self.source else ""
-        left = f"; {self.skipped} is not compiled" if self.skipped else ""
-        return f"{self.reason}{where}{left}"
 
 
 class Capture:
@@ -199,7 +195,7 @@ class Capture:
             # One of torch's own, which the user's code called.
             return
         text = str(error)
-        place = source_in(getattr(error, "real_stack", None) or ())
+        place = source_in(stack_of(error))
         last = self.events[-1] if len(self.events) > known else None
         if isinstance(last, Gap) and last.details in text and last.source == place:
             # The same break, before the compiler knew that it cannot go on behind it.

@@ -25,8 +25,11 @@ from tbscope.sources.programs.types import type_nest
 from tbscope.sources.torch.compiler_internals import (
     as_dynamo_does,
     context_with,
+    is_of_compiler,
+    is_unsupported,
     kept_compiler,
     quiet_compiler,
+    stack_of,
     stop_own_compiling,
 )
 from tbscope.sources.torch.inputs import argument_names, bind_inputs
@@ -230,9 +233,8 @@ def _error(error: Exception, model: Any, *, fullgraph: bool) -> TraceError:
     """Return the error for a model that raised, or that cannot be compiled as a whole."""
     name = _name_of(model)
     text = str(error)
-    module = type(error).__module__
-    if module == "torch._dynamo.exc" and fullgraph and type(error).__name__ == "Unsupported":
-        place = source_in(getattr(error, "real_stack", None) or ())
+    if fullgraph and is_unsupported(error):
+        place = source_in(stack_of(error))
         return TraceError(
             f"{name} cannot be compiled as one graph" + (f", at {place}" if place else ""),
             why=reason_text(text),
@@ -241,7 +243,7 @@ def _error(error: Exception, model: Any, *, fullgraph: bool) -> TraceError:
     return trace_error_like(
         error,
         f"{name} raised while torch.compile captured it, and not when it was called by itself",
-        why=reason_text(text) if module == "torch._dynamo.exc" else error_text(error),
+        why=reason_text(text) if is_of_compiler(error) else error_text(error),
         fix="tbscope.trace draws what runs without torch.compile",
     )
 

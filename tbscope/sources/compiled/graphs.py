@@ -39,11 +39,14 @@ def graphs_of(
         own = _title(captured)
         if dynamo:
             whole = is_whole(capture)
-            graphs[own] = overview if whole else _graph(names, title, captured)
+            graphs[own] = (
+                overview if whole else _graph(names, title, captured, captured, captured.outputs)
+            )
             if captured.recompiled:
                 recompiled[own] = captured.recompiled
         for lowered in captured.lowered:
-            graphs[f"{own}, {lowered.stage}"] = _lowered_graph(names, title, captured, lowered)
+            paths = _paths(captured, lowered)
+            graphs[f"{own}, {lowered.stage}"] = _graph(names, title, captured, lowered, paths)
     breaks = []
     count = 0
     for event in capture.events:
@@ -85,25 +88,35 @@ def _notes(captured: Captured) -> list[Note]:
     return notes
 
 
-def _graph(names: Names, title: str, captured: Captured) -> Graph:
-    reading = Reading(names, title, captured.given)
+def _graph(
+    names: Names,
+    title: str,
+    captured: Captured,
+    part: Captured | Lowered,
+    paths: Sequence[str | None],
+) -> Graph:
+    """Return the graph of what was captured, or of a later stage of it.
+
+    Args:
+        names: The names in the model.
+        title: What it is of, where that is a function.
+        captured: What was captured.
+        part: The nodes, and what they take: its own, or those of a stage.
+        paths: The names of what it gives.
+    """
+    reading = Reading(names, title, part.given)
     given = [
         reading.add_input(each.name, each.type) if each.kind == "input" else reading.held(each)
-        for each in captured.given
+        for each in part.given
     ]
-    held = list(flat(reading.read(captured.module, given)))
-    graph = reading.finish(_outputs(held, captured.outputs), whole=False)
+    held = list(flat(reading.read(part.module, given)))
+    graph = reading.finish(_outputs(held, paths), whole=False)
     graph.notes[:0] = _notes(captured)
     return graph
 
 
-def _lowered_graph(names: Names, title: str, captured: Captured, lowered: Lowered) -> Graph:
-    reading = Reading(names, title, lowered.given)
-    given = [
-        reading.add_input(each.name, each.type) if each.kind == "input" else reading.held(each)
-        for each in lowered.given
-    ]
-    held = list(flat(reading.read(lowered.module, given)))
+def _paths(captured: Captured, lowered: Lowered) -> list[str | None]:
+    """Return the names of what a stage gives: of a result, those in the model's result."""
     paths: list[str | None] = []
     for name in lowered.outputs:
         if isinstance(name, str):
@@ -111,9 +124,7 @@ def _lowered_graph(names: Names, title: str, captured: Captured, lowered: Lowere
         else:
             known = captured.outputs[name] if name < len(captured.outputs) else None
             paths.append(known or f"out.{name}")
-    graph = reading.finish(_outputs(held, paths), whole=False)
-    graph.notes[:0] = _notes(captured)
-    return graph
+    return paths
 
 
 def _outputs(

@@ -20,8 +20,6 @@ _START = re.compile(r"(?P<where>[LG])\[(?P<quote>['\"])(?P<name>.*?)(?P=quote)\]
 _STEP = re.compile(r"\[(['\"])(?P<key>.*?)\1\]|\[(?P<index>-?\d+)\]|\.(?P<attribute>\w+)")
 # The tables of a module, through which the compiler reaches its parts.
 _TABLES = frozenset({"_modules", "_parameters", "_buffers", "__dict__"})
-
-
 # What partials and methods hold.
 _REACHED = frozenset({"func", "args", "keywords", "__self__"})
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from tbscope.sources.torch.compiler_internals import compiled_from
 from tbscope.sources.torch.locate import is_foreign_file
 from tbscope.sources.torch.module_internals import uncompiled
 
@@ -43,8 +44,7 @@ def _parts(thing: Any) -> Iterator[Any]:
         yield from (thing.__self__, thing.__func__)
     elif isinstance(thing, types.FunctionType):
         # What `functools.wraps` and the compiler put around a function lead to it.
-        wrapped = getattr(thing, "__wrapped__", None)
-        yield from (wrapped, getattr(thing, "_torchdynamo_orig_callable", None))
+        yield from (getattr(thing, "__wrapped__", None), compiled_from(thing))
         if not is_foreign_file(thing.__code__.co_filename):
             yield from _named(thing)
     elif type(thing) in (list, tuple):

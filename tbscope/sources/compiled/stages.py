@@ -26,6 +26,8 @@ __all__ = ["STAGES", "Lowered", "lowered"]
 STAGES = ("dynamo", "joint", "forward", "backward", "inductor")
 """The stages of a graph, from what is captured to what runs."""
 
+# So many operations the name of a kernel tells.
+_MOST_WORDS = 6
 _NUMBERED = re.compile(r"(?P<kind>primals_|tangents_|arg)(?P<number>\d+)(?:_1)?")
 
 
@@ -161,9 +163,6 @@ def _group(module: torch.fx.GraphModule, kernels: list[tuple[list[str], bool]]) 
 def _stand_in(node: torch.fx.Node, box: str) -> None:
     """Have a node stand in a box around the modules."""
     node.meta["nn_module_stack"] = {BOX + box: None, **node.meta["nn_module_stack"]}
-
-
-_MOST_WORDS = 6
 
 
 def _word(node: torch.fx.Node) -> str:

@@ -123,6 +123,9 @@ class StepWatcher(Protocol):
     def optimizer_ends(self, optimizer: Any) -> None:
         """Take note that an optimizer has made its step."""
 
+    def optimizer_failed(self, caller: FrameType) -> None:
+        """Take note that an error has ended what an optimizer may have done in this frame."""
+
 
 class _Watching(threading.local):
     """The recorders that watch the running thread, outermost first.

@@ -14,6 +14,7 @@ from tbscope.ir.graph import Graph
 from tbscope.ir.steps import fold_steps
 from tbscope.sources.eager.record.describe_calls import describe_calls
 from tbscope.sources.eager.record.recorder import Recorder
+from tbscope.sources.eager.record.updates import box_updates
 from tbscope.sources.eager.watch.module_calls import watched_call
 from tbscope.sources.eager.watch.watch import Watch
 from tbscope.sources.torch.inputs import require_made, require_whole
@@ -209,6 +210,8 @@ class Recording:
             for number, tensor in enumerate(results):
                 recorder.add_output("out" if len(results) == 1 else f"out.{number}", tensor)
         describe_calls(recorder)
+        if recorder.backward is not None:
+            box_updates(recorder.builder)
         graph = recorder.close()
         fold_steps(graph, self._steps)
         return graph

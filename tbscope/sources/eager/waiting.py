@@ -8,8 +8,7 @@ by nobody: autograd's own graph tells its names.
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
-from threading import get_ident
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -18,15 +17,19 @@ import torch
 
 from tbscope.ir.graph import Graph, Note
 from tbscope.sources.eager.active import waiting, watching
+from tbscope.sources.eager.opened import Hook, Opened
 from tbscope.sources.eager.record.careful import CarefulRecorder
 from tbscope.sources.eager.record.describe_calls import describe_calls
 from tbscope.sources.eager.watch.module_calls import watched_call
 from tbscope.sources.eager.watch.optimizers import watch_optimizers
 from tbscope.sources.eager.watch.setters import watch_setters
 from tbscope.sources.eager.watch.unobserved import standing_by
-from tbscope.sources.eager.watch.watch import Watch
-from tbscope.sources.torch.autograd import leads_to
-from tbscope.sources.torch.module_internals import around_compiled_calls, is_tracing
+from tbscope.sources.torch.autograd import functions_of, leads_to
+from tbscope.sources.torch.internals import functorch_inner
+from tbscope.sources.torch.module_internals import (
+    around_calls,
+    is_compiled_in_place,
+)
 from tbscope.sources.torch.nests import result_leaves
 from tbscope.words import error_text
 
@@ -37,52 +40,6 @@ __all__ = ["Waiting"]
 
 # Between two steps of an optimizer, so many calls of a model are recorded.
 _MOST_CALLS = 8
-
-
-class _Hook:
-    """A hook of a model; copies of the model, in memory and in files, have one that does nothing.
-
-    Args:
-        function: What it does.
-    """
-
-    def __init__(self, function: Callable[..., None]) -> None:
-        self._function = function
-
-    def __call__(self, *args: Any) -> None:
-        # Compiled code would be made anew whenever what the hook goes by is another.
-        if not (torch.compiler.is_compiling() or is_tracing()):
-            self._function(*args)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Of Python's own: who reads the file need not have tbscope.
-        return getattr, (nullcontext(), "__exit__")
-
-
-class _Open:
-    """What is watched now, in the Python frame in which that was begun."""
-
-    def __init__(self, recorder: CarefulRecorder, frame: FrameType) -> None:
-        self._stack = ExitStack()
-        self._stack.enter_context(Watch(recorder))
-        # Itself: another one may come to stand where it stood.
-        self._frame = frame
-        self._thread = get_ident()
-
-    @property
-    def runs(self) -> bool:
-        """Whether that frame runs still: an error may have ended it, of which nobody tells."""
-        if get_ident() != self._thread:
-            return self._thread in sys._current_frames()
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None and frame is not self._frame:
-            frame = frame.f_back
-        return frame is not None
-
-    def close(self) -> None:
-        """Watch no longer; another thread leaves this one alone."""
-        if get_ident() == self._thread:
-            self._stack.close()
 
 
 class Waiting:
@@ -119,10 +76,9 @@ class Waiting:
         self._optimizer = None if optimizer is None else ref(optimizer)
         self._every = every
         self._calls = self._next = self._recorded = 0
-        self._recorder: CarefulRecorder | None = None
         self._results: list[ref[torch.Tensor]] = []
         # What is watched now: a call, or the step of this optimizer.
-        self._open: _Open | None = None
+        self._open: Opened | None = None
         self._stepping: torch.optim.Optimizer | None = None
         # From the next call to the end of the step; the other one to the call after it.
         self._eager = ExitStack()
@@ -131,32 +87,75 @@ class Waiting:
         self._begun = self._passed = self._stepped = False
         self.is_over = False
         self._hooks = ExitStack()
-        before, after = _Hook(self._before), _Hook(self._after)
+        before, after = Hook(self._before), Hook(self._after)
+        self._hook = ref(before)
         hooks = (
             model.register_forward_pre_hook(before, with_kwargs=True, prepend=True),
             model.register_forward_hook(after, with_kwargs=True, always_call=True),
         )
         for hook in hooks:
             self._hooks.callback(hook.remove)
-        self._hooks.enter_context(around_compiled_calls(model, self._call_compiled))
+        self._counts_compiled = False
+        self._count_compiled(model)
         self._wait()
+
+    @property
+    def _recorder(self) -> CarefulRecorder | None:
+        hook = self._hook()
+        return None if hook is None else hook.recorder
+
+    @_recorder.setter
+    def _recorder(self, recorder: CarefulRecorder | None) -> None:
+        hook = self._hook()
+        if hook is not None:
+            hook.recorder = recorder
 
     def remove(self) -> None:
         """Wait no longer; what was recorded of a step that is not over is left."""
         self.is_over = True
-        self._hooks.close()
+        if self._open is not None and self._open.runs:
+            # Others may have come to watch inside of it: it is left when it ends.
+            if self._recorder is not None:
+                self._recorder.paused = True
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        """Let go of the model, and of what was recorded."""
+        self.is_over = True
         self._drop()
+        self._hooks.close()
         self._eager.close()
         self._step.close()
 
     def _wait(self) -> None:
         """Wait for the next call, from now on."""
         self._eager.enter_context(standing_by())
+        model = self._model()
+        if model is not None:
+            self._eager.enter_context(around_calls(model, self._call_watched))
         if self._backward:
             self._step.enter_context(watch_setters())
             self._step.enter_context(watch_optimizers())
             self._step.callback(waiting.remove, self)
             waiting.append(self)
+
+    def _count_compiled(self, model: torch.nn.Module | None) -> None:
+        """Have the calls counted of a model that is compiled by now: no hook tells of them."""
+        if model is not None and not self._counts_compiled and is_compiled_in_place(model):
+            self._counts_compiled = True
+            self._hooks.enter_context(around_calls(model, self._call_compiled))
+
+    def _call_watched(self, call: Callable[[], Any]) -> Any:
+        """Make a call that may be recorded: of an interrupt (Ctrl-C) no hook tells."""
+        before = self._open
+        try:
+            return call()
+        except BaseException:
+            if self._open is not None and self._open is not before:
+                with self._telling():
+                    self._drop()
+            raise
 
     def _call_compiled(self, call: Callable[[], Any]) -> Any:
         """Make a call that may be compiled: then no hook tells of it."""
@@ -188,7 +187,7 @@ class Waiting:
                 # The step is over without an optimizer.
                 self._finish()
             if self.is_over:
-                self.remove()
+                self._end()
                 return
             if self._recorder is None and self._calls < self._next:
                 # An optimizer that tells of its end must not lose its hooks while it does.
@@ -199,7 +198,7 @@ class Waiting:
                 self._recorder = self._new_recorder(model)
             self._recorded += 1
             caller = sys._getframe(2)
-            self._open = _Open(self._recorder, caller)
+            self._open = Opened(self._recorder, caller)
             self._begun = True
             self._frame = self._recorder.enter_call(model, args, kwargs, caller)
 
@@ -235,7 +234,7 @@ class Waiting:
             if frame is not None:
                 recorder.leave_call(frame, args, kwargs, result)
             if recorder.paused:
-                self.remove()
+                self._end()
                 return
             for path, tensor in result_leaves(result):
                 recorder.add_output(path, tensor)
@@ -265,13 +264,13 @@ class Waiting:
             self.is_over = True
         if self.is_over and self._open is None:
             # Of compiled code no hook tells, nor of a model that is gone.
-            self.remove()
+            self._end()
         if recorder is None or recorder in watching.recorders or self._open is not None:
             yield
             return
         with self._telling():
             if self._leads_to_model(roots):
-                self._open = _Open(recorder, caller)
+                self._open = Opened(recorder, caller)
         opened = self._open
         try:
             yield
@@ -280,12 +279,12 @@ class Waiting:
                 # The next step may do better.
                 self._drop()
             raise
-        if opened is not None and not self.is_over:
+        if opened is not None:
             self._close()
             self._passed = True
             with self._telling():
-                if recorder.paused:
-                    self.remove()
+                if self.is_over or recorder.paused:
+                    self._end()
                 elif self._stepped:
                     # Its parameters were updated as their gradients came.
                     self._finish()
@@ -294,7 +293,16 @@ class Waiting:
         known = (result() for result in self._results)
         ends = [tensor for tensor in known if tensor is not None]
         tensors = [root for root in roots if isinstance(root, torch.Tensor)]
-        return leads_to(tensors, [*ends, *self._parameters()])
+        if leads_to(tensors, [*ends, *self._parameters()]):
+            return True
+        # In `torch.func.grad` others stand in for the parameters.
+        wrapped = [tensor for tensor in tensors if functorch_inner(tensor) is not None]
+        made = self._made
+        return any(made(function) for function in functions_of(wrapped))
+
+    def _made(self, function: Any) -> bool:
+        backward = None if self._recorder is None else self._recorder.backward
+        return backward is not None and backward.made(function) is not None
 
     def _parameters(self) -> list[torch.nn.Parameter]:
         model = self._model()
@@ -309,7 +317,10 @@ class Waiting:
             self._stepped = self._stepped or self._stepping is None
         elif self._passed and self._open is None:
             with self._telling(stays=True):
-                self._open, self._stepping = _Open(recorder, caller), optimizer
+                for place in recorder.registry.places():
+                    # In a call of `functional_call` others stood in for the parameters.
+                    recorder.registry.refresh(place)
+                self._open, self._stepping = Opened(recorder, caller), optimizer
 
     def closure_ends(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
         """Record the step of an optimizer, now that the model has run in its closure."""
@@ -318,7 +329,7 @@ class Waiting:
             return
         if self._passed:
             with self._telling(stays=True):
-                self._open, self._stepping = _Open(recorder, caller), optimizer
+                self._open, self._stepping = Opened(recorder, caller), optimizer
                 recorder.begin_step(optimizer, caller)
 
     def optimizer_ends(self, optimizer: torch.optim.Optimizer) -> None:
@@ -327,6 +338,12 @@ class Waiting:
             with self._telling(stays=True):
                 self._close()
                 self._finish()
+
+    def optimizer_failed(self, caller: FrameType) -> None:
+        """Let go of the step of an optimizer that an error has ended in this frame."""
+        if self._stepping is not None and self._open is not None and self._open.frame is caller:
+            with self._telling(stays=True):
+                self._drop()
 
     def _is_its(self, optimizer: torch.optim.Optimizer) -> bool:
         if self._optimizer is not None:
@@ -382,6 +399,7 @@ class Waiting:
             self._hooks.close()
         else:
             self._next = self._calls + self._every
+            self._count_compiled(self._model())
         self._done(graph, number)
 
     def _tell(self, error: Exception) -> None:
@@ -403,5 +421,5 @@ class Waiting:
                 self._drop()
                 self._eager.close()
             else:
-                self.remove()
+                self._end()
             self._tell(error)

@@ -1,7 +1,8 @@
 """Puts the bodies of functions where they are called: TensorFlow's, and those of our drawings."""
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from tbscope.sources.graphdef.ops import Op, Reference, op_of, reference_of
 
@@ -14,6 +15,27 @@ _MOST_DEPTH = 32
 _RESULT = "Output"
 # Under such names the page has the bodies of functions, and our drawings seeds of colours.
 _LIBRARY = "__function_library__"
+# What decides which function runs, or how often: how many of its inputs are no arguments of them.
+_DECIDING = {
+    f"{form}{name}": count
+    for form in ("", "Stateless")
+    for name, count in (("If", 1), ("Case", 1), ("While", 0))
+}
+_BODIES = ("then_branch", "else_branch", "branches", "cond", "body")
+
+
+class _Body(NamedTuple):
+    """A function that a node runs.
+
+    Attributes:
+        label: What it is to the node; empty for the function of a call, which the node stands for.
+        function: Its name.
+        first: The first input of the node that is an argument.
+    """
+
+    label: str
+    function: str
+    first: int = 0
 
 
 class Expansion:
@@ -38,35 +60,52 @@ class Expansion:
                 if not op.function:
                     op.reads = [self._resolve(read) for read in op.reads]
 
-    def _called(self, nodes: Any, prefix: str = "") -> dict[str, str]:
-        """Return for each node that calls a function the name of that."""
+    def _called(self, nodes: Any, prefix: str = "") -> dict[str, list[_Body]]:
+        """Return for each node that calls functions which these are."""
         found = {}
         for node in nodes if self._functions else ():
             name = node.op
             if name not in self._functions and "f" in node.attr:
                 name = node.attr["f"].func.name
             if name in self._functions:
-                found[prefix + node.name] = name
+                found[prefix + node.name] = [_Body("", name)]
+            elif node.op in _DECIDING:
+                found[prefix + node.name] = list(self._bodies(node))
         return found
 
-    def _add(self, ops: list[Op], called: dict[str, str], inside: tuple[str, ...]) -> None:
-        for op in ops:
-            name = called.get(op.name)
-            self.ops.append(op)
-            if name is None:
+    def _bodies(self, node: Any) -> Iterator[_Body]:
+        """Yield the branches of a node that decides, or the condition and the body of a loop."""
+        for word in _BODIES:
+            if word not in node.attr:
                 continue
-            if name in inside or len(inside) >= _MOST_DEPTH or len(self.ops) > self._most:
-                self.left[name] = None
-            else:
-                self._expand(op, name, (*inside, name))
+            several = node.attr[word].list.func
+            named = {f"{word}_{place}": one.name for place, one in enumerate(several)}
+            for label, name in (named or {word: node.attr[word].func.name}).items():
+                if name in self._functions:
+                    yield _Body(label, name, first=_DECIDING[node.op])
 
-    def _expand(self, call: Op, name: str, inside: tuple[str, ...]) -> None:
+    def _add(self, ops: list[Op], called: dict[str, list[_Body]], inside: tuple[str, ...]) -> None:
+        for op in ops:
+            self.ops.append(op)
+            reads = [*op.reads]
+            for body in called.get(op.name, ()):
+                name = body.function
+                if name in inside or len(inside) >= _MOST_DEPTH or len(self.ops) > self._most:
+                    self.left[name] = None
+                elif body.label:
+                    prefix = f"{op.name}/{body.label}/"
+                    op.reads += self._expand(prefix, name, reads[body.first :], inside).values()
+                else:
+                    op.function = True
+                    self._means[op.name] = self._expand(f"{op.name}/", name, reads, inside)
+
+    def _expand(
+        self, prefix: str, name: str, given: list[Reference], inside: tuple[str, ...]
+    ) -> dict[str, Reference]:
+        """Add the body of a function; return what it gives, by the number of each result."""
         function = self._functions[name]
-        call.function = True
-        prefix = f"{call.name}/"
-        for place, argument in enumerate(function.signature.input_arg):
-            if place < len(call.reads):
-                self._means[prefix + argument.name] = {"": call.reads[place]}
+        for argument, reference in zip(function.signature.input_arg, given, strict=False):
+            self._means[prefix + argument.name] = {"": reference}
         body = []
         for node in function.node_def:
             own = op_of(node)
@@ -80,8 +119,8 @@ class Expansion:
         for place, result in enumerate(function.signature.output_arg):
             read, output = reference_of(function.ret.get(result.name, result.name))
             results[str(place)] = (prefix + read, output)
-        self._means[call.name] = results
-        self._add(body, self._called(function.node_def, prefix), inside)
+        self._add(body, self._called(function.node_def, prefix), (*inside, name))
+        return results
 
     def _resolve(self, read: Reference) -> Reference:
         """Return what an input names in the end."""

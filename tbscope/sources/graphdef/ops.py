@@ -74,8 +74,8 @@ def op_of(node: Any) -> Op:
         if kind == "type":
             dtypes[name] = str(fact)
         elif name == "dtype" and isinstance(fact, str):
-            # As drawings of ours tell it.
-            dtypes[name] = fact
+            # As drawings of ours tell it: "float32", or "float32 x300" of very many results.
+            dtypes[name] = "" if ", " in fact else fact.partition(" x")[0]
     made.dtype = next((dtypes[name] for name in _TYPED_BY if dtypes.get(name)), "unknown")
     return made
 

@@ -9,10 +9,12 @@ from typing import Any
 from tbscope.sources.onnx.cutting import Region, reads
 from tbscope.sources.onnx.extra import need
 from tbscope.sources.onnx.metadata import (
+    FOLDED,
     NAMESPACE,
     Level,
     Origin,
     origin_by_metadata,
+    texts_of,
     written,
 )
 from tbscope.sources.onnx.origins import OF_MODULE
@@ -20,8 +22,6 @@ from tbscope.sources.onnx.scoping import label_of
 from tbscope.sources.onnx.tensors import is_made_up
 
 __all__ = ["Functions", "Made", "Wanted"]
-
-_FOLDED = "pkg.onnxscript.optimizer.folded_from"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ class Functions:
         if origin is None:
             return
         inner = tuple(
-            replace_name(level, _relative(level.name, name))
+            level._replace(name=_relative(level.name, name))
             for level in origin.levels[len(levels) :]
         )
         own = _relative(origin.name, name) if node in self._calls else origin.name
@@ -246,10 +246,7 @@ class Functions:
             read,
             len(node.outputs),
             attributes,
-            (
-                scopes,
-                called,
-            ),
+            (scopes, called),
         )
 
     def _attribute_key(self, attribute: Any, ids: dict[Any, Any], levels: Sequence[Level]) -> Any:
@@ -292,11 +289,6 @@ def _unique(name: str, taken: set[str]) -> str:
     return wish
 
 
-def replace_name(level: Level, name: str) -> Level:
-    """Return a module under another name."""
-    return level._replace(name=name)
-
-
 def _relative(name: str, outer: str) -> str:
     """Return a qualified name as it is inside of a module."""
     if name == outer:
@@ -317,9 +309,9 @@ def _keep_common_types(function: Any, nodes: Sequence[Any]) -> None:
 def _local_name(value: Any, prefix: str) -> str:
     """Return what a value is called in a function: a parameter by its name in the module."""
     name = str(value.name)
-    folded = value.metadata_props.get(_FOLDED, "")
-    if folded.startswith("['") and folded.count("'") == 2:
-        name = folded[2:-2] if is_made_up(folded[2:-2]) else f"{folded[2:-2]}_folded"
+    origins = texts_of(value.metadata_props.get(FOLDED, ""))
+    if len(origins) == 1:
+        name = origins[0] if is_made_up(origins[0]) else f"{origins[0]}_folded"
     if name.startswith(prefix):
         return name[len(prefix) :]
     # That of another module: equal tensors may be one in the file.

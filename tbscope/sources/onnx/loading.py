@@ -8,6 +8,7 @@ from tbscope.errors import ArgumentError
 from tbscope.files import path_of
 from tbscope.sources.onnx.contents import form_of
 from tbscope.sources.onnx.extra import need
+from tbscope.sources.onnx.types import MOST_ELEMENTS
 from tbscope.words import error_text, shown
 
 __all__ = ["is_model", "is_program", "load_model"]
@@ -124,7 +125,7 @@ def _without_data(ir: Any, model: Any) -> Any:
     copy = model.clone()
     for value in copy.graph.initializers.values():
         tensor = value.const_value
-        if tensor is not None and tensor.size > _MOST_ELEMENTS:
+        if tensor is not None and tensor.size > MOST_ELEMENTS:
             value.const_value = ir.ExternalTensor(
                 "left_out",
                 0,
@@ -134,6 +135,3 @@ def _without_data(ir: Any, model: Any) -> Any:
                 name=value.name or "",
             )
     return ir.to_proto(copy)
-
-
-_MOST_ELEMENTS = 1024

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 __all__ = [
     "CLASSES",
+    "FOLDED",
     "NAMES",
     "NAMESPACE",
     "Level",
@@ -26,6 +27,7 @@ __all__ = [
     "origin_by_name",
     "origin_by_parameters",
     "properties",
+    "texts_of",
     "whole_origin",
     "written",
 ]
@@ -33,6 +35,8 @@ __all__ = [
 NAMES = "pkg.torch.onnx.name_scopes"
 CLASSES = "pkg.torch.onnx.class_hierarchy"
 NAMESPACE = "namespace"
+FOLDED = "pkg.onnxscript.optimizer.folded_from"
+"""The metadata of a tensor that was computed from others before it was written: their names."""
 
 # What torch.export writes for an operation that it made itself, as for the size of an input.
 _NOWHERE = "_empty_nn_module_stack"
@@ -82,7 +86,7 @@ def origin_by_metadata(found: Mapping[str, str]) -> Origin | None:
 
 def whole_origin(found: Mapping[str, str]) -> Origin | None:
     """Return what the metadata of a node tells, also if it stands in no module."""
-    names, classes = _texts(found.get(NAMES, "")), _texts(found.get(CLASSES, ""))
+    names, classes = texts_of(found.get(NAMES, "")), texts_of(found.get(CLASSES, ""))
     if not names or len(names) != len(classes):
         steps = [step.partition(": ") for step in found.get(NAMESPACE, "").split("/")]
         if not all(colon for _, colon, _ in steps):
@@ -132,8 +136,8 @@ def origin_by_parameters(parameters: Iterable[str], operation: str) -> Origin | 
 
 # Nodes of one module tell the same classes.
 @lru_cache(maxsize=4096)
-def _texts(text: str) -> tuple[str, ...]:
-    """Read a list of texts as Python prints it; an empty one where it is none."""
+def texts_of(text: str) -> tuple[str, ...]:
+    """Return a list of texts as Python prints it; an empty one where it is none."""
     if not text:
         return ()
     try:

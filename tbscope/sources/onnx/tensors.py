@@ -1,6 +1,5 @@
 """The tensors that an ONNX model holds: parameters, buffers, and numbers small enough to tell."""
 
-import ast
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -8,13 +7,12 @@ from typing import Any, NamedTuple
 from tbscope.ir.builder import SourceKind
 from tbscope.ir.graph import Constant, Nest, Shape
 from tbscope.sources.onnx.extra import need
-from tbscope.sources.onnx.metadata import properties
-from tbscope.sources.onnx.types import dtype_name
+from tbscope.sources.onnx.metadata import FOLDED, properties, texts_of
+from tbscope.sources.onnx.types import dtype_name, size_of
 
 __all__ = ["Held", "attribute_value", "held_in", "is_made_up", "literal"]
 
 _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
-_FOLDED = "pkg.onnxscript.optimizer.folded_from"
 _KINDS: Mapping[str, SourceKind] = {
     "PARAMETER": "parameter",
     "BUFFER": "buffer",
@@ -65,7 +63,7 @@ def _held(name: str, tensor: Any, facts: Mapping[str, str]) -> Held:
     dtype = dtype_name(tensor.data_type)
     attributes: dict[str, Any] = {}
     kind = _KINDS.get(facts.get(_KIND, ""))
-    origins = _names(facts.get(_FOLDED, ""))
+    origins = texts_of(facts.get(FOLDED, ""))
     if kind is None and len(origins) == 1 and not is_made_up(origins[0]):
         attributes["initializer"], name, kind = name, origins[0], "parameter"
     told = None if kind in ("parameter", "buffer") else literal(tensor)
@@ -95,9 +93,7 @@ def literal(tensor: Any) -> Nest:
     """Return what a tensor holds, if that are a few whole numbers or a single one; else None."""
     onnx = need("onnx")
     dtype = dtype_name(tensor.data_type)
-    size = 1
-    for length in tensor.dims:
-        size *= max(0, length)
+    size = size_of(tensor)
     few = (
         size <= _MOST_SHOWN and len(tensor.dims) <= 1 and dtype.startswith(("int", "uint", "bool"))
     )
@@ -125,6 +121,7 @@ def attribute_value(attribute: Any) -> Nest:
     try:
         return _plain(onnx.helper.get_attribute_value(attribute))
     except ValueError:
+        # A file may have an attribute of a kind that this onnx does not know.
         return Constant("?")
 
 
@@ -139,11 +136,3 @@ def _plain(value: Any) -> Nest:
     if hasattr(value, "__iter__") and not hasattr(value, "DESCRIPTOR"):
         return tuple(map(_plain, value))
     return Constant(type(value).__name__)
-
-
-def _names(text: str) -> list[str]:
-    try:
-        found = ast.literal_eval(text) if text else []
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return []
-    return [str(each) for each in found] if isinstance(found, list | tuple) else []

@@ -1,6 +1,7 @@
 """The types of the values of an ONNX model: element types, shapes, and sizes known by name."""
 
 import functools
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -8,7 +9,16 @@ from tbscope.ir.graph import Shape
 from tbscope.sources.onnx.extra import need
 from tbscope.words import error_text
 
-__all__ = ["UNKNOWN", "ValueType", "dtype_name", "infer", "type_of", "types_in"]
+__all__ = [
+    "MOST_ELEMENTS",
+    "UNKNOWN",
+    "ValueType",
+    "dtype_name",
+    "infer",
+    "size_of",
+    "type_of",
+    "types_in",
+]
 
 
 class ValueType(NamedTuple):
@@ -41,8 +51,8 @@ _DTYPES = {
     "FLOAT8E5M2FNUZ": "float8_e5m2fnuz",
     "UNDEFINED": "unknown",
 }
-# A model is drawn by its shapes, which small tensors tell: axes, sizes, steps.
-_MOST_ELEMENTS = 1024
+MOST_ELEMENTS = 1024
+"""So many elements has a small tensor, of which the content tells shapes: axes, sizes, steps."""
 
 
 @functools.cache
@@ -114,7 +124,7 @@ def infer(model: Any, nodes: Iterable[Any]) -> tuple[Any, str]:
     graph.value_info.extend(model.graph.value_info)
     listed = {entry.name for entry in graph.input}
     for tensor in model.graph.initializer:
-        if _elements(tensor) <= _MOST_ELEMENTS and not tensor.external_data:
+        if size_of(tensor) <= MOST_ELEMENTS and not tensor.external_data:
             graph.initializer.append(tensor)
         elif tensor.name not in listed:
             graph.input.append(
@@ -128,11 +138,9 @@ def infer(model: Any, nodes: Iterable[Any]) -> tuple[Any, str]:
         return graph, error_text(error)
 
 
-def _elements(tensor: Any) -> int:
-    count = 1
-    for size in tensor.dims:
-        count *= max(0, size)
-    return count
+def size_of(tensor: Any) -> int:
+    """Return how many elements a `TensorProto` tells that it has."""
+    return math.prod(max(0, size) for size in tensor.dims)
 
 
 def _size(entry: Any) -> int | None:

@@ -41,6 +41,8 @@ class Places:
         root: The scope of the model itself; None where the program tells of none.
         runs_in: For the scope of a call the one in which it runs: not always the one around it,
             as a part of a module may be called from outside.
+        callers: For the scope of a call the one of the module that made it, where that is another
+            one than holds it.
         call_of: The call of each scope of a module.
         classes: The full name of the class of each module that was called.
     """
@@ -61,6 +63,7 @@ class Places:
         self._latest: dict[tuple[Scope | None, str], Scope] = {}
         self._first: dict[str, Scope] = {}
         self.runs_in: dict[Scope, Scope | None] = {}
+        self.callers: dict[Scope, Scope] = {}
         self.call_of: dict[Scope, Call] = {}
         self.classes: dict[str, str] = {}
 
@@ -122,7 +125,7 @@ class Places:
                 name, kind = entry[0].partition("@")[0], entry[1]
                 # torch marks its own operations that stand in no module by an entry of its own.
                 if name and not (name == key == kind):
-                    scope = self._call(key, name, class_name_of(kind), open_calls, source)
+                    scope = self._call(key, name, class_name_of(kind), open_calls, scope, source)
                     scope = inside.get(scope, scope)
                     open_calls = {**open_calls, name: scope}
             around[keys[:place]] = scope, open_calls
@@ -134,6 +137,7 @@ class Places:
         name: str,
         class_name: str,
         open_calls: dict[str, Scope | None],
+        caller: Scope | None,
         source: Source | None,
     ) -> Scope:
         holder, attribute = name.rpartition(".")[::2]
@@ -149,6 +153,8 @@ class Places:
             known = self._open_call(parent, name, attribute, class_name, source)
             self._calls[parent, key] = known
             self.runs_in[known] = runs_in
+            if caller is not runs_in and caller is not None:
+                self.callers[known] = caller
         return known
 
     def _open_call(

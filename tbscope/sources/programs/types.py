@@ -9,7 +9,17 @@ import torch
 from tbscope.ir.graph import Constant, Shape, item_size_bytes
 from tbscope.sources.torch.nests import is_walked
 
-__all__ = ["UNKNOWN", "TensorType", "is_symbol", "placed", "symbol_text", "type_nest", "types_in"]
+__all__ = [
+    "UNKNOWN",
+    "TensorType",
+    "device_name",
+    "dtype_name",
+    "is_symbol",
+    "placed",
+    "symbol_text",
+    "type_nest",
+    "types_in",
+]
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -86,22 +96,24 @@ def _type_of(tensor: torch.Tensor) -> TensorType:
     strided = tensor.layout is torch.strided and not tensor.is_nested
     stride = tensor.stride() if strided else None
     shape = (None,) * tensor.dim() if tensor.is_nested else tensor.shape
-    return _typed(shape, tensor.dtype, _device_name(tensor.device), stride)
+    return _typed(shape, tensor.dtype, device_name(tensor.device), stride)
 
 
 @functools.cache
-def _device_name(device: torch.device) -> str:
+def device_name(device: torch.device) -> str:
+    """Return the name of a device (`cuda:0`)."""
     return str(device)
 
 
 @functools.cache
-def _dtype_name(dtype: torch.dtype) -> str:
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return the name of an element type (`float32`)."""
     return str(dtype).removeprefix("torch.")
 
 
 def _typed(shape: Any, dtype: torch.dtype, device: str, stride: Any) -> TensorType:
     sizes = tuple(shape)
-    name = _dtype_name(dtype)
+    name = dtype_name(dtype)
     if _are_numbers(sizes):
         # As nearly all are.
         strides = tuple(stride) if stride is not None and _are_numbers(stride) else None

@@ -1,16 +1,23 @@
 """Autograd's own graph: which of its nodes runs, which number it has, and what it tells."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 
-from tbscope.sources.torch.internals import gradient_types, running_node, sequence_number
+from tbscope.sources.torch.internals import (
+    functorch_inner,
+    gradient_types,
+    running_node,
+    sequence_number,
+)
 
 __all__ = [
     "accumulates_into",
+    "functions_of",
     "gave_of",
+    "kept_gradient",
     "leads_to",
     "maker_of_saved",
     "operation_of",
@@ -51,12 +58,24 @@ def maker_of_saved(node: Any, saved: torch.Tensor) -> tuple[Any, int] | None:
     """
     for name in dir(node):
         held = getattr(getattr(node, name), "data", None) if name.startswith(_SAVED) else None
-        if isinstance(held, torch.Tensor) and held.is_set_to(saved):
+        if isinstance(held, torch.Tensor) and _unwrapped(held).is_set_to(_unwrapped(saved)):
             if held.grad_fn is not None:
                 return held.grad_fn, held.output_nr
             own = _RESULT.fullmatch(name)
             return None if own is None else (node, int(own[1] or 0))
     return None
+
+
+def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """Return what is inside of all wrappers of `grad`, `vmap` and `jvp`: they have no memory."""
+    while (inner := functorch_inner(tensor)) is not None:
+        tensor = inner
+    return tensor
+
+
+def kept_gradient(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return the gradient of a tensor; None where autograd keeps none, and torch would warn."""
+    return tensor.grad if tensor.is_leaf or tensor.retains_grad else None
 
 
 def accumulates_into(node: Any) -> torch.Tensor | None:
@@ -73,13 +92,16 @@ def leads_to(roots: Iterable[torch.Tensor], ends: Iterable[torch.Tensor]) -> boo
             leaves.add(id(tensor))
         else:
             made.add(tensor.grad_fn)
+    return any(node in made or id(accumulates_into(node)) in leaves for node in functions_of(roots))
+
+
+def functions_of(roots: Iterable[torch.Tensor]) -> Iterator[Any]:
+    """Return the nodes of autograd's graph by which a backward pass from some tensors comes."""
     pending = [root.grad_fn for root in roots if root.grad_fn is not None]
     seen = set(pending)
     while pending:
         node = pending.pop()
-        if node in made or id(accumulates_into(node)) in leaves:
-            return True
+        yield node
         before = {each for each, _ in node.next_functions if each is not None} - seen
         seen |= before
         pending += before
-    return False

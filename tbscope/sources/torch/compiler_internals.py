@@ -19,15 +19,19 @@ __all__ = [
     "Compiling",
     "Reason",
     "as_dynamo_does",
+    "compiled_from",
     "compiling",
     "context_with",
     "example_of",
+    "is_of_compiler",
+    "is_unsupported",
     "kept_compiler",
     "never_compiled",
     "new_reasons",
     "quiet_compiler",
     "reason_of",
     "source_text",
+    "stack_of",
     "stop_own_compiling",
 ]
 
@@ -109,6 +113,26 @@ def source_text(placeholder: torch.fx.Node) -> str:
 def example_of(placeholder: torch.fx.Node) -> Any:
     """Return what an input of a captured graph is in the run that is compiled; None if untold."""
     return getattr(placeholder.meta.get("grapharg"), "example", None)
+
+
+def compiled_from(function: Callable[..., Any]) -> Any:
+    """Return the function that torch.compile was given; None for one that is not compiled."""
+    return getattr(function, "_torchdynamo_orig_callable", None)
+
+
+def is_of_compiler(error: BaseException) -> bool:
+    """Tell whether it is the compiler that raised an error, and not what it compiles."""
+    return type(error).__module__ == "torch._dynamo.exc"
+
+
+def is_unsupported(error: BaseException) -> bool:
+    """Tell whether an error says that the compiler cannot compile something."""
+    return is_of_compiler(error) and type(error).__name__ == "Unsupported"
+
+
+def stack_of(error: BaseException) -> Iterable[Any]:
+    """Return the lines of the user's code at which the compiler raised, as of a `Reason`."""
+    return getattr(error, "real_stack", None) or ()
 
 
 def reason_of(module: torch.fx.GraphModule) -> Reason | None:

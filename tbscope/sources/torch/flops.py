@@ -4,7 +4,7 @@
 has no formula is told as such, with its name: it never counts as nothing without a word.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,7 @@ from tbscope.sources.torch.internals import (
 )
 from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.operations import KernelFacts
+from tbscope.sources.torch.wrapping import PLAIN
 
 __all__ = ["Copies", "Formulas"]
 
@@ -95,15 +96,20 @@ class Formulas(dict[KernelFacts, Formula | None]):
                     return
             if self.uncounted.keys().isdisjoint(kernels) or not _any_floats(results):
                 node.flops = 0
-        held: dict[int | None, tuple[int, ...]] = {}
-        for place, key in enumerate(memory_keys(read) if stored is None else stored):
-            held[key] = (*held[key], place) if key in held else (place,)
+            if read and len(results) == 1 and results[0] is read[0]:
+                # What it gives was there before.
+                return
+        keys = memory_keys(read) if stored is None else stored
         if work:
             node.flops = work[0][0] if len(work) == 1 else sum([flops for flops, _ in work])
+            held: dict[int | None, tuple[int, ...]] = {}
+            for place, key in enumerate(keys):
+                held[key] = (*held[key], place) if key in held else (place,)
             node.gradients = _gradients(work, held, tuple(range(len(read))))
+        known = {None, *keys}
         for tensor, key in zip(results, memory_keys(results), strict=True):
-            if key is not None and key not in held:
-                held[key] = ()
+            if key not in known:
+                known.add(key)
                 node.allocated_bytes += tensor.untyped_storage().nbytes()
 
 
@@ -193,17 +199,47 @@ def _formula_of(facts: KernelFacts) -> Formula | None:
     if formula.__module__ == flop_counter.__name__ and facts.name in CLOSED_FORMS:
         return CLOSED_FORMS[facts.name]
     name = facts.name
+    # Most of torch's own are asked for shapes, which it finds by a walk through all that is given:
+    # more than half of what it costs to record the gradient of a convolution.
+    of_shapes: Any = getattr(formula, "__wrapped__", None)
+    if formula.__module__ != flop_counter.__name__:
+        of_shapes = None
 
     def work(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> KernelWork:
+        shapes = None if of_shapes is None or kwargs else _shapes((*args, result))
+        if shapes is not None:
+            return _guessed(int(of_shapes(*shapes[:-1], out_shape=shapes[-1])), name, args)
         # It may look into tensors that hold lengths: that is no part of the model.
         with without_functions():
             flops = int(formula(*args, **kwargs, out_val=result))
-        return _guessed(flops, name, collect_tensors(args, []))
+        return _guessed(flops, name, args)
 
     return work
 
 
-def _guessed(flops: int, name: str, operands: list[torch.Tensor]) -> KernelWork:
+_NESTS = (torch.Tensor, tuple, list, dict)
+
+
+def _shapes(nests: Iterable[Any]) -> list[Any] | None:
+    """Return nests with shapes in place of tensors; None where a class of its own is in one."""
+    shapes: list[Any] = []
+    for nest in nests:
+        kind = type(nest)
+        if kind in PLAIN:
+            shapes.append(nest.shape)
+        elif kind is tuple or kind is list:
+            inner = _shapes(nest)
+            if inner is None:
+                return None
+            shapes.append(kind(inner))
+        elif isinstance(nest, _NESTS):
+            return None
+        else:
+            shapes.append(nest)
+    return shapes
+
+
+def _guessed(flops: int, name: str, args: tuple[Any, ...]) -> KernelWork:
     """Guess the work of a kernel of which only the forward pass is known.
 
     Attention is known to compute its scores anew. Of any other it is taken that it does
@@ -211,6 +247,7 @@ def _guessed(flops: int, name: str, operands: list[torch.Tensor]) -> KernelWork:
     """
     if "backward" in name:
         return flops, []
+    operands = collect_tensors(args, [])
     if "attention" in name:
         return attention_work(flops, operands[:3])
     return flops, [(2 * flops, tuple(map(storage_key, operands)))]

@@ -16,6 +16,7 @@ import torch
 from tbscope.ir.graph import Source
 
 __all__ = [
+    "LOADING",
     "OWN_FILES",
     "Locator",
     "helper_name",
@@ -48,6 +49,11 @@ _HELPERS = frozenset(
 )
 
 
+_MODULES = _TORCH + os.path.join("nn", "modules", "module.py")
+LOADING = "Module.load_state_dict"
+"""The method of modules that helps in a training, where a target network becomes as the other."""
+
+
 def helper_name(frame: FrameType | None) -> str | None:
     """Return which helper of torch for training leads to a frame: `clip_grad_norm_`; None if none.
 
@@ -56,10 +62,25 @@ def helper_name(frame: FrameType | None) -> str | None:
     name = None
     while frame is not None:
         code = frame.f_code
-        if code.co_filename in _HELPERS and not code.co_name.startswith("_"):
-            name = getattr(code, "co_qualname", code.co_name)
+        if code.co_filename in _HELPERS:
+            name = _public_name(code) or name
+        elif code.co_name == "load_state_dict" and code.co_filename == _MODULES:
+            name = LOADING
         frame = frame.f_back
     return name
+
+
+def _public_name(code: CodeType) -> str | None:
+    """Return the name by which users call code of a helper; None where they do not."""
+    name = code.co_name
+    if name.startswith("<"):
+        # A comprehension: the function around it is further out.
+        return None
+    if name.startswith("_"):
+        # Some are handed on under another name: `get_total_norm`.
+        public = name.lstrip("_")
+        return public if hasattr(torch.nn.utils, public) else None
+    return getattr(code, "co_qualname", name)
 
 
 def is_foreign_file(file: str) -> bool:

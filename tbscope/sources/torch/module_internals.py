@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import _tensor_str
@@ -25,12 +26,14 @@ __all__ = [
     "CALL_CODE",
     "UNINITIALIZED",
     "ScriptModule",
-    "around_compiled_calls",
+    "around_calls",
     "call_method_name",
     "default_device",
     "functional_calls",
+    "is_compiled_in_place",
     "is_tracing",
     "load_script_file",
+    "made_by",
     "precision_reader",
     "prepares_lazily",
     "reduction_reader",
@@ -122,36 +125,95 @@ def calls_unseen(wrapper: torch.nn.Module) -> bool:
     return bound and getattr(called, "__func__", None) is not type(inner).__call__
 
 
-@contextmanager
-def around_compiled_calls(
-    module: torch.nn.Module, around: Callable[[Callable[[], Any]], Any]
-) -> Iterator[None]:
-    """Have something done around each call of a module that `module.compile()` has compiled.
+# What makes the calls of a module that `module.compile()` has compiled stands in it by this name;
+# torch leaves it out of copies.
+_CALL = "_compiled_call_impl"
 
-    Hooks of such a module are compiled with it, and told of nothing.
+Around = Callable[[Callable[[], Any]], Any]
+"""Makes the call that it is given, and returns its result."""
+
+
+class _AroundCalls:
+    """Makes the calls of a module; copies of it, in memory and in files, have nothing such.
 
     Args:
-        module: The module; nothing is done around the calls of any other.
-        around: Makes the call that it is given, and returns its result.
+        module: The module; it is not kept alive.
+
+    Attributes:
+        compiled: What made them before; None for a method of the module's own.
+        around: What is done around each call, the innermost first.
     """
-    compiled = module.__dict__.get("_compiled_call_impl")
-    if compiled is None:
-        # While it is waited for, nobody keeps it alive.
-        del module
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.compiled = module.__dict__.get(_CALL)
+        self.around: list[Around] = []
+        self._module = ref(module)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # The one that is called: copies that torch makes for devices hold the same as it.
+        called: Any = sys._getframe(1).f_locals.get("self", self._module())
+        call = partial(self.compiled or called._call_impl, *args, **kwargs)
+        if not torch.compiler.is_compiling():
+            for around in self.around:
+                call = partial(around, call)
+        return call()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()
+
+
+def is_compiled_in_place(module: torch.nn.Module) -> bool:
+    """Tell whether `module.compile()` has compiled a module, whose hooks are told of nothing."""
+    made = module.__dict__.get(_CALL)
+    return (made.compiled if isinstance(made, _AroundCalls) else made) is not None
+
+
+def made_by(function: Any, compiled: Any) -> Any:
+    """Return what makes the calls of a module that is compiled while something is done around them.
+
+    Args:
+        function: What was compiled; anything but the method that calls such a module is none.
+        compiled: What became of it, which is returned where it is none.
+    """
+    module = getattr(function, "__self__", None)
+    made = vars(module).get(_CALL) if isinstance(module, torch.nn.Module) else None
+    if not isinstance(made, _AroundCalls) or function.__name__ != "_call_impl":
+        return compiled
+    made.compiled = compiled
+    return made
+
+
+@contextmanager
+def around_calls(module: torch.nn.Module, around: Around) -> Iterator[None]:
+    """Have something done around each call of a module, during a block.
+
+    Unlike hooks, that is told of every end that a call may come to. Nothing is done where torch
+    has no place for it.
+
+    Args:
+        module: The module.
+        around: What is done.
+    """
+    if not hasattr(torch.nn.Module, _CALL):
         yield
         return
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():
-            return compiled(*args, **kwargs)
-        return around(lambda: compiled(*args, **kwargs))
-
-    module.__dict__["_compiled_call_impl"] = call
+    known = module.__dict__.get(_CALL)
+    made = known if isinstance(known, _AroundCalls) else _AroundCalls(module)
+    module.__dict__[_CALL] = made
+    made.around.append(around)
+    # While it is waited for, nobody keeps it alive.
+    held = ref(module)
+    del module
     try:
         yield
     finally:
-        if module.__dict__.get("_compiled_call_impl") is call:
-            module.__dict__["_compiled_call_impl"] = compiled
+        made.around.remove(around)
+        whole = held()
+        if whole is not None and not made.around and whole.__dict__.get(_CALL) is made:
+            if made.compiled is None:
+                del whole.__dict__[_CALL]
+            else:
+                whole.__dict__[_CALL] = made.compiled
 
 
 def scripted_attributes(module: Any) -> dict[str, Any]:
@@ -248,6 +310,12 @@ def script_method(handle: Any, name: str) -> Any:
     """Return a method of what TorchScript holds; None where it has none of this name."""
     has = getattr(handle, "_has_method", None)
     return handle._get_method(name) if has is not None and has(name) else None
+
+
+def script_method_names(handle: Any) -> list[str]:
+    """Return the names of the methods of what TorchScript holds; none where torch is silent."""
+    names = getattr(handle, "_method_names", None)
+    return [] if names is None else list(names())
 
 
 def load_script_file(path: str) -> tuple[Any, Callable[[str], Any]]:

@@ -24,6 +24,7 @@ __all__ = [
     "KERNELS",
     "RANDOM",
     "READS",
+    "SETS_GRADIENT",
     "SETTERS",
     "SET_DATA",
     "KernelFacts",
@@ -66,6 +67,10 @@ SETTERS: frozenset[Any] = frozenset(
     }
 )
 """What changes a tensor and is no operation; who takes a gradient may write into it."""
+
+
+SETS_GRADIENT: Any = _tensor.grad.__set__
+"""What gives a tensor its gradient where a script does: `weight.grad = ...`."""
 
 
 CUTS_UNSEEN = frozenset({"detach_"})
@@ -233,7 +238,8 @@ def operation_name(function: Callable[..., Any]) -> str:
     name = getattr(function, "__name__", None)
     if name == "__get__":
         name = getattr(getattr(function, "__self__", None), "__name__", name)
-    if name is None or "." in name:
+    direct = name is None or "." in name
+    if name is None or direct:
         name = _overload_name(function)
     if name.startswith("__") and name.endswith("__") and len(name) > 4:
         name = name[2:-2]
@@ -242,7 +248,8 @@ def operation_name(function: Callable[..., Any]) -> str:
         if name[0] == "r" and name[1:] in _TWO_SIDED:
             return name[1:]
         return name
-    return name.lstrip("_") or name
+    # A kernel is called as it is where no function is around it.
+    return name if direct else name.lstrip("_") or name
 
 
 _TWO_SIDED = frozenset(

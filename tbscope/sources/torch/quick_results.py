@@ -70,8 +70,39 @@ def _same(x: Any, *rest: Any) -> Any:
 
 
 def _both(x: Any, y: Any, *rest: Any) -> Any:
-    """Give the result of what goes element by element over two tensors of one shape."""
-    return _empty(x.shape, x) if not rest and _plain(x, y) and x.shape == y.shape else None
+    """Give the result of what goes element by element over two tensors, or one and a number."""
+    if rest:
+        return None
+    if type(y) in (int, float):
+        return _same(x)
+    shape = _joined(x.shape, y.shape) if _plain(x, y) else None
+    return None if shape is None else _empty(shape, x)
+
+
+def _joined(one: Any, other: Any) -> Any:
+    """Return the shape of two, where each size is that of both, or 1 in one; None where not."""
+    if one == other:
+        return one
+    longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
+    sizes = [*longer]
+    for place, size in zip(range(-len(shorter), 0), shorter, strict=True):
+        if sizes[place] == 1:
+            sizes[place] = size
+        elif size not in (1, sizes[place]):
+            return None
+    return sizes
+
+
+def _filled(x: Any, mask: Any, *rest: Any) -> Any:
+    """Give the result of a fill where a mask tells so, which is no larger than what it fills."""
+    if type(mask) is not torch.Tensor or mask.dtype is not torch.bool or not mask.is_meta:
+        return None
+    fits = _plain(x) and _joined(x.shape, mask.shape) in (x.shape, [*x.shape])
+    return _empty(x.shape, x) if fits else None
+
+
+def _softmax(x: Any, over: Any, widens: Any) -> Any:
+    return None if widens else _same(x)
 
 
 def _product(bias: Any, rows: Any, columns: Any, *rest: Any) -> Any:
@@ -117,6 +148,9 @@ _RULES: dict[str, Callable[..., Any]] = {
         for name in ("relu", "gelu", "silu", "sigmoid", "tanh", "exp", "cos", "sin", "neg", "rsqrt")
     },
     **{f"aten::{name}.Tensor": _both for name in ("add", "sub", "mul", "div")},
+    "aten::roll": _same,
+    "aten::masked_fill.Scalar": _filled,
+    "aten::_softmax": _softmax,
     "aten::addmm": _product,
     "aten::native_layer_norm": _layer_norm,
     "aten::native_batch_norm": _batch_norm,

@@ -6,7 +6,7 @@ no dependency is lost; writes to other parts of the same storage do not count, s
 that none is invented.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -61,7 +61,7 @@ class Region:
 
     def covers_same(self, other: "Region") -> bool:
         """Tell whether two regions of one storage are the same."""
-        return self.reach.layout is not None and self.place == other.place
+        return self.place == other.place and self.reach.layout is not None
 
     def overlaps(self, other: "Region") -> bool:
         """Tell whether two regions of one storage have a byte in common."""
@@ -178,23 +178,35 @@ class Writes:
         """
         for part in memory_of(tensor):
             key = storage_key(part)
-            if key is None:
-                continue
-            self.any = True
-            region = Region(part)
-            kept = self._by_storage.get(key)
-            if kept is None:
-                kept = self._by_storage[key] = []
-                self._addresses.keep(key, part)
-            # A write to the same part as the last one hides that, since it depends on it.
-            if kept and kept[-1].region.covers_same(region):
-                kept.pop()
-            kept.append(Write(node, order, value, region))
+            if key is not None:
+                self.add_plain(Write(node, order, value, Region(part)), part, key)
 
-    def is_latest(self, node: Node, key: int) -> bool:
-        """Tell whether nothing was written into a storage since this node did."""
-        writes = self._by_storage.get(key)
-        return not writes or writes[-1].node is node
+    def add_plain(self, write: Write, tensor: torch.Tensor, key: int) -> None:
+        """Remember a write into what this tensor covers, whose storage is known."""
+        self.any = True
+        kept = self._by_storage.get(key)
+        if kept is None:
+            self._by_storage[key] = [write]
+            self._addresses.keep(key, tensor)
+            return
+        # A write to the same part as the last one hides that, since it depends on it.
+        if kept and kept[-1].region.covers_same(write.region):
+            kept.pop()
+        kept.append(write)
+
+    def are_latest(self, values: Iterable[Value], keys: Iterable[int]) -> bool:
+        """Tell whether nothing was written into storages since the nodes ran that gave values.
+
+        Args:
+            values: The values.
+            keys: The storage of each.
+        """
+        find = self._by_storage.get
+        for value, key in zip(values, keys, strict=True):
+            writes = find(key)
+            if writes and writes[-1].node is not value.producer:
+                return False
+        return True
 
     def touching(self, tensor: torch.Tensor, since: int) -> list[Write]:
         """Return the writes after `since` into the memory of this tensor, the latest first."""
@@ -226,18 +238,26 @@ class Writes:
             stored: The storages of the latter, as `plain_keys` tells them.
         """
         by_storage = self._by_storage
-        old: set[int | None] | None = None
+        if read and len(results) == 1 and results[0] is read[0]:
+            # It gives back what it has written into.
+            return
+        # Of many, each is looked up in a set.
+        old: Collection[int] | None = stored if len(results) == 1 else None
         for result in results:
             key = storage_key(result)
             if key is not None and type(result) in PLAIN:
-                keys = [key] if key in by_storage else []
+                if key not in by_storage:
+                    continue
+                keys = [key]
             else:
                 keys = [
-                    key for part in memory_of(result) if (key := storage_key(part)) in by_storage
+                    key
+                    for part in memory_of(result)
+                    if (key := storage_key(part)) is not None and key in by_storage
                 ]
             for key in keys:
                 if old is None:
-                    old = {*storage_keys(read)} if stored is None else {*stored}
+                    old = storage_keys(read) if stored is None else {*stored}
                 if key not in old:
                     by_storage.pop(key, None)
 
@@ -266,8 +286,8 @@ def plain_keys(tensors: Sequence[torch.Tensor]) -> list[int] | None:
     """
     if not PLAIN.issuperset(map(type, tensors)):
         return None
-    keys = [key for key in memory_keys(tensors) if key is not None]
-    return keys if len(keys) == len(tensors) else None
+    keys = memory_keys(tensors)
+    return None if None in keys else keys  # type: ignore[return-value]
 
 
 def storage_keys(tensors: Iterable[torch.Tensor]) -> set[int]:

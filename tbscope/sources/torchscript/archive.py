@@ -14,21 +14,20 @@ from collections.abc import Callable
 from typing import IO, Any, NamedTuple
 
 from tbscope.errors import ArgumentError
+from tbscope.sources.torch.archives import entry_content
 from tbscope.sources.torch.module_internals import load_script_file
 from tbscope.sources.torchscript.code import NoCodeError, check_chains, what_runs
 from tbscope.sources.torchscript.kinds import holds_script
-from tbscope.sources.torchscript.pickles import (
-    DamagedError,
-    check_lines,
-    check_pickle,
-    traced_inputs,
-)
+from tbscope.sources.torchscript.line_tables import check_lines
+from tbscope.sources.torchscript.pickles import DamagedError, check_pickle, traced_inputs
 from tbscope.words import error_text, shown
 
 __all__ = ["Loaded", "load_script"]
 
 # More code than this no model has.
 _MOST_CODE = 64 * 2**20
+# What users put beside a module (`_extra_files`): torch gives it back, and reads none of it.
+_OTHERS = "extra/"
 _CLASSES = "__torch__.torch.classes."
 _BROKEN = (
     *(zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError),
@@ -112,11 +111,13 @@ def _check(file: IO[bytes], path: Any, *, trusted: bool) -> list[Any] | None:
                 raise _refused(path, why, _DAMAGED)
             sizes = {name: entry.file_size for name, entry in entries.items()}
             looked = _Looked(path, sizes, trusted)
-            for name in entries:
+            for name, entry in entries.items():
+                if name.partition("/")[2].startswith(_OTHERS):
+                    continue
                 if name.endswith("/traced_inputs.pkl"):
-                    noted = _noted(archive, name, path)
+                    noted = _noted(entry_content(file, entry, size), name, path)
                 elif name.endswith((".py", ".pkl", ".debug_pkl")):
-                    looked.check(name, archive.read(name))
+                    looked.check(name, entry_content(file, entry, size))
             looked.check_chains()
     except ArgumentError:
         # It is a ValueError, too.
@@ -127,10 +128,10 @@ def _check(file: IO[bytes], path: Any, *, trusted: bool) -> list[Any] | None:
     return noted
 
 
-def _noted(archive: zipfile.ZipFile, name: str, path: Any) -> list[Any] | None:
+def _noted(content: bytes, name: str, path: Any) -> list[Any] | None:
     """Return with what forward was traced; torch itself reads it only where it is asked to."""
     try:
-        return traced_inputs(archive.read(name), "forward")
+        return traced_inputs(content, "forward")
     except DamagedError as error:
         raise _unreadable(path, name, str(error)) from error
 

@@ -14,7 +14,7 @@ from tbscope.sources.torchscript.held import Number
 from tbscope.sources.torchscript.types import gives_tensors, unknown_by
 from tbscope.words import shown
 
-__all__ = ["Inputs"]
+__all__ = ["Inputs", "accepts"]
 
 _NOTHING: Any = object()
 
@@ -77,6 +77,14 @@ class Inputs:
                     fix="give all inputs that have no default, or no inputs at all",
                 )
             self.held.append(slots_of(told))
+
+
+def accepts(schema: Any, args: Sequence[Any]) -> bool:
+    """Tell whether a method takes some inputs by position, as far as its types tell."""
+    parameters = list(schema.arguments)[1:]
+    return len(args) <= len(parameters) and all(
+        _fits(thing, parameter.type) for thing, parameter in zip(args, parameters, strict=False)
+    )
 
 
 def _bound(

@@ -11,9 +11,17 @@ from tbscope.ir.graph import Argument, Value
 from tbscope.sources.programs.slots import Held, Slot
 from tbscope.sources.programs.types import UNKNOWN
 from tbscope.sources.programs.work import Done
-from tbscope.sources.torchscript.held import Number, mapped, origins
+from tbscope.sources.torchscript.held import (
+    UNNAMED,
+    Number,
+    Rest,
+    closed,
+    is_open,
+    mapped,
+    origins,
+)
 from tbscope.sources.torchscript.numbers import CHANGES, PLAIN
-from tbscope.sources.torchscript.ports import gives
+from tbscope.sources.torchscript.ports import gives, nodes_of
 from tbscope.sources.torchscript.questions import QUESTIONS
 from tbscope.sources.torchscript.script_reader import Before, Changed, ScriptReader, Step
 from tbscope.sources.torchscript.types import gives_tensors, joined, told_by
@@ -160,17 +168,9 @@ class _Merging:
         kind = type(first)
         if all(type(entry) is kind for entry in entries):
             if kind is list or kind is tuple:
-                longest = max(entries, key=len)
-                return kind(
-                    self.merged([each[at] for each in entries if at < len(each)], always=always)
-                    for at in range(len(longest))
-                )
+                return kind(self._merged_list(entries, always=always))
             if kind is dict:
-                keys = dict.fromkeys(key for entry in entries for key in entry)
-                return {
-                    key: self.merged([each[key] for each in entries if key in each], always=always)
-                    for key in keys
-                }
+                return self._merged_dict(entries, always=always)
             if kind in _PLAIN and all(entry == first for entry in entries):
                 return first
         slots = list(dict.fromkeys(entry for entry in entries if type(entry) is Slot))
@@ -180,7 +180,32 @@ class _Merging:
             return _Merged(len(self._of) - 1)
         if all(entry is first for entry in entries):
             return first
-        return Number(self._step.name, tuple(dict.fromkeys([*origins(entries), *self._decided_by])))
+        return Number(self._step.name, self._slots_behind(entries))
+
+    def _merged_list(self, entries: list[Any], *, always: bool) -> list[Held]:
+        known = [closed(entry) for entry in entries]
+        lengths = {len(entry) for entry in known}
+        merged = [
+            self.merged([each[at] for each in known if at < len(each)], always=always)
+            for at in range(max(lengths))
+        ]
+        if len(lengths) > 1 or any(map(is_open, entries)):
+            merged.append(Rest(self._slots_behind(entries)))
+        return merged
+
+    def _merged_dict(self, entries: list[Any], *, always: bool) -> dict[Any, Held]:
+        keys = dict.fromkeys(key for entry in entries for key in entry)
+        merged = {
+            key: self.merged([each[key] for each in entries if key in each], always=always)
+            for key in keys
+        }
+        if UNNAMED not in merged and any(len(entry) < len(keys) for entry in entries):
+            merged[UNNAMED] = [Rest(self._slots_behind(entries))]
+        return merged
+
+    def _slots_behind(self, entries: list[Held]) -> tuple[Slot, ...]:
+        """Return the tensors of which something is made that is one of these."""
+        return tuple(dict.fromkeys([*origins(entries), *self._decided_by]))
 
     def append(self, left: list[_Left]) -> None:
         """Append the operation, and have it write into what one of the bodies wrote into."""
@@ -221,19 +246,20 @@ _PLAIN = (bool, int, float, str)
 
 def raises(block: Any) -> bool:
     """Tell whether a block raises, whatever it is given."""
-    return any(node.kind() == "prim::RaiseException" for node in block.nodes())
+    return any(kind == "prim::RaiseException" for kind, _ in nodes_of(block))
 
 
 def is_plain(block: Any) -> bool:
     """Tell whether a block computes nothing but numbers."""
+    nodes = nodes_of(block)
     return all(
-        node.kind() in PLAIN
-        or node.kind() in _OF_NUMBERS
-        or node.kind() in CHANGES
-        or (node.kind() in QUESTIONS)
-        or (node.kind() == "prim::If" and all(map(is_plain, node.blocks())))
-        for node in block.nodes()
-    ) and not any(gives_tensors(value.type()) for node in block.nodes() for value in gives(node))
+        kind in PLAIN
+        or kind in _OF_NUMBERS
+        or kind in CHANGES
+        or kind in QUESTIONS
+        or (kind == "prim::If" and all(map(is_plain, node.blocks())))
+        for kind, node in nodes
+    ) and not any(gives_tensors(value.type()) for _, node in nodes for value in gives(node))
 
 
 def in_a_turn(held: Held, value: Any) -> Held:

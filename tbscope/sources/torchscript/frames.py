@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tbscope.ir.graph import Source
 from tbscope.sources.programs.slots import Held
 from tbscope.sources.torchscript.held import Part, lowered
-from tbscope.sources.torchscript.ports import gives, numbers
+from tbscope.sources.torchscript.ports import gives, nodes_of, numbers
 from tbscope.sources.torchscript.types import gives_tensors
 
 if TYPE_CHECKING:
@@ -87,13 +87,13 @@ class Frame:
 
     def _works(self, least: int) -> bool:
         """Tell whether so many of its nodes call something, or make tensors."""
-        nodes = () if self.graph is None else self.graph.nodes()
+        nodes = [] if self.graph is None else nodes_of(self.graph)
         return len(list(islice(filter(_is_work, nodes), least))) == least
 
 
-def _is_work(node: Any) -> bool:
+def _is_work(step: tuple[str, Any]) -> bool:
     """Tell whether a node calls something, or is an operation that makes tensors."""
-    kind = node.kind()
+    kind, node = step
     if kind in ("prim::CallMethod", "prim::CallFunction"):
         return True
     return (

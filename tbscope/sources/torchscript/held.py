@@ -12,7 +12,22 @@ from typing import Any
 from tbscope.ir.graph import Constant
 from tbscope.sources.programs.slots import Held, Slot, slots_in
 
-__all__ = ["FLAT", "Number", "Part", "class_name", "is_known", "lowered", "mapped", "origins"]
+__all__ = [
+    "FLAT",
+    "UNNAMED",
+    "Number",
+    "Part",
+    "Rest",
+    "class_name",
+    "closed",
+    "forget",
+    "has_slot",
+    "is_known",
+    "is_open",
+    "lowered",
+    "mapped",
+    "origins",
+]
 
 _MANGLED = re.compile(r"(^|\.)___torch_mangle_[0-9]+(?=\.)")
 _MOST_TEXT = 60
@@ -58,6 +73,19 @@ class Number:
         return self.text
 
 
+class Rest:
+    """Stands in a list or a dict, as its last entry, for as many more as nobody knows, or for none.
+
+    Args:
+        slots: The tensors on which they depend.
+    """
+
+    __slots__ = ("slots",)
+
+    def __init__(self, slots: tuple[Slot, ...]) -> None:
+        self.slots = slots
+
+
 @functools.lru_cache(maxsize=4096)
 def class_name(kind: str) -> str:
     """Return the full name of a class of Python, from that which TorchScript gives it.
@@ -77,7 +105,61 @@ def is_known(held: Held) -> bool:
         return all(map(is_known, held))
     if isinstance(held, dict):
         return all(map(is_known, held.values()))
-    return kind not in (Number, Part, Constant)
+    return kind not in (Number, Part, Constant, Rest)
+
+
+class _Unnamed:
+    def __str__(self) -> str:
+        return "..."
+
+
+UNNAMED = _Unnamed()
+"""The key in a dict of what stands under a key that nobody knows."""
+
+
+def is_open(held: Held) -> bool:
+    """Tell whether nobody knows how many entries a list or a dict has, nor where they stand."""
+    if type(held) is dict:
+        return UNNAMED in held
+    return type(held) is list and bool(held) and type(held[-1]) is Rest
+
+
+def closed(container: Any) -> Any:
+    """Return the entries of a list or a dict that are known; itself, where all of them are."""
+    if not is_open(container):
+        return container
+    if type(container) is dict:
+        return {key: entry for key, entry in container.items() if key is not UNNAMED}
+    return container[:-1]
+
+
+def forget(container: Any, *others: Held) -> None:
+    """Have a list or a dict hold as many entries as nobody knows, the tensors in it among them.
+
+    Args:
+        container: The list or dict.
+        others: What may stand in it, too.
+    """
+    rest = Rest(origins([*_entries(container), *others]))
+    slots = dict.fromkeys(slots_in([container, *others]))
+    if type(container) is dict:
+        named = {key: entry for key, entry in closed(container).items() if has_slot(entry)}
+        for slot in slots_in(named):
+            del slots[slot]
+        container.clear()
+        container.update(named)
+        container[UNNAMED] = [*slots, rest]
+    else:
+        container[:] = [*slots, rest]
+
+
+def _entries(container: Any) -> list[Held]:
+    return list(container.values() if type(container) is dict else container)
+
+
+def has_slot(held: Held) -> bool:
+    """Tell whether a tensor is in a nest."""
+    return next(slots_in(held), None) is not None
 
 
 FLAT = frozenset({Slot, int, float, bool, str, type(None)})
@@ -90,7 +172,7 @@ def origins(held: Held) -> tuple[Slot, ...]:
 
 
 def _origins(held: Held) -> Iterator[Slot]:
-    if type(held) is Number:
+    if type(held) is Number or type(held) is Rest:
         yield from held.slots
     elif isinstance(held, list | tuple):
         for entry in held:
@@ -106,6 +188,8 @@ def lowered(held: Held) -> Held:
         return held
     if kind is Number:
         return Constant(held.text)
+    if kind is Rest:
+        return Constant("...")
     if kind is Part:
         return Constant(f"<{class_name(held.kind).rpartition('.')[2]}>")
     if kind is list or kind is tuple:

@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from tbscope.sources.torchscript.ports import nodes_of
+
 __all__ = ["Inlined", "is_inlined"]
 
 _ENTRY = re.compile(r"([^.()]*)\(([^()]*)\)")
@@ -109,7 +111,7 @@ def is_inlined(graph: Any) -> bool:
     return any(
         hasattr(node, "getModuleHierarchy")
         and (_names_part(node) or bool(_ENTRY.search(node.getModuleHierarchy())))
-        for node in graph.nodes()
+        for _, node in nodes_of(graph)
     )
 
 

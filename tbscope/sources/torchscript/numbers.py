@@ -9,10 +9,10 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from tbscope.sources.programs.slots import Held
-from tbscope.sources.torchscript.held import Number, is_known, origins
+from tbscope.sources.programs.slots import Held, slots_in
+from tbscope.sources.torchscript.held import Number, is_known, is_open, origins
 
-__all__ = ["CHANGES", "PLAIN", "compute"]
+__all__ = ["CHANGES", "GIVES_ENTRY", "PLAIN", "compute", "is_followed"]
 
 _IDENTITY = ("aten::__is__", "aten::__isnot__")
 _MOST = 2**63
@@ -32,6 +32,12 @@ def compute(kind: str, given: list[Held]) -> Held:
         return (given[0] is None) is (kind == "aten::__is__")
     container = _ON_CONTAINERS.get(kind)
     if container is not None and given and type(given[0]) in (list, tuple, dict):
+        if is_open(given[0]) and kind != "aten::clear":
+            # Whichever entry it is, of one tensor alone it is that.
+            slots = dict.fromkeys(slots_in(given[0])) if kind == "aten::__getitem__" else {}
+            return next(iter(slots)) if len(slots) == 1 else _unknown(label, given)
+        if kind in _BY_KEY and not is_known(given[1:2]):
+            return _unknown(label, given)
         try:
             return container(*given)
         except (LookupError, TypeError, ValueError):
@@ -44,6 +50,27 @@ def compute(kind: str, given: list[Held]) -> Held:
     except (ArithmeticError, LookupError, TypeError, ValueError):
         return _unknown(label, given)
     return result if _is_small(result) else _unknown(label, given)
+
+
+def is_followed(kind: str, given: list[Held]) -> bool:
+    """Tell whether it is known what a list or a dict holds after one of `CHANGES`.
+
+    Args:
+        kind: What TorchScript calls the change.
+        given: The list or dict, and what else it is given.
+    """
+    container, *others = given
+    if kind == "aten::clear":
+        return True
+    if is_open(container):
+        return False
+    if kind in _BY_KEY:
+        return is_known(others[:1])
+    if kind in _BY_ENTRIES:
+        return is_known(given)
+    if kind in _OF_OTHERS:
+        return type(others[0]) in (list, tuple, dict)
+    return kind in _ON_CONTAINERS
 
 
 def _unknown(label: str, given: list[Held]) -> Number:
@@ -177,8 +204,6 @@ PLAIN: dict[str, Callable[..., Any]] = {
 
 
 def _replace(nest: Any, key: Any, entry: Any) -> Any:
-    if isinstance(key, Number):
-        raise LookupError(key)
     nest[key] = entry
     return nest
 
@@ -206,6 +231,12 @@ def _get(nest: dict[Any, Any], key: Any, default: Any = None) -> Any:
 
 def _pop(nest: Any, key: Any = -1, *default: Any) -> Any:
     return nest.pop(key, *default) if isinstance(nest, dict) else nest.pop(key)
+
+
+def _pop_first(nest: dict[Any, Any]) -> Any:
+    # Python takes the last one.
+    key = next(iter(nest))
+    return key, nest.pop(key)
 
 
 def _reversed(nest: list[Any]) -> Any:
@@ -249,6 +280,10 @@ _ON_CONTAINERS: dict[str, Callable[..., Any]] = {
     ),
     "aten::pop": _pop,
     "aten::Delete": _pop,
+    "aten::popitem": _pop_first,
+    "aten::setdefault": lambda nest, key, default: nest.setdefault(key, default),
+    "aten::remove": lambda nest, entry: nest.remove(entry),
+    "aten::sort": lambda nest, reverse=False: nest.sort(reverse=reverse),
     "aten::get": _get,
     "aten::keys": list,
     "aten::values": lambda nest: list(nest.values()),
@@ -279,3 +314,18 @@ CHANGES = frozenset(
     )
 )
 """What changes a list or a dict that it is given."""
+
+GIVES_ENTRY = frozenset(f"aten::{name}" for name in ("pop", "popitem", "setdefault"))
+"""Those that give an entry; all others give the list or dict itself, or nothing."""
+
+# Those that tell one entry by its key or its place.
+_BY_KEY = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("__getitem__", "_set_item", "insert", "pop", "Delete", "get", "setdefault"),
+        "__contains__",
+    )
+)
+# Those that look at what the entries are, and those that take the entries of another one.
+_BY_ENTRIES = frozenset(f"aten::{name}" for name in ("sort", "remove"))
+_OF_OTHERS = frozenset(f"aten::{name}" for name in ("extend", "add_", "update"))

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import torch
 
 from tbscope.ir.graph import Constant
-from tbscope.sources.programs.slots import Held, Slot
+from tbscope.sources.programs.slots import Held
 from tbscope.sources.torch.internals import is_dispatched, schema_of
 from tbscope.sources.torch.operations import KernelFacts, kernel_facts
-from tbscope.sources.torchscript.held import lowered
+from tbscope.sources.torchscript.held import has_slot, lowered
 from tbscope.sources.torchscript.types import dtype_of
 
 __all__ = ["Operator", "operator_of"]
@@ -62,7 +62,7 @@ class Operator(NamedTuple):
     def reads_one_of(self, given: list[Held]) -> bool:
         """Tell whether a tensor is among what it is given, where it takes tensors."""
         return any(
-            parameter.tensor and _has_slot(held)
+            parameter.tensor and has_slot(held)
             for parameter, held in zip(self.parameters, given, strict=False)
         )
 
@@ -127,12 +127,6 @@ def _format(code: int) -> Any:
 
 
 _WORDS: dict[str, Any] = {"dtype": dtype_of, "layout": _layout, "memory_format": _format}
-
-
-def _has_slot(held: Held) -> bool:
-    if type(held) is Slot:
-        return True
-    return isinstance(held, (list, tuple)) and any(map(_has_slot, held))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -9,12 +9,12 @@ import io
 import pickle
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from tbscope.sources.programs.types import TensorType
 from tbscope.words import shown
 
-__all__ = ["DamagedError", "check_lines", "check_pickle", "traced_inputs"]
+__all__ = ["DamagedError", "Stub", "check_nest", "check_pickle", "read_pickle", "traced_inputs"]
 
 _DEEPEST = 200
 # The bytes of an element, and its type as torch names it, by the name of the storage.
@@ -76,7 +76,7 @@ class DamagedError(ValueError):
     """Tells in its text what is wrong with a pickle."""
 
 
-class _Stub:
+class Stub:
     """Stands for anything that a pickle names; does nothing.
 
     Attributes:
@@ -86,7 +86,8 @@ class _Stub:
 
     named = ""
 
-    def __new__(cls, *given: Any) -> "_Stub":
+    def __new__(cls, *given: Any) -> "Stub":
+        """Make one, also where a pickle never fills it."""
         stub = super().__new__(cls)
         stub.held = [*given]
         return stub
@@ -99,9 +100,9 @@ class _Stub:
 
 
 @functools.lru_cache(maxsize=1000)
-def _kind(named: str) -> type[_Stub]:
+def _kind(named: str) -> type[Stub]:
     """Return a class that stands for one of a name."""
-    return type("_Named", (_Stub,), {"named": named})
+    return type("_Named", (Stub,), {"named": named})
 
 
 class _Storage:
@@ -112,11 +113,11 @@ class _Storage:
         self.dtype = dtype
 
 
-class _Looker(pickle.Unpickler):
-    """Reads a pickle with stubs for all that is no plain data."""
+class _Looking:
+    """Gives the reader of a pickle stubs for all that is no plain data."""
 
     def __init__(self, content: bytes, sizes: Mapping[str, int] | None) -> None:
-        super().__init__(io.BytesIO(content))
+        super().__init__(io.BytesIO(content))  # type: ignore[call-arg]
         self._sizes = sizes
         self.named: set[str] = set()
 
@@ -145,6 +146,24 @@ class _Looker(pickle.Unpickler):
         return _Storage(length, dtype)
 
 
+class _Looker(_Looking, pickle.Unpickler):
+    """Reads a pickle as Python writes one."""
+
+
+class _PatientLooker(_Looking, pickle._Unpickler):
+    """Reads a pickle in which a function is called with one thing, as torch writes an `Enum`."""
+
+    stack: list[Any]
+    dispatch: ClassVar[Any] = {**pickle._Unpickler.dispatch}
+
+    def load_reduce(self) -> None:
+        """Call a function with what is on the stack, a tuple of arguments or one of them."""
+        given = self.stack.pop()
+        self.stack[-1] = self.stack[-1](*(given if type(given) is tuple else (given,)))
+
+    dispatch[pickle.REDUCE[0]] = load_reduce
+
+
 def check_pickle(content: bytes, sizes: Mapping[str, int]) -> set[str]:
     """Check that a pickle claims no more than there is, is no deep nest, and holds no circle.
 
@@ -157,80 +176,6 @@ def check_pickle(content: bytes, sizes: Mapping[str, int]) -> set[str]:
         DamagedError: It does.
     """
     return _look(content, sizes)[1]
-
-
-def check_lines(content: bytes) -> set[str]:
-    """Check what tells the lines of code, as any pickle, and that it names texts that it has.
-
-    torch looks them up blindly.
-
-    Args:
-        content: The pickle.
-    Returns:
-        The names of the classes and functions that it names.
-    Raises:
-        DamagedError: It does not, or `check_pickle` would find something wrong.
-    """
-    noted, named = _read(content, {})
-    if not _is_usual(noted):
-        _check_nest(noted)
-        _check_texts(noted)
-    return named
-
-
-def _is_usual(noted: Any) -> bool:
-    """Tell, at a glance, whether the lines of code are told as torch writes them, and nothing else.
-
-    What is in such a nest is known, and so is how deep it is.
-    """
-    try:
-        kind, texts, records = noted
-        if kind != _LINES or not type(noted) is type(texts) is type(records) is tuple:
-            return False
-        many, flat, places = len(texts), [*texts], [0]
-        seen: Any = None
-        for record in records:
-            offset, whole, tag = record
-            flat += offset, tag
-            if whole is not seen:
-                source, start, end = seen = whole
-                own, file, first = source
-                (numbers,) = own.held
-                if not type(record) is type(whole) is type(source) is tuple:
-                    return False
-                if own.named != _NUMBERS or type(numbers) is not list:
-                    return False
-                flat += start, end, first
-                places += numbers
-                places.append(file)
-    except (AttributeError, TypeError, ValueError):
-        return False
-    right = set(map(type, places)) == {int} and 0 <= min(places) <= max(places) < max(many, 1)
-    return right and _FLAT.issuperset(map(type, flat))
-
-
-_LINES = "FORMAT_WITH_STRING_TABLE"
-_NUMBERS = "torch.jit._pickle.build_intlist"
-
-
-def _check_texts(noted: Any) -> None:
-    if type(noted) is not tuple or noted[:1] != (_LINES,):
-        return
-    try:
-        _, texts, records = noted
-        numbers = [
-            number for _, ((own, file, _), *_), *_ in records for number in (*_numbers(own), file)
-        ]
-    except (TypeError, ValueError) as error:
-        raise DamagedError(f"it tells lines in another way: {error}") from error
-    odd = [each for each in numbers if type(each) is not int or not 0 <= each < len(texts)]
-    if odd:
-        raise DamagedError(f"it names text {odd[0]!r} of {len(texts):,}")
-
-
-def _numbers(own: Any) -> Any:
-    # torch writes a list of numbers as a call that makes one.
-    return own.held[0] if isinstance(own, _Stub) and own.held else own
 
 
 def traced_inputs(content: bytes, method: str) -> list[Any] | None:
@@ -253,7 +198,7 @@ def traced_inputs(content: bytes, method: str) -> list[Any] | None:
 
 def _plain(thing: Any) -> Any:
     """Return a nest without the marks of its types, with a `TensorType` for each tensor."""
-    if isinstance(thing, _Stub):
+    if isinstance(thing, Stub):
         if thing.named == _TYPED and thing.held:
             return _plain(thing.held[0])
         if thing.named in _TENSORS:
@@ -269,17 +214,21 @@ def _plain(thing: Any) -> Any:
 
 def _look(content: bytes, sizes: Mapping[str, int] | None) -> tuple[Any, set[str]]:
     """Return what a pickle holds, with stubs, and what it names; it is no deep nest."""
-    result, named = _read(content, sizes)
-    _check_nest(result)
+    result, named = read_pickle(content, sizes)
+    check_nest(result)
     return result, named
 
 
-def _read(content: bytes, sizes: Mapping[str, int] | None) -> tuple[Any, set[str]]:
+def read_pickle(content: bytes, sizes: Mapping[str, int] | None) -> tuple[Any, set[str]]:
     """Return what a pickle holds, with stubs, and what it names."""
     try:
         _check_opcodes(content)
-        looker = _Looker(content, sizes)
-        result = looker.load()
+        looker: _Looker | _PatientLooker = _Looker(content, sizes)
+        try:
+            result = looker.load()
+        except TypeError:
+            looker = _PatientLooker(content, sizes)
+            result = looker.load()
     except DamagedError:
         raise
     except Exception as error:
@@ -314,11 +263,11 @@ def _check_opcodes(content: bytes) -> None:
         at += size
 
 
-def _check_nest(result: Any) -> None:
+def check_nest(result: Any) -> None:
     """Check the tensors in a nest, and how deep it is; itself it is not deep for Python."""
     things = _things_in(result)
     for thing in things.values():
-        if isinstance(thing, _Stub):
+        if isinstance(thing, Stub):
             _check_thing(thing)
     # Level by level, each thing once on a level. What nests itself, or too deep, has no end.
     level = {id(result): result}
@@ -378,12 +327,12 @@ def _inside(thing: Any) -> list[Any]:
         return [each for each in thing if type(each) not in _FLAT]
     if kind is dict:
         return [each for pair in thing.items() for each in pair if type(each) not in _FLAT]
-    if isinstance(thing, _Stub):
+    if isinstance(thing, Stub):
         return [each for each in thing.held if type(each) not in _FLAT]
     return []
 
 
-def _check_thing(thing: _Stub) -> None:
+def _check_thing(thing: Stub) -> None:
     if thing.named == _TYPED and len(thing.held) > 1:
         _check_depth(thing.held[1])
     if thing.named in _TENSORS:

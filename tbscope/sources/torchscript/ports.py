@@ -1,12 +1,12 @@
 """The values that nodes of TorchScript, its graphs and its blocks take and give.
 
-Asked for by number: to iterate over them costs ten times as much, as torch ends each iteration by
-an exception of its own.
+Asked for by number, and nodes one from the other: to iterate over them costs ten times as much, as
+torch ends each iteration by an exception of its own.
 """
 
 from typing import Any
 
-__all__ = ["gives", "numbers", "starts", "stops", "takes"]
+__all__ = ["gives", "nodes_of", "numbers", "starts", "stops", "takes"]
 
 
 def takes(node: Any) -> list[Any]:
@@ -27,6 +27,20 @@ def numbers(node: Any) -> list[int]:
     return [at(place).unique() for place in range(node.inputsSize())]
 
 
+def nodes_of(block: Any) -> list[tuple[str, Any]]:
+    """Return the nodes of a graph, or of a block of one, in order, each with its kind."""
+    node = _last(block)
+    if not hasattr(node, "prev"):
+        return [(node.kind(), node) for node in block.nodes()]
+    found: list[tuple[str, Any]] = []
+    while True:
+        node = node.prev()
+        kind = node.kind()
+        if kind == "prim::Param":
+            return found[::-1]
+        found.append((kind, node))
+
+
 def starts(block: Any) -> list[Any]:
     """Return what a graph, or a block of one, is given."""
     node = block.param_node() if hasattr(block, "param_node") else block.paramNode()
@@ -35,5 +49,8 @@ def starts(block: Any) -> list[Any]:
 
 def stops(block: Any) -> list[Any]:
     """Return what a graph, or a block of one, gives in the end."""
-    node = block.return_node() if hasattr(block, "return_node") else block.returnNode()
-    return takes(node)
+    return takes(_last(block))
+
+
+def _last(block: Any) -> Any:
+    return block.return_node() if hasattr(block, "return_node") else block.returnNode()

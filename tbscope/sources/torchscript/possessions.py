@@ -42,17 +42,18 @@ class Possessions:
     def constant(self, node: Any, frame: Frame) -> None:
         """Read a node that gives a constant."""
         output = node.output()
-        if node.kind() != "prim::Constant":
-            # A tensor in the form of another library.
-            held = self._constant_tensor(node.t("value"), output.debugName(), frame)
-            frame.values[output.unique()] = held
-            return
         thing = output.toIValue()
         if type(thing) not in FLAT:
             # A function is called by its name.
             known = output.type().kind() != "FunctionType"
             thing = self._held(thing, output.debugName(), frame) if known else None
         frame.values[output.unique()] = thing
+
+    def foreign(self, node: Any, frame: Frame) -> None:
+        """Read a node that gives a constant tensor in the form of another library."""
+        output = node.output()
+        held = self._constant_tensor(node.t("value"), output.debugName(), frame)
+        frame.values[output.unique()] = held
 
     def _held(self, thing: Any, name: str, frame: Frame) -> Held:
         """Return a constant of the code as it is held."""
@@ -91,15 +92,17 @@ class Possessions:
         """Read a node that gives an attribute of an object."""
         part = frame.values[node.input().unique()]
         name = node.s("name")
-        held: Held = Number(f"{name}")
-        if type(part) is Part:
-            if name not in part.attributes and part.handle is not None:
-                thing = part.handle.getattr(name)
-                path = name if not part.name else f"{part.name}.{name}"
-                part.attributes[name] = self._attribute(thing, path)
-            held = part.attributes.get(name, held)
-            if name == "training" and self.training is not None and part.name is not None:
-                held = self.training
+        if type(part) is not Part:
+            held: Held = Number(name)
+        elif name == "training" and self.training is not None and part.name is not None:
+            held = self.training
+        elif name in part.attributes:
+            held = part.attributes[name]
+        elif part.handle is None:
+            held = Number(name)
+        else:
+            path = f"{part.name}.{name}" if part.name else name
+            held = part.attributes[name] = self._attribute(part.handle.getattr(name), path)
         frame.values[node.output().unique()] = held
 
     def _attribute(self, thing: Any, name: str, *, own: bool = True) -> Held:

@@ -1,6 +1,7 @@
 """Graphs of TorchScript: of modules and functions that torch.jit traced or scripted."""
 
 import os
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,9 +20,14 @@ from tbscope.sources.programs.results import describe_edges
 from tbscope.sources.programs.slots import Held, Slot
 from tbscope.sources.programs.state import State, state_of
 from tbscope.sources.torch.misfits import with_article
-from tbscope.sources.torch.module_internals import script_class, script_handle, script_method
+from tbscope.sources.torch.module_internals import (
+    script_class,
+    script_handle,
+    script_method,
+    script_method_names,
+)
 from tbscope.sources.torchscript.archive import Loaded, load_script
-from tbscope.sources.torchscript.borders import Inputs
+from tbscope.sources.torchscript.borders import Inputs, accepts
 from tbscope.sources.torchscript.frames import Frame
 from tbscope.sources.torchscript.held import Number, Part, class_name, lowered
 from tbscope.sources.torchscript.inlined import Inlined, is_inlined
@@ -111,7 +117,7 @@ def _read(
 ) -> Graph:
     """Read what was loaded; say in words where torch cannot tell of it."""
     try:
-        return _Script(loaded, training).graph(args, kwargs)
+        return _Script(loaded, training, args or ()).graph(args, kwargs)
     except TbscopeError:
         raise
     except RuntimeError as error:
@@ -131,7 +137,7 @@ def _read(
 class _Script:
     """One module or function while it is read."""
 
-    def __init__(self, loaded: Loaded, training: bool | None) -> None:
+    def __init__(self, loaded: Loaded, training: bool | None, args: Sequence[Any]) -> None:
         self._training = training
         script = loaded.module
         self._loaded = loaded
@@ -143,7 +149,7 @@ class _Script:
             self._method = script
             label = script.name or "function"
         else:
-            self._method = _method_of(script)
+            self._method = _method_of(script, args)
             self._parts = modules_of(script)
             self._part = Part("", script_class(script), script)
             label = class_name(self._part.kind)
@@ -226,14 +232,27 @@ def _slots_of(held: Held, name: str) -> list[tuple[str, Slot]]:
     return [] if type(held) is Number else result_paths(lowered(held), name)
 
 
-def _method_of(handle: Any) -> Any:
-    """Return the method that is the model: forward, or the only one that there is."""
-    method = script_method(handle, "forward")
+def _method_of(handle: Any, args: Sequence[Any]) -> Any:
+    """Return the method that is the model: forward, or the only one that there is.
+
+    A forward of several kinds (that of an LSTM) is one method for each: the first that takes what
+    is given, else the first.
+    """
+    names = script_method_names(handle)
+    kinds = [name for name in names if _OF_A_KIND.fullmatch(name)]
+    methods = [script_method(handle, name) for name in kinds]
+    fitting = [method for method in methods if accepts(method.schema, args)]
+    method = script_method(handle, "forward") or next(iter(fitting or methods), None)
+    if method is None and len(names) == 1:
+        method = script_method(handle, names[0])
     if method is not None:
         return method
     name = class_name(script_class(handle)).rpartition(".")[2]
     raise ArgumentError(
         f"no graph can be read of a scripted {name}",
-        why="it has no forward",
+        why=f"it has no forward, and {len(names)} other methods" if names else "it has no forward",
         fix="script a module whose forward is to be drawn",
     )
+
+
+_OF_A_KIND = re.compile("forward__[0-9]+")

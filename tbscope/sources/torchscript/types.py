@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from tbscope.sources.programs.slots import Held, Slot
-from tbscope.sources.programs.types import UNKNOWN, TensorType
+from tbscope.sources.programs.types import UNKNOWN, TensorType, device_name, dtype_name
 
 __all__ = ["dtype_code", "dtype_of", "gives_tensors", "joined", "told_by", "unknown_by"]
 
@@ -17,6 +17,7 @@ _DTYPES = (
     *("float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz"),
     *("uint16", "uint32", "uint64"),
 )
+_CPU = torch.device("cpu")
 
 
 def dtype_of(code: Any) -> Any:
@@ -34,14 +35,15 @@ def told_by(kind: Any) -> TensorType | None:
     """Return the type of a tensor as a graph tells it; None where it does not tell all."""
     if kind.kind() != "TensorType":
         return None
-    sizes, dtype = kind.sizes(), kind.dtype()
-    if sizes is None or dtype is None:
+    sizes = kind.sizes()
+    dtype = None if sizes is None else kind.dtype()
+    if dtype is None:
         return None
     strides = kind.strides()
     return TensorType(
         tuple(sizes),
-        str(dtype).removeprefix("torch."),
-        str(kind.device() or "cpu"),
+        dtype_name(dtype),
+        device_name(kind.device() or _CPU),
         stride=None if strides is None else tuple(strides),
     )
 

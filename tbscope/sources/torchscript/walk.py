@@ -21,11 +21,22 @@ from tbscope.sources.torch.module_internals import (
 )
 from tbscope.sources.torchscript.control import Body, in_a_turn, is_plain, merge, raises
 from tbscope.sources.torchscript.frames import PLUMBING, Frame, give
-from tbscope.sources.torchscript.held import Number, Part, class_name, is_known, lowered, origins
+from tbscope.sources.torchscript.held import (
+    Number,
+    Part,
+    class_name,
+    closed,
+    forget,
+    has_slot,
+    is_known,
+    is_open,
+    lowered,
+    origins,
+)
 from tbscope.sources.torchscript.lines import source_of
-from tbscope.sources.torchscript.numbers import CHANGES, PLAIN, compute
+from tbscope.sources.torchscript.numbers import CHANGES, GIVES_ENTRY, PLAIN, compute, is_followed
 from tbscope.sources.torchscript.operators import Operator, operator_of
-from tbscope.sources.torchscript.ports import gives, numbers, starts, stops, takes
+from tbscope.sources.torchscript.ports import gives, nodes_of, numbers, starts, stops, takes
 from tbscope.sources.torchscript.possessions import Possessions
 from tbscope.sources.torchscript.questions import QUESTIONS, READ_OUT
 from tbscope.sources.torchscript.script_reader import ScriptReader, Step
@@ -69,7 +80,7 @@ class Walk:
         self._plumbing = {
             **PLUMBING,
             "prim::Constant": possessions.constant,
-            "prim::ConstantMKLDNNTensor": possessions.constant,
+            "prim::ConstantMKLDNNTensor": possessions.foreign,
             "prim::GetAttr": possessions.get,
             "prim::SetAttr": possessions.set,
         }
@@ -101,7 +112,7 @@ class Walk:
         if self._depth == _MOST_DEEP:
             raise RecursionError(f"{_MOST_DEEP} calls and blocks stand in each other")
         self._depth += 1
-        for node in block.nodes():
+        for kind, node in nodes_of(block):
             self._steps += 1
             if frame.is_first:
                 self._most_steps += _MOST_TURNS
@@ -111,7 +122,6 @@ class Walk:
                     why="its functions call each other, and each call is read by itself",
                     fix="draw a part of it: tbscope.from_torchscript(module.part)",
                 )
-            kind = node.kind()
             plumbing = self._plumbing.get(kind)
             if plumbing is not None:
                 plumbing(node, frame)
@@ -162,15 +172,19 @@ class Walk:
 
     def _other(self, kind: str, node: Any, given: list[Held], frame: Frame) -> None:
         """Read what Python's torch has no operator for, or what is given no tensors."""
+        lost = False
         if kind in CHANGES and given and type(given[0]) in (list, dict):
             self.reader.change(given[0])
+            lost = not is_followed(kind, given)
         outputs = gives(node)
         makes = any(gives_tensors(output.type()) for output in outputs)
-        result = compute(kind, given)
-        if makes and type(result) is Number and (kind not in PLAIN or _has_slot(given)):
+        result = given[0] if lost and kind not in GIVES_ENTRY else compute(kind, given)
+        if makes and type(result) is Number and (kind not in PLAIN or has_slot(given)):
             self._generic(kind, node, given, frame)
         else:
             give(node, frame, [result] * len(outputs))
+        if lost:
+            forget(*given)
 
     def _generic(self, kind: str, node: Any, given: list[Held], frame: Frame) -> None:
         """Read an operation of which nothing is known but its name."""
@@ -180,9 +194,11 @@ class Walk:
         appended = self.reader.append(name, step, arguments, read, Done())
         told = [unknown_by(output.type()) for output in gives(node)]
         first = given[0] if given else None
-        if kind == "aten::__getitem__" and type(first) is list and set(map(type, first)) == {Slot}:
-            # One of these.
-            told = [joined(first)]
+        if kind == "aten::__getitem__" and type(first) is list:
+            entries = closed(first)
+            if set(map(type, entries)) == {Slot}:
+                # One of these.
+                told = [joined(entries)]
         give(node, frame, self.reader.give(appended, told, read))
 
     def _call_operator(
@@ -247,9 +263,9 @@ class Walk:
     def _unpack(self, node: Any, frame: Frame) -> None:
         held = frame.values[node.input().unique()]
         outputs = gives(node)
-        if type(held) in (list, tuple) and len(held) == len(outputs):
+        if type(held) in (list, tuple) and len(held) == len(outputs) and not is_open(held):
             give(node, frame, list(held))
-        elif type(held) is Slot:
+        elif type(held) is Slot or (is_open(held) and has_slot(held)):
             self._generic("prim::unbind", node, [held], frame)
         else:
             give(node, frame, [Number(each.debugName(), origins(held)) for each in outputs])
@@ -332,6 +348,10 @@ class Walk:
         turn_number = Number(starts(block)[0].debugName())
 
         def read() -> list[Held]:
+            for container in _changed_in(block, frame):
+                # Of a turn before, it may hold more.
+                self.reader.change(container)
+                forget(container)
             return self.block(block, [turn_number, *inside], frame)[1:]
 
         bodies = [Body("loop", read), Body("", lambda: list(carried))]
@@ -364,8 +384,19 @@ def _reading(read: Callable[..., list[Held]], *given: Any) -> Callable[[], list[
     return lambda: read(*given)
 
 
-def _has_slot(held: Held) -> bool:
-    return next(slots_in(held), None) is not None
+def _changed_in(block: Any, frame: Frame) -> list[Any]:
+    """Return the lists and dicts from around a block that it changes, each once."""
+    found: dict[int, Any] = {}
+    pending = [block]
+    while pending:
+        for node in pending.pop().nodes():
+            pending += node.blocks()
+            kind = node.kind()
+            held = frame.values.get(node.inputsAt(0).unique()) if kind in CHANGES else None
+            # Which tensor takes the place of which, the loop itself tells.
+            if type(held) in (list, dict) and (kind != "aten::_set_item" or not has_slot(held)):
+                found[id(held)] = held
+    return list(found.values())
 
 
 def _count_of(output: Any) -> int | None:

@@ -27,6 +27,7 @@ from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.torch.autograd import (
     accumulates_into,
     gave_of,
+    kept_gradient,
     operation_of,
     running_node,
 )
@@ -64,6 +65,7 @@ class _Pass:
         parts: The same scopes, by the one around them and the last step of their path.
         leaves: What gave each tensor its gradient, by the identity of the tensor.
         caller: The identity of the Python frame that calls autograd's engine.
+        given: The tensors that have got a gradient, by their holders and attributes, or identity.
     """
 
     root: Scope
@@ -74,6 +76,7 @@ class _Pass:
     calls: dict[Scope, Scope] = field(default_factory=dict)
     parts: dict[tuple[Scope, ScopePart], Scope] = field(default_factory=dict)
     leaves: dict[int, _Leaf] = field(default_factory=dict)
+    given: set[object] = field(default_factory=set)
 
 
 class Backward:
@@ -88,6 +91,7 @@ class Backward:
         passes: Those that run, the innermost last.
         gave: The values that passes have given to whoever asked (`torch.autograd.grad`).
         made: Returns the operation that made a node of autograd's graph; None for none known.
+        look_again: Takes note that nobody has watched until now.
     """
 
     def __init__(
@@ -101,8 +105,10 @@ class Backward:
         self._builder = builder
         self._scopes = scopes
         self._find, self._give, self._hold = values.find, values.give, values.hold
+        # Those that are over, by their scopes.
+        self._ended: dict[Scope, _Pass] = {}
         self._makers = Makers()
-        self.made = self._makers.made
+        self.made, self.look_again = self._makers.made, self._makers.look_again
         self._saved = Saved(builder, values, self.made)
         # Of the operation that has begun: autograd's node, whether its engine called it, the
         # tensor to whose gradient it adds, and the operation whose gradient it computes.
@@ -206,7 +212,7 @@ class Backward:
     def earlier_gradient(self, tensor: torch.Tensor) -> Node | None:
         """Return a new input for the gradient that a parameter had before; None for any other."""
         for leaf in self._scopes.registry.tensors():
-            if leaf.grad is tensor:
+            if kept_gradient(leaf) is tensor:
                 return self._builder.append_source("input", f"{self._name(leaf)[0]}.grad")
         return None
 
@@ -247,7 +253,7 @@ class Backward:
             )
         finally:
             scopes.again = outer
-            self.passes.pop()
+            self._ended[root] = self.passes.pop()
             scopes.close_block("gradients", failed=True)
 
     def begin(self, frame: FrameType | None) -> None:
@@ -370,8 +376,47 @@ class Backward:
         name, attribute = self._name(leaf)
         node.op, node.role = f"{attribute}_grad", None
         node.attributes["gradient_of"] = name
+        begun.given.add(self._key_of(leaf))
         if node.writes and earlier is None:
             node.attributes["accumulates"] = True
+
+    def was_set(self, leaf: torch.Tensor) -> None:
+        """Tell whose gradient it is that a script has given a tensor: `weight.grad = ...`."""
+        gradient = kept_gradient(leaf)
+        value = None if gradient is None else self._find(gradient)
+        if gradient is None or value is None or value.producer.kind != "op":
+            return
+        node = value.producer
+        if "gradient_of" in node.attributes or node.phase == "optimizer":
+            return
+        name, attribute = self._name(leaf)
+        if node.phase == "forward":
+            node.attributes["gradient_of"] = name
+        else:
+            scope = node.scope
+            while scope is not None and scope not in self._ended:
+                scope = scope.parent
+            if scope is None or self._key_of(leaf) in self._ended[scope].given:
+                # The gradient of this one is known, and was laid out anew.
+                return
+            begun = self._ended[scope]
+            begun.given.add(self._key_of(leaf))
+            place = self._scopes.registry.tensor(leaf)
+            home = None if place is None else self._scopes.home(place.owner)
+            node = self._append_gradient(f"{attribute}_grad", self._mirror(begun, home), value)
+            node.attributes["gradient_of"] = name
+            self._give(node, gradient)
+        tell_sizes([(node, leaf)])
+
+    def _key_of(self, leaf: torch.Tensor) -> object:
+        """Return what a leaf tensor is known by, and whatever stands in for it in its module."""
+        place = self._scopes.registry.tensor(leaf)
+        return id(leaf) if place is None else (place.owner, place.attribute)
+
+    def _append_gradient(self, op: str, scope: Scope, value: Value) -> Node:
+        node = self._builder.append_op(op, scope, [value], [Argument(None, value)], [], None, [])
+        node.phase = "backward"
+        return node
 
     def _name(self, leaf: torch.Tensor) -> tuple[str, str]:
         """Return the qualified name of a leaf tensor, and the last part of it.

@@ -28,13 +28,19 @@ class Makers:
         self._thread = get_ident()
         # What autograd had numbered when each operation was over, and the operations.
         self._numbers: list[int] = []
-        self._nodes: list[Node] = []
+        self._nodes: list[Node | None] = []
         self._first = sequence_number()
         # Operations of which autograd alone tells, by its number.
         self._unseen: dict[int, Node] = {}
         # Operations of other threads, and by what autograd's nodes of them are known.
         self._marked: list[Node] = []
         self._key = f"tbscope {next(_runs)}"
+
+    def look_again(self) -> None:
+        """Take note that nobody has watched until now: what ran meanwhile is not known."""
+        if get_ident() == self._thread:
+            self._numbers.append(sequence_number())
+            self._nodes.append(None)
 
     def add(
         self, node: Node, read: Sequence[torch.Tensor], results: Sequence[torch.Tensor]

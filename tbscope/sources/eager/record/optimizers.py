@@ -5,41 +5,28 @@ several at a time (the foreach variants) stands in the box of their group.
 """
 
 import functools
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
+from weakref import ref
 
 import torch
 
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Node, Value
 from tbscope.ir.scopes import Scope
+from tbscope.sources.eager.record.origins import origin_of
+from tbscope.sources.eager.record.parts import Part, held_by, tensors_in
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
 from tbscope.sources.eager.record.whereabouts import Place
-from tbscope.sources.torch.locate import helper_name
+from tbscope.sources.torch.autograd import kept_gradient
+from tbscope.sources.torch.locate import LOADING, helper_name
 
 __all__ = ["Optimizers"]
-
-
-class _Part(NamedTuple):
-    """The part of an optimizer's work: for one parameter, one group, or all.
-
-    Attributes:
-        group: The number of the group; None for all of them.
-        parameter: The identity of the parameter; None for several.
-    """
-
-    group: int | None = None
-    parameter: int | None = None
-
-    def joined(self, other: "_Part") -> "_Part":
-        """Return the least part that holds both."""
-        if self == other:
-            return self
-        return _Part(self.group) if self.group == other.group else _Part()
 
 
 @dataclass(slots=True, eq=False)
@@ -53,14 +40,16 @@ class _Step:
         outer: Where what runs directly in that frame stood before.
         around: The box of the step.
         root: The scope in it that names the optimizer.
-        parts: The part of each tensor that the optimizer holds, by identity.
-        held: What is kept for a parameter, by identity: its part, the parameter, and its name.
+        parts: The part of each tensor that the optimizer holds, by identity; each is held weakly,
+            as a closure may make gradients anew.
+        held: What the optimizer keeps, by identity: itself, weakly, its part, and its name.
         made: The part of each value that the step has made.
         scopes: The scope of each part.
         ran: Whether one of its operations has run.
         passes: How many backward passes ran when it was begun.
         loose: Its operations that read nothing which belongs to a part, in order.
-        names: The name of each parameter, by the node that stands for it; empty until it is asked.
+        names: The name of each parameter, by the node that stands for it; None for what is none.
+        unnamed: The parameters whose nodes are not known yet; None until one is asked for.
     """
 
     optimizer: torch.optim.Optimizer
@@ -69,14 +58,15 @@ class _Step:
     outer: Scope | None
     around: Scope
     root: Scope
-    parts: dict[int, _Part] = field(default_factory=dict)
-    held: dict[int, tuple[_Part, torch.Tensor, str]] = field(default_factory=dict)
-    made: dict[Value, _Part] = field(default_factory=dict)
-    scopes: dict[_Part, Scope] = field(default_factory=dict)
+    parts: dict[int, tuple[ref[torch.Tensor], Part]] = field(default_factory=dict)
+    held: dict[int, tuple[ref[torch.Tensor], Part, str]] = field(default_factory=dict)
+    made: dict[Value, Part] = field(default_factory=dict)
+    scopes: dict[Part, Scope] = field(default_factory=dict)
     ran: bool = False
     passes: int = 0
     loose: list[Node] = field(default_factory=list)
-    names: dict[Node, str] = field(default_factory=dict)
+    names: dict[Node, str | None] = field(default_factory=dict)
+    unnamed: deque[torch.Tensor] | None = None
 
 
 class Optimizers:
@@ -110,7 +100,7 @@ class Optimizers:
         self._latest: Place | None = None
         self._helper_there: str | None = None
         # To what the latest operation of a step belongs.
-        self._latest_part: _Part | None = None
+        self._latest_part: Part | None = None
 
     def branch(self, scopes: ScopeStack, passes: Sized) -> "Optimizers":
         """Return one for the steps that another thread makes at the same time."""
@@ -138,6 +128,10 @@ class Optimizers:
         self._look(step)
         self.steps.append(step)
         self._latest = None
+
+    def pass_begins(self) -> None:
+        """Have what helps once a backward pass is over stand apart from what helped before."""
+        self._helpers.clear()
 
     def end(self, optimizer: torch.optim.Optimizer | None = None) -> None:
         """Have what runs from now on stand outside of a step again, and of those left in it.
@@ -182,7 +176,10 @@ class Optimizers:
         """
         step = self.steps[-1]
         if step.ran:
-            yield
+            try:
+                yield
+            finally:
+                self._look(step)
             return
         inner, step.frame.inner = step.frame.inner, step.outer
         self.steps.pop()
@@ -198,13 +195,20 @@ class Optimizers:
         """Take note of what belongs to each parameter: its gradient, and what is kept for it."""
         step.parts.clear()
         step.held.clear()
-        for part, parameter, state in _held(step.optimizer):
-            step.parts[id(parameter)] = part
-            if parameter.grad is not None:
-                step.parts[id(parameter.grad)] = part
-            for name, tensor in state.items():
-                step.parts[id(tensor)] = part
-                step.held[id(tensor)] = part, parameter, name
+        for part, parameter, state in held_by(step.optimizer):
+            gradient = kept_gradient(parameter)
+            for tensor in (parameter,) if gradient is None else (parameter, gradient):
+                step.parts[id(tensor)] = ref(tensor), part
+            for name, tensor in state:
+                step.parts[id(tensor)] = known = ref(tensor), part
+                step.held[id(tensor)] = (*known, name)
+        for number, group in enumerate(step.optimizer.param_groups):
+            # A step size may be one.
+            others = {name: held for name, held in group.items() if name != "params"}
+            for name, tensor in tensors_in(others):
+                if id(tensor) not in step.parts:
+                    step.parts[id(tensor)] = known = ref(tensor), Part(number)
+                    step.held[id(tensor)] = (*known, name)
 
     def kept(self, tensor: torch.Tensor) -> Node | None:
         """Return a new node for what an optimizer keeps from step to step (a moment).
@@ -216,23 +220,23 @@ class Optimizers:
         step = self.steps[-1]
         if id(tensor) not in step.held:
             return None
-        part, parameter, name = step.held[id(tensor)]
-        if step.optimizer.state[parameter].get(name) is not tensor:
+        held, part, name = step.held[id(tensor)]
+        if held() is not tensor:
             return None
         scope = self._scope_of(step, part)
         return self._builder.append_source("constant", f"{scope}.{name}", scope)
 
     def _settle(self, step: _Step) -> None:
         """Find the part of what read nothing: the optimizer holds what was made of it."""
-        for part, _, state in _held(step.optimizer):
-            for tensor in state.values():
+        for part, _, state in held_by(step.optimizer):
+            for _, tensor in state:
                 value = self._find(tensor)
                 if value is not None:
                     step.made.setdefault(value, part)
         for node in reversed(step.loose):
             parts = [step.made[value] for value in node.outputs if value in step.made]
             if parts:
-                part = functools.reduce(_Part.joined, parts)
+                part = functools.reduce(Part.joined, parts)
                 node.scope = self._scope_of(step, part)
                 if len(node.writes) == len(parts) == len(node.outputs):
                     # What is written into belongs to what it becomes.
@@ -269,13 +273,19 @@ class Optimizers:
             self._latest, self._helper_there = there, helper_name(frame) if asked else None
         if not self.steps:
             helper = self._helper_there
+            if helper == LOADING:
+                # It is a method of the modules into which it writes.
+                scope = self._scopes.running.inner
             return scope if helper is None else self._helper(scope, helper)
         step = self.steps[-1]
         if self._scopes.running is not step.frame or len(self._passes) > step.passes:
             # In a closure, or a pass of its own.
             return scope
         part = self._latest_part = self._part(step, read, values)
-        return step.root if part is None else self._scope_of(step, part)
+        if part is None:
+            return step.root
+        # Not `_scope_of`: most parts have their scopes, and this runs for each operation.
+        return step.scopes.get(part) or self._scope_of(step, part)
 
     def ran(self, node: Node, read: Sequence[torch.Tensor]) -> None:
         """Take note of an operation that has run."""
@@ -296,13 +306,15 @@ class Optimizers:
                 step.made[value] = part
         else:
             step.loose.append(node)
-        names = [
-            name
-            for place in node.writes
-            if (name := self._name(read, place) or self._shown(step, node.inputs[place]))
-        ]
+        if not node.writes:
+            return
+        names: dict[str, None] = {}
+        for place in node.writes:
+            name = self._name(read, place) or self._shown(step, node.inputs[place])
+            if name:
+                names[name] = None
         if names:
-            node.attributes["updates"] = ", ".join(dict.fromkeys(names))
+            node.attributes["updates"] = ", ".join(names)
 
     def _name(self, read: Sequence[torch.Tensor], place: int) -> str | None:
         if place >= len(read):
@@ -315,21 +327,47 @@ class Optimizers:
         node = value.producer
         if node.role != "view" and not node.writes:
             return None
-        if not step.names:
-            for _, parameter, _ in _held(step.optimizer):
-                place = self._scopes.registry.tensor(parameter)
-                known = self._find(parameter)
-                if place is not None and known is not None:
-                    step.names[_origin(known)] = place.qualified_name
-        return step.names.get(_origin(value))
+        origin = origin_of(value)
+        if origin not in step.names:
+            # What it keeps is none, and what it has made on its way.
+            asked = origin.kind == "parameter" or (
+                origin.kind == "op" and origin.phase != "optimizer"
+            )
+            step.names[origin] = self._name_of(step, origin) if asked else None
+        return step.names[origin]
+
+    def _name_of(self, step: _Step, origin: Node) -> str | None:
+        """Return the name of the parameter that a node stands for; None where it is that of none.
+
+        The parameters come mostly in their order, and each is looked at until it is known.
+        """
+        if step.unnamed is None:
+            step.unnamed = deque(parameter for _, parameter, _ in held_by(step.optimizer))
+        for _ in range(len(step.unnamed)):
+            parameter = step.unnamed.popleft()
+            known = self._find(parameter)
+            if known is None:
+                step.unnamed.append(parameter)
+                continue
+            place = self._scopes.registry.tensor(parameter)
+            stands = origin_of(known)
+            step.names[stands] = None if place is None else place.qualified_name
+            if stands is origin:
+                break
+        return step.names.get(origin)
 
     def _part(
         self, step: _Step, read: Sequence[torch.Tensor], values: Sequence[Value]
-    ) -> _Part | None:
-        found: _Part | None = None
+    ) -> Part | None:
+        found: Part | None = None
+        parts, made = step.parts, step.made
         for tensor, value in zip(read, values, strict=False):
-            part = step.parts.get(id(tensor)) or step.made.get(value)
-            if part is not None:
+            # What was done for several at a time is theirs, whoever keeps it.
+            part = made.get(value)
+            own = None if part is not None else parts.get(id(tensor))
+            if own is not None and own[0]() is tensor:
+                part = own[1]
+            if part is not None and part is not found:
                 found = part if found is None else found.joined(part)
         return found
 
@@ -342,13 +380,13 @@ class Optimizers:
             box = self._helpers[scope, name] = self._new(name, None, scope)
         return box
 
-    def _scope_of(self, step: _Step, part: _Part) -> Scope:
+    def _scope_of(self, step: _Step, part: Part) -> Scope:
         scope = step.scopes.get(part)
         if scope is None:
             scope = step.scopes[part] = self._open(step, part)
         return scope
 
-    def _open(self, step: _Step, part: _Part) -> Scope:
+    def _open(self, step: _Step, part: Part) -> Scope:
         groups = step.optimizer.param_groups
         if part.group is None or (part.parameter is None and len(groups) == 1):
             return step.root
@@ -357,7 +395,7 @@ class Optimizers:
             name = group.get("name")
             label = name if isinstance(name, str) and name else f"group_{part.group}"
             return self._new(label, None, step.root)
-        above = self._scope_of(step, _Part(part.group))
+        above = self._scope_of(step, Part(part.group))
         parameter = next(each for each in group["params"] if id(each) == part.parameter)
         place = self._scopes.registry.tensor(parameter)
         if place is None:
@@ -380,36 +418,5 @@ class Optimizers:
         return scope
 
 
-def _origin(value: Value) -> Node:
-    """Return what a value is a view of, and what that was before it was written into."""
-    while True:
-        node = value.producer
-        if node.role == "view" and node.inputs:
-            value = node.inputs[0]
-        elif value.index < len(node.writes):
-            value = node.inputs[node.writes[value.index]]
-        else:
-            return node
-
-
 def _way_down(scope: Scope) -> list[Scope]:
     return [*reversed(list(scope.ancestors())), scope]
-
-
-def _held(
-    optimizer: torch.optim.Optimizer,
-) -> Iterator[tuple[_Part, torch.Tensor, dict[str, torch.Tensor]]]:
-    """Return each parameter with its part, and the tensors that are kept for it, by name.
-
-    An optimizer that keeps something for one of them alone works on all at once (LBFGS).
-    """
-    parameters = [
-        (_Part(number, id(each)), each)
-        for number, group in enumerate(optimizer.param_groups)
-        for each in group["params"]
-    ]
-    alone = len(optimizer.state) == 1 and len(parameters) > 1
-    for part, parameter in parameters:
-        state = optimizer.state.get(parameter, {})
-        kept = {name: held for name, held in state.items() if isinstance(held, torch.Tensor)}
-        yield (_Part() if alone else part), parameter, kept

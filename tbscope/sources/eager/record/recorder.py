@@ -258,13 +258,13 @@ class Recorder(RankRecorder):
                 if args:
                     self.add_read(name, args[0], frame)
                 return None
+            if not kernels and name == "grad" and self._tells_of_gradient(results):
+                return None
             if not kernels and all_among(results, (args, kwargs)):
                 # Nothing ran, and what came in came out: contiguous() of what is so already.
                 if name not in CUTS_UNSEEN or not any(map(self._values.find, results)):
                     return None
                 kernels = [f"aten::{name}"]
-            if not kernels and name == "grad" and self._tells_of_gradient(results):
-                return None
             if self.distributed and self._is_the_same(kernels, args, result):
                 return None
         unseen: list[torch.Tensor] = []
@@ -312,6 +312,11 @@ class Recorder(RankRecorder):
             scope = optimizers.place(scope, (place, frame), read, values)
         stored = plain_keys(read) if written or held.written else None
         writers = held.earlier_writers(read, values, stored) if held.written else []
+        own = None
+        if written and stored is not None and not joined and "out" not in kwargs:
+            own = held.own_places(written, read, values, stored)
+            if own is not None and len(own) < len(written) and self._are_of_modules(written):
+                own = None
         node = self._append_op(name, scope, values, arguments, writers, source, kernels)
         if run is not None:
             node.run, node.step = run, step
@@ -319,7 +324,7 @@ class Recorder(RankRecorder):
         if not RANDOM.isdisjoint(kernels):
             node.random = is_random(kernels, arguments, self.graph.signatures.get(name, ()))
         if written:
-            node.writes = held.places_of(written, read, values, stored)
+            node.writes = held.places_of(written, read, values, stored, own)
             if filled:
                 node.attributes["fills"] = filled
         # Before the node has outputs: its kernels read what was there before.
@@ -328,10 +333,13 @@ class Recorder(RankRecorder):
             self.operations.formulas.describe(node, operation.work, read, results, stored)
         if joined:
             self.collectives.join(node, joined, written)
-        for tensor in results:
-            held.give(node, tensor)
         candidates = read
-        if written:
+        if own is not None and stored is not None:
+            held.give_own(node, own, read, results, stored)
+        else:
+            for tensor in results:
+                held.give(node, tensor)
+        if written and own is None:
             self._know_places(written)
             if unseen or "out" in kwargs:
                 candidates = collect_tensors(kwargs.get("out"), [*read, *unseen])
@@ -453,12 +461,6 @@ class Recorder(RankRecorder):
             # Whatever is written through the array is no operation that anyone could see.
             self.about_to_write(tensor)
         self._reads.note(self.value_of(tensor), name, self._where.source_at(frame))
-
-    def _know_places(self, written: list[torch.Tensor]) -> None:
-        """Make known the parameters and buffers among tensors that were written into."""
-        for tensor in written:
-            if self.registry.tensor(tensor) is not None:
-                self.value_of(tensor)
 
     def about_to_write(self, tensor: torch.Tensor) -> None:
         """Take note of a tensor that something which is no operation is about to write into."""

@@ -78,6 +78,8 @@ class StepRecorder(TensorRecorder):
             yield
             return
         operation = self.operations.running
+        if self.optimizers is not None:
+            self.optimizers.pass_begins()
         for root in roots:
             if isinstance(root, torch.Tensor):
                 self.backward.tell_unseen(root, self.value_of)
@@ -101,6 +103,11 @@ class StepRecorder(TensorRecorder):
             found = map(self._values.find, collect_tensors(gradients, []))
             self.backward.gave.update(value for value in found if value is not None)
 
+    def gradient_was_set(self, leaf: torch.Tensor) -> None:
+        """Take note that a script has given a tensor its gradient, which a pass may have made."""
+        if self.backward is not None and not self.paused:
+            self.backward.was_set(leaf)
+
     def _of_a_step(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of a tensor that a training step has kept; None for any other."""
         assert self.backward is not None
@@ -116,6 +123,10 @@ class StepRecorder(TensorRecorder):
         """Take note that an optimizer begins a step, in this Python frame."""
         if self.optimizers is not None:
             with without_functions():
+                for group in optimizer.param_groups:
+                    # Of those that were set unseen, too.
+                    for parameter in group["params"]:
+                        self.gradient_was_set(parameter)
                 self.optimizers.begin(optimizer, caller)
 
     def end_step(self, optimizer: torch.optim.Optimizer | None) -> None:

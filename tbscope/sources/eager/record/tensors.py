@@ -152,6 +152,16 @@ class TensorRecorder:
         if self._values.wrappers.any:
             self._discovery.know(collect_tensors(result, []))
 
+    def _are_of_modules(self, tensors: list[torch.Tensor]) -> bool:
+        """Tell whether a module holds one of these tensors."""
+        return any(self.registry.tensor(tensor) is not None for tensor in tensors)
+
+    def _know_places(self, written: list[torch.Tensor]) -> None:
+        """Make known the parameters and buffers among tensors that were written into."""
+        for tensor in written:
+            if self.registry.tensor(tensor) is not None:
+                self.value_of(tensor)
+
     def append_pass_through(self, frame: Frame, read: list[torch.Tensor], given: Any) -> None:
         """Append a node for a module call that reads tensors and gives them back as they are."""
         assert frame.place is not None

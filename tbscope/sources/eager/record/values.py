@@ -13,7 +13,15 @@ from tbscope.ir.graph import Node, Value
 from tbscope.sources.eager.record.wrappers import Inside, Wrappers, shape_of
 from tbscope.sources.torch.internals import innermost_transform
 from tbscope.sources.torch.ranks import sharding_of
-from tbscope.sources.torch.storage import Writes, lies_in, same_storage, storage_keys
+from tbscope.sources.torch.storage import (
+    Region,
+    Write,
+    Writes,
+    lies_in,
+    plain_keys,
+    same_storage,
+    storage_keys,
+)
 from tbscope.sources.torch.wrapping import PLAIN
 
 __all__ = ["TensorValues"]
@@ -148,12 +156,97 @@ class TensorValues:
             self._writes.add(node, self._order_of(node), value, tensor)
             self.written = self._writes.any
 
+    def own_places(
+        self,
+        written: list[torch.Tensor],
+        read: list[torch.Tensor],
+        values: list[Value],
+        stored: Sequence[int],
+    ) -> list[int] | None:
+        """Return where an operation reads the very tensors that it wrote into, as most writes are.
+
+        What these become is told without a look for other tensors in the same memory
+        (`give_own`): a step of AdamW is recorded in three quarters of the time.
+
+        Args:
+            written: The tensors that its kernels wrote into.
+            read: The tensors that it reads, all of them plain.
+            values: Their values, before the operation has outputs.
+            stored: Their storages, as `plain_keys` tells them.
+        Returns:
+            A position for each tensor written, but for those that it made itself; None where
+            one shares memory with what is read, or a value may be known by more than its tensor.
+        """
+        if self.wrappers.any or innermost_transform() is not None:
+            return None
+        if len(written) == 1 and read and read[0] is written[0]:
+            places = [0]
+        else:
+            at = {id(tensor): place for place, tensor in enumerate(read)}
+            places = [at[id(tensor)] for tensor in written if id(tensor) in at]
+            if len(places) < len(written):
+                others = [tensor for tensor in written if id(tensor) not in at]
+                keys = plain_keys(others)
+                if keys is None or any(map(self.get, others)) or not {*keys}.isdisjoint(stored):
+                    return None
+        held = self.held
+        for place in places:
+            entry = held.get(id(read[place]))
+            if entry is None or entry[1] is not values[place]:
+                return None
+        return places
+
+    def give_own(
+        self,
+        node: Node,
+        places: list[int],
+        read: list[torch.Tensor],
+        results: list[torch.Tensor],
+        stored: Sequence[int],
+    ) -> None:
+        """Do what `give` and `give_written` do for a node that wrote into tensors which it reads.
+
+        Args:
+            node: The node, recorded already, without outputs.
+            places: What `own_places` told.
+            read: The tensors that it reads.
+            results: The tensors that it returned.
+            stored: The storages of those that it reads, as `plain_keys` tells them.
+        """
+        if len(places) == len(results) == 1 and results[0] is read[places[0]]:
+            self._give_back(node, results[0], stored[places[0]])
+            return
+        for tensor in results:
+            self.give(node, tensor)
+        order = self._order_of(node)
+        given = set(map(id, results))
+        for place in places:
+            tensor = read[place]
+            if id(tensor) in given:
+                value = self.held[id(tensor)][1]
+            else:
+                given.add(id(tensor))
+                value = self.give(node, tensor)
+            self._writes.add_plain(Write(node, order, value, Region(tensor)), tensor, stored[place])
+        self.written = self._writes.any
+
+    def _give_back(self, node: Node, tensor: torch.Tensor, key: int) -> None:
+        """Give its new value to the one tensor that a node wrote into, and gives back."""
+        own, before = self.held[id(tensor)]
+        value = Value(node, 0, tuple(tensor.shape), before.dtype, before.device)
+        node.outputs.append(value)
+        self.held[id(tensor)] = own, value
+        write = Write(node, self._order_of(node), value, Region(tensor))
+        self._writes.add_plain(write, tensor, key)
+        self.written = True
+
     def places_of(
         self,
         written: list[torch.Tensor],
         read: list[torch.Tensor],
         values: list[Value],
         stored: Sequence[int] | None = None,
+        own: list[int] | None = None,
     ) -> tuple[int, ...]:
         """Return which of the tensors that an operation reads it wrote into, by position.
 
@@ -162,19 +255,31 @@ class TensorValues:
             read: The tensors that it reads.
             values: Their values, before the operation has outputs.
             stored: The storages of those that it reads, as `plain_keys` tells them.
+            own: What `own_places` told.
         """
         if not read:
             return ()
+        if own is not None and stored is not None:
+            if own and len(stored) == 1:
+                return (0,)
+            keys, changed = {stored[place] for place in own}, {values[place] for place in own}
+            return tuple(
+                [
+                    place
+                    for place, key in enumerate(stored)
+                    if key in keys or values[place] in changed
+                ]
+            )
         # Together: a kernel of a whole list writes into as many tensors as it reads.
         keys = storage_keys(written)
         identities = {id(tensor) for tensor in written}
-        changed = {self.find(tensor) for tensor in written}
+        replaced = {self.find(tensor) for tensor in written}
         inside = [key in keys for key in stored] if stored else [lies_in(one, keys) for one in read]
         return tuple(
             [
                 place
                 for place, other in enumerate(read)
-                if inside[place] or id(other) in identities or values[place] in changed
+                if inside[place] or id(other) in identities or values[place] in replaced
             ]
         )
 
@@ -213,14 +318,13 @@ class TensorValues:
             values: Their values.
             stored: Their storages, as `plain_keys` tells them.
         """
-        if not self.written:
+        # Mostly what is read is what was written last.
+        if not self.written or (stored is not None and self._writes.are_latest(values, stored)):
             return []
         found: dict[Node, None] = {}
-        for place, (tensor, value) in enumerate(zip(read, values, strict=True)):
-            # Mostly what is read is what was written last.
-            if stored is None or not self._writes.is_latest(value.producer, stored[place]):
-                for write in self._writes.touching(tensor, self._order_of(value.producer)):
-                    found[write.node] = None
+        for tensor, value in zip(read, values, strict=True):
+            for write in self._writes.touching(tensor, self._order_of(value.producer)):
+                found[write.node] = None
         for value in values:
             found.pop(value.producer, None)
         return sorted(found, key=self._order_of)
@@ -277,6 +381,8 @@ class TensorValues:
 
     def _order_of(self, node: Node) -> int:
         """Return the position of a node in the recording, counted from 0; few runs ever ask."""
+        if self._nodes[-1] is node:
+            return len(self._nodes) - 1
         order = self._order
         if node not in order:
             for at in range(len(order), len(self._nodes)):

@@ -35,6 +35,7 @@ from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import (
     KERNELS,
     SET_DATA,
+    SETS_GRADIENT,
     SETTERS,
     KernelFacts,
     body_name,
@@ -89,6 +90,11 @@ class OperationMode(TorchFunctionMode):
         if func in SETTERS:
             for tensor in collect_tensors(args[0], []):
                 recorder.about_to_set(tensor)
+            if func == SETS_GRADIENT and operations.running is None and not recorder.paused:
+                func(*args, **kwargs)
+                with without_functions():
+                    recorder.gradient_was_set(args[0])
+                return None
             if func == SET_DATA and not recorder.paused and operations.running is None:
                 return self._set_data(args, sys._getframe(1))
         if recorder.paused or operations.running is not None:

@@ -16,12 +16,15 @@ from torch.optim.optimizer import (
 from torch.utils.hooks import RemovableHandle
 
 from tbscope.sources.eager.active import step_watchers, watching
+from tbscope.sources.eager.watch.replacement import Replacement
 
 __all__ = ["watch_optimizers"]
 
 _lock = threading.Lock()
 _hooks: list[RemovableHandle] = []
 _users: list[None] = []
+# Around each step of an optimizer torch has such a block, which ends however the step does.
+_exit = Replacement(torch.autograd.profiler.record_function, "__exit__")
 
 
 @contextmanager
@@ -34,7 +37,8 @@ def watch_optimizers() -> Iterator[None]:
         # An optimizer goes through its hooks when it tells: nobody may add one then.
         _users.append(None)
     try:
-        yield
+        with _exit.by(_watched_exit):
+            yield
     finally:
         with _lock:
             _users.pop()
@@ -68,6 +72,14 @@ def _after(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict
             recorder.end_step(optimizer)
     for each in step_watchers():
         each.optimizer_ends(optimizer)
+
+
+def _watched_exit(block: Any, kind: Any, error: Any, trace: Any) -> None:
+    """End a block of the profiler's, and tell of an optimizer whose step an error has ended."""
+    _exit.original(block, kind, error, trace)
+    if kind is not None:
+        for each in step_watchers():
+            each.optimizer_failed(sys._getframe(1))
 
 
 def _outside(

@@ -18,6 +18,7 @@ import torch
 from tbscope.sources.eager.active import watching
 from tbscope.sources.eager.watch.replacement import Replaced, Replacement
 from tbscope.sources.torch.internals import function_modes
+from tbscope.sources.torch.module_internals import made_by
 
 __all__ = ["standing_by", "unobserved"]
 
@@ -127,4 +128,5 @@ def _compile_eagerly(*args: Any, **kwargs: Any) -> Any:
     for eager in (*_standing_by, watching.eager):
         if eager is not None:
             eager.begin()
-    return _compile.original(*args, **kwargs)
+    compiled = _compile.original(*args, **kwargs)
+    return made_by(args[0], compiled) if args else compiled

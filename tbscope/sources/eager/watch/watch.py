@@ -84,6 +84,7 @@ class Watch(AbstractContextManager[None]):
                 operations = modes.OPERATION_MODE(self._recorder, self._log)
             self._recorder.functions = operations.in_pass
             if self._recorder.backward is not None:
+                self._recorder.backward.look_again()
                 stack.enter_context(watch_optimizers())
             stack.enter_context(modes.KernelMode(self._recorder, operations, self._log))
             stack.enter_context(operations)

@@ -1,0 +1,284 @@
+"""Guests: what stands in the box of the module that called it, not in that of who holds it.
+
+A module may call one that it does not hold: an activation that several blocks share, a memory
+that each layer is given. The scope of such a call is where the module is held; drawn there, the
+blocks that share it would point at each other. So where such a call leads out of the box from
+which it was called and back into it, it stands there, under the name by which it is held. So does
+what other methods of a called module ran (`net.transform.postprocess(y)`), where the box of that
+module would read what it has fed.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from tbscope.cycles import find_cycles
+from tbscope.ir.graph import Graph, Node
+from tbscope.ir.levels import Unit, level_links, unit_of
+from tbscope.ir.regions import OWNED, Inherited, Nearest, upward
+from tbscope.ir.runs import Run
+from tbscope.ir.scopes import Scope, ScopePart
+
+__all__ = ["Guests", "find_guests"]
+
+_NONE: tuple[Scope, ...] = ()
+_HOLDING = frozenset({"module", "container"})
+
+
+@dataclass(slots=True)
+class Guests:
+    """What stands in the box of who called it.
+
+    Attributes:
+        hosts: For the scope of each call, that of the module that called it; and for the box of
+            an operation's kernels, as for an operation.
+        parts: What each of these calls prints as there, counted from 0.
+        nodes: For each operation of a method, the scope of the module that called that.
+    """
+
+    hosts: dict[Scope, Scope] = field(default_factory=dict)
+    parts: dict[Scope, ScopePart] = field(default_factory=dict)
+    nodes: dict[Node, Scope] = field(default_factory=dict)
+
+    def take(self, units: Iterable[Unit], host: Scope) -> None:
+        """Have operations, or boxes of their kernels, stand with the caller of their method."""
+        for unit in units:
+            if isinstance(unit, Node):
+                self.nodes[unit] = host
+            else:
+                self.hosts[unit] = host
+
+    def leave(self, units: Iterable[Unit]) -> None:
+        """Have them stand where they ran."""
+        for unit in units:
+            if isinstance(unit, Node):
+                del self.nodes[unit]
+            else:
+                del self.hosts[unit]
+
+
+def find_guests(graph: Graph) -> Guests:
+    """Find what stands in the box of who called it.
+
+    Args:
+        graph: A graph, as it was recorded or as it is drawn.
+    """
+    guests = Guests()
+    homes = _homes(graph)
+    if not homes:
+        return guests
+    callers = dict(_borrowed(graph, homes))
+    if callers:
+        _add_calls(graph, callers, guests)
+    _add_visits(graph, homes, guests)
+    return guests
+
+
+def _add_calls(graph: Graph, callers: Mapping[Scope, Scope], guests: Guests) -> None:
+    numbers: Counter[tuple[Scope, str, str | None]] = Counter()
+    for scope in _Neighbours(graph, callers).all_moved():
+        host = guests.hosts[scope] = callers[scope]
+        key = host, scope.part.label, scope.part.attribute
+        guests.parts[scope] = replace(scope.part, index=numbers[key])
+        numbers[key] += 1
+    _add_gradients(graph, guests)
+
+
+def _add_gradients(graph: Graph, guests: Guests) -> None:
+    """Have the gradients of a call stand as it does: their scope is called like its own, in one."""
+    of_path = {scope.parts: scope for scope in graph.scopes()}
+    calls = {scope.parts: (scope, host) for scope, host in guests.hosts.items()}
+    for path, scope in of_path.items():
+        call, host = calls.get(path[1:], (None, None))
+        if call is not None and host is not None and path[:1] + host.parts in of_path:
+            guests.hosts[scope] = of_path[path[:1] + host.parts]
+            guests.parts[scope] = guests.parts[call]
+
+
+def _borrowed(graph: Graph, homes: Mapping[Run | None, Scope]) -> Iterator[tuple[Scope, Scope]]:
+    """Yield each call of a module from inside of another one that does not hold it, and that one.
+
+    The order is that of the calls.
+    """
+    for call in graph.calls:
+        home = homes.get(_outermost(call.run))
+        if call.number or home is None or home is call.scope.parent:
+            continue
+        if home not in upward(call.scope) and call.scope not in upward(home):
+            yield call.scope, home
+
+
+def _add_visits(graph: Graph, homes: Mapping[Run | None, Scope], guests: Guests) -> None:
+    """Have the operations of methods stand with their caller that their module would circle by."""
+    called = {call.scope for call in graph.calls}
+    visits: dict[Scope, dict[Scope, dict[Unit, None]]] = defaultdict(lambda: defaultdict(dict))
+    for node in graph.nodes:
+        home = None if node.run is None else homes.get(_outermost(node.run))
+        if home is None or node.scope is home or node.kind != "op" or node.phase != "forward":
+            continue
+        way = list(upward(node.scope))
+        inside = way[: way.index(home)] if home in way else []
+        if not called.isdisjoint(inside):
+            module = next(scope for scope in reversed(inside) if scope in called)
+            # The kernels of an operation stay in its box.
+            boxes = [scope for scope in inside if scope.kind not in _HOLDING]
+            visits[home][module][boxes[-1] if boxes else node] = None
+    for home, found in visits.items():
+        circling = _circling(graph, home, guests)
+        tried = {module: found[module] for module in found if unit_of(module, home) in circling}
+        for units in tried.values():
+            guests.take(units, home)
+        circling = _circling(graph, home, guests) if tried else set()
+        for module, units in tried.items():
+            if unit_of(module, home) in circling:
+                # In vain: something else leads back to it.
+                guests.leave(units)
+
+
+def _circling(graph: Graph, home: Scope, guests: Guests) -> set[Unit]:
+    links = level_links(graph, home, hosts=guests.hosts, nodes=guests.nodes)
+    return {unit for cycle in find_cycles(links) for unit in cycle}
+
+
+def _homes(graph: Graph) -> dict[Run | None, Scope]:
+    """Return for each function that no other one called the module in whose call it ran."""
+    called: dict[Run | None, set[Scope]] = defaultdict(set)
+    for call in graph.calls:
+        called[_outermost(call.run)].add(call.scope)
+    working = set().union(*called.values())
+    # The kernels of an operation stand in a box of their own.
+    nearest = Nearest[Scope](
+        lambda scope: scope if scope in working or scope.kind == "hand" else None
+    )
+    homes: dict[Run | None, Scope] = {}
+    # What ran no operation but in functions that it called: they may be methods of other modules.
+    unsure: set[Run | None] = set()
+    last: Run | None = None
+    for node in graph.nodes:
+        run = node.run
+        if run is last or run is None or node.kind != "op" or node.phase == "optimizer":
+            continue
+        last, first = run, _outermost(run)
+        home = nearest(node.scope)
+        if home is not None and (first not in homes or (run is first and first in unsure)):
+            homes[first] = home
+            unsure.add(first)
+        if run is first:
+            unsure.discard(first)
+    for run in unsure:
+        # Who called a module is outside of it, whatever it asked that module else.
+        outermost = [scope for scope in upward(homes[run]) if scope in called[run]]
+        holder = _holder(outermost[-1]) if outermost else None
+        homes[run] = homes[run] if holder is None else holder
+    # Of what runs no operation at all, the innermost that holds what it calls.
+    known = set(homes)
+    for call in graph.calls:
+        run = _outermost(call.run)
+        if run is None or run in known:
+            continue
+        holder = _holder(call.scope)
+        if holder is None or holder in called[run]:
+            continue
+        home = homes.setdefault(run, holder)
+        homes[run] = holder if home in upward(holder) else home
+    return homes
+
+
+def _outermost(run: Run | None) -> Run | None:
+    while run is not None and run.around is not None:
+        run = run.around
+    return run
+
+
+def _holder(scope: Scope) -> Scope | None:
+    """Return what is around a scope and the lists that hold it."""
+    holder = scope.parent
+    while holder is not None and holder.kind == "container":
+        holder = holder.parent
+    return holder
+
+
+class _Neighbours:
+    """What borrowed calls read, and what reads them.
+
+    Args:
+        graph: The graph.
+        callers: The scope from which each was called.
+    """
+
+    def __init__(self, graph: Graph, callers: Mapping[Scope, Scope]) -> None:
+        self._callers = callers
+        self._boxes = {scope: _box_around(scope, caller) for scope, caller in callers.items()}
+        # The borrowed calls around each scope, the outermost first.
+        self._borrowed = Inherited[tuple[Scope, ...]](self._tell, top=_NONE)
+        # Whether each reads something there, and something elsewhere; and who reads it.
+        self._reads: dict[Scope, set[bool]] = {scope: set() for scope in callers}
+        self._feeds: dict[Scope, set[bool]] = {scope: set() for scope in callers}
+        called = {call.scope for call in graph.calls}
+        is_called = Nearest[bool](lambda scope: scope in called or None)
+        for output in graph.outputs:
+            for scope in self._borrowed(output.value.producer.scope):
+                self._feeds[scope].add(False)
+        for node in graph.nodes:
+            # What computes gradients is in no call; what is run again for them is.
+            if node.kind not in OWNED and (node.phase == "forward" or is_called(node.scope)):
+                self._note(node)
+
+    def all_moved(self) -> list[Scope]:
+        """Return the calls that stand in the box of their caller.
+
+        Where one call of a module does, so do all that read something from such a box, and those
+        by the same caller that feed nothing else: their parameters stand there.
+        """
+        callers = self._callers
+        leading = [scope for scope in callers if self._leads_back(scope)]
+        moved = {_module_of(scope) for scope in leading}
+        there = {(_module_of(scope), callers[scope]) for scope in leading}
+        return [
+            scope
+            for scope in callers
+            if self._leads_back(scope)
+            or (_module_of(scope) in moved and True in self._reads[scope])
+            or ((_module_of(scope), callers[scope]) in there and self._feeds[scope] == {True})
+        ]
+
+    def _leads_back(self, scope: Scope) -> bool:
+        """Tell whether a call, or the box in which it is held, would be on a cycle."""
+        if not self._reads[scope]:
+            return self._feeds[scope] == {True}
+        held_right_there = self._boxes[scope].parent is scope.parent
+        return True in self._reads[scope] and (not held_right_there or True in self._feeds[scope])
+
+    def _tell(self, scope: Scope, above: tuple[Scope, ...]) -> tuple[Scope, ...]:
+        return (*above, scope) if scope in self._callers else above
+
+    def _note(self, node: Node) -> None:
+        here = self._borrowed(node.scope)
+        for source in (*[value.producer for value in node.inputs], *node.control_inputs):
+            there = self._borrowed(source.scope)
+            if source.kind in OWNED or here == there:
+                continue
+            for scope in here:
+                if scope not in there:
+                    self._reads[scope].add(self._stands_in(source, self._boxes[scope]))
+            for scope in there:
+                if scope not in here:
+                    self._feeds[scope].add(self._stands_in(node, self._boxes[scope]))
+
+    def _stands_in(self, node: Node, box: Scope) -> bool:
+        """Tell whether a node is in a box, or in what was called from there."""
+        borrowed = self._borrowed(node.scope)
+        return box in upward(self._callers[borrowed[0]] if borrowed else node.scope)
+
+
+def _module_of(scope: Scope) -> tuple[Scope | None, str, str | None]:
+    return scope.parent, scope.part.label, scope.part.attribute
+
+
+def _box_around(scope: Scope, caller: Scope) -> Scope:
+    """Return the box around a caller that stands on one level with a call, or a box around it."""
+    around = set(upward(scope))
+    box = caller
+    while box.parent is not None and box.parent not in around:
+        box = box.parent
+    return box

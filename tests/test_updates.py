@@ -1,0 +1,160 @@
+"""What loops of a script's own do to parameters and gradients stands in a box."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import nn
+from training_steps import POINTS, squares
+
+import tbscope
+
+
+@torch.no_grad()
+def average(kept, learnt):
+    for one, other in zip(kept, learnt, strict=True):
+        one.mul_(0.9).add_(other, alpha=0.1)
+
+
+def by_a_function(model, twin, kept):
+    average(twin.parameters(), model.parameters())
+
+
+def in_the_loop(model, twin, kept):
+    with torch.no_grad():
+        for one, other in zip(twin.parameters(), model.parameters(), strict=True):
+            one.copy_(one * 0.9 + other * 0.1)
+
+
+def of_tensors(model, twin, kept):
+    average(kept, [each.data for each in model.parameters()])
+
+
+def by_hand(model, twin, kept):
+    for each in model.parameters():
+        each.data.sub_(0.1 * each.grad)
+
+
+def in_torch(model, twin, kept):
+    twin.load_state_dict(model.state_dict())
+
+
+def apart(model, twin, kept):
+    with tbscope.scope("apart"):
+        average(twin.parameters(), model.parameters())
+
+
+def few(model, twin, kept):
+    twin[0].bias.data.zero_()
+
+
+def read_later(model, twin, kept):
+    for each in kept:
+        each.mul_(2)
+    return [each.exp() for each in kept]
+
+
+WAYS = {
+    by_a_function: "average",
+    in_the_loop: "in_the_loop",
+    of_tensors: "average",
+    by_hand: "by_hand",
+    in_torch: "Module.load_state_dict",
+    apart: "apart",
+    few: None,
+    read_later: None,
+}
+
+
+def recorded(way, *, passes=True):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    twin, kept = deepcopy(model), [each.detach().clone() for each in model.parameters()]
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with tbscope.record(model, twin) as recording:
+        if passes:
+            squares(model)
+            optimizer.step()
+        held = way(model, twin, kept)
+    del held
+    return recording.graph
+
+
+def boxes(graph):
+    found = {}
+    for node in graph.nodes:
+        if node.kind == "op" and node.role != "view":
+            top = (
+                None
+                if node.scope is None
+                else next(iter([*node.scope.ancestors()][::-1]), node.scope)
+            )
+            found.setdefault(None if top is None else top.part.label, []).append(node)
+    return found
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_done_to_parameters_has_a_box(way):
+    name = WAYS[way]
+    graph = recorded(way)
+    tbscope.verify(graph)
+    assert tbscope.lint(tbscope.to_graph_def(graph)) == []
+    found = boxes(graph)
+    known = {"Sequential", "gradients", "optimizer"}
+    assert set(found) - known - {None} == ({name} if name else set())
+    # The loss.
+    assert [node.op for node in found[None]][:2] == ["pow", "mean"]
+    assert (len(found[None]) == 2) is (name is not None)
+
+
+def test_a_block_of_the_users_own_has_no_box_in_it():
+    graph = recorded(apart)
+    assert {str(node.scope) for node in graph.nodes if node.op == "mul_"} == {"apart"}
+
+
+@pytest.mark.parametrize(("also", "name"), [(True, "update"), (False, "learn")])
+def test_a_box_is_called_like_a_function_that_does_nothing_else(also, name):
+    def learn(model, loss):
+        if also:
+            loss = loss.square().mean()
+        loss.backward()
+        for each in model.parameters():
+            each.data.sub_(0.1 * each.grad).clamp_(-1, 1)
+
+    model = nn.Linear(3, 2)
+    with tbscope.record(model) as recording:
+        out = model(POINTS)
+        learn(model, out if also else out.square().mean())
+    (box,) = {str(node.scope) for node in recording.graph.nodes if node.op == "clamp_"}
+    assert box == name
+
+
+def test_without_a_backward_pass_there_is_no_such_box():
+    assert None in boxes(recorded(by_a_function, passes=False))
+
+
+def test_what_is_done_before_the_optimizer_and_after_it_stands_apart():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    twin, optimizer = deepcopy(model), torch.optim.SGD(model.parameters(), 0.1)
+    with tbscope.record(model, twin) as recording:
+        squares(model)
+        for each in model.parameters():
+            each.grad.add_(torch.randn_like(each.grad))
+        optimizer.step()
+        in_the_loop(model, twin, ())
+    tops = dict.fromkeys(str(node.scope).split("/")[0] for node in recording.graph.nodes)
+    order = ["gradients", "update", "optimizer", "in_the_loop"]
+    assert [top for top in tops if top in order] == order
+    assert tbscope.lint(tbscope.to_graph_def(recording.graph)) == []
+
+
+def test_a_step_in_a_block_has_the_box_in_that_block():
+    model = nn.Linear(3, 2)
+    twin = deepcopy(model)
+    with tbscope.record(model, twin) as recording:
+        for _ in range(2):
+            with tbscope.scope("step"):
+                squares(model)
+                average(twin.parameters(), model.parameters())
+    found = {str(node.scope) for node in recording.graph.nodes if node.op == "mul_"}
+    assert found == {"step/average", "step.1/average"}
