@@ -32,6 +32,7 @@ from tbscope.ranks.merge import merge_ranks
 from tbscope.ranks.pretended import pretended_ranks
 from tbscope.sources.compiled.results import CompiledGraphs
 from tbscope.sources.table import graph_of
+from tbscope.sources.torch.compiler_internals import never_compiled
 from tbscope.warning import warn_once
 from tbscope.words import shown
 from tbscope.writing.sinks import check_writer
@@ -40,6 +41,7 @@ from tbscope.writing.tags import Entry, write_entry
 __all__ = ["add_graph", "add_overlay"]
 
 
+@never_compiled
 @shows_options
 def add_graph(
     writer: object,

@@ -1,9 +1,11 @@
 """Drawing what torch.compile captures leaves model and compiler as they were."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
+from torch import nn
 
 import tbscope
 from tests.compiled_models import Branches, Linear, Prints, compiler_state, entries
@@ -189,4 +191,25 @@ def test_a_model_that_compiles_itself_is_drawn_and_compiled_still():
 
     assert (len(graphs), compiled) == (1, [])
     model(torch.ones(2, 4))
+    assert len(compiled) == 1
+
+
+@pytest.mark.parametrize("how", ["trace", "add_graph", "writer"])
+def test_compiled_code_can_draw_a_model_and_is_compiled_around_it(how, tmp_path):
+    net, x = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.ones(1, 2)
+    with tbscope.SummaryWriter(str(tmp_path)) as writer:
+        draw = {
+            "trace": tbscope.trace,
+            "add_graph": partial(tbscope.add_graph, writer),
+            "writer": writer.add_graph,
+        }[how]
+
+        def step(x):
+            graph = draw(net, x)
+            return net(x) * 2, graph
+
+        backend, compiled = counting()
+        result, graph = torch.compile(step, backend=backend)(x)
+    assert torch.equal(result, net(x) * 2)
+    assert str(graph) == str(tbscope.trace(net, x))
     assert len(compiled) == 1

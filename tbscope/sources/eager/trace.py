@@ -26,6 +26,7 @@ from tbscope.sources.eager.watch.call_log import CallLog
 from tbscope.sources.eager.watch.module_calls import watched_call
 from tbscope.sources.eager.watch.training_modes import watch_training_modes
 from tbscope.sources.eager.watch.watch import Watch, ready_to_watch
+from tbscope.sources.torch.compiler_internals import never_compiled
 from tbscope.sources.torch.fake import StandIns, faked
 from tbscope.sources.torch.inputs import Made, argument_names, bind_inputs, require_made
 from tbscope.sources.torch.internals import outside_modes
@@ -42,6 +43,7 @@ __all__ = ["owner_of", "trace"]
 _NOTHING = object()
 
 
+@never_compiled
 def trace(
     model: Callable[..., Any],
     input_to_model: Any = None,

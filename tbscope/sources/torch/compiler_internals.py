@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -26,6 +26,7 @@ __all__ = [
     "is_of_compiler",
     "is_unsupported",
     "kept_compiler",
+    "never_compiled",
     "new_reasons",
     "quiet_compiler",
     "reason_of",
@@ -33,6 +34,8 @@ __all__ = [
     "stack_of",
     "stop_own_compiling",
 ]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class Compiling(NamedTuple):
@@ -419,3 +422,17 @@ def as_dynamo_does(name: str) -> Callable[..., Any]:
         known = ", ".join(registry.list_backends())
         raise LookupError(known) from error
     return found
+
+
+def never_compiled(function: _Function) -> _Function:
+    """Have torch.compile run a function, with all that it calls, as Python does, and return it.
+
+    Compiled code that draws a model would have compiled what watches it, and failed there; where
+    torch has no such setting, it still does.
+    """
+    frames: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
+    if hasattr(frames, "set_code_exec_strategy"):
+        skip = frames._FrameAction.SKIP
+        code = inspect.unwrap(function).__code__
+        frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
+    return function
