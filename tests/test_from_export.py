@@ -78,6 +78,49 @@ def test_each_call_of_a_module_has_a_scope_of_its_own(strict):
     ]
 
 
+class Named(nn.Module):
+    """Calls a block by two names, and a leaf by two more."""
+
+    def __init__(self):
+        super().__init__()
+        self.block, self.act = nn.Sequential(nn.Linear(4, 4)), nn.GELU()
+        self.again, self.end = nn.ModuleDict({"b": self.block}), self.act
+
+    def forward(self, x):
+        x = self.block(self.act(self.block(x)))
+        return self.end(self.again["b"](x))
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_module_with_two_names_has_a_scope_for_each_with_its_parts(strict):
+    graph = tbscope.from_export(_export(Named(), torch.ones(1, 4), strict=strict))
+
+    found = [call.scope.path.removeprefix("Named/") for call in graph.calls[1:]]
+    assert found == [
+        *("Sequential[block]", "Sequential[block]/Linear[0]", "GELU[act]"),
+        *("Sequential[block].1", "Sequential[block].1/Linear[0]"),
+        *("Module[again]/Sequential[b]", "Module[again]/Sequential[b]/Linear[0]", "GELU[end]"),
+    ]
+
+
+def test_what_a_branch_calls_of_its_model_is_a_part_of_the_model():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.fd = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return torch.cond(x.sum() > 0, lambda x: self.fd(x) + 1, lambda x: x - 1, (self.fc(x),))
+
+    graph = tbscope.from_export(_export(Net(), torch.ones(1, 4), strict=True))
+
+    assert [call.scope.path for call in graph.calls] == [
+        *("Net", "Net/Linear[fc]", "Net/true_graph_0/Linear[fd]"),
+    ]
+    (sub,) = [node for node in graph.nodes if node.op == "sub"]
+    assert sub.scope.path == "Net/false_graph_0"
+
+
 def test_a_layer_that_is_called_from_outside_stands_in_its_holder():
     eager, graph = example("called twice")[3], tbscope.from_export(exported("called twice"))
 

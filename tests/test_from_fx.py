@@ -463,3 +463,14 @@ def test_slices_have_shapes_also_those_between_numbers_made_of_sizes():
     ]
     unknown = [node for node in tbscope.from_fx(module).nodes if node.kind == "op"]
     assert str(unknown[2].arguments[1].nest) == "(:, :size)"
+
+
+@pytest.mark.parametrize("odd", [["fc", nn.Linear], ("fc", ["Linear"]), {}, None, 3])
+def test_what_tells_of_no_call_where_calls_are_told_is_left_out(odd):
+    traced = torch.fx.symbolic_trace(lambda x: x.relu())
+    for node in traced.graph.nodes:
+        node.meta["nn_module_stack"] = {"odd": odd, "act": ("act", nn.ReLU)}
+
+    graph = tbscope.from_fx(traced, torch.ones(2))
+
+    assert [call.qualified_name for call in graph.calls] == ["", "act"]

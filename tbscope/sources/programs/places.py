@@ -4,9 +4,10 @@ A module stands below the nearest of its holders that runs, along its qualified 
 that are not called stand in between as containers. That is the rule of the eager tracer.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Call, Source
@@ -14,7 +15,10 @@ from tbscope.ir.scopes import Scope
 
 __all__ = ["Places", "class_name_of", "label_of"]
 
+_Stack: TypeAlias = tuple[tuple[str, Any], ...]
 _NO_STACK: Mapping[str, Any] = {}
+# So a function that the model gives an operator (`cond`) names the model and its parts.
+_OF_ROOT = re.compile(r"^_export_root(?:\.|$)")
 
 
 def class_name_of(kind: Any) -> str:
@@ -27,6 +31,10 @@ def class_name_of(kind: Any) -> str:
 def label_of(class_name: str) -> str:
     """Return the name that a scope shows for a class."""
     return class_name.rpartition(".")[2] or "Module"
+
+
+def _is_told(entry: Any) -> bool:
+    return isinstance(entry, tuple) and all(isinstance(each, str | type) for each in entry)
 
 
 class Places:
@@ -53,16 +61,22 @@ class Places:
         self.root: Scope | None = None
         # For a scope in which the body of an operation runs: the scope of the body.
         self._inside: dict[Scope | None, Scope] = {}
-        self._told: dict[tuple[str, ...], Scope | None] = {}
+        # By the calls around a node, with their names: torch numbers those of each name apart, and
+        # a module may have several.
+        self._told: dict[_Stack, Scope | None] = {}
         # For the calls around a node: the scope of the last, and the innermost open one by each
         # qualified name.
-        self._around: dict[tuple[str, ...], tuple[Scope | None, dict[str, Scope | None]]] = {}
-        self._calls: dict[tuple[Scope | None, str], Scope] = {}
+        self._around: dict[_Stack, tuple[Scope | None, dict[str, Scope | None]]] = {}
+        self._calls: dict[tuple[Scope | None, str, str], Scope] = {}
         self._containers: dict[tuple[Scope | None, str], Scope] = {}
         # The latest scope of each module, called or not, in the scope around it.
         self._latest: dict[tuple[Scope | None, str], Scope] = {}
         self._first: dict[str, Scope] = {}
         self.runs_in: dict[Scope, Scope | None] = {}
+        # The first name of each module that was called, by what torch tells it by, and for a call
+        # by another name the first and that.
+        self._first_told: dict[str, str] = {}
+        self._others: dict[Scope | None, tuple[str, str]] = {}
         self.callers: dict[Scope, Scope] = {}
         self.call_of: dict[Scope, Call] = {}
         self.classes: dict[str, str] = {}
@@ -81,8 +95,12 @@ class Places:
         """
         if stack is None:
             stack = _NO_STACK
-        key = tuple(stack)
-        scope = self._told.get(key, self.root)
+        key = tuple(stack.items())
+        try:
+            scope = self._told.get(key, self.root)
+        except TypeError:
+            # A user's own metadata may hold anything: what is no call is left out.
+            return self.scope_of({at: told for at, told in key if _is_told(told)}, source)
         if key not in self._told:
             scope = self._told[key] = self._find(stack, source)
         return scope
@@ -109,7 +127,7 @@ class Places:
 
     def _find(self, stack: Mapping[str, Any], source: Source | None) -> Scope | None:
         inside, around = self._inside, self._around
-        keys = tuple(stack)
+        keys = tuple(stack.items())
         # Most stacks are one that is known, with one call more.
         length = len(keys)
         while length and keys[:length] not in around:
@@ -119,17 +137,28 @@ class Places:
             scope = inside.get(self.root, self.root)
             found = around[()] = scope, {"": scope}
         scope, open_calls = found
-        for place, key in enumerate(keys[length:], length + 1):
-            entry = stack[key]
+        for place, (key, entry) in enumerate(keys[length:], length + 1):
             if isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str):
-                name, kind = entry[0].partition("@")[0], entry[1]
+                told, kind = _OF_ROOT.sub("", entry[0].partition("@")[0]), entry[1]
                 # torch marks its own operations that stand in no module by an entry of its own.
-                if name and not (name == key == kind):
+                if told and not (told == key == kind):
+                    name = self._name_in(scope, told)
                     scope = self._call(key, name, class_name_of(kind), open_calls, scope, source)
                     scope = inside.get(scope, scope)
                     open_calls = {**open_calls, name: scope}
+                    first = self._first_told.setdefault(key.partition("@")[0], told)
+                    if first != name:
+                        self._others[scope] = first, name
             around[keys[:place]] = scope, open_calls
         return scope
+
+    def _name_in(self, caller: Scope | None, told: str) -> str:
+        """Return the name of a module in that by which the one around it was called.
+
+        Of a part, torch tells the first name, also where its holder was called by another one.
+        """
+        first, name = self._others.get(caller, ("", ""))
+        return f"{name}{told[len(first) :]}" if first and told.startswith(f"{first}.") else told
 
     def _call(
         self,
@@ -148,10 +177,10 @@ class Places:
         runs_in = parent = open_calls[holder]
         for container in reversed(between):
             parent = self._container(container, parent)
-        known = self._calls.get((parent, key))
+        known = self._calls.get((parent, key, name))
         if known is None:
             known = self._open_call(parent, name, attribute, class_name, source)
-            self._calls[parent, key] = known
+            self._calls[parent, key, name] = known
             self.runs_in[known] = runs_in
             if caller is not runs_in and caller is not None:
                 self.callers[known] = caller
