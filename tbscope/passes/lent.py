@@ -32,7 +32,7 @@ def part_lent(graph: Graph) -> None:
     taken = {node.name for node in graph.nodes}
     for node in graph.nodes:
         twins: dict[Value, Value] = {}
-        for value in dict.fromkeys(node.inputs) if node.kind in OPERATIONS else ():
+        for value in dict.fromkeys(node.inputs) if _calls(node) else ():
             source = value.producer
             if source not in lent or held.setdefault(source, node.scope) is node.scope:
                 continue
@@ -48,6 +48,11 @@ def part_lent(graph: Graph) -> None:
     replace_nodes(graph, nodes)
 
 
+def _calls(node: Node) -> bool:
+    """Tell whether a call runs a node: gradients and optimizers read what the model holds."""
+    return node.kind in OPERATIONS and node.phase == "forward"
+
+
 def _numbered(name: str, taken: set[str]) -> str:
     number = 2
     while f"{name}~{number}" in taken:
@@ -60,7 +65,7 @@ def _lent(graph: Graph) -> set[Node]:
     """Return what operations in several scopes read, one of which is alone in its box."""
     readers: dict[Node, list[Node]] = {}
     for node in graph.nodes:
-        if node.kind in OPERATIONS:
+        if _calls(node):
             for value in node.inputs:
                 if value.producer.kind in STATE:
                     readers.setdefault(value.producer, []).append(node)

@@ -229,11 +229,15 @@ def kernel_facts(kernel: Any) -> KernelFacts:
     return facts
 
 
-def operation_name(function: Callable[..., Any]) -> str:
+def operation_name(function: Callable[..., Any], *, as_kernel: bool = False) -> str:
     """Return the name of a torch function as its user writes it.
 
     `torch.nn.functional.linear` is `linear`, `Tensor.__add__` is `add`, `x[i] = v` is
     `setitem`, the getter of `Tensor.T` is `T`; in-place ones keep their `_` (`add_`).
+
+    Args:
+        function: The function.
+        as_kernel: Whether a kernel that is called directly is called as it is, `_softmax`.
     """
     name = getattr(function, "__name__", None)
     if name == "__get__":
@@ -248,8 +252,7 @@ def operation_name(function: Callable[..., Any]) -> str:
         if name[0] == "r" and name[1:] in _TWO_SIDED:
             return name[1:]
         return name
-    # A kernel is called as it is where no function is around it.
-    return name if direct else name.lstrip("_") or name
+    return name if direct and as_kernel else name.lstrip("_") or name
 
 
 _TWO_SIDED = frozenset(

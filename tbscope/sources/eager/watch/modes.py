@@ -173,7 +173,7 @@ class OperationMode(TorchFunctionMode):
     def _name(self, func: Callable[..., Any]) -> str:
         name = self._names.get(func)
         if name is None:
-            name = self._names[func] = operation_name(func)
+            name = self._names[func] = operation_name(func, as_kernel=True)
             add_signature(self._recorder.graph.signatures, name, func)
         return name
 
