@@ -138,7 +138,9 @@ def reached_in(message, outputs):
                 seen.add(node.name)
                 pending += filter(None, node.input)
                 if node.op in SOURCES:
-                    found.add(facts(node)["name"].s.decode() or node.name.replace("/", "."))
+                    told = facts(node)
+                    name = told["tied_to"].s or told["name"].s
+                    found.add(name.decode() or node.name.replace("/", "."))
         return found
 
     drawn = [node.name for node in message.node if node.op == "Output"]
