@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tbscope.cycles import find_cycles
 from tbscope.drawing.chunks import find_chunks, rename
-from tbscope.page.constants import CHAIN_LIMIT, LEVEL_LIMIT, STACK_LIMIT
+from tbscope.page.constants import CHAIN_LIMIT, LEVEL_LIMIT, SLOW_LIMIT, STACK_LIMIT
 from tbscope.page.flow import longest_chain, lost_exits
 from tbscope.page.glyphs import Box, Item, Series
 from tbscope.page.hierarchy import Hierarchy
@@ -66,7 +66,8 @@ def assert_drawn_as_well_as_modules_allow(nodes):
         known = [one for one in scene.glyphs if isinstance(one, Box)]
         loose = [one for one in scene.glyphs if isinstance(one, Item)]
         assert len(scene.glyphs) <= (CHAIN_LIMIT if known else LEVEL_LIMIT)
-        assert len(loose) <= LEVEL_LIMIT + STACK_LIMIT
+        # Of 500 in `network` some two thirds are loose where boxes stand between them.
+        assert len(loose) <= LEVEL_LIMIT + SLOW_LIMIT
         assert known or lost_exits(hierarchy, scene) == []
 
 
