@@ -65,7 +65,19 @@ def test_without_circles_parameters_are_nodes_like_others():
     assert ops["Net/fc/weight"] == "Parameter"
     assert ops["Net/fc/mean"] == "Buffer"
     assert ops["Net/fc/linear"] == "linear"
-    assert defs(build)["Net/fc/mean"].op == "BufferConst"
+
+
+def test_a_buffer_is_a_circle_beside_its_reader_and_a_node_where_nothing_reads_it():
+    build = GraphBuilder("Net")
+    build.call("Net")
+    x, scope = build.input("x", (3,)), build.scope("Net")
+    mean = build.parameter("mean", (3,), scope, kind="buffer")
+    build.parameter("steps", (), scope, kind="buffer")
+    centred = build.op("sub", x, mean, scope=scope)
+    build.output("out", build.op("exp", centred, scope=scope))
+    ops = {name.rpartition("/")[2]: node.op for name, node in defs(build).items()}
+    assert ops["mean"] == "BufferConst"
+    assert ops["steps"] == "Buffer"
 
 
 def test_every_node_tells_its_scope():
