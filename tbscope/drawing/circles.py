@@ -45,7 +45,7 @@ def _unread(graph: Graph, circles: Set[str]) -> set[Node]:
         for output in graph.outputs:
             unread.difference_update((output.value.producer, *output.control_inputs))
         for node in graph.nodes:
-            unread.difference_update([value.producer for value in node.inputs], node.control_inputs)
+            unread.difference_update(_sources(node))
     return unread
 
 
