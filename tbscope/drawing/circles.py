@@ -50,6 +50,7 @@ def _unread(graph: Graph, circles: Set[str]) -> set[Node]:
 
 
 def _sources(node: Node) -> list[Node]:
+    """Return what a node reads or waits for."""
     return [*[value.producer for value in node.inputs], *node.control_inputs]
 
 
