@@ -230,3 +230,64 @@ def test_what_a_method_makes_of_gradients_stands_in_another_box_than_what_they_r
     assert tbscope.lint(tbscope.to_graph_def(recording.graph)) == []
     (norm,) = (node for node in recording.graph.nodes if node.op == "norm" and not node.inputs[1:])
     assert norm.scope.path == "Penalized.1"
+
+
+class Layer(nn.Linear):
+    """Trains itself on what is to be told apart, as layers of the forward-forward algorithm do."""
+
+    def __init__(self):
+        super().__init__(3, 3)
+        self.optimizer = torch.optim.SGD(self.parameters(), 0.1)
+
+    def train_on(self, points):
+        self.optimizer.zero_grad()
+        (self(points).relu() - self(points.flip(0))).pow(2).mean().backward()
+        self.optimizer.step()
+        return self(points).relu().detach()
+
+
+class Greedy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(Layer() for _ in range(3))
+
+    def fit(self, points):
+        for layer in self.layers:
+            points = layer.train_on(points)
+        return points
+
+    def forward(self, points):
+        return self.fit(points)
+
+
+class Stacked(nn.Module):
+    """Trains the members of a list, one after another."""
+
+    def __init__(self):
+        super().__init__()
+        parts = (nn.Sequential(nn.Linear(3, 3), nn.ReLU()) for _ in range(3))
+        self.layers = nn.ModuleList(parts)
+        self.optimizer = torch.optim.SGD(self.parameters(), 0.1)
+
+    def forward(self, points):
+        for layer in self.layers:
+            self.optimizer.zero_grad()
+            layer(points).pow(2).mean().backward()
+            self.optimizer.step()
+            points = layer(points).detach()
+        return points
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"), [(Greedy, "fit"), (Greedy, "__call__"), (Stacked, "__call__")]
+)
+def test_layers_that_train_one_after_another_are_drawn_without_a_fault(kind, method):
+    torch.manual_seed(0)
+    model = kind()
+    with tbscope.record(model) as recording:
+        getattr(model, method)(POINTS)
+    graph = recording.graph
+    tbscope.verify(graph)
+    assert tbscope.lint(tbscope.to_graph_def(graph)) == []
+    told = {node.attributes.get("updates") for node in graph.nodes}
+    assert told >= {name for name, _ in model.named_parameters()}

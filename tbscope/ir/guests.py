@@ -179,8 +179,13 @@ def _homes(graph: Graph) -> dict[Run | None, Scope]:
     for run in unsure:
         # Who called a module is outside of it, whatever it asked that module else.
         outermost = [scope for scope in upward(homes[run]) if scope in called[run]]
-        holder = _holder(outermost[-1]) if outermost else None
-        homes[run] = homes[run] if holder is None else holder
+        if outermost:
+            holder = _holder(outermost[-1])
+            if holder is None:
+                # It is a function of the script, around all modules.
+                del homes[run]
+            else:
+                homes[run] = holder
     # Of what runs no operation at all, the innermost that holds what it calls.
     known = set(homes)
     for call in graph.calls:

@@ -198,7 +198,7 @@ class ScopeStack:
         holder = place.parent
         calls = None if holder is None else self.calls_of(holder)
         # Mostly the holder runs.
-        return self._open_call(place, calls[-1].inner if calls else self._parent_of(place))
+        return self._open_call(place, self._inside(calls[-1]) if calls else self._parent_of(place))
 
     def _open_call(self, place: ModulePlace, parent: Scope | None) -> Scope:
         opened = self._opened.get((parent, place))
@@ -272,12 +272,20 @@ class ScopeStack:
             between.append(holder)
             holder = holder.parent
         if holder is not None:
-            scope: Scope | None = self.calls_of(holder)[-1].inner
+            scope = self._inside(self.calls_of(holder)[-1])
         else:
             scope = self._parent_of(between[-1])
         for container in reversed(between):
             scope = self._container(container, scope, again=again)
         return scope
+
+    def _inside(self, frame: Frame) -> Scope | None:
+        """Return the scope in which a module stands whose holder runs in a frame."""
+        inner = frame.inner
+        if self.again is not None and inner is not None and inner.phase == "backward":
+            # Beside what is run again stand gradients, in scopes called like those of modules.
+            return self.again()
+        return inner
 
     def _container(self, place: ModulePlace, parent: Scope | None, *, again: bool) -> Scope:
         opened = self._opened.get((parent, place))
