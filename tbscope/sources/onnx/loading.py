@@ -106,6 +106,12 @@ def _broken_text(message: Any) -> bytes | None:
                     for text in (pair.key, pair.value):
                         if isinstance(text, bytes):
                             return text
+            elif entry.name == "dim":
+                # And most others are sizes.
+                for size in held:
+                    for text in (size.dim_param, size.denotation):
+                        if isinstance(text, bytes):
+                            return text
             elif entry.type == entry.TYPE_MESSAGE:
                 pending += [held] if hasattr(held, "ListFields") else held
     return None
