@@ -22,7 +22,7 @@ def zipped(path, *names):
 
 
 def flatbuffer(form):
-    return b"\x1c\0\0\0" + form + b"\0" * 40
+    return b"\x18\0\0\0" + form + b"\0" * 40
 
 
 def safetensors(path):
