@@ -37,6 +37,7 @@ READS = frozenset(
     {
         "bool",
         "complex",
+        "dlpack",
         "float",
         "index",
         "int",

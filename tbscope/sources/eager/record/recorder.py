@@ -99,7 +99,7 @@ class Recorder(RankRecorder):
         branch._where = self._where.branch(scopes)
         branch._discovery = discovery = self._discovery.branch(scopes)
         branch.value_of, branch.add_input = discovery.value_of, discovery.add_input
-        branch.nest = Literals(discovery.value_of).nest
+        branch.nest = Literals(discovery.value_of, discovery.lying_in).nest
         self.branch_steps(branch)
         return branch
 
