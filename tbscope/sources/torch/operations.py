@@ -39,6 +39,7 @@ READS = frozenset(
     {
         "bool",
         "complex",
+        "dlpack",
         "float",
         "index",
         "int",
