@@ -316,7 +316,11 @@ class Recorder(RankRecorder):
         place = self._where.of_operation(frame)
         scope, source, run, step = place
         if in_pass is not None:
-            scope, run, step = in_pass.place(scope, values), None, 0
+            scope, begun = in_pass.place(scope, values), in_pass.passes[-1]
+            # Threads of autograd's own know nothing of the function that waits for them.
+            run, step = begun.run, begun.step
+        elif self.scopes.phases:
+            scope = self.place_between_phases(scope, values)
         optimizers = self.optimizers
         if optimizers is not None:
             scope = optimizers.place(scope, (place, frame), read, values)
