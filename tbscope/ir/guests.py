@@ -104,7 +104,7 @@ def _borrowed(graph: Graph, homes: Mapping[Run | None, Scope]) -> Iterator[tuple
         home = homes.get(_outermost(call.run))
         if call.number or home is None or home is call.scope.parent:
             continue
-        around = list(upward(call.scope))
+        around = list(upward(call.scope.parent))
         if home not in around and call.scope not in upward(home) and not _is_of(home, around):
             yield call.scope, home
 
@@ -244,12 +244,14 @@ class _Neighbours:
         """Return the calls that stand in the box of their caller.
 
         Where one call of a module does, so do all that read something from such a box, and those
-        by the same caller that feed nothing else: their parameters stand there.
+        by the same caller that feed nothing else: their parameters stand there. So do those that
+        such a call has made of its own module, which calls itself.
         """
         callers = self._callers
         leading = [scope for scope in callers if self._leads_back(scope)]
         moved = {_module_of(scope) for scope in leading}
         there = {(_module_of(scope), callers[scope]) for scope in leading}
+        there |= {(_module_of(scope), scope) for scope in leading}
         return [
             scope
             for scope in callers
@@ -282,9 +284,21 @@ class _Neighbours:
                     self._feeds[scope].add(self._stands_in(node, self._boxes[scope]))
 
     def _stands_in(self, node: Node, box: Scope) -> bool:
-        """Tell whether a node is in a box, or in what was called from there."""
-        borrowed = self._borrowed(node.scope)
-        return box in upward(self._callers[borrowed[0]] if borrowed else node.scope)
+        """Tell whether a node is in a box, or in what was called from there.
+
+        So is what a call from there has called in its turn, as a module does that calls itself.
+        """
+        scope, passed = node.scope, set[Scope]()
+        while borrowed := self._borrowed(scope):
+            moved = borrowed[0]
+            if moved in passed:
+                return False
+            passed.add(moved)
+            inside = list(upward(scope))
+            if box in inside[: inside.index(moved) + 1]:
+                return True
+            scope = self._callers[moved]
+        return box in upward(scope)
 
 
 def _module_of(scope: Scope) -> tuple[Scope | None, str, str | None]:

@@ -302,7 +302,7 @@ class Backward:
             return scope
         if not self._by_engine and torch.is_grad_enabled() and not begun.creates_graph:
             # A method of a module stands in the module.
-            return scope if scope is not begun.frame.inner else self._again()
+            return scope if scope is not begun.root else self._again(scope)
         if self._running is None:
             return begun.root
         # What a hook does with the gradient of a leaf belongs to the leaf, too.
@@ -334,10 +334,18 @@ class Backward:
                 return near
         return self._mirror(begun, None if place is None else self._scopes.home(place.owner))
 
-    def _again(self) -> Scope:
-        """Return the scope for what runs a second time, to be differentiated (a checkpoint)."""
+    def _again(self, scope: Scope | None) -> Scope:
+        """Return where what a script runs in a scope stands: a checkpoint, or a hook.
+
+        It is apart from the mirrors of what had run before, which have the same names.
+        """
         begun = self.passes[-1]
         root = begun.root
+        around = scope
+        while around is not None and around is not root:
+            around = around.parent
+        if scope is not None and around is root and scope is not root:
+            return scope
         again = begun.mirrors.get(root)
         if again is None:
             again = begun.mirrors[root] = self._new(ScopePart("recomputed"), root)
@@ -365,8 +373,10 @@ class Backward:
         return above
 
     def _new(self, part: ScopePart, parent: Scope, kind: ScopeKind = "hand") -> Scope:
+        # A script may have opened one of this name in the pass.
+        index = part.index if self._builder.is_free(part, parent) else None
         scope = self._builder.new_scope(
-            part.label, part.attribute, parent=parent, kind=kind, index=part.index
+            part.label, part.attribute, parent=parent, kind=kind, index=index
         )
         scope.phase = "backward"
         return scope

@@ -103,7 +103,8 @@ class RankRecorder(StepRecorder):
     ) -> None:
         """Make an operation read what ran inside of it by itself, and nothing took up again.
 
-        These are the results of its functions, and what ranks have told each other for it.
+        These are the results of its functions, what ranks have told each other for it, and the
+        parameters and buffers of modules that it has called.
         """
         read += operation.fed
         values += map(self.value_of, operation.fed)

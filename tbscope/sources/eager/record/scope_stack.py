@@ -96,8 +96,8 @@ class ScopeStack:
             it runs; None where nobody wants to know.
         phases: The boxes of backward passes and of optimizers' steps, and how many there were
             before each.
-        again: Returns the scope of what is run a second time, in a backward pass; None where
-            none runs.
+        again: Returns where what a script opens in a scope stands while a backward pass runs: in
+            that of the pass, apart from what mirrors the model. None where no pass runs.
     """
 
     def __init__(self, builder: GraphBuilder) -> None:
@@ -107,7 +107,7 @@ class ScopeStack:
         self.top = Frame(None)
         self.running = self.top
         self.adopted: Callable[[torch.nn.Module], None] | None = None
-        self.again: Callable[[], Scope] | None = None
+        self.again: Callable[[Scope | None], Scope | None] | None = None
         self._stack = [self.top]
         # The latest scope of each place, by the one around it.
         self._opened: dict[tuple[Scope | None, ModulePlace], Scope] = {}
@@ -198,7 +198,7 @@ class ScopeStack:
         holder = place.parent
         calls = None if holder is None else self.calls_of(holder)
         # Mostly the holder runs.
-        return self._open_call(place, self._inside(calls[-1]) if calls else self._parent_of(place))
+        return self._open_call(place, self._inner(calls[-1]) if calls else self._parent_of(place))
 
     def _open_call(self, place: ModulePlace, parent: Scope | None) -> Scope:
         opened = self._opened.get((parent, place))
@@ -263,29 +263,23 @@ class ScopeStack:
             again: Whether holders that do not run have new boxes where a phase has begun.
         """
         holder = place.parent
-        if holder is None and self.again is not None and place.adopter is None:
-            return self.again()
         if holder is None:
-            return self.running.inner if place.adopter or self.at_top else self.top.inner
+            return self._inner(self.running if place.adopter or self.at_top else self.top)
         between = []
         while holder is not None and not self.calls_of(holder):
             between.append(holder)
             holder = holder.parent
         if holder is not None:
-            scope = self._inside(self.calls_of(holder)[-1])
+            scope: Scope | None = self._inner(self.calls_of(holder)[-1])
         else:
             scope = self._parent_of(between[-1])
         for container in reversed(between):
             scope = self._container(container, scope, again=again)
         return scope
 
-    def _inside(self, frame: Frame) -> Scope | None:
-        """Return the scope in which a module stands whose holder runs in a frame."""
-        inner = frame.inner
-        if self.again is not None and inner is not None and inner.phase == "backward":
-            # Beside what is run again stand gradients, in scopes called like those of modules.
-            return self.again()
-        return inner
+    def _inner(self, frame: Frame) -> Scope | None:
+        """Return where what a script opens in a call stands."""
+        return frame.inner if self.again is None else self.again(frame.inner)
 
     def _container(self, place: ModulePlace, parent: Scope | None, *, again: bool) -> Scope:
         opened = self._opened.get((parent, place))
@@ -336,11 +330,16 @@ class ScopeStack:
         self.phases[scope] = len(self.phases)
         return scope
 
-    def open_block(self, name: str) -> Scope:
-        """Open a block by hand in the call that runs; return its scope."""
+    def open_block(self, name: str, *, by_script: bool = False) -> Scope:
+        """Open a block by hand in the call that runs; return its scope.
+
+        Args:
+            name: What it is called.
+            by_script: Whether a script has opened it; else it is of a pass or of an optimizer.
+        """
         frame = self.running
-        parent = frame.inner
-        frame.blocks.append((name, parent))
+        parent = self._inner(frame) if by_script else frame.inner
+        frame.blocks.append((name, frame.inner))
         frame.inner = scope = self._new_scope(name, None, parent=parent, kind="hand")
         return scope
 
