@@ -225,7 +225,7 @@ class Recorder(RankRecorder):
         Returns:
             Takes what the function gave.
         """
-        with self.operations.function() as gave:
+        with self.operations.function(len(self.graph.nodes)) as gave:
             self.scopes.open_block(name)
             failed = True
             try:
@@ -312,7 +312,7 @@ class Recorder(RankRecorder):
             else:
                 arguments.append(Argument(key, self.nest(given, read, values)))
         if operation.given or operation.fed:
-            self._read_inner(operation, read, values)
+            self._read_inner(name, operation, read, values)
         place = self._where.of_operation(frame)
         scope, source, run, step = place
         if in_pass is not None:
