@@ -4,8 +4,7 @@ No optimizer and no helper of torch tells of these. Beside the model, the gradie
 optimizer each operation would stand for itself, some for each parameter.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from tbscope.ir.builder import GraphBuilder
@@ -36,6 +35,8 @@ def box_updates(builder: GraphBuilder) -> None:
     if not any(node.phase == "backward" for node in graph.nodes):
         return
     found = _updates(graph.nodes)
+    if not found:
+        return
     others = {_function(node) for node in graph.nodes if _is_loose(node) and node not in found}
     for run in _runs(graph.nodes, found):
         if len(run) <= _FEW:
@@ -67,15 +68,17 @@ def _function(node: Node) -> str | None:
     return name if name.isidentifier() else None
 
 
-def _updates(nodes: Iterable[Node]) -> set[Node]:
+def _updates(nodes: Collection[Node]) -> set[Node]:
     """Return what writes into parameters, gradients and what is kept of them, and leads to that."""
-    readers: dict[Node, list[Node]] = defaultdict(list)
-    loose = []
+    loose = [node for node in nodes if _is_loose(node)]
+    if not any(node.writes for node in loose):
+        # As in most steps: what leads to a write needs one.
+        return set()
+    readers: dict[Node, list[Node]] = {node: [] for node in loose}
     for node in nodes:
         for before in {*(value.producer for value in node.inputs), *node.control_inputs}:
-            readers[before].append(node)
-        if _is_loose(node):
-            loose.append(node)
+            if before in readers:
+                readers[before].append(node)
     found: set[Node] = set()
     for node in reversed(loose):
         after = readers[node]

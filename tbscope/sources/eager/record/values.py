@@ -4,7 +4,7 @@ A tensor that is written into holds a new value from then on. What reads the sam
 storage through another tensor gets the writer as a control input.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from weakref import ref
 
 import torch
@@ -339,10 +339,18 @@ class TensorValues:
         """Forget writes to storages that results have taken over from tensors that are gone."""
         self.writes.forget_fresh(results, read, stored)
 
-    def alive(self) -> list[tuple[torch.Tensor, Value]]:
-        """Return the tensors that somebody still holds with their values, in order."""
+    def alive(
+        self, wanted: Callable[[Value], bool] | None = None
+    ) -> list[tuple[torch.Tensor, Value]]:
+        """Return the tensors that somebody still holds with their values, in order.
+
+        Args:
+            wanted: Which values these are; None for all.
+        """
         found = [
-            (tensor, value) for held, value in self.held.values() if (tensor := held()) is not None
+            (tensor, value)
+            for held, value in self.held.values()
+            if (tensor := held()) is not None and (wanted is None or wanted(value))
         ]
         found += self.wrappers.alive()
         return sorted(found, key=lambda pair: (self._order_of(pair[1].producer), pair[1].index))
@@ -362,17 +370,20 @@ class TensorValues:
                 for value in node.inputs:
                     if forward or value.producer.phase != "forward":
                         read.add(value)
+
+        def is_left(value: Value) -> bool:
+            maker = value.producer
+            # What passes and optimizers keep for themselves is no result of a step.
+            of_step = maker.kind == "op" and (maker.phase == "forward" or value in given)
+            return of_step and value not in read
+
+        if not self.wrappers.any:
+            # Most of what is alive are parameters, and what is kept for them.
+            return [tensor for tensor, _ in self.alive(is_left)]
         alive = self.alive()
         # What `vmap` gave is inside of a wrapper that went with it.
         alive += self.wrappers.left(read.union(value for _, value in alive))
-        return [
-            tensor
-            for tensor, value in alive
-            if value not in read
-            and value.producer.kind == "op"
-            # What passes and optimizers keep for themselves is no result of a step.
-            and (value.producer.phase == "forward" or value in given)
-        ]
+        return [tensor for tensor, value in alive if is_left(value)]
 
     def forget(self) -> None:
         """Let go of all tensors and values, once the run is over."""
