@@ -40,6 +40,7 @@ READS = frozenset(
     {
         "bool",
         "complex",
+        "dlpack",
         "float",
         "index",
         "int",

@@ -64,7 +64,7 @@ class CallRecorder(RankRecorder):
         """Open a scope by hand in the call that runs."""
         if not self.paused:
             self.end_broken_steps(sys._getframe())
-            self.scopes.open_block(name)
+            self.scopes.open_block(name, by_script=True)
 
     def close_scope(self, name: str | None, *, failed: bool = False) -> None:
         """Close the innermost scope by hand; after a failure also those left open in it."""
@@ -80,9 +80,15 @@ class CallRecorder(RankRecorder):
     ) -> Frame | None:
         """Open the scope of a module call; return the frame that `leave_call` closes.
 
-        None for a wrapper that has no scope of its own.
+        None for a wrapper that has no scope of its own, and for what runs inside of an operation
+        (a hook in `torch.autograd.grad`, an operator of the user's own): that is part of it.
         """
         scopes = self.scopes
+        if self.operations.running is not None:
+            known = scopes.registry.tensor
+            held = *module.parameters(recurse=False), *module.buffers(recurse=False)
+            self.operations.running.feed(tensor for tensor in held if known(tensor) is not None)
+            return None
         place = scopes.place_of(module)
         if place.wrapper is module:
             if not calls_unseen(module):

@@ -78,9 +78,8 @@ class Optimizers:
         self.end_broken(caller.f_back)
         scopes = self._scopes
         frame, outer = scopes.running, scopes.running.inner
-        around = scopes.open_block("optimizer")
+        around = scopes.open_phase("optimizer", "optimizer")
         root = self._new(type(optimizer).__name__, None, around)
-        around.phase = "optimizer"
         frame.inner = root
         step = Step(optimizer, id(caller), frame, outer, around, root)
         step.passes = len(self._passes)

@@ -115,7 +115,7 @@ class Recorder(CallRecorder):
         branch._where = self._where.branch(scopes)
         branch._discovery = discovery = self._discovery.branch(scopes)
         branch.value_of, branch.add_input = discovery.value_of, discovery.add_input
-        branch.nest = Literals(discovery.value_of).nest
+        branch.nest = Literals(discovery.value_of, discovery.lying_in).nest
         branch.rounds = None
         self.branch_steps(branch)
         return branch
@@ -231,7 +231,11 @@ class Recorder(CallRecorder):
         place = self._where.of_operation(frame)
         scope, source, run, step = place
         if in_pass is not None:
-            scope, run, step = in_pass.place(scope, values), None, 0
+            scope, begun = in_pass.place(scope, values), in_pass.passes[-1]
+            # Threads of autograd's own know nothing of the function that waits for them.
+            run, step = begun.run, begun.step
+        elif self.scopes.phases:
+            scope = self.place_between_phases(scope, values)
         optimizers = self.optimizers
         if optimizers is not None:
             scope = optimizers.place(scope, (place, frame), read, values)

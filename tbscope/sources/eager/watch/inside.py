@@ -69,8 +69,7 @@ class InsideMode(DispatchMode):  # type: ignore[no-untyped-call]
                 self._lead_to(tensor, frame)
             node = recorder.add_kernel(facts, args, kwargs, result, operation, frame)
         if not recorder.took_over(facts, self._outer, args, node) and outer is not None:
-            gave = {id(tensor): tensor for tensor in collect_tensors(result, [*outer.fed])}
-            outer.fed = list(gave.values())
+            outer.feed(collect_tensors(result, []))
         return result
 
     def _lead_to(self, tensor: torch.Tensor, frame: FrameType) -> None:
