@@ -165,7 +165,8 @@ class Parts(Walk):
         if is_guard(part):
             return None
         name = f"{self.prefix}{node.target}"
-        self.reader.stand(node, _stack_to(node, name, part))
+        around = node.meta.get("nn_module_stack") or self.reader.between.get(node)
+        self.reader.stand(node, _stack_to(node, around, name, part))
         if isinstance(part, torch.fx.GraphModule):
             return self._inner(node, name, part)
         return self._leaf(node, name, part)
@@ -227,9 +228,11 @@ class Parts(Walk):
 _RANDOM = frozenset({"aten::bernoulli_", "aten::native_dropout", "aten::bernoulli", "aten::rand"})
 
 
-def _stack_to(node: torch.fx.Node, name: str, part: torch.nn.Module) -> Mapping[str, Any]:
+def _stack_to(
+    node: torch.fx.Node, around: Mapping[str, Any] | None, name: str, part: torch.nn.Module
+) -> Mapping[str, Any]:
     """Return the calls around a module that a node calls, with its own as the last."""
-    stack: dict[str, Any] = dict(node.meta.get("nn_module_stack") or {})
+    stack: dict[str, Any] = dict(around or {})
     key = next(reversed(stack), node.name)
     last = stack.get(key)
     own = isinstance(last, tuple) and last[0] == name

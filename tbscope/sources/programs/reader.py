@@ -71,6 +71,7 @@ class Reader:
 
     Attributes:
         read_out: The values that are handed to Python, with their names there and lines.
+        between: The calls around the nodes that tell of none, where others tell of them.
     """
 
     def __init__(self, builder: GraphBuilder, places: Places) -> None:
@@ -80,6 +81,7 @@ class Reader:
         self.work = Workshop(builder.graph.uncounted)
         self.read_out: list[tuple[Slot, str, Source | None]] = []
         self.held: dict[torch.fx.Node, Held] = {}
+        self.between: dict[Any, Mapping[str, Any]] = {}
         self._where: Any = (None, None)
         # The name of each operator that was met.
         self._operations: dict[KernelFacts, str] = {}
@@ -110,7 +112,8 @@ class Reader:
         meta = node.meta
         trace = meta.get("stack_trace")
         source = source_of(trace) if type(trace) is str else None
-        place = (self.places.scope_of(meta.get("nn_module_stack"), source), source)
+        stack = meta.get("nn_module_stack") or self.between.get(node)
+        place = (self.places.scope_of(stack, source), source)
         self._where = node, place
         return place
 
