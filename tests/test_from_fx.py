@@ -178,6 +178,53 @@ def test_a_graph_module_inside_of_another_is_read_through():
     }
 
 
+class Cut(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.head = nn.Sequential(nn.ReLU(), nn.Linear(4, 4))
+
+    def forward(self, x):
+        return self.head(self.first(x))
+
+
+def _scopes(graph):
+    """Return the scope of each operation, and of each call."""
+    check_whole(graph)
+    ops = [str(node.scope) for node in graph.nodes if node.kind == "op"]
+    return ops, [str(call.scope) for call in graph.calls]
+
+
+def test_what_was_split_into_graph_modules_stands_in_these():
+    from torch.fx.passes.split_module import split_module
+
+    traced = torch.fx.symbolic_trace(Cut())
+    split = split_module(traced, None, lambda node: int("head" in node.name))
+    ops, calls = _scopes(tbscope.from_fx(split, torch.ones(2, 4)))
+
+    one, two = (f"GraphModule/GraphModuleImpl[submod_{number}]" for number in range(2))
+    assert ops == [f"{one}/Linear[first]", f"{two}/ReLU[head_0]", f"{two}/Linear[head_1]"]
+    assert sorted(calls) == sorted(["GraphModule", one, two, *ops])
+
+
+def test_what_was_fused_into_a_graph_module_stands_in_it_as_in_the_model():
+    from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
+
+    traced = torch.fx.symbolic_trace(Cut())
+    nodes = [node for node in traced.graph.nodes if "head" in str(node.target)]
+    fused = fuse_by_partitions(traced, [dict.fromkeys(nodes)])
+    ops, calls = _scopes(tbscope.from_fx(fused, torch.ones(2, 4)))
+
+    (name,) = [key for key, _ in fused.named_children() if key.startswith("fused")]
+    inner = f"Cut/GraphModuleImpl[{name}]"
+    assert ops == [
+        "Cut/Linear[first]",
+        f"{inner}/Sequential[head]/ReLU[0]",
+        f"{inner}/Sequential[head]/Linear[1]",
+    ]
+    assert sorted(calls) == sorted(["Cut", inner, f"{inner}/Sequential[head]", *ops])
+
+
 def test_a_quantised_module_is_read():
     from torch.ao.quantization import get_default_qconfig_mapping
     from torch.ao.quantization.quantize_fx import prepare_fx

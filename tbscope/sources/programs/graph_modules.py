@@ -166,7 +166,7 @@ class Parts(Walk):
             return None
         name = f"{self.prefix}{node.target}"
         around = node.meta.get("nn_module_stack") or self.reader.between.get(node)
-        self.reader.stand(node, _stack_to(node, around, name, part))
+        self.reader.stand(node, _stack_to(node, around, self.prefix, part))
         if isinstance(part, torch.fx.GraphModule):
             return self._inner(node, name, part)
         return self._leaf(node, name, part)
@@ -229,15 +229,35 @@ _RANDOM = frozenset({"aten::bernoulli_", "aten::native_dropout", "aten::bernoull
 
 
 def _stack_to(
-    node: torch.fx.Node, around: Mapping[str, Any] | None, name: str, part: torch.nn.Module
+    node: torch.fx.Node, around: Mapping[str, Any] | None, prefix: str, part: torch.nn.Module
 ) -> Mapping[str, Any]:
-    """Return the calls around a module that a node calls, with its own as the last."""
+    """Return the calls around a module that a node calls, with its own as the last.
+
+    Args:
+        node: The node.
+        around: The calls around it, of which the last may be its own.
+        prefix: The path of the graph module in which it stands, as for `Walk`.
+        part: The module.
+    """
     stack: dict[str, Any] = dict(around or {})
     key = next(reversed(stack), node.name)
     last = stack.get(key)
-    own = isinstance(last, tuple) and last[0] == name
+    own = isinstance(last, tuple) and last[0] == str(node.target)
+    if own and prefix:
+        # Told as in the model that was cut into graph modules: the same path, in one of them.
+        stack = {each: _moved(entry, prefix) for each, entry in stack.items()}
+    elif not own and (prefix or isinstance(part, torch.fx.GraphModule)):
+        # Told of what it was in that model, in calls that there are no more.
+        stack = {}
     # What stands there now may be of another class than what was traced, as a fused one is.
-    return {**stack, key if own else node.name: (name, type(part))}
+    return {**stack, key if own else node.name: (f"{prefix}{node.target}", type(part))}
+
+
+def _moved(entry: Any, prefix: str) -> Any:
+    """Return what tells of the call of a module, in a graph module; of no call as it is."""
+    if isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str) and entry[0]:
+        return f"{prefix}{entry[0]}", entry[1]
+    return entry
 
 
 def hyperparameters_of(part: torch.nn.Module) -> dict[str, Any]:

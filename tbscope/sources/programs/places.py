@@ -141,7 +141,10 @@ class Places:
         found = around.get(keys[:length])
         if found is None:
             scope = inside.get(self.root, self.root)
-            found = around[()] = scope, {"": scope}
+            open_calls: dict[str, Scope | None] = {"": scope}
+            if scope is not None and scope.qualified_name:
+                open_calls[scope.qualified_name] = scope
+            found = around[()] = scope, open_calls
         scope, open_calls = found
         for place, (key, entry) in enumerate(keys[length:], length + 1):
             if not isinstance(key, str):
