@@ -57,6 +57,11 @@ class StepRecorder(TensorRecorder):
         branch.optimizers = self.optimizers.branch(branch.scopes, backward.passes)
         branch._discovery.from_step = branch._of_a_step
 
+    @property
+    def knows_gradients(self) -> bool:
+        """Whether each gradient is known that can be asked for now: no pass runs that makes one."""
+        return self.backward is not None and not self.backward.passes
+
     @contextmanager
     def backward_pass(
         self,
