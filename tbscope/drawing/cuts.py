@@ -207,6 +207,9 @@ def _of_operations(level: Siblings, kept: set[int]) -> Iterator[Groups]:
         ]
         if parts:
             yield ends + parts
+            alike = _alike_ends(level)
+            if len(alike) > len(ends):
+                yield alike + parts
 
 
 def _rows(level: Siblings, kept: set[int]) -> list[list[int]]:
