@@ -54,6 +54,17 @@ def test_style_tf_names_a_module_by_its_attributes():
     ]
 
 
+@pytest.mark.parametrize(
+    ("attribute", "name"),
+    [("\u65e5\u672c", "Net/Linear"), ("_", "Net/Linear"), ("h\xf6he", "Net/h_he"), ("1", "Net/1")],
+)
+def test_style_tf_names_a_module_by_its_class_where_its_attribute_leaves_nothing(attribute, name):
+    build = GraphBuilder("Net")
+    build.call("Net")
+    build.output("out", build.linear(f"Net/Linear[{attribute}]", build.input("x", (1, 2)), 2))
+    assert f"{name}/linear" in names_of(build)
+
+
 def test_style_torch_names_a_module_as_it_prints():
     assert names_of(small_net(), "torch") == [
         "x",

@@ -260,7 +260,11 @@ class _Namer:
         wish = part.label if unnamed else str(part.attribute)
         if self._classes is not None and _NUMBER.fullmatch(wish) and not unnamed:
             wish = f"{wish}_{self._classes.get(part.label, part.label)}"
-        return _numbered(self._part(wish), wish, part.index)
+        text = self._part(wish)
+        if not any(map(str.isalnum, text)):
+            # Nothing is left of a name in another alphabet; the class tells more than `unnamed`.
+            text = self._part(part.label)
+        return _numbered(text, wish, part.index)
 
     def _beside(
         self, scope: Scope, print_part: Callable[[ScopePart], tuple[str, bool]]
