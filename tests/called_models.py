@@ -207,3 +207,35 @@ def _(self, x):
     parameters = dict(self.lin.named_parameters())
     run = lambda p: functional_call(self.lin, p, (x,)).sin()
     return linearize(run, parameters)[1]({k: torch.ones_like(v) for k, v in parameters.items()})
+
+
+class Calling(torch.Tensor):
+    """Has a module take each sine further."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        with torch._C.DisableTorchFunctionSubclass():
+            given = [each.as_subclass(torch.Tensor) for each in args]
+            made = func(*given, **(kwargs or {}))
+            return args[0].module(made) if func is torch.sin else made
+
+
+@adding_to_a_module("an operation that calls a module", X)
+def _(self, x):
+    x = x.as_subclass(Calling)
+    x.module = self.lin
+    return torch.sin(x)
+
+
+MULTIPLIERS = []
+
+
+@torch.library.custom_op("tbscope_tests::multiplied", mutates_args=())
+def multiplied(x: torch.Tensor) -> torch.Tensor:
+    return MULTIPLIERS[-1](x)
+
+
+@adding_to_a_module("an operator of one's own that calls a module", X)
+def _(self, x):
+    MULTIPLIERS[:] = [self.lin]
+    return multiplied(x)

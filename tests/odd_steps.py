@@ -6,6 +6,8 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 from training_steps import POINTS, Net, squares
 
+import tbscope
+
 
 class Sorted(torch.autograd.Function):
     """Gives a result that has no gradient, too, and cannot be differentiated twice."""
@@ -114,6 +116,21 @@ class Force(nn.Module):
         return self.out(-gradient)
 
 
+class CheckpointedForce(nn.Module):
+    """Differentiates a checkpointed part in forward, where parts of a running module run again."""
+
+    def __init__(self):
+        super().__init__()
+        self.energy, self.out = nn.Linear(3, 1), nn.Linear(3, 2)
+
+    def forward(self, x):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            energy = checkpoint(self.energy, x, use_reentrant=False).tanh().sum()
+            (gradient,) = torch.autograd.grad(energy, x)
+        return self.out(x - gradient)
+
+
 class InPlace(nn.Module):
     def __init__(self):
         super().__init__()
@@ -149,6 +166,17 @@ def with_all_hooks(model):
     y.pow(2).mean().backward()
     for hook in hooks:
         hook.remove()
+
+
+def with_a_hook_that_opens_scopes(model):
+    def times_two(gradient):
+        with tbscope.scope("penalty"):
+            return gradient * 2
+
+    with tbscope.scope("penalty"):
+        y = model(POINTS) * 3
+    y.register_hook(times_two)
+    y.exp().sum().backward()
 
 
 def many_roots(model):
@@ -198,6 +226,8 @@ ODD = {
     "a checkpoint in a checkpoint": (Nested, squares),
     "checkpoints of a sequence": (InParts, squares),
     "a gradient in forward": (Force, squares),
+    "a checkpoint in a gradient in forward": (CheckpointedForce, squares),
+    "a hook that opens a scope": (smooth, with_a_hook_that_opens_scopes),
     "writes into views": (InPlace, squares),
     "hooks of all kinds": (hooked, with_all_hooks),
     "many roots": (Net, many_roots),

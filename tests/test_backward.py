@@ -10,6 +10,7 @@ from odd_steps import ODD
 from real_graphs import operations
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 from training_steps import (
     POINTS,
@@ -27,6 +28,7 @@ import tbscope
 from tbscope.ir.invariants import verify
 
 ROOTS = "gradients", "recomputed"
+AGAIN = "gradients/recomputed"
 
 
 def state(model):
@@ -189,6 +191,42 @@ def test_what_a_checkpoint_runs_again_stands_in_a_box_that_says_so():
     assert again == ["linear", "relu"]
     once = recorded(*made("blocks"))
     assert not any("recomputed" in str(node.scope) for node in once.nodes)
+
+
+def test_what_runs_again_in_a_pass_amid_forward_stands_apart_from_the_gradients():
+    graph = recorded(*made("a checkpoint in a gradient in forward"))
+    places = [(node.op, str(node.scope)) for node in graph.nodes if "gradients" in str(node.scope)]
+    inner = "CheckpointedForce/gradients"
+    assert ("linear", f"{inner}/recomputed/Linear[energy]") in places
+    assert ("mm", f"{inner}/Linear[energy]") in places
+
+
+def test_a_scope_that_is_opened_again_stands_apart_from_the_one_that_it_mirrors():
+    def square(x):
+        with tbscope.scope("inner"):
+            return x * x
+
+    x = torch.ones(2, requires_grad=True)
+    with tbscope.record() as recording:
+        checkpoint(lambda x: square(x).sin(), x, use_reentrant=False).sum().backward()
+    again = [node.op for node in recording.graph.nodes if str(node.scope) == f"{AGAIN}/inner"]
+    assert again == ["mul"]
+    assert "gradients/inner" in {str(node.scope) for node in recording.graph.nodes}
+
+
+def test_a_scope_may_be_called_like_what_runs_again():
+    def run(x):
+        with tbscope.scope("recomputed"):
+            y = x.exp()
+        return checkpoint(torch.sin, y, use_reentrant=False).sum()
+
+    x = torch.ones(2, requires_grad=True)
+    with tbscope.record() as recording:
+        run(x).backward()
+    boxes = {node.op: str(node.scope) for node in backward_nodes(recording.graph)}
+    assert (boxes["sin"], boxes["input_grad"]) == (AGAIN, "gradients")
+    assert boxes["mul"] == f"{AGAIN}.1"
+    assert tbscope.lint(tbscope.to_graph_def(recording.graph)) == []
 
 
 def test_each_pass_has_a_box_of_its_own():

@@ -8,6 +8,7 @@ import pytest
 import torch
 from card_facts import facts
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import tbscope
 from tbscope.sources.eager.watch.depth import deep_enough
@@ -316,3 +317,19 @@ def test_a_scripted_branch_that_is_not_taken_takes_no_boxes_of_another():
     blocks = [of_block(f"Branching/ModuleList[blocks]/Block[{number}]") for number in (1, 2)]
     assert boxes(graph) == [*blocks[0], *blocks[1]]
     assert tbscope.trace(compiled("script", Branching()), torch.ones(3, 3)).calls[1:] == []
+
+
+class Recomputing(Calling):
+    """Differentiates a part that is run again for that."""
+
+    def forward(self, x):
+        y = checkpoint(self.inner, x, use_reentrant=False).exp()
+        return torch.autograd.grad(y.sum(), self.inner.weight)[0]
+
+
+def test_a_module_that_an_operation_calls_is_a_part_of_it():
+    graph = tbscope.trace(Recomputing(nn.Linear(3, 3)), X, grad=True)
+    ops = [node.op for node in graph.nodes if node.kind == "op"]
+    assert ops == ["linear", "exp", "sum", "grad"]
+    assert [node for node in graph.nodes if node.kind == "constant"] == []
+    assert [call.scope.path for call in graph.calls] == ["Recomputing", "Recomputing/Linear[inner]"]

@@ -136,3 +136,20 @@ def test_a_public_name_is_loaded_without_a_walk_over_the_objects_of_torch() -> N
         "assert max(walks, default=0) < 2 and gc.isenabled(), walks\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_collector_looks_at_what_was_recorded_once_the_graph_is_whole() -> None:
+    whole = []
+
+    def look(phase: str, about: object) -> None:
+        whole.append(recording._graph is not None)
+
+    one = torch.ones(())
+    recording = tbscope.record()
+    with recording:
+        gc.collect()
+        for _ in range(500):
+            one = one + 1
+        gc.callbacks.append(look)
+    gc.callbacks.remove(look)
+    assert all(whole)

@@ -1,10 +1,12 @@
 """Guests: calls of modules that stand in the box of the module that called them."""
 
+import functools
 import re
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint
 
 import tbscope
@@ -386,3 +388,62 @@ def test_what_a_part_is_given_and_calls_on_its_own_stands_in_it_with_its_paramet
 def test_a_call_that_is_read_outside_too_stays_where_it_is_held(way):
     message = tbscope.to_graph_def(WAYS_TO_READ[way](Adapted(True), torch.rand(2, 4)), cards=False)
     assert {name for name in names(message) if "down" in name} == {"scale/down", "down.1"}
+
+
+class Again(nn.Module):
+    """Calls itself, as often as it is told, with work before and after."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x, times=3):
+        return self(self.fc(x), times - 1).tanh() if times else self.fc(x)
+
+
+class Tree(nn.Module):
+    """Calls itself for each part of a tree; the leaves read the input and nothing else."""
+
+    def __init__(self):
+        super().__init__()
+        self.leaf, self.join = nn.Linear(4, 4), nn.Linear(8, 4)
+
+    def forward(self, x, tree=((0, 1), (2, (3, 4)))):
+        if isinstance(tree, int):
+            return self.leaf(x)
+        return self.join(torch.cat([self(x, part) for part in tree], -1))
+
+
+class ByTurns(nn.Module):
+    """Two parts that call each other."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
+        for part, other in ((self.one, self.two), (self.two, self.one)):
+            part.forward = functools.partial(self.run, part, other)
+
+    @staticmethod
+    def run(part, other, x, times=3):
+        x = linear(x, part.weight, part.bias)
+        return other(x, times - 1).tanh() if times else x
+
+    def forward(self, x):
+        return self.one(x)
+
+
+@pytest.mark.parametrize("level", ["op", "module", "overview"])
+@pytest.mark.parametrize("make", [Again, Tree, ByTurns])
+def test_what_calls_itself_stands_in_itself(make, level):
+    message = drawn(make(), level=level)
+    assert tbscope.lint(message) == []
+    tops = {node.name.partition("/")[0] for node in message.node if node.op != "NoOp"}
+    (box,) = {top for top in tops if not top.startswith("__")} - {"x", "out"}
+    assert box == {Again: "Again", Tree: "Tree", ByTurns: "one"}[make]
+
+
+def test_calls_of_itself_stand_in_each_other_as_deep_as_they_go():
+    names = {node.name for node in drawn(Again(), templates=False).node}
+    assert {"Again/fc", "Again/Again/fc", "Again/Again/Again/Again/fc"} <= names
+    names = {node.name for node in drawn(Tree(), templates=False).node}
+    assert {"Tree/Tree/Tree.1/leaf", "Tree/Tree.1/Tree.1/Tree.1/leaf"} <= names

@@ -111,6 +111,16 @@ def test_a_text_that_is_none_is_refused(tmp_path, text):
     assert "no text in UTF-8" in refused(path)
 
 
+def test_the_name_of_a_size_that_is_no_text_is_refused(tmp_path):
+    relu, x = node("Relu", ["x"], ["y"]), info("x", FLOAT, ["batch"])
+    whole = model_of([relu], [x], [info("y", FLOAT, ["batch"])]).SerializeToString()
+    path = tmp_path / "model.onnx"
+    path.write_bytes(whole)
+    assert tbscope.from_onnx(path).nodes[0].attributes["symbolic_shape"] == "(batch)"
+    path.write_bytes(whole.replace(b"batch", b"bat\xff\xfe"))
+    assert "no text in UTF-8" in refused(path)
+
+
 def test_a_shape_that_cannot_be_is_no_shape_and_the_graph_is_read():
     model = plain([node("Reshape", ["x", "sizes"], ["y"])], held=[weight("sizes", 9, kind=7)],
                   checked=False)  # fmt: skip

@@ -151,6 +151,17 @@ def test_shapes_are_inferred_and_sizes_with_a_name_are_kept_by_it():
     assert graph.inputs[0].attributes["symbolic_shape"] == "(batch, 3)"
 
 
+@pytest.mark.parametrize("told", [["a", "b"], ["a"], ["b"], []])
+def test_types_are_the_same_whether_the_model_tells_all_of_them_or_they_are_inferred(told):
+    nodes = [node("Relu", ["x"], ["a"]), node("Neg", ["a"], ["b"]), node("Abs", ["b"], ["y"])]
+    model = model_of(nodes, [info("x", FLOAT, [2, 3])], [info("y", FLOAT, [2, 3])])
+    model.graph.value_info.extend([info(name, FLOAT, [2, 3]) for name in told])
+    graph = tbscope.from_onnx(model)
+    values = [value for one in graph.nodes for value in one.outputs]
+    assert [(value.shape, value.dtype) for value in values] == [((2, 3), "float32")] * 4
+    assert graph.notes == []
+
+
 def test_sizes_that_are_known_have_no_other_name():
     model = two_layers()
     for entry in (*model.graph.input, *model.graph.output):

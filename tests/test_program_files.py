@@ -92,6 +92,22 @@ def test_a_file_is_known_by_what_it_holds_and_not_by_its_name(whole, tmp_path):
         tbscope.from_export(other)
 
 
+def test_a_program_of_another_name_is_read_and_several_are_named(tmp_path):
+    archives = pytest.importorskip("torch.export.pt2_archive._package")
+    program = torch.export.export(nn.Linear(3, 2), (torch.ones(1, 3),))
+    one, two = tmp_path / "one.pt2", tmp_path / "two.pt2"
+    archives.package_pt2(str(one), exported_programs={"encoder": program})
+    archives.package_pt2(str(two), exported_programs={"encoder": program, "decoder": program})
+
+    assert str(tbscope.load(one)) == str(tbscope.from_export(program))
+    with pytest.raises(tbscope.ArgumentError) as raised:
+        tbscope.load(two)
+    assert raised.value.why in (
+        "it holds 2 programs: 'encoder', 'decoder'",
+        "it holds 2 programs: 'decoder', 'encoder'",
+    )
+
+
 def test_symbolic_sizes_come_back_from_a_file(whole):
     graph = tbscope.from_export(whole)
 

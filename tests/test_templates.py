@@ -38,7 +38,7 @@ def two_blocks():
 def scopes(found):
     """Give the functions in order, as the page shows them."""
     names = dict.fromkeys(seed.name.partition("/")[0] for seed in found)
-    return [re.fullmatch(rf"{LIBRARY}(\w+)_[a-z0-9]{{8}}(?:_\d+)?", name)[1] for name in names]
+    return [shown_label(Hierarchy([(f"{name}/x", "", [])]).boxes[name]) for name in names]
 
 
 def equal(hierarchy, *names):
@@ -106,9 +106,30 @@ def test_two_structures_of_one_class_have_names_of_their_own():
     assert scopes(seeds(hierarchy, classes)) == titles
 
 
+def titles_of(first, second):
+    """Give the entries of the legend for two structures of these classes."""
+    hierarchy = tree(
+        *(line for at in "012" for line in block(f"e/{at}")),
+        *(line for at in "01" for line in block(f"d/{at}", extra=(f"d/{at}/mul mul",))),
+    )
+    boxes = [name for name in hierarchy.boxes if name.count("/") == 1]
+    found = seeds(hierarchy, {name: first if name[0] == "e" else second for name in boxes})
+    return [title for title in scopes(found) if title != "attn"]
+
+
+def test_what_the_page_would_cut_is_written_smaller_or_loses_words():
+    assert titles_of("EncoderLayer", "DecoderLayer") == ["EncoderLayer", "DecoderLayer "]
+    assert titles_of("NewGELUActivation", "MLP") == ["..GELUActivation", "MLP"]
+
+
+def test_two_classes_that_lose_what_tells_them_apart_have_numbers():
+    found = titles_of("FirstVeryLongActivation", "FinalVeryLongActivation")
+    assert found == ["..LongActivation", "..LongActivation_2"]
+
+
 @pytest.mark.parametrize(
     ("label", "title"),
-    [("crossing", "Block_2"), ("crossed", "Block_crossed"), ("Block", "Block_2")],
+    [("crossing_over", "Block_2"), ("crossing", "Block_crossing"), ("Block", "Block_2")],
 )
 def test_what_tells_structures_apart_is_a_number_where_the_page_would_cut_it(label, title):
     hierarchy = tree(

@@ -408,19 +408,45 @@ def test_the_fast_path_of_the_transformer_encoder_is_what_is_drawn():
     assert "multi_head_attention_forward" in slow
 
 
-def test_what_is_written_through_numpy_is_put_back():
+@pytest.mark.parametrize(
+    "memory_of",
+    [
+        torch.Tensor.numpy,
+        np.asarray,
+        np.from_dlpack,
+        torch.from_dlpack,
+        lambda tensor: torch.from_numpy(tensor.numpy()),
+    ],
+    ids=["numpy", "asarray", "numpy by dlpack", "dlpack", "from numpy"],
+)
+def test_what_is_written_through_memory_that_was_handed_out_is_put_back(memory_of):
     class Counter(nn.Module):
         def __init__(self):
             super().__init__()
             self.register_buffer("steps", torch.zeros(2))
 
         def forward(self, x):
-            self.steps.numpy()[0] += 1
+            memory = memory_of(self.steps)
+            memory += 1
             return x + self.steps
 
     net = Counter()
-    tbscope.trace(net, torch.zeros(2))
+    graph = tbscope.trace(net, torch.zeros(2))
     assert net.steps.tolist() == [0, 0]
+    assert "Python read the value of %steps" in "".join(note.text for note in graph.notes)
+
+
+@pytest.mark.parametrize("kept", ["a result", "a parameter"])
+def test_a_tensor_that_is_set_to_a_storage_is_that_of_the_one_whose_memory_it_is(kept):
+    class Net(nn.Linear):
+        def forward(self, x):
+            memory = x * 2 if kept == "a result" else self.weight
+            made = torch.empty(0)
+            made.set_(memory.untyped_storage(), 2, (2,), (1,))
+            return made + 1
+
+    graph = traced(Net(2, 2), torch.ones(2, 3))
+    assert sources_of(graph)["out"] == ({"x"} if kept == "a result" else {"weight"})
 
 
 def test_inputs_that_a_model_draws_for_itself_do_not_advance_the_generators():

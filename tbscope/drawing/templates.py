@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
+from tbscope.drawing.families import shown_whole
 from tbscope.drawing.hues import order_alike, order_apart
 from tbscope.drawing.unique import UniqueNames
 from tbscope.page.constants import (
-    BOX_ROOM,
     COLOURED_LIMIT,
     CROWD_SIZE,
     HUES,
@@ -29,6 +29,7 @@ from tbscope.page.constants import (
 from tbscope.page.edges import read_through
 from tbscope.page.glyphs import Box, Item
 from tbscope.page.hierarchy import Hierarchy
+from tbscope.page.label_widths import blanks_to_fit
 from tbscope.page.scenes import read_scene
 from tbscope.page.structures import Structure, Structures
 
@@ -218,23 +219,32 @@ def _titles(
 
     The most frequent structure of a class has its plain name. Another is told apart by its
     label (`Block_cross`), by a box that it has and the first has not (`Layer_attn`), or by a
-    number where the page would cut that.
+    number where the page would cut that. What the page would cut all the same loses the words
+    at its beginning (`..EncoderLayer`), or has blanks behind it for which the page writes smaller.
     """
     plain: dict[str, Structure] = {}
     titles: dict[Structure, str] = {}
     # The page takes each node for a call whose op type is the name of a function.
     taken = (op.removesuffix(LIBRARY_ENDING) for op in ops if op.endswith(LIBRARY_ENDING))
-    unique = UniqueNames([*taken, _HUES], numbered=lambda title, number: f"{title}_{number}")
+    unique = UniqueNames([*taken, _HUES], numbered=_numbered)
     for structure in sorted(chosen, key=lambda structure: -structure.count):
         title = _class_of(structure.box, classes)
         if title in plain:
             word = _difference(structure.box, plain[title].box)
             longer = f"{title}_{word}"
-            title = longer if word not in ("", title) and len(longer) <= BOX_ROOM else title
+            fits = blanks_to_fit(longer) is not None
+            title = longer if fits and word not in ("", title) else title
         else:
             plain[title] = structure
-        titles[structure] = f"{LIBRARY}{unique.claim(title)}{LIBRARY_ENDING}"
+        claimed = unique.claim(shown_whole(title))
+        # The page leaves out the ending, where nothing but letters stand before it.
+        ending = "" if _ILLEGAL.search(claimed) else LIBRARY_ENDING
+        titles[structure] = f"{LIBRARY}{claimed}{ending}"
     return titles
+
+
+def _numbered(title: str, number: int) -> str:
+    return shown_whole(f"{title.rstrip()}_{number}")
 
 
 def _class_of(box: Box, classes: Mapping[str, str]) -> str:

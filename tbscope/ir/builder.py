@@ -104,7 +104,7 @@ class GraphBuilder:
             while self._chosen and (alike, index) in self._chosen:
                 index += 1
             self._numbers[alike] = index + 1
-        elif index < free or (alike, index) in self._chosen:
+        elif not self.is_free(ScopePart(label, attribute, index), parent):
             raise GraphError(
                 f"the scope {ScopePart(label, attribute, index)} is opened twice "
                 f"in {parent or 'the graph'}",
@@ -115,6 +115,13 @@ class GraphBuilder:
             self._chosen.add((alike, index))
         part = ScopePart(label, attribute, index)
         return Scope(part, parent=parent, kind=kind, qualified_name=qualified_name)
+
+    def is_free(self, part: ScopePart, parent: Scope | None) -> bool:
+        """Tell whether no scope has been opened with this label, attribute and number."""
+        alike = (parent, part.label, part.attribute)
+        return part.index >= self._numbers.get(alike, 0) and (
+            (alike, part.index) not in self._chosen
+        )
 
     @contextmanager
     def block(

@@ -104,8 +104,19 @@ def _borrowed(graph: Graph, homes: Mapping[Run | None, Scope]) -> Iterator[tuple
         home = homes.get(_outermost(call.run))
         if call.number or home is None or home is call.scope.parent:
             continue
-        if home not in upward(call.scope) and call.scope not in upward(home):
+        around = list(upward(call.scope.parent))
+        if home not in around and call.scope not in upward(home) and not _is_of(home, around):
             yield call.scope, home
+
+
+def _is_of(home: Scope, around: Iterable[Scope]) -> bool:
+    """Tell whether one of these scopes is another one of the module that a scope is of.
+
+    A module that calls its own parts holds them. Where they do not stand in it no call of it ran:
+    it is one of its methods that called them.
+    """
+    place = home.parent, home.part.label, home.part.attribute
+    return any((one.parent, one.part.label, one.part.attribute) == place for one in around)
 
 
 def _add_visits(graph: Graph, homes: Mapping[Run | None, Scope], guests: Guests) -> None:
@@ -157,7 +168,7 @@ def _homes(graph: Graph) -> dict[Run | None, Scope]:
     last: Run | None = None
     for node in graph.nodes:
         run = node.run
-        if run is last or run is None or node.kind != "op" or node.phase == "optimizer":
+        if run is last or run is None or node.kind != "op" or node.phase != "forward":
             continue
         last, first = run, _outermost(run)
         home = nearest(node.scope)
@@ -169,8 +180,13 @@ def _homes(graph: Graph) -> dict[Run | None, Scope]:
     for run in unsure:
         # Who called a module is outside of it, whatever it asked that module else.
         outermost = [scope for scope in upward(homes[run]) if scope in called[run]]
-        holder = _holder(outermost[-1]) if outermost else None
-        homes[run] = homes[run] if holder is None else holder
+        if outermost:
+            holder = _holder(outermost[-1])
+            if holder is None:
+                # It is a function of the script, around all modules.
+                del homes[run]
+            else:
+                homes[run] = holder
     # Of what runs no operation at all, the innermost that holds what it calls.
     known = set(homes)
     for call in graph.calls:
@@ -233,12 +249,14 @@ class _Neighbours:
         """Return the calls that stand in the box of their caller.
 
         Where one call of a module does, so do all that read something from such a box, and those
-        by the same caller that feed nothing else: their parameters stand there.
+        by the same caller that feed nothing else: their parameters stand there. So do those that
+        such a call has made of its own module, which calls itself.
         """
         callers = self._callers
         leading = [scope for scope in callers if self._leads_back(scope)]
         moved = {_module_of(scope) for scope in leading}
         there = {(_module_of(scope), callers[scope]) for scope in leading}
+        there |= {(_module_of(scope), scope) for scope in leading}
         return [
             scope
             for scope in callers
@@ -271,9 +289,21 @@ class _Neighbours:
                     self._feeds[scope].add(self._stands_in(node, self._boxes[scope]))
 
     def _stands_in(self, node: Node, box: Scope) -> bool:
-        """Tell whether a node is in a box, or in what was called from there."""
-        borrowed = self._borrowed(node.scope)
-        return box in upward(self._callers[borrowed[0]] if borrowed else node.scope)
+        """Tell whether a node is in a box, or in what was called from there.
+
+        So is what a call from there has called in its turn, as a module does that calls itself.
+        """
+        scope, passed = node.scope, set[Scope]()
+        while borrowed := self._borrowed(scope):
+            moved = borrowed[0]
+            if moved in passed:
+                return False
+            passed.add(moved)
+            inside = list(upward(scope))
+            if box in inside[: inside.index(moved) + 1]:
+                return True
+            scope = self._callers[moved]
+        return box in upward(scope)
 
 
 def _module_of(scope: Scope) -> tuple[Scope | None, str, str | None]:

@@ -15,7 +15,15 @@ from tbscope.files import path_of
 from tbscope.formats.json import is_json
 from tbscope.words import error_text, shown
 
-__all__ = ["FileKind", "Readable", "file_kind", "open_file", "read_whole", "unreadable"]
+__all__ = [
+    "FileKind",
+    "Readable",
+    "file_kind",
+    "open_file",
+    "read_whole",
+    "reason_unopened",
+    "unreadable",
+]
 
 FileKind: TypeAlias = Literal["directory", "events", "graph_def", "graph_def_text", "json", "onnx"]
 """What a path leads to."""
@@ -28,6 +36,9 @@ _NODE, _GRAPH_DEF = 0x0A, frozenset((0x0A, 0x12, 0x18, 0x22))
 _IN_NODE = frozenset((0x0A, 0x12, 0x1A, 0x22, 0x2A, 0x32, 0x3A))
 # After the version of its format: the fields of a ModelProto of ONNX.
 _VERSION, _IN_MODEL = 0x08, frozenset((0x12, 0x1A, 0x22, 0x28, 0x32, 0x3A, 0x42, 0x72))
+# Flatbuffers of ONNX Runtime, LiteRT, ExecuTorch, and of TorchScript for mobile devices: behind
+# the place of the first table stands the name of the form.
+_FLATBUFFER = re.compile(rb"..\0\0(ORTM|TFL3|ET[0-9]{2}|PTMF)", re.DOTALL)
 _SAVED_MODEL = b"\x08\x01\x12"
 
 
@@ -71,7 +82,7 @@ def kind_of_content(head: bytes, size: int) -> FileKind | None:
 
 
 def _kind_of_message(head: bytes) -> FileKind | None:
-    if len(head) < 4:
+    if len(head) < 4 or _FLATBUFFER.match(head):
         return None
     if head[0] == _VERSION and head[1] < 0x80 and head[2] in _IN_MODEL:
         return "graph_def" if head.startswith(_SAVED_MODEL) else "onnx"
@@ -94,6 +105,17 @@ def masked_crc(data: bytes) -> int:
     checksum: int = google_crc32c.value(data)
     rotated = (checksum >> 15) | (checksum << 17)
     return (rotated + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def reason_unopened(path: str) -> str:
+    """Tell why what a path leads to cannot be opened; an empty text where it can be."""
+    try:
+        if not _is_directory(path):
+            with open_file(path):
+                pass
+    except Exception as error:  # noqa: BLE001  Each store raises errors of its own.
+        return error_text(error)
+    return ""
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from tbscope.ir.graph import Call, Parameter, Source, Value
 from tbscope.ir.nests import values_in
 from tbscope.ir.text import type_to_text
 from tbscope.sources.eager.record.recorder import Recorder
-from tbscope.sources.eager.watch import modes, module_calls
+from tbscope.sources.eager.watch import inside, modes, module_calls
 from tbscope.sources.torch.locate import OWN_FILES, raised_at
 from tbscope.sources.torch.sizes import size_advice
 from tbscope.words import cut, error_text, shown
@@ -22,7 +22,7 @@ __all__ = ["Told", "trace_error"]
 # What torch says of a tensor on meta whose content somebody wants.
 _HAS_NO_VALUES = ("on meta tensors", "out of meta tensor", "the 'Meta' backend")
 # The model's own errors pass through these on their way.
-_PASSAGES = (modes.__file__, module_calls.__file__)
+_PASSAGES = (modes.__file__, inside.__file__, module_calls.__file__)
 # How functions that stand in the place of torch's call these.
 _CALLS_TORCH = ".original("
 _NO_MEMORY = re.compile(r"can't allocate memory|out of memory|not enough memory", re.IGNORECASE)

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -74,6 +75,7 @@ class Recording:
     ) -> None:
         self._recorder = Recorder("record", boundary=watched_call, open_ended=True)
         self._watch: Watch | None = None
+        self._collecting = ExitStack()
         self._graph: Graph | None = None
         check_truth("backward", backward)
         if steps is not None and (type(steps) is not int or steps < 1):
@@ -172,11 +174,15 @@ class Recording:
                 why="one recording watches one region",
                 fix="begin another one with tbscope.record()",
             )
-        self._recorder.begin_at(frame)
-        if self._backward:
-            self._recorder.record_backward()
-        self._watch = Watch(self._recorder)
-        self._watch.__enter__()
+        with ExitStack() as stack:
+            # Until the graph is whole: all that has grown is looked at once.
+            stack.enter_context(collecting_rarely())
+            self._recorder.begin_at(frame)
+            if self._backward:
+                self._recorder.record_backward()
+            self._watch = Watch(self._recorder)
+            self._watch.__enter__()
+            self._collecting = stack.pop_all()
 
     def __exit__(
         self,
@@ -185,8 +191,8 @@ class Recording:
         trace: TracebackType | None,
     ) -> None:
         assert self._watch is not None
-        self._watch.__exit__(kind, error, trace)
-        with collecting_rarely():
+        with self._collecting:
+            self._watch.__exit__(kind, error, trace)
             self._graph = self._finished(error)
 
     def _finished(self, error: BaseException | None) -> Graph:

@@ -9,7 +9,7 @@ from tbscope.errors import ArgumentError
 from tbscope.files import path_of
 from tbscope.formats.record import graph_of_record
 from tbscope.ir.graph import Graph, Measured
-from tbscope.sources.files import file_kind, unreadable
+from tbscope.sources.files import file_kind, reason_unopened, unreadable
 from tbscope.sources.graphdef.loading import graph_def_of_bytes
 from tbscope.sources.graphdef.reading import graph_of_message
 from tbscope.sources.logs.event_files import DOING, event_files, found_in_file
@@ -112,6 +112,9 @@ def no_log(text: str | None, kind: str | None) -> str:
         return "it is a file of another kind: tbscope.load(path) reads it"
     if "://" not in text and not os.path.exists(text):
         return "there is no such file or directory"
+    reason = reason_unopened(text)
+    if reason:
+        return reason
     return "it is no event file: its first bytes are no record with a checksum"
 
 

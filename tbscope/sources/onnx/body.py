@@ -9,7 +9,6 @@ from tbscope.errors import ArgumentError
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Nest, Source, Value
 from tbscope.ir.scopes import Scope
-from tbscope.sources.onnx.metadata import properties
 from tbscope.sources.onnx.operations import (
     NO_FORMULA,
     flops_of,
@@ -156,7 +155,7 @@ class Body:
             arguments,
             scope=scope,
             kernels=[kernel],
-            source=_source(properties(node.metadata_props).get(_STACK, "")),
+            source=_source(_stack_of(node)),
             role=None if bodies else role_of(node.op_type, reads=bool(values)),
             random=is_random(node.op_type, attributes),
             flops=flops_of(node.op_type, shapes, output, attributes),
@@ -250,6 +249,15 @@ def tell_symbols(attributes: dict[str, Any], kinds: Sequence[ValueType]) -> None
     texts = [kind.symbols for kind in kinds]
     if any(texts):
         attributes["symbolic_shape"] = ", ".join(text or "known" for text in texts)
+
+
+def _stack_of(node: Any) -> str:
+    """Return the stack trace that a node tells; empty where it tells none."""
+    for entry in node.metadata_props:
+        if entry.key == _STACK:
+            stack: str = entry.value
+            return stack
+    return ""
 
 
 @functools.lru_cache(maxsize=4096)

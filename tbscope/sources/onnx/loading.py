@@ -9,6 +9,7 @@ from tbscope.files import path_of
 from tbscope.sources.onnx.contents import form_of
 from tbscope.sources.onnx.extra import need
 from tbscope.sources.onnx.types import MOST_ELEMENTS
+from tbscope.sources.strangers import elsewhere
 from tbscope.words import error_text, shown
 
 __all__ = ["is_model", "is_program", "load_model"]
@@ -44,6 +45,11 @@ def load_model(given: Any) -> Any:
     if isinstance(given, onnx.ModelProto):
         return _whole(given, "the message")
     path = path_of(given)
+    remote = elsewhere(path or "")
+    if remote is not None:
+        raise ArgumentError(
+            f"no ONNX model can be read of {shown(given)}", why=remote.why, fix=remote.fix
+        )
     if path is not None:
         return _whole(_read(onnx, path, shown(given)), shown(given))
     if is_program(given):
@@ -104,6 +110,12 @@ def _broken_text(message: Any) -> bytes | None:
                 # Most messages of a file are such pairs.
                 for pair in held:
                     for text in (pair.key, pair.value):
+                        if isinstance(text, bytes):
+                            return text
+            elif entry.name == "dim":
+                # And most others are sizes.
+                for size in held:
+                    for text in (size.dim_param, size.denotation):
                         if isinstance(text, bytes):
                             return text
             elif entry.type == entry.TYPE_MESSAGE:

@@ -17,7 +17,7 @@ from tbscope.sources.onnx.origins import Origins, frame_number
 from tbscope.sources.onnx.places import Places
 from tbscope.sources.onnx.scoping import Scopes, label_of
 from tbscope.sources.onnx.tensors import held_in
-from tbscope.sources.onnx.types import UNKNOWN, infer, types_in
+from tbscope.sources.onnx.types import UNKNOWN, infer
 
 __all__ = ["from_onnx"]
 
@@ -65,9 +65,10 @@ class _Reading:
         self._model = model
         self._flat = flatten(model)
         self._versions = {entry.domain: entry.version for entry in model.opset_import}
-        self._typed, self._untyped = infer(model, self._flat.nodes)
+        self._inferred = infer(model, self._flat.nodes)
         self._held = held_in(model.graph)
-        self._origins = Origins(self._typed.node, self._flat.frames, self._names_of_parameters())
+        nodes, parameters = self._inferred.nodes, self._names_of_parameters()
+        self._origins = Origins(nodes, self._flat.frames, parameters)
         self.build = GraphBuilder(self._name(title))
         self._scopes = Scopes(self.build, self._origins.classes())
         self._frames: dict[int, Scope] = {}
@@ -77,7 +78,7 @@ class _Reading:
         graph = self._model.graph
         held = self._held
         values: dict[str, Nest] = {}
-        types = dict(types_in(self._typed))
+        types, failure = self._inferred.types, self._inferred.failure
         for entry in graph.input:
             if entry.name not in held:
                 kind = types.get(entry.name, UNKNOWN)
@@ -86,13 +87,13 @@ class _Reading:
                 )
                 tell_symbols(value.producer.attributes, [kind])
         body = Body(self, values, held, types)
-        body.add(self._typed.node)
+        body.add(self._inferred.nodes)
         for entry in graph.output:
             self.build.add_output(entry.name, body.value(entry.name, None))
         self._describe_calls(values)
         self._describe_modules()
-        if self._untyped:
-            self.build.graph.notes.append(Note(f"shapes were not inferred: {self._untyped}"))
+        if failure:
+            self.build.graph.notes.append(Note(f"shapes were not inferred: {failure}"))
         return self.build.finish()
 
     # -- scopes -----------------------------------------------------------------------

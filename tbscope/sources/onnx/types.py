@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tbscope.ir.graph import Shape
@@ -12,6 +12,7 @@ from tbscope.words import error_text
 __all__ = [
     "MOST_ELEMENTS",
     "UNKNOWN",
+    "Inferred",
     "ValueType",
     "dtype_name",
     "infer",
@@ -98,16 +99,30 @@ def types_in(graph: Any) -> Iterator[tuple[str, ValueType]]:
         yield tensor.name, ValueType(dtype_name(tensor.data_type), tuple(tensor.dims))
 
 
-def infer(model: Any, nodes: Iterable[Any]) -> tuple[Any, str]:
-    """Infer the shapes of a model.
+class Inferred(NamedTuple):
+    """The nodes of a model, with the types of its values.
+
+    Attributes:
+        nodes: The nodes; bodies in them tell the types that were found, too.
+        types: The type of each value, by its name.
+        failure: Why none were inferred; an empty text where nothing failed.
+    """
+
+    nodes: Sequence[Any]
+    types: dict[str, ValueType]
+    failure: str
+
+
+def infer(model: Any, nodes: Sequence[Any]) -> Inferred:
+    """Return the types of the values of a model: as it tells them, else inferred.
 
     Args:
         model: A `ModelProto`; it stays as it is.
         nodes: What stands in its graph instead of its own nodes.
-    Returns:
-        A graph with the types that were found, and without the data of large tensors; and why
-        none were, or an empty text.
     """
+    told = dict(types_in(model.graph))
+    if _tells_all(nodes, told):
+        return Inferred(nodes, told, "")
     onnx = need("onnx")
     twin = onnx.ModelProto(ir_version=max(model.ir_version, 4), opset_import=model.opset_import)
     known = {entry.domain for entry in twin.opset_import}
@@ -133,9 +148,23 @@ def infer(model: Any, nodes: Iterable[Any]) -> tuple[Any, str]:
                 )
             )
     try:
-        return onnx.shape_inference.infer_shapes(twin, data_prop=True).graph, ""
+        graph, failure = onnx.shape_inference.infer_shapes(twin, data_prop=True).graph, ""
     except Exception as error:  # noqa: BLE001  It is told: a graph without shapes is still one.
-        return graph, error_text(error)
+        failure = error_text(error)
+    return Inferred(graph.node, dict(types_in(graph)), failure)
+
+
+def _tells_all(nodes: Iterable[Any], told: Mapping[str, ValueType]) -> bool:
+    """Tell whether the type and each size is told of all that nodes give; bodies may give more."""
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.type in (attribute.GRAPH, attribute.GRAPHS):
+                return False
+        for name in node.output:
+            kind = told.get(name, UNKNOWN)
+            if name and (kind.shape is None or None in kind.shape or kind.dtype == UNKNOWN.dtype):
+                return False
+    return True
 
 
 def size_of(tensor: Any) -> int:

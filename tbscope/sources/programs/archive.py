@@ -19,14 +19,18 @@ from typing import IO, Any
 import torch
 
 from tbscope.errors import ArgumentError
+from tbscope.files import path_of
 from tbscope.sources.programs.kinds import holds_model
 from tbscope.sources.programs.size_formulas import is_size_formula
+from tbscope.sources.strangers import elsewhere, stranger
+from tbscope.sources.torch.module_internals import load_named_program
 from tbscope.words import error_text, shown
 
 __all__ = ["load_program"]
 
-_OLD = "serialized_exported_program.json"
-_NEW = "archive_format"
+# What torch.export.save calls the one program of a file; who packs several names them.
+_USUAL = "model"
+_NAMED = re.compile(r"(?:^|/)models/([^/]+)\.json$")
 # What torch unpickles: data where that is all it is, anything else where it is not.
 _PICKLED = re.compile(
     r"(^|/)(serialized_\w+\.pt|data/(weights|constants|sample_inputs)/[^/]+\.pt)$"
@@ -47,6 +51,9 @@ def load_program(path: Any, *, trusted: bool = False) -> Any:
             trusted.
     """
     raised: list[BaseException] = []
+    remote = elsewhere(path_of(path) or "")
+    if remote is not None:
+        raise _refused(path, *remote)
     try:
         # Closed below, whatever comes.
         file = open(path, "rb")  # noqa: SIM115
@@ -56,10 +63,18 @@ def load_program(path: Any, *, trusted: bool = False) -> Any:
         raise _refused(path, error_text(error), "give the path of a file") from error
     try:
         with file:
-            _check(file, path, trusted=trusted)
+            names = _check(file, path, trusted=trusted)
             file.seek(0)
             with _quiet() as raised:
-                return torch.export.load(file)
+                if not names or _USUAL in names:
+                    return torch.export.load(file)
+                if len(names) == 1:
+                    return load_named_program(file, names[0])
+        raise _refused(
+            path,
+            f"it holds {len(names)} programs: {', '.join(map(shown, names))}",
+            "save the one that you mean by itself: torch.export.save(program, path)",
+        )
     except ArgumentError:
         raise
     except Exception as error:
@@ -72,8 +87,12 @@ def load_program(path: Any, *, trusted: bool = False) -> Any:
         ) from error
 
 
-def _check(file: IO[bytes], path: Any, *, trusted: bool) -> None:
-    """Check that a file is whole, claims no more than it holds, and has torch run nothing."""
+def _check(file: IO[bytes], path: Any, *, trusted: bool) -> list[str]:
+    """Check that a file is whole, claims no more than it holds, and has torch run nothing.
+
+    Returns:
+        The names of the programs in it; none of a file in the form before these had names.
+    """
     size = file.seek(0, io.SEEK_END)
     try:
         with zipfile.ZipFile(file) as archive:
@@ -86,6 +105,9 @@ def _check(file: IO[bytes], path: Any, *, trusted: bool) -> None:
                 why = f"its entries claim {claimed:,} bytes, and the file has {size:,}"
                 raise _refused(path, why, _DAMAGED)
             if not any(map(holds_model, names)):
+                found = stranger(path) if any(map(_COMPILED.search, names)) else None
+                if found is not None:
+                    raise _refused(path, *found)
                 why = "it is a zip file, and holds no program"
                 raise _refused(path, why, "torch.export.save(program, path) writes one")
             for name in names:
@@ -93,6 +115,7 @@ def _check(file: IO[bytes], path: Any, *, trusted: bool) -> None:
                     _check_formulas(archive.read(name), name, path)
                 elif not trusted:
                     _check_entry(archive, name, path)
+            return [match[1] for name in names if (match := _NAMED.search(name)) is not None]
     except zipfile.BadZipFile as error:
         why = f"it is no whole zip file: {error_text(error)}"
         raise _refused(path, why, _DAMAGED) from error

@@ -19,6 +19,8 @@ def _no_tensor(_: torch.Tensor) -> Value:
 
 _constant = Literals(_no_tensor).nest
 _PLAIN = frozenset({int, float, bool, str, complex, type(None)})
+# What no literal of an argument is made shorter of.
+_WHOLE = frozenset({float, bool, complex, type(None), Constant})
 
 
 def plain(given: Any, of_node: Callable[[Any], Held]) -> Held:
@@ -50,6 +52,8 @@ def valued(given: Any, read: list[Slot]) -> Any:
     if kind is Slot:
         read.append(given)
         return given.read()
+    if kind in _WHOLE:
+        return given
     if kind is list or kind is tuple:
         return kind([valued(entry, read) for entry in given])
     if kind is dict:
@@ -58,4 +62,4 @@ def valued(given: Any, read: list[Slot]) -> Any:
         return symbol_text(given)
     if kind is slice and any(type(end) is Slot for end in (given.start, given.stop, given.step)):
         return [valued(end, read) for end in (given.start, given.stop, given.step)]
-    return given if kind is Constant else _constant(given)
+    return _constant(given)

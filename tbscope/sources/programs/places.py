@@ -64,6 +64,8 @@ class Places:
         # By the calls around a node, with their names: torch numbers those of each name apart, and
         # a module may have several.
         self._told: dict[_Stack, Scope | None] = {}
+        # The calls that were asked for last, with their scope: many nodes in a row share them.
+        self._asked: tuple[Mapping[str, Any] | None, Scope | None] = (None, None)
         # For the calls around a node: the scope of the last, and the innermost open one by each
         # qualified name.
         self._around: dict[_Stack, tuple[Scope | None, dict[str, Scope | None]]] = {}
@@ -95,6 +97,8 @@ class Places:
         """
         if stack is None:
             stack = _NO_STACK
+        if stack is self._asked[0]:
+            return self._asked[1]
         key = tuple(stack.items())
         try:
             scope = self._told.get(key, self.root)
@@ -103,6 +107,7 @@ class Places:
             return self.scope_of({at: told for at, told in key if _is_told(told)}, source)
         if key not in self._told:
             scope = self._told[key] = self._find(stack, source)
+        self._asked = stack, scope
         return scope
 
     @contextmanager
@@ -116,7 +121,7 @@ class Places:
     @contextmanager
     def inside(self, around: Scope | None, inner: Scope) -> Iterator[Scope]:
         """Have what stands in a scope stand in another one, for as long as a block runs."""
-        told, self._told = self._told, {}
+        told, self._told, self._asked = self._told, {}, (None, None)
         calls, self._around = self._around, {}
         before = self._inside
         self._inside = {**before, around: inner}
@@ -124,6 +129,7 @@ class Places:
             yield inner
         finally:
             self._inside, self._told, self._around = before, told, calls
+            self._asked = None, None
 
     def _find(self, stack: Mapping[str, Any], source: Source | None) -> Scope | None:
         inside, around = self._inside, self._around

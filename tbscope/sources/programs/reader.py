@@ -81,6 +81,8 @@ class Reader:
         self.read_out: list[tuple[Slot, str, Source | None]] = []
         self.held: dict[torch.fx.Node, Held] = {}
         self._where: Any = (None, None)
+        # The name of each operator that was met.
+        self._operations: dict[KernelFacts, str] = {}
         # The scopes in which an operation stands, also deep inside.
         self._busy: set[Scope | None] = set()
         self._last: dict[torch.fx.Graph, dict[tuple[str, ...], torch.fx.Node]] = {}
@@ -144,7 +146,7 @@ class Reader:
             # Nobody has told: what it gives on stand-ins tells.
             ran = self.work.run(target, args, kwargs)
             told = ran.results if ran is not None else UNKNOWN if gives_tensor(facts) else None
-        if next(types_in(told), None) is None:
+        if type(told) is not TensorType and next(types_in(told), None) is None:
             # A number made of sizes, a check that holds, or a number that Python reads.
             done = None
             if not facts.writes:
@@ -256,9 +258,11 @@ class Reader:
         done: Done | None,
     ) -> Held:
         target: Any = fx_node.target
-        name = operation_name(target)
-        if name not in self.graph.signatures:
-            add_signature(self.graph.signatures, name, target)
+        name = self._operations.get(facts)
+        if name is None:
+            name = self._operations[facts] = operation_name(target)
+            if name not in self.graph.signatures:
+                add_signature(self.graph.signatures, name, target)
         # Before its arguments, whose owners may have a first call here.
         self.where(fx_node)
         arguments, read = self.arguments(args, kwargs, facts.filled)
@@ -275,7 +279,7 @@ class Reader:
         written = written_slots(facts, args, kwargs)
         if done is None:
             node.role = role_of(node.kernels, reads=bool(read))
-            gave = list(types_in(told))
+            gave = [told] if type(told) is TensorType else list(types_in(told))
             node.flops = self.work.by_name(facts, [each.dtype for each in gave])
             if facts.makes_tensor and not facts.writes:
                 node.allocated_bytes = sum([each.size_bytes for each in gave])
@@ -349,6 +353,9 @@ class Reader:
             shows: For results that show memory of what it reads, by position: whose.
         """
         at = len(self.graph.nodes)
+        if type(told) is TensorType and not shows and not written:
+            # As most operations do.
+            return Slot(told, self._give(node, told), at=at)
         shows = shows or {}
         count = 0
 

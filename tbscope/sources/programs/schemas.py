@@ -76,12 +76,18 @@ def shown_slots(facts: KernelFacts, args: Any, kwargs: Any, told: Any) -> dict[i
         return {}
     sets: dict[str, Slot] = {}
     for position, key, names in shown.given:
-        slot = next(slots_in(args[position] if position < len(args) else kwargs.get(key)), None)
+        given = args[position] if position < len(args) else kwargs.get(key)
+        slot = given if type(given) is Slot else next(slots_in(given), None)
         if slot is not None:
-            sets.update(dict.fromkeys(names, slot))
+            for name in names:
+                sets[name] = slot
     found: dict[int, Slot] = {}
     for position, names in enumerate(shown.gives):
-        slot = next((sets[name] for name in names if name in sets), None)
+        slot = None
+        for name in names:
+            if name in sets:
+                slot = sets[name]
+                break
         if slot is None:
             continue
         if isinstance(told, TensorType):

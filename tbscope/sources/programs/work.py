@@ -108,8 +108,9 @@ class Workshop:
             _key_of(args, slots),
             _key_of(kwargs, slots),
         )
-        if any(slot.type.stride is None for slot in slots):
-            return None
+        for slot in slots:
+            if slot.type.stride is None:
+                return None
         try:
             known = self._known.get(key, self)
         except TypeError:
@@ -189,10 +190,12 @@ class Workshop:
             Its kernel, FLOPs and gradients; None where sizes are not known, or its formula raises.
         """
         formula = self._formulas[facts]
+        if formula is None:
+            return None
         slots: list[Slot] = []
         key = (id(facts), _key_of(args, slots), _key_of(kwargs, slots))
         gave = [Slot(typed) for typed in types_in(told)]
-        if formula is None or any(slot.type.stride is None for slot in (*slots, *gave)):
+        if any(slot.type.stride is None for slot in (*slots, *gave)):
             return None
         if key not in self._known:
             stand_ins: dict[Slot, torch.Tensor] = {}

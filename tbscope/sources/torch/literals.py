@@ -34,10 +34,17 @@ class Literals:
 
     Args:
         value_of: Returns the value that a tensor holds now.
+        lying_in: Returns a tensor that lies in a storage, other than those that are read already;
+            None for none that is known.
     """
 
-    def __init__(self, value_of: Callable[[torch.Tensor], Value]) -> None:
+    def __init__(
+        self,
+        value_of: Callable[[torch.Tensor], Value],
+        lying_in: Callable[[Any, list[torch.Tensor]], torch.Tensor | None] | None = None,
+    ) -> None:
         self._value_of = value_of
+        self._lying_in = lying_in
         self._depth = 0
 
     def nest(
@@ -85,6 +92,12 @@ class Literals:
             if any(isinstance(bound, torch.Tensor) for bound in bounds):
                 return [self.nest(bound, tensors, values) for bound in bounds]
             return Constant(_slice_text(given))
+        if kind is torch.UntypedStorage and self._lying_in is not None:
+            # Whoever reads a storage reads the tensor whose memory it is. By now, so is that of
+            # the one which has been set to it.
+            tensor = self._lying_in(given, tensors or [])
+            if tensor is not None:
+                return self.nest(tensor, tensors, values)
         return describe(given)
 
     def _items(self, given: Any, tensors: Any, values: Any) -> list[Any]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import IO, Any
 from weakref import ref
 
 import torch
@@ -32,6 +32,7 @@ __all__ = [
     "functional_calls",
     "is_compiled_in_place",
     "is_tracing",
+    "load_named_program",
     "load_script_file",
     "made_by",
     "precision_reader",
@@ -316,6 +317,13 @@ def script_method_names(handle: Any) -> list[str]:
     """Return the names of the methods of what TorchScript holds; none where torch is silent."""
     names = getattr(handle, "_method_names", None)
     return [] if names is None else list(names())
+
+
+def load_named_program(file: IO[bytes], name: str) -> Any:
+    """Load a program of a name of its own from a file in which torch.export packs several."""
+    from torch.export.pt2_archive._package import load_pt2
+
+    return load_pt2(file).exported_programs[name]
 
 
 def load_script_file(path: str) -> tuple[Any, Callable[[str], Any]]:

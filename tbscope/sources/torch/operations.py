@@ -20,8 +20,10 @@ from tbscope.sources.torch.internals import (
 from tbscope.sources.torch.literals import collect_tensors
 
 __all__ = [
+    "ASKS_GRADIENT",
     "CUTS_UNSEEN",
     "KERNELS",
+    "QUESTIONS",
     "RANDOM",
     "READS",
     "SETS_GRADIENT",
@@ -37,6 +39,7 @@ READS = frozenset(
     {
         "bool",
         "complex",
+        "dlpack",
         "float",
         "index",
         "int",
@@ -71,6 +74,27 @@ SETTERS: frozenset[Any] = frozenset(
 
 SETS_GRADIENT: Any = _tensor.grad.__set__
 """What gives a tensor its gradient where a script does: `weight.grad = ...`."""
+
+ASKS_GRADIENT: Any = _tensor.grad.__get__
+"""What hands out the gradient of a tensor: `weight.grad`."""
+
+QUESTIONS: frozenset[Any] = frozenset(
+    {
+        *(
+            getattr(torch.Tensor, name).__get__
+            for name in (
+                *("device", "dtype", "is_cpu", "is_cuda", "is_leaf", "is_meta", "is_nested"),
+                *("is_quantized", "is_sparse", "layout", "ndim", "requires_grad", "shape"),
+            )
+        ),
+        torch.is_complex,
+        torch.is_floating_point,
+    }
+)
+"""What is asked of one tensor and told by itself: no kernel runs, and its content is not read.
+
+An optimizer asks seven such questions of each parameter, beside nine operations.
+"""
 
 
 CUTS_UNSEEN = frozenset({"detach_"})
@@ -117,6 +141,7 @@ class KernelFacts:
         filled: The names of those that it fills and does not read (`out`).
         flag: The position of the argument that says whether it writes; None: it does.
         makes_tensor: Whether it returns a tensor that is no view of its arguments.
+        native: Whether it is one of torch's own.
         usual: Whether it neither copies nor communicates.
         query: Whether it computes nothing (`prim::device`, `aten::sym_size`): a wrapper's C++
             side asks so what its Python side is. Marks for a profiler do not compute either.
@@ -134,6 +159,7 @@ class KernelFacts:
         "label",
         "makes_tensor",
         "name",
+        "native",
         "query",
         "usual",
         "writes",
@@ -147,6 +173,7 @@ class KernelFacts:
         name = schema.name if schema is not None else _higher_order_name(kernel)
         self.name: str = name
         self.label = name.rpartition("::")[2]
+        self.native = name.startswith("aten::")
         self.query = name.startswith(("prim::", "profiler::")) or name in _QUESTIONS
         self.copies = name in _COPIES
         self.writes: tuple[tuple[int, str], ...] = ()

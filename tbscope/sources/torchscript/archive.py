@@ -14,6 +14,8 @@ from collections.abc import Callable
 from typing import IO, Any, NamedTuple
 
 from tbscope.errors import ArgumentError
+from tbscope.files import path_of
+from tbscope.sources.strangers import elsewhere
 from tbscope.sources.torch.archives import entry_content
 from tbscope.sources.torch.module_internals import load_script_file
 from tbscope.sources.torchscript.code import NoCodeError, check_chains, what_runs
@@ -65,6 +67,9 @@ def load_script(path: Any, *, trusted: bool = False) -> Loaded:
     except Exception as error:
         # A class of the user's may raise anything.
         raise _refused(path, error_text(error), "give the path of a file") from error
+    remote = elsewhere(path_of(name) or "")
+    if remote is not None:
+        raise _refused(path, *remote)
     try:
         with open(name, "rb") as file:
             noted = _check(file, path, trusted=trusted)

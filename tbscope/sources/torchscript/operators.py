@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tbscope.ir.graph import Constant
-from tbscope.sources.programs.slots import Held
+from tbscope.sources.programs.slots import Held, Slot
 from tbscope.sources.torch.internals import is_dispatched, schema_of
 from tbscope.sources.torch.operations import KernelFacts, kernel_facts
 from tbscope.sources.torchscript.held import has_slot, lowered
@@ -61,10 +61,10 @@ class Operator(NamedTuple):
 
     def reads_one_of(self, given: list[Held]) -> bool:
         """Tell whether a tensor is among what it is given, where it takes tensors."""
-        return any(
-            parameter.tensor and has_slot(held)
-            for parameter, held in zip(self.parameters, given, strict=False)
-        )
+        for parameter, held in zip(self.parameters, given, strict=False):
+            if parameter.tensor and (type(held) is Slot or has_slot(held)):
+                return True
+        return False
 
     def arguments(self, given: list[Held], constant: Any) -> tuple[list[Held], dict[str, Held]]:
         """Return positional and keyword arguments, without those that are as they are anyway.
@@ -77,7 +77,7 @@ class Operator(NamedTuple):
         kwargs: dict[str, Held] = {}
         least = 0
         for parameter, held in zip(self.parameters, given, strict=False):
-            thing = self._fitting(parameter, held, constant)
+            thing = held if type(held) is Slot else self._fitting(parameter, held, constant)
             default = parameter.default
             usual = default is not _NONE and type(default) is type(thing) and default == thing
             if not parameter.by_keyword:
@@ -89,9 +89,11 @@ class Operator(NamedTuple):
 
     def sampled(self, args: list[Held], kwargs: dict[str, Held]) -> tuple[list[Held], Any]:
         """Return arguments with numbers for those that are not known and change no shape."""
-        args = [
-            _sample(parameter, held) for parameter, held in zip(self.parameters, args, strict=False)
-        ]
+        if Constant in map(type, args):
+            pairs = zip(self.parameters, args, strict=False)
+            args = [_sample(parameter, held) for parameter, held in pairs]
+        if not kwargs:
+            return args, kwargs
         by_name = {parameter.name: parameter for parameter in self.parameters}
         return args, {key: _sample(by_name[key], held) for key, held in kwargs.items()}
 

@@ -1,5 +1,6 @@
 """What TorchScript tells of the types of its values, and what two types have in common."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -59,20 +60,22 @@ def gives_tensors(kind: Any) -> bool:
 _NESTS = frozenset({"ListType", "TupleType", "OptionalType", "DictType", "FutureType", "UnionType"})
 
 
-def unknown_by(kind: Any, count: int | None = None) -> Held:
+def unknown_by(kind: Any, count: Callable[[], int | None] = lambda: None) -> Held:
     """Return what a type tells of a value of which nothing else is known.
 
     Args:
         kind: The type.
-        count: How many entries a list has; None where that is not known.
+        count: Tells how many entries a list has; None where that is not known.
     """
     name = kind.kind()
     if name == "TensorType":
         return told_by(kind) or UNKNOWN
     if name == "TupleType":
         return [unknown_by(each) for each in kind.containedTypes()]
-    if name == "ListType" and count is not None:
-        return [unknown_by(kind.containedTypes()[0])] * count
+    if name == "ListType":
+        entries = count()
+        if entries is not None:
+            return [unknown_by(kind.containedTypes()[0])] * entries
     # A list or a dict of tensors is one value, as long as nobody knows how many it holds.
     return UNKNOWN if gives_tensors(kind) else None
 

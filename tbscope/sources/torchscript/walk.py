@@ -6,6 +6,7 @@ where the number that decides is known; what only raises is taken not to run.
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -143,8 +144,8 @@ class Walk:
     # -- operations ---------------------------------------------------------------------
 
     def _operation(self, kind: str, node: Any, frame: Frame) -> None:
-        values = frame.values
-        given = [values[number] for number in numbers(node)]
+        values, at = frame.values, node.inputsAt
+        given = [values[at(place).unique()] for place in range(node.inputsSize())]
         first = given[0] if given else None
         if type(first) is Slot:
             question = QUESTIONS.get(kind)
@@ -209,7 +210,10 @@ class Walk:
         told = self._told(operator, args, kwargs, outputs)
         step = self._step(node, frame, operator.target, args, kwargs, told)
         result = self.reader.call_operator(step)
-        if len(outputs) == 1:
+        if type(result) is Slot and len(outputs) == 1:
+            # As nearly all do.
+            frame.values[outputs[0].unique()] = result
+        elif len(outputs) == 1:
             frame.values[outputs[0].unique()] = _unless_known(result, operator, given)
         elif outputs:
             several = result if type(result) in (list, tuple) else [result] * len(outputs)
@@ -231,7 +235,7 @@ class Walk:
             if type(after) is Slot:
                 told.append(after.type)
             else:
-                told.append(unknown_by(output.type(), _count_of(output)))
+                told.append(unknown_by(output.type(), partial(_count_of, output)))
         return told[0] if len(told) == 1 else told or None
 
     def _step(

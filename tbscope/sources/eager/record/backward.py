@@ -18,6 +18,7 @@ import torch
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Node, Value
 from tbscope.ir.nodes import Role
+from tbscope.ir.runs import Run
 from tbscope.ir.scopes import Scope, ScopeKind, ScopePart
 from tbscope.sources.eager.record.gradient_sizes import tell_sizes
 from tbscope.sources.eager.record.makers import Makers
@@ -65,6 +66,8 @@ class _Pass:
         parts: The same scopes, by the one around them and the last step of their path.
         leaves: What gave each tensor its gradient, by the identity of the tensor.
         caller: The identity of the Python frame that calls autograd's engine.
+        run: The run of the user's function that called it.
+        step: Where in the code of that.
         given: The tensors that have got a gradient, by their holders and attributes, or identity.
     """
 
@@ -72,6 +75,8 @@ class _Pass:
     frame: Frame
     creates_graph: bool
     caller: int
+    run: Run | None = None
+    step: int = 0
     mirrors: dict[Scope, Scope] = field(default_factory=dict)
     calls: dict[Scope, Scope] = field(default_factory=dict)
     parts: dict[tuple[Scope, ScopePart], Scope] = field(default_factory=dict)
@@ -219,12 +224,15 @@ class Backward:
     # -- passes -------------------------------------------------------------------------
 
     @contextmanager
-    def run(self, *, creates_graph: bool, caller: int) -> Iterator[None]:
+    def run(
+        self, *, creates_graph: bool, caller: int, called: tuple[Run | None, int]
+    ) -> Iterator[None]:
         """Have what runs in a block stand in a backward pass.
 
         Args:
-            caller: The identity of the Python frame that calls autograd's engine.
             creates_graph: Whether what runs can be differentiated itself.
+            caller: The identity of the Python frame that calls autograd's engine.
+            called: The run of the user's function that asked for it, and where in its code.
         """
         scopes = self._scopes
         frame = scopes.running
@@ -238,9 +246,8 @@ class Backward:
             finally:
                 self.passes.pop()
             return
-        root = scopes.open_block("gradients")
-        root.phase = "backward"
-        begun = _Pass(root, frame, creates_graph, caller)
+        root = scopes.open_phase("gradients", "backward")
+        begun = _Pass(root, frame, creates_graph, caller, *called)
         self.passes.append(begun)
         self._shared = 0
         outer, scopes.again = scopes.again, self._again
@@ -295,7 +302,7 @@ class Backward:
             return scope
         if not self._by_engine and torch.is_grad_enabled() and not begun.creates_graph:
             # A method of a module stands in the module.
-            return scope if scope is not begun.frame.inner else self._again()
+            return scope if scope is not begun.root else self._again(scope)
         if self._running is None:
             return begun.root
         # What a hook does with the gradient of a leaf belongs to the leaf, too.
@@ -327,10 +334,18 @@ class Backward:
                 return near
         return self._mirror(begun, None if place is None else self._scopes.home(place.owner))
 
-    def _again(self) -> Scope:
-        """Return the scope for what runs a second time, to be differentiated (a checkpoint)."""
+    def _again(self, scope: Scope | None) -> Scope:
+        """Return where what a script runs in a scope stands: a checkpoint, or a hook.
+
+        It is apart from the mirrors of what had run before, which have the same names.
+        """
         begun = self.passes[-1]
         root = begun.root
+        around = scope
+        while around is not None and around is not root:
+            around = around.parent
+        if scope is not None and around is root and scope is not root:
+            return scope
         again = begun.mirrors.get(root)
         if again is None:
             again = begun.mirrors[root] = self._new(ScopePart("recomputed"), root)
@@ -358,8 +373,10 @@ class Backward:
         return above
 
     def _new(self, part: ScopePart, parent: Scope, kind: ScopeKind = "hand") -> Scope:
+        # A script may have opened one of this name in the pass.
+        index = part.index if self._builder.is_free(part, parent) else None
         scope = self._builder.new_scope(
-            part.label, part.attribute, parent=parent, kind=kind, index=part.index
+            part.label, part.attribute, parent=parent, kind=kind, index=index
         )
         scope.phase = "backward"
         return scope

@@ -1,5 +1,6 @@
 """Makes tensors known that no watched operation gave: inputs, parameters, constants."""
 
+import itertools
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,12 @@ from tbscope.sources.eager.record.scope_stack import ScopeStack
 from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.eager.record.wrappers import Inside
 from tbscope.sources.torch.contents import content_of
-from tbscope.sources.torch.internals import batch_dimension, functorch_inner, without_functions
+from tbscope.sources.torch.internals import (
+    batch_dimension,
+    functorch_inner,
+    storage_key,
+    without_functions,
+)
 from tbscope.sources.torch.nests import tensor_leaves
 from tbscope.sources.torch.ranks import is_distributed
 from tbscope.sources.torch.registry import ModulePlace, TensorPlace
@@ -97,6 +103,22 @@ class Discovery:
             or self._values.wrappers.inside(tensor) is not None
             or self._registry.tensor(tensor) is not None
         )
+
+    def lying_in(
+        self, storage: torch.UntypedStorage, others: list[torch.Tensor]
+    ) -> torch.Tensor | None:
+        """Return the tensor that was made last in a storage; None where none is known.
+
+        Args:
+            storage: The storage.
+            others: Tensors that are not meant.
+        """
+        key, left_out = storage._cdata, set(map(id, others))
+        made = (tensor for tensor, _ in reversed(self._values.alive()))
+        for tensor in itertools.chain(made, self._registry.tensors()):
+            if storage_key(tensor) == key and id(tensor) not in left_out:
+                return tensor
+        return None
 
     def add_input(self, name: str, tensor: torch.Tensor) -> None:
         """Make a tensor an input of the graph under this path."""

@@ -3,7 +3,7 @@
 An operation that fails is gone with all that was noted of it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -55,7 +55,7 @@ class Operation:
         written: The tensors that its kernels wrote into.
         given: The tensors returned by the functions that it ran (`cond`, `scan`).
         told: Whether what it did is in the graph already (a backward pass).
-        fed: What collectives gave that ran inside of it.
+        fed: What collectives gave that ran inside of it, and what the modules hold that did.
         joined: What it did together with other ranks: how, and the kernel that did it.
     """
 
@@ -75,6 +75,10 @@ class Operation:
         self.written: list[torch.Tensor] = _NOTHING
         if operations.keep_runs:
             self.runs = []
+
+    def feed(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Take note of tensors that are read inside of it, each of them once."""
+        self.fed = [*{id(tensor): tensor for tensor in (*self.fed, *tensors)}.values()]
 
     def run(self, facts: KernelFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run one of its kernels, note what it did, and return its result."""

@@ -49,6 +49,7 @@ class _Step:
         passes: How many backward passes ran when it was begun.
         loose: Its operations that read nothing which belongs to a part, in order.
         names: The name of each parameter, by the node that stands for it; None for what is none.
+        parameters: Those of the optimizer, by identity.
         unnamed: The parameters whose nodes are not known yet; None until one is asked for.
     """
 
@@ -66,6 +67,7 @@ class _Step:
     passes: int = 0
     loose: list[Node] = field(default_factory=list)
     names: dict[Node, str | None] = field(default_factory=dict)
+    parameters: dict[int, torch.Tensor] = field(default_factory=dict)
     unnamed: deque[torch.Tensor] | None = None
 
 
@@ -119,9 +121,8 @@ class Optimizers:
         self.end_broken(caller.f_back)
         scopes = self._scopes
         frame, outer = scopes.running, scopes.running.inner
-        around = scopes.open_block("optimizer")
+        around = scopes.open_phase("optimizer", "optimizer")
         root = self._new(type(optimizer).__name__, None, around)
-        around.phase = "optimizer"
         frame.inner = root
         step = _Step(optimizer, id(caller), frame, outer, around, root)
         step.passes = len(self._passes)
@@ -203,7 +204,9 @@ class Optimizers:
         """Take note of what belongs to each parameter: its gradient, and what is kept for it."""
         step.parts.clear()
         step.held.clear()
+        step.parameters.clear()
         for part, parameter, state in held_by(step.optimizer):
+            step.parameters[id(parameter)] = parameter
             gradient = kept_gradient(parameter)
             for tensor in (parameter,) if gradient is None else (parameter, gradient):
                 step.parts[id(tensor)] = ref(tensor), part
@@ -404,8 +407,10 @@ class Optimizers:
             label = name if isinstance(name, str) and name else f"group_{part.group}"
             return self._new(label, None, step.root)
         above = self._scope_of(step, Part(part.group))
-        parameter = next(each for each in group["params"] if id(each) == part.parameter)
-        place = self._scopes.registry.tensor(parameter)
+        if part.parameter not in step.parameters:
+            # A group was added since.
+            step.parameters.update((id(each), each) for _, each, _ in held_by(step.optimizer))
+        place = self._scopes.registry.tensor(step.parameters[part.parameter])
         if place is None:
             return self._new("parameter", None, above)
         for inner in _way_down(self._scopes.home(place.owner)):

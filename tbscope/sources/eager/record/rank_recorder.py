@@ -13,7 +13,6 @@ from tbscope.sources.eager.record.collectives import Collectives
 from tbscope.sources.eager.record.operation import Joined, Operation, Operations
 from tbscope.sources.eager.record.serving import settle
 from tbscope.sources.eager.record.steps import StepRecorder
-from tbscope.sources.eager.record.whereabouts import Whereabouts
 from tbscope.sources.torch.communication import SAME, exchange_of, is_wait
 from tbscope.sources.torch.internals import without_functions
 from tbscope.sources.torch.literals import FILLED, collect_tensors
@@ -43,8 +42,6 @@ class RankRecorder(StepRecorder):
         distributed: Whether this is a process of a distributed run.
         collectives: Its collectives.
     """
-
-    _where: Whereabouts
 
     def __init__(self, builder: GraphBuilder, operations: Operations, *, open_ended: bool) -> None:
         super().__init__(builder, operations, open_ended=open_ended)
@@ -106,7 +103,8 @@ class RankRecorder(StepRecorder):
     ) -> None:
         """Make an operation read what ran inside of it by itself, and nothing took up again.
 
-        These are the results of its functions, and what ranks have told each other for it.
+        These are the results of its functions, what ranks have told each other for it, and the
+        parameters and buffers of modules that it has called.
         """
         read += operation.fed
         values += map(self.value_of, operation.fed)

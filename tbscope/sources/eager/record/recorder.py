@@ -99,7 +99,7 @@ class Recorder(RankRecorder):
         branch._where = self._where.branch(scopes)
         branch._discovery = discovery = self._discovery.branch(scopes)
         branch.value_of, branch.add_input = discovery.value_of, discovery.add_input
-        branch.nest = Literals(discovery.value_of).nest
+        branch.nest = Literals(discovery.value_of, discovery.lying_in).nest
         self.branch_steps(branch)
         return branch
 
@@ -136,7 +136,7 @@ class Recorder(RankRecorder):
         """Open a scope by hand in the call that runs."""
         if not self.paused:
             self.end_broken_steps(sys._getframe())
-            self.scopes.open_block(name)
+            self.scopes.open_block(name, by_script=True)
 
     def close_scope(self, name: str | None, *, failed: bool = False) -> None:
         """Close the innermost scope by hand; after a failure also those left open in it."""
@@ -152,9 +152,15 @@ class Recorder(RankRecorder):
     ) -> Frame | None:
         """Open the scope of a module call; return the frame that `leave_call` closes.
 
-        None for a wrapper that has no scope of its own.
+        None for a wrapper that has no scope of its own, and for what runs inside of an operation
+        (a hook in `torch.autograd.grad`, an operator of the user's own): that is part of it.
         """
         scopes = self.scopes
+        if self.operations.running is not None:
+            known = scopes.registry.tensor
+            held = *module.parameters(recurse=False), *module.buffers(recurse=False)
+            self.operations.running.feed(tensor for tensor in held if known(tensor) is not None)
+            return None
         place = scopes.place_of(module)
         if place.wrapper is module:
             if not calls_unseen(module):
@@ -310,7 +316,11 @@ class Recorder(RankRecorder):
         place = self._where.of_operation(frame)
         scope, source, run, step = place
         if in_pass is not None:
-            scope, run, step = in_pass.place(scope, values), None, 0
+            scope, begun = in_pass.place(scope, values), in_pass.passes[-1]
+            # Threads of autograd's own know nothing of the function that waits for them.
+            run, step = begun.run, begun.step
+        elif self.scopes.phases:
+            scope = self.place_between_phases(scope, values)
         optimizers = self.optimizers
         if optimizers is not None:
             scope = optimizers.place(scope, (place, frame), read, values)

@@ -71,7 +71,7 @@ class TensorRecorder:
         self._stand_in: Callable[[torch.Tensor], torch.Tensor] | None = None
         self._replaced: set[int] = set()
         self._append_op = builder.append_op
-        self.nest = Literals(self.value_of).nest
+        self.nest = Literals(self.value_of, self._discovery.lying_in).nest
 
     # -- stand-ins ----------------------------------------------------------------------
 

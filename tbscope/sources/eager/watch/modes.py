@@ -18,7 +18,7 @@ from tbscope.sources.eager.active import watching
 from tbscope.sources.eager.record.operation import Operation
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch.call_log import NO_RESULT, CallLog
-from tbscope.sources.torch.communication import is_wait
+from tbscope.sources.eager.watch.inside import InsideMode
 from tbscope.sources.torch.fake import StandIns
 from tbscope.sources.torch.internals import (
     RUNS_FOR_ITSELF,
@@ -33,7 +33,9 @@ from tbscope.sources.torch.internals import (
 from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import (
+    ASKS_GRADIENT,
     KERNELS,
+    QUESTIONS,
     SET_DATA,
     SETS_GRADIENT,
     SETTERS,
@@ -46,7 +48,6 @@ from tbscope.sources.torch.wrapping import PLAIN, hands_on
 
 __all__ = [
     "FakedOperationMode",
-    "InsideMode",
     "KernelMode",
     "OperationMode",
     "OPERATION_MODE",
@@ -84,12 +85,18 @@ class OperationMode(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        # Functions that are written in Python name the classes of plain tensors, too.
+        plain = not types or PLAIN.issuperset(types)
+        if func in QUESTIONS and plain and len(args) == 1 and not kwargs:
+            return func(*args)
         recorder, operations = self._recorder, self._operations
         if kwargs is None:
             kwargs = _NO_KEYWORDS
         if func in SETTERS:
             for tensor in collect_tensors(args[0], []):
                 recorder.about_to_set(tensor)
+            if func == ASKS_GRADIENT and plain and self._log is None and recorder.knows_gradients:
+                return func(*args)
             if func == SETS_GRADIENT and operations.running is None and not recorder.paused:
                 func(*args, **kwargs)
                 with without_functions():
@@ -99,8 +106,6 @@ class OperationMode(TorchFunctionMode):
                 return self._set_data(args, sys._getframe(1))
         if recorder.paused or operations.running is not None:
             return func(*args, **kwargs)
-        # Functions that are written in Python name the classes of plain tensors, too.
-        plain = not types or PLAIN.issuperset(types)
         if not plain and not all(issubclass(kind, torch.Tensor) for kind in types):
             return self._by_its_own(func, types, args, kwargs)
         # Not `operations.begin()`: sizes, dtypes and flags are asked for at every turn, and
@@ -231,86 +236,6 @@ class FakedOperationMode(OPERATION_MODE):  # type: ignore[misc,valid-type]
         return FakedOperationMode(self._recorder, self._stand_ins)
 
 
-class InsideMode(DispatchMode):  # type: ignore[no-untyped-call]
-    """Tells a recorder of what a tensor that is spread over ranks does inside of one kernel.
-
-    Only what communicates is told, with what led to it; the rest is the work of that kernel.
-
-    Args:
-        recorder: Whom it tells.
-        outer: The arguments of the kernel.
-    """
-
-    def __init__(self, recorder: Recorder, outer: tuple[Any, ...]) -> None:
-        super().__init__()
-        self._recorder = recorder
-        self._outer = outer
-        # What gave each tensor, by its identity; the results are held, so that it stays their own.
-        self._made: dict[int, tuple[Any, KernelFacts, Any, Any]] = {}
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        if types and hands_on(types):
-            # Their class has its say first, and its kernels come here.
-            return NotImplemented
-        facts = kernel_facts(func)
-        keywords = _NO_KEYWORDS if kwargs is None else kwargs
-        if self._recorder.paused or (facts.exchange is None and not is_wait(facts.name)):
-            result = func(*args, **keywords)
-            for tensor in collect_tensors(result, []):
-                self._made[id(tensor)] = result, facts, args, keywords
-            return result
-        return self._tell(facts, args, keywords)
-
-    def _tell(self, facts: KernelFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a kernel that communicates, as an operation of its own."""
-        recorder, operations = self._recorder, self._recorder.operations
-        outer, frame = operations.running, sys._getframe(2)
-        operation = operations.begin()
-        try:
-            result = operation.run(facts, args, kwargs)
-        finally:
-            operations.running = outer
-        with without_functions():
-            for tensor in collect_tensors((args, kwargs), []):
-                self._lead_to(tensor, frame)
-            node = recorder.add_kernel(facts, args, kwargs, result, operation, frame)
-        if not recorder.took_over(facts, self._outer, args, node) and outer is not None:
-            gave = {id(tensor): tensor for tensor in collect_tensors(result, [*outer.fed])}
-            outer.fed = list(gave.values())
-        return result
-
-    def _lead_to(self, tensor: torch.Tensor, frame: FrameType) -> None:
-        """Record the kernels that made a tensor, where nobody knows it yet."""
-        recorder = self._recorder
-        pending = [tensor]
-        while pending:
-            wanted = pending[-1]
-            if id(wanted) not in self._made or recorder.is_known(wanted):
-                pending.pop()
-                continue
-            result, facts, args, kwargs = self._made[id(wanted)]
-            before = [
-                each
-                for each in collect_tensors((args, kwargs), [])
-                if id(each) in self._made and not recorder.is_known(each)
-            ]
-            if before:
-                pending += before
-                continue
-            pending.pop()
-            for each in collect_tensors(result, []):
-                self._made.pop(id(each), None)
-            operation = Operation(recorder.operations)
-            operation.kernels.append(facts.name)
-            recorder.add_kernel(facts, args, kwargs, result, operation, frame)
-
-
 @contextmanager
 def lent() -> Iterator[bool]:
     """Have those watch this thread of autograd's, during a block, who watch what it works for.
@@ -409,7 +334,12 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
         # No torch function is around it: the kernel is itself the operation.
         operation = operations.begin()
         try:
-            result = operation.run(facts, args, kwargs)
+            if facts.native:
+                # C++ has called it, and nobody's mode for functions has seen that.
+                with without_functions():
+                    result = operation.run(facts, args, kwargs)
+            else:
+                result = operation.run(facts, args, kwargs)
         except BaseException as error:
             recorder.fail_operation(facts.label, args, kwargs, error, frame)
             raise
