@@ -15,6 +15,7 @@ from tbscope.sources.torch.flops import Copies, Formulas
 from tbscope.sources.torch.formulas import Formula, KernelWork
 from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.operations import KernelFacts
+from tbscope.sources.torch.wrapping import PLAIN
 
 __all__ = ["Joined", "Operation", "Operations"]
 
@@ -85,7 +86,12 @@ class Operation:
     def run(self, facts: KernelFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run one of its kernels, note what it did, and return its result."""
         if facts.writes:
-            self._note_writes(facts, args, kwargs)
+            own = args[0] if facts.writes_first and args else None
+            if type(own) in PLAIN and self._operations.about_to_write is None and not self.written:
+                # Most kernels that write do so into what they are a method of.
+                self.written = [args[0]]
+            else:
+                self._note_writes(facts, args, kwargs)
         formula = self._operations.formulas[facts]
         self.kernels.append(facts.name)
         copies, runs = self.copies, self.runs
@@ -106,6 +112,17 @@ class Operation:
         if runs is not None:
             runs.append(KernelRun(facts, args, kwargs, result, self._flops(facts, formula)))
         return result
+
+    def is_known(self, kernel: str, written: torch.Tensor | None) -> None:
+        """Take note that its one kernel was known before it ran, and ran past all modes.
+
+        Args:
+            kernel: The name of the kernel.
+            written: The tensor into which it wrote; None for none.
+        """
+        self.kernels.append(kernel)
+        if written is not None:
+            self.written = [written]
 
     def _note_writes(
         self, facts: KernelFacts, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -6,7 +6,6 @@ is learnt (`p.mul_(0.9)`), or set it (`p.data = ...`, `p.grad = ...`), or make o
 element, what the script keeps itself (`average[name] = 0.9 * average[name] + 0.1 * p`).
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -41,6 +40,8 @@ def box_updates(builder: GraphBuilder) -> None:
         return
     updates = _Updates(graph.nodes)
     found = updates.found
+    if not found:
+        return
     others = {_function(node) for node in graph.nodes if _is_loose(node) and node not in found}
     for run in _runs(graph.nodes, found):
         if len(run) <= _FEW:
@@ -85,13 +86,15 @@ class _Updates:
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.found: set[Node] = set()
         self._names = {node.name for node in nodes if node.kind in ("parameter", "buffer")}
-        self._readers: dict[Node, list[Node]] = defaultdict(list)
-        self._loose = []
+        self._loose = [node for node in nodes if _is_loose(node)]
+        if not self._loose:
+            # As in most steps.
+            return
+        self._readers: dict[Node, list[Node]] = {node: [] for node in self._loose}
         for node in nodes:
             for before in {*(value.producer for value in node.inputs), *node.control_inputs}:
-                self._readers[before].append(node)
-            if _is_loose(node):
-                self._loose.append(node)
+                if before in self._readers:
+                    self._readers[before].append(node)
         # What is made of something learnt, element by element, and of what the script keeps alone.
         self._follow: set[Node] = set()
         self._of_kept: set[Node] = set()
