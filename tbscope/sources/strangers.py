@@ -4,6 +4,7 @@ Nothing is loaded to learn that: the first bytes tell it, or the names of the en
 """
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from tbscope.files import path_of
@@ -33,6 +34,7 @@ _EXPORT = (
 )
 _ANY = "give the model that it was made of"
 _SAVED = Stranger("torch.save wrote it: weights or pickled objects, and no graph", _FILL_IT)
+_WEIGHTS = Stranger("it holds weights by name, and no graph", _FILL_IT)
 _ARRAYS = Stranger("it holds arrays of NumPy, and no graph", _FILL_IT)
 _COMPILED = Stranger("it holds code that torch has compiled (AOTInductor), and no program", _EXPORT)
 _KERAS = Stranger(
@@ -73,8 +75,10 @@ _HEAD_BYTES = 16
 
 
 def stranger(given: object) -> Stranger | None:
-    """Return what the file of a path holds, where that is known, and no graph."""
+    """Return what the file of a path holds, or a state dict, where that is known, and no graph."""
     path = path_of(given)
+    if isinstance(given, Mapping) and any(hasattr(held, "dtype") for held in given.values()):
+        return _WEIGHTS
     if path is None or "\0" in path:
         return None
     if elsewhere(path):
