@@ -4,7 +4,6 @@ Nothing is loaded to learn that: the first bytes tell it, or the names of the en
 """
 
 import re
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from tbscope.files import path_of
@@ -77,7 +76,8 @@ _HEAD_BYTES = 16
 def stranger(given: object) -> Stranger | None:
     """Return what the file of a path holds, or a state dict, where that is known, and no graph."""
     path = path_of(given)
-    if isinstance(given, Mapping) and any(hasattr(held, "dtype") for held in given.values()):
+    # By their classes alone: what a dict of the user's own and its entries do, nobody knows.
+    if isinstance(given, dict) and any(hasattr(type(held), "dtype") for held in dict.values(given)):
         return _WEIGHTS
     if path is None or "\0" in path:
         return None
