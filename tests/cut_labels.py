@@ -9,15 +9,15 @@ from collections import Counter
 from typing import NamedTuple
 
 import tbscope
-from tbscope.page.constants import BOX_ROOM, NODE_ROOM
 from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy
+from tbscope.page.label_widths import fits_box, fits_node
 from tbscope.page.scenes import read_scene
 
-_TITLE = re.compile(r"__function_library__(.*)_template")
+_TITLE = re.compile(r"__function_library__(.*?)(_template)?")
 _OUR_BOX = re.compile(r"((ops|parts|step[0-9]*)[.][0-9-]+|inputs|outputs|ends)")
-# What makes a name differ from others: `add.2nd`, `rotate.1`, `Block_2`.
-_ADDED = re.compile(r"([.]([0-9]+|[0-9]+(st|nd|rd|th))|_[0-9]+)\Z")
+# What makes a name differ from others: `add.2nd`, `rotate.1`, `Block_2`, `attention_mask.in`.
+_ADDED = re.compile(r"([.]([0-9]+|[0-9]+(st|nd|rd|th)|in|out)|_[0-9]+)\Z")
 _KINDS = {"Input": "input", "Output": "output", "NoOp": "card"}
 
 
@@ -52,9 +52,9 @@ def first_look(graph, **options):
         else:
             kind = _kind_of(glyph, is_box, held)
             bare = "" if is_box and _OUR_BOX.fullmatch(text) else text
-        room = BOX_ROOM if is_box else NODE_ROOM
+        fits = fits_box if is_box else fits_node
         bare = _ADDED.sub("", bare)
-        labels.append(Label(kind, text, len(text) > room, len(text) > room >= len(bare)))
+        labels.append(Label(kind, text, not fits(text), not fits(text) and fits(bare)))
     return labels
 
 
@@ -63,7 +63,10 @@ def _kind_of(glyph, is_box, held):
     if _ADDED.sub("", glyph.name) in held or glyph.name in held:
         return "box of a module" if is_box else "module"
     if is_box:
-        return "box of a function or a cut"
+        inside = glyph
+        while isinstance(inside, Box):
+            inside = next(iter(inside.children.values()))
+        return _KINDS.get(inside.op.partition("[")[0], "box of a function or a cut")
     return _KINDS.get(getattr(glyph, "op", "").partition("[")[0], "operation")
 
 

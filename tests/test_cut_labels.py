@@ -35,6 +35,16 @@ def test_of_operations_and_cards_few_are_cut_at_all(looks):
     assert sum(label.is_cut for label in labels) <= len(labels) * MOST
 
 
+def test_of_the_legend_and_of_inputs_next_to_nothing_is_cut_at_all(looks):
+    labels = [label for look in looks.values() for label in look]
+    for kind, fewest in (("legend", 200), ("input", 60)):
+        found = [label.is_cut for label in labels if label.kind == kind]
+        assert len(found) > fewest
+        assert sum(found) <= len(found) * MOST
+    # Outputs have the longest names of all.
+    assert sum(label.is_cut for label in labels) <= len(labels) * 0.08
+
+
 def test_what_is_cut_is_told_apart_by_whose_part_is_too_long():
     class Net(nn.Module):
         def __init__(self):

@@ -369,3 +369,21 @@ def test_what_a_call_is_given_stands_in_the_order_in_which_it_was_made():
     graph = tbscope.from_graph_def(tbscope.to_graph_def(build.graph))
     (call,) = [call for call in graph.calls if call.scope.part.label == "Part"]
     assert [value.producer.name for _, value in call.arguments] == ["one", "two"]
+
+
+def test_inputs_and_outputs_in_boxes_of_their_own_are_read_by_their_names():
+    class Encoder(nn.Module):
+        def forward(self, attention_mask, pixel_values):
+            state = pixel_values * attention_mask
+            return {"last_hidden_state": state, "encoder_last_hidden_state": state + 1}
+
+    graph = tbscope.trace(Encoder(), (torch.rand(2), torch.rand(2)))
+    drawn = tbscope.to_graph_def(graph)
+    assert sum("/" in node.name for node in drawn.node if node.op in ("Input", "Output")) == 4
+    read = tbscope.from_graph_def(drawn)
+    assert [node.name for node in read.inputs] == [node.name for node in graph.inputs]
+    assert [output.name for output in read.outputs] == [output.name for output in graph.outputs]
+    # What is drawn of it is the same again.
+    assert {node.name for node in tbscope.to_graph_def(read).node if "/" in node.name} >= {
+        node.name for node in drawn.node if node.op in ("Input", "Output")
+    }

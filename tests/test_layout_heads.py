@@ -187,3 +187,18 @@ def test_equal_boxes_have_seeds_unless_nobody_asks_for_them():
         "__function_library__Linear_template"
     }
     assert lay_out(graph, templates=False).seeds == []
+
+
+def ends_beside(operations):
+    """Give the names of an input and of an output beside so many operations that it feeds."""
+    build = GraphBuilder()
+    x = build.input("pixel_values", (2,))
+    for number in range(operations):
+        build.output("last_hidden_state" if number == 0 else f"y{number}", build.op("relu", x))
+    layout = lay_out(build.graph)
+    return layout.nodes[0].name, layout.outputs[0].name
+
+
+def test_ends_with_long_names_have_boxes_but_on_a_level_that_is_cut():
+    assert ends_beside(3) == ("pixel_values/pixel_values", "last_hidden_state/last_hidden_state")
+    assert ends_beside(120) == ("pixel_values", "outputs/last_hidden_state")

@@ -4,7 +4,7 @@ import pytest
 
 from tbscope.page.constants import LIBRARY
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.library import is_library, shown_label
+from tbscope.page.library import is_library, is_of_legend, shown_label
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,8 @@ def test_boxes_of_the_first_level_stand_in_the_panel_by_their_names(name, found)
         ("F_sevenof", "F_sevenof"),
         ("F", "F"),
         ("a.b_template", "a.b_template"),
+        ("..b", "..b"),
+        ("b ", "b "),
     ],
 )
 def test_the_panel_cuts_an_ending_off(name, label):
@@ -44,3 +46,18 @@ def test_the_panel_cuts_an_ending_off(name, label):
 def test_outside_of_the_panel_labels_are_whole():
     (box,) = Hierarchy([("F_template/x", "Op", [])]).boxes.values()
     assert shown_label(box) == "F_template"
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        (f"{LIBRARY}F_template/x", True),
+        (f"{LIBRARY}F /x", True),
+        (f"{LIBRARY}..F/x", True),
+        (f"{LIBRARY}F/x_template", False),
+        (f"{LIBRARY}F/x ", False),
+        ("F_template/x", False),
+    ],
+)
+def test_what_no_function_is_called_stands_in_the_legend(name, found):
+    assert is_of_legend(name) == found

@@ -26,6 +26,13 @@ def long_shapes(key):
     return graph_def
 
 
+def with_blank(box):
+    """Make a node in a box whose name has a blank behind it."""
+    graph_def = message("x Op")
+    graph_def.node[0].name = f"{box} /x"
+    return graph_def
+
+
 def merged(graph_def, other):
     """Give one message of the nodes of two."""
     graph_def.MergeFrom(other)
@@ -79,6 +86,8 @@ PAIRS = [
         message(SEEDS[0], "y F0_template"),
         message(SEEDS[0], "__function_library__G/y F0_template"),
     ),
+    ("odd-character", with_blank("x"), with_blank(f"{LIBRARY}x")),
+    ("odd-character", with_blank(f"{LIBRARY} x"), with_blank(f"{LIBRARY}..x")),
     ("reference-edge", message("x In", "y Assign ^x"), message("x In", "v Var", "y Assign v x")),
     ("reference-edge", message("x In", "y Assign x"), message("x Const", "y Assign x")),
     # What has written gives what it wrote into.

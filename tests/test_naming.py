@@ -25,8 +25,8 @@ def every_name(names):
     return of_nodes + [name for name in scopes if name not in of_nodes]
 
 
-def names_of(build, style="tf"):
-    names = name_graph(build.graph, style, root=True)
+def names_of(build, style="tf", boxed_ends=False):
+    names = name_graph(build.graph, style, root=True, boxed_ends=boxed_ends)
     return [names.nodes[node] for node in build.graph.nodes] + names.outputs
 
 
@@ -279,9 +279,9 @@ def graphs(draw):
     return build.graph
 
 
-@given(graphs(), st.booleans())
-def test_every_name_is_legal_for_tensorflow_and_there_once(graph, root):
-    found = every_name(name_graph(graph, "tf", root=root))
+@given(graphs(), st.booleans(), st.booleans())
+def test_every_name_is_legal_for_tensorflow_and_there_once(graph, root, boxed):
+    found = every_name(name_graph(graph, "tf", root=root, boxed_ends=boxed))
     assert len(set(found)) == len(found)
     assert all(map(TENSORFLOW_RULE.match, found))
 
@@ -380,13 +380,13 @@ def test_a_module_below_the_root_that_is_named_like_nothing_legal_gets_a_name():
 # -- nests of inputs and outputs ----------------------------------------------------------
 
 
-def ends(paths, results=()):
+def ends(paths, results=(), *, boxed=False):
     """Give the names of inputs and outputs with these paths."""
     build = GraphBuilder()
     values = [build.input(path, ()) for path in paths]
     for path in results:
         build.output(path, values[0])
-    return names_of(build)
+    return names_of(build, boxed_ends=boxed)
 
 
 def test_few_tensors_of_one_argument_stand_side_by_side():
@@ -419,3 +419,40 @@ def test_the_results_of_a_plain_tuple_have_no_box_but_a_nest_in_it_has():
 def test_the_box_of_a_nest_gives_way_to_an_input_of_its_name():
     states = [f"states.{number}" for number in range(5)]
     assert ends(["states"], states)[:2] == ["states", "out.states/0"]
+
+
+def test_the_box_of_a_nest_keeps_its_name_for_paths_to_be_found():
+    paths = [f"past_key_values.{number}" for number in range(5)]
+    assert ends(paths, boxed=True)[0] == "past_key_values/0"
+
+
+# -- inputs and outputs in boxes of their own ------------------------------------------------
+
+
+def test_an_input_whose_name_the_page_would_cut_has_a_box():
+    paths = ["input_ids", "pixel_values"]
+    assert ends(paths, boxed=True) == ["input_ids", "pixel_values/pixel_values"]
+    assert ends(paths) == paths
+
+
+def test_an_output_whose_name_the_page_would_cut_has_a_box():
+    results = ["logits", "last_hidden_state", "encoder_last_hidden_state"]
+    assert ends(["x"], results, boxed=True)[1:] == [
+        "logits",
+        "last_hidden_state/last_hidden_state",
+        "encoder_last_hidden_state/encoder_last_hidden_state",
+    ]
+
+
+def test_a_box_of_an_input_has_a_longer_name_where_that_is_shown_whole():
+    assert ends(["attention_mask"], boxed=True) == ["attention_mask.in/attention_mask"]
+    # This one is whole as it is, and this one would be cut both ways.
+    assert ends(["decoder_input_ids"], boxed=True) == ["decoder_input_ids/decoder_input_ids"]
+    assert ends(["mm_token_type_ids"], boxed=True) == ["mm_token_type_ids/mm_token_type_ids"]
+
+
+def test_an_output_named_like_an_input_in_a_box_has_another_box():
+    assert ends(["pixel_values"], ["pixel_values"], boxed=True) == [
+        "pixel_values/pixel_values",
+        "out.pixel_values/pixel_values",
+    ]

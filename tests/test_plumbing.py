@@ -200,6 +200,26 @@ def test_what_has_several_outputs_waits_or_is_noted_stays():
     assert ops(hidden(build)) == ["fill_", "split", "late", "noted", "cat"]
 
 
+def test_a_constant_that_a_call_was_given_stays_though_nothing_reads_it():
+    build = with_view_of("constant", read=False)
+    memory = next(node for node in build.graph.nodes if node.kind == "constant").outputs[0]
+    build.call("Net/Table[table]", memory)
+    assert "constant" in [node.kind for node in hidden(build).nodes]
+
+
+@pytest.mark.parametrize(("read", "left"), [(True, ["late"]), (False, [])])
+def test_a_view_that_waits_stays_where_something_reads_it(read, left):
+    build, net_scope, x = net()
+    memory = build.op("constant", scope=net_scope, shape=(2, 8), kind="constant")
+    fill = build.node("fill_", memory, x, scope=net_scope, outputs=((2, 8),), writes=(0,))
+    late = build.op("late", memory, scope=net_scope, role="view", control_inputs=[fill])
+    build.op("later", late, scope=net_scope, role="view", control_inputs=[fill])
+    build.output("out", build.op("add", *fill.outputs, late if read else x, scope=net_scope))
+    graph = hidden(build)
+    assert ops(graph) == ["fill_", *left, "add"]
+    verify(graph)
+
+
 def test_a_copy_that_is_written_into_stays():
     build, net_scope, x = net()
     y = build.op("clone", x, scope=net_scope, role="copy")
@@ -429,10 +449,12 @@ def test_views_that_python_decided_on_stay():
 
 
 def with_view_of(kind, *, read):
-    """Give a graph with a view of a parameter or of what is made of nothing, read or not."""
+    """Give a graph with a view, read or not: of a parameter, a constant or a maker's result."""
     build, net_scope, x = net()
     if kind == "parameter":
         held = build.parameter("weight", (8,), net_scope)
+    elif kind == "constant":
+        held = build.op("constant", scope=net_scope, shape=(8,), kind="constant")
     else:
         held = build.op("arange", 8, scope=net_scope, shape=(8,), role="maker")
     view = build.op("unsqueeze", held, 0, scope=net_scope, role="view")
@@ -446,11 +468,15 @@ def with_view_of(kind, *, read):
     [
         ("parameter", True, ["add"]),
         ("parameter", False, ["unsqueeze", "add"]),
+        ("constant", True, ["add"]),
+        ("constant", False, ["add"]),
         ("maker", True, ["add"]),
         ("maker", False, ["arange", "add"]),
     ],
 )
 def test_a_circle_that_only_unread_views_read_stays_beside_an_operation(kind, read, left):
     build = with_view_of(kind, read=read)
-    assert ops(hidden(build)) == left
+    graph = hidden(build)
+    assert ops(graph) == left
+    assert ("constant" in [node.kind for node in graph.nodes]) == (kind != "parameter" and read)
     assert lint(to_graph_def(build.graph)) == []

@@ -81,7 +81,7 @@ class Bundler:
     def _read_graph(self) -> None:
         self._knows = False
         for at, node in enumerate(self._graph.nodes):
-            if node.kind not in OPERATIONS or node.phase != "forward":
+            if node.kind not in OPERATIONS:
                 continue
             self._knows = self._knows or node.run is not None
             scope = self._guests.nodes.get(node, node.scope)
@@ -124,8 +124,13 @@ class Bundler:
             run, step, name = call
             return _Unit(scope, *_told(run, step), frozenset({name}))
         inner = self._units(scope)
+        modules = frozenset().union(*(one.modules for one in inner))
+        if scope.phase != "forward":
+            # Autograd lays some gradients out anew where no function of the user's has asked.
+            inner = [unit for unit in inner if unit.chain]
+            modules |= {scope.part.label}
         chain, steps = _shared(inner)
-        return _Unit(scope, chain, steps, frozenset().union(*(one.modules for one in inner)))
+        return _Unit(scope, chain, steps, modules)
 
     # -- bundles of a level ------------------------------------------------------------------
 
@@ -352,11 +357,11 @@ class Bundler:
             self._children[box][thing] = None
 
     def _renumber(self, box: Scope) -> None:
-        """Count the calls of each module in a round from 0."""
+        """Count the calls of each module, and the passes, in a round from 0."""
         numbers: Counter[tuple[str, str | None]] = Counter()
         for scope in self._children[box]:
             part = scope.part
-            if scope in self._calls:
+            if scope in self._calls or scope.phase != "forward":
                 key = part.label, part.attribute
                 self.found.parts[scope] = replace(part, index=numbers[key])
                 numbers[key] += 1

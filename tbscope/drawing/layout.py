@@ -141,6 +141,10 @@ def lay_out(
     drawing = _Drawing(given)
     if helpers != "none" and not callable(style):
         drawing = _bundled(drawing, every=helpers == "all")
+    if drawing.names.ends and drawing.hierarchy.root in drawing.crowded:
+        # What is cut into chunks are nodes, and inputs and outputs may share a box.
+        given.boxed_ends = False
+        drawing = drawing.anew()
     drawing.cut()
     layout, hierarchy, names, facts = (
         drawing.layout,
@@ -177,6 +181,7 @@ class _Given:
         short: How classes are called that are not called by their whole names.
         tells_classes: Whether modules that are called by a number tell their class.
         gradients: What reads gradients, with these.
+        boxed_ends: Whether inputs and outputs whose names the page would cut are boxes.
         guests: What stands in the box of who called it.
     """
 
@@ -191,6 +196,7 @@ class _Given:
     short: dict[str, str] = field(default_factory=dict)
     tells_classes: bool = False
     gradients: dict[Node, Collection[Value]] = field(default_factory=dict)
+    boxed_ends: bool = True
     guests: Guests = field(default_factory=Guests)
 
 
@@ -231,6 +237,7 @@ class _Drawing:
             cards=labels,
             stands=stands,
             classes=short if given.tells_classes else None,
+            boxed_ends=given.boxed_ends,
         )
         self._no_circles: set[Node] = set()
         self._bundles = bundles
@@ -278,6 +285,11 @@ class _Drawing:
     def _join(self) -> None:
         self.layout = _joined(self.given, self.names, self._ops, self._told)
         self.hierarchy = _hierarchy(self.layout)
+
+    def anew(self) -> "_Drawing":
+        """Return the drawing with the same boxes, as it is given now."""
+        self.hierarchy.forget()
+        return _Drawing(self.given, self._bundles)
 
     def wanting(self) -> Iterator[tuple[Scope | None, Sequence[Stage]]]:
         """Yield the scope of each level that is too full, and what may part it."""
@@ -442,6 +454,7 @@ def _renamed(names: Names, mapping: dict[str, str]) -> Names:
         dict(zip(names.nodes, rename(names.nodes.values(), mapping), strict=True)),
         rename(names.outputs, mapping),
         rename(names.cards, mapping),
+        rename(names.ends, mapping),
     )
 
 

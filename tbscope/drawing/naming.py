@@ -18,7 +18,8 @@ from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.regions import STATE
 from tbscope.ir.scopes import Scope, ScopePart
-from tbscope.page.constants import LIBRARY, NODE_ROOM
+from tbscope.page.constants import LIBRARY
+from tbscope.page.label_widths import fits_box, fits_node
 from tbscope.page.ops import RESERVED
 from tbscope.words import shown
 
@@ -69,12 +70,14 @@ class Names:
         nodes: The name of each node.
         outputs: The name of each output of the graph, in order.
         cards: The name of each card, in order.
+        ends: The boxes of inputs and outputs that stand alone in them.
     """
 
     scopes: dict[Scope, str] = field(default_factory=dict)
     nodes: dict[Node, str] = field(default_factory=dict)
     outputs: list[str] = field(default_factory=list)
     cards: list[str] = field(default_factory=list)
+    ends: list[str] = field(default_factory=list)
 
 
 def name_graph(
@@ -85,6 +88,7 @@ def name_graph(
     cards: Iterable[tuple[Scope, str]] = (),
     stands: Stands | None = None,
     classes: Mapping[str, str] | None = None,
+    boxed_ends: bool = False,
 ) -> Names:
     r"""Name every scope, node and output of a graph, each differently.
 
@@ -103,6 +107,8 @@ def name_graph(
         classes: Where modules that are called by a number tell their class in style "tf"
             (`0_Block`): how classes are called that are not called by their whole names. None
             where they do not.
+        boxed_ends: Whether an input or output whose name the page would cut stands in a box
+            of its own, which shows more of it.
     Returns:
         Names that are legal in a GraphDef and harmless in TensorBoard's page. In style
         "tf" each also fits `^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$`.
@@ -119,7 +125,7 @@ def name_graph(
     if root is None and classes is None and top and _has_numbered_boxes(graph, scopes, top):
         top = None
     namer.name_scopes(scopes, top)
-    namer.name_ends(graph)
+    namer.name_ends(graph, boxed=boxed_ends)
     namer.name_nodes(graph.nodes)
     namer.name_cards(cards)
     return namer.names
@@ -290,14 +296,15 @@ class _Namer:
                 self._unique.reserve(above)
                 above = above.rpartition("/")[0]
 
-    def name_ends(self, graph: Graph) -> None:
-        """Name the inputs and the outputs, which all stand at the top level."""
+    def name_ends(self, graph: Graph, *, boxed: bool) -> None:
+        """Name the inputs and the outputs, which all stand at the top level, or in boxes there."""
         inputs = [_input_path(node) for node in graph.inputs]
         outputs = [output.name for output in graph.outputs]
-        self.names.nodes.update(zip(graph.inputs, self._claim_ends(inputs, "in"), strict=True))
-        self.names.outputs = self._claim_ends(outputs, "out")
+        of_inputs = self._claim_ends(inputs, "in", boxed=boxed)
+        self.names.nodes.update(zip(graph.inputs, of_inputs, strict=True))
+        self.names.outputs = self._claim_ends(outputs, "out", boxed=boxed)
 
-    def _claim_ends(self, paths: list[str], word: str) -> list[str]:
+    def _claim_ends(self, paths: list[str], word: str, *, boxed: bool) -> list[str]:
         boxes = self._claim_nests(paths, word)
         names = [""] * len(paths)
         wishes = [self._first(self._part(path, word)) for path in paths]
@@ -306,8 +313,14 @@ class _Namer:
             head, rest = _head_and_rest(paths[index])
             if head in boxes:
                 wish = "/".join([boxes[head], *(self._part(part) for part in rest.split("."))])
-            elif wish in self._unique:
-                wish = f"{word}.{wish}"
+            else:
+                is_taken = wish in self._unique
+                label = f"{word}.{wish}" if is_taken else wish
+                if boxed and not fits_node(label):
+                    box = self._claim(label if is_taken else _label_of_box(label, word))
+                    self.names.ends.append(box)
+                    label = f"{box}/{wish}"
+                wish = label
             names[index] = self._claim(wish)
         return names
 
@@ -316,8 +329,8 @@ class _Namer:
         counts = Counter(head for head, rest in map(_head_and_rest, paths) if rest)
         boxes: dict[str, str] = {}
         for head, count in counts.items():
-            if count > _MOST_ENDS or (count > 1 and len(head) >= NODE_ROOM):
-                name = self._first(self._part(head, word))
+            name = self._first(self._part(head, word))
+            if count > _MOST_ENDS or (count > 1 and not fits_node(name)):
                 boxes[head] = self._claim(f"{word}.{name}" if name in self._unique else name)
         return boxes
 
@@ -361,6 +374,15 @@ class _Namer:
         if self._style == "tf" or part.startswith("__"):
             part = part.lstrip("_-") or "unnamed"
         return _harmless(part)
+
+
+def _label_of_box(name: str, word: str) -> str:
+    """Return the label of a box of one input or output: its name, or `attention_mask.in`.
+
+    With more characters the page writes smaller ones, so that a longer label may be whole.
+    """
+    longer = f"{name}.{word}"
+    return longer if fits_box(longer) and not fits_box(name) else name
 
 
 def _input_path(node: Node) -> str:

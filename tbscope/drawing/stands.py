@@ -121,8 +121,7 @@ class _Placing:
         self._sources: dict[Node, list[Node]] = {}
         self._readers: dict[Node, list[Node]] | None = None
         for node in graph.nodes:
-            if node.phase != "optimizer":
-                self._own[stands.nodes.get(node, node.scope)][node] = None
+            self._own[stands.nodes.get(node, node.scope)][node] = None
             if node.kind == "module" and node.scope is not None:
                 self._leaves[node.scope] = node
         for scope in stands.all:

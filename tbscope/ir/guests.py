@@ -104,8 +104,19 @@ def _borrowed(graph: Graph, homes: Mapping[Run | None, Scope]) -> Iterator[tuple
         home = homes.get(_outermost(call.run))
         if call.number or home is None or home is call.scope.parent:
             continue
-        if home not in upward(call.scope) and call.scope not in upward(home):
+        around = list(upward(call.scope.parent))
+        if home not in around and call.scope not in upward(home) and not _is_of(home, around):
             yield call.scope, home
+
+
+def _is_of(home: Scope, around: Iterable[Scope]) -> bool:
+    """Tell whether one of these scopes is another one of the module that a scope is of.
+
+    A module that calls its own parts holds them. Where they do not stand in it no call of it ran:
+    it is one of its methods that called them.
+    """
+    place = home.parent, home.part.label, home.part.attribute
+    return any((one.parent, one.part.label, one.part.attribute) == place for one in around)
 
 
 def _add_visits(graph: Graph, homes: Mapping[Run | None, Scope], guests: Guests) -> None:
@@ -146,9 +157,10 @@ def _homes(graph: Graph) -> dict[Run | None, Scope]:
     for call in graph.calls:
         called[_outermost(call.run)].add(call.scope)
     working = set().union(*called.values())
-    # The kernels of an operation stand in a box of their own.
+    # The kernels of an operation stand in a box of their own. What waits for a gradient from
+    # another rank stands in the box of a backward pass, which called nothing.
     nearest = Nearest[Scope](
-        lambda scope: scope if scope in working or scope.kind == "hand" else None
+        lambda scope: scope if scope in working or _is_of_hand(scope) else None
     )
     homes: dict[Run | None, Scope] = {}
     # What ran no operation but in functions that it called: they may be methods of other modules.
@@ -156,7 +168,7 @@ def _homes(graph: Graph) -> dict[Run | None, Scope]:
     last: Run | None = None
     for node in graph.nodes:
         run = node.run
-        if run is last or run is None or node.kind != "op" or node.phase == "optimizer":
+        if run is last or run is None or node.kind != "op" or node.phase != "forward":
             continue
         last, first = run, _outermost(run)
         home = nearest(node.scope)
@@ -168,8 +180,13 @@ def _homes(graph: Graph) -> dict[Run | None, Scope]:
     for run in unsure:
         # Who called a module is outside of it, whatever it asked that module else.
         outermost = [scope for scope in upward(homes[run]) if scope in called[run]]
-        holder = _holder(outermost[-1]) if outermost else None
-        homes[run] = homes[run] if holder is None else holder
+        if outermost:
+            holder = _holder(outermost[-1])
+            if holder is None:
+                # It is a function of the script, around all modules.
+                del homes[run]
+            else:
+                homes[run] = holder
     # Of what runs no operation at all, the innermost that holds what it calls.
     known = set(homes)
     for call in graph.calls:
@@ -182,6 +199,10 @@ def _homes(graph: Graph) -> dict[Run | None, Scope]:
         home = homes.setdefault(run, holder)
         homes[run] = holder if home in upward(holder) else home
     return homes
+
+
+def _is_of_hand(scope: Scope) -> bool:
+    return scope.kind == "hand" and scope.phase == "forward"
 
 
 def _outermost(run: Run | None) -> Run | None:

@@ -7,6 +7,9 @@ They stand here and nowhere else. Lines are those of tensorboard/plugins/graph o
 __all__ = [
     "ASIDE_OP",
     "ATTRIBUTE_BYTES",
+    "BOX_LABEL",
+    "BOX_LABEL_WIDTH",
+    "BOX_LETTERS",
     "BOX_ROOM",
     "CHAIN_LIMIT",
     "COLOURED_LIMIT",
@@ -18,7 +21,8 @@ __all__ = [
     "LEVEL_LIMIT",
     "LIBRARY",
     "LIBRARY_ENDING",
-    "NODE_ROOM",
+    "NODE_LABEL",
+    "NODE_LABEL_WIDTH",
     "SERIES_SIZE",
     "SLOW_LIMIT",
     "STACK_LIMIT",
@@ -73,8 +77,21 @@ BOX_ROOM = 13
 """About how many characters of the label of a closed box are seen (node.ts:440-514,
 `enforceLabelWidth`)."""
 
-NODE_ROOM = 10
-"""About how many characters of the label of a node are seen (layout.ts:108)."""
+BOX_LABEL_WIDTH = 52
+"""How wide the label of a closed box may be (layout.ts:108, `nodeSize.meta.maxLabelWidth`)."""
+
+BOX_LETTERS = 11, 18
+"""Up to so many characters the label of a closed box is large, from so many on small; more than
+those are cut (tf_graph_scene.ts:165-189)."""
+
+BOX_LABEL = 9, 6
+"""The sizes of large and of small letters on closed boxes (tf_graph_scene.ts:165-189)."""
+
+NODE_LABEL_WIDTH = 30
+"""How wide the label of a node may be (layout.ts:126, `nodeSize.op.maxLabelWidth`)."""
+
+NODE_LABEL = 6
+"""The size of letters on nodes (common.ts, `FontSizeInPx.Node.OP_LABEL`)."""
 
 ATTRIBUTE_BYTES = 1024
 """So many bytes an attribute should have at most: the page has every byte of each sent to it."""

@@ -229,7 +229,7 @@ def _levels(hierarchy: Hierarchy, boxes: list[Box]) -> dict[Box, Siblings]:
     if levels:
         _link(hierarchy, levels, places)
     if hierarchy.root in levels:
-        _find_ends(levels[hierarchy.root])
+        _find_ends(levels[hierarchy.root], hierarchy.root.children.values())
     return levels
 
 
@@ -249,14 +249,22 @@ def _link(
                 level.giving.add(place)
 
 
-def _find_ends(level: Siblings) -> None:
-    """Find the inputs and the outputs of the whole graph."""
-    for place, op in enumerate(level.ops):
-        # One that must not be folded with others is an `Input[image]`.
-        word = op.partition("[")[0]
-        if word in ("Input", "Output"):
-            level.ends[place] = word
+def _find_ends(level: Siblings, children: Iterable[Box | Item]) -> None:
+    """Find the inputs and the outputs of the whole graph, and the boxes that begin with one."""
+    words = [_word_of_end(child) for child in children]
+    level.ends.update((at, word) for at, word in enumerate(words) if word and level.ops[at])
     for word, ends, side in (("Input", level.fed, 1), ("Output", level.giving, 0)):
-        ends.update(place for place, found in level.ends.items() if found == word)
+        ends.update(at for at, found in enumerate(words) if found == word)
         if not ends:
             ends.update(set(range(len(level))) - {link[side] for link in level.links})
+
+
+def _word_of_end(child: Box | Item) -> str:
+    """Return "Input" or "Output" for one of the graph, or a box of some; empty for all else."""
+    while isinstance(child, Box):
+        if not child.children:
+            return ""
+        child = next(iter(child.children.values()))
+    # One that must not be folded with others is an `Input[image]`.
+    word = child.op.partition("[")[0]
+    return word if word in ("Input", "Output") else ""

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node, Value
+from tbscope.ir.nests import values_in
 from tbscope.ir.nodes import TOLD
-from tbscope.ir.regions import OPERATIONS, OWNED, add_with_above
+from tbscope.ir.regions import OPERATIONS, STATE, add_with_above
 from tbscope.passes.bypass import Bypass, step_text
 from tbscope.passes.hiding import Hidden, find_hidden
 from tbscope.passes.patterns import Patterns, check_found
@@ -37,14 +38,14 @@ _TOLD = frozenset(TOLD)
 
 def is_plumbing(node: Node) -> bool:
     """Tell whether an operation only describes one tensor anew, casts it or copies it."""
+    return not node.control_inputs and _reads_one(node)
+
+
+def _reads_one(node: Node) -> bool:
     if node.role not in _PLUMBING:
         return False
     inputs = node.inputs
-    return (
-        len(node.outputs) == 1
-        and (len(inputs) == 1 or len(set(inputs)) == 1)
-        and not node.control_inputs
-    )
+    return len(node.outputs) == 1 and (len(inputs) == 1 or len(set(inputs)) == 1)
 
 
 def is_maker(node: Node) -> bool:
@@ -115,7 +116,7 @@ def hide_plumbing(graph: Graph, *, keep: Sequence[str] = (), hide: Sequence[str]
             left = hidden.left_out_at(node)
             if left is not None:
                 bypass.skip(left.value, left.instead, left.text)
-    bypass.apply(hidden.sources)
+    bypass.apply(hidden.sources | _unread_constants(graph, plumbing, plumbing | hidden.nodes))
 
 
 def _candidates(graph: Graph, keep: Sequence[str], hidden: Hidden) -> set[Node]:
@@ -126,6 +127,7 @@ def _candidates(graph: Graph, keep: Sequence[str], hidden: Hidden) -> set[Node]:
     copies: list[Node] = []
     makers: list[Node] = []
     shown: set[Scope] = set()
+    unread = _unread_views(graph)
     for node in graph.nodes:
         kind = node.kind
         if kind not in OPERATIONS:
@@ -134,7 +136,7 @@ def _candidates(graph: Graph, keep: Sequence[str], hidden: Hidden) -> set[Node]:
             kept.add(node)
         if (
             kind == "op"
-            and is_plumbing(node)
+            and (is_plumbing(node) or node in unread)
             and node not in kept
             and (not node.attributes or _TOLD.isdisjoint(node.attributes))
         ):
@@ -158,11 +160,11 @@ def _candidates(graph: Graph, keep: Sequence[str], hidden: Hidden) -> set[Node]:
             add_with_above(scope, shown)
         else:
             plumbing.add(node)
-    of_circles = [node for node in plumbing if node.inputs[0].producer.kind in OWNED]
+    of_circles = [node for node in plumbing if node.inputs[0].producer.kind in STATE]
     if makers or of_circles:
         read = _read(graph, plumbing | hidden.nodes)
         # A view of a parameter that nobody reads stays: the page draws a circle only beside
-        # what reads it.
+        # what reads it. A constant is no part of a model, and goes with its last reader.
         plumbing.difference_update(node for node in of_circles if node.inputs[0] not in read)
         for node in makers:
             # One that nothing reads stays an operation.
@@ -170,6 +172,38 @@ def _candidates(graph: Graph, keep: Sequence[str], hidden: Hidden) -> set[Node]:
                 node.kind = "constant"
                 node.attributes["operation"] = node.op
     return plumbing
+
+
+def _unread_constants(graph: Graph, plumbing: Set[Node], left_out: Set[Node]) -> set[Node]:
+    """Return the constants of which only plumbing tells that nothing reads.
+
+    The page would draw each as an operation that stands alone. Those that a call was given
+    stay.
+    """
+    sources = {node.inputs[0].producer for node in plumbing}
+    constants = {node for node in sources if node.kind == "constant"}
+    if not constants:
+        return constants
+    constants.difference_update(value.producer for value in _read(graph, left_out))
+    for call in graph.calls if constants else ():
+        for nest in (*(nest for _, nest in call.arguments), call.results):
+            constants.difference_update(value.producer for value in values_in(nest))
+    return constants
+
+
+def _unread_views(graph: Graph) -> set[Node]:
+    """Return the views that wait for a write, and that nothing reads.
+
+    Memory that each step fills once more (`out=view`) is described by such views: whatever
+    is read later is the result of the filling, so that there is no order to be kept.
+    """
+    late = {
+        node
+        for node in graph.nodes
+        if node.control_inputs and node.role == "view" and _reads_one(node)
+    }
+    read = _read(graph, late) if late else set()
+    return {node for node in late if node.outputs[0] not in read}
 
 
 def _read(graph: Graph, left_out: Set[Node]) -> set[Value]:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 from tbscope.page.hierarchy import parse_input
+from tbscope.page.library import is_of_legend
 from tbscope.page.ops import RESERVED, is_embedded
 from tbscope.rules.reading import Fault, Reading, quote
 
@@ -184,8 +185,12 @@ def odd_character(reading: Reading) -> Iterator[Fault]:
     Source: tf_graph_common/util.ts:259; node.ts:740-747
     """
     for name in (*reading.hierarchy.boxes, *reading.names_in_order):
+        label = name.rpartition("/")[2]
+        if is_of_legend(name):
+            # A box of the legend has no such colour, and blanks behind its name are not seen.
+            label = label.rstrip(" ")
         # What is wrong with a box is told once, not at everything in it.
-        odd = sorted(set(ODD.findall(name.rpartition("/")[2])))
+        odd = sorted(set(ODD.findall(label)))
         if odd:
             yield Fault(
                 name,

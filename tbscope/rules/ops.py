@@ -6,6 +6,7 @@ from typing import Any
 from tbscope.page.constants import ASIDE_OP, LIBRARY, LIBRARY_ENDING
 from tbscope.page.glyphs import Item
 from tbscope.page.hierarchy import parse_input
+from tbscope.page.library import is_of_legend
 from tbscope.page.ops import REFERENCE, RESERVED, is_circle, is_embedded
 from tbscope.rules.reading import Fault, Reading, quote
 
@@ -116,11 +117,8 @@ def reference_edge(reading: Reading) -> Iterator[Fault]:
     known = reading.hierarchy.items
     strict = reading.hierarchy.strict
     for node in reading.nodes:
-        seed = node.name.startswith(LIBRARY) and node.name.partition("/")[0].endswith(
-            LIBRARY_ENDING
-        )
         # What colours boxes is never drawn.
-        if node.op in REFERENCE and node.input and not seed:
+        if node.op in REFERENCE and node.input and not is_of_legend(node.name):
             text = node.input[0]
             name = parse_input(text)[0]
             source = known.get(strict.get(name, name))

@@ -50,7 +50,7 @@ class Watcher(Protocol):
         """Take note of a backward pass that is about to add to gradients."""
 
     def backward_pass(
-        self, roots: Any, gradients: Any, *, creates_graph: bool, caller: int
+        self, roots: Any, gradients: Any, *, creates_graph: bool, caller: FrameType
     ) -> AbstractContextManager[None]:
         """Take note of what autograd's engine runs in a block, and of what it begins at.
 

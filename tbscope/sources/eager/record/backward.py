@@ -18,6 +18,7 @@ import torch
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Node, Value
 from tbscope.ir.nodes import Role
+from tbscope.ir.runs import Run
 from tbscope.ir.scopes import Scope, ScopeKind, ScopePart
 from tbscope.sources.eager.record.gradient_sizes import tell_sizes
 from tbscope.sources.eager.record.makers import Makers
@@ -65,6 +66,8 @@ class _Pass:
         parts: The same scopes, by the one around them and the last step of their path.
         leaves: What gave each tensor its gradient, by the identity of the tensor.
         caller: The identity of the Python frame that calls autograd's engine.
+        run: The run of the user's function that called it.
+        step: Where in the code of that.
         given: The tensors that have got a gradient, by their holders and attributes, or identity.
     """
 
@@ -72,6 +75,8 @@ class _Pass:
     frame: Frame
     creates_graph: bool
     caller: int
+    run: Run | None = None
+    step: int = 0
     mirrors: dict[Scope, Scope] = field(default_factory=dict)
     calls: dict[Scope, Scope] = field(default_factory=dict)
     parts: dict[tuple[Scope, ScopePart], Scope] = field(default_factory=dict)
@@ -219,12 +224,15 @@ class Backward:
     # -- passes -------------------------------------------------------------------------
 
     @contextmanager
-    def run(self, *, creates_graph: bool, caller: int) -> Iterator[None]:
+    def run(
+        self, *, creates_graph: bool, caller: int, called: tuple[Run | None, int]
+    ) -> Iterator[None]:
         """Have what runs in a block stand in a backward pass.
 
         Args:
-            caller: The identity of the Python frame that calls autograd's engine.
             creates_graph: Whether what runs can be differentiated itself.
+            caller: The identity of the Python frame that calls autograd's engine.
+            called: The run of the user's function that asked for it, and where in its code.
         """
         scopes = self._scopes
         frame = scopes.running
@@ -238,9 +246,8 @@ class Backward:
             finally:
                 self.passes.pop()
             return
-        root = scopes.open_block("gradients")
-        root.phase = "backward"
-        begun = _Pass(root, frame, creates_graph, caller)
+        root = scopes.open_phase("gradients", "backward")
+        begun = _Pass(root, frame, creates_graph, caller, *called)
         self.passes.append(begun)
         self._shared = 0
         outer, scopes.again = scopes.again, self._again

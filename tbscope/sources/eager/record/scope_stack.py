@@ -15,7 +15,7 @@ import torch
 from tbscope.errors import ScopeError
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Call, Source
-from tbscope.ir.scopes import Scope, ScopeKind
+from tbscope.ir.scopes import Phase, Scope, ScopeKind
 from tbscope.sources.eager.by_hand import unbalanced
 from tbscope.sources.torch.registry import ModulePlace, Registry
 from tbscope.words import shown
@@ -94,6 +94,8 @@ class ScopeStack:
         running: The innermost frame.
         adopted: Told of each module that runs though no known module registered it, before
             it runs; None where nobody wants to know.
+        phases: The boxes of backward passes and of optimizers' steps, and how many there were
+            before each.
         again: Returns where what a script opens in a scope stands while a backward pass runs: in
             that of the pass, apart from what mirrors the model. None where no pass runs.
     """
@@ -110,6 +112,9 @@ class ScopeStack:
         # The latest scope of each place, by the one around it.
         self._opened: dict[tuple[Scope | None, ModulePlace], Scope] = {}
         self._adopted = itertools.count()
+        self.phases: dict[Scope, int] = {}
+        # The place of each scope of a module, and how many phases there were before it.
+        self._opened_after: dict[Scope, tuple[ModulePlace, int]] = {}
         self._visited: dict[tuple[Frame, str, int], Scope] = {}
         self._modules: dict[Scope, torch.nn.Module] = {}
 
@@ -118,6 +123,7 @@ class ScopeStack:
         self.adopted = None
         self.registry.forget()
         self._opened.clear()
+        self._opened_after.clear()
         self._visited.clear()
         self._modules.clear()
 
@@ -196,7 +202,7 @@ class ScopeStack:
 
     def _open_call(self, place: ModulePlace, parent: Scope | None) -> Scope:
         opened = self._opened.get((parent, place))
-        if opened is not None and opened.kind == "container":
+        if opened is not None and opened.kind == "container" and self.over_since(opened) is None:
             # It has stood as the container of what was called in it: the same scope.
             opened.kind = "module"
             return opened
@@ -232,7 +238,7 @@ class ScopeStack:
 
     def container(self, place: ModulePlace) -> Scope:
         """Return the scope that stands for a module which is not called itself."""
-        return self._container(place, self._parent_of(place))
+        return self._container(place, self._parent_of(place, again=False), again=False)
 
     def home(self, place: ModulePlace) -> Scope:
         """Return the scope in which a module's own parameters stand: that of its first call."""
@@ -249,8 +255,13 @@ class ScopeStack:
         finally:
             self.close_call(frame)
 
-    def _parent_of(self, place: ModulePlace) -> Scope | None:
-        """Return the scope in which a module stands: that of the nearest holder that runs."""
+    def _parent_of(self, place: ModulePlace, *, again: bool = True) -> Scope | None:
+        """Return the scope in which a module stands: that of the nearest holder that runs.
+
+        Args:
+            place: The module.
+            again: Whether holders that do not run have new boxes where a phase has begun.
+        """
         holder = place.parent
         if holder is None:
             return self._inner(self.running if place.adopter or self.at_top else self.top)
@@ -263,26 +274,61 @@ class ScopeStack:
         else:
             scope = self._parent_of(between[-1])
         for container in reversed(between):
-            scope = self._container(container, scope)
+            scope = self._container(container, scope, again=again)
         return scope
 
     def _inner(self, frame: Frame) -> Scope | None:
         """Return where what a script opens in a call stands."""
         return frame.inner if self.again is None else self.again(frame.inner)
 
-    def _container(self, place: ModulePlace, parent: Scope | None) -> Scope:
+    def _container(self, place: ModulePlace, parent: Scope | None, *, again: bool) -> Scope:
         opened = self._opened.get((parent, place))
-        return opened or self._open_place(place, parent, "container")
+        if opened is not None and not (again and self.over_since(opened) is not None):
+            return opened
+        return self._open_place(place, parent, "container")
+
+    def over_since(self, scope: Scope | None) -> int | None:
+        """Return the number of the first phase that has begun since a module's box was opened.
+
+        Phases read what stands in the box; what reads phases is to stand in another one. None
+        where no phase has begun, or a call of the module runs, or it is a list: the members of
+        that stand beside each other where its box would circle.
+        """
+        known = self._opened_after.get(scope)  # type: ignore[arg-type]
+        if known is None or known[1] == len(self.phases):
+            return None
+        place, after = known
+        is_list = place.parent is not None and type(place.module).forward is torch.nn.Module.forward
+        return None if place.frames or is_list else after
+
+    def phase_of(self, scope: Scope | None) -> int | None:
+        """Return the number of the phase in which a scope stands; None where in none."""
+        while scope is not None and scope not in self.phases:
+            scope = scope.parent
+        return None if scope is None else self.phases[scope]
+
+    def open_again(self, scope: Scope) -> Scope:
+        """Return a new box for what a module runs while no call of it does."""
+        place, _ = self._opened_after[scope]
+        return self._container(place, self._parent_of(place), again=True)
 
     def _open_place(self, place: ModulePlace, parent: Scope | None, kind: ScopeKind) -> Scope:
         scope = self._new_scope(place.label, place.attribute, parent=parent, kind=kind)
         self._opened[parent, place] = scope
+        self._opened_after[scope] = place, len(self.phases)
         scope.qualified_name = place.qualified_name
         if place.first_scope is None:
             place.first_scope = scope
         return scope
 
     # -- blocks by hand ----------------------------------------------------------------
+
+    def open_phase(self, name: str, phase: Phase) -> Scope:
+        """Open the box of a backward pass, or of an optimizer's step; return its scope."""
+        scope = self.open_block(name)
+        scope.phase = phase
+        self.phases[scope] = len(self.phases)
+        return scope
 
     def open_block(self, name: str, *, by_script: bool = False) -> Scope:
         """Open a block by hand in the call that runs; return its scope.

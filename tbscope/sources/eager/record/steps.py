@@ -9,11 +9,13 @@ from typing import Any
 import torch
 
 from tbscope.ir.builder import GraphBuilder
-from tbscope.ir.graph import Argument, Value
+from tbscope.ir.graph import Argument, Node, Value
+from tbscope.ir.scopes import Scope
 from tbscope.sources.eager.record.backward import Backward
 from tbscope.sources.eager.record.operation import Operations
 from tbscope.sources.eager.record.optimizers import Optimizers
 from tbscope.sources.eager.record.tensors import TensorRecorder
+from tbscope.sources.eager.record.whereabouts import Whereabouts
 from tbscope.sources.torch.internals import without_functions
 from tbscope.sources.torch.literals import collect_tensors
 
@@ -34,6 +36,8 @@ class StepRecorder(TensorRecorder):
         optimizers: The steps of optimizers; None where they have no boxes.
         functions: Returns a mode that sees torch's functions again, inside of one of them.
     """
+
+    _where: Whereabouts
 
     def __init__(self, builder: GraphBuilder, operations: Operations, *, open_ended: bool) -> None:
         super().__init__(builder, open_ended=open_ended)
@@ -69,7 +73,7 @@ class StepRecorder(TensorRecorder):
         gradients: Sequence[tuple[Any, bool]],
         *,
         creates_graph: bool,
-        caller: int,
+        caller: FrameType,
     ) -> Iterator[None]:
         """Record what autograd's engine runs in a block.
 
@@ -78,12 +82,13 @@ class StepRecorder(TensorRecorder):
             gradients: The gradient of each root, None for what needs none, and whether it was given
                 to autograd; else it has made it.
             creates_graph: Whether what runs can be differentiated itself.
-            caller: The identity of the Python frame that calls the engine.
+            caller: The Python frame that calls the engine.
         """
         if self.backward is None or self.paused:
             yield
             return
         self.end_broken_steps(sys._getframe())
+        called = self._where.of_call(caller)[1:]
         operation = self.operations.running
         if self.optimizers is not None:
             self.optimizers.pass_begins()
@@ -94,7 +99,9 @@ class StepRecorder(TensorRecorder):
             if given:
                 self._discovery.know_given("gradient", gradient)
         with ExitStack() as stack:
-            stack.enter_context(self.backward.run(creates_graph=creates_graph, caller=caller))
+            stack.enter_context(
+                self.backward.run(creates_graph=creates_graph, caller=id(caller), called=called)
+            )
             for root, (gradient, _) in zip(roots, gradients, strict=False):
                 self._know_gradient(root, gradient)
             if operation is not None:
@@ -125,6 +132,34 @@ class StepRecorder(TensorRecorder):
         with without_functions():
             node = self.optimizers.kept(tensor) or self.backward.earlier_gradient(tensor)
             return None if node is None else self._values.give(node, tensor)
+
+    def place_between_phases(self, scope: Scope | None, values: Sequence[Value]) -> Scope | None:
+        """Return where an operation stands that runs after a backward pass or an optimizer's step.
+
+        A method of a module may run it while no call of the module does, and may have run before:
+        of what reads gradients or parameters that were updated, the box is another one.
+
+        Args:
+            scope: Where it would stand without.
+            values: What it reads.
+        """
+        scopes = self.scopes
+        first = scopes.over_since(scope)
+        if scope is None or first is None:
+            return scope
+        pending, seen = [value.producer for value in values], set[Node]()
+        while pending:
+            node = pending.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            phase = None if node.phase == "forward" else scopes.phase_of(node.scope)
+            if phase is None:
+                pending += [value.producer for value in node.inputs]
+                pending += node.control_inputs
+            elif phase >= first:
+                return scopes.open_again(scope)
+        return scope
 
     def begin_step(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
         """Take note that an optimizer begins a step, in this Python frame."""

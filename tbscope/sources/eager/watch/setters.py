@@ -35,7 +35,7 @@ def _watched_backward(*args: Any, **kwargs: Any) -> Any:
             if watched:
                 return _watched_backward(*args, **kwargs)
     roots, gradients, creates_graph = (*args[:2], *args[3:4])
-    caller, given = id(sys._getframe()), _given(sys._getframe(1))
+    given = _given(sys._getframe(1))
     with ExitStack() as stack:
         if watching.measuring is not None:
             stack.enter_context(watching.measuring.backward_pass())
@@ -49,7 +49,7 @@ def _watched_backward(*args: Any, **kwargs: Any) -> Any:
                     roots,
                     [(gradient, id(gradient) in given) for gradient in gradients],
                     creates_graph=bool(creates_graph),
-                    caller=caller,
+                    caller=sys._getframe(),
                 )
             )
         result = _backward.original(*args, **kwargs)

@@ -1,0 +1,75 @@
+"""Widths of labels: what the page shows whole is told before, to the letter."""
+
+import random
+
+import pytest
+from browser import Browser, TensorBoard, write_runs
+from tensorboard.compat.proto.graph_pb2 import GraphDef
+
+from tbscope.page.constants import BOX_LETTERS
+from tbscope.page.label_widths import blanks_to_fit, fits_box, fits_node
+from tbscope.page.roboto import WIDTHS
+
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
+KNOWN = ["attention_mask", "attention_mask.in", "last_hidden_state", "EncoderLayer", "AVATAR_Type"]
+
+
+def some_labels():
+    """Labels about as wide as there is room, half of them of words and half of any letters."""
+    chance = random.Random(5)
+    words = ["hidden", "state", "Layer", "Vision", "key", "Type", "LT", "fi", "wWw", "ill", "rt"]
+    for _ in range(60):
+        yield "_".join(chance.sample(words, 2)) + chance.choice(["", "s", ".in", "V2"])
+        yield "a" + "".join(chance.choices(LETTERS, k=chance.randrange(6, 20)))
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """The texts of all labels, of boxes and of nodes, as the page shows them."""
+    labels = sorted({*KNOWN, *some_labels()})
+    message = GraphDef()
+    for at, label in enumerate(labels):
+        # Ten on a level, so that none is put aside.
+        message.node.add(name=f"n{at // 10}/{label}", op="Op")
+        message.node.add(name=f"b{at // 10}/{label}/x", op="Op")
+    logdir = tmp_path_factory.mktemp("logs")
+    write_runs(logdir, {"labels": message})
+    with TensorBoard(logdir) as server, Browser() as browser:
+        page = browser.open(server.url).show("labels")
+        for at in range((len(labels) + 9) // 10):
+            page.expand(f"n{at}")
+            page.expand(f"b{at}")
+        texts = page.evaluate(
+            """() => {
+              const svg = tbscope.find('tf-graph-scene').shadowRoot.querySelector('#svg');
+              return Object.fromEntries([...svg.querySelectorAll('g.node')].map((one) =>
+                [one.__data__.node.name, one.querySelector(':scope > text').firstChild.data]));
+            }"""
+        )
+    return labels, texts
+
+
+def test_the_page_shows_whole_what_is_told_to_fit(shown):
+    labels, texts = shown
+    nodes = {label: texts[f"n{at // 10}/{label}"] == label for at, label in enumerate(labels)}
+    boxes = {label: texts[f"b{at // 10}/{label}"] == label for at, label in enumerate(labels)}
+    for seen in (nodes, boxes):
+        assert len(labels) / 5 < sum(seen.values()) < len(labels) * 4 / 5
+    assert {label: fits_node(label) for label in labels} == nodes
+    assert {label: fits_box(label) for label in labels} == boxes
+
+
+def test_what_is_a_bit_too_wide_fits_with_blanks_behind_it():
+    assert not fits_box("DecoderLayer")
+    assert blanks_to_fit("DecoderLayer") == 1
+    assert fits_box("DecoderLayer ")
+    assert blanks_to_fit("Layer") == 0
+    assert blanks_to_fit("W" * 12) is None
+    assert blanks_to_fit("i" * (BOX_LETTERS[1] + 1)) is None
+
+
+def test_what_the_table_does_not_have_counts_as_the_widest():
+    widest = WIDTHS[max(WIDTHS)]
+    assert [fits_node("日" * count) for count in (5, 6)] == [
+        fits_node(widest * count) for count in (5, 6)
+    ]
