@@ -50,7 +50,9 @@ Well-known models in TensorBoard's page, as tbscope draws them, in its light and
 as `torch.utils.tensorboard` does. The first twelve are those of Hugging Face's transformers and of
 torch, from small configs; the others are written by hand, one of each family
 (tests/gallery_own.py). All have random weights, and run in evaluation mode. Of each, the first row
-is what one sees at first, without a click; the second one block, opened.
+is what one sees at first, without a click; the second one block, opened. Inputs and outputs whose
+names the page would cut stand in boxes of their own: several have one colour, but no entry in the
+legend, since they are no blocks ([page.md](page.md#the-first-look)).
 
 torch's `add_graph` is tried as one calls it, under `torch.no_grad()`, and with
 `use_strict_trace=False`. Where it raises in all three ways, its last error stands in place of its
