@@ -9,10 +9,12 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["collecting_rarely", "not_collecting"]
+__all__ = ["collect_recent", "collecting_rarely", "not_collecting"]
 
 # Young objects every 20,000 allocations: garbage of the model's own still goes.
 _RARELY = (20_000, 50, 100)
+# The oldest generation of what is young.
+_YOUNG = 1
 
 
 @contextmanager
@@ -31,6 +33,16 @@ def collecting_rarely() -> Iterator[None]:
     finally:
         if gc.get_threshold() == _RARELY:
             gc.set_threshold(*before)
+
+
+def collect_recent() -> None:
+    """Free what the latest code has left in cycles, unless somebody holds the collector.
+
+    What has lived for long is not walked. What is young and lives counts as old then, so that no
+    later look at the young ones walks it again.
+    """
+    if gc.isenabled():
+        gc.collect(_YOUNG)
 
 
 @contextmanager

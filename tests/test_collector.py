@@ -138,11 +138,12 @@ def test_a_public_name_is_loaded_without_a_walk_over_the_objects_of_torch() -> N
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_collector_looks_at_what_was_recorded_once_the_graph_is_whole() -> None:
-    whole = []
+def test_the_collector_looks_once_at_what_was_recorded_before_the_graph_is_whole() -> None:
+    looks = []
 
-    def look(phase: str, about: object) -> None:
-        whole.append(recording._graph is not None)
+    def look(phase: str, about: dict[str, int]) -> None:
+        if phase == "start" and recording._graph is None:
+            looks.append(about["generation"])
 
     one = torch.ones(())
     recording = tbscope.record()
@@ -152,4 +153,21 @@ def test_the_collector_looks_at_what_was_recorded_once_the_graph_is_whole() -> N
             one = one + 1
         gc.callbacks.append(look)
     gc.callbacks.remove(look)
-    assert all(whole)
+    assert looks == [1]
+
+
+@pytest.mark.parametrize(("enabled", "ops"), [(True, ["add"]), (False, ["mul", "add"])])
+def test_what_nothing_but_garbage_holds_is_no_output(enabled: bool, ops: list[str]) -> None:
+    one = torch.ones(())
+    try:
+        with tbscope.record() as recording:
+            if not enabled:
+                gc.disable()
+            cycle = [one * 2]
+            cycle.append(cycle)  # type: ignore[arg-type]
+            del cycle
+            two = one + 1
+    finally:
+        gc.enable()
+    assert [output.value.producer.op for output in recording.graph.outputs] == ops
+    assert two == 2

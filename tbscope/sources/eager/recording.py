@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tbscope.checks import check_truth, entries_of
-from tbscope.collector import collecting_rarely
+from tbscope.collector import collect_recent, collecting_rarely
 from tbscope.errors import ArgumentError, TraceError
 from tbscope.ir.graph import Graph
 from tbscope.ir.steps import fold_steps
@@ -207,6 +207,8 @@ class Recording:
         if not self._named_outputs:
             backward = recorder.backward
             given = backward.gave if backward is not None else frozenset()
+            # What nothing but garbage holds is no result (what a stage of a pipeline has sent).
+            collect_recent()
             # What a model keeps in a buffer is no result of the region.
             results = [
                 tensor
