@@ -70,3 +70,30 @@ def test_the_kernels_of_a_backward_pass_come_by_no_mode_of_functions():
     assert [func for func in seen if isinstance(func, torch._ops.OpOverload)] == []
     # Nor is anybody asked for shapes, to count the FLOPs.
     assert torch.Tensor.shape.__get__ not in seen
+
+
+def adam():
+    model = nn.Sequential(*[nn.Linear(2, 2) for _ in range(20)])
+    return model, torch.optim.AdamW(model.parameters(), foreach=False)
+
+
+def test_an_operation_of_an_optimizer_costs_fewer_calls_once_it_is_foreseen():
+    calls = {}
+    for foreseen in (True, False):
+        model, optimizer = adam()
+        with tbscope.record(model) as recording:
+            if not foreseen:
+                recording._recorder.rounds = None
+            model(torch.ones(1, 2)).sum().backward()
+            calls[foreseen] = calls_of_ours(optimizer.step)
+    assert calls[True] < 0.85 * calls[False]
+
+
+def test_a_region_ends_with_few_calls_for_each_operation():
+    model, optimizer = adam()
+    recording = tbscope.record(model)
+    recording.__enter__()
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    calls = calls_of_ours(lambda: recording.__exit__(None, None, None))
+    assert calls < 5 * len(recording.graph.nodes)

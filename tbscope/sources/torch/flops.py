@@ -23,6 +23,7 @@ from tbscope.sources.torch.formulas import (
 from tbscope.sources.torch.internals import (
     flop_formula,
     memory_keys,
+    plain_size,
     storage_key,
     without_functions,
 )
@@ -30,7 +31,7 @@ from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.operations import KernelFacts
 from tbscope.sources.torch.wrapping import PLAIN
 
-__all__ = ["Copies", "Formulas"]
+__all__ = ["Copies", "Formulas", "any_floats"]
 
 NO_FORMULA = "torch has no formula for it, and none was registered"
 
@@ -90,18 +91,20 @@ class Formulas(dict[KernelFacts, Formula | None]):
                 allocates = self.allocates.get(kernel)
                 if allocates is not None:
                     if allocates:
-                        node.allocated_bytes = _size_bytes(results)
-                    if kernel not in self.uncounted or not _any_floats(results):
+                        node.allocated_bytes = _number(_size_bytes(results))
+                    if kernel not in self.uncounted or not any_floats(results):
                         node.flops = 0
                     return
-            if self.uncounted.keys().isdisjoint(kernels) or not _any_floats(results):
+            if self.uncounted.keys().isdisjoint(kernels) or not any_floats(results):
                 node.flops = 0
             if read and len(results) == 1 and results[0] is read[0]:
                 # What it gives was there before.
                 return
         keys = memory_keys(read) if stored is None else stored
         if work:
-            node.flops = work[0][0] if len(work) == 1 else sum([flops for flops, _ in work])
+            node.flops = _number(
+                work[0][0] if len(work) == 1 else sum([flops for flops, _ in work])
+            )
             held: dict[int | None, tuple[int, ...]] = {}
             for place, key in enumerate(keys):
                 held[key] = (*held[key], place) if key in held else (place,)
@@ -110,7 +113,12 @@ class Formulas(dict[KernelFacts, Formula | None]):
         for tensor, key in zip(results, memory_keys(results), strict=True):
             if key not in known:
                 known.add(key)
-                node.allocated_bytes += tensor.untyped_storage().nbytes()
+                node.allocated_bytes += _number(tensor.untyped_storage().nbytes())
+
+
+def _number(count: Any) -> int:
+    """Return FLOPs or bytes as a number; of a symbolic one the number that it stands for now."""
+    return count if type(count) is int else plain_size(count) or 0
 
 
 def _gradients(
@@ -126,7 +134,10 @@ def _gradients(
     return tuple(
         [
             _new_gradient(
-                (flops, held.get(keys[0], every) if len(keys) == 1 else _of(keys, held, every))
+                (
+                    _number(flops),
+                    held.get(keys[0], every) if len(keys) == 1 else _of(keys, held, every),
+                )
             )
             for _, parts in work
             for flops, keys in parts
@@ -183,7 +194,7 @@ def _size_bytes(tensors: list[torch.Tensor]) -> int:
         return 0
 
 
-def _any_floats(tensors: list[torch.Tensor]) -> bool:
+def any_floats(tensors: list[torch.Tensor]) -> bool:
     """Tell whether one holds more than integers: floats, or what stands for them."""
     for tensor in tensors:
         dtype = tensor.dtype

@@ -21,8 +21,10 @@ from tbscope.sources.torch.literals import collect_tensors
 
 __all__ = [
     "ASKS_GRADIENT",
+    "ELEMENTWISE",
     "CUTS_UNSEEN",
     "KERNELS",
+    "LOOPS",
     "QUESTIONS",
     "RANDOM",
     "READS",
@@ -97,6 +99,18 @@ An optimizer asks seven such questions of each parameter, beside nine operations
 """
 
 
+ELEMENTWISE: frozenset[Any] = frozenset(
+    getattr(torch.Tensor, name)
+    for name in (
+        *("add", "addcdiv", "addcmul", "div", "lerp", "mul", "neg", "sqrt", "sub"),
+        *("add_", "addcdiv_", "addcmul_", "div_", "lerp_", "mul_", "neg_", "sqrt_", "sub_"),
+    )
+)
+"""Methods that compute element by element, with one kernel of the same name.
+
+Which it is depends on nothing but what the dispatcher goes by.
+"""
+
 CUTS_UNSEEN = frozenset({"detach_"})
 """Operations that change the way of gradients alone: of their kernels no mode is told."""
 
@@ -138,6 +152,7 @@ class KernelFacts:
         name: The name with its namespace (`aten::addmm`).
         label: The name without namespace and overload (`addmm`).
         writes: Position and name of each argument that it mutates.
+        writes_first: Whether that is the first one alone, in each call.
         filled: The names of those that it fills and does not read (`out`).
         flag: The position of the argument that says whether it writes; None: it does.
         makes_tensor: Whether it returns a tensor that is no view of its arguments.
@@ -163,6 +178,7 @@ class KernelFacts:
         "query",
         "usual",
         "writes",
+        "writes_first",
     )
 
     def __init__(self, kernel: Any) -> None:
@@ -177,6 +193,7 @@ class KernelFacts:
         self.query = name.startswith(("prim::", "profiler::")) or name in _QUESTIONS
         self.copies = name in _COPIES
         self.writes: tuple[tuple[int, str], ...] = ()
+        self.writes_first = False
         self.filled: frozenset[str] = frozenset()
         self.flag: int | None = None
         self.makes_tensor = schema is None
@@ -201,6 +218,7 @@ class KernelFacts:
             # The schemas of c10d do not tell what they fill.
             names = [argument.name for argument in arguments]
             self.writes = ((names.index(self.exchange.taken), self.exchange.taken),)
+        self.writes_first = [place for place, _ in self.writes] == [0] and self.flag is None
 
     def written(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """Return the tensors into which the kernel writes when it is called with these."""
@@ -237,6 +255,9 @@ def _higher_order_name(kernel: Any) -> str:
 # By identity, as operators hash in Python; the facts hold the kernel, so it stays its own.
 KERNELS: dict[int, KernelFacts] = {}
 """The facts of the kernels met so far, for whoever asks at every one of them."""
+
+LOOPS = frozenset({"while_loop"})
+"""The operations that ask one function, before each turn of another, whether that runs again."""
 
 RANDOM: set[str] = set()
 """The names of the kernels met so far that draw random numbers, or may be told to."""

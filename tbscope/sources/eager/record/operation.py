@@ -15,6 +15,7 @@ from tbscope.sources.torch.flops import Copies, Formulas
 from tbscope.sources.torch.formulas import Formula, KernelWork
 from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.operations import KernelFacts
+from tbscope.sources.torch.wrapping import PLAIN
 
 __all__ = ["Joined", "Operation", "Operations"]
 
@@ -54,6 +55,7 @@ class Operation:
         copies: The copies that were made inside of it.
         written: The tensors that its kernels wrote into.
         given: The tensors returned by the functions that it ran (`cond`, `scan`).
+        turns: For each of these functions how many nodes there were before, and what it gave.
         told: Whether what it did is in the graph already (a backward pass).
         fed: What collectives gave that ran inside of it, and what the modules hold that did.
         joined: What it did together with other ranks: how, and the kernel that did it.
@@ -63,6 +65,7 @@ class Operation:
     runs: list[KernelRun] | None = None
     copies: Copies | None = None
     given: Sequence[torch.Tensor] = ()
+    turns: Sequence[tuple[int, list[torch.Tensor]]] = ()
     fed: Sequence[torch.Tensor] = ()
     joined: Sequence[Joined] = ()
     told = False
@@ -83,7 +86,12 @@ class Operation:
     def run(self, facts: KernelFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run one of its kernels, note what it did, and return its result."""
         if facts.writes:
-            self._note_writes(facts, args, kwargs)
+            own = args[0] if facts.writes_first and args else None
+            if type(own) in PLAIN and self._operations.about_to_write is None and not self.written:
+                # Most kernels that write do so into what they are a method of.
+                self.written = [args[0]]
+            else:
+                self._note_writes(facts, args, kwargs)
         formula = self._operations.formulas[facts]
         self.kernels.append(facts.name)
         copies, runs = self.copies, self.runs
@@ -104,6 +112,17 @@ class Operation:
         if runs is not None:
             runs.append(KernelRun(facts, args, kwargs, result, self._flops(facts, formula)))
         return result
+
+    def is_known(self, kernel: str, written: torch.Tensor | None) -> None:
+        """Take note that its one kernel was known before it ran, and ran past all modes.
+
+        Args:
+            kernel: The name of the kernel.
+            written: The tensor into which it wrote; None for none.
+        """
+        self.kernels.append(kernel)
+        if written is not None:
+            self.written = [written]
 
     def _note_writes(
         self, facts: KernelFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -183,9 +202,11 @@ class Operations:
         self.running = None
 
     @contextmanager
-    def function(self) -> Iterator[Callable[[Any], None]]:
+    def function(self, at: int = 0) -> Iterator[Callable[[Any], None]]:
         """Watch a function that the running operation was given: its operations are their own.
 
+        Args:
+            at: How many nodes the graph has.
         Returns:
             Takes what the function gave.
         """
@@ -193,7 +214,9 @@ class Operations:
 
         def take(result: Any) -> None:
             if outer is not None:
-                outer.given = [*outer.given, *collect_tensors(result, [])]
+                results = collect_tensors(result, [])
+                outer.given = [*outer.given, *results]
+                outer.turns = [*outer.turns, (at, results)]
 
         try:
             yield take

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 from weakref import ref
@@ -20,55 +19,13 @@ from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Node, Value
 from tbscope.ir.scopes import Scope
 from tbscope.sources.eager.record.origins import origin_of
-from tbscope.sources.eager.record.parts import Part, held_by, tensors_in
-from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
+from tbscope.sources.eager.record.parts import Part, Step, held_by, tensors_in
+from tbscope.sources.eager.record.scope_stack import ScopeStack
 from tbscope.sources.eager.record.whereabouts import Place
 from tbscope.sources.torch.autograd import kept_gradient
 from tbscope.sources.torch.locate import LOADING, helper_name
 
 __all__ = ["Optimizers"]
-
-
-@dataclass(slots=True, eq=False)
-class _Step:
-    """One step of an optimizer.
-
-    Attributes:
-        optimizer: The optimizer.
-        caller: The identity of the Python frame in which it runs.
-        frame: The module call, or the top level, in which it was begun.
-        outer: Where what runs directly in that frame stood before.
-        around: The box of the step.
-        root: The scope in it that names the optimizer.
-        parts: The part of each tensor that the optimizer holds, by identity; each is held weakly,
-            as a closure may make gradients anew.
-        held: What the optimizer keeps, by identity: itself, weakly, its part, and its name.
-        made: The part of each value that the step has made.
-        scopes: The scope of each part.
-        ran: Whether one of its operations has run.
-        passes: How many backward passes ran when it was begun.
-        loose: Its operations that read nothing which belongs to a part, in order.
-        names: The name of each parameter, by the node that stands for it; None for what is none.
-        parameters: Those of the optimizer, by identity.
-        unnamed: The parameters whose nodes are not known yet; None until one is asked for.
-    """
-
-    optimizer: torch.optim.Optimizer
-    caller: int
-    frame: Frame
-    outer: Scope | None
-    around: Scope
-    root: Scope
-    parts: dict[int, tuple[ref[torch.Tensor], Part]] = field(default_factory=dict)
-    held: dict[int, tuple[ref[torch.Tensor], Part, str]] = field(default_factory=dict)
-    made: dict[Value, Part] = field(default_factory=dict)
-    scopes: dict[Part, Scope] = field(default_factory=dict)
-    ran: bool = False
-    passes: int = 0
-    loose: list[Node] = field(default_factory=list)
-    names: dict[Node, str | None] = field(default_factory=dict)
-    parameters: dict[int, torch.Tensor] = field(default_factory=dict)
-    unnamed: deque[torch.Tensor] | None = None
 
 
 class Optimizers:
@@ -82,6 +39,7 @@ class Optimizers:
 
     Attributes:
         steps: Those that run, the innermost last.
+        part_of_latest: To what the latest operation of a step belongs that was recorded at length.
     """
 
     def __init__(
@@ -91,7 +49,7 @@ class Optimizers:
         find: Callable[[torch.Tensor], Value | None],
         passes: Sized,
     ) -> None:
-        self.steps: list[_Step] = []
+        self.steps: list[Step] = []
         self._passes = passes
         self._builder = builder
         self._scopes = scopes
@@ -101,8 +59,7 @@ class Optimizers:
         # Where the latest operation was called, and the helper that led there.
         self._latest: Place | None = None
         self._helper_there: str | None = None
-        # To what the latest operation of a step belongs.
-        self._latest_part: Part | None = None
+        self.part_of_latest: Part | None = None
 
     def branch(self, scopes: ScopeStack, passes: Sized) -> "Optimizers":
         """Return one for the steps that another thread makes at the same time."""
@@ -124,7 +81,7 @@ class Optimizers:
         around = scopes.open_phase("optimizer", "optimizer")
         root = self._new(type(optimizer).__name__, None, around)
         frame.inner = root
-        step = _Step(optimizer, id(caller), frame, outer, around, root)
+        step = Step(optimizer, id(caller), frame, outer, around, root)
         step.passes = len(self._passes)
         self._look(step)
         self.steps.append(step)
@@ -200,7 +157,7 @@ class Optimizers:
             self.steps.append(step)
             step.frame.inner = inner
 
-    def _look(self, step: _Step) -> None:
+    def _look(self, step: Step) -> None:
         """Take note of what belongs to each parameter: its gradient, and what is kept for it."""
         step.parts.clear()
         step.held.clear()
@@ -234,10 +191,10 @@ class Optimizers:
         held, part, name = step.held[id(tensor)]
         if held() is not tensor:
             return None
-        scope = self._scope_of(step, part)
+        scope = self.scope_of(step, part)
         return self._builder.append_source("constant", f"{scope}.{name}", scope)
 
-    def _settle(self, step: _Step) -> None:
+    def _settle(self, step: Step) -> None:
         """Find the part of what read nothing: the optimizer holds what was made of it."""
         for part, _, state in held_by(step.optimizer):
             for _, tensor in state:
@@ -248,7 +205,7 @@ class Optimizers:
             parts = [step.made[value] for value in node.outputs if value in step.made]
             if parts:
                 part = functools.reduce(Part.joined, parts)
-                node.scope = self._scope_of(step, part)
+                node.scope = self.scope_of(step, part)
                 if len(node.writes) == len(parts) == len(node.outputs):
                     # What is written into belongs to what it becomes.
                     for place, own in zip(node.writes, parts, strict=True):
@@ -292,11 +249,11 @@ class Optimizers:
         if self._scopes.running is not step.frame or len(self._passes) > step.passes:
             # In a closure, or a pass of its own.
             return scope
-        part = self._latest_part = self._part(step, read, values)
+        part = self.part_of_latest = self._part(step, read, values)
         if part is None:
             return step.root
         # Not `_scope_of`: most parts have their scopes, and this runs for each operation.
-        return step.scopes.get(part) or self._scope_of(step, part)
+        return step.scopes.get(part) or self.scope_of(step, part)
 
     def ran(self, node: Node, read: Sequence[torch.Tensor]) -> None:
         """Take note of an operation that has run."""
@@ -309,9 +266,30 @@ class Optimizers:
         step = self.steps[-1]
         if self._scopes.running is not step.frame or len(self._passes) > step.passes:
             return
+        self.ran_in(step, node, read, self.part_of_latest)
+
+    def runs_on(self, step: Step, there: Place) -> bool:
+        """Tell whether an operation stands in a step where the latest one was called, too.
+
+        Args:
+            step: The innermost step.
+            there: Where it was called, outside of all passes.
+        """
+        return there is self._latest and self._scopes.running is step.frame
+
+    def ran_in(
+        self, step: Step, node: Node, read: Sequence[torch.Tensor], part: Part | None
+    ) -> None:
+        """Take note of an operation that has run in a step, for a part of its work.
+
+        Args:
+            step: The innermost step.
+            node: The operation.
+            read: The tensors that it read.
+            part: What it belongs to; None where nothing tells.
+        """
         step.ran = True
         node.phase = "optimizer"
-        part = self._latest_part
         if part is not None:
             for value in node.outputs:
                 step.made[value] = part
@@ -321,19 +299,21 @@ class Optimizers:
             return
         names: dict[str, None] = {}
         for place in node.writes:
-            name = self._name(read, place) or self._shown(step, node.inputs[place])
+            name = self._name(read, place) or self.shown(step, node.inputs[place])
             if name:
                 names[name] = None
         if names:
             node.attributes["updates"] = ", ".join(names)
 
     def _name(self, read: Sequence[torch.Tensor], place: int) -> str | None:
-        if place >= len(read):
-            return None
-        known = self._scopes.registry.tensor(read[place])
+        return self.name_of(read[place]) if place < len(read) else None
+
+    def name_of(self, tensor: torch.Tensor) -> str | None:
+        """Return the qualified name of a parameter or buffer; None for any other tensor."""
+        known = self._scopes.registry.tensor(tensor)
         return None if known is None else known.qualified_name
 
-    def _shown(self, step: _Step, value: Value) -> str | None:
+    def shown(self, step: Step, value: Value) -> str | None:
         """Return the name of the parameter that a value is a view of; None for none."""
         node = value.producer
         if node.role != "view" and not node.writes:
@@ -347,7 +327,7 @@ class Optimizers:
             step.names[origin] = self._name_of(step, origin) if asked else None
         return step.names[origin]
 
-    def _name_of(self, step: _Step, origin: Node) -> str | None:
+    def _name_of(self, step: Step, origin: Node) -> str | None:
         """Return the name of the parameter that a node stands for; None where it is that of none.
 
         The parameters come mostly in their order, and each is looked at until it is known.
@@ -368,7 +348,7 @@ class Optimizers:
         return step.names.get(origin)
 
     def _part(
-        self, step: _Step, read: Sequence[torch.Tensor], values: Sequence[Value]
+        self, step: Step, read: Sequence[torch.Tensor], values: Sequence[Value]
     ) -> Part | None:
         found: Part | None = None
         parts, made = step.parts, step.made
@@ -391,13 +371,14 @@ class Optimizers:
             box = self._helpers[scope, name] = self._new(name, None, scope)
         return box
 
-    def _scope_of(self, step: _Step, part: Part) -> Scope:
+    def scope_of(self, step: Step, part: Part) -> Scope:
+        """Return the box of a part of a step's work."""
         scope = step.scopes.get(part)
         if scope is None:
             scope = step.scopes[part] = self._open(step, part)
         return scope
 
-    def _open(self, step: _Step, part: Part) -> Scope:
+    def _open(self, step: Step, part: Part) -> Scope:
         groups = step.optimizer.param_groups
         if part.group is None or (part.parameter is None and len(groups) == 1):
             return step.root
@@ -406,7 +387,7 @@ class Optimizers:
             name = group.get("name")
             label = name if isinstance(name, str) and name else f"group_{part.group}"
             return self._new(label, None, step.root)
-        above = self._scope_of(step, Part(part.group))
+        above = self.scope_of(step, Part(part.group))
         if part.parameter not in step.parameters:
             # A group was added since.
             step.parameters.update((id(each), each) for _, each, _ in held_by(step.optimizer))
@@ -417,7 +398,7 @@ class Optimizers:
             above = self._below(step, inner, above)
         return self._new(place.attribute, None, above)
 
-    def _below(self, step: _Step, scope: Scope, above: Scope) -> Scope:
+    def _below(self, step: Step, scope: Scope, above: Scope) -> Scope:
         """Return the scope that mirrors one of the forward pass, below another one."""
         key: Any = (scope, above)
         known = step.scopes.get(key)

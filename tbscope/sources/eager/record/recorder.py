@@ -4,9 +4,7 @@ The modes tell it of operations and kernels, the watched module calls of modules
 the scopes by hand of theirs. It changes none of what it sees.
 """
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from copy import copy
 from functools import partial
 from types import FrameType
@@ -16,26 +14,21 @@ import torch
 
 from tbscope.figures.notes import find_notes
 from tbscope.ir.builder import GraphBuilder
-from tbscope.ir.graph import Argument, Call, Graph, Node, Note, Source, Value
+from tbscope.ir.graph import Argument, Graph, Node, Note, Source, Value
 from tbscope.sources.eager.record.bodies import KernelRun, KernelRuns
-from tbscope.sources.eager.record.failures import Failures
-from tbscope.sources.eager.record.lazy import look_away
-from tbscope.sources.eager.record.leaving import leave, leave_unfinished
+from tbscope.sources.eager.record.call_recorder import CallRecorder
 from tbscope.sources.eager.record.operation import Operation, Operations
-from tbscope.sources.eager.record.rank_recorder import RankRecorder
 from tbscope.sources.eager.record.reads import Reads, shares_memory
-from tbscope.sources.eager.record.resumed import RESUMED
-from tbscope.sources.eager.record.scope_stack import Frame
-from tbscope.sources.eager.record.scripted import ScriptRun, note_of_forks
-from tbscope.sources.eager.record.whereabouts import Whereabouts
+from tbscope.sources.eager.record.rounds import Rounds
+from tbscope.sources.eager.record.scripted import note_of_forks
+from tbscope.sources.eager.record.turns import Turn
+from tbscope.sources.torch.dispatch_internals import DISPATCH_TELLS
 from tbscope.sources.torch.internals import ENOUGH, in_forward_mode
 from tbscope.sources.torch.literals import FILLED, Literals, all_among, collect_tensors
-from tbscope.sources.torch.module_internals import ScriptModule, calls_unseen
 from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import CUTS_UNSEEN, RANDOM, READS, KernelFacts
 from tbscope.sources.torch.ranks import process_rank
 from tbscope.sources.torch.roles import is_random, role_of
-from tbscope.sources.torch.signatures import Arrangements
 from tbscope.sources.torch.storage import plain_keys
 from tbscope.sources.torch.wrapping import PLAIN
 
@@ -46,7 +39,7 @@ __all__ = ["Recorder"]
 _argument = partial(tuple.__new__, Argument)
 
 
-class Recorder(RankRecorder):
+class Recorder(CallRecorder):
     """Builds the graph of one run.
 
     Args:
@@ -57,12 +50,11 @@ class Recorder(RankRecorder):
         bodies: Whether the kernels of each operation are recorded as nodes.
 
     Attributes:
-        failures: The operation and the module call in which the latest error arose.
-        modules_called: The module of each call of the graph.
         ended: Whether an error ended the run.
-        scripted: Whether a scripted module was called, which may run in several threads.
         strands: What several threads do of the run; None where only one has done anything.
         before_closing: Called once the run is over, while all is known; None for nothing.
+        rounds: Records what optimizers do for each parameter, in the thread of the run itself; None
+            where nothing is told of them, or something of ranks.
     """
 
     def __init__(
@@ -75,17 +67,41 @@ class Recorder(RankRecorder):
     ) -> None:
         builder = GraphBuilder(name, rank=process_rank())
         operations = Operations(builder.graph.uncounted, keep_runs=bodies)
-        super().__init__(builder, operations, open_ended=open_ended)
-        self.failures = Failures()
-        self.modules_called: list[torch.nn.Module] = []
-        self.ended = False
-        self.scripted = self._forked = False
+        super().__init__(builder, operations, open_ended=open_ended, boundary=boundary)
+        self.ended = self._forked = False
         self.strands: Any = None
         self.before_closing: Callable[[], None] | None = None
         self._reads = Reads()
-        self._open_ended = open_ended
-        self._arrangements = Arrangements()
-        self._where = Whereabouts(self.scopes, boundary.__code__)
+        self.rounds: Rounds | None = None
+
+    def record_backward(self) -> None:
+        """Make backward passes a part of the graph, from now on."""
+        super().record_backward()
+        if self.distributed or not DISPATCH_TELLS:
+            return
+        assert self.backward is not None
+        assert self.optimizers is not None
+        self.rounds = Rounds(
+            self.builder,
+            self._values,
+            self.value_of,
+            operations=self.operations,
+            backward=self.backward,
+            optimizers=self.optimizers,
+            where=self._where,
+        )
+
+    def begin_step(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
+        """Take note that an optimizer begins a step, in this Python frame."""
+        super().begin_step(optimizer, caller)
+        if self.rounds is not None:
+            self.rounds.end()
+
+    def end_step(self, optimizer: torch.optim.Optimizer | None) -> None:
+        """Take note that an optimizer has made a step; None for all that have not told."""
+        super().end_step(optimizer)
+        if self.rounds is not None:
+            self.rounds.end()
 
     def branch(self, source: Source | None) -> "Recorder":
         """Return a recorder for work that another thread does: it adds to the same graph.
@@ -100,6 +116,7 @@ class Recorder(RankRecorder):
         branch._discovery = discovery = self._discovery.branch(scopes)
         branch.value_of, branch.add_input = discovery.value_of, discovery.add_input
         branch.nest = Literals(discovery.value_of, discovery.lying_in).nest
+        branch.rounds = None
         self.branch_steps(branch)
         return branch
 
@@ -127,112 +144,10 @@ class Recorder(RankRecorder):
         self._tell_of_ranks()
         self.modules_called.clear()
         self.scopes.forget()
-        self.backward = self.optimizers = self.functions = None
+        if self.rounds is not None:
+            self.rounds.end()
+        self.backward = self.optimizers = self.functions = self.rounds = None
         return graph
-
-    # -- scopes -----------------------------------------------------------------------
-
-    def open_scope(self, name: str) -> None:
-        """Open a scope by hand in the call that runs."""
-        if not self.paused:
-            self.end_broken_steps(sys._getframe())
-            self.scopes.open_block(name, by_script=True)
-
-    def close_scope(self, name: str | None, *, failed: bool = False) -> None:
-        """Close the innermost scope by hand; after a failure also those left open in it."""
-        if not self.paused:
-            self.scopes.close_block(name, failed=failed)
-
-    def enter_call(
-        self,
-        module: torch.nn.Module,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        caller: FrameType,
-    ) -> Frame | None:
-        """Open the scope of a module call; return the frame that `leave_call` closes.
-
-        None for a wrapper that has no scope of its own, and for what runs inside of an operation
-        (a hook in `torch.autograd.grad`, an operator of the user's own): that is part of it.
-        """
-        scopes = self.scopes
-        if self.operations.running is not None:
-            known = scopes.registry.tensor
-            held = *module.parameters(recurse=False), *module.buffers(recurse=False)
-            self.operations.running.feed(tensor for tensor in held if known(tensor) is not None)
-            return None
-        place = scopes.place_of(module)
-        if place.wrapper is module:
-            if not calls_unseen(module):
-                return None
-            module = place.module
-        if place.lazy:
-            look_away(self, module)
-        if self.optimizers is not None:
-            self.end_broken_steps(caller)
-        source, run, step = self._where.of_call(caller)
-        forward = module.forward
-        names, given = self._arrangements.of(forward, args, kwargs)
-        if self._open_ended and scopes.at_top:
-            self._discovery.add_unknown(list(zip(names, given, strict=True)))
-        nest = self.nest
-        scope = scopes.call_scope(place)
-        arguments = [
-            _argument((name, nest(value))) for name, value in zip(names, given, strict=True)
-        ]
-        call = Call(
-            scope=scope,
-            class_name=place.label,
-            qualified_name=place.qualified_name,
-            arguments=arguments,
-            # A scripted module that is frozen has no mode; it does what it does in evaluation.
-            training=getattr(module, "training", False),
-            source=source,
-            run=run,
-            step=step,
-        )
-        self.graph.calls.append(call)
-        self.modules_called.append(module)
-        frame = Frame(scope, place, call, source, self.builder.operations)
-        frame.first = len(self.graph.nodes)
-        frame.forward = getattr(forward, "__code__", None)
-        if isinstance(module, ScriptModule):
-            frame.script = ScriptRun(module, place.name)
-            self.scripted = True
-        scopes.open_call(place, frame)
-        return frame
-
-    def leave_call(
-        self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-    ) -> Any:
-        """Close a module call that returned; return what its caller gets of it."""
-        if type(result) in RESUMED:
-            return leave_unfinished(self, frame, (args, kwargs), result)
-        leave(self, frame, (args, kwargs), result)
-        return result
-
-    def fail_call(self, frame: Frame, error: BaseException) -> None:
-        """Close a module call that raised; remember the innermost one of each error."""
-        self.failures.left_call(error, frame)
-        self.scopes.close_call(frame)
-
-    @contextmanager
-    def function(self, name: str) -> Iterator[Callable[[Any], None]]:
-        """Record the run of a function that is an operation's argument, in a scope of its own.
-
-        Args:
-            name: What the function is called.
-        Returns:
-            Takes what the function gave.
-        """
-        with self.operations.function() as gave:
-            self.scopes.open_block(name)
-            failed = True
-            try:
-                yield gave
-                failed = False
-            finally:
-                self.scopes.close_block(name, failed=failed)
 
     def add_operation(
         self,
@@ -312,7 +227,7 @@ class Recorder(RankRecorder):
             else:
                 arguments.append(Argument(key, self.nest(given, read, values)))
         if operation.given or operation.fed:
-            self._read_inner(operation, read, values)
+            self._read_inner(name, operation, read, values)
         place = self._where.of_operation(frame)
         scope, source, run, step = place
         if in_pass is not None:
@@ -405,6 +320,50 @@ class Recorder(RankRecorder):
         if node is not None and frame is not None and self.scopes.running.script is not None:
             self.scopes.running.script.add(node)
         return node
+
+    def foreseen(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType
+    ) -> Turn | None:
+        """Return what is known of an optimizer's operation before it runs; None for nothing."""
+        return None if self.rounds is None else self.rounds.foreseen(func, args, kwargs, frame)
+
+    def add_foreseen(
+        self,
+        turn: Turn,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
+        frame: FrameType,
+    ) -> None:
+        """Record an operation that has run as it was foreseen, past all modes."""
+        assert self.rounds is not None
+        if not self.rounds.add(turn, args, kwargs, result):
+            operation = Operation(self.operations)
+            operation.is_known(turn.kernels[0], result if turn.writes else None)
+            self.add_operation(turn.name, args, kwargs, result, operation, frame)
+
+    def learn(
+        self,
+        node: Node,
+        called: tuple[Any, tuple[Any, ...], dict[str, Any]],
+        result: Any,
+        operation: Operation,
+        frame: FrameType,
+    ) -> None:
+        """Take note of an operation of an optimizer's, to foresee the next like it.
+
+        Args:
+            node: Its node.
+            called: The function, with its positional and keyword arguments.
+            result: What it gave.
+            operation: What its kernels did.
+            frame: The Python frame that called it.
+        """
+        if self.rounds is not None:
+            func, args, kwargs = called
+            self.rounds.learn(
+                func, args, kwargs, result=result, operation=operation, node=node, frame=frame
+            )
 
     def tell_of_fork(self) -> None:
         """Tell, once, that a scripted module runs operations in threads of TorchScript's own."""

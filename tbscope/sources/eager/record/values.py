@@ -4,7 +4,7 @@ A tensor that is written into holds a new value from then on. What reads the sam
 storage through another tensor gets the writer as a control input.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from weakref import ref
 
 import torch
@@ -36,6 +36,7 @@ class TensorValues:
     Attributes:
         written: Whether anything was written into that something else may read; most
             models write nothing.
+        writes: What was written into which storage.
         wrappers: The tensors that are made of others, and those inside of them.
         held: The values of tensors by identity, for whoever asks for each tensor of a trace. An
             entry counts only while its tensor lives, as identities are reused.
@@ -47,7 +48,7 @@ class TensorValues:
         self._order: dict[Node, int] = {}
         self.held: dict[int, tuple[ref[torch.Tensor], Value]] = {}
         self.wrappers = Wrappers(self.held)
-        self._writes = Writes()
+        self.writes = Writes()
         # What element types and devices are called.
         self._words: dict[tuple[torch.dtype, torch.device], tuple[str, str]] = {}
 
@@ -95,7 +96,7 @@ class TensorValues:
 
     def written_into(self, tensor: torch.Tensor) -> list[Value]:
         """Return the values that were written into the memory of a tensor, in order."""
-        writes = self._writes.touching(tensor, -1)
+        writes = self.writes.touching(tensor, -1)
         return list(dict.fromkeys(write.value for write in reversed(writes)))
 
     def shown_by(self, tensor: torch.Tensor) -> Value | None:
@@ -153,8 +154,8 @@ class TensorValues:
                 continue
             value = self.find(target)
             assert value is not None
-            self._writes.add(node, self._order_of(node), value, tensor)
-            self.written = self._writes.any
+            self.writes.add(node, self._order_of(node), value, tensor)
+            self.written = self.writes.any
 
     def own_places(
         self,
@@ -214,7 +215,7 @@ class TensorValues:
             stored: The storages of those that it reads, as `plain_keys` tells them.
         """
         if len(places) == len(results) == 1 and results[0] is read[places[0]]:
-            self._give_back(node, results[0], stored[places[0]])
+            self.give_back(node, results[0], stored[places[0]])
             return
         for tensor in results:
             self.give(node, tensor)
@@ -227,17 +228,17 @@ class TensorValues:
             else:
                 given.add(id(tensor))
                 value = self.give(node, tensor)
-            self._writes.add_plain(Write(node, order, value, Region(tensor)), tensor, stored[place])
-        self.written = self._writes.any
+            self.writes.add_plain(Write(node, order, value, Region(tensor)), tensor, stored[place])
+        self.written = self.writes.any
 
-    def _give_back(self, node: Node, tensor: torch.Tensor, key: int) -> None:
+    def give_back(self, node: Node, tensor: torch.Tensor, key: int) -> None:
         """Give its new value to the one tensor that a node wrote into, and gives back."""
         own, before = self.held[id(tensor)]
         value = Value(node, 0, tuple(tensor.shape), before.dtype, before.device)
         node.outputs.append(value)
         self.held[id(tensor)] = own, value
         write = Write(node, self._order_of(node), value, Region(tensor))
-        self._writes.add_plain(write, tensor, key)
+        self.writes.add_plain(write, tensor, key)
         self.written = True
 
     def places_of(
@@ -319,11 +320,11 @@ class TensorValues:
             stored: Their storages, as `plain_keys` tells them.
         """
         # Mostly what is read is what was written last.
-        if not self.written or (stored is not None and self._writes.are_latest(values, stored)):
+        if not self.written or (stored is not None and self.writes.are_latest(values, stored)):
             return []
         found: dict[Node, None] = {}
         for tensor, value in zip(read, values, strict=True):
-            for write in self._writes.touching(tensor, self._order_of(value.producer)):
+            for write in self.writes.touching(tensor, self._order_of(value.producer)):
                 found[write.node] = None
         for value in values:
             found.pop(value.producer, None)
@@ -336,12 +337,20 @@ class TensorValues:
         stored: Sequence[int] | None = None,
     ) -> None:
         """Forget writes to storages that results have taken over from tensors that are gone."""
-        self._writes.forget_fresh(results, read, stored)
+        self.writes.forget_fresh(results, read, stored)
 
-    def alive(self) -> list[tuple[torch.Tensor, Value]]:
-        """Return the tensors that somebody still holds with their values, in order."""
+    def alive(
+        self, wanted: Callable[[Value], bool] | None = None
+    ) -> list[tuple[torch.Tensor, Value]]:
+        """Return the tensors that somebody still holds with their values, in order.
+
+        Args:
+            wanted: Which values these are; None for all.
+        """
         found = [
-            (tensor, value) for held, value in self.held.values() if (tensor := held()) is not None
+            (tensor, value)
+            for held, value in self.held.values()
+            if (tensor := held()) is not None and (wanted is None or wanted(value))
         ]
         found += self.wrappers.alive()
         return sorted(found, key=lambda pair: (self._order_of(pair[1].producer), pair[1].index))
@@ -361,17 +370,20 @@ class TensorValues:
                 for value in node.inputs:
                     if forward or value.producer.phase != "forward":
                         read.add(value)
+
+        def is_left(value: Value) -> bool:
+            maker = value.producer
+            # What passes and optimizers keep for themselves is no result of a step.
+            of_step = maker.kind == "op" and (maker.phase == "forward" or value in given)
+            return of_step and value not in read
+
+        if not self.wrappers.any:
+            # Most of what is alive are parameters, and what is kept for them.
+            return [tensor for tensor, _ in self.alive(is_left)]
         alive = self.alive()
         # What `vmap` gave is inside of a wrapper that went with it.
         alive += self.wrappers.left(read.union(value for _, value in alive))
-        return [
-            tensor
-            for tensor, value in alive
-            if value not in read
-            and value.producer.kind == "op"
-            # What passes and optimizers keep for themselves is no result of a step.
-            and (value.producer.phase == "forward" or value in given)
-        ]
+        return [tensor for tensor, value in alive if is_left(value)]
 
     def forget(self) -> None:
         """Let go of all tensors and values, once the run is over."""
