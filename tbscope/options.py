@@ -20,7 +20,7 @@ from tbscope.passes.levels import Level, check_level
 from tbscope.passes.plumbing import check_patterns
 from tbscope.placing import LAST_STEP, check_run_name, check_step, check_tag
 from tbscope.ranks.asked import Ranks, check_ranks, check_ranks_timeout
-from tbscope.words import shown
+from tbscope.words import near_names, shown
 
 __all__ = [
     "DRAWING",
@@ -366,10 +366,26 @@ def check_options(**drawing: Unpack[Drawing]) -> None:
     if unknown:
         raise ArgumentError(
             f"a graph cannot be drawn with {unknown[0]}=",
-            why=f"the options are {', '.join(DRAWING)}",
-            fix=f"leave {unknown[0]} out",
+            why=f"the options of a drawing are {', '.join(DRAWING)}",
+            fix=_instead_of(unknown[0]),
         )
     check_values(DRAWING, drawing)
+
+
+def _instead_of(unknown: str) -> str:
+    """Return what to do about an option that is none of a drawing: it may be one of a run."""
+    takers = {
+        name: [taker for taker in ("trace", "add_graph") if name in _names_taken_by(taker)]
+        for name in _names_taken_by("add_graph")
+    }
+    if unknown in takers:
+        return f"give {unknown}= to {' or '.join(takers[unknown])}"
+    near = near_names(unknown, takers, cutoff=0.7)
+    return f"did you mean {', '.join(map(repr, near))}?" if near else f"leave {unknown} out"
+
+
+def _names_taken_by(taker: str) -> list[str]:
+    return [name for options in TAKERS[taker] for name in options]
 
 
 def with_defaults(drawing: Drawing) -> Drawing:

@@ -121,12 +121,12 @@ class CheckpointedForce(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.energy, self.out = nn.Linear(3, 1), nn.Linear(3, 2)
+        self.parts, self.out = nn.ModuleList([nn.Linear(3, 1)]), nn.Linear(3, 2)
 
     def forward(self, x):
         with torch.enable_grad():
             x = x.detach().requires_grad_()
-            energy = checkpoint(self.energy, x, use_reentrant=False).tanh().sum()
+            energy = checkpoint(self.parts[0], x, use_reentrant=False).tanh().sum()
             (gradient,) = torch.autograd.grad(energy, x)
         return self.out(x - gradient)
 

@@ -1,17 +1,19 @@
-"""What one box of a merged graph holds, in a form that the graph of a single rank has too."""
+"""What the boxes of a rank in a merged graph hold, in a form that the graph of one rank has too."""
 
 from collections import Counter
 
+from tbscope.ir.climbs import upward
 from tbscope.ir.ranks import split_device
 
 
 def rows_of(graph, box):
-    """Count what runs in a box: each operation with its place, its kernels, values and inputs.
+    """Count what a rank runs: each operation with its place, its kernels, values and inputs.
 
     Args:
         graph: A graph of one rank, or of several.
-        box: The path of the box of one rank; empty for the whole graph. What is joined between
-            boxes counts where the box hands something in, or reads of it.
+        box: How the boxes of the rank are called, that of the forward pass and those in
+            `gradients` and `optimizer`; empty for the whole graph. What is joined between boxes
+            counts where the rank hands something in, or reads of it.
     """
     taken = {
         value.producer
@@ -29,14 +31,29 @@ def rows_of(graph, box):
 
 
 def _is_in(node, box):
-    return not box or (node.scope is not None and f"{node.scope.path}/".startswith(f"{box}/"))
+    return _place(node, box) is not None
+
+
+def _place(node, box):
+    """Return the path of a node without the box of its rank; None where it stands in no such."""
+    steps = [] if node.scope is None else node.scope.path.split("/")
+    if not box:
+        return "/".join(steps)
+    if box not in steps[:2]:
+        return None
+    at = steps.index(box)
+    # What stood at the top level stands with what it reads.
+    loose = at == len(steps) - 1 and node.phase == "forward"
+    return "" if loose else "/".join(steps[:at] + steps[at + 1 :])
 
 
 def _is_between(node):
     """Tell whether a node stands where boxes of ranks are joined."""
-    return node.collective is not None and (
-        node.scope is None or node.scope.path == "between ranks"
-    )
+    if node.collective is None or node.scope is None:
+        return node.collective is not None
+    *_, top = upward(node.scope)
+    around = [one for one in upward(node.scope) if one.kind == "rank"]
+    return (node.scope is top and not around) or "between ranks" in node.scope.path.split("/")
 
 
 def _read(node, box):
@@ -65,7 +82,7 @@ def _is_send(node):
 
 def _row(node, box):
     joined = node.collective
-    path = "" if node.scope is None else node.scope.path.removeprefix(box).strip("/")
+    path = _place(node, box) or ""
     told, outputs = None, node.outputs
     if joined is not None:
         told = joined.kind, joined.reduction, joined.mesh, joined.sequence

@@ -15,7 +15,9 @@ from training_steps import (
     BackwardKernels,
     Net,
     backward_nodes,
+    closure_of,
     gradients_of,
+    loss_of,
     recorded,
 )
 
@@ -26,10 +28,6 @@ def run_in_thread(function, *args):
     thread = threading.Thread(target=function, args=args)
     thread.start()
     thread.join()
-
-
-def loss_of(model, points=POINTS):
-    return model(points).pow(2).mean()
 
 
 def backward_elsewhere(model):
@@ -183,13 +181,7 @@ def test_passes_in_passes_go_on_in_threads_of_autograds_own():
 def train_lbfgs(model):
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
 
-    def closure():
-        optimizer.zero_grad()
-        loss = loss_of(model)
-        loss.backward()
-        return loss
-
-    optimizer.step(closure)
+    optimizer.step(closure_of(model, optimizer))
 
 
 def test_the_passes_that_an_optimizer_asks_for_are_backward_passes_in_its_box():

@@ -4,6 +4,7 @@ import sys
 import threading
 import warnings
 
+import called_models
 import pytest
 import torch
 from card_facts import facts
@@ -16,6 +17,7 @@ from tbscope.sources.torch.locate import OWN_FILES
 from tests.real_graphs import origins
 
 X = torch.ones(2, 3)
+LOOSE = nn.Linear(3, 3)
 
 
 def scope_of_ops(graph):
@@ -333,3 +335,19 @@ def test_a_module_that_an_operation_calls_is_a_part_of_it():
     assert ops == ["linear", "exp", "sum", "grad"]
     assert [node for node in graph.nodes if node.kind == "constant"] == []
     assert [call.scope.path for call in graph.calls] == ["Recomputing", "Recomputing/Linear[inner]"]
+
+
+class Sine(nn.Sequential):
+    """Runs its parts, and a layer that it does not hold, inside of one operation."""
+
+    def forward(self, x):
+        x = x.as_subclass(called_models.Calling)
+        x.module = lambda y: LOOSE(super(Sine, self).forward(y))
+        return torch.sin(x)
+
+
+def test_an_operation_reads_what_each_module_holds_that_it_calls_and_that_is_of_the_model():
+    graph = tbscope.trace(Sine(nn.Linear(3, 3), nn.Linear(3, 3)), X)
+    (node,) = [node for node in graph.nodes if node.kind == "op"]
+    names = [value.producer.name for value in node.inputs]
+    assert names == ["x", "0.weight", "0.bias", "1.weight", "1.bias"]

@@ -463,3 +463,61 @@ def test_any_graph_is_drawn_well_and_keeps_its_names_apart_and_its_edges(seed, s
     # Where boxes are kept, those of the chunks are, too: and what is between may be cut again.
     if not Hierarchy(nodes).boxes:
         assert find_chunks(Hierarchy(after)) == {}
+
+
+# A selective scan between modules: it reads eight things of its level.
+SCAN = """
+x Input
+mul Mul x
+in_proj/linear Linear mul
+{state}
+exp Exp {of_exp}
+neg Neg exp
+chunk Chunk in_proj/linear
+copy_ Copy chunk
+conv1d/weight Parameter
+{conv}
+conv/conv1d Conv {of_conv}
+x_proj/linear Linear conv/conv1d
+split Split x_proj/linear
+dt_layernorm/mul Mul split
+b_layernorm/mul Mul split
+c_layernorm/mul Mul split
+dt_proj/weight Parameter
+matmul MatMul dt_layernorm/mul dt_proj/weight
+scan/add Add matmul dt_proj/weight neg b_layernorm/mul c_layernorm/mul conv/conv1d chunk {of_scan}
+update/copy Copy scan/add
+out_proj/linear Linear scan/add
+out Output out_proj/linear
+"""
+
+
+def scanned(*, state="", of_exp="", conv="", of_conv="chunk conv1d/weight", of_scan=""):
+    """Give for each part of a level with a scan the box that it stands in after cutting."""
+    text = SCAN.format(state=state, of_exp=of_exp, conv=conv, of_conv=of_conv, of_scan=of_scan)
+    words = [line.split() for line in text.split("\n") if line]
+    nodes = [(name, op, inputs) for name, op, *inputs in words]
+    hierarchy = Hierarchy(nodes)
+    assert [glyph.name for glyph in lost_at_root(hierarchy)] == ["update", "out"]
+    mapping = find_chunks(hierarchy, bundles={"scan", "update"}, rounds={"conv"})
+    names = rename([name for name, _, _ in nodes], mapping)
+    after = Hierarchy(
+        (name, op, [rename_input(text, mapping) for text in inputs])
+        for name, (_, op, inputs) in zip(names, nodes, strict=True)
+    )
+    assert lost_at_root(after) == []
+    return {name: mapping.get(name, name).rpartition("/")[0] for name in hierarchy.root.children}
+
+
+def test_a_parameter_stands_with_the_one_chunk_that_reads_it_where_that_helps():
+    found = scanned(state="A_log Parameter\nD Parameter", of_exp="A_log", of_scan="D")
+    assert found["A_log"] == found["exp"] == found["neg"] != ""
+    assert found["D"] == found["scan"] == found["matmul"] not in ("", found["exp"])
+    assert found["in_proj"] == found["conv1d"] == found["x_proj"] == ""
+
+
+def test_a_box_in_which_modules_were_called_stands_in_a_chunk_where_nothing_else_helps():
+    conv = "squeeze Squeeze conv1d/weight\ngetitem Getitem chunk\ntranspose Transpose getitem"
+    found = scanned(conv=conv, of_conv="squeeze transpose")
+    assert found["conv"] == found["squeeze"] == found["getitem"] != ""
+    assert found["in_proj"] == found["conv1d"] == found["x_proj"] == ""

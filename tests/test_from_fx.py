@@ -178,6 +178,76 @@ def test_a_graph_module_inside_of_another_is_read_through():
     }
 
 
+class Cut(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.head = nn.Sequential(nn.ReLU(), nn.Linear(4, 4))
+
+    def forward(self, x):
+        return self.head(self.first(x))
+
+
+def _scopes(graph):
+    """Return the scope of each operation, and of each call."""
+    check_whole(graph)
+    ops = [str(node.scope) for node in graph.nodes if node.kind == "op"]
+    return ops, [str(call.scope) for call in graph.calls]
+
+
+def test_what_was_split_into_graph_modules_stands_in_these():
+    from torch.fx.passes.split_module import split_module
+
+    traced = torch.fx.symbolic_trace(Cut())
+    split = split_module(traced, None, lambda node: int("head" in node.name))
+    ops, calls = _scopes(tbscope.from_fx(split, torch.ones(2, 4)))
+
+    one, two = (f"GraphModule/GraphModuleImpl[submod_{number}]" for number in range(2))
+    assert ops == [f"{one}/Linear[first]", f"{two}/ReLU[head_0]", f"{two}/Linear[head_1]"]
+    assert sorted(calls) == sorted(["GraphModule", one, two, *ops])
+
+
+def test_what_was_fused_into_a_graph_module_stands_in_it_as_in_the_model():
+    from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
+
+    traced = torch.fx.symbolic_trace(Cut())
+    nodes = [node for node in traced.graph.nodes if "head" in str(node.target)]
+    fused = fuse_by_partitions(traced, [dict.fromkeys(nodes)])
+    ops, calls = _scopes(tbscope.from_fx(fused, torch.ones(2, 4)))
+
+    (name,) = [key for key, _ in fused.named_children() if key.startswith("fused")]
+    inner = f"Cut/GraphModuleImpl[{name}]"
+    assert ops == [
+        "Cut/Linear[first]",
+        f"{inner}/Sequential[head]/ReLU[0]",
+        f"{inner}/Sequential[head]/Linear[1]",
+    ]
+    assert sorted(calls) == sorted(["Cut", inner, f"{inner}/Sequential[head]", *ops])
+
+
+def test_unflattened_modules_inside_of_a_graph_module_are_read_through():
+    unflattened = torch.export.unflatten(torch.export.export(Cut(), (torch.ones(2, 4),)))
+    holder = nn.Module()
+    holder.one, holder.two = unflattened.first, unflattened.head
+    plan = torch.fx.Graph()
+    plan.output(plan.call_module("two", (plan.call_module("one", (plan.placeholder("x"),)),)))
+    graph = tbscope.from_fx(torch.fx.GraphModule(holder, plan))
+    ops, calls = _scopes(graph)
+
+    assert [node.op for node in graph.nodes if node.kind == "op"] == ["linear", "relu", "linear"]
+    assert ops == [
+        "GraphModule/Linear[one]",
+        "GraphModule/Sequential[two]/ReLU[0]",
+        "GraphModule/Sequential[two]/Linear[1]",
+    ]
+    assert sorted(calls) == sorted(["GraphModule", "GraphModule/Sequential[two]", *ops])
+    assert {node.name for node in graph.nodes if node.kind == "parameter"} == {
+        *("one.weight", "one.bias", "two.1.weight", "two.1.bias")
+    }
+    classes = {module.name: module.class_name for module in graph.modules}
+    assert classes["two.1"] == "torch.nn.modules.linear.Linear"
+
+
 def test_a_quantised_module_is_read():
     from torch.ao.quantization import get_default_qconfig_mapping
     from torch.ao.quantization.quantize_fx import prepare_fx

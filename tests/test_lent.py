@@ -4,12 +4,14 @@ import re
 
 import pytest
 import torch
+from build import GraphBuilder
 from card_facts import facts
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 from torch import nn
 
 import tbscope
 from tbscope.overlays.make import make_overlay
+from tbscope.passes.lent import part_lent
 from tbscope.pipeline import draw
 
 
@@ -137,3 +139,60 @@ def test_an_overlay_has_a_number_for_each_and_counts_the_parameter_once(kind):
     assert names <= counts.keys()
     own = [count for name, count in counts.items() if "__function_library__" not in name]
     assert sum(own) == sum(one.numel() for one in model.parameters())
+
+
+# -- graphs made by hand --------------------------------------------------------------------
+
+
+class Calls:
+    """A parameter that two calls read, each alone in its box; what else reads it is added."""
+
+    def __init__(self):
+        self.build = build = GraphBuilder("Net")
+        build.call("Net")
+        self.scopes = [build.call(f"Net/Part[part]{number}") for number in ("", ".1")]
+        self.x = build.input("x", (2,))
+        self.weight = build.parameter("part.weight", (2,), self.scopes[0])
+        self.made = [build.op("mul", self.x, self.weight, scope=one) for one in self.scopes]
+
+    def part(self):
+        """Part the parameter; give what each call reads of it."""
+        part_lent(self.build.graph)
+        return [value.producer.inputs[1].producer for value in self.made]
+
+
+def test_a_further_call_reads_a_parameter_of_its_own_that_tells_whose_it_is():
+    calls = Calls()
+    first, second = calls.part()
+    assert first is calls.weight.producer
+    assert (second.name, second.scope) == ("part.weight~2", calls.scopes[1])
+    assert second.attributes["tied_to"] == "part.weight"
+
+
+def test_a_parameter_that_is_tied_itself_leads_to_the_one_that_it_is_tied_to():
+    calls = Calls()
+    calls.weight.producer.attributes["tied_to"] = "embedding.weight"
+    assert calls.part()[1].attributes["tied_to"] == "embedding.weight"
+
+
+def test_a_name_that_is_taken_is_passed_over():
+    calls = Calls()
+    calls.build.parameter("part.weight~2", (2,), calls.scopes[0])
+    assert calls.part()[1].name == "part.weight~3"
+
+
+def test_a_gradient_reads_the_parameter_itself():
+    calls = Calls()
+    gradient = calls.build.op("mul", calls.x, calls.weight, phase="backward")
+    calls.part()
+    assert gradient.producer.inputs[1] is calls.weight
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_what_waits_for_another_one_in_its_box_is_not_alone(linked):
+    calls = Calls()
+    for scope, made in zip(calls.scopes, calls.made, strict=True):
+        other = calls.build.node("print", scope=scope)
+        other.control_inputs[:] = [made.producer] if linked else []
+    first, second = calls.part()
+    assert (first is second) is linked

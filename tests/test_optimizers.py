@@ -5,7 +5,7 @@ from copy import deepcopy
 import pytest
 import torch
 from torch import nn
-from training_steps import POINTS, Net, squares
+from training_steps import POINTS, Net, closure_of, squares
 
 import tbscope
 from tbscope.ir.invariants import verify
@@ -24,13 +24,7 @@ OPTIMIZERS = {
 
 
 def run(model, optimizer):
-    def closure():
-        optimizer.zero_grad()
-        loss = model(POINTS).pow(2).mean()
-        loss.backward()
-        return loss
-
-    optimizer.step(closure)
+    optimizer.step(closure_of(model, optimizer))
 
 
 def trained(model, optimizer, steps=1):

@@ -7,7 +7,7 @@ recorded both ways.
 import pytest
 import torch
 from torch import nn
-from training_steps import POINTS, Net
+from training_steps import Net, closure_of
 
 import tbscope
 
@@ -56,12 +56,7 @@ def step_of(name, options):
     def halve(*_):
         model[0].inp.weight.grad.mul_(0.5)
 
-    def closure():
-        optimizer.zero_grad()
-        loss = model(POINTS).pow(2).mean()
-        loss.backward()
-        return loss
-
+    closure = closure_of(model, optimizer)
     optimizer.step(closure)
     optimizer.register_step_pre_hook(halve)
     return lambda: optimizer.step(closure), model

@@ -112,14 +112,24 @@ def test_a_way_to_draw_leaves_that_is_none_is_named():
     )
 
 
-def test_an_option_that_is_none_is_named():
+@pytest.mark.parametrize(
+    ("option", "fix"),
+    [
+        ("colour_by", "did you mean 'color_by'?"),
+        ("trainng", "did you mean 'training'?"),
+        ("training", "give training= to trace or add_graph"),
+        ("tag", "give tag= to add_graph"),
+        ("xyzzy", "leave xyzzy out"),
+    ],
+)
+def test_an_option_that_is_none_is_named(option, fix):
     with pytest.raises(ArgumentError) as caught:
-        to_graph_def(chain(1), colour_by="class")
+        to_graph_def(chain(1), **{option: "class"})
     assert str(caught.value) == (
-        "a graph cannot be drawn with colour_by=\n"
-        "  why: the options are style, labels, root, level, leaves, keep, hide, dead, color_by, "
-        "templates, cards, icons, functions, helpers\n"
-        "  fix: leave colour_by out"
+        f"a graph cannot be drawn with {option}=\n"
+        "  why: the options of a drawing are style, labels, root, level, leaves, keep, hide, dead, "
+        "color_by, templates, cards, icons, functions, helpers\n"
+        f"  fix: {fix}"
     )
 
 

@@ -122,6 +122,8 @@ def test_more_kinds_of_ranks_than_fit_are_counted():
         ((None, None, None), 48),
         # Columns of the weight, and so of the result.
         ((None, ((4, 1), "Shard(1)"), ((3, 1), "Shard(1)")), 24),
+        # Rows of the result alone.
+        ((None, None, ((3, 1), "Shard(1)")), 24),
         # What is summed up later.
         ((((3, 2), "Shard(1)"), ((2, 2), "Shard(0)"), ((3, 2), "Partial(sum)")), 24),
         ((((3, 4), "Replicate()"), None, ((3, 2), "Replicate()")), 48),

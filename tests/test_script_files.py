@@ -524,8 +524,8 @@ def test_an_operator_that_nobody_has_registered_is_named(whole, tmp_path):
 class Storage:
     """Stands for the bytes of a tensor while a pickle is written."""
 
-    def __init__(self, key, length):
-        self.pid = ("storage", torch.FloatStorage, key, "cpu", length)
+    def __init__(self, key, length, place="cpu"):
+        self.pid = ("storage", torch.FloatStorage, key, place, length)
 
 
 class Tensor:
@@ -565,6 +565,9 @@ def test_a_pickle_that_claims_what_it_has_is_taken():
     [
         (Tensor(Storage("0", 2**40), 0, (2, 3), (3, 1)), "claims 4,398,046,511,104 bytes"),
         (Tensor(Storage("1", 6), 0, (2, 3), (3, 1)), "claims 24 bytes, and its entry has 0"),
+        (Tensor(Storage("1", 6, "meta:0"), 0, (2, 3), (3, 1)), "and its entry has 0"),
+        (Tensor(Storage("1", 2**61, "meta"), 0, (2, 3), (3, 1)), "and its entry has 0"),
+        (Tensor(Storage("1", 6, "meta"), 1, (2, 3), (3, 1)), "in a storage of 6 elements"),
         (Tensor(Storage("0", 6), 1, (2, 3), (3, 1)), "in a storage of 6 elements"),
         (Tensor(Storage("0", 6), 0, (2**40,), (1,)), "in a storage of 6 elements"),
         (Tensor(Storage("0", 6), -1, (2,), (1,)), "of the sizes (2,) and the strides (1,)"),
@@ -578,6 +581,22 @@ def test_a_tensor_larger_than_its_bytes_is_refused(tensor, text):
         check_pickle(pickled([tensor]), {"0": 24})
 
     assert text in str(caught.value)
+
+
+def test_a_tensor_on_meta_has_no_bytes_in_a_file(tmp_path):
+    assert check_pickle(pickled([Tensor(Storage("1", 6, "meta"), 0, (2, 3), (3, 1))]), {})
+    model = nn.Sequential(nn.Linear(3, 2, device="meta"), nn.ReLU())
+    path = tmp_path / "meta.pt"
+    torch.jit.script(model).save(str(path))
+
+    graph = tbscope.load(path)
+
+    assert [node.op for node in graph.nodes if node.kind == "op"] == ["linear", "relu"]
+    held = {node.name: node.outputs[0] for node in graph.nodes if node.kind == "parameter"}
+    assert {(name, value.shape, value.device) for name, value in held.items()} == {
+        ("0.weight", (2, 3), "meta"),
+        ("0.bias", (2,), "meta"),
+    }
 
 
 def test_a_function_called_with_one_thing_is_looked_at_as_any_other():

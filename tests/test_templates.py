@@ -153,12 +153,24 @@ def test_no_function_is_named_like_an_op_type():
     ("label", "shown"),
     [
         *(("fc.2nd", "fc"), ("Conv[0]", "Conv_0_"), ("100-149", "h_part")),
-        *(("step.0-11", "steps"), ("ops.5-17", "ops"), ("head_0-7", "heads"), ("step.11", "step")),
+        *(("step.0-11", "steps"), ("head_0-7", "heads"), ("step.11", "step")),
     ],
 )
 def test_a_box_without_class_is_called_by_its_label(label, shown):
     hierarchy = tree(f"h/0/{label}/relu relu", f"h/1/{label}/relu relu")
     assert scopes(seeds(hierarchy, {})) == [shown]
+
+
+def test_chunks_of_operations_have_no_entry_and_share_one_that_tells_of_others():
+    parts = ("ops.5-17/relu relu", "parts.18-20/tanh tanh", "attn/exp exp")
+    nodes = [f"h/{at}/{part}" for at in "01" for part in parts]
+    found = seeds(tree(*nodes), {})
+    assert scopes(found) == ["Others", "attn"]
+    inside = {name.split("/")[1] for name, _, _ in found if "Others" in name}
+    assert inside == {"ops", "parts"}
+    # All are there, for the boxes around them to have one colour.
+    assert [op for _, op, _ in found] == ["relu", "tanh", "exp"]
+    assert scopes(seeds(tree(*(node for node in nodes if "/attn/" not in node)), {})) == ["Others"]
 
 
 def test_names_are_no_part_of_a_structure():
@@ -203,9 +215,7 @@ def test_seeds_that_would_pull_a_node_out_of_the_flow_share_one_function():
     assert list(many.root.children) == shapes
     assert scopes(found) == ["Classes"]
     parts = [name.split("/")[1] for name, _, _ in found]
-    assert list(dict.fromkeys(parts)) == [
-        f"{LIBRARY}{title}_template" for title in ("attn", "m", "Block")
-    ]
+    assert list(dict.fromkeys(parts)) == ["attn", "m", "Block"]
 
 
 def test_the_ten_most_frequent_have_a_function_of_their_own_where_not_all_can():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._higher_order_ops.while_loop import while_loop
 from torch.nn import functional
 
 import tbscope
@@ -470,3 +471,38 @@ def test_what_is_new_at_the_place_of_what_is_gone_is_another_constant():
 
     graph = tbscope.trace(model, torch.zeros(1))
     assert [node.kind for node in graph.nodes].count("constant") == 8
+
+
+class Repeated(nn.Module):
+    """Repeats a layer, so often as a condition holds that a function computes."""
+
+    def __init__(self, times):
+        super().__init__()
+        self.lin, self.times = nn.Linear(3, 3), times
+
+    def forward(self, x):
+        def goes_on(count, x):
+            return count < self.times
+
+        def once(count, x):
+            return count + 1, torch.tanh(self.lin(x)) + x
+
+        return while_loop(goes_on, once, (torch.tensor(0), x))
+
+
+@pytest.mark.parametrize("times", [0, 1, 5])
+def test_each_turn_of_a_loop_waits_for_its_condition_and_the_loop_reads_what_was_last(times):
+    graph = tbscope.trace(Repeated(times), torch.ones(2, 3))
+    tbscope.verify(graph)
+    assert tbscope.lint(tbscope.to_graph_def(graph)) == []
+    asked = [node for node in graph.nodes if node.op == "lt"]
+    counted = [node for node in graph.nodes if node.op == "add" and node.outputs[0].shape == ()]
+    assert [node.control_inputs for node in counted] == [[one] for one in asked[:-1]]
+    (loop,) = (node for node in graph.nodes if node.op == "while_loop")
+    last = [node for node in graph.nodes if node.op == "add" and node not in counted][-1:]
+    read = [value.producer for value in loop.inputs]
+    assert [node for node in read if node.kind == "op" and node.op != "tensor"] == [
+        *last,
+        asked[-1],
+    ]
+    assert not loop.control_inputs

@@ -5,6 +5,12 @@ import logging
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import (
+    DimDynamic,
+    ShapeEnv,
+    StatelessSymbolicContext,
+)
 
 import tbscope
 
@@ -242,3 +248,19 @@ def test_modules_hold_their_own_tensors_while_stand_ins_run():
     tbscope.trace(model, torch.randn(2, 3), fake=True)
     own = [model.weight, model.seen, model.layer.weight, model.layer.bias]
     assert all(one is other for one, other in zip(held, own, strict=True))
+
+
+def test_figures_of_a_symbolic_size_are_those_of_the_size_that_it_stands_for():
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    sizes = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC, DimDynamic.STATIC])
+    x = mode.from_tensor(torch.ones(5, 3), symbolic_context=sizes)
+    assert type(x.shape[0]) is torch.SymInt
+    with mode:
+        model = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+    graph = tbscope.trace(model, x)
+    plain = tbscope.trace(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), torch.ones(5, 3))
+    assert str(graph.summary()) == str(plain.summary())
+    for node, other in zip(graph.nodes, plain.nodes, strict=True):
+        told = node.flops, node.allocated_bytes, node.gradients
+        assert told == (other.flops, other.allocated_bytes, other.gradients)
+        assert type(node.flops) in (int, type(None))

@@ -13,14 +13,10 @@ import pytest
 import torch
 from odd_steps import ODD
 from torch import nn
-from training_steps import POINTS, STEPS, Net, backward_nodes, made
+from training_steps import POINTS, STEPS, Net, backward_nodes, closure_of, loss_of, made
 
 import tbscope
 from tbscope.sources.eager.active import waiting, watching
-
-
-def loss_of(model):
-    return model(POINTS).pow(2).mean()
 
 
 def plain(model, optimizer):
@@ -30,13 +26,7 @@ def plain(model, optimizer):
 
 
 def in_closure(model, optimizer):
-    def closure():
-        optimizer.zero_grad()
-        loss = loss_of(model)
-        loss.backward()
-        return loss
-
-    optimizer.step(closure)
+    optimizer.step(closure_of(model, optimizer))
 
 
 def with_backward_elsewhere(model, optimizer):

@@ -99,8 +99,24 @@ IMAGES, TARGETS = torch.linspace(-1, 1, 768).reshape(4, 3, 8, 8), torch.tensor([
 TOKENS, SEQUENCES = torch.tensor([1, 2, 3]), torch.linspace(-1, 1, 80).reshape(2, 5, 8)
 
 
+def loss_of(model, points=POINTS):
+    return model(points).pow(2).mean()
+
+
+def closure_of(model, optimizer):
+    """Give the closure that an optimizer calls for the loss, with gradients anew."""
+
+    def closure():
+        optimizer.zero_grad()
+        loss = loss_of(model)
+        loss.backward()
+        return loss
+
+    return closure
+
+
 def squares(model):
-    model(POINTS).pow(2).mean().backward()
+    loss_of(model).backward()
 
 
 def classes(model):

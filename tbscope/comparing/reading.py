@@ -357,13 +357,11 @@ def _constants(definition: Definition) -> Facts:
     for number, one in enumerate(definition.signatures):
         again = f" (run {one.number})" if number else ""
         for at, argument in enumerate(one.arguments):
-            found.update(_argument(argument, at, again, definition))
+            found.update(_argument(argument, at, again))
     return tuple(found.items())
 
 
-def _argument(
-    argument: Argument, at: int, again: str, definition: Definition
-) -> Iterable[tuple[str, str]]:
+def _argument(argument: Argument, at: int, again: str) -> Iterable[tuple[str, str]]:
     name = argument.name or str(at)
 
     def told(ref: Read | Given) -> str:

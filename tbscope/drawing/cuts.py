@@ -92,7 +92,12 @@ def divided(
         ways = chain(ways, _proposals(level, kept - rounds))
     if not modules:
         return _first_drawn_well(level, ways)
-    found = _beside_modules(level, chain(ways, _of_operations(level, kept)), kept, modules)
+    state = {place for place in rounds if level.ops[place] in STATE_OPS}
+    ways = chain(ways, _of_operations(level, kept))
+    for kept_too in (kept, kept - rounds | state):
+        of_operations = _of_operations(level, kept_too)
+        ways = chain(ways, (_with_state(level, way, state) for way in of_operations))
+    found = _beside_modules(level, ways, kept, modules)
     return _first_drawn_well(level, _proposals(level, pinned)) if found is None else found
 
 
@@ -207,6 +212,24 @@ def _of_operations(level: Siblings, kept: set[int]) -> Iterator[Groups]:
         ]
         if parts:
             yield ends + parts
+            alike = _alike_ends(level)
+            if len(alike) > len(ends):
+                yield alike + parts
+
+
+def _with_state(level: Siblings, groups: Groups, state: set[int]) -> Groups:
+    """Have those of these parameters that one group alone reads stand in it."""
+    group_of = {place: number for number, group in enumerate(groups) for place in group}
+    readers: dict[int, set[int | None]] = {place: set() for place in state}
+    for start, end in level.links:
+        if start in readers:
+            readers[start].add(group_of.get(end))
+    grown = [list(group) for group in groups]
+    for place, found in readers.items():
+        if len(found) == 1 and None not in found:
+            (number,) = found
+            grown[number or 0].append(place)
+    return [sorted(group) for group in grown]
 
 
 def _rows(level: Siblings, kept: set[int]) -> list[list[int]]:

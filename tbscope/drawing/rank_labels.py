@@ -20,8 +20,11 @@ def rank_labels(graph: Graph, *, by_stage: bool) -> dict[Node, str]:
     ranks_in: dict[str, list[int]] = {}
     for part in graph.parts:
         ranks_in.setdefault(part.scope, []).extend(part.ranks)
-    # Nothing is around the graph of ranks that all ran the same.
-    box_around = Nearest[str](lambda scope: scope.path if scope.kind == "rank" else None, top="")
+    # Nothing is around the graph of ranks that all ran the same. In each phase of a training step
+    # the box of a rank has the same name.
+    box_around = Nearest[str](
+        lambda scope: str(scope.part) if scope.kind == "rank" else None, top=""
+    )
     labels: dict[Node, str] = {}
     for node in graph.nodes:
         box = box_around(node.scope) or ""

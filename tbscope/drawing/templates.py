@@ -35,12 +35,15 @@ from tbscope.page.structures import Structure, Structures
 
 __all__ = ["Seed", "seeds"]
 
-_ALL, _OTHERS, _HUES = "Classes", "Others", "Hues"
+_ALL, _OTHERS, _HUES, _HUE = "Classes", "Others", "Hues", "hue"
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_]")
 _ORDINAL = re.compile(r"\.[0-9]+(st|nd|rd|th)?\Z")
 _LETTER = re.compile("[A-Za-z]")
 # What a box of several that follow one another is called by: `step.0-11`, `ops.5-17`.
 _SPAN = re.compile(r"(.*?[A-Za-z])s?[._]?[0-9]+-[0-9]+\Z")
+
+# What a level that is cut has: they tell where it was cut, and no kind of block.
+_CHUNK = re.compile(r"(ops|parts)\.[0-9]+-[0-9]+(\.[0-9]+(st|nd|rd|th))?")
 
 # What only completes the colours may take so many nodes, or this part of the graph's.
 _LEGEND = 300
@@ -82,15 +85,17 @@ def seeds(
     structures = Structures(hierarchy)
     like = _like(hierarchy, structures, mirrored or {})
     chosen = _chosen(hierarchy, structures, classes, like)
-    alone = _alone(hierarchy, len(chosen) + bool(like))
+    kinds = [structure for structure in chosen if not _CHUNK.fullmatch(structure.box.label)]
+    has_chunks = len(kinds) < len(chosen)
+    alone = _alone(hierarchy, len(kinds) + bool(like), shares=has_chunks)
     if alone is None:
         return []
-    bundled = alone < len(chosen)
+    bundled = has_chunks or alone < len(kinds)
     ordered = _ordered(chosen, structures, hierarchy, like)
     ops = {item.op for item in hierarchy.items.values()}
     titles = _titles(chosen, classes, ops)
-    frequent = set(sorted(chosen, key=lambda structure: -structure.count)[:alone])
-    bundle = f"{LIBRARY}{_OTHERS if alone else _ALL}{LIBRARY_ENDING}/"
+    frequent = set(sorted(kinds, key=lambda structure: -structure.count)[:alone])
+    bundle = f"{LIBRARY}{_ALL if kinds and not alone else _OTHERS}{LIBRARY_ENDING}/"
     passing = _passing(bundle if bundled else f"{LIBRARY}{_HUES}{LIBRARY_ENDING}/")
     # The page counts the box of all others as one more structure: it comes before them.
     made = list(next(passing)) if bundled and like else []
@@ -99,9 +104,11 @@ def seeds(
             made += next(passing)
         else:
             title = titles[structure]
-            made += _copy(
-                structure.box, title if structure in frequent else bundle + title, structures
-            )
+            # The page leaves out the ending, where nothing but letters stand before it.
+            ending = "" if _ILLEGAL.search(title) else LIBRARY_ENDING
+            own = f"{LIBRARY}{title}{ending}"
+            scope = own if structure in frequent else bundle + title.rstrip()
+            made += _copy(structure.box, scope, structures)
     return made
 
 
@@ -110,9 +117,9 @@ def _passing(box: str) -> Iterator[list[Seed]]:
 
     The first make the box, which has one, the others two equal boxes in it.
     """
-    yield [Seed(f"{box}hue", "Hue", ())]
+    yield [Seed(f"{box}{_HUE}", "Hue", ())]
     for number in count(1):
-        yield [Seed(f"{box}{number}{letter}/hue", f"Hue{number}", ()) for letter in "ab"]
+        yield [Seed(f"{box}{_HUE}.{number}{letter}/hue", f"Hue{number}", ()) for letter in "ab"]
 
 
 def _like(
@@ -215,7 +222,7 @@ def _depth(structure: Structure) -> int:
 def _titles(
     chosen: list[Structure], classes: Mapping[str, str], ops: set[str]
 ) -> dict[Structure, str]:
-    """Name a scope for each structure after its class.
+    """Name each structure after its class.
 
     The most frequent structure of a class has its plain name. Another is told apart by its
     label (`Block_cross`), by a box that it has and the first has not (`Layer_attn`), or by a
@@ -226,7 +233,7 @@ def _titles(
     titles: dict[Structure, str] = {}
     # The page takes each node for a call whose op type is the name of a function.
     taken = (op.removesuffix(LIBRARY_ENDING) for op in ops if op.endswith(LIBRARY_ENDING))
-    unique = UniqueNames([*taken, _HUES], numbered=_numbered)
+    unique = UniqueNames([*taken, _ALL, _OTHERS, _HUES, _HUE], numbered=_numbered)
     for structure in sorted(chosen, key=lambda structure: -structure.count):
         title = _class_of(structure.box, classes)
         if title in plain:
@@ -236,10 +243,7 @@ def _titles(
             title = longer if fits and word not in ("", title) else title
         else:
             plain[title] = structure
-        claimed = unique.claim(shown_whole(title))
-        # The page leaves out the ending, where nothing but letters stand before it.
-        ending = "" if _ILLEGAL.search(claimed) else LIBRARY_ENDING
-        titles[structure] = f"{LIBRARY}{claimed}{ending}"
+        titles[structure] = unique.claim(shown_whole(title))
     return titles
 
 
@@ -297,21 +301,23 @@ def _read_by(item: Item) -> Iterator[tuple[Item, bool]]:
                 yield source, control
 
 
-def _alone(hierarchy: Hierarchy, count: int) -> int | None:
-    """How many of the seeds have a function of their own; None for no seeds at all.
+def _alone(hierarchy: Hierarchy, count: int, *, shares: bool) -> int | None:
+    """How many of these seeds have a function of their own; None for no seeds at all.
 
-    Functions count as shapes of the first level when the page looks there for shapes with
-    many lines, to put them aside. Where that would hit what else stayed in the flow, the most
-    frequent ones have their own, and all others share one.
+    Where others share one in any case, that is one more. Functions count as shapes of the first
+    level when the page looks there for shapes with many lines, to put them aside. Where that would
+    hit what else stayed in the flow, the most frequent ones have their own, and all others share
+    one.
     """
-    if not count:
+    most = count + shares
+    if not most:
         return None
-    if len(hierarchy.root.children) + count < CROWD_SIZE:
+    if len(hierarchy.root.children) + most < CROWD_SIZE:
         return count
     unseeded = _put_aside(hierarchy, 0)
     # One more for what all others share.
-    for alone, functions in ((count, count), (HUES, HUES + 1), (0, 1)):
-        if functions <= count and _put_aside(hierarchy, functions) == unseeded:
+    for alone, functions in ((count, most), (HUES, HUES + 1), (0, 1)):
+        if functions <= most and _put_aside(hierarchy, functions) == unseeded:
             return alone
     return None
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import mean
 
 from tbscope.figures.summary.columns import bytes_text
+from tbscope.ir.climbs import upward
 from tbscope.ir.graph import Graph, Node, Note, Value
 from tbscope.ir.ranks import Part, ranks_text
-from tbscope.ir.scopes import Scope
 
 __all__ = ["exchange_notes", "share_notes"]
 
@@ -29,17 +29,12 @@ _SHARES = {
 }
 
 
-def exchange_notes(graph: Graph, box: Scope | None = None) -> list[Note]:
-    """Return the notes on the collectives of one rank.
-
-    Args:
-        graph: Its graph.
-        box: What all of it stands in, of which notes tell nothing; None for no such box.
-    """
+def exchange_notes(graph: Graph) -> list[Note]:
+    """Return the notes on the collectives of one rank; they tell nothing of its boxes."""
     joined = [node for node in graph.nodes if node.collective is not None]
     if not joined:
         return []
-    return [*_few(_gathered_again(joined)), *_few(_read_at_once(graph, joined, box))]
+    return [*_few(_gathered_again(joined)), *_few(_read_at_once(graph, joined))]
 
 
 def share_notes(parts: Sequence[Part]) -> list[Note]:
@@ -118,9 +113,8 @@ def _in_both(nodes: Iterable[Node]) -> bool:
 # -- what is read at once -----------------------------------------------------------------
 
 
-def _read_at_once(graph: Graph, joined: Sequence[Node], box: Scope | None) -> Iterator[Note]:
+def _read_at_once(graph: Graph, joined: Sequence[Node]) -> Iterator[Note]:
     """Tell of collectives in layers whose results are read before anything large is computed."""
-    above = "" if box is None else f"{box.path}/"
     places = {node: place for place, node in enumerate(graph.nodes)}
     work = [place for place, node in enumerate(graph.nodes) if node.flops]
     readers: dict[Node, int] = {}
@@ -137,7 +131,8 @@ def _read_at_once(graph: Graph, joined: Sequence[Node], box: Scope | None) -> It
         start = places[node]
         hidden = told.asynchronous and any(start < place < end for place in work)
         if not hidden:
-            within = node.scope.path.removeprefix(above)
+            steps = [str(one.part) for one in upward(node.scope) if one.kind != "rank"]
+            within = "/".join(reversed(steps))
             key = (told.kind, told.mesh, _pattern(within), node.phase)
             rounds[key].append(node)
             scopes[key].add(node.scope.path)

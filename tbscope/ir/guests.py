@@ -157,9 +157,10 @@ def _homes(graph: Graph) -> dict[Run | None, Scope]:
     for call in graph.calls:
         called[_outermost(call.run)].add(call.scope)
     working = set().union(*called.values())
-    # The kernels of an operation stand in a box of their own.
+    # The kernels of an operation stand in a box of their own. What waits for a gradient from
+    # another rank stands in the box of a backward pass, which called nothing.
     nearest = Nearest[Scope](
-        lambda scope: scope if scope in working or scope.kind == "hand" else None
+        lambda scope: scope if scope in working or _is_of_hand(scope) else None
     )
     homes: dict[Run | None, Scope] = {}
     # What ran no operation but in functions that it called: they may be methods of other modules.
@@ -198,6 +199,10 @@ def _homes(graph: Graph) -> dict[Run | None, Scope]:
         home = homes.setdefault(run, holder)
         homes[run] = holder if home in upward(holder) else home
     return homes
+
+
+def _is_of_hand(scope: Scope) -> bool:
+    return scope.kind == "hand" and scope.phase == "forward"
 
 
 def _outermost(run: Run | None) -> Run | None:

@@ -17,6 +17,8 @@ class Part(NamedTuple):
     Attributes:
         ranks: Their numbers, in order.
         scope: The path of the box that holds what they ran; empty where that is all the graph.
+            What they ran of a backward pass and of an optimizer stands in boxes of this name in
+            `gradients` and `optimizer`.
         stage: Which stage of a pipeline they run; None where there is no pipeline.
         figures: What one of them holds and does, by the names of the summary's columns.
     """

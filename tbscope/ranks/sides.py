@@ -1,14 +1,16 @@
 """Draws the parts of a run side by side, and joins what their ranks did together."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tbscope.figures.rank_notes import exchange_notes, share_notes
+from tbscope.ir.climbs import upward
 from tbscope.ir.editing import Editor, replace_nodes
 from tbscope.ir.graph import Argument, Graph, Node, Note, Output, Value
 from tbscope.ir.node_names import Names
 from tbscope.ir.ranks import Part, device_on, ranks_text, split_device
-from tbscope.ir.scopes import Scope, ScopePart
+from tbscope.ir.scopes import Phase, Scope, ScopePart
 from tbscope.ranks.alike import sizes_of
 from tbscope.ranks.copies import RankCopy
 from tbscope.ranks.differing import tell_differences
@@ -17,8 +19,8 @@ from tbscope.ranks.shares import figures_of, whole_model, with_stages
 
 __all__ = ["side_by_side"]
 
-# More collectives between parts than these stand in a box of their own.
-_MOST_AT_TOP = 8
+# More collectives between parts than these, at one place, stand in a box of their own.
+_MOST_IN_A_ROW = 8
 
 
 def side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
@@ -32,12 +34,13 @@ def side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
     merged = Graph(groups[0][0].name)
     whole = whole_model(list(zip(parts, groups, strict=True)))
     copies: list[RankCopy] = []
+    phases: dict[ScopePart, Scope] = {}
     number = 0
     for group, part in zip(groups, parts, strict=True):
         box = _box_of(part, parts) if len(groups) > 1 else None
-        copy = RankCopy(group[0], part.ranks, box, number)
+        copy = RankCopy(group[0], part.ranks, box, number, phases)
         number = copy.next_number
-        copy.graph.notes += exchange_notes(copy.graph, copy.box)
+        copy.graph.notes += exchange_notes(copy.graph)
         tell_differences(copy.graph, group)
         copies.append(copy)
         merged.calls += copy.graph.calls
@@ -146,13 +149,16 @@ def _name(copies: Sequence[RankCopy], order: Iterable[Node]) -> None:
 
 def _join(merged: Graph, joint: Joint, copy_of: Mapping[Node, RankCopy]) -> None:
     """Make each collective one node, and have what is received read what was sent."""
-    box = None
-    if len(joint.collectives) > _MOST_AT_TOP:
-        box = Scope(ScopePart("between ranks"), kind="rank")
+    places = [_phase_around(nodes) for nodes in joint.collectives]
+    boxes = {
+        place: Scope(ScopePart("between ranks"), parent=place, kind="rank", phase=_phase_of(place))
+        for place, count in Counter(places).items()
+        if count > _MOST_IN_A_ROW
+    }
     editor = Editor(merged)
-    for nodes in joint.collectives:
+    for nodes, place in zip(joint.collectives, places, strict=True):
         _join_collective(editor, nodes, copy_of)
-        nodes[0].scope = box
+        nodes[0].scope = boxes.get(place, place)
     editor.apply()
     for sender, receiver in joint.messages:
         held = (sender.inputs or receiver.outputs)[0]
@@ -162,6 +168,17 @@ def _join(merged: Graph, joint: Joint, copy_of: Mapping[Node, RankCopy]) -> None
         sender.outputs.append(message)
         receiver.inputs.append(message)
         receiver.arguments.append(Argument("message", message))
+
+
+def _phase_around(nodes: Iterable[Node]) -> Scope | None:
+    """Return the box of the phase in which all of some nodes stand; None for the top level."""
+    around = {scope for node in nodes for scope in [None, *upward(node.scope)][-1:]}
+    place = around.pop()
+    return None if around or _phase_of(place) == "forward" else place
+
+
+def _phase_of(place: Scope | None) -> Phase:
+    return "forward" if place is None else place.phase
 
 
 def _join_collective(

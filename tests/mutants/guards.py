@@ -123,7 +123,10 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "tbscope/figures": {
         "costs": ("costs", "summary"),
+        "here": ("rank_figures", "overlays"),
         "notes": ("notes", "record"),
+        "saved": ("saved", "backward"),
+        "turns": ("turns", "visits", "guests"),
     },
     "tbscope/writing": {
         "records": ("records", "sinks", "reading_order"),
@@ -172,6 +175,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "hiding": _FOLDED,
         "kernels": ("kernels", "levels"),
         "leaves": ("leaves", "cards", "golden"),
+        "lent": ("lent", "circles"),
         "levels": ("levels", "pipeline"),
         "modules": ("readers", "dead", "levels"),
         "patterns": ("plumbing",),

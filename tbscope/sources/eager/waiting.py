@@ -24,8 +24,8 @@ from tbscope.sources.eager.watch.module_calls import watched_call
 from tbscope.sources.eager.watch.optimizers import watch_optimizers
 from tbscope.sources.eager.watch.setters import watch_setters
 from tbscope.sources.eager.watch.unobserved import standing_by
-from tbscope.sources.torch.autograd import functions_of, leads_to
-from tbscope.sources.torch.internals import functorch_inner
+from tbscope.sources.torch.autograd import functions_of, leads_to, needs_gradient
+from tbscope.sources.torch.internals import functorch_inner, in_forward_mode
 from tbscope.sources.torch.module_internals import (
     around_calls,
     is_compiled_in_place,
@@ -241,7 +241,12 @@ class Waiting:
                 self._results.append(ref(tensor))
             describe_calls(recorder)
             self._close()
-            if not self._backward:
+            # Of tangents alone no backward pass will tell: the optimizer does, or the next call.
+            by_tangents = in_forward_mode() and not any(
+                needs_gradient(tensor) for _, tensor in result_leaves(result)
+            )
+            self._passed = self._passed or by_tangents
+            if not self._backward or self._stepped:
                 self._finish()
 
     def _is_wanted(self, model: torch.nn.Module) -> bool:
@@ -250,7 +255,8 @@ class Waiting:
             return False
         if self._recorder is not None:
             return self._recorded < _MOST_CALLS
-        if self._backward and not (model.training and torch.is_grad_enabled()):
+        differentiates = torch.is_grad_enabled() or in_forward_mode()
+        if self._backward and not (model.training and differentiates):
             return False
         return self._calls >= self._next
 

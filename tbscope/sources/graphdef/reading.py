@@ -146,8 +146,8 @@ class _Reading:
         steps: dict[tuple[int, int], None] = {}
         readers: list[list[int]] = [[] for _ in self._ops]
         for place, op in enumerate(self._ops):
-            op.reads = [read for read in op.reads if self._is_there(read[0], op)]
-            op.waits = [name for name in op.waits if self._is_there(name, op)]
+            op.reads = [read for read in op.reads if self._is_there(read[0])]
+            op.waits = [name for name in op.waits if self._is_there(name)]
             for name in (*(name for name, _ in op.reads), *op.waits):
                 step = self._at[name], place
                 if step not in steps:
@@ -164,7 +164,7 @@ class _Reading:
                 self._read.setdefault(self._at[name], {})[output] = None
         return in_order(len(self._ops), (step for step in steps if step not in back))
 
-    def _is_there(self, name: str, reader: Op) -> bool:
+    def _is_there(self, name: str) -> bool:
         if name in self._at:
             return True
         self._dangling[name] = None

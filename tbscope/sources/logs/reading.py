@@ -181,7 +181,7 @@ def _read(
         if one.kind != "figures":
             figures = _figures_of(run, one, found)
             try:
-                graph = _graph_of(one, run, path, figures)
+                graph = _graph_of(one, path, figures)
             except ArgumentError as error:
                 damaged(error)
                 continue
@@ -209,7 +209,7 @@ def _figures_of(run: str, one: Found, found: list[tuple[str, str, Found]]) -> di
     return figures
 
 
-def _graph_of(one: Found, run: str, path: str, figures: dict[str, Measured]) -> Graph:
+def _graph_of(one: Found, path: str, figures: dict[str, Measured]) -> Graph:
     tag = "the graph of the run" if one.tag is None else f"the tag {shown(one.tag)}"
     try:
         if one.record:

@@ -65,7 +65,7 @@ class _Traced:
         self._parts = {
             name: part
             for name, part in parts.items()
-            if not isinstance(part, torch.fx.GraphModule) and not is_guard(part)
+            if not _has_graph(part) and not is_guard(part)
         }
         self._classes = classes_in(module)
         label = self._classes.get("") or type(module).__name__.strip("<>")
@@ -165,13 +165,14 @@ class Parts(Walk):
         if is_guard(part):
             return None
         name = f"{self.prefix}{node.target}"
-        self.reader.stand(node, _stack_to(node, name, part))
-        if isinstance(part, torch.fx.GraphModule):
+        around = node.meta.get("nn_module_stack") or self.reader.between.get(node)
+        self.reader.stand(node, _stack_to(node, around, self.prefix, part))
+        if _has_graph(part):
             return self._inner(node, name, part)
         return self._leaf(node, name, part)
 
-    def _inner(self, node: torch.fx.Node, name: str, part: torch.fx.GraphModule) -> Held:
-        """Read the nodes of a graph module inside of another one."""
+    def _inner(self, node: torch.fx.Node, name: str, part: Any) -> Held:
+        """Read the nodes of a graph module, or of what runs a graph like one, inside of another."""
         reader = self.reader
         scope, _ = reader.where(node)
         assert scope is not None
@@ -181,8 +182,13 @@ class Parts(Walk):
             default = place.args[0] if place.args else None
             given = args[at] if at < len(args) else kwargs.get(str(place.target), default)
             reader.held[place] = given
+        # Of a program that was unflattened, each module has a graph of its own: all in it is its.
+        own = reader.in_one_call or not isinstance(part, torch.fx.GraphModule)
+        reader.in_one_call, before = own, reader.in_one_call
         with reader.places.inside(reader.places.root, scope):
-            return type(self)(reader, self.state, f"{name}.").result(part)
+            result = type(self)(reader, self.state, f"{name}.").result(part)
+        reader.in_one_call = before
+        return result
 
     def _leaf(self, node: torch.fx.Node, name: str, part: torch.nn.Module) -> Held:
         """Read a node that calls a module: one operation, which reads all that the module holds."""
@@ -227,14 +233,50 @@ class Parts(Walk):
 _RANDOM = frozenset({"aten::bernoulli_", "aten::native_dropout", "aten::bernoulli", "aten::rand"})
 
 
-def _stack_to(node: torch.fx.Node, name: str, part: torch.nn.Module) -> Mapping[str, Any]:
-    """Return the calls around a module that a node calls, with its own as the last."""
-    stack: dict[str, Any] = dict(node.meta.get("nn_module_stack") or {})
+def _stack_to(
+    node: torch.fx.Node, around: Mapping[str, Any] | None, prefix: str, part: torch.nn.Module
+) -> Mapping[str, Any]:
+    """Return the calls around a module that a node calls, with its own as the last.
+
+    Args:
+        node: The node.
+        around: The calls around it, of which the last may be its own.
+        prefix: The path of the graph module in which it stands, as for `Walk`.
+        part: The module.
+    """
+    stack: dict[str, Any] = dict(around or {})
     key = next(reversed(stack), node.name)
     last = stack.get(key)
-    own = isinstance(last, tuple) and last[0] == name
+    own = isinstance(last, tuple) and last[0] == str(node.target)
+    if own and prefix:
+        # Told as in the model that was cut into graph modules: the same path, in one of them.
+        stack = {each: _moved(entry, prefix) for each, entry in stack.items()}
+    elif not own and (prefix or _has_graph(part)):
+        # Told of what it was in that model, in calls that there are no more.
+        stack = {}
     # What stands there now may be of another class than what was traced, as a fused one is.
-    return {**stack, key if own else node.name: (name, type(part))}
+    return {**stack, key if own else node.name: (f"{prefix}{node.target}", _class_told(part))}
+
+
+def _has_graph(part: Any) -> bool:
+    """Tell whether a module runs a graph of torch.fx, as graph modules do, and unflattened ones."""
+    return isinstance(getattr(part, "graph", None), torch.fx.Graph)
+
+
+def _class_told(part: Any) -> Any:
+    """Return the class of a module; of an unflattened one the name of that which it was."""
+    if isinstance(part, torch.fx.GraphModule) or not _has_graph(part):
+        return type(part)
+    tells = getattr(part, "type_name", None)
+    named = tells() if callable(tells) else None
+    return named if isinstance(named, str) and named else type(part)
+
+
+def _moved(entry: Any, prefix: str) -> Any:
+    """Return what tells of the call of a module, in a graph module; of no call as it is."""
+    if isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str) and entry[0]:
+        return f"{prefix}{entry[0]}", entry[1]
+    return entry
 
 
 def hyperparameters_of(part: torch.nn.Module) -> dict[str, Any]:

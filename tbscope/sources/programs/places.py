@@ -131,7 +131,7 @@ class Places:
             self._inside, self._told, self._around = before, told, calls
             self._asked = None, None
 
-    def _find(self, stack: Mapping[str, Any], source: Source | None) -> Scope | None:
+    def _find(self, stack: Mapping[Any, Any], source: Source | None) -> Scope | None:
         inside, around = self._inside, self._around
         keys = tuple(stack.items())
         # Most stacks are one that is known, with one call more.
@@ -141,9 +141,14 @@ class Places:
         found = around.get(keys[:length])
         if found is None:
             scope = inside.get(self.root, self.root)
-            found = around[()] = scope, {"": scope}
+            open_calls: dict[str, Scope | None] = {"": scope}
+            if scope is not None and scope.qualified_name:
+                open_calls[scope.qualified_name] = scope
+            found = around[()] = scope, open_calls
         scope, open_calls = found
         for place, (key, entry) in enumerate(keys[length:], length + 1):
+            if not isinstance(key, str):
+                continue
             if isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str):
                 told, kind = _OF_ROOT.sub("", entry[0].partition("@")[0]), entry[1]
                 # torch marks its own operations that stand in no module by an entry of its own.

@@ -71,6 +71,8 @@ class Reader:
 
     Attributes:
         read_out: The values that are handed to Python, with their names there and lines.
+        between: The calls around the nodes that tell of none, where others tell of them.
+        in_one_call: Whether all that is read now stands in one call, whatever its nodes tell.
     """
 
     def __init__(self, builder: GraphBuilder, places: Places) -> None:
@@ -80,6 +82,8 @@ class Reader:
         self.work = Workshop(builder.graph.uncounted)
         self.read_out: list[tuple[Slot, str, Source | None]] = []
         self.held: dict[torch.fx.Node, Held] = {}
+        self.between: dict[Any, Mapping[str, Any]] = {}
+        self.in_one_call = False
         self._where: Any = (None, None)
         # The name of each operator that was met.
         self._operations: dict[KernelFacts, str] = {}
@@ -110,7 +114,10 @@ class Reader:
         meta = node.meta
         trace = meta.get("stack_trace")
         source = source_of(trace) if type(trace) is str else None
-        place = (self.places.scope_of(meta.get("nn_module_stack"), source), source)
+        stack = meta.get("nn_module_stack") or self.between.get(node)
+        if self.in_one_call:
+            stack = None
+        place = (self.places.scope_of(stack, source), source)
         self._where = node, place
         return place
 

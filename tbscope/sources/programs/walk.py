@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from tbscope.ir.graph import Constant
+from tbscope.sources.programs.between import stacks_between
 from tbscope.sources.programs.bodies import Body, call_with_bodies
 from tbscope.sources.programs.functions import call_python
 from tbscope.sources.programs.places import class_name_of
@@ -43,6 +44,7 @@ class Walk:
     def result(self, module: torch.fx.GraphModule) -> Held:
         """Read the nodes of a program; return what it gives, in its nest."""
         held = self.reader.held
+        self.reader.between.update(stacks_between(module.graph))
         for node in module.graph.nodes:
             if node.op == "call_function":
                 held[node] = self._call(node)

@@ -18,6 +18,7 @@ __all__ = [
     "functions_of",
     "gave_of",
     "kept_gradient",
+    "needs_gradient",
     "leads_to",
     "maker_of_saved",
     "operation_of",
@@ -73,9 +74,20 @@ def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def needs_gradient(tensor: torch.Tensor) -> bool:
+    """Tell whether autograd follows a tensor, or the one inside of wrappers (`jvp`)."""
+    return _unwrapped(tensor).requires_grad
+
+
 def kept_gradient(tensor: torch.Tensor) -> torch.Tensor | None:
     """Return the gradient of a tensor; None where autograd keeps none, and torch would warn."""
-    return tensor.grad if tensor.is_leaf or tensor.retains_grad else None
+    try:
+        is_leaf = tensor.is_leaf
+    except RuntimeError:
+        # So torch tells of a view, made without gradients, whose base was written into since
+        # (what stood in for a parameter in `forward_ad`): it has no gradient of its own.
+        return None
+    return tensor.grad if is_leaf or tensor.retains_grad else None
 
 
 def accumulates_into(node: Any) -> torch.Tensor | None:

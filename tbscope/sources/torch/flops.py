@@ -23,6 +23,7 @@ from tbscope.sources.torch.formulas import (
 from tbscope.sources.torch.internals import (
     flop_formula,
     memory_keys,
+    plain_size,
     storage_key,
     without_functions,
 )
@@ -90,7 +91,7 @@ class Formulas(dict[KernelFacts, Formula | None]):
                 allocates = self.allocates.get(kernel)
                 if allocates is not None:
                     if allocates:
-                        node.allocated_bytes = _size_bytes(results)
+                        node.allocated_bytes = _number(_size_bytes(results))
                     if kernel not in self.uncounted or not any_floats(results):
                         node.flops = 0
                     return
@@ -101,7 +102,9 @@ class Formulas(dict[KernelFacts, Formula | None]):
                 return
         keys = memory_keys(read) if stored is None else stored
         if work:
-            node.flops = work[0][0] if len(work) == 1 else sum([flops for flops, _ in work])
+            node.flops = _number(
+                work[0][0] if len(work) == 1 else sum([flops for flops, _ in work])
+            )
             held: dict[int | None, tuple[int, ...]] = {}
             for place, key in enumerate(keys):
                 held[key] = (*held[key], place) if key in held else (place,)
@@ -110,7 +113,12 @@ class Formulas(dict[KernelFacts, Formula | None]):
         for tensor, key in zip(results, memory_keys(results), strict=True):
             if key not in known:
                 known.add(key)
-                node.allocated_bytes += tensor.untyped_storage().nbytes()
+                node.allocated_bytes += _number(tensor.untyped_storage().nbytes())
+
+
+def _number(count: Any) -> int:
+    """Return FLOPs or bytes as a number; of a symbolic one the number that it stands for now."""
+    return count if type(count) is int else plain_size(count) or 0
 
 
 def _gradients(
@@ -126,7 +134,10 @@ def _gradients(
     return tuple(
         [
             _new_gradient(
-                (flops, held.get(keys[0], every) if len(keys) == 1 else _of(keys, held, every))
+                (
+                    _number(flops),
+                    held.get(keys[0], every) if len(keys) == 1 else _of(keys, held, every),
+                )
             )
             for _, parts in work
             for flops, keys in parts

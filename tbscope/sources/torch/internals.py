@@ -57,6 +57,7 @@ __all__ = [
     "parts_of",
     "quiet_fake_mode",
     "operator_name",
+    "plain_size",
     "run_composite",
     "schema_of",
     "set_version",
@@ -259,6 +260,17 @@ def flop_formula(kernel: Any) -> Callable[..., Any] | None:
     """
     registry: dict[Any, Callable[..., Any]] = getattr(flop_counter, "flop_registry", {})
     return registry.get(getattr(kernel, "overloadpacket", kernel))
+
+
+def plain_size(size: object) -> int | None:
+    """Return a size as a number; None for a ragged or a symbolic one."""
+    if type(size) is int:
+        return size
+    node = getattr(size, "node", None)
+    if node is None or node.is_nested_int():
+        return None
+    hint = getattr(node, "hint", None)
+    return int(hint) if isinstance(hint, int) else None
 
 
 def nested_lengths(tensor: torch.Tensor) -> list[int] | None:

@@ -24,6 +24,7 @@ __all__ = [
     "ELEMENTWISE",
     "CUTS_UNSEEN",
     "KERNELS",
+    "LOOPS",
     "QUESTIONS",
     "RANDOM",
     "READS",
@@ -254,6 +255,9 @@ def _higher_order_name(kernel: Any) -> str:
 # By identity, as operators hash in Python; the facts hold the kernel, so it stays its own.
 KERNELS: dict[int, KernelFacts] = {}
 """The facts of the kernels met so far, for whoever asks at every one of them."""
+
+LOOPS = frozenset({"while_loop"})
+"""The operations that ask one function, before each turn of another, whether that runs again."""
 
 RANDOM: set[str] = set()
 """The names of the kernels met so far that draw random numbers, or may be told to."""

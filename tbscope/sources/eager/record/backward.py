@@ -301,8 +301,7 @@ class Backward:
             # A module was called again, or a hook has called one.
             return scope
         if not self._by_engine and torch.is_grad_enabled() and not begun.creates_graph:
-            # A method of a module stands in the module.
-            return scope if scope is not begun.root else self._again(scope)
+            return self._again(scope)
         if self._running is None:
             return begun.root
         # What a hook does with the gradient of a leaf belongs to the leaf, too.

@@ -153,7 +153,7 @@ class CallRecorder(RankRecorder):
         Returns:
             Takes what the function gave.
         """
-        with self.operations.function() as gave:
+        with self.operations.function(len(self.graph.nodes)) as gave:
             self.scopes.open_block(name)
             failed = True
             try:

@@ -55,6 +55,7 @@ class Operation:
         copies: The copies that were made inside of it.
         written: The tensors that its kernels wrote into.
         given: The tensors returned by the functions that it ran (`cond`, `scan`).
+        turns: For each of these functions how many nodes there were before, and what it gave.
         told: Whether what it did is in the graph already (a backward pass).
         fed: What collectives gave that ran inside of it, and what the modules hold that did.
         joined: What it did together with other ranks: how, and the kernel that did it.
@@ -64,6 +65,7 @@ class Operation:
     runs: list[KernelRun] | None = None
     copies: Copies | None = None
     given: Sequence[torch.Tensor] = ()
+    turns: Sequence[tuple[int, list[torch.Tensor]]] = ()
     fed: Sequence[torch.Tensor] = ()
     joined: Sequence[Joined] = ()
     told = False
@@ -200,9 +202,11 @@ class Operations:
         self.running = None
 
     @contextmanager
-    def function(self) -> Iterator[Callable[[Any], None]]:
+    def function(self, at: int = 0) -> Iterator[Callable[[Any], None]]:
         """Watch a function that the running operation was given: its operations are their own.
 
+        Args:
+            at: How many nodes the graph has.
         Returns:
             Takes what the function gave.
         """
@@ -210,7 +214,9 @@ class Operations:
 
         def take(result: Any) -> None:
             if outer is not None:
-                outer.given = [*outer.given, *collect_tensors(result, [])]
+                results = collect_tensors(result, [])
+                outer.given = [*outer.given, *results]
+                outer.turns = [*outer.turns, (at, results)]
 
         try:
             yield take

@@ -17,7 +17,7 @@ from tbscope.sources.torch.communication import SAME, exchange_of, is_wait
 from tbscope.sources.torch.internals import without_functions
 from tbscope.sources.torch.literals import FILLED, collect_tensors
 from tbscope.sources.torch.nest_internals import map_tensors
-from tbscope.sources.torch.operations import KernelFacts
+from tbscope.sources.torch.operations import LOOPS, KernelFacts
 from tbscope.sources.torch.rank_internals import is_of_c10d, is_of_meshes, is_spread
 from tbscope.sources.torch.ranks import is_distributed, world_size
 from tbscope.sources.torch.registry import Registry
@@ -99,7 +99,7 @@ class RankRecorder(StepRecorder):
         return facts.exchange.kind, facts.exchange.tensors(facts.kernel, args, kwargs)
 
     def _read_inner(
-        self, operation: Operation, read: list[torch.Tensor], values: list[Value]
+        self, name: str, operation: Operation, read: list[torch.Tensor], values: list[Value]
     ) -> None:
         """Make an operation read what ran inside of it by itself, and nothing took up again.
 
@@ -111,12 +111,30 @@ class RankRecorder(StepRecorder):
         if not operation.given:
             return
         taken = {value for node in self.graph.nodes for value in node.inputs}
+        if name in LOOPS:
+            taken.update(self._deciding(operation, taken))
         for tensor in operation.given:
             value = self.value_of(tensor)
             if value not in taken:
                 taken.add(value)
                 read.append(tensor)
                 values.append(value)
+
+    def _deciding(self, operation: Operation, taken: set[Value]) -> Iterator[Value]:
+        """Have each turn of a loop wait for the condition that let it run; yield the conditions.
+
+        Args:
+            operation: The loop.
+            taken: The values that something reads.
+        """
+        # The function that decides runs first, and then by turns with the other one.
+        conditions, turns = operation.turns[::2], operation.turns[1::2]
+        for (_, results), (first, _) in zip(conditions, turns, strict=False):
+            waiting = next((node for node in self.graph.nodes[first:] if node.kind == "op"), None)
+            for value in map(self.value_of, results):
+                if waiting is not None and value not in taken:
+                    waiting.control_inputs.append(value.producer)
+                    yield value
 
     def _without_filled(
         self, joined: Sequence[Joined], given: tuple[Any, ...], filled: list[torch.Tensor]

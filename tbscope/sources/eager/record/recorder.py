@@ -227,7 +227,7 @@ class Recorder(CallRecorder):
             else:
                 arguments.append(Argument(key, self.nest(given, read, values)))
         if operation.given or operation.fed:
-            self._read_inner(operation, read, values)
+            self._read_inner(name, operation, read, values)
         place = self._where.of_operation(frame)
         scope, source, run, step = place
         if in_pass is not None:

@@ -11,7 +11,7 @@ from weakref import ref
 import torch
 
 from tbscope.ir.graph import Shape, Value
-from tbscope.sources.torch.internals import batch_dimension, functorch_inner
+from tbscope.sources.torch.internals import batch_dimension, functorch_inner, plain_size
 from tbscope.sources.torch.wrapping import PLAIN, held_tensors, holds_others, is_wrapper
 
 __all__ = ["Inside", "Step", "Wrappers", "shape_of"]
@@ -264,7 +264,7 @@ def shape_of(tensor: torch.Tensor) -> Shape:
         return tuple(_size(tensor, dim) for dim in range(tensor.dim()))
     for size in shape:
         if type(size) is not int:
-            return tuple(map(_plain, shape))
+            return tuple(map(plain_size, shape))
     return shape
 
 
@@ -273,14 +273,3 @@ def _size(tensor: torch.Tensor, dim: int) -> int | None:
         return int(tensor.size(dim))
     except RuntimeError:
         return None
-
-
-def _plain(size: object) -> int | None:
-    """Return a size as a number; None for a ragged or a symbolic one."""
-    if type(size) is int:
-        return size
-    node = getattr(size, "node", None)
-    if node is None or node.is_nested_int():
-        return None
-    hint = getattr(node, "hint", None)
-    return int(hint) if isinstance(hint, int) else None
