@@ -56,8 +56,11 @@ def box_updates(builder: GraphBuilder) -> None:
 
 
 def _is_loose(node: Node) -> bool:
-    """Tell whether an operation stands in no box at all, or in that of a whole step."""
-    if node.kind != "op" or node.phase != "forward":
+    """Tell whether an operation stands in no box at all, or in that of a whole step.
+
+    What ranks do together finds the module that it serves.
+    """
+    if node.kind != "op" or node.phase != "forward" or node.collective is not None:
         return False
     scope = node.scope
     return scope is None or (
