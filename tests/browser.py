@@ -454,6 +454,8 @@ class GraphPage:
 
     def take_picture(self, path: Path) -> None:
         """Write a picture of the page as it is now, the graph fitted to it."""
+        # The page goes on moving to what was selected, and would do so after it was fitted.
+        self._page.wait_for_timeout(1500)
         self._page.evaluate("tbscope.find('tf-graph').fit()")
         self._page.wait_for_timeout(1500)
         self._page.screenshot(path=path)

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 import tbscope
 from tests.browser import Browser, TensorBoard, write_runs
 from tests.gallery_models import SIGHTS
-from tests.pictures import Attempt, gallery_lines
+from tests.pictures import Attempt, _place, gallery_lines
 from tests.sweeps import sampled
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -81,3 +82,16 @@ def test_a_model_of_the_gallery_is_drawn(page, sight):
     assert sight.opened in page.boxes
     page.expand_all()
     assert page.errors == []
+
+
+def test_a_picture_shows_the_whole_graph_also_where_something_was_just_selected(page, tmp_path):
+    page.show("resnet")
+    for box in ("resnet", "resnet/encoder", "resnet/encoder/stages"):
+        page.expand(box)
+    page.info_card("resnet/encoder/stages/1")
+    page.take_picture(tmp_path / "picture.png")
+    with Image.open(tmp_path / "picture.png") as picture:
+        width, height = picture.size
+    left, top, right, bottom = _place(page, "resnet")
+    assert 0 < left < right <= width
+    assert 0 < top < bottom <= height
