@@ -17,6 +17,7 @@ from tbscope.cycles import find_cycles
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.levels import Unit, level_links, unit_of
 from tbscope.ir.regions import OWNED, Inherited, Nearest, upward
+from tbscope.ir.returns import find_returns
 from tbscope.ir.runs import Run
 from tbscope.ir.scopes import Scope, ScopePart
 
@@ -82,6 +83,8 @@ def find_guests(graph: Graph) -> Guests:
     if callers:
         guests.hosts.update((one, callers[one]) for one in _Neighbours(graph, callers).all_moved())
     _add_visits(graph, homes, guests)
+    for unit, host in find_returns(graph, guests.hosts, guests.nodes).items():
+        guests.take([unit], host)
     if guests.hosts:
         guests.tell_parts(call.scope for call in graph.calls if not call.number)
         _add_gradients(graph, guests)
