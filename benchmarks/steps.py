@@ -1,12 +1,14 @@
 """Prints what recording a whole training step costs: `python -m benchmarks.steps ResNet-50`.
 
 A step that nobody watches and a recorded one take turns; seconds are CPU seconds of the process.
+With `--batches 1 4 16` each model stands in a row for each size of its batch, from which one reads
+how large a step has to be for its recording to weigh little.
 """
 
 import argparse
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -15,7 +17,7 @@ import tbscope
 from benchmarks.measure import peak_bytes
 from benchmarks.models import find_case
 
-__all__ = ["measure_step"]
+__all__ = ["measure_step", "table_of"]
 
 
 def tensors(nest: Any) -> Iterator[torch.Tensor]:
@@ -28,9 +30,16 @@ def tensors(nest: Any) -> Iterator[torch.Tensor]:
             yield from tensors(inner)
 
 
-def measure_step(name: str, *, rounds: int) -> dict[str, float]:
-    """Give the milliseconds of a step of this model, and how many times that is when recorded."""
+def measure_step(name: str, *, rounds: int, batch: int = 1) -> dict[str, float]:
+    """Give the milliseconds of a step of this model, and how many times that is when recorded.
+
+    Args:
+        name: The model.
+        rounds: How often each of the two is measured.
+        batch: How many times its inputs stand in a batch.
+    """
     model, inputs = find_case(name).make()
+    inputs = tuple(torch.cat([each] * batch) for each in inputs)
     model.train()
     optimizer = torch.optim.AdamW(model.parameters())
 
@@ -61,14 +70,29 @@ def measure_step(name: str, *, rounds: int) -> dict[str, float]:
     }
 
 
+def table_of(rows: Iterable[tuple[str, int, dict[str, float]]]) -> Iterator[str]:
+    """Give the lines of a table of models, sizes of batches, and what was measured of each."""
+    yield "| model | batch | step, ms | recorded | memory |"
+    yield "| --- | ---: | ---: | ---: | ---: |"
+    for name, batch, found in rows:
+        ms, time_ratio, memory_ratio = found.values()
+        yield f"| {name} | {batch} | {ms:.0f} | {time_ratio:.2f} | {memory_ratio:.2f} |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name")
+    parser.add_argument("names", nargs="+")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batches", type=int, nargs="+", default=[1])
     options = parser.parse_args()
     torch.set_num_threads(1)
-    for name, number in measure_step(options.name, rounds=options.rounds).items():
-        print(f"{name:14} {number:.2f}")
+    rows = (
+        (name, batch, measure_step(name, rounds=options.rounds, batch=batch))
+        for name in options.names
+        for batch in options.batches
+    )
+    for line in table_of(rows):
+        print(line, flush=True)
 
 
 if __name__ == "__main__":

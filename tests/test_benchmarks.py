@@ -125,3 +125,14 @@ def test_reading_a_form_is_measured_beside_the_load_of_who_wrote_it():
         assert nodes == 100
         assert above == pytest.approx((ours - load) * 1e3 / nodes, abs=2)
     assert [float(row[-3]) > 0 for row in rows] == [False, True]
+
+
+def test_recorded_steps_stand_in_a_table_by_the_sizes_of_batches():
+    command = [sys.executable, "-m", "benchmarks.steps", "tiny MLP", "--batches", "1", "3"]
+    done = subprocess.run(
+        [*command, "--rounds", "1"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    head, _, *rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines()]
+    assert head == ["model", "batch", "step, ms", "recorded", "memory"]
+    assert [row[:2] for row in rows] == [["tiny MLP", "1"], ["tiny MLP", "3"]]
+    assert all(float(ratio) > 0 for row in rows for ratio in row[2:])

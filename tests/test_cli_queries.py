@@ -253,7 +253,8 @@ def test_where_takes_the_names_of_the_page():
     # A box, and one operation that stands for a module.
     assert told(*words, "Sequential/0/0") == told(*words, "0/0") == told(*words, "0.0")
     assert told(*words, "Sequential/0/0/fc") == told(*words, "0/0/fc") == told(*words, "0.0.fc")
-    assert "holds nothing named 'Sequential/0/9'" in tbscope(*words, "Sequential/0/9").stderr
+    for name in ("Sequential/0/9", "Sequential/0/0/Ne"):
+        assert f"holds nothing named '{name}'" in tbscope(*words, name).stderr
 
 
 def test_where_tells_each_call_of_a_module_and_each_line_once():

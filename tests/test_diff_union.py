@@ -154,3 +154,52 @@ def test_the_page_is_told_the_fate_of_each_node(tmp_path, options, colours):
         node.attr["_XlaCluster"].s.decode() for node in drawn.node if "_XlaCluster" in node.attr
     }
     assert told == colours
+
+
+def node_of(graph, op, fate):
+    """Give the one operation of a name that has a fate."""
+    (found,) = [
+        node for node in graph.nodes if (node.op, node.attributes["difference"]) == (op, fate)
+    ]
+    return found
+
+
+def test_a_weight_tells_its_shape_before_and_after():
+    graph = union(net(nn.Linear(4, 4)), net(nn.Linear(4, 2)))
+    (weight,) = [node for node in graph.nodes if node.name == "0.weight"]
+    assert weight.attributes["differs"] == "Float(4, 4) -> Float(2, 4)"
+
+
+def test_what_was_removed_keeps_its_role_and_its_phase():
+    before = tbscope.trace(lambda x: x.view(2, 2).exp(), X)
+    graph = tbscope.diff(before, tbscope.trace(torch.neg, X)).graph
+    assert node_of(graph, "view", "removed").role == "view"
+    before = tbscope.trace(nn.Linear(4, 4), X, loss=torch.sum, backward=True)
+    graph = tbscope.diff(before, tbscope.trace(nn.Linear(4, 4), X)).graph
+    phases = [node.phase for node in graph.nodes if node.op == "sum"]
+    assert phases == ["forward", "backward"]
+    assert node_of(graph, "weight_grad", "removed").phase == "backward"
+
+
+def test_what_was_removed_still_waits_for_the_write_that_it_read_after():
+    def before(x):
+        y = x * 2
+        y[0].add_(1)
+        return y.exp()
+
+    graph = tbscope.diff(tbscope.trace(before, X), tbscope.trace(torch.neg, X)).graph
+    waiting = node_of(graph, "exp", "removed").control_inputs
+    assert waiting == [node_of(graph, "add_", "removed")]
+
+
+def test_one_dotted_line_leads_to_what_read_a_removed_value_twice():
+    def before(x):
+        y = x.tanh()
+        return torch.add(y, y)
+
+    def after(x):
+        return torch.add(x, x)
+
+    graph = tbscope.diff(tbscope.trace(before, X), tbscope.trace(after, X)).graph
+    (add,) = [node for node in graph.nodes if node.op == "add"]
+    assert add.control_inputs == [node_of(graph, "tanh", "removed")]

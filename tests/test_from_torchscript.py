@@ -211,6 +211,36 @@ def test_frozen_modules_stand_in_their_places(made, make):
     assert {"stem.weight", "layers.1.conv2.weight"} <= weights
 
 
+class Headed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.act = nn.ReLU()
+        self.head = nn.Sequential(nn.Tanh(), nn.Linear(4, 2))
+
+    def forward(self, x):
+        return self.head(self.act(x))
+
+
+def test_what_torch_puts_into_frozen_code_stands_in_the_module_around_both_neighbours():
+    transposed = getattr(torch._C, "_jit_pass_transpose_frozen_linear", None)
+    if transposed is None:
+        pytest.skip("this torch does not transpose frozen weights")
+    frozen = torch.jit.freeze(torch.jit.script(Headed().eval()))
+    # The product of `linear` is a node of its own then, which tells of no module.
+    transposed(frozen.graph)
+
+    graph = tbscope.from_torchscript(frozen, torch.ones(1, 4))
+
+    check_whole(graph)
+    assert [(node.op, str(node.scope)) for node in graph.nodes if node.kind == "op"] == [
+        ("relu", "Headed/ReLU[act]"),
+        ("tanh", "Headed/Sequential[head]/Tanh[0]"),
+        ("matmul", "Headed/Sequential[head]"),
+        ("add", "Headed/Sequential[head]/Module[1]"),
+    ]
+    assert not [note for note in graph.notes if "by turns" in note.text]
+
+
 def test_frozen_lists_are_found_by_what_their_parts_read():
     frozen = torch.jit.freeze(torch.jit.script(Nested().eval()))
 

@@ -102,6 +102,15 @@ def test_a_model_is_told_to_have_yet_to_run():
     assert raised.value.fix == RUN
 
 
+def test_a_state_dict_is_told_to_be_weights():
+    with pytest.raises(tbscope.ArgumentError) as raised:
+        tbscope.load(nn.Linear(2, 2).state_dict())
+    assert raised.value.why == "it holds weights by name, and no graph"
+    assert raised.value.fix == FILL
+    with pytest.raises(tbscope.ArgumentError, match="it takes a graph"):
+        tbscope.load({"a": 1})
+
+
 def test_a_node_named_as_a_form_of_flatbuffers_is_one_of_a_graph_def():
     assert kind_of_content(flatbuffer(b"ORTM"), 48) is None
     assert kind_of_content(b"\x0a\x0a\x0a\x08ORTM" + b"x" * 40, 48) == "graph_def"

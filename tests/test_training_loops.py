@@ -291,3 +291,34 @@ def test_layers_that_train_one_after_another_are_drawn_without_a_fault(kind, met
     assert tbscope.lint(tbscope.to_graph_def(graph)) == []
     told = {node.attributes.get("updates") for node in graph.nodes}
     assert told >= {name for name, _ in model.named_parameters()}
+
+
+class Hooked(nn.Module):
+    """Has a method that its trainer calls before the optimizer does, as Lightning does."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = smooth()
+
+    def training_step(self, points):
+        return self.net(points).pow(2).mean()
+
+    def on_before_step(self):
+        self.norm = torch.stack([each.grad.norm() for each in self.parameters()]).norm()
+        nn.utils.clip_grad_norm_(self.parameters(), 0.5)
+
+
+def test_what_a_method_does_with_gradients_stands_between_these_and_the_optimizer():
+    model = Hooked()
+    optimizer = torch.optim.Adam(model.parameters())
+    with tbscope.record(model) as recording:
+        model.training_step(POINTS).backward()
+        model.on_before_step()
+        optimizer.step()
+    graph = recording.graph
+    tbscope.verify(graph)
+    assert tbscope.lint(tbscope.to_graph_def(graph)) == []
+    tops = [str(node.scope).split("/")[0] for node in graph.nodes if node.kernels]
+    assert list(dict.fromkeys(tops)) == ["Hooked", "gradients", "Hooked.1", "optimizer"]
+    (clamp,) = (node for node in graph.nodes if node.op == "clamp")
+    assert clamp.scope.path == "Hooked.1/clip_grad_norm_"

@@ -33,6 +33,7 @@ _EXPORT = (
 )
 _ANY = "give the model that it was made of"
 _SAVED = Stranger("torch.save wrote it: weights or pickled objects, and no graph", _FILL_IT)
+_WEIGHTS = Stranger("it holds weights by name, and no graph", _FILL_IT)
 _ARRAYS = Stranger("it holds arrays of NumPy, and no graph", _FILL_IT)
 _COMPILED = Stranger("it holds code that torch has compiled (AOTInductor), and no program", _EXPORT)
 _KERAS = Stranger(
@@ -73,8 +74,11 @@ _HEAD_BYTES = 16
 
 
 def stranger(given: object) -> Stranger | None:
-    """Return what the file of a path holds, where that is known, and no graph."""
+    """Return what the file of a path holds, or a state dict, where that is known, and no graph."""
     path = path_of(given)
+    # By their classes alone: what a dict of the user's own and its entries do, nobody knows.
+    if isinstance(given, dict) and any(hasattr(type(held), "dtype") for held in dict.values(given)):
+        return _WEIGHTS
     if path is None or "\0" in path:
         return None
     if elsewhere(path):

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tbscope.sources.torchscript.ports import nodes_of
+from tbscope.sources.torchscript.ports import gives, nodes_of, numbers, takes
 
 __all__ = ["Inlined", "is_inlined"]
 
@@ -42,6 +42,8 @@ class Inlined:
         # The latest call of each module in the call around it, and which modules each has called.
         self._latest: dict[tuple[str, str], str] = {}
         self._called: dict[str, set[str]] = {}
+        # The modules around the node that gives a value, by its number.
+        self._givers: dict[int, list[_Entry]] = {}
 
     def stack(self, node: Any, owners: list[str]) -> Mapping[str, Any]:
         """Return the calls around a node, as `Places.scope_of` takes them.
@@ -51,6 +53,7 @@ class Inlined:
             owners: The names of the modules whose tensors it reads.
         """
         entries = self._entries(node, owners)
+        self._givers.update((value.unique(), entries) for value in gives(node))
         same = 0
         while same < min(len(entries), len(self._now)) and entries[same] == self._now[same]:
             same += 1
@@ -85,10 +88,24 @@ class Inlined:
         if not told:
             # What torch has made of others tells of none: it stands where what it reads stood.
             names = names or owners[:1]
+            if not names:
+                return self._between(node)
             return [_Entry(name.rpartition(".")[2], "Module", name) for name in names]
         if len(names) != len(told):
             names = self._names(told, owners)
         return [_Entry(*pair, name) for pair, name in zip(told, names, strict=True)]
+
+    def _between(self, node: Any) -> list[_Entry]:
+        """Return the modules around both what gives to a node and what it gives to."""
+        before = [self._givers.get(number, []) for number in numbers(node)]
+        after = _readers(node)
+        common: list[_Entry] = []
+        for at, entry in enumerate(next(filter(None, before), []) if after else []):
+            given = all(entries[at : at + 1] == [entry] for entries in before if entries)
+            if not given or not all(f"{name}.".startswith(f"{entry.name}.") for name in after):
+                break
+            common.append(entry)
+        return common
 
     def _names(self, entries: list[tuple[str, str]], owners: list[str]) -> list[str]:
         """Return the path of each module, where containers between them are not told."""
@@ -104,6 +121,35 @@ class Inlined:
             else:
                 names.append(".".join([*names[-1:], attribute]))
         return names
+
+
+# So many nodes that tell of no module are looked behind for those that do.
+_MOST_SILENT = 16
+
+
+def _readers(node: Any) -> list[str]:
+    """Return the paths of the modules that read what a node gives, as far as they are told."""
+    names: list[str] = []
+    pending, silent = [node], 0
+    while pending and silent <= _MOST_SILENT:
+        silent += 1
+        for value in gives(pending.pop()):
+            for reader in [use.user for use in value.uses()]:
+                name = _path_told(reader)
+                if name:
+                    names.append(name)
+                else:
+                    pending.append(reader)
+    return names
+
+
+def _path_told(node: Any) -> str:
+    """Return the path of the module of a node, by itself or by a frozen tensor that it reads."""
+    told = [attribute for attribute, _ in _ENTRY.findall(node.getModuleHierarchy())]
+    path = ".".join([attribute for attribute in told if attribute not in _NO_MODULE])
+    held = [value.debugName() for value in takes(node)]
+    owners = [name[5:].rpartition(".")[0] for name in held if name.startswith("self.")]
+    return path or next(iter(owners), "")
 
 
 def is_inlined(graph: Any) -> bool:

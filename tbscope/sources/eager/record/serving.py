@@ -141,6 +141,8 @@ class _Settling:
     def _move(self, node: Node, home: Scope) -> None:
         """Move a collective, with what stands beside it and only leads to it."""
         scope = node.scope
+        # Right in the box of a pass stands what its end has found, too: the bucket of gradients.
+        beside = (scope, None if scope is None else [*upward(home)][-1])
         moved = {node}
         node.scope = home
         if scope is None:
@@ -148,7 +150,7 @@ class _Settling:
         pending = [*self._before(node), *self._after(node)]
         while pending:
             one = pending.pop()
-            if one in moved or one.kind != "op" or one.scope is not scope or one.collective:
+            if one in moved or one.kind != "op" or one.scope not in beside or one.collective:
                 continue
             if "gradient_of" in one.attributes:
                 # It is the module's own.

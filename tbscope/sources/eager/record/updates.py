@@ -56,8 +56,11 @@ def box_updates(builder: GraphBuilder) -> None:
 
 
 def _is_loose(node: Node) -> bool:
-    """Tell whether an operation stands in no box at all, or in that of a whole step."""
-    if node.kind != "op" or node.phase != "forward":
+    """Tell whether an operation stands in no box at all, or in that of a whole step.
+
+    What ranks do together finds the module that it serves.
+    """
+    if node.kind != "op" or node.phase != "forward" or node.collective is not None:
         return False
     scope = node.scope
     return scope is None or (
@@ -92,9 +95,15 @@ class _Updates:
             return
         self._readers: dict[Node, list[Node]] = {node: [] for node in self._loose}
         for node in nodes:
-            for before in {*(value.producer for value in node.inputs), *node.control_inputs}:
-                if before in self._readers:
-                    self._readers[before].append(node)
+            for value in node.inputs:
+                after = self._readers.get(value.producer)
+                # Few are asked for; of one that reads several values of one, it is noted once.
+                if after is not None and node not in after[-1:]:
+                    after.append(node)
+            for before in node.control_inputs:
+                after = self._readers.get(before)
+                if after is not None and node not in after[-1:]:
+                    after.append(node)
         # What is made of something learnt, element by element, and of what the script keeps alone.
         self._follow: set[Node] = set()
         self._of_kept: set[Node] = set()
