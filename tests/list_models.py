@@ -130,7 +130,7 @@ class Detector(nn.Module):
 
 
 class Borrower(nn.Module):
-    """A true cycle of calls: a part of one module is called from outside of it, after it."""
+    """Calls a part of one module from outside of it, on what another one made of its result."""
 
     def __init__(self):
         super().__init__()

@@ -329,17 +329,68 @@ def test_guests_stand_in_the_rounds_of_a_loop_of_their_caller():
     assert cycles(message) == []
 
 
-def test_a_call_that_is_no_guest_stands_where_its_module_is_held():
-    class Lending(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.encoder = Block(nn.ReLU())
-            self.decoder = nn.Linear(4, 4)
+class Lending(nn.Module):
+    """Calls parts of a module that it holds from outside of that, as it is told."""
 
-        def forward(self, x):
-            return self.encoder.last(self.decoder(self.encoder(x)))
+    def __init__(self, work, part=nn.ReLU):
+        super().__init__()
+        self.encoder = Block(part())
+        self.decoder = nn.Linear(4, 4)
+        self.work = work
 
-    assert {"encoder/last", "encoder/last.1", "decoder"} <= set(names(drawn(Lending())))
+    def forward(self, x):
+        return self.work(self, self.encoder, x)
+
+
+# What is drawn of the work, and where its parts stand that are called from outside.
+WORK_AROUND = {
+    "before": (lambda net, block, x: block(net.decoder(block.part(x))), {"encoder.part"}),
+    "after": (lambda net, block, x: block.last(net.decoder(block(x))), {"encoder.last"}),
+    "by an operation": (lambda net, block, x: block.last(block(x).neg()), {"encoder.last"}),
+    "twice": (
+        lambda net, block, x: block(block.last(block.last(x).neg()).exp()),
+        {"encoder.last", "encoder.last.1"},
+    ),
+    "both": (
+        lambda net, block, x: block.last(net.decoder(block(net.decoder(block.part(x))))),
+        {"encoder.part", "encoder.last"},
+    ),
+}
+
+
+@pytest.mark.parametrize("style", ["tf", "torch"])
+@pytest.mark.parametrize("kind", PARTS)
+@pytest.mark.parametrize("work", WORK_AROUND)
+def test_a_part_by_which_its_module_would_read_itself_stands_with_its_caller(work, kind, style):
+    model = Lending(WORK_AROUND[work][0], PARTS[kind])
+    graph = tbscope.trace(model, torch.rand(2, 4))
+    message = tbscope.to_graph_def(graph, cards=False, style=style)
+    assert cycles(message) == []
+    assert not [note for note in graph.notes if "by turns" in note.text]
+    if style == "tf":
+        found = {name.partition("/")[0] for name in names(message)}
+        assert {name for name in found if name.startswith("encoder.")} == WORK_AROUND[work][1]
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda net, block, x: net.decoder(block.last(block(x))),
+        lambda net, block, x: block.last(x) + net.decoder(x),
+        lambda net, block, x: block(block.last(x)),
+    ],
+)
+def test_a_part_stands_where_it_is_held_where_no_box_reads_itself(work):
+    assert not [name for name in names(drawn(Lending(work))) if "encoder." in name]
+
+
+def test_the_gradients_of_a_part_that_stands_with_its_caller_stand_so_too():
+    model = Lending(WORK_AROUND["both"][0], PARTS["box"])
+    with tbscope.record(model) as recording:
+        model(torch.rand(2, 4)).sum().backward()
+    found = names(tbscope.to_graph_def(recording.graph, cards=False))
+    assert [name for name in found if name.startswith("gradients/Lending/encoder.part/")]
+    assert not [name for name in found if name.startswith("gradients/Lending/encoder/part/")]
 
 
 class Scale(nn.Module):

@@ -27,6 +27,7 @@ import tbscope
 from tbscope.drawing import layout
 from tbscope.drawing.figures import Figure
 from tbscope.drawing.stands import Stands
+from tbscope.figures.turns import turn_notes
 from tbscope.ir.graph import Graph
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.series import find_series
@@ -47,6 +48,18 @@ def names(graph_def):
 def cycles(graph_def):
     """Give the boxes that point at others which point at them."""
     return [found.node for found in tbscope.lint(graph_def) if found.rule == "box-cycle"]
+
+
+def without_callers(graph):
+    """Give a graph as of a source that does not tell which function called a module."""
+    for call in graph.calls:
+        call.run = None
+    return graph
+
+
+def turns(graph):
+    """Give the texts that tell which modules read each other by turns."""
+    return [note.text for note in turn_notes(graph)]
 
 
 class Working(nn.Module):
@@ -300,7 +313,8 @@ def test_a_list_keeps_its_box_where_most_of_it_is_called_from_modules_that_it_fe
                 x = other(x)
             return x
 
-    boxes = {name.partition("/")[0] for name in names(drawn(Lender(times), torch.rand(2, 8)))}
+    graph = without_callers(tbscope.trace(Lender(times), torch.rand(2, 8)))
+    boxes = {name.partition("/")[0] for name in names(drawn(graph, None))}
     assert ("resnets.2" in boxes) is parted
 
 
@@ -338,11 +352,17 @@ def test_what_joins_the_stages_of_lists_in_lists_stands_as_deep_as_it_can():
 
 def test_a_true_cycle_of_calls_stays_and_is_told():
     model, x = example(Borrower)
-    graph = tbscope.trace(model, x)
+    graph = without_callers(tbscope.trace(model, x))
     assert cycles(drawn(graph, None)) == ["encoder"]
-    told = [note.text for note in graph.notes if "by turns" in note.text]
     text = "encoder and decoder read each other by turns: a part of encoder was called from outside"
-    assert told == [text]
+    assert turns(graph) == [text]
+
+
+def test_a_part_that_is_called_after_its_module_by_the_parent_stands_with_the_parent():
+    graph = tbscope.trace(*example(Borrower))
+    assert {"encoder/block/fc", "decoder/fc", "encoder.out"} <= set(names(drawn(graph, None)))
+    assert cycles(drawn(graph, None)) == []
+    assert not [note for note in graph.notes if "by turns" in note.text]
 
 
 @pytest.mark.parametrize("borrowed", ["", "reads", "waits"])
@@ -363,7 +383,7 @@ def test_what_is_saved_for_a_backward_pass_is_no_call_from_outside(borrowed):
     model = Net()
     with tbscope.record(model) as recording:
         model(torch.rand(4, 8)).sum().backward()
-    told = [note.text for note in recording.graph.notes if "by turns" in note.text]
+    told = turns(without_callers(recording.graph))
     assert [text.partition(" ")[0] for text in told] == (["work"] if borrowed else [])
 
 
@@ -377,14 +397,12 @@ def test_a_part_of_a_module_of_a_list_that_is_called_from_outside_is_told():
     def work(layers, x):
         return layers[0].fc(layers[1](layers[0](x)))
 
-    graph = tbscope.trace(Working(work), torch.rand(2, 8))
-    (told,) = [note.text for note in graph.notes if "by turns" in note.text]
+    (told,) = turns(without_callers(tbscope.trace(Working(work), torch.rand(2, 8))))
     assert told.startswith("layers.0 and layers.1 read each other by turns")
     # So it is where an operation of the parent of the list is between.
-    graph = tbscope.trace(
-        Working(lambda layers, x: layers[0].fc(layers[0](x).neg())), torch.rand(2, 8)
-    )
-    assert [note for note in graph.notes if "(neg) read each other by turns" in note.text]
+    model = Working(lambda layers, x: layers[0].fc(layers[0](x).neg()))
+    (told,) = turns(without_callers(tbscope.trace(model, torch.rand(2, 8))))
+    assert "(neg) read each other by turns" in told
 
 
 def test_the_scope_of_what_stands_elsewhere_is_still_told():

@@ -354,17 +354,17 @@ class _Level:
 
     def _helpers(self) -> Iterable[list[Node]]:
         """Return the operations of this level, those together that read each other."""
-        first: dict[Node, Node] = {}
+        # What has been moved here comes last, also where others read it.
+        first = {node: node for node in self._loose}
 
         def find(node: Node) -> Node:
-            while first.get(node, node) is not node:
+            while first[node] is not node:
                 first[node] = node = first[first[node]]
             return node
 
         for node in self._loose:
-            first[node] = node
             for source in self._placing.sources(node):
-                if source in self._loose:
+                if source in first:
                     first[find(node)] = find(source)
         groups: dict[Node, list[Node]] = {}
         for node in self._loose:

@@ -4,8 +4,9 @@ A module may call one that it does not hold: an activation that several blocks s
 that each layer is given. The scope of such a call is where the module is held; drawn there, the
 blocks that share it would point at each other. So where such a call leads out of the box from
 which it was called and back into it, it stands there, under the name by which it is held. So does
-what other methods of a called module ran (`net.transform.postprocess(y)`), where the box of that
-module would read what it has fed.
+what other methods of a called module ran (`net.transform.postprocess(y)`), and so do its parts that
+are called from outside of it (`net.decoder.embed(ids)`), where the box of that module would read
+what it has fed.
 """
 
 from collections import Counter, defaultdict
@@ -16,6 +17,7 @@ from tbscope.cycles import find_cycles
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.levels import Unit, level_links, unit_of
 from tbscope.ir.regions import OWNED, Inherited, Nearest, upward
+from tbscope.ir.returns import find_returns
 from tbscope.ir.runs import Run
 from tbscope.ir.scopes import Scope, ScopePart
 
@@ -56,6 +58,16 @@ class Guests:
             else:
                 del self.hosts[unit]
 
+    def tell_parts(self, scopes: Iterable[Scope]) -> None:
+        """Have calls print under the name by which they are held, numbered in their order."""
+        numbers: Counter[tuple[Scope, ScopePart]] = Counter()
+        for scope in scopes:
+            host = self.hosts.get(scope)
+            if host is not None:
+                part = replace(scope.part, attribute=_attribute(scope, host), index=0)
+                self.parts[scope] = replace(part, index=numbers[host, part])
+                numbers[host, part] += 1
+
 
 def find_guests(graph: Graph) -> Guests:
     """Find what stands in the box of who called it.
@@ -69,25 +81,20 @@ def find_guests(graph: Graph) -> Guests:
         return guests
     callers = dict(_borrowed(graph, homes))
     if callers:
-        _add_calls(graph, callers, guests)
+        guests.hosts.update((one, callers[one]) for one in _Neighbours(graph, callers).all_moved())
     _add_visits(graph, homes, guests)
+    for unit, host in find_returns(graph, guests.hosts, guests.nodes).items():
+        guests.take([unit], host)
+    if guests.hosts:
+        guests.tell_parts(call.scope for call in graph.calls if not call.number)
+        _add_gradients(graph, guests)
     return guests
-
-
-def _add_calls(graph: Graph, callers: Mapping[Scope, Scope], guests: Guests) -> None:
-    numbers: Counter[tuple[Scope, str, str | None]] = Counter()
-    for scope in _Neighbours(graph, callers).all_moved():
-        host = guests.hosts[scope] = callers[scope]
-        key = host, scope.part.label, scope.part.attribute
-        guests.parts[scope] = replace(scope.part, index=numbers[key])
-        numbers[key] += 1
-    _add_gradients(graph, guests)
 
 
 def _add_gradients(graph: Graph, guests: Guests) -> None:
     """Have the gradients of a call stand as it does: their scope is called like its own, in one."""
     of_path = {scope.parts: scope for scope in graph.scopes()}
-    calls = {scope.parts: (scope, host) for scope, host in guests.hosts.items()}
+    calls = {scope.parts: (scope, guests.hosts[scope]) for scope in guests.parts}
     for path, scope in of_path.items():
         call, host = calls.get(path[1:], (None, None))
         if call is not None and host is not None and path[:1] + host.parts in of_path:
@@ -120,15 +127,24 @@ def _is_of(home: Scope, around: Iterable[Scope]) -> bool:
 
 
 def _add_visits(graph: Graph, homes: Mapping[Run | None, Scope], guests: Guests) -> None:
-    """Have the operations of methods stand with their caller that their module would circle by."""
+    """Have what a caller ran in a module stand with that caller, where the module would circle.
+
+    That is the work of methods of the module, and calls of its parts.
+    """
     called = {call.scope for call in graph.calls}
     visits: dict[Scope, dict[Scope, dict[Unit, None]]] = defaultdict(lambda: defaultdict(dict))
+    for call in graph.calls:
+        home = homes.get(_outermost(call.run))
+        if home is not None and not call.number:
+            inside = _inside(call.scope.parent, home)
+            if not called.isdisjoint(inside):
+                module = next(scope for scope in reversed(inside) if scope in called)
+                visits[home][module][call.scope] = None
     for node in graph.nodes:
         home = None if node.run is None else homes.get(_outermost(node.run))
         if home is None or node.scope is home or node.kind != "op" or node.phase != "forward":
             continue
-        way = list(upward(node.scope))
-        inside = way[: way.index(home)] if home in way else []
+        inside = _inside(node.scope, home)
         if not called.isdisjoint(inside):
             module = next(scope for scope in reversed(inside) if scope in called)
             # The kernels of an operation stay in its box.
@@ -144,6 +160,18 @@ def _add_visits(graph: Graph, homes: Mapping[Run | None, Scope], guests: Guests)
             if unit_of(module, home) in circling:
                 # In vain: something else leads back to it.
                 guests.leave(units)
+
+
+def _attribute(scope: Scope, host: Scope) -> str | None:
+    """Return the name by which a call is held: that from its caller on, where it stands in it."""
+    way = [part.attribute or part.label for part in scope.parts[len(host.parts) :]]
+    return ".".join(way) if host in upward(scope) else scope.part.attribute
+
+
+def _inside(scope: Scope | None, home: Scope) -> list[Scope]:
+    """Return a scope and those around it that stand in another one; none where it does not."""
+    way = list(upward(scope))
+    return way[: way.index(home)] if home in way else []
 
 
 def _circling(graph: Graph, home: Scope, guests: Guests) -> set[Unit]:

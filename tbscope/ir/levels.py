@@ -1,6 +1,6 @@
 """Levels: how what stands right in a scope reads each other, operations and boxes."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal, TypeAlias
 
 from tbscope.ir.graph import Graph, Node
@@ -22,6 +22,8 @@ def level_links(
     *,
     hosts: Mapping[Scope, Scope] = _NOWHERE,
     nodes: Mapping[Node, Scope] = _NONE,
+    boxes: Collection[Scope] = (),
+    beyond: bool = False,
 ) -> dict[tuple[Unit, Unit], None]:
     """Return which unit on a level is read by which other one; lists are no boxes.
 
@@ -30,6 +32,8 @@ def level_links(
         holder: The scope whose level it is; None for the top level.
         hosts: The scope in which a scope stands that is not the one around it.
         nodes: The scope in which a node stands that is not its own.
+        boxes: Modules that are never called, and yet are boxes.
+        beyond: Whether the operations of all other levels are units, too.
     """
     known: dict[Scope | None, Unit | Literal["here", "elsewhere"]] = {
         None: "elsewhere" if holder else "here"
@@ -41,8 +45,8 @@ def level_links(
     for node in graph.nodes:
         if node.kind in OWNED or node.phase != "forward":
             continue
-        box = _find_unit(nodes.get(node, node.scope), hosts, known)
-        if box == "elsewhere":
+        box = _find_unit(nodes.get(node, node.scope), hosts, known, boxes)
+        if box == "elsewhere" and not beyond:
             continue
         places[node] = here = box if isinstance(box, Scope) else node
         for source in (*[value.producer for value in node.inputs], *node.control_inputs):
@@ -62,6 +66,7 @@ def _find_unit(
     scope: Scope | None,
     hosts: Mapping[Scope, Scope],
     known: dict[Scope | None, Unit | Literal["here", "elsewhere"]],
+    boxes: Collection[Scope] = (),
 ) -> Unit | Literal["here", "elsewhere"]:
     """Return the box around all in a scope; remember what is found on the way up."""
     way: list[Scope] = []
@@ -70,7 +75,7 @@ def _find_unit(
         scope = hosts.get(scope, scope.parent)
     found = known[scope]
     for inner in reversed(way):
-        if found == "here" and inner.kind != "container":
+        if found == "here" and (inner.kind != "container" or inner in boxes):
             found = inner
         known[inner] = found
     return found
