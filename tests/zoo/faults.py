@@ -320,6 +320,8 @@ def wrong_conversion(graph: tbscope.Graph) -> Iterator[str]:
 
 
 _LEGAL_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
+# An entry of the legend may have blanks behind it, for which the page writes smaller.
+_LEGEND = re.compile(r"__function_library__([^ /]+) *(?=/|\Z)")
 
 
 def _wrong_definition(graph: tbscope.Graph, definition: Any) -> Iterator[str]:
@@ -330,7 +332,7 @@ def _wrong_definition(graph: tbscope.Graph, definition: Any) -> Iterator[str]:
     for node in definition.node:
         # The page takes what begins so for no part of the graph.
         seeded = node.name.startswith("__function_library__")
-        if not _LEGAL_NAME.fullmatch(node.name.removeprefix("__function_library__")):
+        if not _LEGAL_NAME.fullmatch(_LEGEND.sub(r"\1", node.name, count=1)):
             yield f"{node.name!r} is no legal name"
         if "_output_shapes" not in node.attr and not seeded and node.op != "NoOp":
             yield f"{node.name} has no shapes"
