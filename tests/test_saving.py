@@ -116,7 +116,7 @@ def test_a_depth_or_an_option_that_changes_nothing_is_refused(tmp_path):
 
 def test_an_option_that_is_none_is_refused_before_anything_is_written(tmp_path):
     for path in (tmp_path / "graph.html", f"{tmp_path}/runs/"):
-        assert "the options are style" in refusal(path, colour="red")
+        assert "the options of a drawing are style" in refusal(path, colour="red")
         assert "cannot be drawn" in refusal(path, level="kernel")
     assert list(tmp_path.iterdir()) == []
 

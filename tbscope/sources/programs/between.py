@@ -65,7 +65,7 @@ def _common(stacks: Iterable[_Stack | None]) -> _Stack | None:
     first, *others = known
     count = 0
     while all(
-        count < len(stack) and stack[count][0] == first[count][0] for stack in (*others, first)
+        count < len(stack) and stack[count][0] == first[count][0] for stack in (first, *others)
     ):
         count += 1
     return first[:count]
