@@ -143,15 +143,16 @@ def test_a_parameter_that_the_method_reads_keeps_its_key():
     assert "transform/scale" in found
 
 
-def test_a_method_stays_where_a_call_of_a_part_leads_back_to_its_module_too():
+def test_a_method_and_a_part_that_lead_back_to_their_module_both_stand_with_their_caller():
     def after(net, x, y):
         return net.transform.resize(net.transform.fc(y))
 
     graph = tbscope.trace(Detecting(after), torch.rand(2, 4))
     message = tbscope.to_graph_def(graph, cards=False)
-    assert "transform/round" in names(message)
-    assert cycles(message) != []
-    assert [note for note in graph.notes if "by turns" in note.text]
+    assert {"transform/fc", "transform.fc", "round"} <= set(names(message))
+    assert "transform/round" not in names(message)
+    assert cycles(message) == []
+    assert not [note for note in graph.notes if "by turns" in note.text]
 
 
 def test_of_two_modules_only_the_one_that_would_circle_is_left():
