@@ -58,6 +58,8 @@ _FEWEST_ENDS = 5
 _FEWEST_PARTS = 3
 _DIGITS = "0123456789"
 _NOTHING: set[int] = set()
+# The number of no group.
+_IN_NONE = -1
 STATE_OPS = frozenset({"Parameter", "Buffer"})
 """The op types of parameters and buffers that are nodes."""
 
@@ -220,15 +222,15 @@ def _of_operations(level: Siblings, kept: set[int]) -> Iterator[Groups]:
 def _with_state(level: Siblings, groups: Groups, state: set[int]) -> Groups:
     """Have those of these parameters that one group alone reads stand in it."""
     group_of = {place: number for number, group in enumerate(groups) for place in group}
-    readers: dict[int, set[int | None]] = {place: set() for place in state}
+    readers: dict[int, set[int]] = {place: set() for place in state}
     for start, end in level.links:
         if start in readers:
-            readers[start].add(group_of.get(end))
+            readers[start].add(group_of.get(end, _IN_NONE))
     grown = [list(group) for group in groups]
     for place, found in readers.items():
-        if len(found) == 1 and None not in found:
+        if len(found) == 1 and _IN_NONE not in found:
             (number,) = found
-            grown[number or 0].append(place)
+            grown[number].append(place)
     return [sorted(group) for group in grown]
 
 

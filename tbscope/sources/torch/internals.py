@@ -51,6 +51,7 @@ __all__ = [
     "is_stand_in",
     "is_of_its_own",
     "is_of_tensors",
+    "key_of_storage",
     "memory_keys",
     "nested_lengths",
     "outside_modes",
@@ -212,6 +213,12 @@ def storage_key(tensor: torch.Tensor) -> int | None:
     except (RuntimeError, NotImplementedError):
         # Sparse, opaque and functorch's tensors have no storage of their own.
         return None
+    return key
+
+
+def key_of_storage(storage: torch.UntypedStorage) -> int:
+    """Return the identity of a storage while it lives, as `storage_key` does for a tensor in it."""
+    key: int = storage._cdata
     return key
 
 

@@ -16,6 +16,7 @@ from weakref import ref
 import torch
 
 from tbscope.ir.builder import GraphBuilder
+from tbscope.ir.climbs import upward
 from tbscope.ir.graph import Argument, Node, Value
 from tbscope.ir.nodes import Role
 from tbscope.ir.runs import Run
@@ -340,10 +341,7 @@ class Backward:
         """
         begun = self.passes[-1]
         root = begun.root
-        around = scope
-        while around is not None and around is not root:
-            around = around.parent
-        if scope is not None and around is root and scope is not root:
+        if scope is not None and root in upward(scope.parent):
             return scope
         again = begun.mirrors.get(root)
         if again is None:

@@ -17,6 +17,7 @@ from tbscope.sources.torch.contents import content_of
 from tbscope.sources.torch.internals import (
     batch_dimension,
     functorch_inner,
+    key_of_storage,
     storage_key,
     without_functions,
 )
@@ -113,7 +114,7 @@ class Discovery:
             storage: The storage.
             others: Tensors that are not meant.
         """
-        key, left_out = storage._cdata, set(map(id, others))
+        key, left_out = key_of_storage(storage), set(map(id, others))
         made = (tensor for tensor, _ in reversed(self._values.alive()))
         for tensor in itertools.chain(made, self._registry.tensors()):
             if storage_key(tensor) == key and id(tensor) not in left_out:

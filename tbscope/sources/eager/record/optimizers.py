@@ -252,7 +252,7 @@ class Optimizers:
         part = self.part_of_latest = self._part(step, read, values)
         if part is None:
             return step.root
-        # Not `_scope_of`: most parts have their scopes, and this runs for each operation.
+        # Not `scope_of`: most parts have their scopes, and this runs for each operation.
         return step.scopes.get(part) or self.scope_of(step, part)
 
     def ran(self, node: Node, read: Sequence[torch.Tensor]) -> None:
@@ -266,30 +266,9 @@ class Optimizers:
         step = self.steps[-1]
         if self._scopes.running is not step.frame or len(self._passes) > step.passes:
             return
-        self.ran_in(step, node, read, self.part_of_latest)
-
-    def runs_on(self, step: Step, there: Place) -> bool:
-        """Tell whether an operation stands in a step where the latest one was called, too.
-
-        Args:
-            step: The innermost step.
-            there: Where it was called, outside of all passes.
-        """
-        return there is self._latest and self._scopes.running is step.frame
-
-    def ran_in(
-        self, step: Step, node: Node, read: Sequence[torch.Tensor], part: Part | None
-    ) -> None:
-        """Take note of an operation that has run in a step, for a part of its work.
-
-        Args:
-            step: The innermost step.
-            node: The operation.
-            read: The tensors that it read.
-            part: What it belongs to; None where nothing tells.
-        """
         step.ran = True
         node.phase = "optimizer"
+        part = self.part_of_latest
         if part is not None:
             for value in node.outputs:
                 step.made[value] = part
@@ -304,6 +283,15 @@ class Optimizers:
                 names[name] = None
         if names:
             node.attributes["updates"] = ", ".join(names)
+
+    def runs_on(self, step: Step, there: Place) -> bool:
+        """Tell whether an operation stands in a step where the latest one was called, too.
+
+        Args:
+            step: The innermost step.
+            there: Where it was called, outside of all passes.
+        """
+        return there is self._latest and self._scopes.running is step.frame
 
     def _name(self, read: Sequence[torch.Tensor], place: int) -> str | None:
         return self.name_of(read[place]) if place < len(read) else None

@@ -215,7 +215,7 @@ class TensorValues:
             stored: The storages of those that it reads, as `plain_keys` tells them.
         """
         if len(places) == len(results) == 1 and results[0] is read[places[0]]:
-            self.give_back(node, results[0], stored[places[0]])
+            self._give_back(node, results[0], stored[places[0]])
             return
         for tensor in results:
             self.give(node, tensor)
@@ -231,7 +231,7 @@ class TensorValues:
             self.writes.add_plain(Write(node, order, value, Region(tensor)), tensor, stored[place])
         self.written = self.writes.any
 
-    def give_back(self, node: Node, tensor: torch.Tensor, key: int) -> None:
+    def _give_back(self, node: Node, tensor: torch.Tensor, key: int) -> None:
         """Give its new value to the one tensor that a node wrote into, and gives back."""
         own, before = self.held[id(tensor)]
         value = Value(node, 0, tuple(tensor.shape), before.dtype, before.device)
