@@ -188,7 +188,7 @@ def leaf_facts(
 def _owned(call: Call, part: Part, known: dict[tuple[Any, ...], dict[str, str]]) -> _Owned:
     """Return what is told of a leaf module's parameters; their types as they are known."""
     held = list(call.parameters)
-    if part.children:
+    if part.children or part.borrowed:
         held += held_below(part)
     key = tuple([(*one[:_NUMBER], *one[_NUMBER + 1 :]) for one in held])
     types = known.get(key)

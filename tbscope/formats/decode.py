@@ -427,7 +427,8 @@ class _Decoder:
         )
 
     def _module(self, row: Any) -> Module:
-        name, class_name, numbers = row_of(row, 3, 3)
+        name, class_name, numbers, borrowed = row_of(row, 3, 4)
         check_kind("name", name, str)
         check_kind("class", class_name, str)
-        return Module(name, class_name, self._owned(numbers))
+        borrowed = () if borrowed is None else self._owned(borrowed)
+        return Module(name, class_name, self._owned(numbers), borrowed)

@@ -113,7 +113,8 @@ class _Encoder:
             "calls": [self._call(call) for call in graph.calls],
             "notes": [self._note(note) for note in graph.notes],
             "modules": [
-                f"[{texts[one.name]},{texts[one.class_name]},{tables.owned(one.parameters)}]"
+                f"[{texts[one.name]},{texts[one.class_name]},{tables.owned(one.parameters)}"
+                + (f",{tables.owned(one.borrowed)}]" if one.borrowed else "]")
                 for one in graph.modules
             ],
             "mesh": [
