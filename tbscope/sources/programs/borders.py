@@ -11,7 +11,7 @@ import torch
 
 from tbscope.sources.programs.slots import Held, Slot
 from tbscope.sources.torch.nest_internals import filled
-from tbscope.sources.torch.nests import result_leaves, tensor_leaves
+from tbscope.sources.torch.nests import fields_of, result_leaves, tensor_leaves
 
 __all__ = ["input_paths", "nest_of", "output_paths", "result_paths"]
 
@@ -144,5 +144,8 @@ def _replaced(nest: Any, change: Callable[[Any], Any]) -> Any:
         return {str(key): _replaced(entry, change) for key, entry in nest.items()}
     if isinstance(nest, torch.Tensor):
         return change(nest)
+    fields = fields_of(nest)
+    if fields:
+        return {str(name): _replaced(entry, change) for name, entry in fields}
     leaves = [change(tensor) for _, tensor in tensor_leaves(nest, "", public=True)]
     return leaves if leaves else nest

@@ -10,6 +10,7 @@ import sys
 import types
 from collections import UserDict, UserList, deque
 from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, Set, ValuesView
+from dataclasses import is_dataclass
 from enum import Enum
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
@@ -17,8 +18,9 @@ from weakref import WeakKeyDictionary
 import torch
 
 from tbscope.checks import table_of
+from tbscope.sources.torch.nest_internals import is_registered
 
-__all__ = ["is_walked", "result_leaves", "slots_of", "tensor_leaves"]
+__all__ = ["fields_of", "is_walked", "result_leaves", "slots_of", "tensor_leaves"]
 
 _Children: TypeAlias = Iterable[tuple[Any, Any]]
 _Opener: TypeAlias = Callable[[Any], _Children]
@@ -74,6 +76,18 @@ def result_leaves(result: Any) -> list[tuple[str, torch.Tensor]]:
         return []
     named = all(type(key) is str and key for key, _ in opener(result))
     return _walk(result, "" if named else "out", opener, public=True)[0]
+
+
+def fields_of(thing: Any) -> list[tuple[Any, Any]] | None:
+    """Return the fields of a record by name, or None for any other object.
+
+    Records are the instances of dataclasses and of classes that torch's pytree flattens; their
+    fields are the attributes that `tensor_leaves` walks.
+    """
+    cls = type(thing)
+    if not (is_dataclass(cls) or is_registered(cls)) or _opener_of(cls) is not _open_object:
+        return None
+    return list(_open_public(thing))
 
 
 def is_walked(cls: type) -> bool:
