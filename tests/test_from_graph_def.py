@@ -185,6 +185,16 @@ class Block(nn.Module):
         return self.fc(x).relu() + x
 
 
+def test_what_our_drawings_have_in_no_scope_is_in_none_though_its_name_has_steps():
+    def model(batch):
+        return {"a": {"b": batch["x"]["y"].relu()}, "n": batch["x"]["z"] + 1}
+
+    graph = tbscope.trace(model, {"batch": {"x": {"y": torch.ones(1), "z": torch.ones(1)}}})
+    again = tbscope.from_graph_def(tbscope.to_graph_def(graph))
+    assert not list(again.scopes())
+    assert [node.kernels for node in again.nodes] == [node.kernels for node in graph.nodes]
+
+
 def test_the_functions_of_our_drawings_are_opened():
     graph = tbscope.trace(nn.Sequential(Block(), Block(), Block()), torch.ones(1, 2))
     drawn = tbscope.to_graph_def(graph, functions={Block})

@@ -157,7 +157,6 @@ class _Builder:
         value = output.given or output.value
         fields = self._start(head)
         fields.append(self._types[value.device, value.shape, value.dtype])
-        fields.append(self._scopes[None])
         facts: dict[str, Nest] = {}
         if output.name != head.name:
             facts["name"] = output.name
@@ -167,7 +166,6 @@ class _Builder:
 
     def _add_card(self, card: Card, head: NodeHead) -> None:
         fields = self._start(head)
-        # No `_output_shapes`: of an empty list of them the page makes an attribute.
         fields.append(self._scopes[card.scope])
         self._add(fields, self._add_facts(fields, card.facts))
 
@@ -269,7 +267,7 @@ def _tell_once(facts: dict[str, Nest], given: Value) -> None:
 
 
 def _scope_entry(scope: Scope | None) -> bytes:
-    return scope_entry(scope.path if scope else "")
+    return scope_entry(scope.path) if scope else b""
 
 
 def _op_field(op: str) -> bytes:

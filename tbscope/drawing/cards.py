@@ -181,7 +181,11 @@ def leaf_facts(
                 owned = _owned(call, part, known)
                 of_part[part] = call.parameters, owned
             told = _Told(call, 1, owned, work.get(call.scope))
-            found[node] = _add_facts(node.attributes.copy(), _ON_NODE, told)
+            facts = node.attributes.copy()
+            if not node.outputs and not node.kernels:
+                # No edge tells what it gives: no tensor.
+                facts["results"] = _type_text(call.results)
+            found[node] = _add_facts(facts, _ON_NODE, told)
     return found
 
 

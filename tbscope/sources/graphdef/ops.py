@@ -41,6 +41,7 @@ class Op:
         dtype: The element type of its outputs.
         device: Where it runs, as torch names it.
         function: Whether it is the call of a function whose body stands below its name.
+        drawn: Whether an attribute has blanks before its name, as only drawings of ours write it.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Op:
     dtype: str = "unknown"
     device: str = "cpu"
     function: bool = False
+    drawn: bool = False
 
 
 def op_of(node: Any) -> Op:
@@ -69,6 +71,7 @@ def op_of(node: Any) -> Op:
             made.shapes = [_shape(one) for one in held.list.shape[:_MOST_ENTRIES]]
             continue
         name = key.lstrip(" ")
+        made.drawn |= name != key
         kind = held.WhichOneof("value")
         made.facts[name] = fact = _fact(held, kind)
         if kind == "type":
