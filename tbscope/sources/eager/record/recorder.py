@@ -140,6 +140,7 @@ class Recorder(CallRecorder):
         # At once, not when the garbage collector comes by: this refers to itself.
         self._values.forget()
         self._discovery.forget()
+        self.passed.forget()
         self._reads.clear()
         self._tell_of_ranks()
         self.modules_called.clear()
@@ -183,7 +184,9 @@ class Recorder(CallRecorder):
                 if args:
                     self.add_read(name, args[0], frame)
                 return None
-            if not kernels and name == "grad" and self._tells_of_gradient(results):
+            if not kernels and name == "grad":
+                if self.backward is None and len(args) == len(results) == 1:
+                    self.know_gradient(args[0], results[0])
                 return None
             if not kernels and all_among(results, (args, kwargs)):
                 # Nothing ran, and what came in came out: contiguous() of what is so already.
@@ -228,6 +231,10 @@ class Recorder(CallRecorder):
                 arguments.append(Argument(key, self.nest(given, read, values)))
         if operation.given or operation.fed:
             self._read_inner(name, operation, read, values)
+        passing = operation.passing
+        if passing is not None:
+            self._read_in_pass(passing, read, values)
+            written = [tensor for tensor in written if id(tensor) not in passing.earlier]
         place = self._where.of_operation(frame)
         scope, source, run, step = place
         if in_pass is not None:
@@ -276,6 +283,8 @@ class Recorder(CallRecorder):
         if inside is not None:
             node.body = inside.body(held.tensors_of(node, results, [*candidates, *written]))
             self._tell_in_body(node)
+        if passing is not None:
+            self.passed.add(node, passing, None if inside is None else inside.given)
         if held.written:
             held.forget_fresh(results, candidates, stored if candidates is read else None)
         if backward is not None:
@@ -295,7 +304,7 @@ class Recorder(CallRecorder):
             runs = []
         held = self._values
         writers = held.earlier_writers if node.control_inputs else None
-        return KernelRuns(node, runs, outer=held.find, read=read, writers=writers)
+        return KernelRuns(node, runs, outer=held.seen, read=read, writers=writers)
 
     def add_kernel(
         self,
@@ -418,13 +427,6 @@ class Recorder(CallRecorder):
         source = node.source if node is not None else None
         self.graph.notes.insert(0, Note(f"the run ended here: {text}", source, node))
         self.ended = True
-
-    def _tells_of_gradient(self, results: list[torch.Tensor]) -> bool:
-        """Tell whether a gradient is there already: made in a backward pass, or set by someone."""
-        if self.backward is not None:
-            return True
-        values = map(self._values.find, results)
-        return all(value is not None and value.producer.op != "grad" for value in values)
 
     def add_read(self, name: str, tensor: Any, frame: FrameType | None) -> None:
         """Note that Python read the content of a tensor (`item`, `bool`, `tolist`)."""
