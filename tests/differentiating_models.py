@@ -1,12 +1,12 @@
 """Models that run backward passes, and steps of optimizers, in their own forward."""
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
 from cases import adding_to_a_module
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 torch.manual_seed(0)
@@ -138,7 +138,7 @@ def _(self: Any, x: Tensor, label: Tensor) -> Any:
     features = self.lin(x).sin()
     features.register_hook(seen.append)
     ((features * self.scale).exp() - label).pow(2).sum().backward()
-    return F.relu(seen[0].mean(0) * features).detach()
+    return torch.relu(seen[0].mean(0) * features).detach()
 
 
 @adding_to_a_module("a gradient that a tensor retains", X, LABEL)
@@ -182,6 +182,37 @@ def _(self: Any, x: Tensor, label: Tensor) -> Any:
     x.register_post_accumulate_grad_hook(lambda one: seen.append(one.grad * self.shift))
     loss_of(self, x, label).backward()
     return seen[0] * 2
+
+
+class Weighing(torch.autograd.Function):
+    """Multiplies by two, and the gradient by what forward was given and does not read."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(weight)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return gradient * ctx.saved_tensors[0], None
+
+
+@adding_to_a_module("a function that weighs its gradient", X, LABEL, may=["x"])
+@torch.enable_grad()
+def _(self: Any, x: Tensor, label: Tensor) -> Any:
+    x = leaf(x)
+    Weighing.apply(x, label * self.shift).sum().backward()
+    return x.grad + 1
+
+
+@adding_to_a_module("a pass in another thread", X, LABEL)
+@torch.enable_grad()
+def _(self: Any, x: Tensor, label: Tensor) -> Any:
+    x = leaf(x)
+    loss = loss_of(self, x, label)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(loss.backward).result()
+    return x.grad * 2
 
 
 @adding_to_a_module("the gradient of a root", X, may=["x", "lin.weight", "lin.bias"])
@@ -236,6 +267,41 @@ def _(self: Any, x: Tensor, label: Tensor) -> Any:
 
     Runs()(loss_of(self, x, label))
     return self.lin.weight.grad * 2
+
+
+@adding_to_a_module("a view of a gradient to which is added", X, LABEL)
+@torch.enable_grad()
+def _(self: Any, x: Tensor, label: Tensor) -> Any:
+    x = leaf(x)
+    (x * self.scale).exp().sum().backward()
+    flat = x.grad.view(-1)
+    (self.lin(x).exp() * label).sum().backward()
+    return flat * 2
+
+
+@adding_to_a_module("a gradient that is added up for long", X, LABEL)
+@torch.enable_grad()
+def _(self: Any, x: Tensor, label: Tensor) -> Any:
+    for number in range(20):
+        (self.lin(x * number).sin() * self.scale).sum().backward()
+    return self.lin.weight.grad * label.sum()
+
+
+@adding_to_a_module("a gradient that was set", X, LABEL)
+@torch.enable_grad()
+def _(self: Any, x: Tensor, label: Tensor) -> Any:
+    x = leaf(x)
+    x.grad = torch.zeros_like(x) + self.shift
+    loss_of(self, x, label).backward()
+    return x.grad.clone()
+
+
+@adding_to_a_module("gradients that are clipped", X, LABEL)
+@torch.enable_grad()
+def _(self: Any, x: Tensor, label: Tensor) -> Any:
+    loss_of(self, x, label).backward()
+    torch.nn.utils.clip_grad_norm_(self.lin.parameters(), 0.1)
+    return self.lin.bias.grad * self.shift
 
 
 # -- steps -----------------------------------------------------------------------------------

@@ -14,8 +14,9 @@ def origin_of(value: Value) -> Node:
     return origin
 
 
-def not_behind(values: Iterable[Value], others: Iterable[Value]) -> set[Node]:
-    """Return what gave some values, without that of which others were made."""
+def not_behind(values: Iterable[Value], others: Iterable[Value]) -> list[Value]:
+    """Return those of some values of which none of the others was made."""
+    values = list(values)
     left = {value.producer for value in values}
     # The nearest first: mostly all are found soon.
     pending = deque(dict.fromkeys(value.producer for value in others))
@@ -27,7 +28,7 @@ def not_behind(values: Iterable[Value], others: Iterable[Value]) -> set[Node]:
         found = [each for each in before if each not in seen]
         seen.update(found)
         pending += found
-    return left
+    return [value for value in values if value.producer in left]
 
 
 def way_back(value: Value) -> Iterator[Node]:

@@ -22,17 +22,21 @@ __all__ = ["Passed", "Passing"]
 
 
 class Passing:
-    """A backward pass inside of an operation: the tensors that its kernels have read and made.
+    """A backward pass inside of an operation: what its kernels have read and made.
+
+    Args:
+        known: Returns the value of a tensor that is known; None for any other.
 
     Attributes:
-        read: Those from before the pass, held weakly, by their identities.
-        made: Those that the pass has made, the same way.
+        read: The values that it has read. The pass lets go of their tensors.
+        made: The tensors that it has made, held weakly, by their identities.
         earlier: The gradients from before to which it has added, by identity, with their leaves.
     """
 
-    def __init__(self) -> None:
-        self.read: dict[int, ref[torch.Tensor]] = {}
+    def __init__(self, known: Callable[[torch.Tensor], Value | None]) -> None:
+        self.read: dict[Value, None] = {}
         self.made: dict[int, ref[torch.Tensor]] = {}
+        self._known = known
         # Held: the sum may come to stand in the place of one.
         self.earlier: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
@@ -40,13 +44,16 @@ class Passing:
         """Take note of what a kernel is about to read."""
         added_to = self._begins_to_add()
         for tensor in collect_tensors(nest, []):
-            if not _is_among(tensor, self.made) and tensor is not added_to:
-                self.read[id(tensor)] = ref(tensor)
+            if tensor is added_to or self._has_made(tensor):
+                continue
+            value = self._known(tensor)
+            if value is not None:
+                self.read[value] = None
 
     def makes(self, nest: Any) -> None:
         """Take note of what a kernel has given, or of what autograd begins with."""
         for tensor in collect_tensors(nest, []):
-            if not _is_among(tensor, self.read) and id(tensor) not in self.earlier:
+            if id(tensor) not in self.earlier:
                 self.made[id(tensor)] = ref(tensor)
 
     def _begins_to_add(self) -> torch.Tensor | None:
@@ -56,15 +63,14 @@ class Passing:
         gradient = None if leaf is None else leaf.grad
         if leaf is None or gradient is None or id(gradient) in self.earlier:
             return None
-        if _is_among(gradient, self.made):
+        if self._has_made(gradient):
             return None
         self.earlier[id(gradient)] = gradient, leaf
         return gradient
 
-
-def _is_among(tensor: torch.Tensor, held: dict[int, ref[torch.Tensor]]) -> bool:
-    known = held.get(id(tensor))
-    return known is not None and known() is tensor
+    def _has_made(self, tensor: torch.Tensor) -> bool:
+        made = self.made.get(id(tensor))
+        return made is not None and made() is tensor
 
 
 @dataclass(slots=True, eq=False)
@@ -127,21 +133,27 @@ class Passed:
                 continue
             before: _Given | Value | str | None = values.get(gradient)
             if before is None:
-                before = self._given.get(id(gradient))
-                if before is None or before.tensor() is not gradient:
-                    before = f"{self._name_of(leaf)[0]}.grad"
+                known = self.has_given(gradient)
+                name = f"{self._name_of(leaf)[0]}.grad"
+                before = self._given[id(gradient)] if known else name
             given = self._given[id(now)] = _Given(ref(now), node, before=before)
             if now is gradient and isinstance(before, Value):
                 # Something may hold a view of it, which shows the sum.
-                values.give_written(self._settled(given), [now], [], [now])
+                total = self._settled(given)
+                values.give_written(total, [now], [], [now])
+                values.of_passes.update(total.outputs)
                 del self._given[id(now)]
+
+    def has_given(self, tensor: torch.Tensor) -> bool:
+        """Whether a pass has given a tensor of which nothing has asked for the value so far."""
+        given = self._given.get(id(tensor))
+        return given is not None and given.tensor() is tensor
 
     def value_of(self, tensor: torch.Tensor) -> Value | None:
         """Return the value of what a pass has given; None for any other tensor."""
-        given = self._given.pop(id(tensor), None)
-        if given is None or given.tensor() is not tensor:
+        if not self.has_given(tensor):
             return None
-        value = self._values.give(self._settled(given), tensor)
+        value = self._values.give(self._settled(self._given.pop(id(tensor))), tensor)
         self._values.of_passes.add(value)
         return value
 

@@ -18,6 +18,7 @@ from tbscope.ir.graph import Argument, Graph, Node, Note, Source, Value
 from tbscope.sources.eager.record.bodies import KernelRun, KernelRuns
 from tbscope.sources.eager.record.call_recorder import CallRecorder
 from tbscope.sources.eager.record.operation import Operation, Operations
+from tbscope.sources.eager.record.origins import not_behind
 from tbscope.sources.eager.record.reads import Reads, shares_memory
 from tbscope.sources.eager.record.rounds import Rounds
 from tbscope.sources.eager.record.scripted import note_of_forks
@@ -233,7 +234,6 @@ class Recorder(CallRecorder):
             self._read_inner(name, operation, read, values)
         passing = operation.passing
         if passing is not None:
-            self._read_in_pass(passing, read, values)
             written = [tensor for tensor in written if id(tensor) not in passing.earlier]
         place = self._where.of_operation(frame)
         scope, source, run, step = place
@@ -254,6 +254,9 @@ class Recorder(CallRecorder):
             if own is not None and len(own) < len(written) and self._are_of_modules(written):
                 own = None
         node = self._append_op(name, scope, values, arguments, writers, source, kernels)
+        if passing is not None:
+            # What led to its arguments leads to what it gives already.
+            node.inputs += not_behind(passing.read, values)
         if run is not None:
             node.run, node.step = run, step
         node.role = role_of(kernels, reads=bool(values))

@@ -14,7 +14,6 @@ from tbscope.ir.scopes import Scope
 from tbscope.sources.eager.record.backward import Backward
 from tbscope.sources.eager.record.operation import Operations
 from tbscope.sources.eager.record.optimizers import Optimizers
-from tbscope.sources.eager.record.origins import not_behind
 from tbscope.sources.eager.record.passed import Passed, Passing
 from tbscope.sources.eager.record.tensors import TensorRecorder
 from tbscope.sources.eager.record.whereabouts import Whereabouts
@@ -93,7 +92,7 @@ class StepRecorder(TensorRecorder):
         if self.backward is None or self.paused:
             operation = self.operations.running
             if operation is not None and operation.passing is None:
-                operation.passing = Passing()
+                operation.passing = Passing(self._known_value)
                 operation.passing.makes([one for one, given in gradients if not given])
             yield
             return
@@ -127,32 +126,12 @@ class StepRecorder(TensorRecorder):
             found = map(self._values.find, collect_tensors(gradients, []))
             self.backward.gave.update(value for value in found if value is not None)
 
-    def _read_in_pass(
-        self, passing: Passing, read: list[torch.Tensor], values: list[Value]
-    ) -> None:
-        """Make an operation read what the backward pass inside of it has read.
-
-        What led to its arguments, leads to what it gives by these already.
-
-        Args:
-            passing: The backward pass.
-            read: The tensors that the operation reads.
-            values: Their values.
-        """
-        found = [
-            (tensor, self.value_of(tensor))
-            for held in passing.read.values()
-            if (tensor := held()) is not None and self._discovery.is_known(tensor)
-        ]
-        beside = not_behind((value for _, value in found), values)
-        for tensor, value in found:
-            if value.producer in beside and value not in values:
-                read.append(tensor)
-                values.append(value)
+    def _known_value(self, tensor: torch.Tensor) -> Value | None:
+        return self.value_of(tensor) if self._discovery.is_known(tensor) else None
 
     def know_gradient(self, leaf: torch.Tensor, gradient: torch.Tensor) -> None:
         """Have the gradient of a leaf from before the run be an input, once anything reads it."""
-        if not self._discovery.is_known(gradient):
+        if not self.passed.has_given(gradient):
             self.add_hidden_input(f"{self._discovery.name_of_leaf(leaf)[0]}.grad", gradient)
 
     def gradient_was_set(self, leaf: torch.Tensor) -> None:
