@@ -402,6 +402,7 @@ class TensorValues:
     def forget(self) -> None:
         """Let go of all tensors and values, once the run is over."""
         self.held.clear()
+        self.from_pass = _nothing
         self.wrappers.forget()
         self._order.clear()
 
