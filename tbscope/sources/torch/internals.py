@@ -28,6 +28,7 @@ __all__ = [
     "RUNS_FOR_ITSELF",
     "DispatchMode",
     "ENOUGH",
+    "are_innermost",
     "batch_dimension",
     "dispatch_modes",
     "drop_gradient_hooks",
@@ -320,6 +321,14 @@ def function_modes() -> int:
     """
     count = getattr(torch._C, "_len_torch_function_stack", None)
     return count() if count is not None else sys.maxsize
+
+
+def are_innermost(function_mode: Any, dispatch_mode: Any) -> bool:
+    """Whether these are the innermost modes of this thread; True where torch hides them."""
+    innermost = getattr(torch.overrides, "_get_current_function_mode", None)
+    functions = function_mode if innermost is None else innermost()
+    kernels = dispatch_modes()
+    return functions is function_mode and (not kernels or kernels[-1] is dispatch_mode)
 
 
 def fake_mode() -> Any:

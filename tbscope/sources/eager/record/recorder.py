@@ -18,6 +18,7 @@ from tbscope.ir.graph import Argument, Graph, Node, Note, Source, Value
 from tbscope.sources.eager.record.bodies import KernelRun, KernelRuns
 from tbscope.sources.eager.record.call_recorder import CallRecorder
 from tbscope.sources.eager.record.operation import Operation, Operations
+from tbscope.sources.eager.record.origins import not_behind
 from tbscope.sources.eager.record.reads import Reads, shares_memory
 from tbscope.sources.eager.record.rounds import Rounds
 from tbscope.sources.eager.record.scripted import note_of_forks
@@ -140,6 +141,7 @@ class Recorder(CallRecorder):
         # At once, not when the garbage collector comes by: this refers to itself.
         self._values.forget()
         self._discovery.forget()
+        self.passed.forget()
         self._reads.clear()
         self._tell_of_ranks()
         self.modules_called.clear()
@@ -183,7 +185,9 @@ class Recorder(CallRecorder):
                 if args:
                     self.add_read(name, args[0], frame)
                 return None
-            if not kernels and name == "grad" and self._tells_of_gradient(results):
+            if not kernels and name == "grad":
+                if self.backward is None and len(args) == len(results) == 1:
+                    self.know_gradient(args[0], results[0])
                 return None
             if not kernels and all_among(results, (args, kwargs)):
                 # Nothing ran, and what came in came out: contiguous() of what is so already.
@@ -228,6 +232,9 @@ class Recorder(CallRecorder):
                 arguments.append(Argument(key, self.nest(given, read, values)))
         if operation.given or operation.fed:
             self._read_inner(name, operation, read, values)
+        passing = operation.passing
+        if passing is not None:
+            written = [tensor for tensor in written if id(tensor) not in passing.earlier]
         place = self._where.of_operation(frame)
         scope, source, run, step = place
         if in_pass is not None:
@@ -247,6 +254,9 @@ class Recorder(CallRecorder):
             if own is not None and len(own) < len(written) and self._are_of_modules(written):
                 own = None
         node = self._append_op(name, scope, values, arguments, writers, source, kernels)
+        if passing is not None:
+            # What led to its arguments leads to what it gives already.
+            node.inputs += not_behind(passing.read, values)
         if run is not None:
             node.run, node.step = run, step
         node.role = role_of(kernels, reads=bool(values))
@@ -276,6 +286,8 @@ class Recorder(CallRecorder):
         if inside is not None:
             node.body = inside.body(held.tensors_of(node, results, [*candidates, *written]))
             self._tell_in_body(node)
+        if passing is not None:
+            self.passed.add(node, passing, None if inside is None else inside.given)
         if held.written:
             held.forget_fresh(results, candidates, stored if candidates is read else None)
         if backward is not None:
@@ -295,7 +307,7 @@ class Recorder(CallRecorder):
             runs = []
         held = self._values
         writers = held.earlier_writers if node.control_inputs else None
-        return KernelRuns(node, runs, outer=held.find, read=read, writers=writers)
+        return KernelRuns(node, runs, outer=held.seen, read=read, writers=writers)
 
     def add_kernel(
         self,
@@ -418,13 +430,6 @@ class Recorder(CallRecorder):
         source = node.source if node is not None else None
         self.graph.notes.insert(0, Note(f"the run ended here: {text}", source, node))
         self.ended = True
-
-    def _tells_of_gradient(self, results: list[torch.Tensor]) -> bool:
-        """Tell whether a gradient is there already: made in a backward pass, or set by someone."""
-        if self.backward is not None:
-            return True
-        values = map(self._values.find, results)
-        return all(value is not None and value.producer.op != "grad" for value in values)
 
     def add_read(self, name: str, tensor: Any, frame: FrameType | None) -> None:
         """Note that Python read the content of a tensor (`item`, `bool`, `tolist`)."""

@@ -40,6 +40,7 @@ class TensorRecorder:
         scopes: The scopes that are open.
         registry: The places of the modules and their tensors.
         paused: Whether it looks away.
+        left: Whether it looks away for good, as its thread did not end it.
         turn: Held by the thread that records, where several do.
         value_of: Returns the value that a tensor holds now; a new one if it was never seen.
         nest: Returns a nest with the values of its tensors.
@@ -55,7 +56,7 @@ class TensorRecorder:
         self.graph = builder.graph
         self.scopes = ScopeStack(builder)
         self.registry = self.scopes.registry
-        self.paused = False
+        self.paused = self.left = False
         self.turn = threading.RLock()
         self._values = TensorValues(self.graph.nodes)
         self._discovery = Discovery(
