@@ -10,7 +10,7 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.drawing.cards import Card, uncounted_text
 from tbscope.drawing.layout import Layout, NodeHead, lay_out
-from tbscope.drawing.naming import attribute_of
+from tbscope.drawing.naming import attribute_of, parameters_by_place
 from tbscope.figures.costs import scope_work, uncounted_kernels
 from tbscope.graphdef.entries import (
     FactEntries,
@@ -24,7 +24,7 @@ from tbscope.graphdef.entries import (
 )
 from tbscope.graphdef.shapes import device_to_text
 from tbscope.graphdef.wire import delimited, field, varint
-from tbscope.ir.graph import Graph, Nest, Node, Output, Parameter, Shape, Value
+from tbscope.ir.graph import Graph, Nest, Node, Output, Shape, Value
 from tbscope.ir.nests import PLAIN, form_of
 from tbscope.ir.regions import OPERATIONS, STATE
 from tbscope.ir.scopes import Scope
@@ -80,7 +80,7 @@ class _Builder:
         self._layout = layout
         self._labels = labels
         self._nodes: list[bytes] = []
-        self._parameters = _parameters_by_place(graph)
+        self._parameters = parameters_by_place(graph)
         self._facts = FactEntries()
         # What parameters and buffers tell beside their names.
         self._states: dict[bytes, bytes] = {}
@@ -294,11 +294,3 @@ def _holds_constant(nest: Nest) -> bool:
     if isinstance(nest, dict):
         return not nest or any(map(_holds_constant, nest.values()))
     return not isinstance(nest, Value)
-
-
-def _parameters_by_place(graph: Graph) -> dict[tuple[Scope | None, str], Parameter]:
-    return {
-        (call.scope, parameter.name): parameter
-        for call in graph.calls
-        for parameter in call.parameters
-    }

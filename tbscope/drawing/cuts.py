@@ -27,11 +27,11 @@ from tbscope.page.siblings import Siblings
 __all__ = [
     "MANY_LOOSE",
     "MOST_LOOSE",
-    "STATE_OPS",
     "Groups",
     "count_loose",
     "divided",
     "is_crowded",
+    "is_state",
     "read_number",
     "stem_of_end",
 ]
@@ -60,8 +60,7 @@ _DIGITS = "0123456789"
 _NOTHING: set[int] = set()
 # The number of no group.
 _IN_NONE = -1
-STATE_OPS = frozenset({"Parameter", "Buffer"})
-"""The op types of parameters and buffers that are nodes."""
+_STATE_OPS = frozenset({"Parameter", "Buffer"})
 
 _NUMBER = re.compile("[0-9]+")
 
@@ -94,7 +93,7 @@ def divided(
         ways = chain(ways, _proposals(level, kept - rounds))
     if not modules:
         return _first_drawn_well(level, ways)
-    state = {place for place in rounds if level.ops[place] in STATE_OPS}
+    state = {place for place in rounds if is_state(level.ops[place])}
     ways = chain(ways, _of_operations(level, kept))
     for kept_too in (kept, kept - rounds | state):
         of_operations = _of_operations(level, kept_too)
@@ -264,6 +263,12 @@ def _modules_before(level: Siblings, kept: set[int]) -> list[int]:
     return before
 
 
+def is_state(op: str) -> bool:
+    """Whether nodes of an op type are parameters or buffers."""
+    # One that must not be folded with others is a `Parameter[w0]`.
+    return op.partition("[")[0] in _STATE_OPS
+
+
 def is_crowded(level: Siblings) -> bool:
     """Tell whether the page cannot draw a level well."""
     if len(level) < CROWD_SIZE:
@@ -353,7 +358,7 @@ def _side_by_side(level: Siblings, group: list[int]) -> list[int]:
     feeds: dict[int, set[int]] = {place: set() for place in group}
     of_state: dict[int, set[int]] = {}
     for start, end in level.links:
-        if level.ops[start] in STATE_OPS:
+        if is_state(level.ops[start]):
             of_state.setdefault(start, set()).add(end)
         elif end in reads:
             reads[end].add(start)

@@ -1,5 +1,6 @@
 """The nodes of a GraphDef as plain data: their names, what they read and wait for, their facts."""
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,8 @@ _DTYPES = {
 }
 _TYPED_BY = ("dtype", "T", "DstT", "out_type", "output_type", "Tout")
 _SHAPES = "_output_shapes"
+# Drawings of ours call so what the page would fold with others that are not alike.
+_APART = re.compile(r"(Input|Output|Parameter|Buffer)\[.*\]")
 _MOST_ENTRIES = 1000
 _MOST_TEXT = 1000
 _MOST_ELEMENTS = 16
@@ -58,7 +61,8 @@ class Op:
 
 def op_of(node: Any) -> Op:
     """Return a NodeDef as plain data."""
-    made = Op(node.name, node.op, device=_device(node.device))
+    apart = _APART.fullmatch(node.op)
+    made = Op(node.name, apart[1] if apart else node.op, device=_device(node.device))
     for text in node.input:
         if text.startswith("^"):
             made.waits.append(text[1:])
