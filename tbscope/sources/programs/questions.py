@@ -1,8 +1,16 @@
-"""What is asked of a tensor without reading it: such a call is no operation."""
+"""Calls that their name explains: questions about a tensor, which are no operations, and changes."""
 
 from typing import Any
 
-__all__ = ["is_question"]
+__all__ = ["CHANGES", "is_question"]
+
+CHANGES = frozenset(
+    {
+        *("append", "extend", "insert", "remove", "reverse", "clear", "pop", "popitem", "popleft"),
+        *("appendleft", "extendleft", "update", "setdefault", "setitem", "delitem", "setattr"),
+    }
+)
+"""Methods and functions that change a container, beside those of tensors that end in `_`."""
 
 # What is asked of a tensor, and not of its values.
 _QUESTIONS = frozenset(
