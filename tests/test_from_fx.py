@@ -634,7 +634,7 @@ CONTAINERS = {
     "pop of a list": (lambda self, xs: self.l(xs.pop(0)) + self.k(xs[0]), three),
     "a list that grows": (grown, three),
     "slices": (lambda self, xs: self.l(xs[1:][0]) + self.k(torch.cat(xs[:2]))[:2], three),
-    "added lists": (lambda self, xs: self.l((xs + [self.k(xs[0])])[3]) + (xs * 2)[5], three),
+    "added lists": (lambda self, xs: self.l((xs + xs)[4]) + (xs * 2)[5], three),
     "keys of tuples": (
         lambda self, b: self.l(b.get(("u", "to", "v"))),
         lambda: {("u", "to", "v"): x(), ("v", "to", "u"): x()},
@@ -673,8 +673,7 @@ class Leaving(torch.fx.Tracer):
 
 
 def _module_of(forward):
-    members = {"forward": lambda self, given: forward(self, given)}
-    model = type("Net", (nn.Module,), members)()
+    model = type("Net", (nn.Module,), {"forward": forward})()
     model.l, model.k, model.leaf = nn.Linear(4, 4), nn.Linear(4, 4), Mixed()
     return torch.fx.GraphModule(model, Leaving().trace(model))
 
@@ -712,7 +711,8 @@ def test_the_containers_that_are_given_stay_as_they_are():
     tbscope.from_fx(_module_of(updated), batch)
     graph = tbscope.from_fx(_module_of(grown), xs)
 
-    assert list(batch) == ["a", "b"] and len(xs) == 3
+    assert list(batch) == ["a", "b"]
+    assert len(xs) == 3
     (given,) = graph.calls[0].arguments
     assert given.nest == [node.outputs[0] for node in graph.inputs]
 
@@ -762,7 +762,7 @@ def test_a_key_that_only_a_run_shows_leads_to_all_there_are():
 
 
 def pick(batch):
-    return {"first": batch["a"], "all": [tensor for tensor in batch.values()]}
+    return {"first": batch["a"], "all": list(batch.values())}
 
 
 def pick_and_add(batch):

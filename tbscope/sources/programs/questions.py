@@ -1,4 +1,4 @@
-"""Calls that their name explains: questions about a tensor, which are no operations, and changes."""
+"""Calls that their names explain: questions about a tensor, and changes of a container."""
 
 from typing import Any
 

@@ -227,7 +227,7 @@ class Reader:
             kernel = f"aten::{name}"
             appended.role = role_of([kernel], reads=bool(read))
             written = read[:1] if name in CHANGES or name.endswith("_") else []
-            shows = {0: slot for slot in written if name.endswith("_")}
+            shows = dict(enumerate(written)) if name.endswith("_") else {}
             return self.give(appended, told, read, written, shows)
         appended.random = is_random(done.kernels, arguments, positional_names(function))
         among = list(dict.fromkeys(read))

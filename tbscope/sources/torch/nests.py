@@ -197,10 +197,7 @@ def _fill(copy: Any, container: Any, change: Callable[[Any], Any], made: _Made) 
     table, slots = table_of(copy), dict(slots_of(type(copy)))
     for name, held in _open_object(container):
         # An entry that is an attribute, too, stays one thing; other tensors are no entries.
-        if base is not None:
-            changed = same.get(id(held), held)
-        else:
-            changed = rebuilt(held, change, made)
+        changed = same.get(id(held), held) if base is not None else rebuilt(held, change, made)
         if name in slots:
             slots[name].__set__(copy, changed)
         elif table is not None:
