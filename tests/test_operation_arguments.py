@@ -1,8 +1,11 @@
 """The names of operations and arguments, as the page tells them of an operation."""
 
+import warnings
+
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from torch import nn
 
 import tbscope
 from tbscope.sources.torch.operation_arguments import positional_names
@@ -120,6 +123,15 @@ def test_an_argument_has_the_name_of_the_overload_that_is_called(call, told):
     facts = {key: " ".join(value.split()) for one in attributes for key, value in one.items()}
     assert not [key for key in facts if key.startswith("arg")]
     assert told.items() <= {**facts, "dtype": ""}.items()
+
+
+def test_packed_weights_are_told_by_their_class_and_by_the_name_in_the_schema():
+    model = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        packed = torch.ao.quantization.quantize_dynamic(model, {nn.Linear})
+    told = shown(packed, torch.ones(1, 3))["Linear"]
+    assert told["W_prepack"] == 's: "<LinearPackedParamsBase>"'
 
 
 def test_an_argument_whose_overloads_differ_in_one_graph_is_told_by_its_place():

@@ -36,7 +36,8 @@ def positional_names(
     described = _described().get(function, _nothing)
     try:
         # One that hands all on to others has none (`boolean_dispatch`): torch's stand-in tells.
-        return _of_signature(function) or _of_signature(described)
+        named = _of_signature(function) or _of_signature(described)
+        return named or _of_overloads(function, kinds)
     except (TypeError, ValueError):
         # A builtin has no signature: its operator's schemas tell, or else torch's stand-in.
         return _of_overloads(function, kinds) or _of_signature(described)
@@ -78,7 +79,10 @@ def _nothing() -> None:
 def _of_overloads(function: Callable[..., Any], kinds: tuple[type, ...]) -> tuple[str | None, ...]:
     """Return the argument names on which the overloads of the ATen operator of that name agree."""
     name = getattr(function, "__name__", "")
-    packets = (getattr(torch.ops.aten, one, None) for one in (name, name.strip("_")))
+    packets = (
+        function,
+        *(getattr(torch.ops.aten, one, None) for one in (name, name.strip("_"))),
+    )
     packet = next((one for one in packets if hasattr(one, "overloads")), None)
     if packet is None:
         return ()
