@@ -186,13 +186,14 @@ class Block(nn.Module):
 
 
 def test_what_our_drawings_have_in_no_scope_is_in_none_though_its_name_has_steps():
-    def model(batch):
-        return {"a": {"b": batch["x"]["y"].relu()}, "n": batch["x"]["z"] + 1}
-
-    graph = tbscope.trace(model, {"batch": {"x": {"y": torch.ones(1), "z": torch.ones(1)}}})
-    again = tbscope.from_graph_def(tbscope.to_graph_def(graph))
-    assert not list(again.scopes())
-    assert [node.kernels for node in again.nodes] == [node.kernels for node in graph.nodes]
+    with tbscope.record() as recording:
+        torch.ones(1).relu().tanh()
+    graph = recording.graph
+    text = str(tbscope.to_graph_def(graph)).replace('"relu"', '"activation/relu"')
+    assert "activation/relu" in text
+    again = tbscope.from_graph_def(text_format.Parse(text, GraphDef()))
+    assert {node.scope for node in again.nodes} == {None}
+    assert [node.kernels for node in again.nodes[1:]] == [["aten::relu"], ["aten::tanh"]]
 
 
 def test_the_functions_of_our_drawings_are_opened():

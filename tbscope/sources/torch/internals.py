@@ -30,6 +30,7 @@ __all__ = [
     "ENOUGH",
     "are_innermost",
     "batch_dimension",
+    "class_in_torch",
     "dispatch_modes",
     "drop_gradient_hooks",
     "fake_mode",
@@ -475,6 +476,11 @@ gradient_hooks: Callable[[torch.Tensor], Any] = (
 def drop_gradient_hooks(tensor: torch.Tensor) -> None:
     """Let a tensor have no functions that run on its gradient, as a new one has none."""
     tensor._backward_hooks = None
+
+
+def class_in_torch(thing: Any) -> str | None:
+    """Return the name of the C++ class of an object (packed weights), or None for any other."""
+    return str(thing._type().name()) if isinstance(thing, torch.ScriptObject) else None
 
 
 def schema_of(function: Any) -> Any:

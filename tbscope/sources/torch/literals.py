@@ -13,6 +13,7 @@ import torch
 
 from tbscope.checks import attribute_of
 from tbscope.ir.graph import Constant, Value
+from tbscope.sources.torch.internals import class_in_torch
 from tbscope.sources.torch.nests import fields_of
 from tbscope.words import shown, text_of
 
@@ -240,7 +241,7 @@ def describe(given: Any) -> Any:
     if isinstance(given, type) or callable(given):
         name = attribute_of(given, "__qualname__") or kind.__qualname__
         return Constant(f"<{name}>")
-    return Constant(f"<{kind.__qualname__}>")
+    return Constant(f"<{class_in_torch(given) or kind.__qualname__}>")
 
 
 def _number_text(given: Any) -> str:
