@@ -22,6 +22,7 @@ from tbscope.sources.eager.record.origins import not_behind
 from tbscope.sources.eager.record.reads import Reads, shares_memory
 from tbscope.sources.eager.record.rounds import Rounds
 from tbscope.sources.eager.record.scripted import note_of_forks
+from tbscope.sources.eager.record.tensors import tell_nobody
 from tbscope.sources.eager.record.turns import Turn
 from tbscope.sources.torch.dispatch_internals import DISPATCH_TELLS
 from tbscope.sources.torch.internals import ENOUGH, in_forward_mode
@@ -149,6 +150,7 @@ class Recorder(CallRecorder):
         if self.rounds is not None:
             self.rounds.end()
         self.backward = self.optimizers = self.functions = self.rounds = None
+        self.about_to_step = tell_nobody
         return graph
 
     def add_operation(
