@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from operator import attrgetter
 from types import FrameType
 from typing import Any, Self
 
@@ -24,7 +23,9 @@ from tbscope.errors import TraceError
 
 __all__ = [
     "BACKWARD",
+    "GRADIENT_HOOKS",
     "MOVES",
+    "OPTIMIZER_HOOKS",
     "RUNS_FOR_ITSELF",
     "DispatchMode",
     "ENOUGH",
@@ -32,13 +33,11 @@ __all__ = [
     "batch_dimension",
     "class_in_torch",
     "dispatch_modes",
-    "drop_gradient_hooks",
     "fake_mode",
     "flattened",
     "flop_formula",
     "function_modes",
     "functorch_inner",
-    "gradient_hooks",
     "in_forward_mode",
     "in_functorch",
     "innermost_transform",
@@ -465,17 +464,15 @@ def is_being_traced() -> bool:
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
 
 
-gradient_hooks: Callable[[torch.Tensor], Any] = (
-    attrgetter("_backward_hooks")
-    if hasattr(torch.Tensor, "_backward_hooks")
-    else lambda tensor: None
+OPTIMIZER_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+"""The attributes of an optimizer with the tables of functions that run around its steps."""
+
+GRADIENT_HOOKS: tuple[str, ...] = tuple(
+    name
+    for name in ("_backward_hooks", "_post_accumulate_grad_hooks")
+    if hasattr(torch.Tensor, name)
 )
-"""Returns the table of functions that run on a tensor's gradient; None where it has none."""
-
-
-def drop_gradient_hooks(tensor: torch.Tensor) -> None:
-    """Let a tensor have no functions that run on its gradient, as a new one has none."""
-    tensor._backward_hooks = None
+"""The attributes of a tensor with the tables of functions that run on its gradient, or None."""
 
 
 def class_in_torch(thing: Any) -> str | None:

@@ -4,6 +4,7 @@ The modes tell it of operations and kernels, the watched module calls of modules
 the scopes by hand of theirs. It changes none of what it sees.
 """
 
+import sys
 from collections.abc import Callable
 from copy import copy
 from functools import partial
@@ -22,7 +23,9 @@ from tbscope.sources.eager.record.origins import not_behind
 from tbscope.sources.eager.record.reads import Reads, shares_memory
 from tbscope.sources.eager.record.rounds import Rounds
 from tbscope.sources.eager.record.scripted import note_of_forks
+from tbscope.sources.eager.record.tensors import tell_nobody
 from tbscope.sources.eager.record.turns import Turn
+from tbscope.sources.torch.compiler_internals import draws_otherwise
 from tbscope.sources.torch.dispatch_internals import DISPATCH_TELLS
 from tbscope.sources.torch.internals import ENOUGH, in_forward_mode
 from tbscope.sources.torch.literals import FILLED, Literals, all_among, collect_tensors
@@ -33,9 +36,18 @@ from tbscope.sources.torch.ranks import process_rank
 from tbscope.sources.torch.roles import is_random, role_of
 from tbscope.sources.torch.storage import plain_keys
 from tbscope.sources.torch.wrapping import PLAIN
+from tbscope.warning import warn
 
 __all__ = ["Recorder"]
 
+
+_OTHER_NUMBERS = (
+    "tbscope records compiled code, which runs as it was written for that: its random operations "
+    "(dropout) draw other numbers than compiled ones, so that the losses from here on are others "
+    "than without the recording; to keep them, draw the model by writer.add_graph(model, input, "
+    "training=True, loss=..., backward=True), which puts random numbers back, or record before "
+    "torch.compile; with inductor, or set torch._inductor.config.fallback_random = True before it"
+)
 
 # As `Argument(name, nest)`, in a third of the time.
 _argument = partial(tuple.__new__, Argument)
@@ -70,7 +82,7 @@ class Recorder(CallRecorder):
         builder = GraphBuilder(name, rank=process_rank())
         operations = Operations(builder.graph.uncounted, keep_runs=bodies)
         super().__init__(builder, operations, open_ended=open_ended, boundary=boundary)
-        self.ended = self._forked = False
+        self.ended = self._forked = self._told_of_numbers = False
         self.strands: Any = None
         self.before_closing: Callable[[], None] | None = None
         self._reads = Reads()
@@ -150,6 +162,7 @@ class Recorder(CallRecorder):
         if self.rounds is not None:
             self.rounds.end()
         self.backward = self.optimizers = self.functions = self.rounds = None
+        self.about_to_step = tell_nobody
         return graph
 
     def add_operation(
@@ -263,6 +276,8 @@ class Recorder(CallRecorder):
         node.role = role_of(kernels, reads=bool(values))
         if not RANDOM.isdisjoint(kernels):
             node.random = is_random(kernels, arguments, self.graph.signatures.get(name, ()))
+            if node.random and self._open_ended and not self._told_of_numbers:
+                self._tell_of_numbers(frame)
         if written:
             node.writes = held.places_of(written, read, values, stored, own)
             if filled:
@@ -383,6 +398,12 @@ class Recorder(CallRecorder):
         if not self._forked:
             self._forked = True
             self.graph.notes.append(note_of_forks(self.scopes.running))
+
+    def _tell_of_numbers(self, frame: FrameType | None) -> None:
+        """Warn, once, that the run draws other random numbers than it would unwatched."""
+        if "torch._dynamo" in sys.modules and draws_otherwise(frame):
+            self._told_of_numbers = True
+            warn(_OTHER_NUMBERS)
 
     def fail_operation(
         self,

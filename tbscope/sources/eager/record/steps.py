@@ -17,7 +17,7 @@ from tbscope.sources.eager.record.optimizers import Optimizers
 from tbscope.sources.eager.record.passed import Passed, Passing
 from tbscope.sources.eager.record.tensors import TensorRecorder
 from tbscope.sources.eager.record.whereabouts import Whereabouts
-from tbscope.sources.torch.internals import without_functions
+from tbscope.sources.torch.internals import outside_modes, without_functions
 from tbscope.sources.torch.literals import collect_tensors
 
 __all__ = ["StepRecorder"]
@@ -180,6 +180,8 @@ class StepRecorder(TensorRecorder):
 
     def begin_step(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
         """Take note that an optimizer begins a step, in this Python frame."""
+        with outside_modes():
+            self.about_to_step(optimizer)
         if self.optimizers is not None:
             with without_functions():
                 for group in optimizer.param_groups:
