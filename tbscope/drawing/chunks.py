@@ -211,8 +211,13 @@ class _Cutter:
         return labels
 
     def _ends_label(self, group: list[int]) -> str | None:
-        """The name that inputs or outputs share: `past`, for `past.0.key` and others."""
+        """The name that inputs or outputs share: `past`, for `past.0.key` and others.
+
+        Parameters have one, too.
+        """
         ends = {self._level.ends.get(place) for place in group}
+        if all(is_state(self._level.ops[place]) for place in group):
+            return "parameters"
         if None in ends or len(ends) > 1:
             return None
         stems = {stem_of_end(self._level.labels[place]) for place in group}

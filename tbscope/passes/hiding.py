@@ -128,9 +128,7 @@ def _moved_inwards(
     return found
 
 
-def _leaving(
-    graph: Graph, place: dict[Node, _Key]
-) -> dict[_Key, dict[Value, None]]:
+def _leaving(graph: Graph, place: dict[Node, _Key]) -> dict[_Key, dict[Value, None]]:
     """Return for each group the values that something outside of it reads."""
     found: dict[_Key, dict[Value, None]] = {}
     for node in graph.nodes:
