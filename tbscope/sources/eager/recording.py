@@ -177,11 +177,11 @@ class Recording:
         with ExitStack() as stack:
             # Until the graph is whole: all that has grown is looked at once.
             stack.enter_context(collecting_rarely())
-            self._recorder.begin_at(frame)
             if self._backward:
                 self._recorder.record_backward()
             self._watch = Watch(self._recorder)
             self._watch.__enter__()
+            self._recorder.begin_at(frame)
             self._collecting = stack.pop_all()
 
     def __exit__(
@@ -191,6 +191,7 @@ class Recording:
         trace: TracebackType | None,
     ) -> None:
         assert self._watch is not None
+        self._recorder.end_in(sys._getframe(1))
         with self._collecting:
             self._watch.__exit__(kind, error, trace)
             self._graph = self._finished(error)

@@ -1,6 +1,5 @@
 """The training step around a model: what backward passes and optimizers tell the recorder."""
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import FrameType
@@ -87,7 +86,6 @@ class StepRecorder(TensorRecorder):
         if self.backward is None or self.paused:
             yield
             return
-        self.end_broken_steps(sys._getframe())
         called = self._where.of_call(caller)[1:]
         operation = self.operations.running
         if self.optimizers is not None:
@@ -177,14 +175,11 @@ class StepRecorder(TensorRecorder):
             with without_functions():
                 self.optimizers.end(optimizer)
 
-    def end_broken_steps(self, frame: FrameType) -> None:
-        """End the steps of optimizers that an error has ended, before something else begins.
-
-        Args:
-            frame: The Python frame in which it does.
-        """
+    def fail_step(self, caller: FrameType) -> None:
+        """Take note that an error ends what runs in a Python frame: a step, if it called one."""
         if self.optimizers is not None and self.optimizers.steps:
-            self.optimizers.end_broken(frame)
+            with without_functions():
+                self.optimizers.end_broken(caller)
 
     def outside_step(self) -> AbstractContextManager[None]:
         """Have a block (a closure) be no part of the step that runs."""
