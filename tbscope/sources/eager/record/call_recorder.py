@@ -95,6 +95,7 @@ class CallRecorder(RankRecorder):
         if place.lazy:
             look_away(self, module)
         source, run, step = self._where.of_call(caller)
+        calling, path = self._where.caller_of(place, caller)
         forward = module.forward
         names, given = self._arrangements.of(forward, args, kwargs)
         if self._open_ended and scopes.at_top:
@@ -114,6 +115,8 @@ class CallRecorder(RankRecorder):
             source=source,
             run=run,
             step=step,
+            caller=calling,
+            called_as=path,
         )
         self.graph.calls.append(call)
         self.modules_called.append(module)

@@ -14,7 +14,7 @@ from tbscope.sources.eager.record.runs import BY_TURNS, Mark, Runs
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
 from tbscope.sources.torch.locate import Locator
 from tbscope.sources.torch.module_internals import CALL_CODE
-from tbscope.sources.torch.registry import Registry
+from tbscope.sources.torch.registry import ModulePlace, Registry
 
 __all__ = ["Place", "Whereabouts"]
 
@@ -149,6 +149,8 @@ class Whereabouts:
         self._locator = locator = Locator(boundary)
         self._runs = Runs(boundary, locator)
         self._methods = _Methods(scopes.registry)
+        # The paths of modules in others that call them, and of which they are no parts.
+        self._paths: dict[tuple[ModulePlace, ModulePlace], str] = {}
 
     def branch(self, scopes: ScopeStack) -> "Whereabouts":
         """Return one for the operations of another thread."""
@@ -217,7 +219,12 @@ class Whereabouts:
 
     def _looked_for(self, frame: FrameType, running: Frame) -> Place:
         """Find where an operation stands by going out from the frame that calls it."""
-        scope, user = self._look(frame, running)
+        owner, user = self._look(frame, running)
+        # The parameters of an optimizer tell where it stands, whoever called it.
+        if owner is None or _in_optimizer(running.inner):
+            scope = running.inner
+        else:
+            scope = self._scopes.container(owner)
         place = scope, *self._called_by(user, frame)
         if scope is not running.inner:
             return place
@@ -235,6 +242,31 @@ class Whereabouts:
     def of_call(self, frame: FrameType | None) -> tuple[Source | None, Run | None, int]:
         """Return the source of a call that this frame makes, the run around it, and the step."""
         return self._called_by(self._locator.user_frame(frame), frame)
+
+    def caller_of(self, called: ModulePlace, frame: FrameType) -> tuple[Scope | None, str]:
+        """Return the scope in which a module is called that is none of its parts, and its path.
+
+        None for a part of the caller, and at the top level.
+
+        Args:
+            called: The place of the module.
+            frame: The Python frame that calls it.
+        """
+        running = self._scopes.running
+        if called.parent is None or called.parent is running.place:
+            return None, ""
+        # What calls it are first methods of its own, `__call__` among them.
+        owner = self._look(frame, running, called)[0]
+        caller = owner or running.place
+        around: ModulePlace | None = called
+        while around is not None and around is not caller:
+            around = around.parent
+        if caller is None or around is not None:
+            return None, ""
+        path = self._paths.get((caller, called))
+        if path is None:
+            path = self._paths[caller, called] = caller.path_of(called)
+        return running.inner if owner is None else self._scopes.container(owner), path
 
     def _called_by(
         self, user: FrameType | None, frame: FrameType | None
@@ -256,22 +288,28 @@ class Whereabouts:
         """Return the place in the user's code that led to this frame."""
         return self._locator.source(frame, self._scopes.running.source)
 
-    def _look(self, frame: FrameType, running: Frame) -> tuple[Scope | None, FrameType | None]:
-        """Return the scope of an operation that this Python frame calls, and the user's frame.
+    def _look(
+        self, frame: FrameType, running: Frame, called: ModulePlace | None = None
+    ) -> tuple[ModulePlace | None, FrameType | None]:
+        """Return the module of which a method led to this Python frame, and the user's frame.
 
-        The scope is that of the call that runs, unless a method of another module was
-        called without calling that module (`net.encoder.forward(x)`, `net.encode(x)`):
-        then it is the scope that stands for that module. The frame is None where none of the
-        user's is met before the call of the module.
+        The module is None for the one that runs: it is another one where a method of that was
+        called without calling it (`net.encoder.forward(x)`, `net.encode(x)`). The frame is None
+        where none of the user's is met before the call of the module.
+
+        Args:
+            frame: The frame.
+            running: The call that runs.
+            called: A module whose methods are passed over.
         """
         boundary, methods = self._boundary, self._methods
         is_foreign, begins_at = self._locator.is_foreign, self._runs.begins_at
-        scope, user = running.inner, None
+        user: FrameType | None = None
         around: FrameType | None = frame
         while around is not None:
             code = around.f_code
             if code is boundary:
-                return scope, user
+                return None, user
             if user is None and not is_foreign(code.co_filename):
                 user = around
             if _is_forward(around, running):
@@ -284,15 +322,12 @@ class Whereabouts:
             if place is not None and place is running.place:
                 if around is frame and user is None:
                     # A forward of torch's own: the line that called the module is the user's.
-                    return scope, None
+                    return None, None
                 break
-            if place is not None and not self._scopes.calls_of(place):
-                # The parameters of an optimizer tell where it stands, whoever called it.
-                if not _in_optimizer(running.inner):
-                    scope = self._scopes.container(place)
-                break
+            if place not in (None, called) and not self._scopes.calls_of(place):
+                return place, user or self._locator.user_frame(around)
             around = around.f_back
-        return scope, user or self._locator.user_frame(around)
+        return None, user or self._locator.user_frame(around)
 
 
 def _is_forward(frame: FrameType, running: Frame) -> bool:
