@@ -134,6 +134,7 @@ class RankCopy:
         return replace(
             call,
             scope=self._scope(call.scope),
+            caller=call.caller and self._scope(call.caller),
             arguments=[Argument(name, self._nest(nest)) for name, nest in call.arguments],
             results=self._nest(call.results),
             parameters=self._owned(call.parameters),

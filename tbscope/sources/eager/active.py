@@ -70,6 +70,9 @@ class Watcher(Protocol):
     def end_step(self, optimizer: Any) -> None:
         """Take note that an optimizer has made a step."""
 
+    def fail_step(self, caller: FrameType) -> None:
+        """Take note that an error ends what runs in a Python frame: a step, if it called one."""
+
     def outside_step(self) -> AbstractContextManager[None]:
         """Have a block (a closure) be no part of the step that runs."""
 

@@ -183,12 +183,12 @@ class Recording:
         with ExitStack() as stack:
             # Until the graph is whole: all that has grown is looked at once.
             stack.enter_context(collecting_rarely())
-            self._recorder.begin_at(frame)
             if self._backward:
                 self._recorder.record_backward()
             watch = Watch(self._recorder)
             watch.__enter__()
             self._watch = watch
+            self._recorder.begin_at(frame)
             self._collecting = stack.pop_all()
 
     def __exit__(
@@ -208,6 +208,7 @@ class Recording:
             return
         assert self._watch is not None
         watch, self._watch = self._watch, None
+        self._recorder.end_in(sys._getframe(1))
         with self._collecting:
             watch.__exit__(kind, error, trace)
             self._graph = self._finished(error)

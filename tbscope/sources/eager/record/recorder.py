@@ -140,7 +140,11 @@ class Recorder(CallRecorder):
 
     def begin_at(self, frame: FrameType) -> None:
         """Set the Python frame in which the region begins; frames around it are not looked at."""
-        self._where.base = id(frame)
+        self._where.begin_at(frame)
+
+    def end_in(self, frame: FrameType) -> None:
+        """Let go of the frame in which the region began, as it ends in this one."""
+        self._where.end_in(frame)
 
     def close(self) -> Graph:
         """Let go of everything but the graph, once the run is over; return the graph."""

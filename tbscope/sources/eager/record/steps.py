@@ -1,6 +1,5 @@
 """The training step around a model: what backward passes and optimizers tell the recorder."""
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import FrameType
@@ -96,7 +95,6 @@ class StepRecorder(TensorRecorder):
                 operation.passing.makes([one for one, given in gradients if not given])
             yield
             return
-        self.end_broken_steps(sys._getframe())
         called = self._where.of_call(caller)[1:]
         operation = self.operations.running
         if self.optimizers is not None:
@@ -196,14 +194,11 @@ class StepRecorder(TensorRecorder):
             with without_functions():
                 self.optimizers.end(optimizer)
 
-    def end_broken_steps(self, frame: FrameType) -> None:
-        """End the steps of optimizers that an error has ended, before something else begins.
-
-        Args:
-            frame: The Python frame in which it does.
-        """
+    def fail_step(self, caller: FrameType) -> None:
+        """Take note that an error ends what runs in a Python frame: a step, if it called one."""
         if self.optimizers is not None and self.optimizers.steps:
-            self.optimizers.end_broken(frame)
+            with without_functions():
+                self.optimizers.end_broken(caller)
 
     def outside_step(self) -> AbstractContextManager[None]:
         """Have a block (a closure) be no part of the step that runs."""
