@@ -36,7 +36,7 @@ from tbscope.sources.torch.own_modes import switches_itself
 from tbscope.sources.torch.parallelizing import Parallelize, parallelized, world_of
 from tbscope.sources.torch.registry import class_label
 from tbscope.sources.torch.unfinished import LAZY_ITERATORS, computed
-from tbscope.words import error_text, shown
+from tbscope.words import error_text, shown, without_addresses
 
 __all__ = ["owner_of", "trace"]
 
@@ -242,7 +242,7 @@ class _Run:
                 if not partial:
                     told = Told(grad=grad, fake=fake, given=self._given, measured=self._steps > 0)
                     raise trace_error(error, recorder, told) from error
-                recorder.end_with(error, error_text(error))
+                recorder.end_with(error, without_addresses(error_text(error)))
             else:
                 for path, tensor in result_leaves(result):
                     recorder.add_output(path, tensor)

@@ -9,8 +9,7 @@ from tbscope.ir.graph import Constant
 from tbscope.sources.programs.slots import Held, Slot, slots_in
 from tbscope.sources.programs.types import is_symbol, symbol_text
 from tbscope.sources.torch.literals import Literals
-from tbscope.sources.torch.nests import children
-from tbscope.words import text_of
+from tbscope.sources.torch.nests import children, key_text
 
 __all__ = ["plain", "valued"]
 
@@ -75,7 +74,7 @@ def valued(given: Any, read: list[Slot], inside: frozenset[int] = frozenset()) -
         listed = [valued(entry, read, inside) for _, entry in entries]
         return tuple(listed) if isinstance(given, tuple) else listed
     return {
-        text_of(key): valued(entry, read, inside)
-        for key, entry in entries
+        key_text(key, position): valued(entry, read, inside)
+        for position, (key, entry) in enumerate(entries)
         if by_key or next(slots_in(entry), None) is not None
     }

@@ -14,7 +14,7 @@ import torch
 from tbscope.checks import attribute_of
 from tbscope.ir.graph import Constant, Value
 from tbscope.sources.torch.internals import class_in_torch
-from tbscope.sources.torch.nests import fields_of
+from tbscope.sources.torch.nests import fields_of, key_text
 from tbscope.words import shown, text_of
 
 __all__ = ["FILLED", "Literals", "all_among"]
@@ -139,7 +139,13 @@ class Literals:
         if not self._enter(given):
             return Constant("{...}")
         try:
-            return {text_of(key): self.nest(entry, tensors, values) for key, entry in entries}
+            nest: dict[str, Any] = {}
+            for position, (key, entry) in enumerate(entries):
+                text = key_text(key, position)
+                # What is of the same text is another key.
+                text = f"{text}.{position}" if text in nest else text
+                nest[text] = self.nest(entry, tensors, values)
+            return nest
         finally:
             self._around.pop()
 
@@ -250,7 +256,8 @@ def _number_text(given: Any) -> str:
 
 
 def _slice_text(given: slice) -> str:
-    start = "" if given.start is None else text_of(given.start)
-    stop = "" if given.stop is None else text_of(given.stop)
-    step = "" if given.step is None else f":{text_of(given.step)}"
-    return f"{start}:{stop}{step}"
+    start, stop, step = (
+        "" if end is None else text_of(end if type(end) in _PLAIN else describe(end))
+        for end in (given.start, given.stop, given.step)
+    )
+    return f"{start}:{stop}:{step}" if step else f"{start}:{stop}"

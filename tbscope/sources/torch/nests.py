@@ -28,12 +28,14 @@ import torch
 
 from tbscope.checks import table_of
 from tbscope.sources.torch.nest_internals import is_registered
+from tbscope.words import text_of
 
 __all__ = [
     "INSIDE",
     "children",
     "fields_of",
     "is_walked",
+    "key_text",
     "leaves_in",
     "rebuilt",
     "result_leaves",
@@ -49,6 +51,8 @@ _Opener: TypeAlias = Callable[[Any], _Children]
 # (loggers, locks, paths, queues) holds no tensor worth a walk through its insides.
 _DATA_CLASSES = frozenset({("types", "SimpleNamespace"), ("argparse", "Namespace")})
 
+# Whole numbers from here on may be addresses.
+_ADDRESSES = 2**32
 # Keys that print the same in every process.
 _PLAIN_KEYS = (str, int, float, bool, bytes, type(None), torch.dtype, torch.device)
 
@@ -251,7 +255,7 @@ def _walk(
                 path = frame.path
                 if path is None:
                     path = frame.path = _path_of(frame)
-                step = key if type(key) is str else _key_text(key, frame.position - 1)
+                step = key if type(key) is str else key_text(key, frame.position - 1)
                 leaves.append((f"{path}.{step}" if path else step, child))
                 continue
             kind = type(child)
@@ -265,7 +269,7 @@ def _walk(
             entered[id(child)] = (child, False)
             if public and open_child is _open_object:
                 open_child = _open_public
-            step = key if type(key) is str else _key_text(key, frame.position - 1)
+            step = key if type(key) is str else key_text(key, frame.position - 1)
             deeper = _Frame(child, open_child(child), frame, step)
             break
         if deeper is None:
@@ -288,18 +292,20 @@ def _path_of(frame: _Frame) -> str:
     return ".".join(step for step in reversed(steps) if step)
 
 
-def _key_text(key: Any, position: int) -> str:
-    """Return a key's text in a path; its position where it has none, or one that differs."""
+def key_text(key: Any, position: int) -> str:
+    """Return a key's text, or its position if that differs from process to process.
+
+    So does the text of an object, which is its address, and an `id`, which is one, too.
+    """
     if isinstance(key, Enum):
         return key.name
-    try:
-        if isinstance(key, _PLAIN_KEYS):
-            return str(key)
-        if isinstance(key, tuple) and all(isinstance(part, _PLAIN_KEYS) for part in key):
-            return ",".join(map(str, key))
-    except ValueError:  # A number of so many digits that Python prints none.
-        pass
-    return str(position)
+    if isinstance(key, tuple) and all(map(_is_plain_key, key)):
+        return ",".join(map(text_of, key))
+    return text_of(key) if _is_plain_key(key) else str(position)
+
+
+def _is_plain_key(key: Any) -> bool:
+    return isinstance(key, _PLAIN_KEYS) and not (isinstance(key, int) and abs(key) >= _ADDRESSES)
 
 
 def _open_mapping(mapping: Any) -> _Children:

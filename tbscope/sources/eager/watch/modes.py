@@ -35,6 +35,7 @@ from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.operation_arguments import add_signature, positional_names
 from tbscope.sources.torch.operations import (
     ASKS_GRADIENT,
+    COPIES_DEEP,
     ELEMENTWISE,
     KERNELS,
     QUESTIONS,
@@ -156,6 +157,10 @@ class OperationMode(TorchFunctionMode):
         node = None
         if result is not None or operation.kernels:
             name, frame = self._names.get(func) or self._name(func, args), sys._getframe(1)
+            if func is COPIES_DEEP and operation.kernels:
+                # Its memo is no data: copies of other tensors, by the addresses of these. What it
+                # sets to the memory of its tensor, to copy that, is no write into it.
+                args, operation.written = args[:1], []
             if plain and kind in _USUAL:
                 node = recorder.add_operation(name, args, kwargs, result, operation, frame)
             else:
