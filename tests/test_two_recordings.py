@@ -5,7 +5,6 @@ import gc
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 
 import pytest
 import torch
@@ -309,22 +308,3 @@ def test_a_region_of_a_task_that_ends_amid_that_of_another_is_refused():
     before = traces()
     assert len(asyncio.run(both())) == 1
     assert traces() == before
-
-
-def test_a_call_that_a_dead_thread_left_open_leaves_nothing_of_a_watch(tmp_path):
-    """The handle of a watch may be removed in any thread."""
-    net = Net(fails=True)
-    before = traces()
-    writer = tbscope.SummaryWriter(tmp_path)
-    handle = writer.watch(net)
-
-    def call():
-        with suppress(ValueError):
-            net(X)
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    thread.join()
-    handle.remove()
-    assert traces() == before
-    writer.close()

@@ -135,12 +135,12 @@ class KeptTensors:
         if any(tables):
             self._attributes += [(table, table.copy()) for table in tables if table]
         for name in GRADIENT_HOOKS:
-            tables = [getattr(tensor, name) for tensor in tensors]
-            hooked = [(table, dict(table)) for table in tables if table is not None]
-            pairs = zip(tensors, tables, strict=True)
-            self._unhooked.append((name, [tensor for tensor, table in pairs if table is None]))
-            self._attributes += hooked
-            self.hooks += [hook for _, hooks in hooked for hook in hooks.values()]
+            found: list[Any] = [getattr(tensor, name) for tensor in tensors]
+            pairs = zip(tensors, found, strict=True)
+            self._unhooked.append((name, [tensor for tensor, hooks in pairs if hooks is None]))
+            hooked = [hooks for hooks in found if hooks is not None]
+            self._attributes += [(hooks, dict(hooks)) for hooks in hooked]
+            self.hooks += [hook for hooks in hooked for hook in hooks.values()]
 
     def _restore_attributes(self, report: Report) -> None:
         if any(self._tables):
