@@ -353,7 +353,7 @@ def _with(given: Any, stand_ins: dict[Slot, torch.Tensor], device: str | None = 
             return torch.device(device)
         if type(thing) is not Slot:
             return INSIDE if is_walked(type(thing)) else thing
-        tensor = thing.type
+        tensor: Any = thing.type
         if thing not in stand_ins:
             stand_ins[thing] = torch.empty_strided(
                 tensor.shape,

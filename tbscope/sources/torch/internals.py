@@ -477,7 +477,8 @@ GRADIENT_HOOKS: tuple[str, ...] = tuple(
 
 def class_in_torch(thing: Any) -> str | None:
     """Return the name of the C++ class of an object (packed weights), or None for any other."""
-    return str(thing._type().name()) if isinstance(thing, torch.ScriptObject) else None
+    kind: Any = thing._type() if isinstance(thing, torch.ScriptObject) else None
+    return None if kind is None else str(kind.name())
 
 
 def schema_of(function: Any) -> Any:

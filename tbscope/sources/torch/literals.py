@@ -44,7 +44,7 @@ class Literals:
 
     def __init__(
         self,
-        value_of: Callable[[torch.Tensor], Value],
+        value_of: Callable[[torch.Tensor], Value | Constant],
         lying_in: Callable[[Any, list[torch.Tensor]], torch.Tensor | None] | None = None,
     ) -> None:
         self._value_of = value_of
