@@ -94,7 +94,9 @@ def _is_empty(graph: Graph, frame: Frame) -> bool:
                 return False
             scope = scope.parent
     calls = itertools.takewhile(lambda call: call is not frame.call, reversed(graph.calls))
-    return not any(is_shared(call) and frame.scope in upward(call.caller) for call in calls)
+    return frame.scope not in {
+        one for call in calls if is_shared(call) for one in upward(call.caller)
+    }
 
 
 def _settle(recorder: _Recorder, frame: Frame, result: Any) -> None:

@@ -34,7 +34,10 @@ def unobserved() -> AbstractContextManager[Any]:
     with ExitStack() as stack:
         # Only the few places that look the function up when they ask are concerned; torch's
         # own functions hold it by another name and go on telling the modes of themselves.
-        substitutes = {_has_torch_function: _answer, _compile: _compile_eagerly}
+        substitutes: dict[Replacement, Any] = {
+            _has_torch_function: _answer,
+            _compile: _compile_eagerly,
+        }
         if _jagged_dummy is not None:
             substitutes[_jagged_dummy] = _make_unseen
         stack.enter_context(Replaced(substitutes))
