@@ -51,8 +51,8 @@ _Opener: TypeAlias = Callable[[Any], _Children]
 # (loggers, locks, paths, queues) holds no tensor worth a walk through its insides.
 _DATA_CLASSES = frozenset({("types", "SimpleNamespace"), ("argparse", "Namespace")})
 
-# Whole numbers of this size may be addresses.
-_ADDRESSES = range(2**32, 2**64)
+# Whole numbers from here on may be addresses.
+_ADDRESSES = 2**32
 # Keys that print the same in every process.
 _PLAIN_KEYS = (str, int, float, bool, bytes, type(None), torch.dtype, torch.device)
 
@@ -305,7 +305,7 @@ def key_text(key: Any, position: int) -> str:
 
 
 def _is_plain_key(key: Any) -> bool:
-    return isinstance(key, _PLAIN_KEYS) and not (isinstance(key, int) and abs(key) in _ADDRESSES)
+    return isinstance(key, _PLAIN_KEYS) and not (isinstance(key, int) and abs(key) >= _ADDRESSES)
 
 
 def _open_mapping(mapping: Any) -> _Children:
