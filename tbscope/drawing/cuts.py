@@ -382,11 +382,11 @@ def _proposals(level: Siblings, kept: set[int]) -> Iterator[Groups]:
     whole = [
         [at for at, found in level.ends.items() if found == word] for word in ("Input", "Output")
     ]
-    ends = [ends for ends in whole if len(ends) > 2]
-    yield ends + few
+    boxes = [ends for ends in whole if len(ends) > 2]
+    yield boxes + few
     if len(inner) >= CROWD_SIZE:
         # So few that the page puts nothing aside.
-        yield ends + _sections(level, inner, -(-len(inner) // _FEWEST_CHUNKS))
+        yield boxes + _sections(level, inner, -(-len(inner) // _FEWEST_CHUNKS))
 
 
 def _of_numbered(
