@@ -75,7 +75,7 @@ def divided(
         level: The level.
         pinned: Those that stand right on it, whatever comes.
         modules: Those whose names users know. They stand in a chunk only where the page would
-            stay blank; where it puts some of them aside, or takes a while, it is as it is.
+            stay blank, or cut an end of the flow off; where it takes a while, it is as it is.
         rounds: Boxes of rounds in which modules were called, and parameters that are nodes. They
             stand in a chunk only where chunks of operations do not help.
     """
