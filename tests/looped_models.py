@@ -139,15 +139,20 @@ class Cells(nn.Module):
     def __init__(self, steps: int, kinds: list[type[nn.Module]], outputs: int) -> None:
         super().__init__()
         self.steps, self.outputs = steps, outputs
-        self.cells = nn.ModuleList([kind(4, 4) for kind in kinds])
+        cells = [kind(4, 4) for kind in kinds]
+        if len(cells) == 1:
+            self.cell = cells[0]
+        else:
+            self.cells = nn.ModuleList(cells)
+        self.every = tuple(cells)
         self.head = nn.Linear(4, 2)
 
     def forward(self, x: Tensor) -> Any:
-        states: list[Any] = [None] * len(self.cells)
+        states: list[Any] = [None] * len(self.every)
         seen, heads = [], []
         for step in range(self.steps):
             given = x if x.dim() == 2 else x[:, step]
-            for at, cell in enumerate(self.cells):
+            for at, cell in enumerate(self.every):
                 states[at] = cell(given, states[at])
                 given = states[at][0] if isinstance(cell, nn.LSTMCell) else states[at]
             seen.append(given)

@@ -5,6 +5,7 @@ import re
 import pytest
 import torch
 from gallery_models import SIGHTS
+from looped_models import Solver
 from real_graphs import KINDS, real_graph
 from wide_models import DenseNet
 
@@ -62,3 +63,16 @@ def test_nor_has_a_level_of_the_gallery(sight):
 def test_nor_has_a_level_of_a_densenet():
     graph = tbscope.trace(DenseNet(), torch.rand(1, 3, 32, 32))
     assert too_full(Hierarchy.of(tbscope.to_graph_def(graph))) == []
+
+
+@pytest.mark.parametrize("style", ["tf", "torch"])
+@pytest.mark.parametrize("method", ["rk4", "dopri5"])
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_a_round_holds_what_a_module_called_for_it_that_another_one_owns(wrapped, method, style):
+    graph = tbscope.trace(Solver(method, 6, wrapped), torch.rand(3, 4))
+    message = tbscope.to_graph_def(graph, templates=False, root=False, style=style)
+    top = {node.name.partition("/")[0] for node in message.node}
+    rounds = {f"step.{number}" for number in range(6)}
+    ends = {"y", "linspace", "unbind", "stack", "stack.2nd", "out.0", "out.1"}
+    assert top - {"Solver", "field", "Field[field]"} == rounds | ends
+    assert tbscope.lint(message) == []

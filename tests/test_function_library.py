@@ -5,6 +5,7 @@ import re
 import pytest
 import torch
 from build import GraphBuilder
+from looped_models import Sampler
 from test_functions import Block, Stack
 from torch import nn
 
@@ -436,3 +437,11 @@ def test_a_function_is_not_called_like_the_operation_of_a_node():
     assert "Part" in {node.op for node in message.node}
     assert [one.signature.name for one in message.library.function] == ["Part_2"]
     assert list(calls(message)) == ["layers/1", "layers/2"]
+
+
+@pytest.mark.parametrize("steps", [2, 12])
+def test_boxes_stay_where_the_lines_of_their_calls_would_cost_an_output(steps):
+    message = drawn(Sampler(steps, guided=True))
+    assert tbscope.lint(message) == []
+    above = {name.rpartition("/")[0] for name in calls(message)}
+    assert ("" in above) is (steps == 2)

@@ -144,8 +144,7 @@ LOOPED = {
         Packed(nn.LSTM, 2, 3),
         (torch.rand(3, 5, 4), torch.tensor([3, 5, 2])),
     ),
-    "jacrev": lambda: (Transformed("jacrev", 2), torch.rand(3, 4)),
-    "linearize": lambda: (Transformed("linearize", 2), torch.rand(3, 4)),
+    "linearize": lambda: (Transformed("linearize", 9), torch.rand(3, 4)),
     "experts by words": lambda: (Experts(20, 1, True), torch.rand(3, 4)),
 }
 ODD = {

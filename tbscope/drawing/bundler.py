@@ -16,7 +16,7 @@ from tbscope.drawing.bundles import Bundles, Stage
 from tbscope.drawing.rounds import Event, rounds_of
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.guests import Guests
-from tbscope.ir.regions import OPERATIONS, OWNED
+from tbscope.ir.regions import OPERATIONS, OWNED, Nearest, with_above
 from tbscope.ir.runs import Run
 from tbscope.ir.scopes import Scope, ScopePart
 
@@ -47,6 +47,22 @@ class _Unit(NamedTuple):
     lists: tuple[Scope, ...] = ()
 
 
+class _Called(NamedTuple):
+    """The call of a module.
+
+    Attributes:
+        run: The run that called it, or None if that is not known.
+        step: Where in the code of that run.
+        name: The module's name.
+        number: How many calls began before it.
+    """
+
+    run: Run | None
+    step: int
+    name: str
+    number: int
+
+
 class Bundler:
     """Finds the bundles of one graph, level by level, as they are asked for.
 
@@ -66,11 +82,13 @@ class Bundler:
         self._guests = guests
         self._own: dict[Scope | None, dict[Node, None]] = defaultdict(dict)
         self._children: dict[Scope | None, dict[Scope, None]] = defaultdict(dict)
-        self._calls: dict[Scope, tuple[Run | None, int, str]] = {}
+        self._calls: dict[Scope, _Called] = {}
         self._order: dict[_Thing, int] = {}
         self._numbers: Counter[tuple[Scope | None, str]] = Counter()
         # A level is asked for each stage, until something on it moves.
         self._known_units: dict[Scope | None, list[_Unit]] = {}
+        # The module call whose forward, or what decorates it, a run is.
+        self._forwards: dict[Run, Scope] = {}
         self._read_graph()
 
     @property
@@ -99,7 +117,12 @@ class Bundler:
         for call in self._graph.calls:
             if call.number == 0:
                 name = call.qualified_name or call.scope.path
-                self._calls[call.scope] = call.run, call.step, name
+                self._calls[call.scope] = _Called(call.run, call.step, name, len(self._calls))
+        called = Nearest[Scope](lambda scope: scope if scope in self._calls else None)
+        for node in self._graph.nodes:
+            scope = called(node.scope)
+            if node.run is not None and scope is not None and node not in self._guests.nodes:
+                self._forwards.setdefault(node.run.outermost(), scope)
 
     # -- what stands on a level --------------------------------------------------------------
 
@@ -121,8 +144,7 @@ class Bundler:
     def _unit(self, scope: Scope) -> _Unit:
         call = self._calls.get(scope)
         if call is not None:
-            run, step, name = call
-            return _Unit(scope, *_told(run, step), frozenset({name}))
+            return _Unit(scope, *self._called(scope), frozenset({call.name}))
         inner = self._units(scope)
         modules = frozenset().union(*(one.modules for one in inner))
         if scope.phase != "forward":
@@ -131,6 +153,23 @@ class Bundler:
             modules |= {scope.part.label}
         chain, steps = _shared(inner)
         return _Unit(scope, chain, steps, modules)
+
+    def _called(self, scope: Scope) -> tuple[tuple[Run, ...], tuple[int, ...]]:
+        """Return the runs in which a module was called, and where in the code of each.
+
+        One that was called by a module that stands beside it, as one that nobody registers does,
+        was called in the runs that called that one, too.
+        """
+        call = self._calls[scope]
+        chain, steps = _told(call.run, call.step)
+        caller = self._forwards.get(chain[0]) if chain else None
+        level = self._guests.hosts.get(scope, scope.parent)
+        if caller is None or caller in with_above([level]):
+            return chain, steps
+        if self._calls[caller].number >= call.number:
+            return chain, steps
+        around, called = self._called(caller)
+        return (*around, *chain), (*called, *steps)
 
     # -- bundles of a level ------------------------------------------------------------------
 

@@ -75,7 +75,7 @@ def divided(
         level: The level.
         pinned: Those that stand right on it, whatever comes.
         modules: Those whose names users know. They stand in a chunk only where the page would
-            stay blank; where it puts some of them aside, or takes a while, it is as it is.
+            stay blank, or cut an end of the flow off; where it takes a while, it is as it is.
         rounds: Boxes of rounds in which modules were called, and parameters that are nodes. They
             stand in a chunk only where chunks of operations do not help.
     """
@@ -382,11 +382,11 @@ def _proposals(level: Siblings, kept: set[int]) -> Iterator[Groups]:
     whole = [
         [at for at, found in level.ends.items() if found == word] for word in ("Input", "Output")
     ]
-    pairs = [ends for ends in whole if len(ends) > 2]
-    yield pairs + few
+    boxes = [ends for ends in whole if len(ends) > 2]
+    yield boxes + few
     if len(inner) >= CROWD_SIZE:
         # So few that the page puts nothing aside.
-        yield pairs + _sections(level, inner, -(-len(inner) // _FEWEST_CHUNKS))
+        yield boxes + _sections(level, inner, -(-len(inner) // _FEWEST_CHUNKS))
 
 
 def _of_numbered(

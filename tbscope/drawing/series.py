@@ -145,8 +145,7 @@ class _Kinds:
         again = thing.kind == "module" and thing.scope is not None and thing.scope.part.index > 0
         if again and "module" in told:
             # One module called again and again.
-            module: Hashable = told["module"]
-            return module
+            return str(told["module"])
         if member.stem and not again:
             # Its number is a part of a name that the user chose.
             return thing.name

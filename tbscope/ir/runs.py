@@ -46,6 +46,11 @@ class Run:
         """Return this run and those around it, the outermost first."""
         return list(self._outwards())[::-1]
 
+    def outermost(self) -> "Run":
+        """Return the outermost of the runs around this one, or itself."""
+        *_, last = self._outwards()
+        return last
+
     def _outwards(self) -> Iterator["Run"]:
         run: Run | None = self
         while run is not None:

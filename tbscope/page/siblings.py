@@ -173,8 +173,10 @@ class Siblings:
         places = set(range(len(self)))
         ends = (places - read | self.giving) & (reads | self.fed) - hubs
         starts = places - reads | self.fed
-        before = reached(starts, self._steps(set())[0])
-        return (ends & before) <= reached(starts - aside, self._steps(aside)[0])
+        before, _ = self._steps(set())
+        after, _ = self._steps(aside)
+        known, fed = reached(starts, before), reached(starts - aside, after)
+        return ends & known <= fed
 
     def _stranded(self, aside: set[int]) -> set[int]:
         """The children that stand alone without these, and are put aside in their turn.
