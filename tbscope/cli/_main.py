@@ -39,7 +39,7 @@ def _visible_errors() -> Iterator[None]:
     try:
         yield
     except click.ClickException as error:
-        error.message = visible(error.message)
+        vars(error)["message"] = visible(error.message)
         raise
 
 
