@@ -9,8 +9,12 @@ from tbscope.words import shown
 
 __all__ = ["LAST_STEP", "check_run_name", "check_step", "check_tag"]
 
-# Parts and drives of another system's paths, and what no name of a file should hold.
-_NO_NAME = re.compile(r"[\\:\x00-\x1f]")
+# TensorBoard's server finds no graph whose run or tag JSON escapes: the page asks in vain (the
+# keys of tensorboard/data/server/blob_key.rs).
+_ESCAPED = r'"\\\x00-\x1f'
+_NO_TAG = re.compile(f"[{_ESCAPED}]")
+# And drives of another system's paths.
+_NO_NAME = re.compile(f"[:{_ESCAPED}]")
 
 # The page asks for a graph by an address that holds its tag.
 _MOST_TAG = 1_000
@@ -23,13 +27,17 @@ LAST_STEP = 2**63 - 2
 
 def check_tag(tag: Any) -> None:
     """Raise ArgumentError unless a graph can have this tag, or None for that of the run."""
-    if tag is not None and not (is_text(tag) and 0 < len(str.__str__(tag)) <= _MOST_TAG):
+    if tag is not None and not (is_text(tag) and _is_tag(str.__str__(tag))):
         raise ArgumentError(
             f"a graph cannot have the tag {shown(tag)}",
-            why=f"a tag is a text that is not empty, of at most {_MOST_TAG} characters, and "
-            "without lone surrogates",
+            why=f"a tag is a text that is not blank, of at most {_MOST_TAG} characters, and "
+            'without ", \\, control characters and lone surrogates',
             fix="tag='generator', or None for the graph of the run",
         )
+
+
+def _is_tag(tag: str) -> bool:
+    return bool(tag.strip()) and len(tag) <= _MOST_TAG and not _NO_TAG.search(tag)
 
 
 def check_step(step: object) -> None:
@@ -49,7 +57,7 @@ def check_run_name(run_name: object) -> None:
             f"a run below the writer's own cannot be called {shown(run_name)}",
             why="it is a directory below the log directory, so its name is one part or more "
             "with / between them, none of them empty, '.' or '..', none of more than "
-            f"{_MOST_PART} bytes",
+            f'{_MOST_PART} bytes, and without ", \\, : and control characters',
             fix="run_name='eval', or 'eval/large'",
         )
 

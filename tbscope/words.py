@@ -8,13 +8,26 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["cut", "error_text", "near_names", "printable", "shown", "text_of", "without_addresses"]
+__all__ = [
+    "cut",
+    "error_text",
+    "near_names",
+    "printable",
+    "shown",
+    "text_of",
+    "visible",
+    "without_addresses",
+]
 
 _MOST_SHOWN = 100
 _MOST_ERROR = 500
 _MOST_NAME = 200
 # Python refuses to print numbers of more than 4,300 digits.
 _MOST_BITS = 10_000
+_OBEYED = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
+)
 _ADDRESS = re.compile(r"(?: object)? at 0x[0-9a-fA-F]+")
 
 
@@ -69,9 +82,25 @@ def cut(text: str, most: int) -> str:
 
 
 def printable(text: object, most: int) -> str:
-    """Return a text that any terminal and file takes: lone surrogates escaped, cut where long."""
-    plain = text if type(text) is str else shown(text)
-    return cut(plain, most).encode("utf-8", "backslashreplace").decode("utf-8")
+    """Return a text that any terminal and file takes: escaped as in `visible`, cut where long."""
+    return visible(cut(text if type(text) is str else shown(text), most))
+
+
+def visible(text: str) -> str:
+    r"""Return a text with escapes for what a terminal obeys, or shows in another order.
+
+    These are control characters but for ends of lines and tabs, what turns the direction of
+    text, and lone surrogates. JSON has the same escapes, so a text of it stays the same data.
+
+    >>> visible("red \x1b[31m, left \u202e")
+    'red \\u001b[31m, left \\u202e'
+    """
+    return _OBEYED.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{high:02x}{low:02x}" for high, low in zip(*[iter(units)] * 2, strict=True))
 
 
 def error_text(error: BaseException) -> str:

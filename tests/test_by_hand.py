@@ -143,6 +143,28 @@ def test_a_name_is_a_text(name):
         )
 
 
+def test_a_name_that_is_none_is_told_inside_of_a_model_too():
+    for open_scope in (tbscope.scope, tbscope.push_scope):
+        with pytest.raises(tbscope.ArgumentError, match=r"^a scope cannot be named ''\n"):
+            tbscope.trace(Net(lambda self, x, open_scope=open_scope: open_scope("")), torch.ones(2))
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800b", "a\nb", "\x1b[31m", " ", "..", "\\ud800"])
+def test_a_name_that_nothing_prints_is_drawn_and_stands_as_its_escape(name, tmp_path):
+    def run(self, x):
+        with tbscope.scope(name):
+            return x.relu() * 2
+
+    graph = tbscope.trace(Net(run), torch.ones(2))
+
+    scope = next(node.scope for node in graph.nodes if node.op == "relu")
+    assert scope.path.encode() == str(scope).encode()
+    assert tbscope.parse_scope_path(scope.path)[-1].label == name
+    assert tbscope.lint(tbscope.to_graph_def(graph)) == []
+    graph.save(tmp_path / "graph.json")
+    assert str(tbscope.load(tmp_path / "graph.json")).encode() == str(graph).encode()
+
+
 def test_outside_of_a_trace_nothing_happens():
     with tbscope.scope("alone"):
         tbscope.push_scope("a")

@@ -270,7 +270,8 @@ def test_a_run_that_leads_out_of_the_log_folder_is_refused_before_the_model_is_i
     assert refused("export", "nowhere:Net", "--logdir", "runs", "--run-name", "../up") == (
         "Error: a run below the writer's own cannot be called '../up'\n"
         "  why: it is a directory below the log directory, so its name is one part or more "
-        "with / between them, none of them empty, '.' or '..', none of more than 255 bytes\n"
+        "with / between them, none of them empty, '.' or '..', none of more than 255 bytes, "
+        'and without ", \\, : and control characters\n'
         "  fix: --run-name eval, or 'eval/large'\n"
     )
     assert not (folder / "runs").exists()
@@ -298,6 +299,15 @@ def test_a_pattern_that_matches_nothing():
     )
 
 
+def test_a_result_at_which_no_backward_pass_begins_is_told_the_flag():
+    assert refused("show", "torch.nn:Tanh", "-i", "2x3", "--backward") == (
+        "Error: no backward pass can begin at the model's result: it is a tensor of shape (2, 3)\n"
+        "  why: a backward pass begins at a tensor of one element\n"
+        "  fix: give --loss path/to/file.py:make_loss, a function of the result that returns a "
+        "scalar\n"
+    )
+
+
 def test_a_model_that_differentiates_is_told_the_flag(folder):
     (folder / "slope.py").write_text(
         "import torch\n"
@@ -316,6 +326,8 @@ def test_a_model_that_differentiates_is_told_the_flag(folder):
     [
         ("pass fake=False", "pass --no-fake"),
         ("step=None for one after the latest", "no --step for one after the latest"),
+        ("color_by=lambda node: node.op", "--color-by lambda node: node.op"),
+        ("loss=not, hide=[not]", "--loss not, --hide [not]"),
         ("keep=['view', 'a b']", "--keep view --keep 'a b'"),
         ("leave profile out, or", "leave --profile out, or"),
         ("leave this pattern out", "leave this pattern out"),

@@ -25,6 +25,16 @@ def refused(given):
     return str(raised.value)
 
 
+@pytest.mark.parametrize("version", [2**31 - 1, 2**31, 2**63 - 1, -1, -(2**31) - 1])
+def test_a_version_that_no_schema_can_have_is_read_as_the_nearest_one(version):
+    model = plain([node("Relu", ["x"], ["y"])])
+    model.opset_import[0].version = version
+
+    graph = tbscope.from_onnx(model)
+
+    assert [one.op for one in graph.nodes if one.kind == "op"] == ["Relu"]
+
+
 @pytest.mark.parametrize("content", [b"", b"no model", b"\x08\x07", b"PK\x03\x04zip"])
 def test_a_file_that_holds_no_model_is_refused(tmp_path, content):
     path = tmp_path / "model.onnx"

@@ -95,7 +95,8 @@ def test_what_is_no_path_below_the_log_directory_is_an_error(tmp_path, name):
     assert str(error.value) == (
         f"a run below the writer's own cannot be called {name!r}\n"
         "  why: it is a directory below the log directory, so its name is one part or more "
-        "with / between them, none of them empty, '.' or '..', none of more than 255 bytes\n"
+        "with / between them, none of them empty, '.' or '..', none of more than 255 bytes, "
+        'and without ", \\, : and control characters\n'
         "  fix: run_name='eval', or 'eval/large'"
     )
     assert sorted(path.is_dir() for path in tmp_path.iterdir()) == [False]

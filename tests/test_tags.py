@@ -65,8 +65,8 @@ def test_one_trace_is_written_at_several_levels(tmp_path):
         (
             {"tag": ""},
             "a graph cannot have the tag ''\n"
-            "  why: a tag is a text that is not empty, of at most 1000 characters, and "
-            "without lone surrogates\n"
+            "  why: a tag is a text that is not blank, of at most 1000 characters, and "
+            'without ", \\, control characters and lone surrogates\n'
             "  fix: tag='generator', or None for the graph of the run",
         ),
         (
@@ -83,6 +83,32 @@ def test_a_step_back_and_what_is_no_tag_or_step_are_errors(tmp_path, options, te
         with pytest.raises(tbscope.ArgumentError) as error:
             writer.add_graph(nn.ReLU(), X, **options)
     assert str(error.value) == text
+
+
+@pytest.mark.parametrize(
+    "name", ["a\0b", "a\nb", "\x1b[31m", 'a"b', "a\\b", " ", "\u2003", "a\ud800"]
+)
+@pytest.mark.parametrize("option", ["tag", "run_name"])
+def test_what_the_page_cannot_ask_for_is_refused_before_the_model_runs(tmp_path, option, name):
+    ran = []
+    with tbscope.SummaryWriter(tmp_path) as writer, pytest.raises(tbscope.ArgumentError) as error:
+        writer.add_graph(lambda x: ran.append(1) or x, X, **{option: name})
+    assert 'without ", \\' in error.value.why
+    assert ran == []
+    assert list(tbscope.read_log(tmp_path)) == []
+
+
+def test_any_other_name_of_a_tag_and_of_a_run_shows(tmp_path):
+    known = ["a b", "\u202ex", "%00", "<b>", "ü", "a'b", "\x7f", "\x9b"]
+    tags = [*known, " a", "..", "/a", "a//b", "a:b", "x" * 1000]
+    with tbscope.SummaryWriter(tmp_path) as writer:
+        for tag in tags:
+            writer.add_graph(nn.ReLU(), X, tag=tag)
+        for run in known:
+            writer.add_graph(nn.ReLU(), X, run_name=run)
+    with TensorBoard(tmp_path) as server:
+        assert {tag: "ReLU" in names(server, tag=tag) for tag in tags} == dict.fromkeys(tags, True)
+        assert {run: "ReLU" in names(server, run) for run in known} == dict.fromkeys(known, True)
 
 
 @pytest.mark.parametrize("step", [True, False, 1.0, "1", float("nan"), -1])

@@ -1,9 +1,14 @@
 """Words: how anything is shown in an error, and nothing raises on the way."""
 
+import json
+import unicodedata
+
 import pytest
 from bad_values import MAKE, MuteError
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tbscope.words import cut, error_text, near_names, printable, shown
+from tbscope.words import cut, error_text, near_names, printable, shown, visible
 
 
 @pytest.mark.parametrize(
@@ -54,3 +59,23 @@ def test_near_names_are_texts_near_a_text():
     assert near_names("wieght", ["weight", "bias", None, 3]) == ["weight"]
     assert near_names(None, ["None"]) == []
     assert near_names("m" * 2**20, ["m" * 2**20, "weight"]) == []
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_what_a_terminal_obeys_is_escaped_and_json_stays_the_same_data(text):
+    told = visible(text)
+
+    assert not any(
+        unicodedata.category(char) in ("Cc", "Cs") for char in told if char not in "\t\n"
+    )
+    assert not any(unicodedata.bidirectional(char) in TURNS for char in told)
+    assert told == text or not text.isprintable()
+    assert json.loads(visible(json.dumps(text, ensure_ascii=False))) == text
+
+
+TURNS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+
+
+@pytest.mark.parametrize("text", ["a\tb\n", "ü", "日本", "👩‍👧", "a b", "\\x1b"])
+def test_what_a_terminal_shows_is_left_as_it_is(text):
+    assert visible(text) == text

@@ -10,6 +10,7 @@ from tbscope.cli._files import check_folder
 from tbscope.cli._log import opening_line, write_log
 from tbscope.cli._options import Command, decorate, library_options
 from tbscope.cli._parameters import OutputFile, parse_folder, parse_output
+from tbscope.cli._results import say
 from tbscope.cli._running import graph_of_target, takes_a_target
 from tbscope.cli._words import in_command_words
 from tbscope.options import DRAWING, check_options
@@ -60,7 +61,7 @@ def convert(*, out: str | OutputFile, depth: int | None, **options: Any) -> None
     graph = graph_of_target(**options, kernels=drawing["level"] == "aten")
     if not isinstance(out, OutputFile):
         write_log(graph, out, given)
-        click.echo(opening_line(out))
+        say(opening_line(out))
         return
     from tbscope.saving.forms import How, data_of, form_of
 

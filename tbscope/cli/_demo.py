@@ -5,6 +5,7 @@ import click
 from tbscope.cli._command import command
 from tbscope.cli._log import opening_line, write_log
 from tbscope.cli._parameters import parse_folder
+from tbscope.cli._results import say
 
 __all__ = ["demo"]
 
@@ -29,4 +30,4 @@ def demo(*, logdir: str) -> None:
 
     graph = trace(make_model(), make_inputs(), profile=True)
     write_log(graph, logdir, {}, overlays=("flops", "parameters"))
-    click.echo(opening_line(logdir))
+    say(opening_line(logdir))

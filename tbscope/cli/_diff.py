@@ -7,7 +7,7 @@ import click
 
 from tbscope.cli._command import command
 from tbscope.cli._parameters import GraphPath, ModelSpec, parse_folder
-from tbscope.cli._results import give, give_json, gives_results
+from tbscope.cli._results import give, give_json, gives_results, say
 from tbscope.cli._running import graphs_of_targets, takes_targets
 
 __all__ = ["diff"]
@@ -56,6 +56,6 @@ def diff(
         from tbscope.cli._log import opening_line, write_log
 
         write_log(difference.graph, logdir, {"color_by": "difference"})
-        click.echo(f"look at it: {opening_line(logdir)}", err=True)
+        say(f"look at it: {opening_line(logdir)}", err=True)
     if difference:
         raise click.exceptions.Exit(1)

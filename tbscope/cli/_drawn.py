@@ -7,6 +7,7 @@ import click
 
 from tbscope.cli._files import put_in_file
 from tbscope.cli._parameters import OutputFile
+from tbscope.cli._results import give_document
 from tbscope.cli._words import in_command_words
 from tbscope.options import DRAWING
 
@@ -87,6 +88,6 @@ def put_outputs(made: Iterable[tuple[OutputFile, bytes]]) -> None:
     """
     for output, data in made:
         if output.path is None:
-            click.echo(data.decode(), nl=False)
+            give_document(data)
         else:
             put_in_file(output.path, data)

@@ -18,6 +18,7 @@ from tbscope.cli._log import drawing_options, opening_line, write_log
 from tbscope.cli._onnx import KeptModel, check_onnx_use, is_onnx, parse_export_output
 from tbscope.cli._options import Command, decorate, flag_of, library_options
 from tbscope.cli._parameters import OutputFile, parse_folder
+from tbscope.cli._results import say
 from tbscope.cli._running import graph_of_target, takes_a_target
 from tbscope.cli._words import in_command_words
 from tbscope.options import DRAWING, PLACING, check_options, check_placing
@@ -109,7 +110,7 @@ def export(
         write_log(graph, logdir, drawing, place=place, overlays=dict.fromkeys(overlays))
         # Where the graph itself goes to standard output, nothing else does.
         to_stderr = any(output.path is None for output in outputs)
-        click.echo(opening_line(logdir), err=to_stderr)
+        say(opening_line(logdir), err=to_stderr)
 
 
 def _check_use(

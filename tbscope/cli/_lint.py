@@ -10,7 +10,7 @@ import click
 from tbscope.cli._command import command
 from tbscope.cli._logged import tag_text
 from tbscope.cli._parameters import GraphPath, Target
-from tbscope.cli._results import give, give_json, gives_results
+from tbscope.cli._results import give, give_json, gives_results, say
 from tbscope.cli._running import graph_of_target, refuse_run_options, takes_a_target
 from tbscope.cli._tables import plain_cell
 from tbscope.errors import ArgumentError
@@ -133,7 +133,7 @@ def _messages(target: GraphPath) -> "Iterator[LoggedMessage]":
     found = 0
     for one in messages_in_log(target.path):
         if isinstance(one, ArgumentError):
-            click.echo(f"note: {one.what}: {one.why}", err=True)
+            say(f"note: {one.what}: {one.why}", err=True)
             continue
         tag = tag_text(one.found.tag)
         if target.tag in (None, tag, f"{tag}@{one.found.step}"):

@@ -9,7 +9,7 @@ import click
 from tbscope.cli._command import command
 from tbscope.cli._logged import tag_text
 from tbscope.cli._parameters import parse_folder
-from tbscope.cli._results import give, give_json, gives_results
+from tbscope.cli._results import give, give_json, gives_results, say
 from tbscope.cli._tables import Table, give_tables, plain_cell
 from tbscope.errors import ArgumentError
 
@@ -53,7 +53,7 @@ def ls(*, logdir: str, as_json: bool, output: Path | None) -> None:
         give("no graphs", output)
     if damaged:
         for other in damaged[:-1]:
-            click.echo(f"Error: {other}", err=True)
+            say(f"Error: {other}", err=True)
         raise damaged[-1]
 
 

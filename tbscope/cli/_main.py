@@ -3,13 +3,15 @@
 Nothing of a command is imported before it is asked for: `tbscope --help` waits for click alone.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from tbscope.words import near_names
+from tbscope.words import near_names, visible
 
 __all__ = ["COMMANDS", "main"]
 
@@ -31,6 +33,16 @@ COMMANDS: Mapping[str, str] = {
 """What `--help` lists. The command NAME is the function of that name in the file `_NAME.py`."""
 
 
+@contextmanager
+def _visible_errors() -> Iterator[None]:
+    """Escape, in the message of an error, what a terminal obeys: names of files are in it."""
+    try:
+        yield
+    except click.ClickException as error:
+        vars(error)["message"] = visible(error.message)
+        raise
+
+
 class _Commands(click.Group):
     """A group whose commands are imported one by one."""
 
@@ -42,6 +54,14 @@ class _Commands(click.Group):
             return None
         command: click.Command = getattr(import_module(f"{__package__}._{cmd_name}"), cmd_name)
         return command
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with _visible_errors():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _visible_errors():
+            return super().invoke(ctx)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from typing import TextIO
 
+from tbscope.words import visible
+
 __all__ = ["progress"]
 
 _AFTER_SECONDS = 2.0
@@ -44,7 +46,7 @@ def _show(doing: str, stream: TextIO, after_s: float, done: threading.Event) -> 
         return
     width = 0
     while True:
-        line = f"{doing}: {time.monotonic() - start:.0f} s"
+        line = f"{visible(doing)}: {time.monotonic() - start:.0f} s"
         width = max(width, len(line))
         # Behind it the cursor goes back: what comes next stands in its place.
         stream.write(f"{line}\r")

@@ -1,6 +1,7 @@
 """What a command gives: as text or as JSON, on standard output or in a file."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import click
 from tbscope.cli._files import check_folder, put_in_file
 from tbscope.cli._options import Command, decorate
 from tbscope.errors import TbscopeError
+from tbscope.words import visible
 
-__all__ = ["give", "give_json", "gives_results"]
+__all__ = ["give", "give_document", "give_json", "gives_results", "say"]
 
 
 def gives_results(command: Command) -> Command:
@@ -30,18 +32,32 @@ def gives_results(command: Command) -> Command:
     )
 
 
+def say(text: str, *, err: bool = False) -> None:
+    """Print a text with a line end: the one way by which a command writes to the terminal.
+
+    A file may hold any name, and a terminal obeys some: these are escaped, as in JSON.
+    """
+    click.echo(visible(text), err=err)
+
+
 def give(text: str, output: Path | None = None) -> None:
     """Print a text with a line end, or put it in a file.
 
     Raises:
         TbscopeError: The file cannot be written; nothing is left behind.
     """
-    # Half a pair of a name stands as its escape, which JSON takes, too.
-    data = f"{text}\n".encode("utf-8", "backslashreplace")
     if output is None:
-        click.echo(data.decode(), nl=False)
+        say(text)
     else:
-        put_in_file(output, data)
+        put_in_file(output, f"{visible(text)}\n".encode())
+
+
+def give_document(data: bytes) -> None:
+    """Print a document of another program's; on a terminal as `say` does, else as it is."""
+    if sys.stdout.isatty():
+        say(data.decode().rstrip("\n"))
+    else:
+        click.echo(data, nl=False)
 
 
 def give_json(data: Any, output: Path | None = None) -> None:

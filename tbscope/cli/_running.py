@@ -27,6 +27,7 @@ from tbscope.cli._parameters import (
     parse_target,
 )
 from tbscope.cli._progress import progress
+from tbscope.cli._results import say
 from tbscope.cli._words import in_command_words
 from tbscope.errors import TraceError
 from tbscope.options import RUNNING
@@ -312,7 +313,7 @@ def _read_graph(target: GraphPath) -> "Graph":
         else:
             graph = load(target.path)
     for one in warned:
-        click.echo(f"note: {one.message}", err=True)
+        say(f"note: {one.message}", err=True)
     return graph
 
 
@@ -337,9 +338,9 @@ def _tell_notes(graph: "Graph") -> None:
     told = [note for note in graph.notes if note.topic != "flops"]
     notes = list(dict.fromkeys(map(str, told)))
     for note in notes[:_MOST_NOTES]:
-        click.echo(f"note: {note}", err=True)
+        say(f"note: {note}", err=True)
     if len(notes) > _MOST_NOTES:
-        click.echo(f"note: and {len(notes) - _MOST_NOTES} more, in graph.notes", err=True)
+        say(f"note: and {len(notes) - _MOST_NOTES} more, in graph.notes", err=True)
 
 
 def _first_repeated(names: list[str]) -> str | None:

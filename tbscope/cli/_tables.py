@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tbscope.cli._results import give
+from tbscope.words import visible
 
 __all__ = ["Table", "give_tables", "plain_cell"]
 
@@ -71,7 +72,7 @@ def _printed_rich(tables: Sequence[Table]) -> bool:
         for column, title in enumerate(table.titles):
             drawn.add_column(title, justify="right" if table.is_numeric(column) else "left")
         for row in table.rows:
-            drawn.add_row(*map(Text, row))
+            drawn.add_row(*[Text(visible(cell)) for cell in row])
         print_rich(drawn)
         if table is not tables[-1]:
             print_rich()

@@ -12,6 +12,7 @@ from tbscope.cli._command import command
 from tbscope.cli._log import drawing_options, write_log
 from tbscope.cli._options import Command, decorate
 from tbscope.cli._parameters import GraphPath, Target
+from tbscope.cli._results import say
 from tbscope.cli._running import graph_of_target, refuse_run_options, takes_a_target
 from tbscope.cli._server import ended_by_signals, serve
 from tbscope.cli._words import in_command_words
@@ -76,9 +77,9 @@ def view(
         serve(logdir, host=host, port=port) as server,
     ):
         server.wait_for_page()
-        click.echo(server.url)
+        say(server.url)
         if browser and not webbrowser.open(server.url):
-            click.echo("note: no browser could be opened", err=True)
+            say("note: no browser could be opened", err=True)
         server.wait()
 
 

@@ -27,6 +27,12 @@ _TRACED = re.compile(r"(?:(?:graph = |trace it with )tbscope\.)?trace\(model, in
 _CAST = re.compile(r"use \.(?:to\(torch\.(\w+)\)|(long|float)\(\))")
 # What Python tells of a graph, and which command does.
 _PHRASES = {
+    "add_graph(model, x, backward=True, loss=lambda out: out.pow(2).mean())": (
+        "give --loss path/to/file.py:make_loss, a function of the result that returns a scalar"
+    ),
+    "loss=lambda out: torch.nn.functional.cross_entropy(out, target)": (
+        "--loss path/to/file.py:make_loss"
+    ),
     "input_to_model and kwargs": "--input",
     "input_to_model": "--input",
     "print(graph) shows the operations, graph.calls the modules": (
@@ -136,8 +142,8 @@ def _flag_text(found: re.Match[str]) -> str:
     flag = flag_of(name)
     try:
         value = ast.literal_eval(text)
-    except ValueError:
-        # A word that stands for something else than itself.
+    except (ValueError, SyntaxError):
+        # A word that stands for something else than itself, or begins an expression.
         return f"{flag} {text}"
     if value is None:
         return f"no {flag}"

@@ -1,6 +1,5 @@
 """The outline of a graph: its definitions and their uses, in words and with their types."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -13,11 +12,9 @@ from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Parameter, Value
 from tbscope.ir.nests import walk
 from tbscope.ir.nodes import STATE
 from tbscope.ir.text import type_to_text
+from tbscope.words import without_addresses
 
 __all__ = ["Reading", "nest_text"]
-
-# Where an object stands in memory tells nothing of what it is.
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 class Reading:
@@ -323,7 +320,7 @@ def nest_text(nest: Nest, tensor: Callable[[Any], str]) -> str:
     if kind is dict:
         entries = (f"{key!r}: {nest_text(entry, tensor)}" for key, entry in nest.items())
         return f"{{{', '.join(entries)}}}"
-    text = _ADDRESS.sub("", repr(nest))
+    text = without_addresses(repr(nest))
     return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
 
 

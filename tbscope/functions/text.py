@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from tbscope.functions.definition import Definition, Given, Read
 from tbscope.ir.nests import walk
-from tbscope.ir.text import body_to_lines, graph_to_text, listed, nest_to_text
+from tbscope.ir.text import body_to_lines, graph_to_text, listed, nest_to_text, one_line
 
 __all__ = ["definition_to_text", "functions_to_text"]
 
@@ -38,24 +38,27 @@ def head_to_text(definition: Definition) -> str:
     writes into is named at the end: `, writes: %cache`.
     """
     given = list(_arguments(definition))
-    captured = [f"%{one.name}" for one in definition.inputs if one.kind == "captured"]
+    captured = [f"%{one_line(one.name)}" for one in definition.inputs if one.kind == "captured"]
     if captured:
         given.append(f"captured: {', '.join(captured)}")
-    end = f") -> ({', '.join(f'%{name}' for name in definition.outputs)})"
+    end = f") -> ({', '.join(f'%{one_line(name)}' for name in definition.outputs)})"
     if definition.hyperparameters:
-        told = (f"{name}={nest_to_text(it)}" for name, it in definition.hyperparameters.items())
+        told = (
+            f"{one_line(name)}={nest_to_text(it)}"
+            for name, it in definition.hyperparameters.items()
+        )
         end = f"; {', '.join(told)}{end}"
-    written = [f"%{one.name}" for one in definition.inputs if one.written]
+    written = [f"%{one_line(one.name)}" for one in definition.inputs if one.written]
     if written:
         end = f"{end}, writes: {', '.join(written)}"
-    return listed(f"{definition.name}(", given, end)
+    return listed(f"{one_line(definition.name)}(", given, end)
 
 
 def _arguments(definition: Definition) -> Iterator[str]:
     for at, (name, nest) in enumerate(definition.arguments):
         for path, entry in walk(nest, name or str(at)):
             if isinstance(entry, Read):
-                yield f"%{definition.inputs[entry.place].name}"
+                yield f"%{one_line(definition.inputs[entry.place].name)}"
             else:
                 told = "<made in the call>" if isinstance(entry, Given) else nest_to_text(entry)
                 yield f"{path}={told}"

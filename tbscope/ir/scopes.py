@@ -23,9 +23,10 @@ ScopeKind = Literal["module", "container", "hand", "op", "function", "rank"]
 Phase = Literal["forward", "backward", "optimizer"]
 """The part of a training step in which something runs."""
 
-# The characters that structure a printed path, and so are escaped inside its words.
-_RESERVED = re.compile(r"[%/\[\].\\\x00-\x1f\x7f]")
-_RESERVED_IN_ATTRIBUTE = re.compile(r"[%/\[\]\\\x00-\x1f\x7f]")
+# The characters that structure a printed path, and so are escaped inside its words; and those
+# that nothing can print.
+_RESERVED = re.compile(r"[%/\[\].\\\x00-\x1f\x7f\ud800-\udfff]")
+_RESERVED_IN_ATTRIBUTE = re.compile(r"[%/\[\]\\\x00-\x1f\x7f\ud800-\udfff]")
 # An empty label prints as a `%` that escapes nothing, so that no step of a path is empty.
 _EMPTY = "%"
 # What is no ASCII a GraphDef tells as Python escapes it, since the page shows no more.
@@ -80,7 +81,12 @@ def _is_part(part: object) -> bool:
 
 
 def _escape(reserved: re.Pattern[str], text: str) -> str:
-    return reserved.sub(lambda found: f"%{ord(found[0]):02X}", text)
+    return reserved.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"%{code:02X}" if code < 0x80 else f"\\u{code:04x}"
 
 
 def _unescape(text: str) -> str:

@@ -28,6 +28,7 @@ __all__ = [
     "graph_to_text",
     "listed",
     "nest_to_text",
+    "one_line",
     "node_to_text",
     "type_text",
     "type_to_text",
@@ -95,17 +96,17 @@ def node_to_text(node: Node, *, source: bool = False) -> str:
         and one outside of the forward pass its phase (`phase: backward`).
     """
     is_source = node.kind not in OPERATIONS
-    text = f"{node.kind if is_source else _one_line(node.op)}({', '.join(_operands(node))})"
+    text = f"{node.kind if is_source else one_line(node.op)}({', '.join(_operands(node))})"
     if node.outputs:
         text = f"{', '.join(map(_typed_name, node.outputs))} = {text}"
     if node.control_inputs:
         text += f", after: {_node_names(node.control_inputs)}"
     if node.scope is not None:
-        text += f", scope: {_one_line(node.scope.path)}"
+        text += f", scope: {one_line(node.scope.path)}"
     if node.phase != "forward":
         text += f", phase: {node.phase}"
     if source and node.source is not None:
-        text += f"  # {_one_line(str(node.source))}"
+        text += f"  # {one_line(str(node.source))}"
     return text
 
 
@@ -166,7 +167,7 @@ def nest_to_text(nest: Nest) -> str:
         return f"({', '.join(map(nest_to_text, nest))}{',' if len(nest) == 1 else ''})"
     if isinstance(nest, dict):
         return f"{{{', '.join(_entries(nest))}}}"
-    return _one_line(repr(nest))
+    return one_line(repr(nest))
 
 
 def _entries(nest: "dict[Nest, Nest]") -> Iterator[str]:
@@ -177,19 +178,19 @@ def _entries(nest: "dict[Nest, Nest]") -> Iterator[str]:
 def _output(output: Output) -> str:
     text = _name(output.value)
     if not _NAME_THAT_IS_A_PLACE.fullmatch(output.name):
-        text = f"{_one_line(output.name)}={text}"
+        text = f"{one_line(output.name)}={text}"
     if output.control_inputs:
         text += f" after {_node_names(output.control_inputs)}"
     return text
 
 
 def _node_names(nodes: "Iterable[Node]") -> str:
-    return ", ".join(f"%{_one_line(node.name)}" for node in nodes)
+    return ", ".join(f"%{one_line(node.name)}" for node in nodes)
 
 
 def _input(node: Node, value: Value) -> str:
     also = str(node.attributes.get("also", ""))
-    others = [f" = %{_one_line(name)}" for name in also.split(", ") if name]
+    others = [f" = %{one_line(name)}" for name in also.split(", ") if name]
     return f"{_name(value)}{''.join(others)} : {type_to_text(value)}"
 
 
@@ -198,9 +199,9 @@ def _typed_name(value: Value) -> str:
 
 
 def _name(value: Value) -> str:
-    return f"%{_one_line(value.name)}"
+    return f"%{one_line(value.name)}"
 
 
-def _one_line(text: str) -> str:
-    # Keys of a user's dict may hold anything; one node stays one line all the same.
+def one_line(text: str) -> str:
+    """Return a name on one line, whatever it holds: keys of a user's dict may hold anything."""
     return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 from tbscope.page.glyphs import Box, Item
 from tbscope.saving.cut import Cut, Line
+from tbscope.words import visible
 
 __all__ = ["dot_of"]
 
@@ -109,6 +110,6 @@ def _width(elements: int) -> float:
 
 def _quoted(text: str) -> str:
     """Return a text as DOT has it; what is no ASCII as the entities that Graphviz reads."""
-    text = _ESCAPED.sub(lambda found: "\\" + found[0], text.replace("&", "&amp;"))
+    text = _ESCAPED.sub(lambda found: "\\" + found[0], visible(text).replace("&", "&amp;"))
     plain = text.replace("\n", "\\n").encode("ascii", "xmlcharrefreplace").decode("ascii")
     return f'"{plain}"'

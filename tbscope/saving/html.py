@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from tbscope.page.glyphs import Box, Item
 from tbscope.page.structures import Structures
 from tbscope.saving.picture import FIGURES, Picture
+from tbscope.words import visible
 
 __all__ = ["SCRIPTS", "page_of", "picture_data", "viewer_text"]
 
@@ -33,7 +34,7 @@ def page_of(picture: Picture) -> str:
     """Return the page that shows a picture."""
     library, drawing = viewer_text("dagre/dagre.min.js"), _script()
     parts = {
-        "TITLE": html.escape(picture.title or "graph"),
+        "TITLE": html.escape(visible(picture.title or "graph")),
         "POLICY": _policy(library, drawing),
         "STYLE": viewer_text("style.css"),
         "LICENCE": viewer_text("dagre/LICENSE").strip(),

@@ -20,7 +20,7 @@ from tbscope.functions.functions import Functions
 from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph
 from tbscope.ir.scopes import Scope
-from tbscope.words import shown
+from tbscope.words import shown, visible
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -211,8 +211,8 @@ class _Cells:
         self.head = ["Module", *(column.title for column in columns)]
         self.body = [
             [
-                f"{'  ' * min(line.depth, _MOST_INDENTED)}{line.title}",
-                *(_cell(column, line, row) for column in columns),
+                f"{'  ' * min(line.depth, _MOST_INDENTED)}{visible(line.title)}",
+                *(visible(_cell(column, line, row)) for column in columns),
             ]
             for line, row in lines
         ]

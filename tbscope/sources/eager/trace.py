@@ -199,7 +199,6 @@ class _Run:
         self._preserved = Preserved(self._modules, (args, kwargs, model), training=training)
         self._loss: Loss | None = None
         self._backward = False
-        self._refused: ArgumentError | None = None
         self._adopted: list[torch.nn.Module] = []
         self._stepping: list[torch.optim.Optimizer] = []
         # Those that have switched themselves, by methods of their own.
@@ -233,11 +232,10 @@ class _Run:
                 with torch.set_grad_enabled(grad), Watch(recorder, self._log, stand_ins=stand_ins):
                     result = self._call()
                     end = self._run_step(result)
-            except ScopeError:
+            except (ScopeError, ArgumentError):
+                # What is wrong is a scope, or the loss, and not how the model computes.
                 raise
             except Exception as error:
-                if error is self._refused:
-                    raise
                 describe_calls(recorder)
                 if not partial:
                     told = Told(grad=grad, fake=fake, given=self._given, measured=self._steps > 0)
@@ -396,12 +394,7 @@ class _Run:
         """Make the loss, and run the backward pass; return the loss, where one was made."""
         if self._loss is None and not self._backward:
             return None
-        try:
-            loss = loss_of(result, self._loss, backward=self._backward)
-        except ArgumentError as error:
-            # The user's loss, and none of the model's own errors.
-            self._refused = error
-            raise
+        loss = loss_of(result, self._loss, backward=self._backward)
         if self._backward:
             torch.autograd.backward(loss)
         return None if self._loss is None else loss

@@ -154,9 +154,9 @@ class _Reading:
     # -- what is known of the model -----------------------------------------------------
 
     def version(self, domain: str) -> int:
-        """Return the version of a domain."""
+        """Return the version of a domain, as far as a schema can have it: in 32 bits."""
         version: int = self._versions.get(domain, 1)
-        return version
+        return max(0, min(version, 2**31 - 1))
 
     def _names_of_parameters(self) -> set[str]:
         return {name for name, one in self._held.items() if one.kind == "parameter" and "." in name}

@@ -14,8 +14,9 @@ from tbscope.sources.torch.nests import children, fields_of, key_text
 __all__ = ["plain", "valued"]
 
 
+_UNNAMED: Any = Constant("<Tensor>")
 # A program holds its tensors by name; one that a container of the user's makes has none.
-_constant = Literals(lambda _: Constant("<Tensor>")).nest
+_constant = Literals(lambda _: _UNNAMED).nest
 _PLAIN = frozenset({int, float, bool, str, complex, type(None)})
 # What no literal of an argument is made shorter of.
 _WHOLE = frozenset({float, bool, complex, type(None), Constant})

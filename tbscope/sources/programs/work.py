@@ -353,8 +353,8 @@ def _with(given: Any, stand_ins: dict[Slot, torch.Tensor], device: str | None = 
             return torch.device(device)
         if type(thing) is not Slot:
             return INSIDE if is_walked(type(thing)) else thing
-        tensor: Any = thing.type
         if thing not in stand_ins:
+            tensor: Any = thing.type
             stand_ins[thing] = torch.empty_strided(
                 tensor.shape,
                 tensor.stride,

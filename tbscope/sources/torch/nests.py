@@ -209,14 +209,15 @@ def _shell_of(container: Any) -> Any:
 def _fill(copy: Any, container: Any, change: Callable[[Any], Any], made: _Made) -> None:
     """Fill an empty container with the changed entries and attributes of another one."""
     same: dict[int, Any] = {}
-    base: Any = next((base for base in _BASES if isinstance(copy, base)), None)
-    for key, entry in children(container) if base is not None else ():
-        same[id(entry)] = changed = rebuilt(entry, change, made)
-        _BASES[base](copy, key, changed)
+    add = next((add for base, add in _BASES.items() if isinstance(copy, base)), None)
+    if add is not None:
+        for key, entry in children(container):
+            same[id(entry)] = changed = rebuilt(entry, change, made)
+            add(copy, key, changed)
     table, slots = table_of(copy), dict(slots_of(type(copy)))
     for name, held in _open_object(container):
         # An entry that is an attribute, too, stays one thing; other tensors are no entries.
-        changed = same.get(id(held), held) if base is not None else rebuilt(held, change, made)
+        changed = same.get(id(held), held) if add is not None else rebuilt(held, change, made)
         if name in slots:
             slots[name].__set__(copy, changed)
         elif table is not None:
