@@ -1,7 +1,9 @@
 // Layout: where everything stands in an open box. A closed box is not laid out, and an open one
 // again only when something in it was opened or closed.
 
-const SIZES = {
+import {lineText} from "./graph.js";
+
+export const SIZES = {
   node: {height: 26, pad: 14, least: 56},
   box: {height: 44, pad: 16, least: 92},
   tall: 36, head: 30, side: 16, foot: 16,
@@ -26,13 +28,13 @@ function textWidth(text, font) {
   return width;
 }
 
-function shorten(text) {
+export function shorten(text) {
   if (text.length <= LONGEST) return text;
   return `${text.slice(0, LONGEST - 12)}…${text.slice(-11)}`;
 }
 
 /** Gives what is written below a label: the class and sizes, and of a box how much is in it. */
-function secondLine(thing) {
+export function secondLine(thing) {
   if (!thing.isBox) return shorten(thing.second);
   const count = `${thing.inside.toLocaleString("en")} ${thing.inside === 1 ? "node" : "nodes"}`;
   return thing.second ? `${shorten(thing.second)} · ${count}` : count;
@@ -52,7 +54,7 @@ function sizeOf(thing, up) {
 }
 
 /** Lays out a box: the places of its children around their middles, its lines, and its ports. */
-function layOut(box, up) {
+export function layOut(box, up) {
   if (box.layout && box.layout.up === up) return box.layout;
   const graph = new dagre.Graph();
   const many = box.children.length > MANY;
@@ -62,13 +64,13 @@ function layOut(box, up) {
   });
   for (const child of box.children) graph.setNode(`n${child.at}`, sizeOf(child, up));
   const drawn = [];
-  for (const line of box.lines.values()) {
+  for (const line of box.lines) {
     drawn.push({line, from: `n${line.start}`, to: `n${line.end}`, label: lineText(line)});
   }
   // What comes from outside enters through ports at one side, and leaves through those at the other.
   for (const [kind, lines, end] of [["i", box.entries, "start"], ["o", box.exits, "end"]]) {
     const anchor = `${kind}*`;
-    for (const line of lines.values()) {
+    for (const line of lines) {
       const port = `${kind}${line[end]}`;
       if (!graph.hasNode(anchor)) graph.setNode(anchor, {width: 0, height: 0});
       if (!graph.hasNode(port)) {
@@ -160,6 +162,6 @@ function joinPorts(box, layout, up) {
 }
 
 /** Forgets the layout of a box and of those around it, and of what reads the same cache. */
-function forget(box) {
+export function forget(box) {
   for (let one = box; one; one = one.around) one.layout = null;
 }

@@ -1,30 +1,32 @@
-// The page: what is open, selected and seen, and what keys and the mouse do.
+// The viewer: what is open, selected and seen, and what keys and the mouse do.
+
+import {showCard} from "./card.js";
+import {colourModes, showLegend} from "./colours.js";
+import {make, shape} from "./elements.js";
+import {boxesAround, CIRCLE, Graph} from "./graph.js";
+import {forget, layOut} from "./layout.js";
+import {addSearch} from "./search.js";
+import {drawInside} from "./svg.js";
 
 const MOST_DRAWN = 1500, LEGIBLE = 0.55;
 const get = (id) => document.getElementById(id);
-const data = JSON.parse(get("data").textContent);
-const things = readGraph(data);
-const root = things[0];
-const byName = new Map(things.slice().reverse().map((thing) => [thing.name, thing]));
-const modes = colourModes(data, things);
 const canvas = get("canvas"), world = get("world");
 const inFrame = window.parent !== window;
 
+let graph = null, root = null, modes = [];
+
 const view = {
-  data, things, mode: modes[0], selected: root, picked: null, marked: new Set(),
+  graph: null, mode: null, selected: null, picked: null, marked: new Set(), holding: new Set(),
   up: false, x: 0, y: 0, zoom: 1, drawn: null,
-  toggle, reveal, mark, focus: () => canvas.focus({preventScroll: true}),
+  toggle, show, mark, focus: () => canvas.focus({preventScroll: true}),
 };
 
-function hashOf(thing) {
-  return thing === root ? "#" : `#${encodeURIComponent(thing.name)}`;
-}
 
 // -- drawing --------------------------------------------------------------------------------
 
 function draw() {
   layOut(root, view.up);
-  const drawn = {groups: new Map(), lines: [], things};
+  const drawn = {groups: new Map(), lines: [], graph};
   const holder = shape("g");
   drawInside(root, view, holder, 0, 0, drawn);
   world.replaceChildren(holder);
@@ -37,20 +39,15 @@ function showSelection() {
   canvas.classList.toggle("searching", marked.size > 0);
   canvas.classList.toggle("picking", Boolean(picked));
   for (const [at, group] of drawn.groups) {
-    const thing = things[at];
+    const thing = graph.at(at);
     group.classList.toggle("selected", thing === selected);
-    group.classList.toggle("hit", marked.has(at) || holdsMarked(thing));
-    group.classList.toggle("picked", Boolean(picked) && (picked.has(thing) || thing.open));
+    group.classList.toggle("hit", marked.has(at) || (!thing.open && view.holding.has(at)));
+    group.classList.toggle("picked", Boolean(picked) && (picked(thing) || thing.open));
   }
   for (const {line, path: one} of drawn.lines) {
     const near = selected !== root && (line.start === selected.at || line.end === selected.at);
     one.classList.toggle("near", near);
   }
-}
-
-function holdsMarked(thing) {
-  if (!thing.isBox || thing.open || !view.marked.size) return false;
-  return thing.children.some((child) => view.marked.has(child.at) || child.isBox && holdsMarked(child));
 }
 
 function move() {
@@ -90,9 +87,11 @@ function fit(thing = root, most = 1.25) {
   move();
 }
 
-/** Opens what is around a thing, selects it, and brings it into sight. */
-function reveal(thing) {
+/** Opens what is around the thing with a number, selects it, and brings it into sight. */
+async function show(number) {
   say("");
+  const thing = await wait(graph.reach(number));
+  if (!thing) return;
   for (const box of boxesAround(thing)) if (!box.open) { box.open = true; forget(box); }
   draw();
   select(thing);
@@ -104,9 +103,15 @@ function reveal(thing) {
   move();
 }
 
+/** Waits for an answer; one that does not come is said, and is nothing. */
+async function wait(answer) {
+  try { return await answer; } catch (error) { say(error.message); return null; }
+}
+
 /** A circle is drawn at the node that reads it. */
 function shownFor(thing) {
-  return thing.kind === CIRCLE && thing.readers.length ? thing.readers[0].reader : thing;
+  if (thing.kind !== CIRCLE) return thing;
+  return thing.around.children.find((node) => node.circles.includes(thing)) || thing;
 }
 
 // -- what one does --------------------------------------------------------------------------
@@ -114,15 +119,16 @@ function shownFor(thing) {
 function select(thing) {
   view.selected = thing;
   showSelection();
-  showCard(get("card"), thing, view);
+  wait(showCard(get("card"), thing, view));
   // A page within a notebook has no address of its own.
   if (location.protocol !== "about:") {
-    history.replaceState(null, "", thing === root ? location.pathname + location.search : hashOf(thing));
+    const bare = location.pathname + location.search;
+    history.replaceState(null, "", thing === root ? bare : `#${encodeURIComponent(thing.name)}`);
   }
 }
 
-function toggle(box) {
-  if (!box.isBox || box === root) return;
+async function toggle(box) {
+  if (!box.isBox || box === root || !await wait(graph.load(box))) return;
   const before = placeOf(box);
   box.open = !box.open;
   forget(box);
@@ -143,20 +149,28 @@ function closedBoxes(box) {
   return box.children.flatMap((child) => !child.isBox ? [] : child.open ? closedBoxes(child) : [child]);
 }
 
-function openMore() {
+async function openMore() {
   const boxes = closedBoxes(root);
-  const count = drawnCount(root) + boxes.reduce((sum, box) => sum + box.children.length, 0);
   if (!boxes.length) return say("All boxes are open.");
-  if (count > MOST_DRAWN) {
-    return say(`That would draw ${count.toLocaleString("en")} things at once: open the boxes that you need.`);
+  // A box is drawn with each of its nodes, or with fewer boxes around them.
+  const known = boxes.filter((box) => box.children);
+  const least = drawnCount(root) + known.reduce((sum, box) => sum + box.children.length, boxes.length - known.length);
+  if (least > MOST_DRAWN || !await wait(Promise.all(boxes.map((box) => graph.load(box))))) {
+    return least > MOST_DRAWN ? tooMany(least) : undefined;
   }
+  const count = drawnCount(root) + boxes.reduce((sum, box) => sum + box.children.length, 0);
+  if (count > MOST_DRAWN) return tooMany(count);
   for (const box of boxes) { box.open = true; forget(box); }
   draw();
   fit();
 }
 
+function tooMany(count) {
+  say(`That would draw ${count.toLocaleString("en")} things at once: open the boxes that you need.`);
+}
+
 function closeAll() {
-  for (const thing of things) if (thing !== root && thing.open) { thing.open = false; thing.layout = null; }
+  for (const thing of graph.things.values()) if (thing !== root && thing.open) { thing.open = false; thing.layout = null; }
   root.layout = null;
   draw();
   fit();
@@ -190,8 +204,15 @@ function isDark() {
   return theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-function mark(found) {
-  view.marked = found;
+/** Marks what a search found, and the boxes that contain some of it. */
+function mark(found, index) {
+  view.marked = new Set(found);
+  view.holding = new Set();
+  for (const number of found) {
+    for (let at = index.around[number]; at > 0 && !view.holding.has(at); at = index.around[at]) {
+      view.holding.add(at);
+    }
+  }
   showSelection();
 }
 
@@ -207,9 +228,9 @@ function step(down, right) {
   if (from === root) return select(root.children[0] || root);
   if (right) return beside(from, right);
   const forward = down > 0;
-  const level = from.around, key = String(from.at);
-  const ends = [...level.lines.values()].filter((line) => String(forward ? line.start : line.end) === key);
-  if (ends.length) return reach(things[forward ? ends[0].end : ends[0].start]);
+  const level = from.around;
+  const ends = level.lines.filter((line) => (forward ? line.start : line.end) === from.at);
+  if (ends.length) return reach(graph.at(forward ? ends[0].end : ends[0].start));
   if (level !== root) return reach(level);
 }
 
@@ -266,7 +287,7 @@ document.addEventListener("keydown", (event) => {
 
 function thingAt(target) {
   const group = target.closest && target.closest(".thing");
-  return group ? things[Number(group.dataset.at)] : root;
+  return group ? graph.at(Number(group.dataset.at)) : root;
 }
 
 let drag = null;
@@ -322,23 +343,20 @@ function choose(key) {
     const again = button.getAttribute("aria-pressed") === "true";
     for (const one of get("legend").querySelectorAll("button")) one.setAttribute("aria-pressed", "false");
     button.setAttribute("aria-pressed", String(!again));
-    const held = new Set(again ? [] : things.filter(entry.has));
-    const has = (thing) => held.has(thing) || thing.isBox && !thing.open && thing.children.some(has);
-    view.picked = again ? null : {has};
+    view.picked = again ? null : (thing) => entry.has(thing) || thing.isBox && !thing.open && entry.below(thing);
     showSelection();
   });
 }
 
-function start() {
-  get("title").textContent = data.title || "graph";
-  get("mode").append(...modes.map((mode) => make("option", {value: mode.key}, mode.title)));
-  get("mode").addEventListener("change", (event) => { choose(event.target.value); });
-  addSearch(get("pattern"), get("hits"), searcher(things), view);
-  // A box that is alone says little: what is in it is seen at once.
-  for (let box = root; box.children.length === 1 && box.children[0].isBox;) {
-    box = box.children[0];
-    box.open = true;
-  }
+/** Draws a graph as its first answer says, and then what the address names. */
+export async function start(source) {
+  const {words, head} = await source.head();
+  graph = view.graph = new Graph(source, head, words);
+  root = view.selected = graph.root;
+  modes = colourModes(head, words);
+  Object.assign(view, {picked: null, marked: new Set(), holding: new Set()});
+  get("title").textContent = head.title || "graph";
+  get("mode").replaceChildren(...modes.map((mode) => make("option", {value: mode.key}, mode.title)));
   choose(modes[0].key);
   fit();
   // A tall graph begins at its inputs, large enough to be read.
@@ -348,18 +366,19 @@ function start() {
     view.y = 24;
     move();
   }
-  follow();
-  window.addEventListener("hashchange", follow);
+  await follow();
 }
+
+get("mode").addEventListener("change", (event) => { choose(event.target.value); });
+addSearch(get("pattern"), get("hits"), view);
+window.addEventListener("hashchange", follow);
 
 /** Shows what the address names. */
-function follow() {
+async function follow() {
   let name = location.hash.slice(1);
-  try { name = decodeURIComponent(name); } catch { /* It stands as it is. */ }
-  const thing = name ? byName.get(name) : root;
-  if (thing && thing !== root) return reveal(thing);
-  showCard(get("card"), root, view);
-  if (name) say(`The graph holds nothing named ${name}.`);
+  try { name = decodeURIComponent(name); } catch { /* The name is as it is written. */ }
+  const number = name ? await wait(graph.find(name)) : 0;
+  if (number > 0) return show(number);
+  await wait(showCard(get("card"), root, view));
+  if (name && number === -1) say(`The graph holds nothing named ${name}.`);
 }
-
-start();

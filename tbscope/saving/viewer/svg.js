@@ -1,16 +1,12 @@
 // SVG: draws what is laid out.
 
-const SVG = "http://www.w3.org/2000/svg";
-
-function shape(name, attributes = {}, ...children) {
-  const element = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.append(...children);
-  return element;
-}
+import {paint, stripe} from "./colours.js";
+import {shape} from "./elements.js";
+import {lineWidth} from "./graph.js";
+import {SIZES, secondLine, shorten} from "./layout.js";
 
 /** Draws a box that is open, and gives the groups of what stands in it, by number. */
-function drawInside(box, view, holder, left, top, drawn) {
+export function drawInside(box, view, holder, left, top, drawn) {
   const layout = box.layout;
   const lines = shape("g", {class: "lines"}), texts = shape("g", {class: "texts"});
   const inner = shape("g", {transform: `translate(${left},${top})`});
@@ -26,16 +22,16 @@ function drawInside(box, view, holder, left, top, drawn) {
 }
 
 function drawLine({line, label, points, port, at}, box, lines, texts, drawn) {
-  const end = port === "out" ? null : drawn.things[line.end];
+  const end = port === "out" ? null : drawn.graph.at(line.end);
   const arrives = end && !(end.isBox && end.open);
   const path = shape("path", {
     d: curve(points),
-    class: line.tensors.size ? "line" : "line waits",
+    class: line.tensors.length ? "line" : "line waits",
     "stroke-width": lineWidth(line).toFixed(2),
     "data-start": String(line.start), "data-end": String(line.end),
   });
   if (arrives) path.setAttribute("marker-end", "url(#arrow)");
-  const told = [...line.tensors.values()].map((one) => one ? `${one.sizes} ${one.dtype}` : "unknown");
+  const told = line.tensors.map((one) => one ? `${one.sizes} ${one.dtype}` : "unknown");
   const title = told.length ? told.slice(0, 12).join("\n") : "waits for it, reads nothing";
   path.append(shape("title", {}, title));
   lines.append(path);
