@@ -50,7 +50,7 @@ def show(browser, tmp_path):
 
 def test_boxes_are_closed_at_first_and_open_by_a_double_click(show):
     page = show(nested())
-    assert list(page.drawn.things) == ["blocks", "x", "out"]
+    assert list(page.drawn.things) == ["x", "blocks", "out"]
     page.open("blocks")
     assert set(page.drawn.things) == {"blocks", "blocks/0", "blocks/1", "x", "out"}
     page.open("blocks/1")

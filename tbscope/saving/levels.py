@@ -145,6 +145,7 @@ class Levels:
             "class": each(lambda glyph: words(picture.class_of(glyph))),
             "structure": of_boxes(lambda one: structures[one].number),
             "inside": of_boxes(lambda one: self._inside[one]),
+            "size": of_boxes(lambda one: len(picture.children(one))),
             "shares": of_boxes(
                 lambda one: {mode: _counts(self._shares(mode, one), words) for mode in self._legends}
             ),

@@ -117,6 +117,7 @@ export class Graph {
     thing.second = words[level.second[row]];
     thing.structure = level.structure[row];
     thing.inside = level.inside[row];
+    thing.size = level.size[row];
     thing.outputs = level.outputs[row].map((type) => readType(type, words));
     for (const [mode, column] of Object.entries(level.texts)) thing.texts[mode] = words[column[row]];
     for (const [key, column] of Object.entries(level.figures)) thing.figures[key] = column[row];
@@ -136,7 +137,7 @@ export class Graph {
 function makeThing(at, kind, around) {
   return {
     at, kind, around, isBox: kind <= BOX, depth: 0, label: "", name: "", class: "", second: "",
-    structure: 0, inside: 0, outputs: [], texts: {}, figures: {}, shares: {}, below: {},
+    structure: 0, inside: 0, size: 0, outputs: [], texts: {}, figures: {}, shares: {}, below: {},
     same: new Set(), circles: [], open: false, children: null, lines: [], entries: [], exits: [],
     layout: null,
   };

@@ -152,21 +152,14 @@ function closedBoxes(box) {
 async function openMore() {
   const boxes = closedBoxes(root);
   if (!boxes.length) return say("All boxes are open.");
-  // A box is drawn with each of its nodes, or with fewer boxes around them.
-  const known = boxes.filter((box) => box.children);
-  const least = drawnCount(root) + known.reduce((sum, box) => sum + box.children.length, boxes.length - known.length);
-  if (least > MOST_DRAWN || !await wait(Promise.all(boxes.map((box) => graph.load(box))))) {
-    return least > MOST_DRAWN ? tooMany(least) : undefined;
+  const count = drawnCount(root) + boxes.reduce((sum, box) => sum + box.size, 0);
+  if (count > MOST_DRAWN) {
+    return say(`That would draw ${count.toLocaleString("en")} things at once: open the boxes that you need.`);
   }
-  const count = drawnCount(root) + boxes.reduce((sum, box) => sum + box.children.length, 0);
-  if (count > MOST_DRAWN) return tooMany(count);
+  if (!await wait(Promise.all(boxes.map((box) => graph.load(box))))) return;
   for (const box of boxes) { box.open = true; forget(box); }
   draw();
   fit();
-}
-
-function tooMany(count) {
-  say(`That would draw ${count.toLocaleString("en")} things at once: open the boxes that you need.`);
 }
 
 function closeAll() {
