@@ -4,24 +4,22 @@ TensorBoard imports this module at its start, so nothing here imports torch or a
 before a graph is asked for.
 """
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tensorboard import plugin_util
+from tensorboard.backend import http_util
 from tensorboard.plugins import base_plugin
 
 if TYPE_CHECKING:
     from tbscope.plugin.graphs import LoggedGraphs
+    from tbscope.saving.levels import Levels
 
 __all__ = ["ModelTab"]
 
-_ASSETS = {
-    "index.js": "text/javascript",
-    "tab.css": "text/css",
-    "style.css": "text/css",
-    "body.html": "text/plain",
-    "dagre.js": "text/javascript",
-}
+_TYPES = {"js": "text/javascript", "css": "text/css", "html": "text/plain"}
 
 
 class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
@@ -39,8 +37,14 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def get_plugin_apps(self) -> dict[str, Callable[..., Any]]:
         """Return the WSGI application of each route."""
-        answers = {f"/{name}": partial(_answer, self, name) for name in _ANSWERS}
-        return {**answers, **{f"/{name}": partial(_file, name) for name in _files()}}
+        from tbscope.plugin.assets import ASSETS
+
+        apps = {f"/{name}": _app(partial(self._asset, name)) for name in ASSETS}
+        return {
+            **apps,
+            "/graphs": _app(self._runs),
+            **{f"/{kind}": _app(partial(self._answer, kind)) for kind in _ANSWERS},
+        }
 
     def is_active(self) -> bool:
         """Whether the tab is shown beside what `data_plugin_names` decides: never."""
@@ -62,3 +66,84 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
         return base_plugin.FrontendMetadata(
             es_module_path="/index.js", tab_name="Model", disable_reload=True
         )
+
+    # -- answers -----------------------------------------------------------------------------
+
+    def _asset(self, name: str, request: Any) -> Any:
+        from tbscope.plugin.assets import ASSETS
+
+        kind = _TYPES[name.rpartition(".")[2]]
+        return http_util.Respond(request, ASSETS[name](), kind)
+
+    def _runs(self, request: Any) -> Any:
+        context, experiment = _asked_by(request)
+        runs = self._logged().runs(context, experiment)
+        return http_util.Respond(request, {"graphs": runs}, "application/json")
+
+    def _answer(self, kind: str, request: Any) -> Any:
+        """Answer with a part of a picture, or with an error that the page shows."""
+        from tbscope.errors import TbscopeError
+        from tbscope.plugin.graphs import Place
+
+        context, experiment = _asked_by(request)
+        asked = request.args
+        try:
+            step = _number(asked.get("step")) if "step" in asked else None
+            place = Place(experiment, asked.get("run", ""), asked.get("tag", ""), step)
+            levels = self._logged().levels(context, place)
+            told = _part(levels, kind, asked.get("number"))
+        except TbscopeError as error:
+            return http_util.Respond(request, {"error": str(error)}, "application/json", code=400)
+        return http_util.Respond(request, json.dumps(told), "application/json")
+
+    def _logged(self) -> "LoggedGraphs":
+        if self._graphs is None:
+            from tbscope.plugin.graphs import LoggedGraphs
+
+            self._graphs = LoggedGraphs(self._provider)
+        return self._graphs
+
+
+_ANSWERS = ("head", "level", "card", "index")
+
+
+def _app(answer: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return a WSGI application of a function from a request to its response."""
+    from werkzeug import wrappers
+
+    application: Callable[..., Any] = wrappers.Request.application(answer)
+    return application
+
+
+def _asked_by(request: Any) -> tuple[Any, str]:
+    environ = request.environ
+    return plugin_util.context(environ), plugin_util.experiment_id(environ)
+
+
+def _part(levels: "Levels", kind: str, number: str | None) -> dict[str, Any]:
+    """Return one answer, with its words.
+
+    Raises:
+        ArgumentError: The number names nothing in the picture.
+    """
+    from tbscope.saving.levels import Words
+
+    words = Words()
+    if kind in ("head", "index"):
+        told = getattr(levels, kind)(words)
+    else:
+        told = getattr(levels, kind)(levels.require(_number(number), kind), words)
+    return {"words": list(words.number), kind: told}
+
+
+def _number(text: str | None) -> int:
+    from tbscope.errors import ArgumentError
+
+    try:
+        return int(text or "")
+    except ValueError as error:
+        raise ArgumentError(
+            f"{text!r} is no number",
+            why="steps, boxes and nodes have numbers",
+            fix="open the graph anew",
+        ) from error

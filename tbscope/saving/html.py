@@ -18,12 +18,12 @@ from tbscope.page.glyphs import Box
 from tbscope.saving.levels import Levels, Words
 from tbscope.saving.picture import Picture
 
-__all__ = ["SCRIPTS", "page_data", "page_of", "viewer_text"]
+__all__ = ["MODULES", "SCRIPTS", "page_data", "page_of", "viewer_body", "viewer_text"]
 
-SCRIPTS = (
-    *("elements", "graph", "layout", "colours", "svg", "card", "search", "main", "embedded"),
-)
-"""The modules of a saved page, each after those that it imports."""
+MODULES = ("elements", "graph", "layout", "colours", "svg", "card", "search", "main")
+"""The modules of the viewer, each after those that it imports."""
+SCRIPTS = (*MODULES, "embedded")
+"""The modules of a saved page."""
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./\w+\.js";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?function|class|const|let)", re.MULTILINE)
@@ -54,6 +54,13 @@ def page_of(picture: Picture) -> str:
 def viewer_text(name: str) -> str:
     """Return a file of the viewer."""
     return resources.files(__package__).joinpath("viewer", name).read_text(encoding="utf-8")
+
+
+@cache
+def viewer_body() -> str:
+    """Return the elements of the viewer, without its data and scripts."""
+    page = viewer_text("page.html")
+    return page[page.index("<header>") : page.index("</main>") + len("</main>\n")]
 
 
 @cache

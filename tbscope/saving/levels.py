@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any, TypeAlias
 
+from tbscope.errors import ArgumentError
 from tbscope.page.glyphs import Box, Item
 from tbscope.page.structures import Structures
 from tbscope.saving.picture import FIGURES, Picture, Read, Tensor
@@ -162,6 +163,21 @@ class Levels:
             "entries": self._drawn(self._entering.get(box, {}), words),
             "exits": self._drawn(self._leaving.get(box, {}), words),
         }
+
+    def require(self, number: int, kind: str) -> int:
+        """Return the number of a box, or of a node for its card.
+
+        Raises:
+            ArgumentError: It names nothing, or something that has no level.
+        """
+        known = 0 <= number < len(self.glyphs)
+        if not known or (kind == "level" and not isinstance(self.glyphs[number], Box)):
+            raise ArgumentError(
+                f"the picture has no {kind} of the number {number}",
+                why=f"its boxes have numbers up to {len(self.picture.boxes)}, its nodes more",
+                fix="open the graph anew",
+            )
+        return number
 
     def card(self, number: int, words: Words) -> dict[str, Any]:
         """Return all that is known of a node or a box: its facts, and what it is linked with."""

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Unpack
 
-from tensorboard.compat.proto.graph_pb2 import GraphDef
-
 from tbscope.errors import ArgumentError
 from tbscope.graphdef.attributes import nest_to_text
 from tbscope.graphdef.worth import key_by_worth, worth_of_number
@@ -125,10 +123,11 @@ class Picture:
         labels_are_kinds: Whether the labels of nodes are the kinds of their operations.
     """
 
-    def __init__(self, title: str, graph_def: GraphDef, notes: Sequence[str] = ()) -> None:
+    def __init__(self, title: str, nodes: Sequence[Any], notes: Sequence[str] = ()) -> None:
+        """Place the nodes of a GraphDef in boxes; their cards are read later."""
         self.title = title
         self.notes = tuple(notes)
-        self.hierarchy = Hierarchy.of(graph_def)
+        self.hierarchy = Hierarchy((node.name, node.op, node.input) for node in nodes)
         self.root = self.hierarchy.root
         self.boxes = list(self.hierarchy.boxes.values())
         self.items: list[Item] = []
@@ -139,7 +138,7 @@ class Picture:
         # The message of each node, and of each box that has a card.
         self._nodes: dict[Box | Item, Any] = {}
         self._icons: dict[Item, str] = {}
-        for node in graph_def.node:
+        for node in nodes:
             item = self.item(node.name)
             if item.embedded and not is_circle(item.op):
                 # An icon tells of the node that it reads.
@@ -304,7 +303,7 @@ def picture_of(graph: Graph, *, kinds: bool = False, **drawing: Unpack[Drawing])
     # Sizes take no room that others need here; seeds only help the page to find equal boxes.
     how: Any = {"icons": True, **drawing, "templates": False}
     notes = list(dict.fromkeys(str(note) for note in graph.notes))
-    picture = Picture(graph.name, draw(graph, **how).graph_def, notes)
+    picture = Picture(graph.name, draw(graph, **how).graph_def.node, notes)
     if "color_by" not in drawing:
         # Kinds are what the page colours by where nobody asks for anything.
         picture.labels_are_kinds = True

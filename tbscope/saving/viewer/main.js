@@ -13,7 +13,7 @@ const get = (id) => document.getElementById(id);
 const canvas = get("canvas"), world = get("world");
 const inFrame = window.parent !== window;
 
-let graph = null, root = null, modes = [];
+let graph = null, root = null, modes = [], address = null;
 
 const view = {
   graph: null, mode: null, selected: null, picked: null, marked: new Set(), holding: new Set(),
@@ -104,7 +104,7 @@ async function show(number) {
 }
 
 /** Waits for an answer; one that does not come is said, and is nothing. */
-async function wait(answer) {
+export async function wait(answer) {
   try { return await answer; } catch (error) { say(error.message); return null; }
 }
 
@@ -120,11 +120,7 @@ function select(thing) {
   view.selected = thing;
   showSelection();
   wait(showCard(get("card"), thing, view));
-  // A page within a notebook has no address of its own.
-  if (location.protocol !== "about:") {
-    const bare = location.pathname + location.search;
-    history.replaceState(null, "", thing === root ? bare : `#${encodeURIComponent(thing.name)}`);
-  }
+  address.write(thing.name);
 }
 
 async function toggle(box) {
@@ -341,8 +337,14 @@ function choose(key) {
   });
 }
 
-/** Draws a graph as its first answer says, and then what the address names. */
-export async function start(source) {
+/**
+ * Draws a graph as its first answer says, and then what the address names.
+ *
+ * @param {object} source - Promises of answers (see `Graph`), and of the first, `head()`.
+ * @param {object} page - `read()` returns the name in the address, and `write(name)` sets it.
+ */
+export async function start(source, page) {
+  address = page;
   const {words, head} = await source.head();
   graph = view.graph = new Graph(source, head, words);
   root = view.selected = graph.root;
@@ -364,12 +366,10 @@ export async function start(source) {
 
 get("mode").addEventListener("change", (event) => { choose(event.target.value); });
 addSearch(get("pattern"), get("hits"), view);
-window.addEventListener("hashchange", follow);
 
 /** Shows what the address names. */
-async function follow() {
-  let name = location.hash.slice(1);
-  try { name = decodeURIComponent(name); } catch { /* The name is as it is written. */ }
+export async function follow() {
+  const name = address.read();
   const number = name ? await wait(graph.find(name)) : 0;
   if (number > 0) return show(number);
   await wait(showCard(get("card"), root, view));
