@@ -14,6 +14,8 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tensorboard.data import provider
 from tensorboard.plugins.graph import graph_util, metadata
 
+from tbscope.collector import not_collecting
+from tbscope.drawing.kinds import KINDS
 from tbscope.errors import ArgumentError
 from tbscope.page.constants import LIBRARY
 from tbscope.saving.levels import Levels
@@ -98,7 +100,8 @@ class LoggedGraphs:
         with opened.lock:
             if opened.levels is None:
                 data = self._data.read_blob(context, blob_key=key)
-                opened.levels = Levels(_picture(place.tag or place.run, _read(plugin, data)))
+                with not_collecting():
+                    opened.levels = Levels(_picture(place.tag or place.run, _read(plugin, data)))
             return opened.levels
 
     def _find(self, context: Any, place: Place) -> tuple[str, str]:
@@ -174,4 +177,8 @@ _READERS: dict[str, Callable[[bytes], GraphDef]] = {
 def _picture(title: str, message: GraphDef) -> Picture:
     # A drawing may have boxes that only teach the Graphs page its colours.
     nodes = [node for node in message.node if not node.name.startswith(LIBRARY)]
-    return Picture(title, nodes)
+    picture = Picture(title, nodes)
+    labels = {picture.mark(item, "label") for item in picture.items} - {""}
+    # Where the drawing was coloured by default, its labels are the kinds of operations.
+    picture.labels_are_kinds = labels <= KINDS
+    return picture

@@ -64,6 +64,7 @@ class Levels:
         self.glyphs: list[_Glyph] = [picture.root, *picture.boxes, *picture.items]
         self._number = {glyph: number for number, glyph in enumerate(self.glyphs)}
         self._inside: Counter[Box] = Counter()
+        self._texts: dict[str, dict[_Glyph, str]] = {mode: {} for mode in _MODES}
         self._readers: dict[Item, list[tuple[Item, Read]]] = {}
         # The lines among the children of a box, those that enter it, and those that leave it.
         self._within: dict[Box, _Lines] = {}
@@ -140,7 +141,7 @@ class Levels:
             "name": each(lambda glyph: words(glyph.name)),
             "second": each(lambda glyph: words(picture.second_line(glyph))),
             "texts": {
-                mode: words.of(_text(picture, mode, glyph) for glyph in shown)
+                mode: words.of(self._text(mode, glyph) for glyph in shown)
                 for mode in self._legends
             },
             "class": each(lambda glyph: words(picture.class_of(glyph))),
@@ -160,8 +161,8 @@ class Levels:
                 lambda one: [self._number[circle] for circle in circles.get(one, ())]  # type: ignore[call-overload]
             ),
             "lines": self._drawn(self._within.get(box, {}), words),
-            "entries": self._drawn(self._entering.get(box, {}), words),
-            "exits": self._drawn(self._leaving.get(box, {}), words),
+            "entries": self._drawn(self._entering.get(box, {}), words, outside=0),
+            "exits": self._drawn(self._leaving.get(box, {}), words, outside=1),
         }
 
     def require(self, number: int, kind: str) -> int:
@@ -218,15 +219,23 @@ class Levels:
                 end, below = below, below.parent
         _join(self._within, above, (start, end), read)
 
-    def _drawn(self, lines: _Lines, words: Words) -> list[list[Any]]:
-        """Return lines as numbers: start, end, whether it waits, and the types of its tensors."""
+    def _drawn(
+        self, lines: _Lines, words: Words, *, outside: int | None = None
+    ) -> list[list[Any]]:
+        """Return lines as numbers: start, end, whether it waits, and the types of its tensors.
+
+        And the label of the end that is outside of the box, if one is.
+        """
         drawn = []
         for (start, end), line in lines.items():
             types = [
                 _type(self.picture.type_of(source, output), words)
                 for source, output in line.tensors
             ]
-            drawn.append([self._number[start], self._number[end], int(line.waits), types])
+            row = [self._number[start], self._number[end], int(line.waits), types]
+            if outside is not None:
+                row.append(words((start, end)[outside].label))
+            drawn.append(row)
         return drawn
 
     # -- cards -------------------------------------------------------------------------------
@@ -341,7 +350,7 @@ class Levels:
         legends = {}
         for mode in _MODES:
             counts = Counter(
-                _text(self.picture, mode, glyph)
+                self._text(mode, glyph)
                 for glyph in self.glyphs[1:]
                 if not (isinstance(glyph, Item) and glyph.embedded)
             )
@@ -356,7 +365,7 @@ class Levels:
         if known is None:
             known = self._counted[mode, box] = Counter()
             for child in self.picture.children(box):
-                text = _text(self.picture, mode, child)
+                text = self._text(mode, child)
                 if text:
                     known[text] += 1
                 elif isinstance(child, Box):
@@ -373,7 +382,7 @@ class Levels:
         if known is None:
             known = self._deep[mode, box] = {}
             for child in self.picture.children(box):
-                text = _text(self.picture, mode, child)
+                text = self._text(mode, child)
                 if text:
                     known[text] = None
                 if isinstance(child, Box):
@@ -398,6 +407,14 @@ class Levels:
     def _same(self) -> dict[Box, set[int]]:
         return {}
 
+    def _text(self, mode: str, glyph: _Glyph) -> str:
+        """Return the text of a node or a box by which it is coloured; empty for none."""
+        texts = self._texts[mode]
+        text = texts.get(glyph)
+        if text is None:
+            text = texts[glyph] = _text(self.picture, mode, glyph)
+        return text
+
     def _title(self, box: Box) -> str:
         return self.picture.class_of(box) or box.label
 
@@ -421,7 +438,6 @@ def _kind(glyph: _Glyph) -> int:
 
 
 def _text(picture: Picture, mode: str, glyph: _Glyph) -> str:
-    """Return the text of a node or a box by which it is coloured; empty for none."""
     if mode == "class":
         return picture.class_of(glyph)
     if mode == "label" or mode == "kind":

@@ -156,8 +156,9 @@ function readCard(card, words) {
   };
 }
 
-function readLine([start, end, waits, types], words) {
-  return {start, end, waits: Boolean(waits), tensors: types.map((type) => readType(type, words))};
+function readLine([start, end, waits, types, name], words) {
+  const tensors = types.map((type) => readType(type, words));
+  return {start, end, waits: Boolean(waits), tensors, name: words[name]};
 }
 
 function readType(type, words) {

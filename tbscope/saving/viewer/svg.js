@@ -3,7 +3,7 @@
 import {paint, stripe} from "./colours.js";
 import {shape} from "./elements.js";
 import {lineWidth} from "./graph.js";
-import {SIZES, secondLine, shorten} from "./layout.js";
+import {SIZES, STUB, secondLine, shorten} from "./layout.js";
 
 /** Draws a box that is open, and gives the groups of what stands in it, by number. */
 export function drawInside(box, view, holder, left, top, drawn) {
@@ -31,14 +31,17 @@ function drawLine({line, label, points, port, at}, box, lines, texts, drawn) {
     "data-start": String(line.start), "data-end": String(line.end),
   });
   if (arrives) path.setAttribute("marker-end", "url(#arrow)");
-  const told = line.tensors.map((one) => one ? `${one.sizes} ${one.dtype}` : "unknown");
-  const title = told.length ? told.slice(0, 12).join("\n") : "waits for it, reads nothing";
-  path.append(shape("title", {}, title));
+  path.append(shape("title", {}, titleOf(line)));
   lines.append(path);
   drawn.lines.push({line, path});
   if (at) {
     texts.append(shape("text", {class: "sizes", x: at.x.toFixed(1), y: (at.y + 3).toFixed(1)}, label));
   }
+}
+
+function titleOf(line) {
+  const types = line.tensors.map((one) => one ? `${one.sizes} ${one.dtype}` : "unknown");
+  return types.length ? types.slice(0, 12).join("\n") : "waits for it, reads nothing";
 }
 
 /** Gives a smooth way through points: a B-spline from the first to the last. */
@@ -93,8 +96,24 @@ function drawThing(thing, place, view, drawn) {
     if (thing.second) group.append(shape("text", {class: "second", x: middle, y: 28}, secondLine(thing)));
     drawCircles(thing, group, height, drawn);
   }
+  (place.stubs || []).forEach((stub, row) => drawStub(stub, row, place, group, drawn));
   group.append(shape("title", {}, hover(thing)));
   return group;
+}
+
+/** Draws a line whose other end is far away: its begin or end at a child, with a name there. */
+function drawStub({line, out, text}, row, {width, height}, group, drawn) {
+  const y = 10 + row * 13 > height - 4 ? height - 4 : 10 + row * 13;
+  const side = out ? width : 0, way = out ? STUB : -STUB;
+  const path = shape("path", {
+    d: out ? `M${side},${y}h${way}` : `M${way},${y}H${side}`, class: "line stub",
+    "data-start": String(line.start), "data-end": String(line.end), "marker-end": "url(#arrow)",
+    "stroke-width": "1",
+  });
+  path.append(shape("title", {}, titleOf(line)));
+  const label = shape("text", {class: out ? "second leaves" : "second enters", x: side + way * 1.2, y: y + 3}, text);
+  group.append(path, label);
+  drawn.lines.push({line, path});
 }
 
 /** Draws the parameters that a node reads, as small circles in its end. */
