@@ -15,6 +15,7 @@ from tbscope.errors import ArgumentError
 from tbscope.page.glyphs import Box, Item
 from tbscope.page.structures import Structures
 from tbscope.saving.picture import FIGURES, Picture, Read, Tensor
+from tbscope.saving.repeats import fold_repeats
 
 __all__ = ["Levels", "Words"]
 
@@ -60,6 +61,7 @@ class Levels:
     """
 
     def __init__(self, picture: Picture) -> None:
+        fold_repeats(picture)
         self.picture = picture
         self.glyphs: list[_Glyph] = [picture.root, *picture.boxes, *picture.items]
         self._number = {glyph: number for number, glyph in enumerate(self.glyphs)}
@@ -147,7 +149,8 @@ class Levels:
             "class": each(lambda glyph: words(picture.class_of(glyph))),
             "structure": of_boxes(lambda one: structures[one].number),
             "inside": of_boxes(lambda one: self._inside[one]),
-            "size": of_boxes(lambda one: len(picture.children(one))),
+            "size": of_boxes(lambda one: len(picture.children(one)) // max(picture.repeats(one), 1)),
+            "times": of_boxes(picture.repeats),
             "shares": of_boxes(
                 lambda one: {mode: _counts(self._shares(mode, one), words) for mode in self._legends}
             ),

@@ -138,6 +138,7 @@ class Picture:
         # The message of each node, and of each box that has a card.
         self._nodes: dict[Box | Item, Any] = {}
         self._icons: dict[Item, str] = {}
+        self._times: dict[Box, int] = {}
         for node in nodes:
             item = self.item(node.name)
             if item.embedded and not is_circle(item.op):
@@ -169,6 +170,22 @@ class Picture:
             else:
                 self._add_up(glyph, told.figures)
         return told
+
+    def fold(self, box: Box, what: str, times: int) -> None:
+        """Have a box stand for equal blocks.
+
+        Args:
+            box: A box that no node of the GraphDef names.
+            what: The classes of one block.
+            times: How many blocks are in the box.
+        """
+        self._told[box] = told = Told(sizes=f"{what} × {times}")
+        self._times[box] = times
+        self._add_up(box, told.figures)
+
+    def repeats(self, box: Box) -> int:
+        """How many equal blocks a box stands for, or 0 for a box that a node names."""
+        return self._times.get(box, 0)
 
     def figure(self, glyph: Box | Item, key: str) -> float | None:
         """One number of a node or a box, by a key of `FIGURES`, or None if it has none."""

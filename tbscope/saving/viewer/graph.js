@@ -92,17 +92,17 @@ export class Graph {
     found.forEach((thing, row) => {
       thing.circles = level.circles[row].map((at) => this.at(at));
     });
-    box.children = found.slice(0, level.children);
-    for (const child of box.children) {
+    const children = found.slice(0, level.children);
+    for (const child of children) {
       child.around = box;
       child.depth = box.depth + 1;
     }
-    for (const node of box.children) {
+    for (const node of children) {
       for (const circle of node.circles) if (!circle.around) circle.around = box;
     }
-    box.lines = level.lines.map((line) => readLine(line, words));
-    box.entries = level.entries.map((line) => readLine(line, words));
-    box.exits = level.exits.map((line) => readLine(line, words));
+    const read = (lines) => lines.map((line) => readLine(line, words));
+    box.level = {children, lines: read(level.lines), entries: read(level.entries), exits: read(level.exits)};
+    showBlock(box, box.times ? 0 : null);
   }
 
   readThing(level, row, words) {
@@ -118,6 +118,7 @@ export class Graph {
     thing.structure = level.structure[row];
     thing.inside = level.inside[row];
     thing.size = level.size[row];
+    thing.times = level.times[row];
     thing.outputs = level.outputs[row].map((type) => readType(type, words));
     for (const [mode, column] of Object.entries(level.texts)) thing.texts[mode] = words[column[row]];
     for (const [key, column] of Object.entries(level.figures)) thing.figures[key] = column[row];
@@ -137,9 +138,9 @@ export class Graph {
 function makeThing(at, kind, around) {
   return {
     at, kind, around, isBox: kind <= BOX, depth: 0, label: "", name: "", class: "", second: "",
-    structure: 0, inside: 0, size: 0, outputs: [], texts: {}, figures: {}, shares: {}, below: {},
-    same: new Set(), circles: [], open: false, children: null, lines: [], entries: [], exits: [],
-    layout: null,
+    structure: 0, inside: 0, size: 0, times: 0, shows: null, outputs: [], texts: {}, figures: {}, shares: {}, below: {},
+    same: new Set(), circles: [], open: false, level: null, children: null, lines: [],
+    entries: [], exits: [], layout: null,
   };
 }
 
@@ -177,6 +178,35 @@ function triples(numbers) {
   const found = [];
   for (let at = 0; at < numbers.length; at += 3) found.push(numbers.slice(at, at + 3));
   return found;
+}
+
+/**
+ * Shows one of the equal blocks in a box, by its place among them, or all of them for null.
+ *
+ * The lines between the shown block and the others enter it, or leave it.
+ */
+export function showBlock(box, place) {
+  box.shows = place;
+  box.layout = null;
+  if (place === null) {
+    Object.assign(box, box.level);
+    return;
+  }
+  const {children, lines, entries, exits} = box.level, size = children.length / box.times;
+  box.children = children.slice(place * size, (place + 1) * size);
+  const shown = new Set(box.children.map(({at}) => at));
+  const names = new Map(children.map(({at, label}) => [at, label]));
+  const starts = ({start}) => shown.has(start), ends = ({end}) => shown.has(end);
+  box.lines = lines.filter((line) => starts(line) && ends(line));
+  box.entries = [...entries.filter(ends), ...lines.filter((line) => ends(line) && !starts(line))
+    .map((line) => ({...line, name: names.get(line.start)}))];
+  box.exits = [...exits.filter(starts), ...lines.filter((line) => starts(line) && !ends(line))
+    .map((line) => ({...line, name: names.get(line.end)}))];
+}
+
+/** Returns the place of the block in which a child of a box of equal blocks is. */
+export function blockOf(box, child) {
+  return Math.floor(box.level.children.indexOf(child) / (box.level.children.length / box.times));
 }
 
 /** Returns the text beside a line: the sizes of one tensor, or how many there are. */

@@ -40,6 +40,7 @@ export function shorten(text) {
 /** Gives what is written below a label: the class and sizes, and of a box how much is in it. */
 export function secondLine(thing) {
   if (!thing.isBox) return shorten(thing.second);
+  if (thing.times) return shorten(thing.second);
   const count = `${thing.inside.toLocaleString("en")} ${thing.inside === 1 ? "node" : "nodes"}`;
   return thing.second ? `${shorten(thing.second)} · ${count}` : count;
 }
@@ -157,7 +158,7 @@ function measured(box, graph, drawn, up) {
     if (label && edge.x !== undefined) reach(edge.x, edge.y, edge.width / 2, edge.height / 2);
   }
   if (left > right) { left = right = top = bottom = 0; }
-  const title = box.around ? textWidth(shorten(box.label), FONT) + 60 : 0;
+  const title = box.around ? textWidth(shorten(box.label), FONT) + (box.times ? 190 : 60) : 0;
   const width = Math.max(right - left + 2 * side, title);
   const height = bottom - top + head + 2 * foot;
   const shift = (width - (right - left)) / 2 - left;

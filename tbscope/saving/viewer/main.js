@@ -3,7 +3,7 @@
 import {showCard} from "./card.js";
 import {colourModes, showLegend} from "./colours.js";
 import {make, shape} from "./elements.js";
-import {boxesAround, CIRCLE, Graph} from "./graph.js";
+import {blockOf, boxesAround, CIRCLE, Graph, showBlock} from "./graph.js";
 import {forget, layOut} from "./layout.js";
 import {addSearch} from "./search.js";
 import {drawInside} from "./svg.js";
@@ -73,7 +73,9 @@ function placeOf(thing) {
 
 function isDrawn(thing) {
   if (thing.kind === CIRCLE) return false;
-  for (let box = thing.around; box; box = box.around) if (!box.open) return false;
+  for (let one = thing; one.around; one = one.around) {
+    if (!one.around.open || !one.around.children.includes(one)) return false;
+  }
   return true;
 }
 
@@ -92,7 +94,13 @@ async function show(number) {
   say("");
   const thing = await wait(graph.reach(number));
   if (!thing) return;
-  for (const box of boxesAround(thing)) if (!box.open) { box.open = true; forget(box); }
+  const around = boxesAround(thing);
+  around.forEach((box, depth) => {
+    const child = around[depth + 1] || shownFor(thing);
+    if (box.times && box.shows !== null && !box.children.includes(child)) showBlock(box, blockOf(box, child));
+    box.open = true;
+    forget(box);
+  });
   draw();
   select(thing);
   const {x, y} = placeOf(shownFor(thing));
@@ -111,7 +119,7 @@ export async function wait(answer) {
 /** A circle is drawn at the node that reads it. */
 function shownFor(thing) {
   if (thing.kind !== CIRCLE) return thing;
-  return thing.around.children.find((node) => node.circles.includes(thing)) || thing;
+  return thing.around.level.children.find((node) => node.circles.includes(thing)) || thing;
 }
 
 // -- what one does --------------------------------------------------------------------------
@@ -125,16 +133,26 @@ function select(thing) {
 
 async function toggle(box) {
   if (!box.isBox || box === root || !await wait(graph.load(box))) return;
+  keepHead(box, () => { box.open = !box.open; forget(box); });
+}
+
+/** Changes a box, draws anew, and selects it; its head stays where it was on the screen. */
+function keepHead(box, change) {
   const before = placeOf(box);
-  box.open = !box.open;
-  forget(box);
+  change();
   draw();
   const after = placeOf(box);
-  // The head of the box stays where it was on the screen.
   view.x += (before.x - after.x) * view.zoom;
   view.y += (before.y - before.height / 2 - after.y + after.height / 2) * view.zoom;
   move();
   select(box);
+}
+
+/** Shows the next of the equal blocks in a box, the one before, or all of them and one again. */
+function turnTo(box, way) {
+  if (!box.times) return;
+  const next = box.shows === null ? 0 : (box.shows + way + box.times) % box.times;
+  keepHead(box, () => { showBlock(box, way || box.shows === null ? next : null); forget(box); });
 }
 
 function drawnCount(box) {
@@ -253,8 +271,16 @@ function showKeys() {
   else keys.showModal();
 }
 
+/** Returns the open box of equal blocks that is selected, or is around what is selected. */
+function repeatAround(thing) {
+  for (let box = thing; box; box = box.around) if (box.times && box.open) return box;
+  return root;
+}
+
 const KEYS = {
   "+": () => zoomBy(1.25), "=": () => zoomBy(1.25), "-": () => zoomBy(0.8), f: () => fit(),
+  "[": () => turnTo(repeatAround(view.selected), -1), "]": () => turnTo(repeatAround(view.selected), 1),
+  a: () => turnTo(repeatAround(view.selected), 0),
   e: openMore, c: closeAll, u: turn, d: darken, "?": showKeys,
   "/": () => { get("pattern").focus(); get("pattern").select(); },
   Enter: () => toggle(view.selected), " ": () => toggle(view.selected),
@@ -304,9 +330,13 @@ window.addEventListener("pointerup", (event) => {
   }
   drag = null;
 });
-canvas.addEventListener("dblclick", (event) => toggle(thingAt(event.target)));
+canvas.addEventListener("dblclick", (event) => {
+  if (!event.target.classList.contains("turn")) toggle(thingAt(event.target));
+});
 canvas.addEventListener("click", (event) => {
-  if (event.target.classList.contains("sign")) toggle(thingAt(event.target));
+  const {classList, dataset} = event.target;
+  if (classList.contains("sign")) toggle(thingAt(event.target));
+  if (classList.contains("turn")) turnTo(thingAt(event.target), Number(dataset.way));
 });
 canvas.addEventListener("wheel", (event) => {
   // In a notebook, the wheel scrolls the notebook.

@@ -83,6 +83,7 @@ function drawThing(thing, place, view, drawn) {
     group.append(shape("rect", {class: "head", width, height: SIZES.head, rx: round}),
       shape("text", {class: "label", x: 26, y: 19}, shorten(thing.label)),
       shape("text", {class: "sign", x: 14, y: 19.5}, "−"));
+    if (thing.times) drawTurns(thing, width, group);
     drawInside(thing, view, group, 0, 0, drawn);
   } else if (thing.isBox) {
     group.append(shape("text", {class: "label", x: width / 2 + 6, y: 19}, shorten(thing.label)),
@@ -99,6 +100,16 @@ function drawThing(thing, place, view, drawn) {
   (place.stubs || []).forEach((stub, row) => drawStub(stub, row, place, group, drawn));
   group.append(shape("title", {}, hover(thing)));
   return group;
+}
+
+/** Draws which of the equal blocks in a box is shown, and what leads to the others. */
+function drawTurns({shows, times}, width, group) {
+  const turn = (x, way, text, name) => shape("text", {class: "turn", x, y: 19.5, "data-way": way,
+    role: "button", "aria-label": name}, text);
+  group.append(turn(width - 16, 0, shows === null ? "one" : "all", shows === null ? "Show one block" : "Show all blocks"));
+  const place = shows === null ? `all ${times}` : `${shows + 1} of ${times}`;
+  group.append(shape("text", {class: "second", x: width - 66, y: 19}, place));
+  if (shows !== null) group.append(turn(width - 100, -1, "‹", "Show the block before"), turn(width - 34, 1, "›", "Show the next block"));
 }
 
 /** Draws a line whose other end is far away: its begin or end at a child, with a name there. */
