@@ -134,7 +134,9 @@ def test_circles_that_only_circles_read_end():
 
 
 def test_what_a_legend_counts_is_below_the_boxes_that_contain_it():
-    picture = picture_of(net(nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.ReLU())), torch.ones(2)))
+    picture = picture_of(
+        net(nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.ReLU())), torch.ones(2))
+    )
     levels = Levels(picture)
     words = Words()
     head = levels.head(words)

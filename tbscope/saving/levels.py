@@ -143,16 +143,19 @@ class Levels:
             "name": each(lambda glyph: words(glyph.name)),
             "second": each(lambda glyph: words(picture.second_line(glyph))),
             "texts": {
-                mode: words.of(self._text(mode, glyph) for glyph in shown)
-                for mode in self._legends
+                mode: words.of(self._text(mode, glyph) for glyph in shown) for mode in self._legends
             },
             "class": each(lambda glyph: words(picture.class_of(glyph))),
             "structure": of_boxes(lambda one: structures[one].number),
             "inside": of_boxes(lambda one: self._inside[one]),
-            "size": of_boxes(lambda one: len(picture.children(one)) // max(picture.repeats(one), 1)),
+            "size": of_boxes(
+                lambda one: len(picture.children(one)) // max(picture.repeats(one), 1)
+            ),
             "times": of_boxes(picture.repeats),
             "shares": of_boxes(
-                lambda one: {mode: _counts(self._shares(mode, one), words) for mode in self._legends}
+                lambda one: {
+                    mode: _counts(self._shares(mode, one), words) for mode in self._legends
+                }
             ),
             "below": of_boxes(
                 lambda one: {mode: words.of(self._below(mode, one)) for mode in self._legends}
@@ -222,9 +225,7 @@ class Levels:
                 end, below = below, below.parent
         _join(self._within, above, (start, end), read)
 
-    def _drawn(
-        self, lines: _Lines, words: Words, *, outside: int | None = None
-    ) -> list[list[Any]]:
+    def _drawn(self, lines: _Lines, words: Words, *, outside: int | None = None) -> list[list[Any]]:
         """Return lines as numbers: start, end, whether it waits, and the types of its tensors.
 
         And the label of the end that is outside of the box, if one is.
@@ -255,7 +256,9 @@ class Levels:
                 add("Waits for", read.source)
             else:
                 kept = read.source.embedded
-                add("Parameters and constants" if kept else "Inputs", read.source, self._sizes(read))
+                add(
+                    "Parameters and constants" if kept else "Inputs", read.source, self._sizes(read)
+                )
         if isinstance(glyph, Item):
             for reader, read in self._readers.get(glyph, ()):
                 add("Read by", reader, "" if read.waits else self._sizes(read))

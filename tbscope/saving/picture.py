@@ -326,7 +326,9 @@ def picture_of(graph: Graph, *, kinds: bool = False, **drawing: Unpack[Drawing])
         picture.labels_are_kinds = True
     elif kinds:
         message = draw(graph, **{**how, "color_by": DRAWING["color_by"].default}).graph_def
-        picture.kinds = {picture.item(node.name).name: node.attr[_LABEL].s.decode() for node in message.node}
+        picture.kinds = {
+            picture.item(node.name).name: node.attr[_LABEL].s.decode() for node in message.node
+        }
     return picture
 
 

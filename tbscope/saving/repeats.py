@@ -1,9 +1,11 @@
 """Repeats: runs of equal blocks on a long level as one box, `0-125`, `LlamaDecoderLayer × 126`.
 
 A run is a period of at most a few nodes and boxes that comes again and again: one block, or Linear
-and ReLU by turns. Boxes are equal if their structures are, nodes if their operations are.
+and ReLU by turns. Boxes are equal if their structures are, nodes if their operations are; their labels differ in
+numbers alone.
 """
 
+import re
 from collections.abc import Hashable, Sequence
 
 from tbscope.page.glyphs import Box, Item
@@ -16,6 +18,8 @@ __all__ = ["fold_repeats"]
 _LONG = 20
 _MOST_PERIOD = 8
 _LEAST_TIMES = 4
+# Where labels tell apart by more than numbers, their author has meant something by it.
+_NUMBERS = re.compile(r"\.\d+(?:st|nd|rd|th)\b|\d+")
 
 
 def fold_repeats(picture: Picture) -> None:
@@ -41,9 +45,10 @@ def fold_repeats(picture: Picture) -> None:
 
 
 def _key(picture: Picture, structures: Structures, child: Box | Item) -> Hashable:
+    stem = _NUMBERS.sub("", child.label)
     if isinstance(child, Item):
-        return child.op
-    return structures.of[child].number, picture.class_of(child)
+        return child.op, stem
+    return structures.of[child].number, picture.class_of(child), stem
 
 
 def _run_at(keys: Sequence[Hashable], at: int) -> tuple[int, int]:
