@@ -9,8 +9,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tensorboard import plugin_util
-from tensorboard.backend import http_util
 from tensorboard.plugins import base_plugin
 
 if TYPE_CHECKING:
@@ -72,13 +70,12 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
     def _asset(self, name: str, request: Any) -> Any:
         from tbscope.plugin.assets import ASSETS
 
-        kind = _TYPES[name.rpartition(".")[2]]
-        return http_util.Respond(request, ASSETS[name](), kind)
+        return _respond(request, ASSETS[name](), _TYPES[name.rpartition(".")[2]])
 
     def _runs(self, request: Any) -> Any:
         context, experiment = _asked_by(request)
         runs = self._logged().runs(context, experiment)
-        return http_util.Respond(request, {"graphs": runs}, "application/json")
+        return _respond(request, {"graphs": runs})
 
     def _answer(self, kind: str, request: Any) -> Any:
         """Answer with a part of a picture, or with an error that the page shows."""
@@ -93,8 +90,8 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
             levels = self._logged().levels(context, place)
             told = _part(levels, kind, asked.get("number"))
         except TbscopeError as error:
-            return http_util.Respond(request, {"error": str(error)}, "application/json", code=400)
-        return http_util.Respond(request, json.dumps(told), "application/json")
+            return _respond(request, {"error": str(error)}, code=400)
+        return _respond(request, told)
 
     def _logged(self) -> "LoggedGraphs":
         if self._graphs is None:
@@ -115,7 +112,18 @@ def _app(answer: Callable[[Any], Any]) -> Callable[..., Any]:
     return application
 
 
+def _respond(request: Any, content: Any, kind: str = "application/json", code: int = 200) -> Any:
+    from tensorboard.backend import http_util
+
+    # Compact: TensorBoard itself would put a blank behind each comma.
+    text = content if isinstance(content, str) else json.dumps(content, separators=(",", ":"))
+    return http_util.Respond(request, text, kind, code=code)
+
+
 def _asked_by(request: Any) -> tuple[Any, str]:
+    """Return TensorBoard's context of a request, and its experiment."""
+    from tensorboard import plugin_util
+
     environ = request.environ
     return plugin_util.context(environ), plugin_util.experiment_id(environ)
 
