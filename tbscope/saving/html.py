@@ -87,16 +87,17 @@ def _json(data: object) -> str:
 def page_data(picture: Picture) -> dict[str, Any]:
     """Return every answer about a picture, with one list of words for all of them."""
     levels, words = Levels(picture), Words()
+    cards = [levels.card(number, words) for number in range(len(levels.glyphs))]
+    for card in cards:
+        # The index has them, too.
+        del card["facts"]
     data = {
         "head": levels.head(words),
         "levels": [
             levels.level(number, words) if isinstance(glyph, Box) else 0
             for number, glyph in enumerate(levels.glyphs)
         ],
-        "cards": [levels.card(number, words) for number in range(len(levels.glyphs))],
+        "cards": cards,
         "index": levels.index(words),
     }
-    for card in data["cards"]:
-        # The index has them, too.
-        del card["facts"]
     return {"words": list(words.number), **data}

@@ -32,6 +32,7 @@ class Words:
         self.number: dict[str, int] = {}
 
     def __call__(self, text: str) -> int:
+        """Return the number of a text."""
         return self.number.setdefault(text, len(self.number))
 
     def of(self, texts: Iterable[str]) -> list[int]:
@@ -163,9 +164,12 @@ class Levels:
             "same": of_boxes(lambda one: sorted(self._structures_below(one))),
             "outputs": each(lambda glyph: [_type(one, words) for one in picture[glyph].outputs]),
             "figures": {key: each(lambda one: picture.figure(one, key)) for key in self._figures},  # noqa: B023
-            "circles": each(
-                lambda one: [self._number[circle] for circle in circles.get(one, ())]  # type: ignore[call-overload]
-            ),
+            "circles": [
+                [self._number[one] for one in circles.get(glyph, ())]
+                if isinstance(glyph, Item)
+                else []
+                for glyph in shown
+            ],
             "lines": self._drawn(self._within.get(box, {}), words),
             "entries": self._drawn(self._entering.get(box, {}), words, outside=0),
             "exits": self._drawn(self._leaving.get(box, {}), words, outside=1),

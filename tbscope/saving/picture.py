@@ -192,10 +192,11 @@ class Picture:
         told = self._told.get(glyph)
         if told is None and isinstance(glyph, Item):
             # Sums ask each node for the few numbers among its attributes.
-            node = self._nodes.get(glyph)
-            names = (key_by_worth(key), key)
-            found = next((name for name in names if node and name in node.attr), None)
-            return worth_of_number(fact_of(node.attr[found])) if found else None
+            node = self._nodes[glyph]
+            for name in (key_by_worth(key), key):
+                if name in node.attr:
+                    return worth_of_number(fact_of(node.attr[name]))
+            return None
         return self[glyph].figures.get(key)
 
     def reads(self, item: Item) -> list[Read]:
