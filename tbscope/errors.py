@@ -6,7 +6,7 @@
     │   └── WriterError                         the writer takes no events, or cannot write them
     ├── TraceError (RuntimeError)               the model raised while it was watched; also an
     │                                           instance of the class of what it raised
-    ├── ScopeError (RuntimeError)               scopes by hand are opened and closed unevenly
+    ├── ScopeError (RuntimeError)               scopes by hand, or recordings, end out of order
     ├── RanksError (RuntimeError)               ranks of a distributed run sent no graph in time
     ├── GraphError (ValueError)                 a graph breaks an invariant
     ├── ConversionError (ValueError)            a graph has no form as a GraphDef
@@ -97,7 +97,7 @@ class TraceError(TbscopeError, RuntimeError):
 
 
 class ScopeError(TbscopeError, RuntimeError):
-    """A scope opened by hand was closed twice, not at all, or out of order."""
+    """A scope by hand, or a recording, ended twice, not at all, out of order, or elsewhere."""
 
 
 class RanksError(TbscopeError, RuntimeError):

@@ -22,10 +22,13 @@ def warn_once(text: str) -> None:
 
 
 def _script_level() -> int:
-    """Return how many calls above the function that warns the script is."""
-    package = __name__.partition(".")[0]
+    """Return how many calls above the function that warns the script is.
+
+    Functions of torch may be between.
+    """
+    packages = __name__.partition(".")[0], "torch"
     frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and _package_of(frame) == package:
+    while frame.f_back is not None and _package_of(frame) in packages:
         frame, level = frame.f_back, level + 1
     return level
 

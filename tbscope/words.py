@@ -4,16 +4,18 @@ What is shown may be of any class: nothing here raises, and nothing gives more t
 """
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["cut", "error_text", "near_names", "printable", "shown", "text_of"]
+__all__ = ["cut", "error_text", "near_names", "printable", "shown", "text_of", "without_addresses"]
 
 _MOST_SHOWN = 100
 _MOST_ERROR = 500
 _MOST_NAME = 200
 # Python refuses to print numbers of more than 4,300 digits.
 _MOST_BITS = 10_000
+_ADDRESS = re.compile(r"(?: object)? at 0x[0-9a-fA-F]+")
 
 
 def shown(value: object, most: int = _MOST_SHOWN, *, inside: bool = True) -> str:
@@ -50,6 +52,15 @@ def text_of(value: object) -> str:
         return str(value)
     except Exception:  # noqa: BLE001  What the user's class does there is no part of the run.
         return shown(value) if type(value) is int else f"<{type(value).__qualname__}>"
+
+
+def without_addresses(text: str) -> str:
+    """Return a text without the addresses by which Python tells objects apart.
+
+    >>> without_addresses("act=<function gelu at 0x7f10>")
+    'act=<function gelu>'
+    """
+    return _ADDRESS.sub("", text)
 
 
 def cut(text: str, most: int) -> str:

@@ -72,6 +72,7 @@ def full() -> Graph:
     call = graph.calls[0]
     call.source, call.defined, call.number, call.training = source, Source("n", 0, ""), 3, True
     call.run, call.step = outer, 7
+    call.caller, call.called_as = node.scope, "layers.1"
     call.qualified_name, call.results = None, [node.outputs[0], Constant("None")]
     call.arguments.append(Argument("x", x))
     owned = Parameter("w", "buffer", None, "int8", 2**60, True, "cuda:0", 4)

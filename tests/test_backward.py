@@ -397,6 +397,73 @@ def test_without_backward_a_pass_is_one_operation():
     assert [node.op for node in operations(recording.graph)] == ["linear", "sum", "backward"]
 
 
+def test_without_backward_a_pass_gives_the_gradients_that_are_read():
+    net, other = nn.Linear(3, 2), torch.ones(2, 3)
+    with tbscope.record(net, backward=False) as recording:
+        net(POINTS).sum().backward()
+        kept = net.weight.grad * other
+    (node,) = [node for node in recording.graph.nodes if node.op == "backward"]
+    assert [value.shape for value in node.outputs] == [(2, 3)]
+    # What lies in `weight.grad` and `bias.grad` is no result of the region.
+    (output,) = recording.graph.outputs
+    assert output.value.producer.inputs[0] is node.outputs[0]
+    assert output.value.shape == kept.shape
+
+
+@pytest.mark.parametrize("adds", [True, False])
+def test_a_gradient_from_before_is_an_input_once_something_reads_it(adds):
+    class Reads(nn.Linear):
+        @torch.enable_grad()
+        def forward(self, x):
+            loss = super().forward(x).pow(2).sum()
+            if adds:
+                loss.backward()
+            assert self.bias.grad is not None
+            return self.weight.grad * 2
+
+    net = Reads(3, 2)
+    for parameter in net.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    graph = tbscope.trace(net, POINTS)
+    tbscope.verify(graph)
+    assert [node.name for node in graph.inputs] == ["x", "weight.grad"]
+    ops = [node.op for node in graph.nodes if node.kind == "op"]
+    assert ops == ["linear", "pow", "sum", *(["backward", "accumulate"] if adds else []), "mul"]
+    product = graph.outputs[0].value.producer
+    total = product.inputs[0].producer
+    if adds:
+        # The one that is unread is part of nothing.
+        assert [value.producer.op for value in total.inputs] == ["input", "backward"]
+    else:
+        assert total.kind == "input"
+    assert all(torch.equal(each.grad, torch.ones_like(each)) for each in net.parameters())
+
+
+def test_what_a_model_tunes_of_itself_is_put_back_with_its_optimizer():
+    class Tunes(nn.Linear):
+        def __init__(self):
+            super().__init__(3, 3)
+            self.optimizer = torch.optim.Adam(self.parameters(), lr=0.1)
+
+        @torch.enable_grad()
+        def forward(self, x):
+            self.optimizer.zero_grad()
+            (super().forward(x) - x).pow(2).sum().backward()
+            self.optimizer.step()
+            return super().forward(x)
+
+    net, twin = Tunes(), Tunes()
+    twin.load_state_dict(net.state_dict())
+    net(POINTS), twin(POINTS)
+    graph = tbscope.trace(net, POINTS)
+    assert {"backward", "linear"} <= {node.op for node in graph.nodes}
+    assert torch.equal(net(POINTS), twin(POINTS))
+    with tbscope.record(net, backward=False):
+        net(POINTS)
+    twin(POINTS)
+    assert torch.equal(net(POINTS), twin(POINTS))
+
+
 def test_flops_are_those_that_ran():
     model, run = made("convolutions")
     graph = recorded(model, run)

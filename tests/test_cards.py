@@ -222,3 +222,29 @@ def test_the_nodes_of_the_graph_itself_tell_nothing_of_their_modules():
 def test_what_flops_leave_out_is_told_with_the_most_frequent_first():
     counts = {"aten::b": 1, "aten::c": 3, "aten::a": 1}
     assert uncounted_text(counts) == "aten::c x3, aten::a, aten::b"
+
+
+@pytest.mark.parametrize(
+    ("given", "text"), [(None, "None"), (7, "7"), ([1, "a"], "[1, 'a']"), ({"n": ()}, "{n: ()}")]
+)
+def test_a_module_that_gives_no_tensor_tells_what_it_gives(given, text):
+    class Says(nn.Module):
+        def forward(self, x):
+            return given
+
+    graph = tbscope.trace(Net(Says()), torch.ones(1))
+    message = tbscope.to_graph_def(graph)
+    (node,) = (node for node in message.node if node.op == "Says")
+    assert facts(node)["results"].s.decode() == text
+    assert not {"_output_shapes", "dtype"} & node.attr.keys()
+    assert not tbscope.lint(message)
+
+
+def test_a_module_that_gives_a_tensor_tells_it_by_its_edge():
+    (node,) = (
+        node
+        for node in tbscope.to_graph_def(tbscope.trace(Net(nn.Identity()), torch.ones(1))).node
+        if node.op == "Identity"
+    )
+    assert "results" not in facts(node)
+    assert node.attr["_output_shapes"].list.shape

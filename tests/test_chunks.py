@@ -184,9 +184,15 @@ def test_boxes_that_run_by_turns_with_operations_stay_beside_their_chunks(count)
     nodes = [("x", "Input", []), *((f"b{at}/in", f"In{at}", ["x"]) for at in turns)]
     ops = [f"op{at}th" for at in range(120)]
     for at, name in enumerate(ops):
-        nodes.append((name, name, [*ops[at - 1 : at], *[f"b{at}/in"] * (at < count)]))
-    nodes += [(f"b{at}/out", f"Out{at}", [ops[60 + at]]) for at in turns]
-    nodes.append(("out", "Output", [ops[-1], *(f"b{at}/out" for at in turns)]))
+        nodes.append(
+            (
+                name,
+                name,
+                [*ops[at - 1 : at], *[f"b{at // 10}/in"] * (at % 10 == 0 and at < 10 * count)],
+            )
+        )
+    nodes += [(f"b{at}/out", f"Out{at}", [ops[10 * at + 5]]) for at in turns]
+    nodes.append(("out", "Output", [ops[-1]]))
     mapping = find_chunks(Hierarchy(nodes))
     assert "op0th" in mapping
     assert not any(f"b{at}" in mapping for at in turns)
@@ -272,17 +278,21 @@ def test_many_inputs_of_one_layer_stand_in_one_box():
     assert lost_at_root(Hierarchy(nodes)) == []
 
 
-def test_heads_that_are_modules_stay_though_the_page_puts_their_trunk_aside():
-    nodes = joined_heads([f"head{at}" for at in range(40)])
-    nodes += [(f"head{at}/weight", "ParameterConst", []) for at in range(40)]
-    assert cut(nodes) == nodes
+@pytest.mark.parametrize(("stem", "box"), [("head", "head0-39"), ("head2d", "ops.2-41")])
+def test_heads_that_are_modules_share_a_box_where_the_page_would_lose_what_joins_them(stem, box):
+    names = [f"{stem}{at}{'' if stem == 'head' else 'x'}" for at in range(40)]
+    nodes = [*joined_heads(names), *((f"{name}/weight", "ParameterConst", []) for name in names)]
+    assert lost_at_root(Hierarchy(nodes))
+    assert boxes_of(cut(nodes)) == [box]
+    assert lost_at_root(Hierarchy(cut(nodes))) == []
 
 
 def test_leaf_modules_without_parameters_are_modules_where_that_is_told():
     nodes = joined_heads([f"head{at}" for at in range(40)])
     heads = {f"head{at}" for at in range(40)}
-    assert find_chunks(Hierarchy(nodes), modules=heads) == {}
-    assert find_chunks(Hierarchy(nodes)).keys() == heads
+    told = find_chunks(Hierarchy(nodes), modules=heads)
+    assert set(told.values()) == {f"head0-39/{head}" for head in heads}
+    assert "head0-9/head0" in find_chunks(Hierarchy(nodes)).values()
 
 
 def turns(modules, each, *, boxes=False):

@@ -1,14 +1,20 @@
 """Drawing what torch.compile captures leaves model and compiler as they were."""
 
 import copy
+import warnings
+from contextlib import contextmanager, nullcontext
 from functools import partial
+from tempfile import TemporaryDirectory
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import tbscope
 from tests.compiled_models import Branches, Linear, Prints, compiler_state, entries
+
+X = torch.ones(2, 3)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -213,3 +219,93 @@ def test_compiled_code_can_draw_a_model_and_is_compiled_around_it(how, tmp_path)
     assert torch.equal(result, net(x) * 2)
     assert str(graph) == str(tbscope.trace(net, x))
     assert len(compiled) == 1
+
+
+# -- random numbers ----------------------------------------------------------------------------
+
+
+class Dropping(nn.Module):
+    def __init__(self, rate, *, checkpointed):
+        super().__init__()
+        self.first, self.drop, self.last = nn.Linear(4, 8), nn.Dropout(rate), nn.Linear(8, 2)
+        self.checkpointed = checkpointed
+
+    def part(self, x):
+        return self.drop(self.first(x))
+
+    def forward(self, x):
+        part = checkpoint(self.part, x, use_reentrant=False) if self.checkpointed else self.part(x)
+        return self.last(part)
+
+
+def losses(backend, draw, *, rate, checkpointed, in_place):
+    """Give the losses of a training in which one step is drawn somehow."""
+    torch.compiler.reset()
+    torch.manual_seed(0)
+    model = Dropping(rate, checkpointed=checkpointed)
+    optimizer, found = torch.optim.SGD(model.parameters(), lr=0.1), []
+    if in_place:
+        model.compile(backend=backend)
+    called = model if in_place else torch.compile(model, backend=backend)
+    for number in range(4):
+        optimizer.zero_grad()
+        with draw(model) if number == 1 else nullcontext():
+            loss = called(torch.ones(8, 4)).pow(2).mean()
+            loss.backward()
+        optimizer.step()
+        found.append(loss.item())
+    return found
+
+
+@contextmanager
+def watched(model):
+    with TemporaryDirectory() as folder, tbscope.SummaryWriter(folder) as writer:
+        writer.watch(model)
+        yield
+
+
+@contextmanager
+def drawn(model):
+    x = torch.ones(8, 4)
+    tbscope.trace(model, x, training=True, loss=torch.sum, backward=True)
+    yield
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize("checkpointed", [True, False])
+@pytest.mark.parametrize("rate", [0.5, 0.0])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_other_random_numbers_than_those_of_compiled_code_are_warned_of(
+    backend, rate, checkpointed, in_place
+):
+    given = {"rate": rate, "checkpointed": checkpointed, "in_place": in_place}
+    plain = losses(backend, lambda model: nullcontext(), **given)
+    for draw in (tbscope.record, watched, drawn):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            found = losses(backend, draw, **given)
+        ours = [each for each in told if "tbscope records compiled" in str(each.message)]
+        assert len(ours) == (found != plain)
+        assert [each.filename for each in ours] in ([], [__file__])
+        if draw is drawn:
+            # The way out, which the warning names.
+            assert found == plain
+
+
+def test_a_recording_of_what_inductor_compiles_is_warned_of_unless_it_draws_torchs_numbers():
+    compiled = torch.compile(nn.Dropout(), backend="inductor")
+    quiet = torch.compile(nn.Dropout(), backend="inductor", options={"fallback_random": True})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with tbscope.record():
+            quiet(X)
+        with tbscope.record():
+            compiled.eval()(X)
+        with tbscope.record():
+            nn.Dropout()(X)
+        tbscope.trace(compiled, X, training=True)
+    with pytest.warns(UserWarning, match="fallback_random = True"), tbscope.record():
+        compiled.train()(X)
+    taken = torch.compile(nn.Dropout(), backend=tbscope.compile_backend("inductor"))
+    with pytest.warns(UserWarning, match="draw other numbers"), tbscope.record():
+        taken(X)

@@ -1,7 +1,10 @@
 """Graphs of graph modules: what they tell is what an eager call of the model tells."""
 
 import copy
-from collections import namedtuple
+import dataclasses
+import operator
+from collections import OrderedDict, namedtuple
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -544,3 +547,265 @@ def test_what_tells_of_no_call_where_calls_are_told_is_left_out(odd):
     graph = tbscope.from_fx(traced, torch.ones(2))
 
     assert [call.qualified_name for call in graph.calls] == ["", "act"]
+
+
+# -- containers ------------------------------------------------------------------------------
+
+Pair = namedtuple("Pair", "u v")
+
+
+@dataclasses.dataclass
+class Record:
+    u: torch.Tensor
+    v: torch.Tensor
+
+    def doubled(self):
+        return self.u * 2
+
+
+class Outputs(OrderedDict):
+    """As the outputs of transformers: entries that are attributes, too."""
+
+    def __init__(self, **entries):
+        super().__init__(**entries)
+        self.__dict__.update(entries)
+
+    def to_tuple(self):
+        return tuple(self.values())
+
+
+class Private:
+    def __init__(self):
+        self.u, self._v, self.me = x(), x(), self
+
+
+class Mixed(nn.Module):
+    """A layer that torch.fx leaves whole."""
+
+    def forward(self, given):
+        return Outputs(h=given * 2, p=given + 1)
+
+
+def x():
+    return torch.ones(2, 4)
+
+
+def two():
+    return {"a": x(), "b": x()}
+
+
+def three():
+    return [x(), x(), x()]
+
+
+def updated(self, batch):
+    batch.update(a=self.l(batch["b"]))
+    batch.setdefault("c", self.l(batch["a"]))
+    return self.k(batch["c"])
+
+
+def copied(self, batch):
+    other = batch.copy()
+    other.update({"a": self.l(batch["b"])})
+    return self.k(other["a"]) + batch["a"], other
+
+
+def grown(self, xs):
+    xs.append(self.l(xs[0]))
+    xs.insert(0, xs.pop())
+    xs.extend([xs[1]])
+    xs.reverse()
+    return self.k(xs[-1])
+
+
+def moved(self, batch):
+    batch.move_to_end("a")
+    return self.l(batch.popitem()[1])
+
+
+CONTAINERS = {
+    "get": (lambda self, b: self.l(b.get("a")), two),
+    "get with a default": (lambda self, b: self.l(b.get("z", b["b"])), two),
+    "copy": (lambda self, b: self.l(b.copy()["a"]), two),
+    "pop of a dict": (lambda self, b: self.l(b.pop("a")) + self.k(b.popitem()[1]), two),
+    "update": (updated, two),
+    "a copy that is changed": (copied, two),
+    "merged dicts": (lambda self, b: self.l((b | {"a": self.k(b["b"])})["a"]), two),
+    "pop of a list": (lambda self, xs: self.l(xs.pop(0)) + self.k(xs[0]), three),
+    "a list that grows": (grown, three),
+    "slices": (lambda self, xs: self.l(xs[1:][0]) + self.k(torch.cat(xs[:2]))[:2], three),
+    "added lists": (lambda self, xs: self.l((xs + xs)[4]) + (xs * 2)[5], three),
+    "keys of tuples": (
+        lambda self, b: self.l(b.get(("u", "to", "v"))),
+        lambda: {("u", "to", "v"): x(), ("v", "to", "u"): x()},
+    ),
+    "keys that are numbers": (lambda self, b: self.l(b.get(1)), lambda: {0: x(), 1: x()}),
+    "an ordered dict": (moved, lambda: OrderedDict(two())),
+    "a nest": (
+        lambda self, b: self.l(b.get("a").get("c")) + self.k(b["b"].pop()[0]),
+        lambda: {"a": {"c": x()}, "b": [x(), (x(),)]},
+    ),
+    "fields of a named tuple": (lambda self, p: self.l(p.u) + p[1], lambda: Pair(x(), x())),
+    "a named tuple with another field": (
+        lambda self, p: self.k(p._replace(u=self.l(p.v)).u) + p._asdict()["v"],
+        lambda: Pair(x(), x()),
+    ),
+    "fields of a data class": (lambda self, r: self.l(r.u), lambda: Record(x(), x())),
+    "a method of a data class": (lambda self, r: self.l(r.doubled()), lambda: Record(x(), x())),
+    "an object": (lambda self, o: self.l(o.u), lambda: SimpleNamespace(u=x(), n=3)),
+    "a private attribute": (lambda self, o: self.l(o._v) + self.k(o.u), Private),
+    "fields of what torch gives": (
+        lambda self, x: (self.l(torch.max(x, 0).values), x.sort().indices, x.T.mT),
+        x,
+    ),
+    "what a layer gives": (
+        lambda self, x: self.l(self.leaf(x).h) + self.k(self.leaf(x).to_tuple()[1]),
+        x,
+    ),
+    "a named tuple that is given": (lambda self, x: Pair(self.l(x), self.k(x)), x),
+    "a data class that is given": (lambda self, x: Record(self.l(x), self.k(x)), x),
+}
+
+
+class Leaving(torch.fx.Tracer):
+    def is_leaf_module(self, module, name):
+        return type(module) is Mixed or super().is_leaf_module(module, name)
+
+
+def _module_of(forward):
+    model = type("Net", (nn.Module,), {"forward": forward})()
+    model.l, model.k, model.leaf = nn.Linear(4, 4), nn.Linear(4, 4), Mixed()
+    return torch.fx.GraphModule(model, Leaving().trace(model))
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_containers_lead_where_an_eager_call_tells(name):
+    forward, given = CONTAINERS[name]
+    module = _module_of(forward)
+    eager = tbscope.trace(module, (given(),))
+
+    graph = tbscope.from_fx(module, given())
+
+    check_whole(graph)
+    assert disagreements(eager, graph) == {}
+    assert [node.name for node in graph.inputs] == [node.name for node in eager.inputs]
+    told = [(output.name, output.value.shape) for output in graph.outputs]
+    assert told == [(output.name, output.value.shape) for output in eager.outputs]
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_containers_lose_no_edge_where_nothing_tells_what_they_hold(name):
+    module = _module_of(CONTAINERS[name][0])
+
+    graph = tbscope.from_fx(module)
+
+    check_whole(graph)
+    eager = tbscope.trace(module, (CONTAINERS[name][1](),))
+    told = disagreements(eager, graph).get("dataflow", {"only eager": set()})
+    assert told["only eager"] == set()
+
+
+def test_the_containers_that_are_given_stay_as_they_are():
+    batch, xs = two(), three()
+
+    tbscope.from_fx(_module_of(updated), batch)
+    graph = tbscope.from_fx(_module_of(grown), xs)
+
+    assert list(batch) == ["a", "b"]
+    assert len(xs) == 3
+    (given,) = graph.calls[0].arguments
+    assert given.nest == [node.outputs[0] for node in graph.inputs]
+
+
+def _with_calls(*calls):
+    """Give a module of functions, each of which is called on the result of the one before."""
+    graph = torch.fx.Graph()
+    node = graph.placeholder("given")
+    for function, *args in calls:
+        node = graph.call_function(function, (node, *args))
+    node = graph.call_module("l", (node,))
+    graph.output(node)
+    model = nn.Module()
+    model.l = nn.Linear(4, 4)
+    return torch.fx.GraphModule(model, graph)
+
+
+FUNCTIONS = {
+    "dict": (two, (dict,), (operator.getitem, "b")),
+    "zip": (lambda: (three(), three()), (operator.getitem, 0), (zip,), (list,)),
+    "enumerate": (three, (enumerate,), (dict,), (operator.getitem, 2)),
+    "reversed": (three, (reversed,), (list,), (operator.getitem, 0)),
+    "tuple": (three, (tuple,), (operator.getitem, slice(1, None)), (torch.stack,)),
+    "getattr with a default": (lambda: Record(x(), x()), (getattr, "v", None)),
+}
+FUNCTIONS["zip"] += ((operator.getitem, 2), (operator.getitem, 0))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_containers_are_no_operations(name):
+    given, *calls = FUNCTIONS[name]
+    module = _with_calls(*calls)
+
+    graph = tbscope.from_fx(module, given())
+
+    assert disagreements(tbscope.trace(module, (given(),)), graph) == {}
+    assert {node.op for node in graph.nodes if node.kind == "op"} <= {"Linear", "stack"}
+
+
+def test_a_key_that_only_a_run_shows_leads_to_all_there_are():
+    module = _with_calls((operator.getitem, "no such key"))
+
+    graph = tbscope.from_fx(module, two())
+
+    (entry,) = [node for node in graph.nodes if node.op == "getitem"]
+    assert entry.inputs == [node.outputs[0] for node in graph.inputs]
+
+
+def pick(batch):
+    return {"first": batch["a"], "all": list(batch.values())}
+
+
+def pick_and_add(batch):
+    return {"first": batch["a"] + batch["b"]}
+
+
+@pytest.mark.parametrize(("function", "ops"), [(pick, []), (pick_and_add, ["pick_and_add"])])
+def test_a_function_that_only_puts_tensors_elsewhere_is_no_operation(function, ops):
+    module = _with_calls((function,), (operator.getitem, "first"))
+
+    graph = tbscope.from_fx(module, two())
+
+    assert [node.op for node in graph.nodes if node.kind == "op"] == [*ops, "Linear"]
+    assert graph.outputs[0].value.shape == (2, 4)
+    assert disagreements(tbscope.trace(module, (two(),)), graph) == {}
+
+
+def test_a_list_that_holds_itself_is_read():
+    graph = torch.fx.Graph()
+    given = graph.placeholder("given")
+    graph.call_method("append", (given, given))
+    graph.call_function(torch.cat, (given,))
+    graph.output(given)
+
+    read = tbscope.from_fx(torch.fx.GraphModule(nn.Module(), graph), three())
+
+    assert [output.name for output in read.outputs] == ["out.0", "out.1", "out.2"]
+
+
+def test_a_class_that_ends_with_an_effect_is_not_copied():
+    ended = []
+
+    class Ending:
+        def __init__(self):
+            self.u = x()
+
+        def __del__(self):
+            ended.append(self)
+
+    given = Ending()
+    module = _module_of(lambda self, o: self.l(o.u))
+
+    graph = tbscope.from_fx(module, given)
+
+    assert graph.outputs[0].value.shape == (2, 4)
+    assert ended == []

@@ -185,6 +185,17 @@ class Block(nn.Module):
         return self.fc(x).relu() + x
 
 
+def test_what_our_drawings_have_in_no_scope_is_in_none_though_its_name_has_steps():
+    with tbscope.record() as recording:
+        torch.ones(1).relu().tanh()
+    graph = recording.graph
+    text = str(tbscope.to_graph_def(graph)).replace('"relu"', '"activation/relu"')
+    assert "activation/relu" in text
+    again = tbscope.from_graph_def(text_format.Parse(text, GraphDef()))
+    assert {node.scope for node in again.nodes} == {None}
+    assert [node.kernels for node in again.nodes[1:]] == [["aten::relu"], ["aten::tanh"]]
+
+
 def test_the_functions_of_our_drawings_are_opened():
     graph = tbscope.trace(nn.Sequential(Block(), Block(), Block()), torch.ones(1, 2))
     drawn = tbscope.to_graph_def(graph, functions={Block})

@@ -654,4 +654,4 @@ def test_of_a_forward_of_several_kinds_the_one_is_drawn_that_takes_what_is_given
     assert padded.outputs[0].value.shape == (5, 2, 3)
     assert [value.name for value in tbscope.from_torchscript(script).inputs] == ["input"]
     names = [node.name for node in tbscope.from_torchscript(script, packed).inputs]
-    assert names == ["input.0", "input.1"]
+    assert names == ["input.data", "input.batch_sizes"]

@@ -9,6 +9,7 @@ from functools import partial
 
 import called_models
 import composite_models
+import differentiating_models
 import pytest
 import replaced_models
 import torch
@@ -23,7 +24,13 @@ from tbscope.sources.torch.inputs import argument_names
 from tbscope.sources.torch.nests import result_leaves, tensor_leaves
 from tests.real_graphs import origins
 
-FILES = (called_models, composite_models, replaced_models, transformed_models)
+FILES = (
+    called_models,
+    composite_models,
+    differentiating_models,
+    replaced_models,
+    transformed_models,
+)
 SOURCES = ("Input", "Parameter", "ParameterConst", "Buffer", "BufferConst")
 
 
@@ -90,7 +97,7 @@ class Trial:
 
     def _call(self, model, inputs):
         torch.manual_seed(0)
-        # What a call writes into its buffers, no other call sees.
+        # What a call writes into its parameters and buffers, no other call sees.
         model = copied(model, {}) if isinstance(model, nn.Module) else model
         with torch.no_grad():
             found = result_leaves(model(*inputs))
@@ -121,9 +128,10 @@ def exchanged(given, *, old, new):
 
 
 def copied(model, instead):
-    """Give a copy of a module with buffers of its own, and other tensors in place of some."""
-    kept = {id(each): each for each in model.parameters()}
-    return deepcopy(model, {**kept, **instead})
+    """Give a copy of a module with tensors of its own, and others in place of some."""
+    kept = [each for each in model.parameters() if each.layout is not torch.strided]
+    kept += [each for each in model.parameters() if type(each) is not nn.Parameter]
+    return deepcopy(model, {**{id(each): each for each in kept}, **instead})
 
 
 def reached_in(message, outputs):

@@ -109,12 +109,57 @@ class Lazy(nn.Module):
         return self.fc(x)
 
 
+class Reads(nn.Module):
+    """What has a layer of its own behind one that others hold as well."""
+
+    def __init__(self, first):
+        super().__init__()
+        self.first = first
+        self.own = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.own(self.first(x))
+
+
+class Lent(nn.Module):
+    """A part that two hold, one of them in a list; a frozen weight of two layers in both."""
+
+    def __init__(self):
+        super().__init__()
+        lent = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+        self.a, self.b = Reads(lent), Reads(nn.Sequential(lent, nn.Linear(4, 4)))
+        self.b.own.weight = self.a.own.weight
+        self.a.own.weight.requires_grad_(False)
+        self.named = nn.ModuleDict({"lent": self.a.first[0], "own": nn.Linear(4, 2)})
+
+    def forward(self, x):
+        return self.b(self.a(x))
+
+
+class ListAndAttribute(nn.Module):
+    """Layers in a list, one of which is an attribute before it and one behind it."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.layers = nn.ModuleList([self.first, nn.Linear(4, 4), nn.Linear(4, 4)])
+        self.last = self.layers[-1]
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.last(self.first(x))
+
+
 NETS = {
     "tied": Tied,
     "read": Attention,
     "read by a leaf": ReadsOne,
     "unused": Idle,
     "two names": TwoNames,
+    "lent": Lent,
+    "lent to be read": lambda: nn.Sequential(read := Attention(), Reads(nn.Sequential(read))),
+    "list and attribute": ListAndAttribute,
     "blocks": Blocks,
     "list": lambda: nn.Sequential(*[Attention() for _ in range(3)], Idle(), TwoNames(), ReadsOne()),
 }
@@ -163,6 +208,50 @@ def test_summary_and_overlay_count_what_the_card_of_the_model_does(name):
     assert (totals["parameters"], totals["trainable_parameters"]) == (parameters, trainable)
     (figure,) = make_overlay(graph, "parameters")
     assert sum(figure.numbers.values()) == parameters + totals["unregistered_parameters"]
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_a_row_counts_what_its_module_holds_also_in_a_file(name, tmp_path):
+    net = NETS[name]()
+    graph = tbscope.trace(net, torch.rand(2, 4))
+    graph.save(tmp_path / "net.json")
+    modules = dict(net.named_modules())
+    for told in (graph, tbscope.load(tmp_path / "net.json")):
+        for row in (*told.summary().rows, *told.summary(per_call=True).rows):
+            if row["name"] is not None:
+                held = row["parameter_bytes"] + row["buffer_bytes"]
+                found = row["parameters"], row["trainable_parameters"], held
+                assert found == counted(modules[row["name"]]), row["name"]
+
+
+def test_what_two_hold_is_shared_and_has_all_of_its_names():
+    summary = tbscope.trace(Lent(), torch.rand(2, 4)).summary()
+    shared = {row["name"]: row["shared_parameters"] for row in summary.rows}
+    assert (shared[""], shared["a"], shared["b"], shared["named.own"]) == (0, 44, 44, 0)
+    assert ("a.first.1.bias", "b.first.0.1.bias") in summary.totals["tied"]
+
+
+def test_what_a_module_holds_again_further_up_is_not_shared():
+    summary = tbscope.trace(nn.Sequential(net := Attention(), net), torch.rand(2, 4), partial=True)
+    assert {row["shared_parameters"] for row in summary.summary().rows} == {0}
+
+
+def test_a_leaf_names_what_another_module_lends_it():
+    read = nn.Linear(4, 4)
+
+    class Leaf(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = nn.ModuleList([read])
+
+        def forward(self, x):
+            return functional.linear(x, self.parts[0].weight)
+
+    graph = tbscope.trace(nn.Sequential(read, Leaf()), torch.rand(2, 4))
+    (leaf,) = (node for node in tbscope.to_graph_def(graph).node if node.op == "Leaf")
+    told = facts(leaf)
+    assert told["parameters"].s == b"parts.0.weight Float(4, 4), parts.0.bias Float(4)"
+    assert told["parameter_count"].i == 20
 
 
 def test_a_leaf_names_what_stands_below_it():

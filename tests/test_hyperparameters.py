@@ -103,6 +103,22 @@ def test_a_value_is_a_constant_or_its_text(text, value):
 
 
 @pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("act=<function gelu at 0x7f10>", {"act": "<function gelu>"}),
+        ("thing=<m.Thing object at 0x7f10>, n=3", {"thing": "<m.Thing>", "n": 3}),
+        ("<m.Thing object at 0x7f10> in words", {"extra_repr": "<m.Thing> in words"}),
+        ("names={'b', 'a'}", {"names": "{'a', 'b'}"}),
+        ("names=frozenset({'b', 'a:0'})", {"names": "frozenset({'a:0', 'b'})"}),
+        ("all of {'b', 'a'}, {b, a}", {"extra_repr": "all of {'a', 'b'}, {b, a}"}),
+        ("mask=0xff10, table={'b': 1, 'a': 2}", {"mask": 0xFF10, "table": {"b": 1, "a": 2}}),
+    ],
+)
+def test_what_differs_between_processes_is_left_out_or_in_order(text, told):
+    assert hyperparameters(Telling(text)) == told
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "in words of its own",

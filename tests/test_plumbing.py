@@ -1,9 +1,12 @@
 """Plumbing: views, casts and copies left out, and told where they were."""
 
 import pytest
+import torch
 from build import GraphBuilder
 from real_graphs import KINDS, operations, origins, real_graph
+from torch import nn
 
+import tbscope
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Constant, Note
 from tbscope.ir.invariants import verify
@@ -372,6 +375,105 @@ def test_what_joins_two_tensors_cannot_be_hidden():
         "and gives one, and writes nothing; not so add (%2)\n"
         "  fix: leave this pattern out, or name a part of it"
     )
+
+
+class Layer(nn.Module):
+    """Reads two tensors and gives two, so that no edge can replace it."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.fc, self.drop = nn.LayerNorm(4), nn.Linear(4, 4), nn.Dropout(0.1)
+
+    def forward(self, x, y):
+        return self.drop(self.fc(self.norm(x))) + y, y.relu()
+
+
+class Layers(nn.Module):
+    """Calls layers in a list that is never called, and works in a scope by hand."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([Layer(), Layer()])
+        self.tail = nn.ModuleList([nn.Tanh(), nn.Sigmoid()])
+
+    def forward(self, x):
+        y = x.exp()
+        for layer in self.layers:
+            x, y = layer(x, y)
+        with tbscope.scope("Last"):
+            x = x * 2
+        for layer in self.tail:
+            x = layer(x)
+        return x, y
+
+
+TAIL = ["mul", "tanh", "sigmoid"]
+LAYER = ["layer_norm", "linear", "dropout", "add", "relu"]
+SOURCES = {
+    "trace": lambda: tbscope.trace(Layers(), torch.ones(2, 4)),
+    "export": lambda: tbscope.from_export(torch.export.export(Layers(), (torch.ones(2, 4),))),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(
+    ("hide", "left"),
+    [
+        (["Layer*"], ["exp", *["linear", "dropout", "add", "relu"] * 2, "mul", "tanh", "sigmoid"]),
+        (["layers.*"], ["exp", *["add", "relu"] * 2, "mul", "tanh", "sigmoid"]),
+        (
+            ["*.drop"],
+            ["exp", *["layer_norm", "linear", "add", "relu"] * 2, "mul", "tanh", "sigmoid"],
+        ),
+        (["Layer", "relu"], None),
+        (["layers.0"], None),
+        (["layers"], None),
+        (["tail"], ["exp", *LAYER * 2, "mul"]),
+        (["*"], ["add", "add"]),
+        (["L*"], ["exp", *["dropout", "add", "relu"] * 2, *TAIL]),
+    ],
+)
+def test_what_matches_in_a_module_that_cannot_go_goes_by_itself(source, hide, left):
+    graph = SOURCES[source]()
+    if left is None:
+        with pytest.raises(ArgumentError, match="can be left out"):
+            hide_plumbing(graph, hide=hide)
+        return
+    before = [output.name for output in graph.outputs]
+    hide_plumbing(graph, hide=hide)
+    verify(graph)
+    # In evaluation mode a dropout runs no operation: it is drawn as its module.
+    assert [node.op.lower() for node in operations(graph)] == left
+    assert [output.name for output in graph.outputs] == before
+
+
+def test_what_reads_what_is_hidden_in_a_module_that_stays_reads_what_that_has_read():
+    graph = tbscope.trace(Layers(), torch.ones(2, 4))
+    hide_plumbing(graph, hide=["l*"])
+    first, second = (node for node in operations(graph) if node.op == "add")
+    x, exp = graph.inputs[0], operations(graph)[0]
+    assert [value.producer for value in first.inputs] == [x, exp]
+    assert [value.producer.op for value in second.inputs] == ["add", "relu"]
+    assert first.attributes["via"] == "input: LayerNorm[norm] > Linear[fc] > Dropout[drop]"
+
+
+@pytest.mark.parametrize("keep", [["parts"], ["ModuleList"], []])
+def test_the_pattern_of_a_list_that_is_never_called_keeps_what_is_in_its_members(keep):
+    class Turned(nn.Linear):
+        def forward(self, x):
+            return super().forward(x.t())
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = nn.ModuleList([Turned(4, 4), Turned(4, 4)])
+
+        def forward(self, x):
+            return self.parts[1](self.parts[0](x.t()))
+
+    graph = tbscope.trace(Net(), torch.ones(4, 4))
+    hide_plumbing(graph, keep=keep)
+    assert ops(graph) == (["t", "linear"] if keep else ["linear"]) * 2
 
 
 @pytest.mark.parametrize("option", ["keep", "hide"])

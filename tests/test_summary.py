@@ -108,6 +108,31 @@ def test_a_random_tree_of_modules_counts_as_torch_counts(model, per_call, frozen
     assert all(texts)
 
 
+class Lends(nn.Module):
+    """A model, and beside it a list that holds one of its modules as well."""
+
+    def __init__(self, model, which):
+        super().__init__()
+        self.model = model
+        self.aside = nn.ModuleList([list(model.modules())[which]])
+
+    def forward(self, x):
+        return self.model(x)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[*HealthCheck], derandomize=True)
+@given(model=models, which=st.integers(0, 5), above=st.booleans())
+def test_a_random_tree_of_which_a_part_is_lent_counts_as_torch_counts(model, which, above):
+    count = len(list(model.modules()))
+    model = Lends(model, which % count)
+    model = Lends(nn.Sequential(model, model.aside[0]), which % 3) if above else model
+    graph = tbscope.trace(model, torch.rand(8, WIDTH), partial=True)
+    named = dict(model.named_modules())
+    for row in graph.summary().rows:
+        if row["name"] is not None:
+            check_holdings(row, named[row["name"]])
+
+
 class Branches(nn.Module):
     """Containers, a module called twice and held twice, a part that never runs."""
 

@@ -1,7 +1,12 @@
 """Where operations stand that code of torch's own calls: found once for each of its frames."""
 
+import functools
 import os
+import sys
+import types
+import weakref
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -153,3 +158,216 @@ def test_what_is_handed_over_stands_in_the_user_s_function_that_asks_for_it(own,
     node = tbscope.trace(Net(), X).nodes[-1]
     assert (node.op, node.source.function, node.scope.path) == ("hand_over", function, "Net")
     assert (node.run.function.name, node.run.around is None) == (function, whose == "torch's")
+
+
+class Encoder(nn.Module):
+    """A module that is never called, whose methods call their module as they like."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def encode(self, x):
+        return torch.tanh(x) * 3
+
+
+class Calling(nn.Module):
+    def __init__(self, work, encoder=None) -> None:
+        super().__init__()
+        self.encoder, self.work = encoder or Encoder(), work
+
+    def prepare(self, x):
+        return x - 1
+
+    def forward(self, x):
+        return self.work(self, x)
+
+
+def scopes_of(graph: tbscope.Graph) -> list[str]:
+    return [str(node.scope) for node in graph.nodes if node.kind == "op"]
+
+
+def test_a_method_stands_in_its_module_whatever_ran_in_a_frame_that_is_gone():
+    def directly(net, x):
+        return net.encoder.encode(x - 1)
+
+    def by_a_method(net, x):
+        return net.encoder.encode(net.prepare(x))
+
+    expected = ["Calling", *["Calling/Encoder[encoder]"] * 2]
+    for work in (directly, by_a_method) * 4:
+        assert scopes_of(tbscope.trace(Calling(work), X)) == expected
+
+
+def functions_of_all_sizes(text: str, **names: Any) -> list[Callable[..., Any]]:
+    """Return functions of one text with ever more locals: the frame of one takes any gap."""
+    made = []
+    for count in range(40):
+        more = "".join(f", a{number}=0" for number in range(count))
+        exec(f"def function(x{more}):\n    {text}", names)
+        made.append(names["function"])
+    return made
+
+
+def test_what_comes_after_a_step_that_failed_is_no_part_of_it_whatever_frame_it_takes(own):
+    class Fails(torch.optim.SGD):
+        def step(self, closure=None):
+            own["twice"](X, lambda: 1 // 0)
+
+    for function in functions_of_all_sizes("return x.exp()"):
+        optimizer = Fails([nn.Parameter(torch.rand(2))])
+        with tbscope.record() as recording:
+            with pytest.raises(ZeroDivisionError):
+                optimizer.step()
+            function(X)
+        assert scopes_of(recording.graph)[-1] == "None"
+
+
+def test_a_region_begins_in_the_frame_around_what_enters_it_for_the_user():
+    def region(function):
+        with ExitStack() as stack:
+            recording = stack.enter_context(tbscope.record())
+            function(X)
+        return recording.graph, sys._getframe().f_trace
+
+    for function in functions_of_all_sizes("return x.exp()"):
+        graph, left = region(function)
+        assert [run.function.name for run in graph.nodes[-1].run.chain()] == ["region", "function"]
+        assert left is None
+
+
+def test_regions_that_begin_in_one_frame_end_in_any_order():
+    def region(first, second):
+        one, two = tbscope.record(), tbscope.record()
+        one.__enter__()
+        two.__enter__()
+        for ending in (first, second):
+            (one, two)[ending].__exit__(None, None, None)
+        return sys._getframe().f_trace
+
+    assert region(0, 1) is region(1, 0) is None
+
+
+def passed_on(function):
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return call
+
+
+def passed_on_silently(function):
+    def call(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return call
+
+
+def put_in(module, x):
+    return torch.tanh(x) * 3
+
+
+class Unlike(Encoder):
+    """Methods that call their module neither `self` nor all by one name."""
+
+    def __init__(this) -> None:  # noqa: N805
+        super().__init__()
+        this.bound = types.MethodType(lambda m, x: torch.tanh(x) * 3, this)
+
+    def forward(this, x):  # noqa: N805
+        return torch.tanh(x) * 3
+
+    def named(m, x):  # noqa: N805
+        return torch.tanh(x) * 3
+
+    @passed_on
+    def wrapped(m, x):  # noqa: N805
+        return torch.tanh(x) * 3
+
+    @passed_on_silently
+    def hidden(m, x):  # noqa: N805
+        return torch.tanh(x) * 3
+
+    @torch.no_grad()
+    def without(m, x):  # noqa: N805
+        return torch.tanh(x) * 3
+
+    def nested(m, x):  # noqa: N805
+        def inner(y):
+            return torch.tanh(y) * 3
+
+        return inner(x)
+
+    def given(m, x):  # noqa: N805
+        return put_in(m, x)
+
+    def by_turns(m, x):  # noqa: N805
+        yield torch.tanh(x) * 3
+
+    @property
+    def asked(m):  # noqa: N805
+        return torch.tanh(X) * 3
+
+    @staticmethod
+    def static(m, x):
+        return torch.tanh(x) * 3
+
+    short = lambda m, x: torch.tanh(x) * 3
+
+
+Unlike.put_in = put_in
+Unlike.put_in_wrapped = passed_on(put_in)
+
+
+class Heir(Unlike):
+    def named(me, x):  # noqa: N805
+        return super().named(x)
+
+
+@pytest.mark.parametrize("made", [Unlike, Heir])
+@pytest.mark.parametrize(
+    "work",
+    [
+        *("forward", "named", "wrapped", "hidden", "without", "nested", "given", "short"),
+        *("put_in", "put_in_wrapped", "bound"),
+        lambda encoder, x: next(encoder.by_turns(x)),
+        lambda encoder, x: encoder.asked,
+    ],
+)
+def test_a_method_stands_in_its_module_whatever_its_first_parameter_is_called(made, work):
+    def run(net, x):
+        return getattr(net.encoder, work)(x) if type(work) is str else work(net.encoder, x)
+
+    graph = tbscope.trace(Calling(run, made()), X)
+    assert scopes_of(graph) == [f"Calling/{made.__name__}[encoder]"] * 2
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda encoder, x: torch.tanh(x) * 3,
+        passed_on(lambda module, x: torch.tanh(x) * 3),
+        lambda encoder, x: encoder.static(encoder, x),
+        lambda encoder, x: Calling.prepare(encoder, x) * 3,
+    ],
+)
+def test_a_function_that_is_given_a_module_first_stands_with_its_caller(work):
+    graph = tbscope.trace(Calling(lambda net, x: work(net.encoder, x), Unlike()), X)
+    assert scopes_of(graph)[-1] == "Calling"
+
+
+def test_what_a_function_lets_go_of_is_gone_though_it_is_given_a_module_first():
+    gone = []
+
+    def work(module, x):
+        y = x.exp()
+        gone.append(weakref.ref(y))
+        y = inner(module.encoder, y)
+        gone.append(gone[0]() is None)
+        return y
+
+    def inner(module, y):
+        return y.sin().cos()
+
+    tbscope.trace(Calling(work), X)
+    assert gone[1:] == [True]

@@ -10,7 +10,7 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.drawing.cards import Card, uncounted_text
 from tbscope.drawing.layout import Layout, NodeHead, lay_out
-from tbscope.drawing.naming import attribute_of
+from tbscope.drawing.naming import attribute_of, parameters_by_place
 from tbscope.figures.costs import scope_work, uncounted_kernels
 from tbscope.graphdef.entries import (
     FactEntries,
@@ -24,7 +24,7 @@ from tbscope.graphdef.entries import (
 )
 from tbscope.graphdef.shapes import device_to_text
 from tbscope.graphdef.wire import delimited, field, varint
-from tbscope.ir.graph import Graph, Nest, Node, Output, Parameter, Shape, Value
+from tbscope.ir.graph import Graph, Nest, Node, Output, Shape, Value
 from tbscope.ir.nests import PLAIN, form_of
 from tbscope.ir.regions import OPERATIONS, STATE
 from tbscope.ir.scopes import Scope
@@ -80,7 +80,7 @@ class _Builder:
         self._layout = layout
         self._labels = labels
         self._nodes: list[bytes] = []
-        self._parameters = _parameters_by_place(graph)
+        self._parameters = parameters_by_place(graph)
         self._facts = FactEntries()
         # What parameters and buffers tell beside their names.
         self._states: dict[bytes, bytes] = {}
@@ -157,7 +157,6 @@ class _Builder:
         value = output.given or output.value
         fields = self._start(head)
         fields.append(self._types[value.device, value.shape, value.dtype])
-        fields.append(self._scopes[None])
         facts: dict[str, Nest] = {}
         if output.name != head.name:
             facts["name"] = output.name
@@ -167,7 +166,6 @@ class _Builder:
 
     def _add_card(self, card: Card, head: NodeHead) -> None:
         fields = self._start(head)
-        # No `_output_shapes`: of an empty list of them the page makes an attribute.
         fields.append(self._scopes[card.scope])
         self._add(fields, self._add_facts(fields, card.facts))
 
@@ -269,7 +267,7 @@ def _tell_once(facts: dict[str, Nest], given: Value) -> None:
 
 
 def _scope_entry(scope: Scope | None) -> bytes:
-    return scope_entry(scope.path if scope else "")
+    return scope_entry(scope.path) if scope else b""
 
 
 def _op_field(op: str) -> bytes:
@@ -296,11 +294,3 @@ def _holds_constant(nest: Nest) -> bool:
     if isinstance(nest, dict):
         return not nest or any(map(_holds_constant, nest.values()))
     return not isinstance(nest, Value)
-
-
-def _parameters_by_place(graph: Graph) -> dict[tuple[Scope | None, str], Parameter]:
-    return {
-        (call.scope, parameter.name): parameter
-        for call in graph.calls
-        for parameter in call.parameters
-    }

@@ -181,14 +181,18 @@ def leaf_facts(
                 owned = _owned(call, part, known)
                 of_part[part] = call.parameters, owned
             told = _Told(call, 1, owned, work.get(call.scope))
-            found[node] = _add_facts(node.attributes.copy(), _ON_NODE, told)
+            facts = node.attributes.copy()
+            if not node.outputs and not node.kernels:
+                # No edge tells what it gives: no tensor.
+                facts["results"] = _type_text(call.results)
+            found[node] = _add_facts(facts, _ON_NODE, told)
     return found
 
 
 def _owned(call: Call, part: Part, known: dict[tuple[Any, ...], dict[str, str]]) -> _Owned:
     """Return what is told of a leaf module's parameters; their types as they are known."""
     held = list(call.parameters)
-    if part.children:
+    if part.children or part.borrowed:
         held += held_below(part)
     key = tuple([(*one[:_NUMBER], *one[_NUMBER + 1 :]) for one in held])
     types = known.get(key)

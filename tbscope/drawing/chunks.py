@@ -10,7 +10,7 @@ into `0-49`, `50-99` and so on. A level that needs no cut gets none.
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from tbscope.drawing.cuts import STATE_OPS, Groups, divided, is_crowded, read_number, stem_of_end
+from tbscope.drawing.cuts import Groups, divided, is_crowded, is_state, read_number, stem_of_end
 from tbscope.drawing.unique import UniqueNames
 from tbscope.page.constants import ASIDE_OP, BOX_ROOM, CHAIN_LIMIT, LIBRARY
 from tbscope.page.glyphs import Box
@@ -61,7 +61,7 @@ def find_chunks(
             owners = {name.rpartition("/")[0] for name in circles}
         pinned, known = _pinned(box, level), _known(box, level, {*owners, *modules}, bundles)
         turns = {
-            at for at in known if level.ops[at] in STATE_OPS or _name_of(box, level, at) in rounds
+            at for at in known if is_state(level.ops[at]) or _name_of(box, level, at) in rounds
         }
         prefix = rename([box.name], mapping)[0]
         above = f"{box.name}/" if box.name else ""
@@ -115,12 +115,12 @@ def _known(box: Box, level: Siblings, modules: set[str], bundles: Collection[str
 
     The inputs and outputs of the whole graph that stand right in it have boxes of their own.
     """
-    kinds = STATE_OPS if not box.name else STATE_OPS | _ENDS
     names = [_name_of(box, level, place) for place in range(len(level))]
     return {
         place
         for place, name in enumerate(names)
-        if level.ops[place].partition("[")[0] in kinds
+        if is_state(level.ops[place])
+        or (box.name and level.ops[place].partition("[")[0] in _ENDS)
         or (not level.ops[place] and name not in bundles)
         or name in modules
     }
@@ -137,7 +137,7 @@ def _ends_in(level: Siblings) -> Iterator[int]:
 
 
 def _state_in(level: Siblings) -> list[int]:
-    return [place for place, op in enumerate(level.ops) if op in STATE_OPS]
+    return [place for place, op in enumerate(level.ops) if is_state(op)]
 
 
 def _all_names(hierarchy: Hierarchy) -> set[str]:
@@ -211,8 +211,13 @@ class _Cutter:
         return labels
 
     def _ends_label(self, group: list[int]) -> str | None:
-        """The name that inputs or outputs share: `past`, for `past.0.key` and others."""
+        """The name that inputs or outputs share: `past`, for `past.0.key` and others.
+
+        Parameters have one, too.
+        """
         ends = {self._level.ends.get(place) for place in group}
+        if all(is_state(self._level.ops[place]) for place in group):
+            return "parameters"
         if None in ends or len(ends) > 1:
             return None
         stems = {stem_of_end(self._level.labels[place]) for place in group}

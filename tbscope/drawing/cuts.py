@@ -27,11 +27,11 @@ from tbscope.page.siblings import Siblings
 __all__ = [
     "MANY_LOOSE",
     "MOST_LOOSE",
-    "STATE_OPS",
     "Groups",
     "count_loose",
     "divided",
     "is_crowded",
+    "is_state",
     "read_number",
     "stem_of_end",
 ]
@@ -50,6 +50,7 @@ _LISTED = 50
 _UNLISTED = 25
 _MOST_CHUNKS = 50
 _FEW_CHUNKS = 10
+_FEWEST_CHUNKS = 6
 # How many children may stay beside the chunks.
 _MOST_BESIDE = 20
 # How many inputs of one name become a box.
@@ -60,8 +61,7 @@ _DIGITS = "0123456789"
 _NOTHING: set[int] = set()
 # The number of no group.
 _IN_NONE = -1
-STATE_OPS = frozenset({"Parameter", "Buffer"})
-"""The op types of parameters and buffers that are nodes."""
+_STATE_OPS = frozenset({"Parameter", "Buffer"})
 
 _NUMBER = re.compile("[0-9]+")
 
@@ -94,13 +94,16 @@ def divided(
         ways = chain(ways, _proposals(level, kept - rounds))
     if not modules:
         return _first_drawn_well(level, ways)
-    state = {place for place in rounds if level.ops[place] in STATE_OPS}
+    state = {place for place in rounds if is_state(level.ops[place])}
     ways = chain(ways, _of_operations(level, kept))
     for kept_too in (kept, kept - rounds | state):
         of_operations = _of_operations(level, kept_too)
         ways = chain(ways, (_with_state(level, way, state) for way in of_operations))
     found = _beside_modules(level, ways, kept, modules)
-    return _first_drawn_well(level, _proposals(level, pinned)) if found is None else found
+    if found is not None and level.grouped(found).folded().keeps_ends():
+        return found
+    milder = [] if found is None else _with_modules(level, found, pinned)
+    return _first_whole(level, milder) or _first_drawn_well(level, _proposals(level, pinned))
 
 
 def _beside_modules(
@@ -131,6 +134,69 @@ def _beside_modules(
     return way if _fits(left, CHAIN_LIMIT) else None
 
 
+def _with_modules(level: Siblings, way: Groups, pinned: set[int]) -> Iterator[Groups]:
+    """Yield ways that have a few modules or parameters stand in a box, beside what another cuts.
+
+    The mildest first: a box of parameters, boxes of what is numbered one by one, calls of one
+    module among them, boxes of what reads and feeds the same, and boxes of a few in a row.
+    """
+    inner = set(range(len(level))) - pinned - level.ends.keys()
+    state = [place for place in sorted(inner) if is_state(level.ops[place])]
+    if len(state) >= _FEWEST_PARTS:
+        yield _joined(way, [state])
+    for groups in chain(_of_numbered(level, inner, first_too=True), _alike(level, inner)):
+        yield _with_state(level, _joined(way, groups), set(state).difference(*groups))
+    units = [*way, *([place] for place in sorted(set(range(len(level))).difference(*way)))]
+    row = sorted(
+        (at for at, unit in enumerate(units) if inner.issuperset(unit)), key=lambda at: units[at]
+    )
+    left = level.grouped(way)
+    for runs in in_short_runs(left, [row], fewest=2, most=_UNLISTED):
+        yield _joined(way, [sorted(chain(*(units[at] for at in run))) for run in runs])
+
+
+def _alike(level: Siblings, places: set[int]) -> Iterator[Groups]:
+    """Yield a way to have children share a box that read the same and feed the same."""
+    reads: dict[int, set[int]] = {place: set() for place in places}
+    feeds: dict[int, set[int]] = {place: set() for place in places}
+    for start, end in level.links:
+        if end in reads and not is_state(level.ops[start]):
+            reads[end].add(start)
+        if start in feeds:
+            feeds[start].add(end)
+    found: dict[tuple[frozenset[int], frozenset[int]], list[int]] = {}
+    for place in sorted(places):
+        if reads[place]:
+            key = frozenset(reads[place]), frozenset(feeds[place])
+            found.setdefault(key, []).append(place)
+    groups = [group for group in found.values() if SERIES_SIZE <= len(group) < len(level) - 1]
+    if groups:
+        yield groups
+
+
+def _joined(way: Groups, groups: Groups) -> Groups:
+    """Return further groups, and those of a way without them."""
+    taken = set(chain.from_iterable(groups))
+    left = [[place for place in group if place not in taken] for group in way]
+    return groups + [group for group in left if group]
+
+
+def _first_whole(level: Siblings, ways: Iterable[Groups]) -> Groups:
+    """Return the first way after which all ends of a level are reached, or none."""
+    for way in ways:
+        left = level.grouped(way)
+        if not _is_cut(level, way) or not _fits(left, SLOW_LIMIT):
+            continue
+        if left.folded().keeps_ends() and not _makes_cycle(level, way):
+            return way
+    return []
+
+
+def _is_cut(level: Siblings, way: Groups) -> bool:
+    """Whether a way changes a level: one chunk of all would be the same level again."""
+    return len(way) > 1 or (bool(way) and len(way[0]) < len(level) - 1)
+
+
 def _is_fine(level: Siblings, way: Groups, left: Siblings, kept: set[int]) -> bool:
     """Tell whether what is left of a level is whole, and has not too many operations."""
     if _count_loose(level, way, kept) > LEVEL_LIMIT or not left.folded().keeps_flow():
@@ -151,9 +217,7 @@ def _first_drawn_well(level: Siblings, ways: Iterable[Groups]) -> Groups:
     groups: Groups = []
     circling: Groups = []
     for groups in ways:
-        # One chunk of all would be the same level again.
-        is_cut = len(groups) > 1 or (groups and len(groups[0]) < len(level) - 1)
-        if is_cut and not is_crowded(level.grouped(groups)):
+        if _is_cut(level, groups) and not is_crowded(level.grouped(groups)):
             if not _makes_cycle(level, groups):
                 return groups
             circling = circling or groups
@@ -264,6 +328,12 @@ def _modules_before(level: Siblings, kept: set[int]) -> list[int]:
     return before
 
 
+def is_state(op: str) -> bool:
+    """Whether nodes of an op type are parameters or buffers."""
+    # One that must not be folded with others is a `Parameter[w0]`.
+    return op.partition("[")[0] in _STATE_OPS
+
+
 def is_crowded(level: Siblings) -> bool:
     """Tell whether the page cannot draw a level well."""
     if len(level) < CROWD_SIZE:
@@ -312,11 +382,15 @@ def _proposals(level: Siblings, kept: set[int]) -> Iterator[Groups]:
     whole = [
         [at for at, found in level.ends.items() if found == word] for word in ("Input", "Output")
     ]
-    yield [ends for ends in whole if len(ends) > 2] + few
+    pairs = [ends for ends in whole if len(ends) > 2]
+    yield pairs + few
+    if len(inner) >= CROWD_SIZE:
+        # So few that the page puts nothing aside.
+        yield pairs + _sections(level, inner, -(-len(inner) // _FEWEST_CHUNKS))
 
 
 def _of_numbered(
-    level: Siblings, places: set[int], *, side_by_side: bool = False
+    level: Siblings, places: set[int], *, side_by_side: bool = False, first_too: bool = False
 ) -> Iterator[Groups]:
     """Yield ways to have what is numbered one by one stand in a box, as members of a list would.
 
@@ -326,6 +400,7 @@ def _of_numbered(
         level: The level.
         places: What may stand in such a box.
         side_by_side: Whether all in it must read and feed the same.
+        first_too: Whether the first call of a module, before `fc.1`, counts as `fc.0`.
     """
     found: dict[tuple[str, str], dict[int, int]] = {}
     for place in sorted(places.difference(level.ends)):
@@ -333,6 +408,11 @@ def _of_numbered(
         if numbered is not None:
             kind = numbered[0], level.ops[place].partition("[")[0]
             found.setdefault(kind, {})[numbered[1]] = place
+    if first_too:
+        for place in places.difference(level.ends):
+            kind = f"{level.labels[place]}.", level.ops[place].partition("[")[0]
+            if kind in found:
+                found[kind].setdefault(0, place)
     groups = [
         list(members.values())
         for members in found.values()
@@ -353,7 +433,7 @@ def _side_by_side(level: Siblings, group: list[int]) -> list[int]:
     feeds: dict[int, set[int]] = {place: set() for place in group}
     of_state: dict[int, set[int]] = {}
     for start, end in level.links:
-        if level.ops[start] in STATE_OPS:
+        if is_state(level.ops[start]):
             of_state.setdefault(start, set()).add(end)
         elif end in reads:
             reads[end].add(start)

@@ -277,7 +277,8 @@ class _Drawing:
             return levels
         things: list[tuple[Node | Output, str]] = [*self.names.nodes.items()]
         things += zip(self.given.graph.outputs, self.names.outputs, strict=True)
-        self._ops.update({thing: op_type_apart(thing) for thing, name in things if name in found})
+        ops = self._ops
+        ops.update({one: op_type_apart(one, ops[one]) for one, name in things if name in found})
         self.hierarchy.forget()
         self._join()
         return find_siblings(self.hierarchy)
@@ -391,7 +392,8 @@ def _op_types(
             ops[node] = op
         else:
             ops[node] = types[kind] if node not in no_circles else _OP_TYPES[kind]
-    ops.update({thing: op_type(op) for thing, op in op_types_apart(graph, names, facts).items()})
+    ops.update(dict.fromkeys(graph.outputs, "Output"))
+    ops.update(op_types_apart(graph, names, facts, ops))
     return ops
 
 
@@ -412,7 +414,7 @@ def _joined(given: _Given, names: Names, ops: dict[Node | Output, str], told: li
         for node in graph.nodes
     ]
     layout.outputs = [
-        NodeHead(name, ops.get(out, "Output"), _inputs([out.value], out.control_inputs, of_nodes))
+        NodeHead(name, ops[out], _inputs([out.value], out.control_inputs, of_nodes))
         for name, out in zip(names.outputs, graph.outputs, strict=True)
     ]
     layout.cards = [NodeHead(name, _CARD, ()) for name in names.cards]

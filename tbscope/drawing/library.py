@@ -12,7 +12,7 @@ Source: tensorboard/plugins/graph/tf_graph_common/render.ts, graph.ts (`build`)
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -26,7 +26,10 @@ from tbscope.functions.definition import CallStep, Definition, Read, Ref
 from tbscope.functions.functions import Functions
 from tbscope.ir.scopes import Scope
 from tbscope.page.constants import ASIDE_OP, SERIES_SIZE
+from tbscope.page.flow import lost_exits
+from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.ops import is_embedded, op_type
+from tbscope.page.scenes import read_scenes
 
 __all__ = ["with_library"]
 
@@ -52,14 +55,33 @@ def with_library(
         boxes: The name of the box of each scope.
         wanted: Which definitions become functions.
     """
-    library = _Library(graph_def, functions)
     chosen = wanted_definitions(functions, wanted)
-    for definition in chosen:
-        # No two scopes have one box; one that is called nothing has none.
-        found = [box for use in definition.uses if use.scope and (box := boxes.get(use.scope))]
-        if len(found) > 1:
-            library.share(found, definition)
-    return library.message()
+    plain: set[str] = set()
+    while True:
+        library = _Library(graph_def, functions)
+        for definition in chosen:
+            # No two scopes have one box; one that is called nothing has none.
+            found = [box for use in definition.uses if use.scope and (box := boxes.get(use.scope))]
+            found = [box for box in found if box not in plain]
+            if len(found) > 1:
+                library.share(found, definition)
+        message = library.message()
+        lost = library.boxes_in(_levels_that_lose(message))
+        if not lost:
+            return message
+        # A call has lines that its box has not: where they are too many, boxes stay.
+        plain |= lost
+
+
+def _levels_that_lose(graph_def: GraphDef) -> set[str]:
+    """Return the names of the boxes in which the page cuts off an end of the flow."""
+    hierarchy = Hierarchy.of(graph_def)
+    found: set[str] = set()
+    for scene in read_scenes(hierarchy):
+        # The node that tells of the whole may read calls, and is put aside in any case.
+        if any(scene.aside.get(glyph) != "NoOp" for glyph in lost_exits(hierarchy, scene)):
+            found.add(scene.box.name)
+    return found
 
 
 class _Ref(NamedTuple):
@@ -138,6 +160,7 @@ class _Library:
             node.name: _Item(node.name, node.op, list(_refs(node)), node) for node in graph_def.node
         }
         self._calls: list[_Item] = []
+        self._boxes: dict[str, str] = {}
         self._names = UniqueNames(
             {item.op for item in self._items.values()},
             numbered=lambda title, number: f"{title}_{number}",
@@ -270,6 +293,7 @@ class _Library:
             while name in self._items:
                 name += "_"
             named[inside] = name
+            self._boxes[name] = inside.box
             node = NodeDef(name=name, op=function)
             self._add_shapes(node, inside, places)
             call = _Item(name, function, list(inside.arguments), node)
@@ -303,6 +327,19 @@ class _Library:
         return TensorShapeProto(unknown_rank=True)
 
     # -- the result -------------------------------------------------------------------
+
+    def boxes_in(self, levels: Collection[str]) -> set[str]:
+        """Return the boxes in the place of which calls are drawn right in one of these boxes.
+
+        Where there are none, those that are drawn anywhere in one of them.
+        """
+        found = {box for call, box in self._boxes.items() if call.rpartition("/")[0] in levels}
+        if found or not levels:
+            return found
+        if "" in levels:
+            return set(self._boxes.values())
+        above = tuple(f"{level}/" for level in levels)
+        return {box for call, box in self._boxes.items() if call.startswith(above)}
 
     def message(self) -> GraphDef:
         """Return the GraphDef with its functions and calls."""

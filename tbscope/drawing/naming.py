@@ -15,7 +15,7 @@ from tbscope.checks import ask, is_word
 from tbscope.drawing.stands import Stands
 from tbscope.drawing.unique import UniqueNames
 from tbscope.errors import ArgumentError
-from tbscope.ir.graph import Graph, Node
+from tbscope.ir.graph import Graph, Node, Parameter
 from tbscope.ir.regions import STATE
 from tbscope.ir.scopes import Scope, ScopePart
 from tbscope.page.constants import LIBRARY
@@ -32,6 +32,7 @@ __all__ = [
     "check_style",
     "name_graph",
     "tell_keys",
+    "parameters_by_place",
 ]
 
 Style: TypeAlias = Literal["tf", "torch"] | Callable[[Scope], str]
@@ -193,6 +194,15 @@ def attribute_of(node: Node) -> str:
     if "~" in name:
         name = _REPEATED.sub("", name)
     return name.rpartition(".")[2] if node.scope else name
+
+
+def parameters_by_place(graph: Graph) -> dict[tuple[Scope | None, str], Parameter]:
+    """Return the parameters and buffers of modules by the scope of a call and the attribute."""
+    return {
+        (call.scope, parameter.name): parameter
+        for call in graph.calls
+        for parameter in call.parameters
+    }
 
 
 def tell_keys(graph: Graph, names: Names) -> None:

@@ -86,6 +86,7 @@ _CALL_KEYS = frozenset(
     {
         *("scope", "class", "qualified_name", "arguments", "results", "hyperparameters"),
         *("training", "parameters", "source", "defined", "number", "run", "step"),
+        *("caller", "called_as"),
     }
 )
 _NOTE_KEYS = frozenset({"text", "source", "node", "topic"})
@@ -410,6 +411,8 @@ class _Decoder:
             told.whole("number"),
             self._one("run", told, self._runs),
             told.whole("step"),
+            self._one("caller", told, self._scopes),
+            told.text("called_as", ""),
         )
 
     def _owned(self, numbers: Any) -> tuple[Parameter, ...]:
@@ -427,7 +430,8 @@ class _Decoder:
         )
 
     def _module(self, row: Any) -> Module:
-        name, class_name, numbers = row_of(row, 3, 3)
+        name, class_name, numbers, borrowed = row_of(row, 3, 4)
         check_kind("name", name, str)
         check_kind("class", class_name, str)
-        return Module(name, class_name, self._owned(numbers))
+        borrowed = () if borrowed is None else self._owned(borrowed)
+        return Module(name, class_name, self._owned(numbers), borrowed)

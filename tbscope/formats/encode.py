@@ -18,7 +18,7 @@ __all__ = ["FORMAT", "VERSION", "encode_graph"]
 FORMAT = "tbscope.Graph"
 """What a graph says that it is, under the key "format"."""
 
-VERSION = 2
+VERSION = 3
 """The version of the schema, under the key "version"."""
 
 _MOST_TEXT = 1000
@@ -113,7 +113,8 @@ class _Encoder:
             "calls": [self._call(call) for call in graph.calls],
             "notes": [self._note(note) for note in graph.notes],
             "modules": [
-                f"[{texts[one.name]},{texts[one.class_name]},{tables.owned(one.parameters)}]"
+                f"[{texts[one.name]},{texts[one.class_name]},{tables.owned(one.parameters)}"
+                + (f",{tables.owned(one.borrowed)}]" if one.borrowed else "]")
                 for one in graph.modules
             ],
             "mesh": [
@@ -343,6 +344,10 @@ class _Encoder:
             row += f',"run":{self._runs[call.run]}'
         if call.step:
             row += f',"step":{number_text(call.step)}'
+        if call.caller is not None:
+            row += f',"caller":{self._scopes[call.caller]}'
+        if call.called_as:
+            row += f',"called_as":{self._texts[call.called_as]}'
         return f"{row}}}"
 
     def _note(self, note: Note) -> str:

@@ -171,14 +171,14 @@ def _counted(names: Iterable[str]) -> str:
 def outputs_entries(outputs: tuple[tuple[Shape | None, str], ...]) -> bytes:
     """Return the entries `_output_shapes` and `dtype` for the shape and dtype of each output.
 
-    Without outputs, there is an empty list of shapes, and no dtype. Of very many outputs each
-    dtype is told with how many have it.
+    Without outputs there is none: of an empty list of shapes the page makes an attribute. Of very
+    many outputs each dtype is told with how many have it.
     """
+    if not outputs:
+        return b""
     shapes = b"".join([wire.field(_SHAPE_ITEM, shape_bytes(shape)) for shape, _ in outputs])
     entries = wire.attribute(_SHAPES, wire.list_value(shapes))
     dtypes = [ascii_line(dtype).encode("ascii") for _, dtype in outputs]
-    if not dtypes:
-        return entries
     if len(dtypes) == 1:
         return entries + wire.text_attribute(_DTYPE, dtypes[0])
     if sum(map(len, dtypes)) + 2 * len(dtypes) > MOST_CHARACTERS:

@@ -3,16 +3,12 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tbscope.integrations.callback import DrawingCallback
 from tbscope.sources.eager.active import alone
 from tbscope.sources.eager.recording import Recording, record
 from tbscope.sources.torch.nests import tensor_leaves
-
-if TYPE_CHECKING:
-    from types import FrameType
-
 
 try:
     from lightning.pytorch.callbacks import Callback
@@ -42,7 +38,6 @@ class GraphCallback(DrawingCallback, Callback):
     # What is recorded now, and what ends with it.
     _recording: Recording | None = None
     _open: ExitStack
-    _frame: "FrameType | None" = None
 
     def on_train_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
@@ -51,16 +46,15 @@ class GraphCallback(DrawingCallback, Callback):
         if self._begun or not trainer.is_global_zero:
             return
         self._begun = True
-        # That of the loop, if it is as far away as it was; another one does no harm as long as it
-        # is held, so that no later frame can be taken for it.
+        # That of the loop, if it is as far away as it was; another one does no harm.
         hook = sys._getframe(1)
-        self._frame = hook.f_back or hook
+        frame = hook.f_back or hook
         with self._order.going_on(), ExitStack() as stack:
             recording = record(pl_module, backward=self._order.backward)
             if tensor_leaves(batch, "batch"):
                 recording.input(batch=batch)
             stack.enter_context(_quiet_logging(pl_module))
-            recording.begin(self._frame)
+            recording.begin(frame)
             stack.push(recording)
             self._recording, self._open = recording, stack.pop_all()
 
@@ -68,7 +62,7 @@ class GraphCallback(DrawingCallback, Callback):
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Write what was recorded."""
-        recording, self._recording, self._frame = self._recording, None, None
+        recording, self._recording = self._recording, None
         if recording is None:
             return
         with self._order.going_on():
@@ -80,7 +74,7 @@ class GraphCallback(DrawingCallback, Callback):
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Record no more: a step that has not come to its end is not drawn."""
         if self._recording is not None:
-            self._recording = self._frame = None
+            self._recording = None
             self._open.__exit__(type(exception), exception, exception.__traceback__)
 
 

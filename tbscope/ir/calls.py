@@ -32,6 +32,10 @@ class Call:
             an earlier call ran, as in the backward pass of a checkpoint.
         run: The run of the user's function that called it; None where none is known.
         step: Where in the code of that function it was called (see `Node.step`).
+        caller: The scope from which it was called, where the module of that does not contain its
+            module; None for any other, and where it is not known.
+        called_as: The path of its module in that of the caller (`act`, `layers.1`); empty where
+            there is no caller, or the caller has the module from elsewhere.
     """
 
     scope: Scope
@@ -47,6 +51,8 @@ class Call:
     number: int = 0
     run: Run | None = None
     step: int = 0
+    caller: Scope | None = None
+    called_as: str = ""
 
     def __repr__(self) -> str:
         return f"Call({self.scope.path!r})"

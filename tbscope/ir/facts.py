@@ -97,11 +97,14 @@ class Module(NamedTuple):
         name: Its name in `named_modules()`; empty for the model itself.
         class_name: The full name of its class.
         parameters: Its own parameters and buffers, not those of its children.
+        borrowed: Parameters and buffers of children that have their name in another module,
+            each by its path from here (`conv.weight`).
     """
 
     name: str
     class_name: str
     parameters: tuple[Parameter, ...]
+    borrowed: tuple[Parameter, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -409,4 +409,6 @@ def _copy_call(call: Call, values: _Twins) -> Call:
         call.number,
         call.run,
         call.step,
+        call.caller,
+        call.called_as,
     )

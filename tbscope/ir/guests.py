@@ -14,14 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tbscope.cycles import find_cycles
-from tbscope.ir.graph import Graph, Node
+from tbscope.ir.graph import Call, Graph, Node
 from tbscope.ir.levels import Unit, level_links, unit_of
 from tbscope.ir.regions import OWNED, Inherited, Nearest, upward
 from tbscope.ir.returns import find_returns
 from tbscope.ir.runs import Run
 from tbscope.ir.scopes import Scope, ScopePart
 
-__all__ = ["Guests", "find_guests"]
+__all__ = ["Guests", "find_guests", "is_shared"]
 
 _NONE: tuple[Scope, ...] = ()
 _HOLDING = frozenset({"module", "container"})
@@ -58,15 +58,33 @@ class Guests:
             else:
                 del self.hosts[unit]
 
-    def tell_parts(self, scopes: Iterable[Scope]) -> None:
-        """Have calls print under the name by which they are held, numbered in their order."""
+    def tell_parts(self, graph: Graph) -> None:
+        """Have calls print under a name, numbered in their order.
+
+        The name is that by which the caller holds the module, else that by which its holder does.
+        Where it begins with a list of the caller, the call stands in that.
+        """
+        lists = {
+            (scope.parent, scope.part.attribute): scope
+            for scope in graph.scopes()
+            if scope.kind == "container"
+        }
         numbers: Counter[tuple[Scope, ScopePart]] = Counter()
-        for scope in scopes:
-            host = self.hosts.get(scope)
-            if host is not None:
-                part = replace(scope.part, attribute=_attribute(scope, host), index=0)
-                self.parts[scope] = replace(part, index=numbers[host, part])
-                numbers[host, part] += 1
+        for call in graph.calls:
+            scope, host = call.scope, self.hosts.get(call.scope)
+            if host is None or call.number:
+                continue
+            attribute = call.called_as if host is call.caller else ""
+            attribute = attribute or _path_in(scope, host)
+            while host not in upward(scope) and "." in attribute:
+                first, _, rest = attribute.partition(".")
+                if (host, first) not in lists:
+                    break
+                host, attribute = lists[host, first], rest
+            self.hosts[scope] = host
+            part = replace(scope.part, attribute=attribute or None, index=0)
+            self.parts[scope] = replace(part, index=numbers[host, part])
+            numbers[host, part] += 1
 
 
 def find_guests(graph: Graph) -> Guests:
@@ -77,16 +95,19 @@ def find_guests(graph: Graph) -> Guests:
     """
     guests = Guests()
     homes = _homes(graph)
-    if not homes:
-        return guests
     callers = dict(_borrowed(graph, homes))
     if callers:
-        guests.hosts.update((one, callers[one]) for one in _Neighbours(graph, callers).all_moved())
+        moved = [call.scope for call in graph.calls if call.scope in callers and is_shared(call)]
+        moved += _Neighbours(graph, callers).all_moved()
+        guests.hosts.update((one, callers[one]) for one in moved)
+        _add_circling(graph, callers, guests)
+    elif not homes:
+        return guests
     _add_visits(graph, homes, guests)
     for unit, host in find_returns(graph, guests.hosts, guests.nodes).items():
         guests.take([unit], host)
     if guests.hosts:
-        guests.tell_parts(call.scope for call in graph.calls if not call.number)
+        guests.tell_parts(graph)
         _add_gradients(graph, guests)
     return guests
 
@@ -107,8 +128,10 @@ def _borrowed(graph: Graph, homes: Mapping[Run | None, Scope]) -> Iterator[tuple
 
     The order is that of the calls.
     """
+    # A pass may have left nothing of a caller.
+    there = {call.caller for call in graph.calls}.intersection(graph.scopes())
     for call in graph.calls:
-        home = homes.get(_outermost(call.run))
+        home = call.caller if call.caller in there else homes.get(_outermost(call.run))
         if call.number or home is None or home is call.scope.parent:
             continue
         around = list(upward(call.scope.parent))
@@ -124,6 +147,31 @@ def _is_of(home: Scope, around: Iterable[Scope]) -> bool:
     """
     place = home.parent, home.part.label, home.part.attribute
     return any((one.parent, one.part.label, one.part.attribute) == place for one in around)
+
+
+def is_shared(call: Call) -> bool:
+    """Whether the caller contains a module as well as another one does, which is not around it.
+
+    The box of that one has no part in the call, which stands with its caller.
+    """
+    holder = _holder(call.scope)
+    return bool(call.called_as) and holder is not None and holder not in upward(call.caller)
+
+
+def _add_circling(graph: Graph, callers: Mapping[Scope, Scope], guests: Guests) -> None:
+    """Have calls stand with their callers where the box that holds their module would circle."""
+    levels: dict[Scope | None, list[Scope]] = defaultdict(list)
+    for scope, caller in callers.items():
+        if scope not in guests.hosts:
+            around = set(upward(caller))
+            levels[next((one for one in upward(scope) if one in around), None)].append(scope)
+    for level, scopes in levels.items():
+        circling = _circling(graph, level, guests)
+        tried = [scope for scope in scopes if unit_of(scope, level) in circling]
+        for scope in tried:
+            guests.take([scope], callers[scope])
+        circling = _circling(graph, level, guests) if tried else set()
+        guests.leave(scope for scope in tried if unit_of(scope, level) in circling)
 
 
 def _add_visits(graph: Graph, homes: Mapping[Run | None, Scope], guests: Guests) -> None:
@@ -162,10 +210,17 @@ def _add_visits(graph: Graph, homes: Mapping[Run | None, Scope], guests: Guests)
                 guests.leave(units)
 
 
-def _attribute(scope: Scope, host: Scope) -> str | None:
-    """Return the name by which a call is held: that from its caller on, where it stands in it."""
-    way = [part.attribute or part.label for part in scope.parts[len(host.parts) :]]
-    return ".".join(way) if host in upward(scope) else scope.part.attribute
+def _path_in(scope: Scope, host: Scope) -> str:
+    """Return the path by which a call is held: from its caller on, or from its holder and lists."""
+    if scope.part.attribute is None:
+        return ""
+    way, around = [scope], scope.parent
+    while around is not None and around is not host:
+        if around.kind != "container" and host not in upward(around):
+            break
+        way.append(around)
+        around = around.parent
+    return ".".join(one.part.attribute or one.part.label for one in reversed(way))
 
 
 def _inside(scope: Scope | None, home: Scope) -> list[Scope]:
@@ -174,7 +229,7 @@ def _inside(scope: Scope | None, home: Scope) -> list[Scope]:
     return way[: way.index(home)] if home in way else []
 
 
-def _circling(graph: Graph, home: Scope, guests: Guests) -> set[Unit]:
+def _circling(graph: Graph, home: Scope | None, guests: Guests) -> set[Unit]:
     links = level_links(graph, home, hosts=guests.hosts, nodes=guests.nodes)
     return {unit for cycle in find_cycles(links) for unit in cycle}
 

@@ -145,20 +145,36 @@ class Siblings:
         if not crowded:
             return True
         aside = crowded | self._stranded(crowded)
-        read = {start for (start, _), data in self.links.items() if data}
-        reads = {end for (_, end), data in self.links.items() if data}
-        places = set(range(len(self)))
-        ends = (places - read | self.giving) & (reads | self.fed)
-        # Not missed either: what is read here and outside, where what reads it here goes on.
-        hubs = crowded & read
+        hubs = self._hubs(crowded)
         before, after = self._through(set()), self._through(aside)
         lost = before - after
         if self.giving & lost - hubs or len(lost - crowded) * 4 > len(before):
             return False
-        onwards, _ = self._steps(aside)
+        return self._reaches_ends(aside, hubs)
+
+    def keeps_ends(self) -> bool:
+        """Whether lines lead to each end of the flow from where it begins, as the page draws it.
+
+        That is the least: `lost-output` is an error where they do not (rules/levels.py).
+        """
+        crowded = self.put_aside()
+        if not crowded:
+            return True
+        return self._reaches_ends(crowded | self._stranded(crowded), self._hubs(crowded))
+
+    def _hubs(self, crowded: set[int]) -> set[int]:
+        """Of what is put aside, that is not missed: what reads it here goes on."""
+        return crowded & {start for (start, _), data in self.links.items() if data}
+
+    def _reaches_ends(self, aside: set[int], hubs: set[int]) -> bool:
+        """Whether data reaches each end without these, but for those that it never reached."""
+        read = {start for (start, _), data in self.links.items() if data}
+        reads = {end for (_, end), data in self.links.items() if data}
+        places = set(range(len(self)))
+        ends = (places - read | self.giving) & (reads | self.fed) - hubs
         starts = places - reads | self.fed
-        fed = reached(starts - aside, onwards)
-        return ends - hubs <= fed
+        before = reached(starts, self._steps(set())[0])
+        return (ends & before) <= reached(starts - aside, self._steps(aside)[0])
 
     def _stranded(self, aside: set[int]) -> set[int]:
         """The children that stand alone without these, and are put aside in their turn.

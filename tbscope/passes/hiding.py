@@ -1,7 +1,7 @@
 """What a user wants left out of a drawing, and what can be: one tensor in, one tensor out."""
 
 from collections.abc import Sequence, Set
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node, Value
@@ -10,6 +10,9 @@ from tbscope.ir.regions import OPERATIONS, OWNED
 from tbscope.ir.scopes import Scope
 from tbscope.passes.bypass import step_text
 from tbscope.passes.patterns import Patterns, check_found
+
+# The module, or the operation, with which an operation is left out.
+_Key: TypeAlias = Scope | Node
 
 __all__ = ["Hidden", "LeftOut", "find_hidden"]
 
@@ -56,42 +59,78 @@ def find_hidden(graph: Graph, hide: Sequence[str]) -> Hidden:
     """
     patterns = Patterns(hide)
     check_found(graph, "hide", patterns)
-    groups: dict[Scope | Node, list[Node]] = {}
-    place: dict[Node, Scope | Node] = {}
-    for node in graph.nodes:
-        if node.kind in OPERATIONS:
-            key = patterns.outermost(node.scope) or (node if patterns.matches_op(node.op) else None)
-            if key is not None:
-                groups.setdefault(key, []).append(node)
-                place[node] = key
-    leaving = _leaving(graph, place)
+    outermost = {
+        node: patterns.outermost(node.scope) or node
+        for node in graph.nodes
+        if node.kind in OPERATIONS and patterns.match(node)
+    }
     bound = _bound(graph)
-    places = {node: number for number, node in enumerate(graph.nodes)}
+    order = {node: number for number, node in enumerate(graph.nodes)}
     hidden = Hidden()
-    for key, nodes in groups.items():
-        entering = dict.fromkeys(
-            value
-            for node in nodes
-            for value in node.inputs
-            if place.get(value.producer) is not key and value.producer.kind not in OWNED
-        )
-        gives = leaving.get(key, {})
-        if len(entering) == 1 and len(gives) == 1 and bound.isdisjoint(nodes):
-            (value,), (instead,) = gives, entering
-            # What is made before the tensor comes in is not made of it.
-            if places[instead.producer] < places[value.producer]:
-                text = step_text(key) if isinstance(key, Node) else str(key.part)
-                hidden.add(nodes, LeftOut(value, instead, text))
-    _check_hidden(graph, patterns, hidden, place)
+    place = outermost.copy()
+    pending = list(outermost)
+    while pending:
+        leaving = _leaving(graph, place)
+        groups: dict[_Key, list[Node]] = {}
+        for node in pending:
+            groups.setdefault(place[node], []).append(node)
+        pending = []
+        for key, nodes in groups.items():
+            left = _left_out(key, nodes, place, leaving.get(key, {}), order)
+            if left is not None and bound.isdisjoint(nodes):
+                hidden.add(nodes, left)
+            else:
+                # What matches inside of a module that stays may go by itself.
+                pending += _moved_inwards(patterns, key, nodes, place)
+    _check_hidden(graph, patterns, place, hidden, outermost)
     hidden.sources = _read_by_none(graph, hidden.nodes)
     return hidden
 
 
-def _leaving(
-    graph: Graph, place: dict[Node, Scope | Node]
-) -> dict[Scope | Node, dict[Value, None]]:
+def _left_out(
+    key: _Key,
+    nodes: list[Node],
+    place: dict[Node, _Key],
+    leaving: dict[Value, None],
+    order: dict[Node, int],
+) -> LeftOut | None:
+    """Return the value that a group gives and the one that it reads, or None if there are more."""
+    entering = dict.fromkeys(
+        value
+        for node in nodes
+        for value in node.inputs
+        if place.get(value.producer) is not key and value.producer.kind not in OWNED
+    )
+    if len(entering) != 1 or len(leaving) != 1:
+        return None
+    (value,), (instead,) = leaving, entering
+    # What is made before the tensor comes in is not made of it.
+    if order[instead.producer] >= order[value.producer]:
+        return None
+    return LeftOut(value, instead, step_text(key) if isinstance(key, Node) else str(key.part))
+
+
+def _moved_inwards(
+    patterns: Patterns, key: _Key, nodes: list[Node], place: dict[Node, _Key]
+) -> list[Node]:
+    """Place the nodes of a group by the next module inside that matches; return those that do."""
+    found: list[Node] = []
+    for node in nodes:
+        inner: _Key | None = None
+        if isinstance(key, Scope):
+            inner = patterns.outermost(node.scope, below=key)
+            inner = inner or (node if patterns.matches_op(node.op) else None)
+        if inner is None:
+            del place[node]
+        else:
+            place[node] = inner
+            found.append(node)
+    return found
+
+
+def _leaving(graph: Graph, place: dict[Node, _Key]) -> dict[_Key, dict[Value, None]]:
     """Return for each group the values that something outside of it reads."""
-    found: dict[Scope | Node, dict[Value, None]] = {}
+    found: dict[_Key, dict[Value, None]] = {}
     for node in graph.nodes:
         here = place.get(node)
         for value in node.inputs:
@@ -134,13 +173,18 @@ def _read_by_none(graph: Graph, gone: Set[Node]) -> set[Node]:
 
 
 def _check_hidden(
-    graph: Graph, patterns: Patterns, hidden: Hidden, place: dict[Node, Scope | Node]
+    graph: Graph,
+    patterns: Patterns,
+    place: dict[Node, _Key],
+    hidden: Hidden,
+    outermost: dict[Node, _Key],
 ) -> None:
+    """Raise ArgumentError for a pattern by which nothing is left out."""
     for pattern in patterns.patterns:
         alone = Patterns([pattern])
-        matched = [node for node in place if alone.match(node)]
-        if matched and hidden.nodes.isdisjoint(matched):
-            key = place[matched[0]]
+        matched = [node for node in outermost if alone.match(node)]
+        if matched and not any(_goes_by(alone, node, place) for node in hidden.nodes):
+            key = outermost[matched[0]]
             what = f"{key.op} (%{key.name})" if isinstance(key, Node) else str(key)
             raise ArgumentError(
                 f"hide={pattern!r} matches nothing in the graph of {graph.name} "
@@ -149,3 +193,10 @@ def _check_hidden(
                 f"and gives one, and writes nothing; not so {what}",
                 fix="leave this pattern out, or name a part of it",
             )
+
+
+def _goes_by(alone: Patterns, node: Node, place: dict[Node, _Key]) -> bool:
+    """Whether a pattern matches the group with which a node is left out, or a part of it."""
+    key = place[node]
+    around = key.parent if isinstance(key, Scope) else node.scope
+    return alone.matches_op(node.op) or alone.outermost(node.scope, below=around) is not None

@@ -27,12 +27,12 @@ class Patterns:
             "|".join(f"(?:{translate(pattern)})" for pattern in patterns)
         ).match
 
-        def told(scope: Scope, above: Scope | None) -> Scope | None:
-            return scope if above is None and any(map(matches, _names(scope))) else above
+        def told(scope: Scope, above: tuple[Scope, ...]) -> tuple[Scope, ...]:
+            return (*above, scope) if any(map(matches, _names(scope))) else above
 
         self._matches = matches
         self._ops: dict[str, bool] = {}
-        self._outermost = Inherited[Scope | None](told, top=None)
+        self._around = Inherited[tuple[Scope, ...]](told, top=())
 
     def match(self, node: Node) -> bool:
         """Tell whether a node, or a module that it stands in, matches."""
@@ -45,13 +45,19 @@ class Patterns:
             known = self._ops[op] = self._matches(op) is not None
         return known
 
-    def outermost(self, scope: Scope | None) -> Scope | None:
-        """Return the outermost module that matches, of this scope and those around it."""
-        return self._outermost(scope)
+    def outermost(self, scope: Scope | None, *, below: Scope | None = None) -> Scope | None:
+        """Return the outermost module that matches, of this scope and those around it.
+
+        Args:
+            scope: The scope; None for the top level.
+            below: A scope around it, or itself: only modules inside of that count.
+        """
+        around = len(self._around(below))
+        return next(iter(self._around(scope)[around:]), None)
 
 
 def _names(scope: Scope) -> list[str]:
-    if scope.kind != "module":
+    if scope.kind not in ("module", "container"):
         return []
     return [scope.part.label, *([scope.qualified_name] if scope.qualified_name else [])]
 
@@ -63,8 +69,8 @@ def check_found(graph: Graph, option: str, patterns: Patterns) -> None:
         ArgumentError: One matches no operation and no module of the graph.
     """
     known = dict.fromkeys(node.op for node in graph.nodes if node.kind in OPERATIONS)
-    for call in graph.calls:
-        known.update(dict.fromkeys(_names(call.scope)))
+    for scope in graph.scopes():
+        known.update(dict.fromkeys(_names(scope)))
     for pattern in patterns.patterns:
         if not any(fnmatchcase(name, pattern) for name in known):
             near = near_names(pattern, known)

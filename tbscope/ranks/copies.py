@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from tbscope.ir.climbs import Nearest
-from tbscope.ir.graph import Argument, Call, Graph, Module, Nest, Node, Output, Parameter, Value
+from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Output, Parameter, Value
 from tbscope.ir.nests import map_nest
 from tbscope.ir.ranks import device_on, ranks_text
 from tbscope.ir.scopes import Scope, ScopePart
@@ -65,7 +65,7 @@ class RankCopy:
         self.graph.calls = [self._call(call) for call in self.graph.calls]
         self.graph.outputs = [self._output(output) for output in self.graph.outputs]
         self.graph.modules = [
-            Module(one.name, one.class_name, self._owned(one.parameters))
+            one._replace(parameters=self._owned(one.parameters), borrowed=self._owned(one.borrowed))
             for one in self.graph.modules
         ]
 
@@ -134,6 +134,7 @@ class RankCopy:
         return replace(
             call,
             scope=self._scope(call.scope),
+            caller=call.caller and self._scope(call.caller),
             arguments=[Argument(name, self._nest(nest)) for name, nest in call.arguments],
             results=self._nest(call.results),
             parameters=self._owned(call.parameters),

@@ -24,6 +24,7 @@ from tbscope.sources.graphdef.ops import (
     dtype_of,
     fact_of,
     op_of,
+    plain_op,
     reference_of,
 )
 from tbscope.words import shown
@@ -276,8 +277,9 @@ class Picture:
     def class_of(self, glyph: Box | Item) -> str:
         """The class of the module that a box stands for, or the operation of a node."""
         if isinstance(glyph, Item):
+            op = plain_op(glyph.op)
             # What makes it a circle is a part of the name that means nothing else.
-            return (glyph.op.removesuffix("Const") or "Constant") if glyph.embedded else glyph.op
+            return (op.removesuffix("Const") or "Constant") if glyph.embedded else op
         return self[glyph].facts.get("class", "").rpartition(".")[2]
 
     def second_line(self, glyph: Box | Item) -> str:

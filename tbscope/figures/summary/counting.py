@@ -1,5 +1,7 @@
 """Counting of what parts hold: parameters and buffers, each once in all that hold it."""
 
+from collections.abc import Iterable
+
 from tbscope.figures.summary.holdings import numbers_in
 from tbscope.figures.summary.part import Part
 from tbscope.ir.graph import Parameter
@@ -22,8 +24,8 @@ def count_parameters(parts: list[Part]) -> None:
     first: dict[int | str, tuple[Part, Parameter]] = {}
     several: dict[int | str, list[tuple[Part, Parameter]]] = {}
     for part in parts:
-        if part.held:
-            for key, parameter in _own(part).items():
+        if part.held or part.borrowed:
+            for key, parameter in _by_key(part, (*part.held, *part.borrowed)).items():
                 # Few are held by several parts, of which most are the calls of one module.
                 known = first.setdefault(key, (part, parameter))
                 if known[0] is not part:
@@ -41,13 +43,13 @@ def count_parameters(parts: list[Part]) -> None:
 
 def own_parameters(part: Part) -> int:
     """Count the numbers in a part's own parameters."""
-    own = _own(part).values()
+    own = _by_key(part, part.held).values()
     return sum(numbers_in(parameter) for parameter in own if parameter.kind == "parameter")
 
 
-def _own(part: Part) -> dict[int | str, Parameter]:
-    """Return what a part itself holds, each once."""
-    return {parameter_key(part, parameter): parameter for parameter in part.held}
+def _by_key(part: Part, parameters: Iterable[Parameter]) -> dict[int | str, Parameter]:
+    """Return parameters of a part, each once."""
+    return {parameter_key(part, parameter): parameter for parameter in parameters}
 
 
 def _hands_up(part: Part) -> bool:
@@ -76,4 +78,4 @@ def _add_shared(held: list[tuple[Part, Parameter]]) -> None:
 
 def _module_of(part: Part) -> int:
     """Return a number that the parts of all calls of one module share."""
-    return id(part.held)
+    return id(part.held or part.borrowed)

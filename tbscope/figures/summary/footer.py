@@ -53,7 +53,7 @@ def _tied(parts: list[Part]) -> list[tuple[str, ...]]:
     names: dict[int | str, dict[str, None]] = {}
     for part in parts:
         if part.name is not None:
-            for parameter in part.held:
+            for parameter in (*part.held, *part.borrowed):
                 if parameter.kind == "parameter":
                     name = f"{part.name}.{parameter.name}".lstrip(".")
                     names.setdefault(parameter_key(part, parameter), {})[name] = None

@@ -30,6 +30,7 @@ class Part:
         parent: The part around it; None for the outermost.
         children: The parts in it, as the author wrote them.
         held: Its own parameters and buffers, those of its children not among them.
+        borrowed: Parameters and buffers of children that are parts of another module.
         scopes: The scopes of its calls.
         calls: Its calls.
         holds: What is held in it and below it.
@@ -38,6 +39,7 @@ class Part:
     __slots__ = (
         "_costs",
         "attribute",
+        "borrowed",
         "calls",
         "children",
         "class_name",
@@ -61,6 +63,7 @@ class Part:
         attribute: str | None = None,
         name: str | None = None,
         held: tuple[Parameter, ...] = (),
+        borrowed: tuple[Parameter, ...] = (),
     ) -> None:
         self.label = label
         self.kind: PartKind = kind
@@ -71,6 +74,7 @@ class Part:
         self.parent = parent
         self.children: list[Part] = []
         self.held = held
+        self.borrowed = borrowed
         self.scopes: list[Scope] = []
         self.calls: list[Call] = []
         self._costs: Costs | None = None
@@ -110,13 +114,14 @@ def held_below(root: Part) -> Iterator[Parameter]:
 
     What no module registers is not among it.
     """
+    yield from root.borrowed
     start = len(root.name) + 1 if root.name else 0
     pending = root.children[::-1]
     while pending:
         part = pending.pop()
         if not part.unregistered:
             pending += reversed(part.children)
-            for parameter in part.held:
+            for parameter in (*part.held, *part.borrowed):
                 yield parameter._replace(name=f"{part.name}.{parameter.name}"[start:])
 
 

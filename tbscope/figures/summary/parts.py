@@ -43,6 +43,12 @@ def model_parts(graph: Graph, *, per_call: bool = False, by_nodes: bool = False)
         root.parent = None
     parts = list(walk(root))
     count_parameters(parts)
+    if per_call and not by_nodes:
+        # One call may leave out what another one runs, which is then a part of that one alone.
+        whole = held_parts(graph).of_scope
+        for part in parts:
+            if part.name is not None and part.scopes:
+                part.holds = whole[part.scopes[0]].holds
     for part in reversed(parts):
         if part.kind == "unused" and part.class_name.startswith(_SCRIPTED):
             part.kind = "container"
@@ -135,6 +141,7 @@ class _Tree:
                 attribute=(attribute if holder else name) or None,
                 name=name,
                 held=module.parameters,
+                borrowed=module.borrowed,
             )
         if len(self._roots) > 1:
             self._told.update(self._told_by_parameters())
@@ -209,6 +216,7 @@ class _Tree:
             attribute=scope.part.attribute,
             name=scope.qualified_name,
             held=twin.held if twin else (),
+            borrowed=twin.borrowed if twin else (),
         )
         part.index = scope.part.index if twin else 0
         return part

@@ -283,6 +283,8 @@ class CompileBackend:
                 why="it takes the name of one, or what is called with a graph and its inputs",
                 fix="tbscope.compile_backend('inductor')",
             )
+        # By which torch tells of it, too.
+        self.__name__ = str(getattr(inner, "__name__", type(inner).__name__))
         self._stages = stages
         self._capture = Capture(None, inner=inner, stages=stages)
 

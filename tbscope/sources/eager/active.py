@@ -21,10 +21,12 @@ __all__ = [
     "Keeper",
     "StepWatcher",
     "Watcher",
+    "abandoned",
     "alone",
     "is_only_thread",
     "keepers",
     "one_at_a_time",
+    "settle",
     "step_watchers",
     "waiting",
     "watching",
@@ -36,9 +38,11 @@ class Watcher(Protocol):
 
     Attributes:
         paused: Whether it looks away.
+        left: Whether it looks away for good, as its thread did not end it.
     """
 
     paused: bool
+    left: bool
 
     def about_to_write(self, tensor: Any) -> None:
         """Take note of a tensor that is about to be written into."""
@@ -65,6 +69,9 @@ class Watcher(Protocol):
 
     def end_step(self, optimizer: Any) -> None:
         """Take note that an optimizer has made a step."""
+
+    def fail_step(self, caller: FrameType) -> None:
+        """Take note that an error ends what runs in a Python frame: a step, if it called one."""
 
     def outside_step(self) -> AbstractContextManager[None]:
         """Have a block (a closure) be no part of the step that runs."""
@@ -127,6 +134,13 @@ class StepWatcher(Protocol):
         """Take note that an error has ended what an optimizer may have done in this frame."""
 
 
+class Abandoned(Protocol):
+    """A watch that was not ended in its thread, or not in its turn."""
+
+    def let_go(self) -> bool:
+        """End as much of it as this thread can; return whether that is all."""
+
+
 class _Watching(threading.local):
     """The recorders that watch the running thread, outermost first.
 
@@ -187,6 +201,9 @@ waiting: list[StepWatcher] = []
 keepers: list[Keeper] = []
 """Those who keep modules now, in all threads."""
 
+abandoned: list[Abandoned] = []
+"""What watches without an end, until the thread of each comes by."""
+
 arrivals: dict[int, Arrival] = {}
 """What threads have made that nobody watches, by the identity of the tensor."""
 
@@ -221,6 +238,13 @@ def step_watchers() -> tuple[StepWatcher, ...]:
     return () if watching.looks_away else tuple(waiting)
 
 
+def settle() -> None:
+    """End what is abandoned, as far as this thread can."""
+    for each in [*abandoned]:
+        if each.let_go() and each in abandoned:
+            abandoned.remove(each)
+
+
 @contextmanager
 def alone() -> Iterator[None]:
     """Have the recorders that watch already, and those who wait, look away during a block."""
@@ -233,4 +257,4 @@ def alone() -> Iterator[None]:
     finally:
         watching.looks_away = looked_away
         for other in paused:
-            other.paused = False
+            other.paused = other.left

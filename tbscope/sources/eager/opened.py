@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from threading import get_ident
 from types import FrameType
 from typing import Any
@@ -50,8 +50,8 @@ class Opened:
     """
 
     def __init__(self, recorder: CarefulRecorder, frame: FrameType) -> None:
-        self._stack = ExitStack()
-        self._stack.enter_context(Watch(recorder))
+        self._watch = Watch(recorder)
+        self._watch.__enter__()
         # Itself: another one may come to stand where it stood.
         self.frame = frame
         self._thread = get_ident()
@@ -67,6 +67,5 @@ class Opened:
         return frame is not None
 
     def close(self) -> None:
-        """Watch no longer; another thread leaves this one alone."""
-        if get_ident() == self._thread:
-            self._stack.close()
+        """Watch no longer."""
+        self._watch.__exit__(None, None, None)

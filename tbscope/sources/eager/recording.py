@@ -1,6 +1,7 @@
 """Watches a region of the user's own code, which keeps its effects, and makes its graph."""
 
 import sys
+import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
 from types import FrameType, TracebackType
@@ -10,9 +11,10 @@ import torch
 
 from tbscope.checks import check_truth, entries_of
 from tbscope.collector import collect_recent, collecting_rarely
-from tbscope.errors import ArgumentError, TraceError
+from tbscope.errors import ArgumentError, ScopeError, TraceError
 from tbscope.ir.graph import Graph
 from tbscope.ir.steps import fold_steps
+from tbscope.sources.eager.active import settle
 from tbscope.sources.eager.record.describe_calls import describe_calls
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.record.updates import box_updates
@@ -55,7 +57,8 @@ def record(
             (`tbscope.scope("step")`).
         named_models: The same, with the name that its scope shows in brackets.
     Returns:
-        The recording, to be used as a context manager.
+        The recording, to be used as a context manager. A thread that enters it leaves it; an end
+        in another thread, or before that of a recording entered in it, is a `ScopeError`.
     Raises:
         ArgumentError: A model is no module, or `steps` no number of steps.
     """
@@ -64,6 +67,8 @@ def record(
 
 class Recording:
     """A region of code that is watched; `graph` holds what it did once it has ended."""
+
+    _watch: Watch | None = None
 
     def __init__(
         self,
@@ -74,8 +79,8 @@ class Recording:
         steps: int | None = None,
     ) -> None:
         self._recorder = Recorder("record", boundary=watched_call, open_ended=True)
-        self._watch: Watch | None = None
         self._collecting = ExitStack()
+        self._begun_at = ""
         self._graph: Graph | None = None
         check_truth("backward", backward)
         if steps is not None and (type(steps) is not int or steps < 1):
@@ -168,20 +173,22 @@ class Recording:
         Args:
             frame: The Python frame in which the region begins; those around it are not looked at.
         """
-        if self._watch is not None:
+        if self._begun_at:
             raise ArgumentError(
                 "this recording has been used already",
                 why="one recording watches one region",
                 fix="begin another one with tbscope.record()",
             )
+        self._begun_at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         with ExitStack() as stack:
             # Until the graph is whole: all that has grown is looked at once.
             stack.enter_context(collecting_rarely())
-            self._recorder.begin_at(frame)
             if self._backward:
                 self._recorder.record_backward()
-            self._watch = Watch(self._recorder)
-            self._watch.__enter__()
+            watch = Watch(self._recorder)
+            watch.__enter__()
+            self._watch = watch
+            self._recorder.begin_at(frame)
             self._collecting = stack.pop_all()
 
     def __exit__(
@@ -190,10 +197,52 @@ class Recording:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        refused = self._refused()
+        if refused is not None:
+            with self._collecting:
+                self.__del__()
+                settle()
+            if error is None:
+                raise refused
+            error.add_note(str(refused))
+            return
         assert self._watch is not None
+        watch, self._watch = self._watch, None
+        self._recorder.end_in(sys._getframe(1))
         with self._collecting:
-            self._watch.__exit__(kind, error, trace)
+            watch.__exit__(kind, error, trace)
             self._graph = self._finished(error)
+
+    def __del__(self) -> None:
+        # Of a recording that is left nowhere, too.
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.abandon()
+
+    def _refused(self) -> ScopeError | None:
+        """Return the error for an end at which there is nothing to end; None for any other."""
+        watch = self._watch
+        if watch is None:
+            return ScopeError(
+                "this recording is over" if self._begun_at else "this recording was not entered",
+                why="a region begins once, and ends once",
+                fix="with tbscope.record() as recording: ..., and no call of __exit__",
+            )
+        if not watch.is_here:
+            return ScopeError(
+                f"a recording is left in the thread {threading.current_thread().name!r}, and was "
+                f"entered in the thread {watch.thread.name!r} ({self._begun_at})",
+                why="a region is what one thread does; it is recorded no more, and has no graph",
+                fix="enter and leave tbscope.record() in one thread",
+            )
+        if not watch.is_innermost:
+            return ScopeError(
+                f"the recording that was entered at {self._begun_at} is left before one that was "
+                "entered in it",
+                why="regions end in the reverse order in which they began; this one has no graph",
+                fix="leave the inner recording first",
+            )
+        return None
 
     def _finished(self, error: BaseException | None) -> Graph:
         """Return the graph of the region, which has ended: by an error, or by itself."""

@@ -36,7 +36,7 @@ from tbscope.sources.torch.own_modes import switches_itself
 from tbscope.sources.torch.parallelizing import Parallelize, parallelized, world_of
 from tbscope.sources.torch.registry import class_label
 from tbscope.sources.torch.unfinished import LAZY_ITERATORS, computed
-from tbscope.words import error_text, shown
+from tbscope.words import error_text, shown, without_addresses
 
 __all__ = ["owner_of", "trace"]
 
@@ -201,11 +201,13 @@ class _Run:
         self._backward = False
         self._refused: ArgumentError | None = None
         self._adopted: list[torch.nn.Module] = []
+        self._stepping: list[torch.optim.Optimizer] = []
         # Those that have switched themselves, by methods of their own.
         self._switched: list[torch.nn.Module] = []
         recorder.operations.about_to_write = self._preserved.about_to_write
         recorder.about_to_set = self._preserved.about_to_set
         recorder.about_to_accumulate = self._preserved.about_to_accumulate
+        recorder.about_to_step = self._add_optimizer
         recorder.scopes.adopted = self._adopt
 
     def step(self, loss: Loss | None, *, backward: bool) -> None:
@@ -240,7 +242,7 @@ class _Run:
                 if not partial:
                     told = Told(grad=grad, fake=fake, given=self._given, measured=self._steps > 0)
                     raise trace_error(error, recorder, told) from error
-                recorder.end_with(error, error_text(error))
+                recorder.end_with(error, without_addresses(error_text(error)))
             else:
                 for path, tensor in result_leaves(result):
                     recorder.add_output(path, tensor)
@@ -262,7 +264,7 @@ class _Run:
         repeats = Repeats(
             self._again,
             [*self._modules, *self._adopted],
-            (self._args, self._kwargs, self._model),
+            (self._args, self._kwargs, self._model, self._stepping),
             training=self._training,
             switched=self._switched,
             grad=grad,
@@ -289,6 +291,12 @@ class _Run:
             recorder.add_stand_ins(module, stand_ins)
 
         recorder.scopes.adopted = adopt
+
+    def _add_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Keep an optimizer as it is that makes a step in the run (in a hook)."""
+        self._preserved.add_optimizer(optimizer)
+        if self._steps:
+            self._stepping.append(optimizer)
 
     def _adopt(self, module: torch.nn.Module) -> None:
         """Keep a module as it is that the run meets."""

@@ -1,5 +1,6 @@
 """The nodes of a GraphDef as plain data: their names, what they read and wait for, their facts."""
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,7 +9,7 @@ from tensorboard.compat.proto.types_pb2 import DataType
 from tbscope.ir.graph import Constant, Nest, Shape
 from tbscope.words import cut
 
-__all__ = ["Op", "Reference", "device_of", "dtype_of", "fact_of", "op_of", "reference_of"]
+__all__ = ["Op", "Reference", "device_of", "dtype_of", "fact_of", "op_of", "plain_op", "reference_of"]
 
 Reference = tuple[str, str]
 """What an input names: a node, and which of its outputs: a number, or in a function `name:0`."""
@@ -22,6 +23,8 @@ _DTYPES = {
 }
 _TYPED_BY = ("dtype", "T", "DstT", "out_type", "output_type", "Tout")
 _SHAPES = "_output_shapes"
+# Drawings of ours call so what the page would fold with others that are not alike.
+_APART = re.compile(r"(Input|Output|Parameter|Buffer)\[.*\]")
 _MOST_ENTRIES = 1000
 _MOST_TEXT = 1000
 _MOST_ELEMENTS = 16
@@ -41,6 +44,7 @@ class Op:
         dtype: The element type of its outputs.
         device: Where it runs, as torch names it.
         function: Whether it is the call of a function whose body stands below its name.
+        drawn: Whether an attribute has blanks before its name, as only drawings of ours write it.
     """
 
     name: str
@@ -52,11 +56,12 @@ class Op:
     dtype: str = "unknown"
     device: str = "cpu"
     function: bool = False
+    drawn: bool = False
 
 
 def op_of(node: Any) -> Op:
     """Return a NodeDef as plain data."""
-    made = Op(node.name, node.op, device=device_of(node.device))
+    made = Op(node.name, plain_op(node.op), device=device_of(node.device))
     for text in node.input:
         if text.startswith("^"):
             made.waits.append(text[1:])
@@ -68,9 +73,16 @@ def op_of(node: Any) -> Op:
             made.shapes = [_shape(one) for one in held.list.shape[:_MOST_ENTRIES]]
             continue
         name = key.lstrip(" ")
+        made.drawn |= name != key
         made.facts[name] = fact_of(held)
     made.dtype = dtype_of(node)
     return made
+
+
+def plain_op(op: str) -> str:
+    """Return an op type without the ending by which a drawing of ours keeps it from folding."""
+    apart = _APART.fullmatch(op)
+    return apart[1] if apart else op
 
 
 def dtype_of(node: Any) -> str:

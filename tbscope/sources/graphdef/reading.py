@@ -105,6 +105,10 @@ class _Reading:
 
     def __init__(self, message: Any, title: str, figures: dict[str, Measured]) -> None:
         self._ops, self._left = expand(message)
+        if any(op.drawn for op in self._ops):
+            # A drawing of ours leaves out the scope of what is in none.
+            for op in self._ops:
+                op.facts.setdefault("scope", "")
         self._figures = figures
         self._at: dict[str, int] = {}
         for place, op in enumerate(self._ops):

@@ -4,12 +4,13 @@ A program holds a flat list of tensors, and a plan of the nest in which they wer
 filled with tensors without content, and walked as the eager tracer walks a real one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from tbscope.sources.programs.slots import Held, Slot
+from tbscope.sources.programs.types import replaced
 from tbscope.sources.torch.nest_internals import filled
 from tbscope.sources.torch.nests import result_leaves, tensor_leaves
 
@@ -75,29 +76,24 @@ def output_paths(plan: Any, leaves: Sequence[Any]) -> list[tuple[str, Slot]]:
     ]
 
 
-def result_paths(held: Held, name: str = "") -> list[tuple[str, Slot]]:
+def result_paths(held: Held, name: str = "", *, public: bool = True) -> list[tuple[str, Slot]]:
     """Return each slot of a nest with its path, as that of a result or of an input.
 
     Args:
         held: The nest.
         name: The path of an input; empty for a result.
+        public: Whether the private attributes of an input are left out, as `tensor_leaves` does.
     """
     marks: dict[int, Slot] = {}
-    kept: list[Any] = []
+    kept: list[torch.Tensor] = []
 
-    def mark(thing: Any) -> Any:
-        if type(thing) is Slot:
-            kept.append(_mark(thing))
-            marks[id(kept[-1])] = thing
-            return kept[-1]
-        if isinstance(thing, list | tuple):
-            return [mark(entry) for entry in thing]
-        if isinstance(thing, dict):
-            return {key: mark(entry) for key, entry in thing.items()}
-        return thing
+    def mark(slot: Slot) -> torch.Tensor:
+        kept.append(_mark(slot))
+        marks[id(kept[-1])] = slot
+        return kept[-1]
 
-    nest = mark(held)
-    leaves = tensor_leaves(nest, name, public=True) if name else result_leaves(nest)
+    nest = replaced(held, Slot, mark)
+    leaves = tensor_leaves(nest, name, public=public) if name else result_leaves(nest)
     return [(path, marks[id(tensor)]) for path, tensor in leaves]
 
 
@@ -129,20 +125,4 @@ def _filled(plan: Any, marks: Sequence[Any]) -> Any:
 
 def _unmarked(nest: Any, marks: Sequence[Any], leaves: Sequence[Any]) -> Held:
     held = {id(mark): leaf for mark, leaf in zip(marks, leaves, strict=True)}
-    return _replaced(nest, lambda thing: held.get(id(thing), thing))
-
-
-def _replaced(nest: Any, change: Callable[[Any], Any]) -> Any:
-    if isinstance(nest, tuple) and hasattr(nest, "_fields"):
-        return {
-            name: _replaced(entry, change) for name, entry in zip(nest._fields, nest, strict=False)
-        }
-    if isinstance(nest, list | tuple):
-        entries = [_replaced(entry, change) for entry in nest]
-        return entries if isinstance(nest, list) else tuple(entries)
-    if isinstance(nest, dict):
-        return {str(key): _replaced(entry, change) for key, entry in nest.items()}
-    if isinstance(nest, torch.Tensor):
-        return change(nest)
-    leaves = [change(tensor) for _, tensor in tensor_leaves(nest, "", public=True)]
-    return leaves if leaves else nest
+    return replaced(nest, torch.Tensor, lambda tensor: held.get(id(tensor), tensor))

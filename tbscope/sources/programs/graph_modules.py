@@ -1,5 +1,6 @@
 """Graphs of graph modules: what torch.fx traced, by itself or for others."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from tbscope.sources.programs.reader import Reader
 from tbscope.sources.programs.results import describe_edges
 from tbscope.sources.programs.slots import Held, Slot, slots_of
 from tbscope.sources.programs.state import State, state_of
-from tbscope.sources.programs.types import UNKNOWN, type_nest, types_in
+from tbscope.sources.programs.types import UNKNOWN, replaced, type_nest, types_in
 from tbscope.sources.programs.walk import Walk, classes_in
 from tbscope.sources.programs.work import Done
 from tbscope.sources.torch.holders import container_class
@@ -91,6 +92,12 @@ class _Traced:
         reader, places = self._reader, self._places
         plan, out_plan, names = plan_of(self._module)
         arguments = self._add_inputs(plan, names)
+        assert places.root is not None
+        root = places.call_of[places.root]
+        # As they come in: the program may write into tensors, and change containers.
+        root.arguments = [
+            Argument(name, reader.arguments((held,), {})[0][0].nest) for name, held in arguments
+        ]
         result = Parts(reader, self._state).result(self._module)
         if out_plan is not None:
             leaves = list(result) if isinstance(result, tuple | list) else [result]
@@ -101,13 +108,8 @@ class _Traced:
             value = slot.read()
             reader.builder.add_output(path, value, control_inputs=slot.writers())
         describe_edges(reader.graph, places)
-        assert places.root is not None
-        root = places.call_of[places.root]
         root.training = self._module.training
         root.results = reader.arguments((nest,), {})[0][0].nest
-        root.arguments = [
-            Argument(name, reader.arguments((held,), {})[0][0].nest) for name, held in arguments
-        ]
         self._state.describe(self._parts, places, self._class_of)
         reads = [Read(slot.read(), by, source) for slot, by, source in reader.read_out]
         reader.graph.notes += find_notes(reader.graph, reads=reads, whole=True)
@@ -132,7 +134,16 @@ class _Traced:
         for path, leaf in zip(paths, leaves, strict=True):
             for inner, slot in result_paths(leaf, path):
                 slot.value = reader.add_source("input", inner, slot.type)
-        return arguments
+        # Private attributes of an object are inputs once the program reads them.
+        shown = [
+            (name, replaced(held, Slot, lambda slot: slot if slot.value else None))
+            for name, held in arguments
+        ]
+        for path, leaf in zip(paths, leaves, strict=True):
+            for inner, slot in result_paths(leaf, path, public=False):
+                if slot.value is None:
+                    slot.make = functools.partial(reader.add_source, "input", inner, slot.type)
+        return shown
 
     def _given(self, nodes: list[torch.fx.Node], plan: Any) -> list[Any]:
         """Return what each placeholder is given."""

@@ -1,8 +1,16 @@
-"""What is asked of a tensor without reading it: such a call is no operation."""
+"""Calls that their names explain: questions about a tensor, and changes of a container."""
 
 from typing import Any
 
-__all__ = ["is_question"]
+__all__ = ["CHANGES", "is_question"]
+
+CHANGES = frozenset(
+    {
+        *("append", "extend", "insert", "remove", "reverse", "clear", "pop", "popitem", "popleft"),
+        *("appendleft", "extendleft", "update", "setdefault", "setitem", "delitem", "setattr"),
+    }
+)
+"""Methods and functions that change a container, beside those of tensors that end in `_`."""
 
 # What is asked of a tensor, and not of its values.
 _QUESTIONS = frozenset(

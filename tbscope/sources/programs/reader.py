@@ -16,12 +16,13 @@ from tbscope.sources.programs.arguments import plain, valued
 from tbscope.sources.programs.last_nodes import last_nodes
 from tbscope.sources.programs.lines import source_of
 from tbscope.sources.programs.places import Places
-from tbscope.sources.programs.questions import is_question
+from tbscope.sources.programs.questions import CHANGES, is_question
 from tbscope.sources.programs.schemas import gives_tensor, may_show, shown_slots, written_slots
 from tbscope.sources.programs.slots import Held, Slot, slots_in
 from tbscope.sources.programs.types import (
     UNKNOWN,
     TensorType,
+    replaced,
     type_nest,
     types_in,
 )
@@ -225,7 +226,9 @@ class Reader:
         if done is None:
             kernel = f"aten::{name}"
             appended.role = role_of([kernel], reads=bool(read))
-            return self.give(appended, told, read)
+            written = read[:1] if name in CHANGES or name.endswith("_") else []
+            shows = dict(enumerate(written)) if name.endswith("_") else {}
+            return self.give(appended, told, read, written, shows)
         appended.random = is_random(done.kernels, arguments, positional_names(function))
         among = list(dict.fromkeys(read))
         written = [among[place] for place in done.written]
@@ -366,14 +369,8 @@ class Reader:
         shows = shows or {}
         count = 0
 
-        def each(typed: Any) -> Held:
+        def each(typed: TensorType) -> Slot:
             nonlocal count
-            if not isinstance(typed, TensorType):
-                if isinstance(typed, list | tuple):
-                    return [each(entry) for entry in typed]
-                if isinstance(typed, dict):
-                    return {key: each(entry) for key, entry in typed.items()}
-                return typed
             shown, count = shows.get(count), count + 1
             value = self._give(node, typed)
             if shown is None:
@@ -384,7 +381,7 @@ class Reader:
                 return shown
             return Slot(typed, value, memory=shown.memory, at=at)
 
-        held = each(told)
+        held = replaced(told, TensorType, each)
         given = list(slots_in(held))
         for slot in written:
             if slot not in given:

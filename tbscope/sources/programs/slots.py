@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from tbscope.ir.graph import Node, Value
-from tbscope.sources.programs.types import TensorType
+from tbscope.sources.programs.types import TensorType, replaced
+from tbscope.sources.torch.nests import leaves_in
 
 __all__ = ["Held", "Memory", "Slot", "slots_in", "slots_of"]
 
 Held: TypeAlias = Any
-"""A `Slot`, a constant, or a list, tuple or dict of these: what one node of a program gave."""
+"""A `Slot`, a constant, or a container of these: the result of one node of a program."""
 
 
 class Memory:
@@ -80,24 +81,10 @@ class Slot:
 
 
 def slots_in(held: Held) -> Iterator[Slot]:
-    """Yield the slots of a nest from left to right."""
-    kind = type(held)
-    if kind is Slot:
-        yield held
-    elif kind is list or kind is tuple:
-        for entry in held:
-            yield from slots_in(entry)
-    elif kind is dict:
-        for entry in held.values():
-            yield from slots_in(entry)
+    """Return the slots of a nest from left to right."""
+    return leaves_in(held, Slot)
 
 
 def slots_of(told: Any) -> Held:
     """Return a nest with a new slot for each type of a tensor; the rest as it is."""
-    if isinstance(told, TensorType):
-        return Slot(told)
-    if isinstance(told, list | tuple):
-        return [slots_of(entry) for entry in told]
-    if isinstance(told, dict):
-        return {key: slots_of(entry) for key, entry in told.items()}
-    return told
+    return replaced(told, TensorType, Slot)

@@ -1,13 +1,13 @@
 """What a program tells of its tensors: their sizes, also as formulas (`2*s0`), their types."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
 
 from tbscope.ir.graph import Constant, Shape, item_size_bytes
-from tbscope.sources.torch.nests import is_walked
+from tbscope.sources.torch.nests import INSIDE, is_walked, leaves_in, rebuilt
 
 __all__ = [
     "UNKNOWN",
@@ -16,6 +16,7 @@ __all__ = [
     "dtype_name",
     "is_symbol",
     "placed",
+    "replaced",
     "symbol_text",
     "type_nest",
     "types_in",
@@ -71,25 +72,47 @@ def type_nest(told: Any) -> Any:
     Args:
         told: A tensor without content, metadata of one, a number, or a nest of these.
     Returns:
-        A nest of lists, tuples, and dicts; constants where there is no tensor.
+        A nest of the same containers; constants where there is no tensor.
     """
-    if isinstance(told, torch.Tensor):
-        return _type_of(told)
-    if is_symbol(told):
-        return symbol_text(told)
-    fields: Any = told
-    if isinstance(told, tuple) and {"shape", "dtype"} <= set(getattr(told, "_fields", ())):
-        # The metadata that torch.fx keeps of a tensor tells no device.
-        return _typed(fields.shape, fields.dtype, "cpu", getattr(told, "stride", None))
-    if isinstance(told, tuple | list):
-        return [type_nest(entry) for entry in told]
-    if isinstance(told, dict):
-        return {str(key): type_nest(entry) for key, entry in told.items()}
-    if isinstance(told, torch.dtype | torch.device | torch.layout | torch.memory_format):
-        return told
-    if is_walked(type(told)):
-        return Constant(f"<{type(told).__qualname__}>")
-    return told if isinstance(told, bool | int | float | complex | str | None) else None
+    return rebuilt(told, _told_of)
+
+
+def _told_of(thing: Any) -> Any:
+    """Return what is known of an entry of a nest; `INSIDE` for a container."""
+    if isinstance(thing, torch.Tensor):
+        return _type_of(thing)
+    if is_symbol(thing):
+        return symbol_text(thing)
+    if isinstance(thing, tuple):
+        fields: Any = thing
+        if {"shape", "dtype"} <= set(getattr(thing, "_fields", ())):
+            # The metadata that torch.fx keeps of a tensor tells no device.
+            return _typed(fields.shape, fields.dtype, "cpu", getattr(thing, "stride", None))
+        if isinstance(thing, torch.Size):
+            return thing if _are_numbers(thing) else tuple(map(_told_of, thing))
+        return INSIDE
+    if is_walked(type(thing)):
+        return INSIDE
+    return thing if isinstance(thing, _TOLD_AS_IT_IS) else None
+
+
+_TOLD_AS_IT_IS = (
+    *(bool, int, float, complex, str),
+    *(torch.dtype, torch.device, torch.layout, torch.memory_format),
+)
+
+
+def replaced(nest: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+    """Return a copy of a nest with something else for each instance of a class in it."""
+    if type(nest) is kind:
+        return change(nest)
+
+    def each(thing: Any) -> Any:
+        if type(thing) is kind:
+            return change(thing)
+        return INSIDE if is_walked(type(thing)) else thing
+
+    return rebuilt(nest, each)
 
 
 def _type_of(tensor: torch.Tensor) -> TensorType:
@@ -145,22 +168,9 @@ def _number(size: Any) -> Any:
 
 def placed(told: Any, device: str) -> Any:
     """Return what is told of tensors, with a device in place of theirs."""
-    if type(told) is TensorType:
-        return told._replace(device=device)
-    if isinstance(told, list):
-        return [placed(entry, device) for entry in told]
-    if isinstance(told, dict):
-        return {key: placed(entry, device) for key, entry in told.items()}
-    return told
+    return replaced(told, TensorType, lambda typed: typed._replace(device=device))
 
 
 def types_in(told: Any) -> Iterator[TensorType]:
-    """Yield the types of the tensors in a nest from left to right."""
-    if type(told) is TensorType:
-        yield told
-    elif isinstance(told, list | tuple):
-        for entry in told:
-            yield from types_in(entry)
-    elif isinstance(told, dict):
-        for entry in told.values():
-            yield from types_in(entry)
+    """Return the types of the tensors in a nest from left to right."""
+    return leaves_in(told, TensorType)

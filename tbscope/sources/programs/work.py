@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from tbscope.ir.graph import Gradient, Node, Role
-from tbscope.sources.programs.slots import Slot
-from tbscope.sources.programs.types import TensorType, placed, type_nest, types_in
+from tbscope.sources.programs.slots import Slot, slots_in
+from tbscope.sources.programs.types import TensorType, placed, replaced, type_nest, types_in
 from tbscope.sources.torch.flops import Formulas
 from tbscope.sources.torch.internals import (
     DispatchMode,
@@ -23,7 +23,7 @@ from tbscope.sources.torch.internals import (
     quiet_fake_mode,
     storage_key,
 )
-from tbscope.sources.torch.literals import collect_tensors
+from tbscope.sources.torch.nests import INSIDE, is_walked, leaves_in, rebuilt
 from tbscope.sources.torch.operations import KernelFacts, kernel_facts
 from tbscope.sources.torch.quick_results import quick_result
 from tbscope.sources.torch.roles import role_of
@@ -103,19 +103,19 @@ class Workshop:
             module: The module whose forward it is, and its tensors with their slots; None for none.
         """
         slots: list[Slot] = []
-        key = (
-            id(function) if module is None else _key_of_module(*module, slots),
-            _key_of(args, slots),
-            _key_of(kwargs, slots),
-        )
+        try:
+            key = (
+                id(function) if module is None else _key_of_module(*module, slots),
+                _key_of(args, slots),
+                _key_of(kwargs, slots),
+            )
+            known = self._known.get(key, self)
+        except (TypeError, RecursionError):
+            # An argument that cannot be compared with those of another, or that holds itself.
+            return None
         for slot in slots:
             if slot.type.stride is None:
                 return None
-        try:
-            known = self._known.get(key, self)
-        except TypeError:
-            # An argument that cannot be compared with those of another.
-            return None
         if known is self:
             # Whatever raises here has run in the program: its kernel has no form without content.
             try:
@@ -125,6 +125,18 @@ class Workshop:
                 known = None
             self._known[key] = known
         return known  # type: ignore[return-value]
+
+    def arranged(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Return the result of a function that puts tensors into other containers; else None.
+
+        No kernel runs in such a function, and each tensor of its result is one of its arguments.
+        """
+        done = self.run(function, args, kwargs)
+        if done is None or done.kernels or not done.shows or None in done.shows:
+            return None
+        slots = list(dict.fromkeys(slots_in([args, kwargs])))
+        given = iter(done.shows)
+        return replaced(done.results, TensorType, lambda _: slots[next(given) or 0])
 
     def _run(
         self,
@@ -151,7 +163,7 @@ class Workshop:
             read = list(stand_ins.values())
             with _Kernels(self._formulas) as kernels:
                 result = function(*given[0], **given[1])
-            results = collect_tensors(result, [])
+            results = list(leaves_in(result, torch.Tensor))
             node.kernels = kernels.names
             self._formulas.describe(node, kernels.work, read, results)
         told = type_nest(result)
@@ -298,6 +310,9 @@ def _key_of(given: Any, slots: list[Slot]) -> Any:
     if kind is slice:
         # Python 3.12 is the first that could take one as a key.
         return (kind, *[_key_of(end, slots) for end in (given.start, given.stop, given.step)])
+    if is_walked(kind):
+        # Its class may compare as it likes: no call on another one is equal.
+        return (object(), *[_key_of(slot, slots) for slot in slots_in(given)])
     return kind, given
 
 
@@ -332,25 +347,20 @@ def _is_plain(held: Any) -> bool:
 
 def _with(given: Any, stand_ins: dict[Slot, torch.Tensor], device: str | None = None) -> Any:
     """Return arguments with a stand-in for each slot among them, on its device or on another."""
-    kind = type(given)
-    if kind is Slot:
-        stand_in = stand_ins.get(given)
-        if stand_in is None:
-            tensor = given.type
-            stand_ins[given] = stand_in = torch.empty_strided(
+
+    def each(thing: Any) -> Any:
+        if type(thing) is torch.device and device is not None:
+            return torch.device(device)
+        if type(thing) is not Slot:
+            return INSIDE if is_walked(type(thing)) else thing
+        tensor: Any = thing.type
+        if thing not in stand_ins:
+            stand_ins[thing] = torch.empty_strided(
                 tensor.shape,
                 tensor.stride,
                 dtype=getattr(torch, tensor.dtype),
                 device=device or tensor.device,
             )
-        return stand_in
-    if kind is list or kind is tuple:
-        return kind([_with(entry, stand_ins, device) for entry in given])
-    if kind is dict:
-        return {key: _with(entry, stand_ins, device) for key, entry in given.items()}
-    if kind is slice:
-        ends = given.start, given.stop, given.step
-        return slice(*[_with(end, stand_ins, device) for end in ends])
-    if kind is torch.device and device is not None:
-        return torch.device(device)
-    return given
+        return stand_ins[thing]
+
+    return rebuilt(given, each)

@@ -10,7 +10,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -19,6 +19,7 @@ __all__ = [
     "Compiling",
     "Reason",
     "as_dynamo_does",
+    "draws_otherwise",
     "compiled_from",
     "compiling",
     "context_with",
@@ -385,6 +386,39 @@ def _innermost(backend: Any) -> Any:
             break
         backend = inner
     return backend
+
+
+def draws_otherwise(frame: FrameType | None) -> bool:
+    """Whether a random operation would draw other numbers in compiled code, had that not stood by.
+
+    Inductor draws numbers of its own, unless it is told not to. Others draw those of torch, but in
+    a checkpoint that was captured: that runs again without the random state of its first run.
+
+    Args:
+        frame: The Python frame that called the operation.
+    """
+    checkpointed = False
+    while frame is not None:
+        home = frame.f_globals.get("__name__")
+        checkpointed = checkpointed or home == "torch.utils.checkpoint"
+        if home == "torch._dynamo.eval_frame":
+            backend = getattr(frame.f_locals.get("self"), "callback", None)
+            if callable(backend):
+                return _draws_otherwise(backend, checkpointed)
+        frame = frame.f_back
+    return False
+
+
+def _draws_otherwise(backend: Any, checkpointed: bool) -> bool:
+    while (inner := getattr(backend, "_torchdynamo_orig_backend", None)) is not None:
+        backend = inner
+    name = getattr(backend, "compiler_name", None) or getattr(backend, "__name__", "")
+    if name == "inductor":
+        asked = getattr(backend, "config", None) or {}
+        settings = sys.modules.get("torch._inductor.config")
+        return not (asked.get("fallback_random") or getattr(settings, "fallback_random", False))
+    # What goes through autograd ahead of time keeps a checkpoint's numbers for the pass.
+    return checkpointed and not str(name).startswith("aot_")
 
 
 @contextmanager

@@ -18,11 +18,13 @@ from weakref import WeakKeyDictionary
 import torch
 
 from tbscope.sources.torch.signatures import signature_of
+from tbscope.words import without_addresses
 
 __all__ = ["class_source", "hyperparameters"]
 
 _NAMED = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.*)", re.DOTALL)
 _CLASS = re.compile(rb"^[ \t]*class[ \t]+(\w+)", re.MULTILINE)
+_SET = re.compile(r"\{[^{}]+\}")
 _BRACKETS = {"(": ")", "[": "]", "{": "}"}
 _PLAIN = (bool, int, float, complex, str, type(None))
 _MOST_TEXT = 1_000
@@ -47,7 +49,8 @@ def hyperparameters(module: torch.nn.Module) -> dict[str, Any]:
     text = module.extra_repr()
     if not isinstance(text, str):
         raise TypeError(f"extra_repr() gave {type(text).__name__} instead of a str")
-    text = str.__str__(text)
+    # Equal modules have equal texts, in each process.
+    text = _SET.sub(_in_order, without_addresses(str.__str__(text)))
     if not text.strip():
         return {}
     known = _PARSED.get(type(module))
@@ -114,6 +117,15 @@ def _constant(text: str) -> Any:
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return text
     return value if _is_plain(value) else text
+
+
+def _in_order(found: re.Match[str]) -> str:
+    """Return the text of a set with its entries in order; of anything else as it is."""
+    try:
+        value = ast.literal_eval(found[0])
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return found[0]
+    return f"{{{', '.join(sorted(map(repr, value)))}}}" if isinstance(value, set) else found[0]
 
 
 def _is_plain(value: Any) -> bool:

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from operator import attrgetter
 from types import FrameType
 from typing import Any, Self
 
@@ -24,19 +23,21 @@ from tbscope.errors import TraceError
 
 __all__ = [
     "BACKWARD",
+    "GRADIENT_HOOKS",
     "MOVES",
+    "OPTIMIZER_HOOKS",
     "RUNS_FOR_ITSELF",
     "DispatchMode",
     "ENOUGH",
+    "are_innermost",
     "batch_dimension",
+    "class_in_torch",
     "dispatch_modes",
-    "drop_gradient_hooks",
     "fake_mode",
     "flattened",
     "flop_formula",
     "function_modes",
     "functorch_inner",
-    "gradient_hooks",
     "in_forward_mode",
     "in_functorch",
     "innermost_transform",
@@ -322,6 +323,14 @@ def function_modes() -> int:
     return count() if count is not None else sys.maxsize
 
 
+def are_innermost(function_mode: Any, dispatch_mode: Any) -> bool:
+    """Whether these are the innermost modes of this thread; True where torch hides them."""
+    innermost = getattr(torch.overrides, "_get_current_function_mode", None)
+    functions = function_mode if innermost is None else innermost()
+    kernels = dispatch_modes()
+    return functions is function_mode and (not kernels or kernels[-1] is dispatch_mode)
+
+
 def fake_mode() -> Any:
     """Return a mode in which tensors have shapes and no content.
 
@@ -455,17 +464,21 @@ def is_being_traced() -> bool:
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
 
 
-gradient_hooks: Callable[[torch.Tensor], Any] = (
-    attrgetter("_backward_hooks")
-    if hasattr(torch.Tensor, "_backward_hooks")
-    else lambda tensor: None
+OPTIMIZER_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+"""The attributes of an optimizer with the tables of functions that run around its steps."""
+
+GRADIENT_HOOKS: tuple[str, ...] = tuple(
+    name
+    for name in ("_backward_hooks", "_post_accumulate_grad_hooks")
+    if hasattr(torch.Tensor, name)
 )
-"""Returns the table of functions that run on a tensor's gradient; None where it has none."""
+"""The attributes of a tensor with the tables of functions that run on its gradient, or None."""
 
 
-def drop_gradient_hooks(tensor: torch.Tensor) -> None:
-    """Let a tensor have no functions that run on its gradient, as a new one has none."""
-    tensor._backward_hooks = None
+def class_in_torch(thing: Any) -> str | None:
+    """Return the name of the C++ class of an object (packed weights), or None for any other."""
+    kind: Any = thing._type() if isinstance(thing, torch.ScriptObject) else None
+    return None if kind is None else str(kind.name())
 
 
 def schema_of(function: Any) -> Any:

@@ -1,17 +1,20 @@
 """Arguments and results as the graph keeps them: tensors as values, the rest as text.
 
-Only plain containers are entered, since this runs for every operation and every
-module call; objects that may hold tensors somewhere are walked at the border of a
-graph only (`nests`).
+Containers and records are entered, since this runs for every operation and every
+module call; other objects that may hold tensors somewhere are walked at the border of
+a graph only (`nests`).
 """
 
-from collections.abc import Callable, Mapping
+from collections import UserList, deque
+from collections.abc import Callable, Iterable, Mapping, ValuesView
 from typing import Any
 
 import torch
 
 from tbscope.checks import attribute_of
 from tbscope.ir.graph import Constant, Value
+from tbscope.sources.torch.internals import class_in_torch
+from tbscope.sources.torch.nests import fields_of, key_text
 from tbscope.words import shown, text_of
 
 __all__ = ["FILLED", "Literals", "all_among"]
@@ -23,8 +26,9 @@ _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _PLAIN = frozenset({bool, int, float, complex, type(None)})
 _MOST_TEXT = 200
 _MOST_ITEMS = 64
-# Deeper ones are cut: a list may hold itself.
+# Deeper ones are cut.
 _MOST_DEPTH = 50
+_LISTS = (list, deque, UserList, ValuesView)
 # Numbers beyond are told by their size; Python prints none of more than 4,300 digits.
 _LARGE = 2**1024
 
@@ -40,12 +44,15 @@ class Literals:
 
     def __init__(
         self,
-        value_of: Callable[[torch.Tensor], Value],
+        value_of: Callable[[torch.Tensor], Value | Constant],
         lying_in: Callable[[Any, list[torch.Tensor]], torch.Tensor | None] | None = None,
     ) -> None:
         self._value_of = value_of
         self._lying_in = lying_in
-        self._depth = 0
+        # The containers that are being entered, by identity: one may hold itself.
+        self._around: list[int] = []
+        # The records that hold others and were entered: records may be a graph, of many ways.
+        self._met: set[int] = set()
 
     def nest(
         self, given: Any, tensors: list[torch.Tensor] | None = None, values: Any = None
@@ -83,7 +90,7 @@ class Literals:
             if fields is not None and len(fields) == len(items):
                 return dict(zip(fields, items, strict=True))
             return tuple(items)
-        if isinstance(given, list):
+        if isinstance(given, _LISTS):
             return self._items(given, tensors, values)
         if isinstance(given, Mapping):
             return self._entries(given, tensors, values)
@@ -98,42 +105,82 @@ class Literals:
             tensor = self._lying_in(given, tensors or [])
             if tensor is not None:
                 return self.nest(tensor, tensors, values)
-        return describe(given)
+        fields = fields_of(given)
+        if not fields:
+            return describe(given)
+        if self._around and id(given) in self._met:
+            return Constant("{...}")
+        nest = self._named(given, fields, tensors, values)
+        if any(_is_entered(entry) for _, entry in fields):
+            self._met.add(id(given))
+        return nest
 
     def _items(self, given: Any, tensors: Any, values: Any) -> list[Any]:
         if len(given) > _MOST_ITEMS and not _holds_tensor(given):
             return [Constant(f"... {len(given)} items")]
-        if self._depth > _MOST_DEPTH:
+        if not self._enter(given):
             return [Constant("...")]
         nest = self.nest
-        self._depth += 1
         try:
             return [nest(entry, tensors, values) for entry in given]
         finally:
-            self._depth -= 1
+            self._around.pop()
 
     def _entries(self, given: Any, tensors: Any, values: Any) -> Any:
         try:
             entries = list(given.items())
         except Exception:  # noqa: BLE001  The model may never look into it either.
             return describe(given)
+        return self._named(given, entries, tensors, values)
+
+    def _named(self, given: Any, entries: list[tuple[Any, Any]], tensors: Any, values: Any) -> Any:
         if len(entries) > _MOST_ITEMS and not _holds_tensor(entry for _, entry in entries):
             return Constant(f"{{... {len(entries)} entries}}")
-        if self._depth > _MOST_DEPTH:
+        if not self._enter(given):
             return Constant("{...}")
-        self._depth += 1
         try:
-            return {text_of(key): self.nest(entry, tensors, values) for key, entry in entries}
+            nest: dict[str, Any] = {}
+            for position, (key, entry) in enumerate(entries):
+                text = key_text(key, position)
+                # What is of the same text is another key.
+                text = f"{text}.{position}" if text in nest else text
+                nest[text] = self.nest(entry, tensors, values)
+            return nest
         finally:
-            self._depth -= 1
+            self._around.pop()
+
+    def _enter(self, given: Any) -> bool:
+        """Enter a container; return whether it is neither too deep nor in itself."""
+        around = self._around
+        if not around:
+            self._met.clear()
+        if len(around) > _MOST_DEPTH or id(given) in around:
+            return False
+        around.append(id(given))
+        return True
 
 
 def _holds_tensor(entries: Any) -> bool:
-    return any(isinstance(entry, torch.Tensor | list | tuple | dict) for entry in entries)
+    return any(isinstance(entry, torch.Tensor) or _is_entered(entry) for entry in entries)
 
 
-def collect_tensors(given: Any, found: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Add the tensors in a plain nest to a list, in order; return the list."""
+def _is_entered(given: Any) -> bool:
+    if isinstance(given, tuple | list | Mapping):
+        return type(given) is not torch.Size
+    return bool(fields_of(given))
+
+
+def collect_tensors(
+    given: Any, found: list[torch.Tensor], entered: set[int] | None = None
+) -> list[torch.Tensor]:
+    """Add the tensors in a nest to a list, in the order of `Literals.nest`; return the list.
+
+    Args:
+        given: The nest.
+        found: The list.
+        entered: The containers around the nest and the records before it that hold others, by
+            identity; None for none.
+    """
     kind = type(given)
     if kind in _TENSORS:
         found.append(given)
@@ -141,21 +188,32 @@ def collect_tensors(given: Any, found: list[torch.Tensor]) -> list[torch.Tensor]
         pass
     elif isinstance(given, torch.Tensor):
         found.append(given)
-    elif isinstance(given, tuple | list):
-        if kind is not torch.Size:
-            for entry in given:
-                collect_tensors(entry, found)
-    elif type(given) is dict:
-        for entry in given.values():
-            collect_tensors(entry, found)
-    elif isinstance(given, Mapping):
-        try:
-            entries = list(given.values())
-        except Exception:  # noqa: BLE001  As in `Literals`.
-            return found
-        for entry in entries:
-            collect_tensors(entry, found)
+    elif kind is not torch.Size:
+        entered = set() if entered is None else entered
+        if id(given) not in entered:
+            entries, is_record = _entries_of(given)
+            entered.add(id(given))
+            for entry in entries:
+                collect_tensors(entry, found, entered)
+            if not (is_record and any(map(_is_entered, entries))):
+                entered.discard(id(given))
     return found
+
+
+def _entries_of(given: Any) -> tuple[Iterable[Any], bool]:
+    """Return what a container or a record holds, nothing of others, and whether it is a record."""
+    if isinstance(given, tuple | list):
+        return given, False
+    if type(given) is dict:
+        return given.values(), False
+    if isinstance(given, Mapping):
+        try:
+            return list(given.values()), False
+        except Exception:  # noqa: BLE001  As in `Literals`.
+            return (), False
+    if isinstance(given, _LISTS):
+        return given, False
+    return [entry for _, entry in fields_of(given) or ()], True
 
 
 def all_among(results: list[torch.Tensor], given: Any) -> bool:
@@ -189,7 +247,7 @@ def describe(given: Any) -> Any:
     if isinstance(given, type) or callable(given):
         name = attribute_of(given, "__qualname__") or kind.__qualname__
         return Constant(f"<{name}>")
-    return Constant(f"<{kind.__qualname__}>")
+    return Constant(f"<{class_in_torch(given) or kind.__qualname__}>")
 
 
 def _number_text(given: Any) -> str:
@@ -198,7 +256,8 @@ def _number_text(given: Any) -> str:
 
 
 def _slice_text(given: slice) -> str:
-    start = "" if given.start is None else text_of(given.start)
-    stop = "" if given.stop is None else text_of(given.stop)
-    step = "" if given.step is None else f":{text_of(given.step)}"
-    return f"{start}:{stop}{step}"
+    start, stop, step = (
+        "" if end is None else text_of(end if type(end) in _PLAIN else describe(end))
+        for end in (given.start, given.stop, given.step)
+    )
+    return f"{start}:{stop}:{step}" if step else f"{start}:{stop}"

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
-__all__ = ["filled", "flat", "is_guard", "map_leaves", "map_tensors", "plan_of"]
+__all__ = ["filled", "flat", "is_guard", "is_registered", "map_leaves", "map_tensors", "plan_of"]
 
 
 def map_tensors(change: Callable[[torch.Tensor], Any], nest: Any) -> Any:
@@ -22,6 +22,11 @@ def map_leaves(change: Callable[[Any], Any], nest: Any) -> Any:
 def filled(plan: Any, leaves: Sequence[Any]) -> Any:
     """Return the nest of a plan (a TreeSpec), filled with leaves."""
     return _pytree.tree_unflatten(leaves, plan)
+
+
+def is_registered(cls: type) -> bool:
+    """Whether torch's pytree flattens the instances of a class."""
+    return cls in _pytree.SUPPORTED_NODES
 
 
 def plan_of(module: torch.fx.GraphModule) -> tuple[Any, Any, list[str] | None]:

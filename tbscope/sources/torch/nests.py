@@ -8,8 +8,18 @@ module entered.
 
 import sys
 import types
-from collections import UserDict, UserList, deque
-from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, Set, ValuesView
+from collections import OrderedDict, UserDict, UserList, defaultdict, deque
+from collections.abc import (
+    Callable,
+    ItemsView,
+    Iterable,
+    Iterator,
+    KeysView,
+    Mapping,
+    Set,
+    ValuesView,
+)
+from dataclasses import is_dataclass
 from enum import Enum
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
@@ -17,16 +27,32 @@ from weakref import WeakKeyDictionary
 import torch
 
 from tbscope.checks import table_of
+from tbscope.sources.torch.nest_internals import is_registered
+from tbscope.words import text_of
 
-__all__ = ["is_walked", "result_leaves", "slots_of", "tensor_leaves"]
+__all__ = [
+    "INSIDE",
+    "children",
+    "fields_of",
+    "is_walked",
+    "key_text",
+    "leaves_in",
+    "rebuilt",
+    "result_leaves",
+    "slots_of",
+    "tensor_leaves",
+]
 
 _Children: TypeAlias = Iterable[tuple[Any, Any]]
+_Made: TypeAlias = dict[int, tuple[Any, Any]]
 _Opener: TypeAlias = Callable[[Any], _Children]
 
 # Classes of the standard library that carry the user's data; every other one
 # (loggers, locks, paths, queues) holds no tensor worth a walk through its insides.
 _DATA_CLASSES = frozenset({("types", "SimpleNamespace"), ("argparse", "Namespace")})
 
+# Whole numbers from here on may be addresses.
+_ADDRESSES = 2**32
 # Keys that print the same in every process.
 _PLAIN_KEYS = (str, int, float, bool, bytes, type(None), torch.dtype, torch.device)
 
@@ -76,9 +102,125 @@ def result_leaves(result: Any) -> list[tuple[str, torch.Tensor]]:
     return _walk(result, "" if named else "out", opener, public=True)[0]
 
 
+def fields_of(thing: Any) -> list[tuple[Any, Any]] | None:
+    """Return the fields of a record by name, or None for any other object.
+
+    Records are the instances of dataclasses and of classes that torch's pytree flattens; their
+    fields are the attributes that `tensor_leaves` walks.
+    """
+    cls = type(thing)
+    if not (is_dataclass(cls) or is_registered(cls)) or _opener_of(cls) is not _open_object:
+        return None
+    return list(_open_public(thing))
+
+
 def is_walked(cls: type) -> bool:
     """Tell whether the walk goes into the instances of a class."""
     return _opener_of(cls) is not None
+
+
+def children(container: Any) -> list[tuple[Any, Any]]:
+    """Return the entries of a container with their keys, fields, attributes or places."""
+    opener = _opener_of(type(container))
+    return [] if opener is None else list(opener(container))
+
+
+def leaves_in(nest: Any, kind: type, entered: frozenset[int] = frozenset()) -> Iterator[Any]:
+    """Yield the instances of a class in a nest, from left to right, as `rebuilt` finds them."""
+    cls = type(nest)
+    if isinstance(nest, kind):
+        yield nest
+    elif cls not in _OPENERS or _OPENERS[cls] is not None:
+        opener = _opener_of(cls)
+        if opener is not None and id(nest) not in entered:
+            entered |= {id(nest)}
+            for _, entry in opener(nest):
+                yield from leaves_in(entry, kind, entered)
+
+
+INSIDE: Any = object()
+"""The answer that has `rebuilt` enter a container."""
+
+
+def rebuilt(nest: Any, change: Callable[[Any], Any], made: _Made | None = None) -> Any:
+    """Return a copy of a nest with something else for each entry that is no container.
+
+    A container is of the same class, and made without the code of that class: neither its
+    constructor nor its hooks for copies run. A view of a dictionary is a list.
+
+    Args:
+        nest: Anything.
+        change: Returns what replaces a tensor, or another entry that holds nothing; `INSIDE` for
+            a container whose entries are to be changed.
+        made: Containers with their copies, by `id`: a nest may have one in several places.
+    """
+    cls = type(nest)
+    made = {} if made is None else made
+    if id(nest) in made:
+        return made[id(nest)][1]
+    replaced = change(nest)
+    if replaced is not INSIDE:
+        return replaced
+    if isinstance(nest, tuple):
+        entries = [rebuilt(entry, change, made) for entry in nest]
+        structure = hasattr(cls, "n_sequence_fields")
+        copy = cls(entries) if structure else tuple.__new__(cls, entries)
+    elif cls is slice:
+        copy = slice(*[rebuilt(end, change, made) for _, end in _open_slice(nest)])
+    elif isinstance(nest, ValuesView | KeysView | ItemsView | Set):
+        copy = [rebuilt(entry, change, made) for entry in nest]
+    else:
+        copy = _shell_of(nest)
+        made[id(nest)] = nest, copy
+        _fill(copy, nest, change, made)
+    made[id(nest)] = nest, copy
+    return copy
+
+
+# Classes in C whose instances have entries beside attributes, with how an entry is added.
+_BASES: dict[type, Callable[[Any, Any, Any], Any]] = {
+    list: lambda copy, _, entry: list.append(copy, entry),
+    deque: lambda copy, _, entry: deque.append(copy, entry),
+    OrderedDict: OrderedDict.__setitem__,
+    defaultdict: dict.__setitem__,
+    dict: dict.__setitem__,
+}
+# What a dictionary may make by itself for a key that it lacks.
+_FACTORIES = (list, dict, set, tuple, int, float, str)
+
+
+def _shell_of(container: Any) -> Any:
+    """Return an empty container of the same class, or of a plain one if that cannot be made."""
+    cls = type(container)
+    base: Any = next((base for base in _BASES if issubclass(cls, base)), object)
+    try:
+        if hasattr(cls, "__del__"):
+            raise TypeError  # A copy that ends would close what the container has open.
+        shell: Any = base.__new__(cls)
+    except TypeError:
+        return {} if isinstance(container, Mapping) else types.SimpleNamespace()
+    if base is deque:
+        deque.__init__(shell, (), container.maxlen)
+    if base is defaultdict and container.default_factory in _FACTORIES:
+        shell.default_factory = container.default_factory
+    return shell
+
+
+def _fill(copy: Any, container: Any, change: Callable[[Any], Any], made: _Made) -> None:
+    """Fill an empty container with the changed entries and attributes of another one."""
+    same: dict[int, Any] = {}
+    base: Any = next((base for base in _BASES if isinstance(copy, base)), None)
+    for key, entry in children(container) if base is not None else ():
+        same[id(entry)] = changed = rebuilt(entry, change, made)
+        _BASES[base](copy, key, changed)
+    table, slots = table_of(copy), dict(slots_of(type(copy)))
+    for name, held in _open_object(container):
+        # An entry that is an attribute, too, stays one thing; other tensors are no entries.
+        changed = same.get(id(held), held) if base is not None else rebuilt(held, change, made)
+        if name in slots:
+            slots[name].__set__(copy, changed)
+        elif table is not None:
+            table[name] = changed
 
 
 class _Frame:
@@ -113,7 +255,7 @@ def _walk(
                 path = frame.path
                 if path is None:
                     path = frame.path = _path_of(frame)
-                step = key if type(key) is str else _key_text(key, frame.position - 1)
+                step = key if type(key) is str else key_text(key, frame.position - 1)
                 leaves.append((f"{path}.{step}" if path else step, child))
                 continue
             kind = type(child)
@@ -127,7 +269,7 @@ def _walk(
             entered[id(child)] = (child, False)
             if public and open_child is _open_object:
                 open_child = _open_public
-            step = key if type(key) is str else _key_text(key, frame.position - 1)
+            step = key if type(key) is str else key_text(key, frame.position - 1)
             deeper = _Frame(child, open_child(child), frame, step)
             break
         if deeper is None:
@@ -150,18 +292,20 @@ def _path_of(frame: _Frame) -> str:
     return ".".join(step for step in reversed(steps) if step)
 
 
-def _key_text(key: Any, position: int) -> str:
-    """Return a key's text in a path; its position where it has none, or one that differs."""
+def key_text(key: Any, position: int) -> str:
+    """Return a key's text, or its position if that differs from process to process.
+
+    So does the text of an object, which is its address, and an `id`, which is one, too.
+    """
     if isinstance(key, Enum):
         return key.name
-    try:
-        if isinstance(key, _PLAIN_KEYS):
-            return str(key)
-        if isinstance(key, tuple) and all(isinstance(part, _PLAIN_KEYS) for part in key):
-            return ",".join(map(str, key))
-    except ValueError:  # A number of so many digits that Python prints none.
-        pass
-    return str(position)
+    if isinstance(key, tuple) and all(map(_is_plain_key, key)):
+        return ",".join(map(text_of, key))
+    return text_of(key) if _is_plain_key(key) else str(position)
+
+
+def _is_plain_key(key: Any) -> bool:
+    return isinstance(key, _PLAIN_KEYS) and not (isinstance(key, int) and abs(key) >= _ADDRESSES)
 
 
 def _open_mapping(mapping: Any) -> _Children:
@@ -231,6 +375,7 @@ def _own_slots(cls: type) -> list[tuple[str, types.MemberDescriptorType]]:
 
 
 _SKIPPED = (
+    torch.Tensor,
     torch.nn.Module,
     torch.Size,
     torch.SymInt,
@@ -246,6 +391,8 @@ _SKIPPED = (
     BaseException,
     types.ModuleType,
 )
+# Packages of which no class is a container: numpy's are copied by torch, ours stand for tensors.
+_NO_CONTAINERS = frozenset({"numpy", "tbscope"})
 _BY_INDEX = (list, tuple, deque, UserList, Set, ValuesView, KeysView, ItemsView)
 
 # By class, how its instances are opened: None where they are no containers. The
@@ -272,7 +419,7 @@ def _opener_of(cls: type) -> _Opener | None:
 
 
 def _find_opener(cls: type) -> _Opener | None:
-    if issubclass(cls, _SKIPPED) or cls.__module__.partition(".")[0] == "numpy":
+    if issubclass(cls, _SKIPPED) or cls.__module__.partition(".")[0] in _NO_CONTAINERS:
         return None
     if issubclass(cls, dict | UserDict) or issubclass(cls, Mapping):
         return _open_mapping

@@ -22,6 +22,7 @@ from tbscope.sources.torch.literals import collect_tensors
 __all__ = [
     "ASKS_GRADIENT",
     "ELEMENTWISE",
+    "COPIES_DEEP",
     "CUTS_UNSEEN",
     "KERNELS",
     "LOOPS",
@@ -79,6 +80,9 @@ SETS_GRADIENT: Any = _tensor.grad.__set__
 
 ASKS_GRADIENT: Any = _tensor.grad.__get__
 """What hands out the gradient of a tensor: `weight.grad`."""
+
+COPIES_DEEP: Any = torch.Tensor.__deepcopy__
+"""What copies a tensor for `copy.deepcopy`; its memo has the copies that it made before."""
 
 QUESTIONS: frozenset[Any] = frozenset(
     {

@@ -5,6 +5,7 @@ and the parameters it owns always stand at the same place.
 """
 
 import itertools
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -74,6 +75,20 @@ class ModulePlace:
         self.adopter: ModulePlace | None = None
         self.first_scope: Scope | None = None
         self.frames: list[Any] = []
+
+    def path_of(self, other: "ModulePlace") -> str:
+        """Return the shortest path by which this module holds another one; empty for none."""
+        pending, seen = deque([("", self.module)]), {id(self.module)}
+        while pending:
+            prefix, module = pending.popleft()
+            for name, child in module._modules.items():
+                if child is None or id(child) in seen:
+                    continue
+                if child is other.module or child is other.wrapper:
+                    return prefix + name
+                seen.add(id(child))
+                pending.append((f"{prefix}{name}.", child))
+        return ""
 
 
 class TensorPlace:

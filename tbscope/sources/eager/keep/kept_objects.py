@@ -40,11 +40,13 @@ class KeptModules:
     Attributes:
         tensors: Their parameters, buffers and tensors in attributes.
         forwards: The functions that run them, each with the class.
+        hooks: The functions that run in their backward passes.
     """
 
     def __init__(self, contents: KeptContents, training: bool | None = None) -> None:
         self.tensors: list[torch.Tensor] = []
         self.forwards: list[tuple[Any, type]] = []
+        self.hooks: list[Any] = []
         self._contents = contents
         self._training = training
         self._modules: list[tuple[Any, ...]] = []
@@ -109,6 +111,8 @@ class KeptModules:
             # Most are tuples of numbers, such as the size of a kernel: nothing to change.
             if type(other) is not tuple or any(map(kind_of, map(type, other))):
                 self._contents.add(other)
+        for name in ("_backward_hooks", "_backward_pre_hooks"):
+            self.hooks += (before.get(name) or {}).values()
         cls = type(module)
         if cls not in self._slotted:
             self._contents.add_class(cls)

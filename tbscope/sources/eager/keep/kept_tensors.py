@@ -18,9 +18,8 @@ from tbscope.sources.eager.active import is_only_thread
 from tbscope.sources.eager.keep.kept_contents import Report
 from tbscope.sources.eager.keep.kinds import refill, same
 from tbscope.sources.torch.internals import (
-    drop_gradient_hooks,
+    GRADIENT_HOOKS,
     flattened,
-    gradient_hooks,
     outside_modes,
     set_version,
     storage_key,
@@ -37,9 +36,14 @@ _COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.spars
 
 
 class KeptTensors:
-    """Tensors as they were, with their gradients."""
+    """Tensors as they were, with their gradients.
+
+    Attributes:
+        hooks: The functions that run on their gradients.
+    """
 
     def __init__(self) -> None:
+        self.hooks: list[Any] = []
         self._tensors: list[torch.Tensor] = []
         # For each tensor: a handle on its memory that nobody else has, what identifies
         # that memory, its shape, whether it asks for gradients, and where it came from.
@@ -59,7 +63,7 @@ class KeptTensors:
         # something with a copy, and the tensors whose gradients had no hooks.
         self._tables: list[dict[str, Any]] = []
         self._attributes: list[tuple[Any, dict[Any, Any]]] = []
-        self._unhooked: list[torch.Tensor] = []
+        self._unhooked: list[tuple[str, list[torch.Tensor]]] = []
         self._lazy: list[tuple[Any, type, torch.device, torch.dtype]] = []
         # The storages that no write has touched so far, and by id the tensors without
         # one; what was copied of either, and the versions before the first write.
@@ -130,11 +134,13 @@ class KeptTensors:
         self._tables += tables
         if any(tables):
             self._attributes += [(table, table.copy()) for table in tables if table]
-        for tensor, hooks in zip(tensors, map(gradient_hooks, tensors), strict=True):
-            if hooks is None:
-                self._unhooked.append(tensor)
-            else:
-                self._attributes.append((hooks, dict(hooks)))
+        for name in GRADIENT_HOOKS:
+            found: list[Any] = [getattr(tensor, name) for tensor in tensors]
+            pairs = zip(tensors, found, strict=True)
+            self._unhooked.append((name, [tensor for tensor, hooks in pairs if hooks is None]))
+            hooked = [hooks for hooks in found if hooks is not None]
+            self._attributes += [(hooks, dict(hooks)) for hooks in hooked]
+            self.hooks += [hook for hooks in hooked for hook in hooks.values()]
 
     def _restore_attributes(self, report: Report) -> None:
         if any(self._tables):
@@ -145,9 +151,10 @@ class KeptTensors:
         for table, held in self._attributes:
             if not same(table, held):
                 refill(table, held)
-        for tensor in self._unhooked:
-            if gradient_hooks(tensor) is not None:
-                _attempt(report, tensor, drop_gradient_hooks, tensor)
+        for name, tensors in self._unhooked:
+            for tensor in tensors:
+                if getattr(tensor, name) is not None:
+                    _attempt(report, tensor, setattr, tensor, name, None)
 
     def about_to_set(self, tensor: torch.Tensor) -> None:
         """Keep the gradient of a tensor, and remember that the run has changed it.

@@ -8,6 +8,7 @@ the settings of torch and of the process. What cannot be kept is told where it w
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from functools import partial
 from threading import get_ident
 from types import FunctionType, TracebackType
 from typing import Any
@@ -22,6 +23,7 @@ from tbscope.sources.eager.keep.kept_process import Restorer, keep_generator, ke
 from tbscope.sources.eager.keep.kept_tensors import KeptTensors
 from tbscope.sources.eager.keep.kinds import is_foreign
 from tbscope.sources.eager.keep.surroundings import Surroundings
+from tbscope.sources.torch.internals import OPTIMIZER_HOOKS
 from tbscope.sources.torch.misfits import with_article
 
 __all__ = ["Preserved"]
@@ -108,6 +110,14 @@ class Preserved(AbstractContextManager["Preserved"]):
         self._modules.add(module)
         self._take_found()
 
+    def add_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Keep an optimizer that is about to make a step in the block, however it is reached."""
+        self._contents.add(optimizer)
+        for name in OPTIMIZER_HOOKS:
+            for hook in getattr(optimizer, name, {}).values():
+                self._add_hook(hook)
+        self._take_found()
+
     def note_mode(self, module: torch.nn.Module, training: bool) -> None:
         """Take note that another thread has given a module a mode, which it is to have after."""
         self._modules.note_mode(module, training)
@@ -115,6 +125,9 @@ class Preserved(AbstractContextManager["Preserved"]):
     def _take_found(self) -> None:
         """Keep what modules and inputs lead to, and the modules, tensors and generators there."""
         contents = self._contents
+        for hook in self._modules.hooks:
+            self._add_hook(hook)
+        self._modules.hooks = []
         contents.walk()
         while contents.modules:
             found, contents.modules = contents.modules, []
@@ -140,6 +153,20 @@ class Preserved(AbstractContextManager["Preserved"]):
         self._surroundings.generators = []
         self._tensors.add([*self._modules.tensors, *contents.tensors])
         contents.generators, contents.tensors, self._modules.tensors = [], [], []
+        if self._tensors.hooks:
+            hooks, self._tensors.hooks = self._tensors.hooks, []
+            for hook in hooks:
+                self._add_hook(hook)
+            self._take_found()
+
+    def _add_hook(self, hook: Any) -> None:
+        """Keep what a function leads to that runs in a backward pass: it may be a training step."""
+        self._contents.add(hook)
+        while isinstance(hook, partial):
+            hook = hook.func
+        function = getattr(hook, "__func__", hook)
+        if isinstance(function, FunctionType):
+            self._surroundings.add(function, keep=self._contents.add)
 
     def __exit__(
         self,

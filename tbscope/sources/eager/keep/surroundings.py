@@ -6,7 +6,7 @@ packages is not read for this.
 """
 
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -60,12 +60,16 @@ class _Place(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """What stood at a place, what it led to, and the tensors there with their versions."""
+    """What stood at a place, what it led to, and the tensors there with their versions.
+
+    What stood at one that is kept is put back there.
+    """
 
     place: _Place
     value: Any
     contents: KeptContents | None
     versions: list[tuple[torch.Tensor, int]]
+    kept: bool = False
 
 
 class Surroundings:
@@ -78,25 +82,39 @@ class Surroundings:
     def __init__(self) -> None:
         self.generators: list[Any] = []
         self._held: list[_Held] = []
-        self._functions: set[int] = set()
-        self._places: set[tuple[int, str]] = set()
+        # Each with whether it is kept.
+        self._functions: set[tuple[int, bool]] = set()
+        self._places: set[tuple[int, str, bool]] = set()
 
-    def add(self, function: Any, cls: type | None = None) -> None:
+    def add(
+        self,
+        function: Any,
+        cls: type | None = None,
+        *,
+        keep: Callable[[Any], None] | None = None,
+    ) -> None:
         """Keep what a function, and those that it calls, reach by name.
 
         Args:
             function: The function.
             cls: The class whose methods it may call.
+            keep: Keeps a thing with what it leads to, so that all is put back that they reach;
+                None: what was changed is told.
         """
         pending = [(function, cls)]
         while pending and len(self._functions) < _MOST_FUNCTIONS:
             function, cls = pending.pop()
-            if id(function) in self._functions:
+            known = id(function), keep is not None
+            if known in self._functions:
                 continue
-            self._functions.add(id(function))
+            self._functions.add(known)
+            if keep is not None:
+                keep((function.__defaults__, function.__kwdefaults__))
             if is_foreign(function) or is_installed(function):
                 # A wrapper from a library leads to what it wraps.
                 pending += [(inner, cls) for inner in _functions_around(function)]
+                for place in _variables_around(function) if keep is not None else ():
+                    self._hold(place, place.read(), keep)
                 continue
             pending += [(method, cls) for method in _methods_named(function, cls)]
             for place in _places_of(function):
@@ -105,12 +123,17 @@ class Surroundings:
                 for called in (value, wrapped):
                     if isinstance(called, types.FunctionType):
                         pending.append((called, cls))
-                if (id(place.home), place.name) not in self._places:
-                    self._places.add((id(place.home), place.name))
-                    self._hold(place, value)
+                found = id(place.home), place.name, keep is not None
+                if found not in self._places:
+                    self._places.add(found)
+                    self._hold(place, value, keep)
 
-    def _hold(self, place: _Place, value: Any) -> None:
+    def _hold(self, place: _Place, value: Any, keep: Callable[[Any], None] | None) -> None:
         kind = kind_of(type(value))
+        if keep is not None and not isinstance(value, type):
+            keep(value)
+            self._held.append(_Held(place, value, None, [], kept=True))
+            return
         if isinstance(value, type) and not issubclass(value, torch.nn.Module):
             contents = _Few()
             contents.add_class(value)
@@ -130,13 +153,14 @@ class Surroundings:
     def settle(self, report: Report) -> list[str]:
         """Put back what holds stand-ins for tensors now; return what else was changed, in words."""
         left = []
-        for held in self._held:
+        # What is put back first is as it was for whatever reaches it, too.
+        for held in sorted(self._held, key=lambda held: not held.kept):
             if held.contents is not None:
                 held.contents.forget()
             now = held.place.read()
             if now is held.value and not _is_changed(held):
                 continue
-            if holds_stand_ins(now):
+            if held.kept or holds_stand_ins(now):
                 _put_back(held, report)
             else:
                 left.append(held.place.label)
@@ -172,9 +196,7 @@ def _functions_around(function: Any) -> Iterator[Any]:
 def _places_of(function: Any) -> Iterator[_Place]:
     """Yield the names through which a function reaches what is not its own."""
     code = function.__code__
-    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        if name != "__class__":
-            yield _Place(f"the variable {name} around {function.__qualname__}", cell, name)
+    yield from _variables_around(function)
     table = function.__globals__
     names = _names_in(code)
     for name in names:
@@ -190,6 +212,13 @@ def _places_of(function: Any) -> Iterator[_Place]:
     if function.__dict__ or function.__name__ in names:
         home = {"": function.__dict__}
         yield _Place(f"the attributes of the function {function.__qualname__}", home, "")
+
+
+def _variables_around(function: Any) -> Iterator[_Place]:
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    for name, cell in cells:
+        if name != "__class__":
+            yield _Place(f"the variable {name} around {function.__qualname__}", cell, name)
 
 
 def _methods_named(function: Any, cls: type | None) -> Iterator[Any]:

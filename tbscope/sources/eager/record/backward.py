@@ -92,6 +92,7 @@ class Backward:
         builder: The door to the graph.
         scopes: The scopes that are open.
         values: The values that tensors hold.
+        name_of: Returns the qualified name of a leaf tensor, and the last part of it.
 
     Attributes:
         passes: Those that run, the innermost last.
@@ -105,11 +106,13 @@ class Backward:
         builder: GraphBuilder,
         scopes: ScopeStack,
         values: TensorValues,
+        name_of: Callable[[torch.Tensor], tuple[str, str]],
     ) -> None:
         self.passes: list[_Pass] = []
         self.gave: set[Value] = set()
         self._builder = builder
         self._scopes = scopes
+        self._name_of = name_of
         self._find, self._give, self._hold = values.find, values.give, values.hold
         # Those that are over, by their scopes.
         self._ended: dict[Scope, _Pass] = {}
@@ -219,7 +222,7 @@ class Backward:
         """Return a new input for the gradient that a parameter had before; None for any other."""
         for leaf in self._scopes.registry.tensors():
             if kept_gradient(leaf) is tensor:
-                return self._builder.append_source("input", f"{self._name(leaf)[0]}.grad")
+                return self._builder.append_source("input", f"{self._name_of(leaf)[0]}.grad")
         return None
 
     # -- passes -------------------------------------------------------------------------
@@ -285,7 +288,7 @@ class Backward:
             self._leaf = leaf
             if leaf is not None and leaf.grad is not None and self._find(leaf.grad) is None:
                 # Of a leaf that no module holds, too.
-                name = f"{self._name(leaf)[0]}.grad"
+                name = f"{self._name_of(leaf)[0]}.grad"
                 self._give(self._builder.append_source("input", name), leaf.grad)
         else:
             self._by_engine = False
@@ -387,7 +390,7 @@ class Backward:
             earlier.node.op, earlier.node.role = earlier.op, earlier.role
             earlier.node.attributes.pop("gradient_of")
         begun.leaves[id(leaf)] = _Leaf(ref(leaf), node, node.op, node.role)
-        name, attribute = self._name(leaf)
+        name, attribute = self._name_of(leaf)
         node.op, node.role = f"{attribute}_grad", None
         node.attributes["gradient_of"] = name
         begun.given.add(self._key_of(leaf))
@@ -403,7 +406,7 @@ class Backward:
         node = value.producer
         if "gradient_of" in node.attributes or node.phase == "optimizer":
             return
-        name, attribute = self._name(leaf)
+        name, attribute = self._name_of(leaf)
         if node.phase == "forward":
             node.attributes["gradient_of"] = name
         else:
@@ -431,18 +434,3 @@ class Backward:
         node = self._builder.append_op(op, scope, [value], [Argument(None, value)], [], None, [])
         node.phase = "backward"
         return node
-
-    def _name(self, leaf: torch.Tensor) -> tuple[str, str]:
-        """Return the qualified name of a leaf tensor, and the last part of it.
-
-        What no module holds is called like an input, or like what made it.
-        """
-        place = self._scopes.registry.tensor(leaf)
-        if place is not None:
-            return place.qualified_name, place.attribute
-        value = self._find(leaf)
-        if value is None:
-            return "leaf", "leaf"
-        node = value.producer
-        name = node.op if node.kind == "op" else node.name
-        return name, name

@@ -96,6 +96,10 @@ class KernelRuns:
         ]
         return Body(self._nodes, known, list(dict.fromkeys(written)))
 
+    def given(self, tensor: torch.Tensor) -> Value | None:
+        """Return the value that a kernel gave; None for any other tensor."""
+        return self._held.get(id(tensor)) if self._complete else None
+
     def _add(self, run: KernelRun) -> None:
         facts, outer = run.facts, self._node
         inputs: list[Value] = []

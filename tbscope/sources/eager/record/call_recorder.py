@@ -1,6 +1,5 @@
 """What a recorder knows of module calls, scopes by hand, and functions that operations run."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -63,7 +62,6 @@ class CallRecorder(RankRecorder):
     def open_scope(self, name: str) -> None:
         """Open a scope by hand in the call that runs."""
         if not self.paused:
-            self.end_broken_steps(sys._getframe())
             self.scopes.open_block(name, by_script=True)
 
     def close_scope(self, name: str | None, *, failed: bool = False) -> None:
@@ -96,9 +94,8 @@ class CallRecorder(RankRecorder):
             module = place.module
         if place.lazy:
             look_away(self, module)
-        if self.optimizers is not None:
-            self.end_broken_steps(caller)
         source, run, step = self._where.of_call(caller)
+        calling, path = self._where.caller_of(place, caller)
         forward = module.forward
         names, given = self._arrangements.of(forward, args, kwargs)
         if self._open_ended and scopes.at_top:
@@ -118,6 +115,8 @@ class CallRecorder(RankRecorder):
             source=source,
             run=run,
             step=step,
+            caller=calling,
+            called_as=path,
         )
         self.graph.calls.append(call)
         self.modules_called.append(module)

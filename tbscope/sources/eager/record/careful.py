@@ -14,7 +14,7 @@ __all__ = ["CarefulRecorder"]
 _TOLD = (
     *("add_operation", "add_kernel", "fail_operation", "add_read", "add_slices", "add_face"),
     *("know", "open_scope", "close_scope", "enter_call", "leave_call", "fail_call"),
-    *("gave_gradients", "gradient_was_set", "begin_step", "end_step", "waited"),
+    *("gave_gradients", "gradient_was_set", "begin_step", "end_step", "fail_step", "waited"),
     *("tell_of_fork", "took_over", "about_to_write", "source_at"),
     *("foreseen", "add_foreseen", "learn"),
 )

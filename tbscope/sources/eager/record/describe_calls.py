@@ -15,7 +15,7 @@ from tbscope.sources.torch.hyperparameters import class_source, hyperparameters
 from tbscope.sources.torch.locate import short_path
 from tbscope.sources.torch.module_internals import UNINITIALIZED
 from tbscope.sources.torch.ranks import sharding_of
-from tbscope.sources.torch.registry import Registry, TensorPlace
+from tbscope.sources.torch.registry import ModulePlace, Registry, TensorPlace
 from tbscope.sources.torch.wrapping import PLAIN, size_bytes_of
 
 __all__ = ["describe_calls"]
@@ -48,7 +48,9 @@ def describe_calls(recorder: Recorder) -> None:
         else:
             described = words.of_class(type(module))[0]
             parameters = _parameters(module, words, owned)
-        modules.append(Module(place.name, described, parameters))
+        modules.append(
+            Module(place.name, described, parameters, _borrowed(place, registry, words, owned))
+        )
 
 
 class _Words:
@@ -102,6 +104,30 @@ def _hyperparameters(module: torch.nn.Module, recorder: Recorder) -> dict[str, A
             )
         )
         return {}
+
+
+def _borrowed(
+    place: ModulePlace, registry: Registry, words: _Words, owned: _Owned
+) -> tuple[Parameter, ...]:
+    """Describe the tensors of the children whose place is in another module."""
+    borrowed: list[Parameter] = []
+    for name, child in place.module._modules.items():
+        home = None if child is None else registry.module(child)
+        # What has its name further down counts in this module already.
+        if child is not None and home is not None and not _is_within(home, place):
+            for path, module in torch.nn.Module.named_modules(child, prefix=name):
+                borrowed += [
+                    parameter._replace(name=f"{path}.{parameter.name}")
+                    for parameter in _parameters(module, words, owned)
+                ]
+    return tuple(borrowed)
+
+
+def _is_within(inner: ModulePlace, outer: ModulePlace) -> bool:
+    above = inner.parent
+    while above is not None and above is not outer:
+        above = above.parent
+    return above is outer
 
 
 def _parameters(module: torch.nn.Module, words: _Words, owned: _Owned) -> tuple[Parameter, ...]:

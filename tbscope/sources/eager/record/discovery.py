@@ -131,6 +131,21 @@ class Discovery:
         with without_functions():
             self._values.give(self._builder.append_source("input", name), tensor)
 
+    def name_of_leaf(self, leaf: torch.Tensor) -> tuple[str, str]:
+        """Return the qualified name of a leaf tensor, and the last part of it.
+
+        The name of a leaf that no module holds is that of an input, or of what made it.
+        """
+        place = self._registry.tensor(leaf)
+        if place is not None:
+            return place.qualified_name, place.attribute
+        value = self._values.find(leaf)
+        if value is None:
+            return "leaf", "leaf"
+        node = value.producer
+        name = node.op if node.kind == "op" else node.name
+        return name, name
+
     def know_given(self, name: str, tensor: torch.Tensor) -> None:
         """Make a tensor known that torch was given, an unknown one as an input of a region."""
         if self._open_ended and self._scopes.at_top and not self.is_known(tensor):
@@ -184,8 +199,10 @@ class Discovery:
         if self.stand_in is not None and (twin := self.stand_in(tensor)) is not tensor:
             return self.value_of(twin)
         wrappers = self._values.wrappers
+        value = self._values.from_pass(tensor)
         # In most models nothing is inside of anything.
-        value = self._looked_into(tensor) if wrappers.any else None
+        if value is None and wrappers.any:
+            value = self._looked_into(tensor)
         if value is not None:
             return value
         wrapped = functorch_inner(tensor)

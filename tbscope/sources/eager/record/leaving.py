@@ -8,6 +8,8 @@ import torch
 
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Graph
+from tbscope.ir.guests import is_shared
+from tbscope.ir.regions import upward
 from tbscope.sources.eager.record.failures import Failures
 from tbscope.sources.eager.record.resumed import Resumed
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
@@ -91,7 +93,9 @@ def _is_empty(graph: Graph, frame: Frame) -> bool:
             if scope is frame.scope:
                 return False
             scope = scope.parent
-    return True
+    calls = itertools.takewhile(lambda call: call is not frame.call, reversed(graph.calls))
+    callers = (call.caller for call in calls if is_shared(call))
+    return not any(frame.scope in list(upward(caller)) for caller in callers)
 
 
 def _settle(recorder: _Recorder, frame: Frame, result: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tbscope.sources.eager.record.bodies import KernelRun
+from tbscope.sources.eager.record.passed import Passing
 from tbscope.sources.torch.communication import Exchange
 from tbscope.sources.torch.flops import Copies, Formulas
 from tbscope.sources.torch.formulas import Formula, KernelWork
@@ -59,6 +60,7 @@ class Operation:
         told: Whether what it did is in the graph already (a backward pass).
         fed: What collectives gave that ran inside of it, and what the modules hold that did.
         joined: What it did together with other ranks: how, and the kernel that did it.
+        passing: The backward pass that it runs; None where that is in the graph already, or none.
     """
 
     # Few operations have these; one is made for every question for a size, too.
@@ -68,6 +70,7 @@ class Operation:
     turns: Sequence[tuple[int, list[torch.Tensor]]] = ()
     fed: Sequence[torch.Tensor] = ()
     joined: Sequence[Joined] = ()
+    passing: Passing | None = None
     told = False
 
     def __init__(self, operations: "Operations") -> None:
@@ -94,11 +97,15 @@ class Operation:
                 self._note_writes(facts, args, kwargs)
         formula = self._operations.formulas[facts]
         self.kernels.append(facts.name)
-        copies, runs = self.copies, self.runs
-        if formula is None and facts.usual and copies is None and runs is None:
+        copies, runs, passing = self.copies, self.runs, self.passing
+        if passing is not None:
+            passing.reads((args, kwargs))
+        elif formula is None and facts.usual and copies is None and runs is None:
             # Most kernels: what they did is told by their name.
             return facts.kernel(*args, **kwargs)
         result = facts.kernel(*args, **kwargs)
+        if passing is not None:
+            passing.makes(result)
         if facts.exchange is not None:
             self.joined = (*self.joined, Joined(facts.exchange, facts.kernel, args, kwargs, result))
         if facts.copies:

@@ -74,8 +74,6 @@ class Optimizers:
             optimizer: The optimizer.
             caller: The Python frame in which it runs.
         """
-        # Its own frame may stand where that of one stood which is gone.
-        self.end_broken(caller.f_back)
         scopes = self._scopes
         frame, outer = scopes.running, scopes.running.inner
         around = scopes.open_phase("optimizer", "optimizer")
@@ -114,24 +112,12 @@ class Optimizers:
         # A module may run by now, where nobody has told that the step has ended.
         self._scopes.close_block("optimizer", failed=True, frame=step.frame)
 
-    def end_broken(self, frame: FrameType | None) -> None:
-        """End the steps that an error has ended, of which nobody tells.
-
-        Args:
-            frame: The Python frame that runs.
-        """
-        if self.steps and len(self._passes) > self.steps[-1].passes:
-            # A pass that was begun in it runs, maybe in threads of autograd's.
-            return
-        running = set()
-        while frame is not None:
-            if self.steps and id(frame) == self.steps[-1].caller:
-                # Those around it run, too.
-                return
-            running.add(id(frame))
-            frame = frame.f_back
-        while self.steps and self.steps[-1].caller not in running:
-            self._end_last()
+    def end_broken(self, caller: FrameType) -> None:
+        """End the step that an error ends in this Python frame, and those left in it."""
+        callers = [step.caller for step in self.steps]
+        if id(caller) in callers:
+            for _ in callers[callers.index(id(caller)) :]:
+                self._end_last()
 
     @contextmanager
     def outside(self) -> Iterator[None]:
@@ -231,12 +217,6 @@ class Optimizers:
         there, frame = called
         # Called by the same frame as the last one: what is around that has not changed.
         if there is not self._latest:
-            if self.steps and frame is not None:
-                inner = self._scopes.running.inner
-                self.end_broken(frame)
-                if scope is inner:
-                    # It stands where no step runs, if that has ended.
-                    scope = self._scopes.running.inner
             asked = not self.steps and self._scopes.at_top
             self._latest, self._helper_there = there, helper_name(frame) if asked else None
         if not self.steps:

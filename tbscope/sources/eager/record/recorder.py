@@ -4,6 +4,7 @@ The modes tell it of operations and kernels, the watched module calls of modules
 the scopes by hand of theirs. It changes none of what it sees.
 """
 
+import sys
 from collections.abc import Callable
 from copy import copy
 from functools import partial
@@ -18,22 +19,35 @@ from tbscope.ir.graph import Argument, Graph, Node, Note, Source, Value
 from tbscope.sources.eager.record.bodies import KernelRun, KernelRuns
 from tbscope.sources.eager.record.call_recorder import CallRecorder
 from tbscope.sources.eager.record.operation import Operation, Operations
+from tbscope.sources.eager.record.origins import not_behind
 from tbscope.sources.eager.record.reads import Reads, shares_memory
 from tbscope.sources.eager.record.rounds import Rounds
 from tbscope.sources.eager.record.scripted import note_of_forks
+from tbscope.sources.eager.record.tensors import tell_nobody
 from tbscope.sources.eager.record.turns import Turn
+from tbscope.sources.torch.compiler_internals import draws_otherwise
 from tbscope.sources.torch.dispatch_internals import DISPATCH_TELLS
 from tbscope.sources.torch.internals import ENOUGH, in_forward_mode
 from tbscope.sources.torch.literals import FILLED, Literals, all_among, collect_tensors
+from tbscope.sources.torch.misfits import index_advice
 from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import CUTS_UNSEEN, RANDOM, READS, KernelFacts
 from tbscope.sources.torch.ranks import process_rank
 from tbscope.sources.torch.roles import is_random, role_of
 from tbscope.sources.torch.storage import plain_keys
 from tbscope.sources.torch.wrapping import PLAIN
+from tbscope.warning import warn
 
 __all__ = ["Recorder"]
 
+
+_OTHER_NUMBERS = (
+    "tbscope records compiled code, which runs as it was written for that: its random operations "
+    "(dropout) draw other numbers than compiled ones, so that the losses from here on are others "
+    "than without the recording; to keep them, draw the model by writer.add_graph(model, input, "
+    "training=True, loss=..., backward=True), which puts random numbers back, or record before "
+    "torch.compile; with inductor, or set torch._inductor.config.fallback_random = True before it"
+)
 
 # As `Argument(name, nest)`, in a third of the time.
 _argument = partial(tuple.__new__, Argument)
@@ -68,7 +82,7 @@ class Recorder(CallRecorder):
         builder = GraphBuilder(name, rank=process_rank())
         operations = Operations(builder.graph.uncounted, keep_runs=bodies)
         super().__init__(builder, operations, open_ended=open_ended, boundary=boundary)
-        self.ended = self._forked = False
+        self.ended = self._forked = self._told_of_numbers = False
         self.strands: Any = None
         self.before_closing: Callable[[], None] | None = None
         self._reads = Reads()
@@ -126,7 +140,11 @@ class Recorder(CallRecorder):
 
     def begin_at(self, frame: FrameType) -> None:
         """Set the Python frame in which the region begins; frames around it are not looked at."""
-        self._where.base = id(frame)
+        self._where.begin_at(frame)
+
+    def end_in(self, frame: FrameType) -> None:
+        """Let go of the frame in which the region began, as it ends in this one."""
+        self._where.end_in(frame)
 
     def close(self) -> Graph:
         """Let go of everything but the graph, once the run is over; return the graph."""
@@ -140,6 +158,7 @@ class Recorder(CallRecorder):
         # At once, not when the garbage collector comes by: this refers to itself.
         self._values.forget()
         self._discovery.forget()
+        self.passed.forget()
         self._reads.clear()
         self._tell_of_ranks()
         self.modules_called.clear()
@@ -147,6 +166,7 @@ class Recorder(CallRecorder):
         if self.rounds is not None:
             self.rounds.end()
         self.backward = self.optimizers = self.functions = self.rounds = None
+        self.about_to_step = tell_nobody
         return graph
 
     def add_operation(
@@ -183,7 +203,9 @@ class Recorder(CallRecorder):
                 if args:
                     self.add_read(name, args[0], frame)
                 return None
-            if not kernels and name == "grad" and self._tells_of_gradient(results):
+            if not kernels and name == "grad":
+                if self.backward is None and len(args) == len(results) == 1:
+                    self.know_gradient(args[0], results[0])
                 return None
             if not kernels and all_among(results, (args, kwargs)):
                 # Nothing ran, and what came in came out: contiguous() of what is so already.
@@ -228,6 +250,9 @@ class Recorder(CallRecorder):
                 arguments.append(Argument(key, self.nest(given, read, values)))
         if operation.given or operation.fed:
             self._read_inner(name, operation, read, values)
+        passing = operation.passing
+        if passing is not None:
+            written = [tensor for tensor in written if id(tensor) not in passing.earlier]
         place = self._where.of_operation(frame)
         scope, source, run, step = place
         if in_pass is not None:
@@ -247,11 +272,16 @@ class Recorder(CallRecorder):
             if own is not None and len(own) < len(written) and self._are_of_modules(written):
                 own = None
         node = self._append_op(name, scope, values, arguments, writers, source, kernels)
+        if passing is not None:
+            # What led to its arguments leads to what it gives already.
+            node.inputs += not_behind(passing.read, values)
         if run is not None:
             node.run, node.step = run, step
         node.role = role_of(kernels, reads=bool(values))
         if not RANDOM.isdisjoint(kernels):
             node.random = is_random(kernels, arguments, self.graph.signatures.get(name, ()))
+            if node.random and self._open_ended and not self._told_of_numbers:
+                self._tell_of_numbers(frame)
         if written:
             node.writes = held.places_of(written, read, values, stored, own)
             if filled:
@@ -276,6 +306,8 @@ class Recorder(CallRecorder):
         if inside is not None:
             node.body = inside.body(held.tensors_of(node, results, [*candidates, *written]))
             self._tell_in_body(node)
+        if passing is not None:
+            self.passed.add(node, passing, None if inside is None else inside.given)
         if held.written:
             held.forget_fresh(results, candidates, stored if candidates is read else None)
         if backward is not None:
@@ -295,7 +327,7 @@ class Recorder(CallRecorder):
             runs = []
         held = self._values
         writers = held.earlier_writers if node.control_inputs else None
-        return KernelRuns(node, runs, outer=held.find, read=read, writers=writers)
+        return KernelRuns(node, runs, outer=held.seen, read=read, writers=writers)
 
     def add_kernel(
         self,
@@ -371,6 +403,12 @@ class Recorder(CallRecorder):
             self._forked = True
             self.graph.notes.append(note_of_forks(self.scopes.running))
 
+    def _tell_of_numbers(self, frame: FrameType | None) -> None:
+        """Warn, once, that the run draws other random numbers than it would unwatched."""
+        if "torch._dynamo" in sys.modules and draws_otherwise(frame):
+            self._told_of_numbers = True
+            warn(_OTHER_NUMBERS)
+
     def fail_operation(
         self,
         name: str,
@@ -402,7 +440,7 @@ class Recorder(CallRecorder):
             self.builder.append(node)
             backward.stopped(node)
             return
-        self.failures.left_operation(error, node)
+        self.failures.left_operation(error, node, index_advice(name, args, kwargs, error))
 
     def end_with(self, error: BaseException, text: str) -> None:
         """Close the graph of a run that an error ended, with the operation that raised it.
@@ -418,13 +456,6 @@ class Recorder(CallRecorder):
         source = node.source if node is not None else None
         self.graph.notes.insert(0, Note(f"the run ended here: {text}", source, node))
         self.ended = True
-
-    def _tells_of_gradient(self, results: list[torch.Tensor]) -> bool:
-        """Tell whether a gradient is there already: made in a backward pass, or set by someone."""
-        if self.backward is not None:
-            return True
-        values = map(self._values.find, results)
-        return all(value is not None and value.producer.op != "grad" for value in values)
 
     def add_read(self, name: str, tensor: Any, frame: FrameType | None) -> None:
         """Note that Python read the content of a tensor (`item`, `bool`, `tolist`)."""

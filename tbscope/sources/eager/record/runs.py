@@ -46,11 +46,13 @@ class Mark:
         owner: Whose mark it is.
         run: The run.
         key: What runs with it must have in common to be of one module call.
+        begins: Whether the region begins in the frame.
+        scope: The scope of operations that the frame calls; the owner where that is unknown.
         traced: What a debugger, or another watcher, has put there.
         sources: The places in the code of the frame that are known so far, by their steps.
     """
 
-    __slots__ = ("key", "owner", "run", "sources", "traced")
+    __slots__ = ("begins", "key", "owner", "run", "scope", "sources", "traced")
 
     def __init__(
         self, owner: "Runs", run: Run, key: object, traced: Any, sources: dict[int, Source | None]
@@ -58,6 +60,8 @@ class Mark:
         self.owner = owner
         self.run = run
         self.key = key
+        self.begins = False
+        self.scope: object = owner
         self.traced = traced
         self.sources = sources
 
@@ -81,17 +85,42 @@ class Runs:
         self._is_foreign, self._sources_of = locator.is_foreign, locator.sources_of
         # For each file 0 for the user's, 1 for what is passed over, `_ENDS` for what is outside.
         self._passed: dict[str, int] = {}
-        self._outermost: tuple[int, Run] | None = None
         # By identity, as hashing a code object reads all of it; the code is kept alive.
         self._known: dict[int, tuple[CodeType, Function]] = {}
 
-    def enter(self, frame: FrameType | None, key: object, base: int) -> tuple[Run | None, int]:
+    def begin_at(self, frame: FrameType) -> None:
+        """Have a region begin in a frame: what is around it is not looked at."""
+        self._mark(frame, self._new_run(frame.f_code, None, 0), None).begins = True
+
+    def begins_at(self, frame: FrameType) -> bool:
+        """Whether the region begins in a frame."""
+        mark: Any = frame.f_trace
+        while type(mark) is Mark:
+            if mark.owner is self and mark.begins:
+                return True
+            mark = mark.traced
+        return False
+
+    def end_in(self, frame: FrameType | None) -> None:
+        """Take its mark from the frame in which the region began, where it led to this one."""
+        while frame is not None and not self.begins_at(frame):
+            frame = frame.f_back
+        if frame is None:
+            return
+        mark: Any = frame.f_trace
+        if mark.owner is self:
+            frame.f_trace = mark.traced
+            return
+        while mark.traced.owner is not self:
+            mark = mark.traced
+        mark.traced = mark.traced.traced
+
+    def enter(self, frame: FrameType | None, key: object) -> tuple[Run | None, int]:
         """Return the run in which a frame calls something, and the step; mark frames on the way.
 
         Args:
             frame: The frame.
             key: What runs with it has it in common: of one call of a module.
-            base: The identity of the frame in which a region begins; 0 for none.
         """
         new: list[FrameType] = []
         around: Run | None = None
@@ -101,8 +130,9 @@ class Runs:
             code = frame.f_code
             if code is self._boundary:
                 break
-            if id(frame) == base:
-                around, outer = self._of_region(code, base), frame
+            around = self._marked(frame, key) if frame.f_trace is not None else None
+            if around is not None:
+                outer = frame
                 break
             skip = passed.get(code.co_filename)
             if skip is None:
@@ -110,20 +140,20 @@ class Runs:
             if skip == _ENDS:
                 break
             if not skip and not code.co_flags & BY_TURNS:
-                around = self._marked(frame, key) if frame.f_trace is not None else None
-                if around is not None:
-                    outer = frame
-                    break
                 new.append(frame)
             frame = frame.f_back
         for frame in reversed(new):
             around = self._new_run(frame.f_code, around, outer.f_lasti if outer else 0)
-            traced: Any = frame.f_trace
-            if type(traced) is Mark and traced.owner is self:
-                traced = traced.traced
-            frame.f_trace = Mark(self, around, key, traced, self._sources_of(frame.f_code))
+            self._mark(frame, around, key)
             outer = frame
         return around, outer.f_lasti if outer else 0
+
+    def _mark(self, frame: FrameType, run: Run, key: object) -> Mark:
+        traced: Any = frame.f_trace
+        if type(traced) is Mark and traced.owner is self:
+            traced = traced.traced
+        frame.f_trace = mark = Mark(self, run, key, traced, self._sources_of(frame.f_code))
+        return mark
 
     def _passes(self, file: str) -> int:
         """Tell whether frames of a file are passed over, or end the walk."""
@@ -135,16 +165,10 @@ class Runs:
         """Return the run whose mark a frame bears, also below those of other recorders."""
         mark: Any = frame.f_trace
         while type(mark) is Mark:
-            if mark.owner is self and mark.key is key:
+            if mark.owner is self and (mark.begins or mark.key is key):
                 return mark.run
             mark = mark.traced
         return None
-
-    def _of_region(self, code: CodeType, base: int) -> Run:
-        """Return the run of the function in which a region begins: its frame lives on."""
-        if self._outermost is None or self._outermost[0] != base:
-            self._outermost = base, self._new_run(code, None, 0)
-        return self._outermost[1]
 
     def _new_run(self, code: CodeType, around: Run | None, step: int) -> Run:
         known = self._known.get(id(code))

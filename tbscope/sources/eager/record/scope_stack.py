@@ -39,10 +39,8 @@ class Frame:
         source: Where the module was called.
         begun: How many operations had run when it opened.
         first: How many nodes there were when it opened.
-        home: The identity of the Python frame of its own forward, once that is known.
-        forward: The code of that forward; None where it has none.
+        forward: The code of its own forward; None where it has none.
         script: What runs in it, where it is the call of a scripted module; None for any other.
-        foreign: Whether that forward stands in a file that is not the user's.
     """
 
     __slots__ = (
@@ -50,9 +48,7 @@ class Frame:
         "blocks",
         "call",
         "first",
-        "foreign",
         "forward",
-        "home",
         "inner",
         "place",
         "scope",
@@ -76,9 +72,7 @@ class Frame:
         self.source = source
         self.begun = begun
         self.first = 0
-        self.home = 0
         self.forward: CodeType | None = None
-        self.foreign = False
         self.script: Any = None
 
 

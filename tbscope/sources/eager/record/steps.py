@@ -1,6 +1,5 @@
 """The training step around a model: what backward passes and optimizers tell the recorder."""
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import FrameType
@@ -14,9 +13,10 @@ from tbscope.ir.scopes import Scope
 from tbscope.sources.eager.record.backward import Backward
 from tbscope.sources.eager.record.operation import Operations
 from tbscope.sources.eager.record.optimizers import Optimizers
+from tbscope.sources.eager.record.passed import Passed, Passing
 from tbscope.sources.eager.record.tensors import TensorRecorder
 from tbscope.sources.eager.record.whereabouts import Whereabouts
-from tbscope.sources.torch.internals import without_functions
+from tbscope.sources.torch.internals import outside_modes, without_functions
 from tbscope.sources.torch.literals import collect_tensors
 
 __all__ = ["StepRecorder"]
@@ -34,6 +34,7 @@ class StepRecorder(TensorRecorder):
         operations: The operation that runs, and those around it.
         backward: The backward passes; None where they are no part of the graph.
         optimizers: The steps of optimizers; None where they have no boxes.
+        passed: What backward passes have given that are one operation each.
         functions: Returns a mode that sees torch's functions again, inside of one of them.
     """
 
@@ -44,11 +45,14 @@ class StepRecorder(TensorRecorder):
         self.operations = operations
         self.backward: Backward | None = None
         self.optimizers: Optimizers | None = None
+        self.passed = Passed(builder, self._values, self._discovery.name_of_leaf)
         self.functions: Callable[[], AbstractContextManager[Any]] | None = None
 
     def record_backward(self) -> None:
         """Make backward passes a part of the graph, from now on."""
-        self.backward = Backward(self.builder, self.scopes, self._values)
+        self.backward = Backward(
+            self.builder, self.scopes, self._values, self._discovery.name_of_leaf
+        )
         find, passes = self._values.find, self.backward.passes
         self.optimizers = Optimizers(self.builder, self.scopes, find, passes)
         self._discovery.from_step = self._of_a_step
@@ -85,9 +89,12 @@ class StepRecorder(TensorRecorder):
             caller: The Python frame that calls the engine.
         """
         if self.backward is None or self.paused:
+            operation = self.operations.running
+            if operation is not None and operation.passing is None:
+                operation.passing = Passing(self._known_value)
+                operation.passing.makes([one for one, given in gradients if not given])
             yield
             return
-        self.end_broken_steps(sys._getframe())
         called = self._where.of_call(caller)[1:]
         operation = self.operations.running
         if self.optimizers is not None:
@@ -116,6 +123,14 @@ class StepRecorder(TensorRecorder):
         if self.backward is not None and not self.paused:
             found = map(self._values.find, collect_tensors(gradients, []))
             self.backward.gave.update(value for value in found if value is not None)
+
+    def _known_value(self, tensor: torch.Tensor) -> Value | None:
+        return self.value_of(tensor) if self._discovery.is_known(tensor) else None
+
+    def know_gradient(self, leaf: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Have the gradient of a leaf from before the run be an input, once anything reads it."""
+        if not self.passed.has_given(gradient):
+            self.add_hidden_input(f"{self._discovery.name_of_leaf(leaf)[0]}.grad", gradient)
 
     def gradient_was_set(self, leaf: torch.Tensor) -> None:
         """Take note that a script has given a tensor its gradient, which a pass may have made."""
@@ -163,6 +178,8 @@ class StepRecorder(TensorRecorder):
 
     def begin_step(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
         """Take note that an optimizer begins a step, in this Python frame."""
+        with outside_modes():
+            self.about_to_step(optimizer)
         if self.optimizers is not None:
             with without_functions():
                 for group in optimizer.param_groups:
@@ -177,14 +194,11 @@ class StepRecorder(TensorRecorder):
             with without_functions():
                 self.optimizers.end(optimizer)
 
-    def end_broken_steps(self, frame: FrameType) -> None:
-        """End the steps of optimizers that an error has ended, before something else begins.
-
-        Args:
-            frame: The Python frame in which it does.
-        """
+    def fail_step(self, caller: FrameType) -> None:
+        """Take note that an error ends what runs in a Python frame: a step, if it called one."""
         if self.optimizers is not None and self.optimizers.steps:
-            self.optimizers.end_broken(frame)
+            with without_functions():
+                self.optimizers.end_broken(caller)
 
     def outside_step(self) -> AbstractContextManager[None]:
         """Have a block (a closure) be no part of the step that runs."""

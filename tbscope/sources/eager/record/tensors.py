@@ -20,11 +20,11 @@ from tbscope.sources.torch.internals import without_functions
 from tbscope.sources.torch.literals import Literals, collect_tensors
 from tbscope.sources.torch.storage import same_storage
 
-__all__ = ["TensorRecorder"]
+__all__ = ["TensorRecorder", "tell_nobody"]
 
 
-def _tell_nobody(*_: Any) -> None:
-    pass
+def tell_nobody(*_: Any) -> None:
+    """Take note of nothing."""
 
 
 class TensorRecorder:
@@ -40,6 +40,7 @@ class TensorRecorder:
         scopes: The scopes that are open.
         registry: The places of the modules and their tensors.
         paused: Whether it looks away.
+        left: Whether it looks away for good, as its thread did not end it.
         turn: Held by the thread that records, where several do.
         value_of: Returns the value that a tensor holds now; a new one if it was never seen.
         nest: Returns a nest with the values of its tensors.
@@ -48,6 +49,7 @@ class TensorRecorder:
         live_results: Returns what operations made, somebody holds, and nothing has read.
         about_to_set: To be told of a tensor that is about to be set by what is no operation.
         about_to_accumulate: To be told that a backward pass is about to add to gradients.
+        about_to_step: To be told of an optimizer that is about to make a step.
     """
 
     def __init__(self, builder: GraphBuilder, *, open_ended: bool) -> None:
@@ -55,7 +57,7 @@ class TensorRecorder:
         self.graph = builder.graph
         self.scopes = ScopeStack(builder)
         self.registry = self.scopes.registry
-        self.paused = False
+        self.paused = self.left = False
         self.turn = threading.RLock()
         self._values = TensorValues(self.graph.nodes)
         self._discovery = Discovery(
@@ -66,8 +68,9 @@ class TensorRecorder:
         self.add_hidden_input = self._discovery.add_hidden_input
         self.live_results = self._values.unread
         # Told of what changes a tensor and is no operation; nobody, where nothing is put back.
-        self.about_to_set: Callable[[torch.Tensor], None] = _tell_nobody
-        self.about_to_accumulate: Callable[[], None] = _tell_nobody
+        self.about_to_set: Callable[[torch.Tensor], None] = tell_nobody
+        self.about_to_accumulate: Callable[[], None] = tell_nobody
+        self.about_to_step: Callable[[torch.optim.Optimizer], None] = tell_nobody
         self._stand_in: Callable[[torch.Tensor], torch.Tensor] | None = None
         self._replaced: set[int] = set()
         self._append_op = builder.append_op

@@ -27,6 +27,10 @@ from tbscope.sources.torch.wrapping import PLAIN
 __all__ = ["TensorValues"]
 
 
+def _nothing(tensor: torch.Tensor) -> None:
+    """Know nothing of any tensor."""
+
+
 class TensorValues:
     """Which value each tensor holds now.
 
@@ -40,6 +44,9 @@ class TensorValues:
         wrappers: The tensors that are made of others, and those inside of them.
         held: The values of tensors by identity, for whoever asks for each tensor of a trace. An
             entry counts only while its tensor lives, as identities are reused.
+        from_pass: Returns the value of what a backward pass has given that is one operation; None
+            for any other tensor.
+        of_passes: Those values that were asked for.
     """
 
     def __init__(self, nodes: list[Node]) -> None:
@@ -49,6 +56,8 @@ class TensorValues:
         self.held: dict[int, tuple[ref[torch.Tensor], Value]] = {}
         self.wrappers = Wrappers(self.held)
         self.writes = Writes()
+        self.from_pass: Callable[[torch.Tensor], Value | None] = _nothing
+        self.of_passes: set[Value] = set()
         # What element types and devices are called.
         self._words: dict[tuple[torch.dtype, torch.device], tuple[str, str]] = {}
 
@@ -59,6 +68,11 @@ class TensorValues:
 
     def find(self, tensor: torch.Tensor) -> Value | None:
         """Return the value that a tensor held when it was last read; None for an unknown one."""
+        found = self.seen(tensor)
+        return self.from_pass(tensor) if found is None else found
+
+    def seen(self, tensor: torch.Tensor) -> Value | None:
+        """Return the value that a tensor held when it was last read, if anything has asked."""
         found = self.get(tensor)
         # In most runs nothing is made of others.
         return self.wrappers.value(tensor) if found is None and self.wrappers.any else found
@@ -375,7 +389,7 @@ class TensorValues:
             maker = value.producer
             # What passes and optimizers keep for themselves is no result of a step.
             of_step = maker.kind == "op" and (maker.phase == "forward" or value in given)
-            return of_step and value not in read
+            return of_step and value not in read and value not in self.of_passes
 
         if not self.wrappers.any:
             # Most of what is alive are parameters, and what is kept for them.
@@ -388,6 +402,7 @@ class TensorValues:
     def forget(self) -> None:
         """Let go of all tensors and values, once the run is over."""
         self.held.clear()
+        self.from_pass = _nothing
         self.wrappers.forget()
         self._order.clear()
 

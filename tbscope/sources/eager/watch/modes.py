@@ -32,9 +32,10 @@ from tbscope.sources.torch.internals import (
     without_functions,
 )
 from tbscope.sources.torch.literals import collect_tensors
-from tbscope.sources.torch.operation_arguments import add_signature
+from tbscope.sources.torch.operation_arguments import add_signature, positional_names
 from tbscope.sources.torch.operations import (
     ASKS_GRADIENT,
+    COPIES_DEEP,
     ELEMENTWISE,
     KERNELS,
     QUESTIONS,
@@ -78,7 +79,8 @@ class OperationMode(TorchFunctionMode):
         self._recorder = recorder
         self._operations = recorder.operations
         self._log = log
-        self._names: dict[Callable[..., Any], str] = {}
+        # By function, or by function and the classes of what it was given.
+        self._names: dict[Any, str] = {}
 
     def __torch_function__(
         self,
@@ -139,7 +141,7 @@ class OperationMode(TorchFunctionMode):
         try:
             result = func(*args, **kwargs)
         except BaseException as error:
-            recorder.fail_operation(self._name(func), args, kwargs, error, sys._getframe(1))
+            recorder.fail_operation(self._name(func, args), args, kwargs, error, sys._getframe(1))
             raise
         finally:
             operations.running = None
@@ -150,11 +152,15 @@ class OperationMode(TorchFunctionMode):
                 operations.idle = operation
             elif args:
                 # Few of these questions are for contents.
-                recorder.add_read(self._name(func), args[0], sys._getframe(1))
+                recorder.add_read(self._name(func, args), args[0], sys._getframe(1))
             return result
         node = None
         if result is not None or operation.kernels:
-            name, frame = self._names.get(func) or self._name(func), sys._getframe(1)
+            name, frame = self._names.get(func) or self._name(func, args), sys._getframe(1)
+            if func is COPIES_DEEP and operation.kernels:
+                # Its memo is no data: copies of other tensors, by the addresses of these. What it
+                # sets to the memory of its tensor, to copy that, is no write into it.
+                args, operation.written = args[:1], []
             if plain and kind in _USUAL:
                 node = recorder.add_operation(name, args, kwargs, result, operation, frame)
             else:
@@ -199,11 +205,14 @@ class OperationMode(TorchFunctionMode):
                     return result
         return func(*args, **kwargs)
 
-    def _name(self, func: Callable[..., Any]) -> str:
-        name = self._names.get(func)
+    def _name(self, func: Callable[..., Any], args: tuple[Any, ...]) -> str:
+        # Of a function whose overloads name arguments otherwise, each form of a call is looked at.
+        kinds = tuple(map(type, args)) if None in positional_names(func) else ()
+        key = (func, *kinds) if kinds else func
+        name = self._names.get(key)
         if name is None:
-            name = self._names[func] = operation_name(func, as_kernel=True)
-            add_signature(self._recorder.graph.signatures, name, func)
+            name = self._names[key] = operation_name(func, as_kernel=True)
+            add_signature(self._recorder.graph.signatures, name, func, kinds)
         return name
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tbscope.sources.eager.active import watching
+from tbscope.sources.eager.active import abandoned, settle, watching
 from tbscope.sources.eager.watch.elsewhere import came_from_here
 from tbscope.sources.eager.watch.modes import lent
 from tbscope.sources.eager.watch.replacement import Replacement
@@ -25,6 +25,8 @@ _call_method = Replacement(torch.nn.Module, "__call__")
 
 def watched_call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     """Call a module, and tell this thread's recorders of it."""
+    if abandoned:
+        settle()
     recorders = watching.recorders
     if not recorders:
         with lent() as watched:

@@ -78,6 +78,8 @@ def _watched_exit(block: Any, kind: Any, error: Any, trace: Any) -> None:
     """End a block of the profiler's, and tell of an optimizer whose step an error has ended."""
     _exit.original(block, kind, error, trace)
     if kind is not None:
+        for recorder in watching.recorders:
+            recorder.fail_step(sys._getframe(1))
         for each in step_watchers():
             each.optimizer_failed(sys._getframe(1))
 

@@ -36,9 +36,8 @@ def unobserved() -> AbstractContextManager[Any]:
         eager = _Eager()
         if "torch._dynamo" in sys.modules:
             eager.begin()
-        stack.callback(setattr, watching, "eager", watching.eager)
+        stack.callback(eager.end, watching.eager)
         watching.eager = eager
-        stack.callback(eager.end)
         return stack.pop_all()
 
 
@@ -83,9 +82,13 @@ class _Eager:
             self._begun = True
             _stance.take()
 
-    def end(self) -> None:
+    def end(self, before: "_Eager | None" = None) -> None:
+        if watching.eager is self:
+            watching.eager = before
         if self._begun:
             _stance.leave()
+        # Another thread may have ended it: where it was begun, it comes too late.
+        self._begun = True
 
 
 # Of blocks in which the compiler stands by in all threads.

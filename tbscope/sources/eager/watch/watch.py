@@ -1,11 +1,12 @@
 """Has a recorder watch a thread: its module calls, its operations and their kernels."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import TracebackType
 
 from tbscope.collector import collecting_rarely
-from tbscope.sources.eager.active import watching
+from tbscope.sources.eager.active import abandoned, settle, watching
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch import modes
 from tbscope.sources.eager.watch.call_log import CallLog
@@ -21,6 +22,7 @@ from tbscope.sources.eager.watch.unobserved import unobserved
 from tbscope.sources.eager.watch.unseen import watch_unseen
 from tbscope.sources.eager.watch.works import watch_works
 from tbscope.sources.torch.fake import StandIns
+from tbscope.sources.torch.internals import are_innermost
 
 __all__ = ["Watch", "ready_to_watch"]
 
@@ -63,20 +65,46 @@ class Watch(AbstractContextManager[None]):
         self._recorder = recorder
         self._stand_ins = stand_ins
         self._log = log
-        self._stack = ExitStack()
+        self._turn = threading.Lock()
+        # What is there once in the process, and what belongs to this thread.
+        self._process = ExitStack()
+        self._here = ExitStack()
+        self._calls = ExitStack()
+        self._modes: tuple[modes.OperationMode, modes.KernelMode] | None = None
+        self.thread = threading.current_thread()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it watches this thread."""
+        return self._recorder in watching.recorders
+
+    @property
+    def is_innermost(self) -> bool:
+        """Whether it watches this thread, and nothing does that has begun later."""
+        return self.is_here and watching.recorders[-1] is self._recorder
+
+    @property
+    def _can_end(self) -> bool:
+        """Whether it can end: of the modes of a thread the innermost goes first."""
+        return self.is_innermost and self._modes is not None and are_innermost(*self._modes)
 
     def __enter__(self) -> None:
-        with ExitStack() as stack:
+        settle()
+        self.thread = threading.current_thread()
+        with ExitStack() as here, ExitStack() as stack:
             outer = watching.recorders
-            stack.callback(setattr, watching, "recorders", outer)
+            here.callback(setattr, watching, "recorders", outer)
+            here.callback(setattr, watching, "eager", watching.eager)
             watching.recorders = (*outer, self._recorder)
+            self._calls.enter_context(watch_modules())
+            here.callback(self._calls.close)
             stack.enter_context(deep_enough())
             stack.enter_context(collecting_rarely())
             stack.callback(self._stop_threads)
             stack.enter_context(ready_to_watch())
             operations: modes.OperationMode
             if self._stand_ins is not None:
-                stack.callback(setattr, watching, "stand_ins", watching.stand_ins)
+                here.callback(setattr, watching, "stand_ins", watching.stand_ins)
                 watching.stand_ins = self._stand_ins
                 stack.enter_context(watch_own_functions())
                 operations = modes.FakedOperationMode(self._recorder, self._stand_ins)
@@ -86,9 +114,11 @@ class Watch(AbstractContextManager[None]):
             if self._recorder.backward is not None:
                 self._recorder.backward.look_again()
                 stack.enter_context(watch_optimizers())
-            stack.enter_context(modes.KernelMode(self._recorder, operations, self._log))
-            stack.enter_context(operations)
-            self._stack = stack.pop_all()
+            kernels = modes.KernelMode(self._recorder, operations, self._log)
+            here.enter_context(kernels)
+            here.enter_context(operations)
+            self._modes = operations, kernels
+            self._process, self._here = stack.pop_all(), here.pop_all()
 
     def _stop_threads(self) -> None:
         if self._recorder.strands is not None:
@@ -100,4 +130,29 @@ class Watch(AbstractContextManager[None]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._stack.__exit__(kind, error, trace)
+        if self._can_end:
+            self._here.close()
+            self._process.close()
+        else:
+            self.abandon()
+        settle()
+
+    def abandon(self) -> None:
+        """Watch no longer; the thread of this ends it as soon as it comes by.
+
+        Nothing but the recorder changes now: this may run amid anything else.
+        """
+        self._recorder.paused = self._recorder.left = True
+        abandoned.append(self)
+
+    def let_go(self) -> bool:
+        """End as much of it as this thread can; return whether that is all."""
+        with self._turn:
+            self._process.close()
+            if self._can_end:
+                self._here.close()
+            elif self.thread.is_alive():
+                return False
+            # Else the modes have gone with their thread.
+            self._calls.close()
+            return True
