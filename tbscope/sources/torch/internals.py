@@ -54,6 +54,8 @@ __all__ = [
     "is_of_tensors",
     "key_of_storage",
     "memory_keys",
+    "jagged_constructors",
+    "make_jagged_dummy",
     "nested_lengths",
     "outside_modes",
     "parts_of",
@@ -281,6 +283,30 @@ def plain_size(size: object) -> int | None:
     return int(hint) if isinstance(hint, int) else None
 
 
+def jagged_constructors() -> tuple[Any, dict[str, tuple[str, int]]]:
+    """Return the module of torch's that makes jagged tensors, and its functions by name.
+
+    Each with what users call it, and how many of tensor, offsets and lengths it returns.
+    """
+    called = {
+        "jagged_from_list": ("nested_tensor", 2),
+        "jagged_from_tensor_and_lengths": ("narrow", 3),
+        "nested_view_from_values_offsets": ("nested_tensor_from_jagged", 1),
+        "nested_view_from_values_offsets_lengths": ("nested_tensor_from_jagged", 1),
+    }
+    home = sys.modules.get("torch.nested._internal.nested_tensor")
+    return home, {name: public for name, public in called.items() if hasattr(home, name)}
+
+
+def make_jagged_dummy() -> None:
+    """Have torch make the tensor that all jagged ones are made with, which it does once."""
+    home, _ = jagged_constructors()
+    make = getattr(home, "_nt_view_dummy", None)
+    if make is not None:
+        with without_modes():
+            make()
+
+
 def nested_lengths(tensor: torch.Tensor) -> list[int] | None:
     """Return the length of each sequence in a nested tensor; None for any other tensor."""
     if not tensor.is_nested:
@@ -477,8 +503,10 @@ GRADIENT_HOOKS: tuple[str, ...] = tuple(
 
 def class_in_torch(thing: Any) -> str | None:
     """Return the name of the C++ class of an object (packed weights), or None for any other."""
-    kind: Any = thing._type() if isinstance(thing, torch.ScriptObject) else None
-    return None if kind is None else str(kind.name())
+    if not isinstance(thing, torch.ScriptObject):
+        return None
+    kind: Any = thing._type()
+    return str(kind.name())
 
 
 def schema_of(function: Any) -> Any:

@@ -3,6 +3,7 @@
 `functional_call` puts other tensors in the place of a module's own before it calls it, so
 that a module which nobody knows yet would be met with what is not its own. `Parameter(tensor)`
 and `tensor.as_subclass(cls)` show a tensor as one of another class, which is no operation.
+What makes a jagged tensor is no function of torch that a mode would see.
 """
 
 import functools
@@ -10,9 +11,16 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import torch
+from torch.overrides import handle_torch_function, has_torch_function
 
 from tbscope.sources.eager.active import watching
 from tbscope.sources.eager.watch.replacement import Replaced, Replacement
+from tbscope.sources.torch.internals import (
+    function_modes,
+    jagged_constructors,
+    make_jagged_dummy,
+)
+from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.module_internals import functional_calls
 
 __all__ = ["watch_unseen"]
@@ -24,7 +32,7 @@ _as_subclass = Replacement(torch.Tensor, "as_subclass")
 
 def watch_unseen() -> AbstractContextManager[None]:
     """Have this thread's recorders told of functional calls and of new faces, in a block."""
-    substitutes = {_new_parameter: _watched_method, _as_subclass: _watched_subclass}
+    substitutes = {_new_parameter: _watched_method, _as_subclass: _watched_subclass, **_jagged}
     if _functional_call is not None:
         substitutes[_functional_call] = _watched_functional_call
     return Replaced(substitutes)
@@ -60,6 +68,34 @@ def _watched_subclass(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     face = _as_subclass.original(tensor, *args, **kwargs)
     _tell_of(face, tensor)
     return face
+
+
+def _as_one_operation(replacement: Replacement, name: str, parts: int) -> Any:
+    """Return what makes a jagged tensor as one operation: torch does it in a dozen."""
+
+    def make(*args: Any, **kwargs: Any) -> Any:
+        made = replacement.original(*args, **kwargs)
+        return made[0] if isinstance(made, tuple) else made
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        given = tuple(collect_tensors((args, kwargs), []))
+        if not function_modes() or not has_torch_function(given):
+            return replacement.original(*args, **kwargs)
+        make_jagged_dummy()
+        made = handle_torch_function(make, given, *args, **kwargs)
+        # Beside it some give what is in it: one operation gives no tensor twice.
+        return (made, made.offsets(), made.lengths())[:parts] if parts > 1 else made
+
+    functools.update_wrapper(make, replacement.original)
+    make.__name__ = make.__qualname__ = name
+    return watched
+
+
+_home, _names = jagged_constructors()
+_jagged = {
+    (found := Replacement(_home, name)): _as_one_operation(found, *called)
+    for name, called in _names.items()
+}
 
 
 def _tell_of(face: torch.Tensor, tensor: torch.Tensor) -> None:
