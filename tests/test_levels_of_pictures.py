@@ -1,6 +1,7 @@
 """Levels: the answers from which a viewer draws a picture, held against the picture itself."""
 
 import json
+from collections import Counter
 
 import pytest
 import torch
@@ -10,7 +11,6 @@ from torch import nn
 
 import tbscope
 from tbscope.page.glyphs import Box
-from tbscope.saving.cut import Cut
 from tbscope.saving.levels import Levels, Words
 from tbscope.saving.picture import picture_of
 
@@ -57,40 +57,41 @@ def test_the_lines_of_all_levels_are_those_of_the_whole_picture(name):
     model, given = NASTY[name]
     picture = picture_of(net(model(), *given))
     levels = Levels(picture)
-    whole = {(line.start, line.end): line for line in Cut(picture).lines}
-    crossing = set()
-    for level, _ in answers(levels).values():
-        for kind in ("lines", "entries", "exits"):
-            for start, end, waits, types in level[kind]:
-                assert types or waits
-                crossing.add((levels.glyphs[start], levels.glyphs[end]))
-    # With all boxes open, a line has a part in the level of each box that it crosses.
-    assert set(whole) <= crossing | {
-        (start, end) for start, end in whole if start.box is not end.box
-    }
-    for (start, end), line in whole.items():
-        for glyph, column, ends in ((start, "exits", 1), (end, "entries", 0)):
-            if start.box is end.box:
-                continue
-            box = glyph.box
-            if box in around(start) & around(end):
-                continue
-            number = levels.glyphs.index(box)
-            level, words = answers(levels)[number]
-            other = levels.glyphs.index(end if ends else start)
-            own = levels.glyphs.index(glyph)
-            found = [row for row in level[column] if row[ends] == other and row[1 - ends] == own]
-            assert len(found) == 1
-            assert len(found[0][3]) == len(line.tensors)
+    lines, entries, exits = Counter(), Counter(), Counter()
+    for item in picture.items:
+        if item.embedded:
+            continue
+        edges = {(read.source, read.output) for read in picture.flow(item) if not read.waits}
+        for source, output in edges:
+            left, entered = way_out(source), way_out(item)
+            (common, start), (_, end) = next(
+                (one, other) for one in left for other in entered if one[0] is other[0]
+            )
+            lines[common, start, end, source, output] = 1
+            for box, child in left[: left.index((common, start))]:
+                exits[box, child, item, source, output] = 1
+            for box, child in entered[: entered.index((common, end))]:
+                entries[box, source, child, source, output] = 1
+    for kind, expected in (("lines", lines), ("entries", entries), ("exits", exits)):
+        counts = Counter({key[:3]: 0 for key in expected})
+        for box, start, end, *_ in expected:
+            counts[box, start, end] += 1
+        found = {
+            (levels.glyphs[number], levels.glyphs[row[0]], levels.glyphs[row[1]]): len(row[3])
+            for number, (level, _) in answers(levels).items()
+            for row in level[kind]
+            if row[3]
+        }
+        assert found == dict(counts)
 
 
-def around(glyph):
-    """Return the boxes around a glyph."""
-    found, box = set(), glyph.box
+def way_out(glyph):
+    """Return each box around a glyph, the innermost first, with its child on the way."""
+    way, box = [], glyph.box
     while box is not None:
-        found.add(box)
-        box = box.parent
-    return found
+        way.append((box, glyph))
+        glyph, box = box, box.parent
+    return way
 
 
 def test_a_card_has_the_facts_and_the_neighbours_of_a_node():
@@ -157,6 +158,65 @@ def test_a_foreign_graph_that_names_what_it_has_not_is_drawn():
 def test_the_head_opens_a_box_that_is_alone():
     head = Levels(drawn("a/b/x:Op a/y:Op")).head(Words())
     assert [level["box"] for level in head["levels"]] == [0, 1]
+
+
+class Flat(nn.Module):
+    """Equal layers in a list, between others."""
+
+    def __init__(self, times=30, *, names="{}"):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        for at in range(times):
+            self.add_module(names.format(at), nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
+
+    def forward(self, x):
+        for layer in self.children():
+            x = layer(x)
+        return x
+
+
+def folds(model):
+    picture = picture_of(net(model, torch.ones(1, 4)))
+    Levels(picture)
+    boxes = [box for box in picture.boxes if picture.repeats(box)]
+    return [(box.name, picture.second_line(box), len(box.children)) for box in boxes]
+
+
+def test_a_run_of_equal_blocks_on_a_long_level_is_one_box():
+    assert folds(Flat()) == [("Flat/0-29", "Sequential × 30", 30)]
+    assert folds(Flat(names="layer{}")) == [("layer0-layer29", "Sequential × 30", 30)]
+
+
+def test_a_short_level_has_its_blocks_side_by_side():
+    assert folds(Flat(12)) == []
+
+
+def test_a_period_of_several_layers_is_one_block():
+    flat = nn.Sequential(*[one for _ in range(15) for one in (nn.Linear(4, 4), nn.ReLU())])
+    assert folds(flat) == [("0-29", "Linear, ReLU × 15", 30)]
+
+
+def test_blocks_that_their_author_has_named_are_not_one_box():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            for name in "abcdefghijklmnopqrstuvwxyz":
+                self.add_module(name, nn.Linear(4, 4))
+
+        def forward(self, x):
+            for layer in self.children():
+                x = layer(x)
+            return x
+
+    assert folds(Named()) == []
+
+
+def test_a_box_of_equal_blocks_has_the_numbers_of_all():
+    picture = picture_of(net(Flat(), torch.ones(1, 4)))
+    Levels(picture)
+    (box,) = (box for box in picture.boxes if picture.repeats(box))
+    assert picture[box].figures["parameter_count"] == 30 * 20
+    assert picture[picture.root].figures["parameter_count"] == 31 * 20
 
 
 def test_figures_have_a_title_and_the_largest_at_the_top():

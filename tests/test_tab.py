@@ -189,7 +189,7 @@ def test_a_run_of_equal_layers_is_one_box_that_shows_one_or_all(show):
     tab.press("e")
     expect(tab.frame.locator("#world")).to_contain_text("1 of 15")
     assert {"0", "1"} <= {*tab.labels}
-    tab.frame.locator(".turn", has_text="›").click()
+    tab.frame.locator(".turn", has_text="\u203a").click()
     expect(tab.frame.locator("#world")).to_contain_text("2 of 15")
     assert {"2", "3"} <= {*tab.labels}
     assert "0" not in tab.labels

@@ -24,7 +24,7 @@ from tbscope.sources.graphdef.loading import graph_def_of_bytes
 from tbscope.sources.logs.keras import graph_def_of_keras
 from tbscope.words import error_text, shown
 
-__all__ = ["LoggedGraphs", "Place"]
+__all__ = ["LoggedGraphs", "Place", "picture_of_bytes"]
 
 _MOST_OPEN = 4
 _MOST_STEPS = 1000
@@ -101,7 +101,7 @@ class LoggedGraphs:
             if opened.levels is None:
                 data = self._data.read_blob(context, blob_key=key)
                 with not_collecting():
-                    opened.levels = Levels(_picture(place.tag or place.run, _read(plugin, data)))
+                    opened.levels = Levels(picture_of_bytes(place.tag or place.run, data, plugin))
             return opened.levels
 
     def _find(self, context: Any, place: Place) -> tuple[str, str]:
@@ -174,7 +174,17 @@ _READERS: dict[str, Callable[[bytes], GraphDef]] = {
 """How the bytes of each kind of graph are read, by TensorBoard's name for the kind."""
 
 
-def _picture(title: str, message: GraphDef) -> Picture:
+def picture_of_bytes(title: str, data: bytes, plugin: str = metadata.PLUGIN_NAME) -> Picture:
+    """Return the picture of a graph that a log has.
+
+    Args:
+        title: The name of the picture.
+        data: The bytes.
+        plugin: TensorBoard's name for their kind.
+    Raises:
+        ArgumentError: They are damaged.
+    """
+    message = _read(plugin, data)
     # A drawing may have boxes that only teach the Graphs page its colours.
     nodes = [node for node in message.node if not node.name.startswith(LIBRARY)]
     picture = Picture(title, nodes)

@@ -1,8 +1,8 @@
 """Repeats: runs of equal blocks on a long level as one box, `0-125`, `LlamaDecoderLayer × 126`.
 
 A run is a period of at most a few nodes and boxes that comes again and again: one block, or Linear
-and ReLU by turns. Boxes are equal if their structures are, nodes if their operations are; their labels differ in
-numbers alone.
+and ReLU by turns. Boxes are equal if their structures are, nodes if their operations are; their
+labels differ in numbers alone.
 """
 
 import re

@@ -9,7 +9,16 @@ from tensorboard.compat.proto.types_pb2 import DataType
 from tbscope.ir.graph import Constant, Nest, Shape
 from tbscope.words import cut
 
-__all__ = ["Op", "Reference", "device_of", "dtype_of", "fact_of", "op_of", "plain_op", "reference_of"]
+__all__ = [
+    "Op",
+    "Reference",
+    "device_of",
+    "dtype_of",
+    "fact_of",
+    "op_of",
+    "plain_op",
+    "reference_of",
+]
 
 Reference = tuple[str, str]
 """What an input names: a node, and which of its outputs: a number, or in a function `name:0`."""
