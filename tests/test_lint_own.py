@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 import torch
+from looped_models import Adjoint, Cells, Experts, Packed, Solver, Spiking, Transformed, looped
 from real_graphs import real_graph
 from sweeps import sampled
 from test_random_models import LEAVES, WIDTH, Program
@@ -39,8 +40,21 @@ DRAWINGS = (
 )
 # Which boxes may point at each other, and which not, is told by test_stands.py.
 TOLD_ELSEWHERE = {"box-cycle"}
-# A call is drawn where the box was, and reads as many lines as there are inputs.
-TOLD_OF_CALLS = TOLD_ELSEWHERE | {"lost-output"}
+EVERY = {
+    "level": ("overview", "module", "op", "aten"),
+    "leaves": ("node", "box"),
+    "root": (None, True, False),
+    "style": ("tf", "torch"),
+    "helpers": ("auto", "all", "none"),
+    "functions": (False, False, True),
+    "dead": ("keep", "drop"),
+    "color_by": ("kind", "class", "none"),
+    "keep": ((), ("*",)),
+    "labels": ("name", "class"),
+    "templates": (True, False),
+    "cards": (True, False),
+    "icons": (False, True),
+}
 LAYERS = {
     "linear": (lambda: nn.Linear(4, 4), (2, 4)),
     "bilinear": (lambda: nn.Bilinear(4, 4, 2), (2, 4), (2, 4)),
@@ -118,6 +132,22 @@ def equal(layer, count):
     return nn.Sequential(*(layer() for _ in range(count)))
 
 
+LOOPED = {
+    "rk4 of a function that is wrapped": lambda: (Solver("rk4", 6, True), torch.rand(3, 4)),
+    "dopri5 of a function that is wrapped": lambda: (Solver("dopri5", 4, True), torch.rand(3, 4)),
+    "adjoint": lambda: (Adjoint(6), torch.rand(3, 4)),
+    "neurons of two layers": lambda: (Spiking(5, 2), torch.rand(3, 4)),
+    "neurons of one layer": lambda: (Spiking(25, 1), torch.rand(3, 4)),
+    "a cell fifty times": lambda: (Cells(50, [nn.GRUCell], 1), torch.rand(3, 50, 4)),
+    "cells of two kinds": lambda: (Cells(20, [nn.LSTMCell, nn.RNNCell], 3), torch.rand(3, 4)),
+    "packed": lambda: (
+        Packed(nn.LSTM, 2, 3),
+        (torch.rand(3, 5, 4), torch.tensor([3, 5, 2])),
+    ),
+    "jacrev": lambda: (Transformed("jacrev", 2), torch.rand(3, 4)),
+    "linearize": lambda: (Transformed("linearize", 2), torch.rand(3, 4)),
+    "experts by words": lambda: (Experts(20, 1, True), torch.rand(3, 4)),
+}
 ODD = {
     "filled": lambda: (filled, torch.rand(3)),
     "weighted": lambda: (weighted, torch.rand(3)),
@@ -149,11 +179,7 @@ def findings(model, inputs, drawings=DRAWINGS):
 def broken(graph, drawings=DRAWINGS):
     found = {str(how): tbscope.lint(tbscope.to_graph_def(graph, **how)) for how in drawings}
     told = {
-        how: [
-            str(one)
-            for one in some
-            if one.rule not in (TOLD_OF_CALLS if "functions" in how else TOLD_ELSEWHERE)
-        ]
+        how: [str(one) for one in some if one.rule not in TOLD_ELSEWHERE]
         for how, some in found.items()
     }
     return {how: some for how, some in told.items() if some}
@@ -192,6 +218,23 @@ def test_no_random_model_breaks_a_rule(seed):
     torch.manual_seed(seed)
     model = random_program(Random(seed))
     assert findings(model, torch.rand(4, WIDTH)) == {}
+
+
+@pytest.mark.parametrize("seed", sampled(range(400), range(24)))
+def test_no_random_model_that_loops_breaks_an_error_rule_in_any_random_drawing(seed):
+    random = Random(seed)
+    torch.manual_seed(seed)
+    graph = tbscope.trace(*looped(random), kernels=True)
+    for _ in range(4):
+        how = {option: random.choice(choices) for option, choices in EVERY.items()}
+        found = tbscope.lint(tbscope.to_graph_def(graph, **how))
+        assert [str(one) for one in found if one.severity == "error"] == [], how
+
+
+@pytest.mark.parametrize("name", LOOPED)
+def test_no_model_that_loops_loses_an_output(name):
+    drawings = [how for how in DRAWINGS if "functions" not in how] + [{"helpers": "none"}]
+    assert findings(*LOOPED[name](), drawings) == {}
 
 
 @pytest.mark.parametrize("name", ODD)

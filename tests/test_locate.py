@@ -135,3 +135,13 @@ def test_a_helper_is_called_as_its_users_call_it(code, name):
     exec(compile(code, clip_grad.__file__, "exec"), names)
     (function,) = (each for each in names.values() if callable(each))
     assert helper_name(function()) == name
+
+
+def test_code_that_torch_generates_is_told_alike_however_often_it_is_made():
+    def told():
+        model = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 2)))
+        return {str(call.source) for call in tbscope.trace(model, torch.ones(1, 2)).calls}
+
+    first = told()
+    assert any("eval_with_key" in source for source in first)
+    assert told() == first

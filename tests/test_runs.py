@@ -231,3 +231,11 @@ def test_the_kernels_of_an_operation_and_copies_belong_to_its_run():
     assert [(call.run, call.step) for call in twin.calls] == [
         (call.run, call.step) for call in graph.calls
     ]
+
+
+def test_a_step_is_the_same_however_often_the_code_has_run():
+    def forward(net, x):
+        return sum([x, x.exp()], x) + 1
+
+    steps = [[node.step for node in operations(traced(forward))] for _ in range(20)]
+    assert all(each == steps[0] for each in steps)

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 
-from tbscope.checks import check_truth
+from tbscope.checks import attribute_of, check_truth
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError, TbscopeError, TraceError, trace_error_like
 from tbscope.figures.notes import left_notes
@@ -284,7 +284,7 @@ class CompileBackend:
                 fix="tbscope.compile_backend('inductor')",
             )
         # By which torch tells of it, too.
-        self.__name__ = str(getattr(inner, "__name__", type(inner).__name__))
+        self.__name__ = str(attribute_of(inner, "__name__", type(inner).__name__))
         self._stages = stages
         self._capture = Capture(None, inner=inner, stages=stages)
 

@@ -9,7 +9,7 @@ from tbscope.ir.graph import Constant
 from tbscope.sources.programs.slots import Held, Slot, slots_in
 from tbscope.sources.programs.types import is_symbol, symbol_text
 from tbscope.sources.torch.literals import Literals
-from tbscope.sources.torch.nests import children, key_text
+from tbscope.sources.torch.nests import children, fields_of, key_text
 
 __all__ = ["plain", "valued"]
 
@@ -68,8 +68,9 @@ def valued(given: Any, read: list[Slot], inside: frozenset[int] = frozenset()) -
         return symbol_text(given)
     if kind is not dict and next(slots_in(given), None) is None:
         return _constant(given)
-    entries = children(given)
-    by_key = isinstance(given, Mapping) or hasattr(given, "_fields")
+    fields = fields_of(given)
+    entries = children(given) if fields is None else fields
+    by_key = fields is not None or isinstance(given, Mapping) or hasattr(given, "_fields")
     if not by_key and isinstance(given, slice | Sequence | Set | ValuesView):
         listed = [valued(entry, read, inside) for _, entry in entries]
         return tuple(listed) if isinstance(given, tuple) else listed

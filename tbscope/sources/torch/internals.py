@@ -52,6 +52,7 @@ __all__ = [
     "is_stand_in",
     "is_of_its_own",
     "is_of_tensors",
+    "jagged_dummy",
     "key_of_storage",
     "memory_keys",
     "jagged_constructors",
@@ -245,6 +246,15 @@ def without_modes() -> Iterator[None]:
     transforms = without_transforms if in_functorch() else nullcontext
     with without_functions(), _python_dispatch._disable_current_modes(), transforms():
         yield
+
+
+def jagged_dummy() -> tuple[Any, str] | None:
+    """Return the module and the name of the function that makes a tensor for the whole process.
+
+    Each jagged view reads that tensor, which the first one makes. None where torch has no such.
+    """
+    home, name = sys.modules.get("torch.nested._internal.nested_tensor"), "_nt_view_dummy"
+    return (home, name) if hasattr(home, name) else None
 
 
 @contextmanager

@@ -5,11 +5,13 @@ the line that the author of the model, or of the script that draws it, wrote. Wh
 command asked for the graph, there is no such script.
 """
 
+import dis
 import functools
 import os
 import sys
 import sysconfig
 from types import CodeType, FrameType, TracebackType
+from typing import TypeAlias
 
 import torch
 
@@ -19,6 +21,7 @@ __all__ = [
     "LOADING",
     "OWN_FILES",
     "Locator",
+    "Spot",
     "helper_name",
     "is_foreign_file",
     "is_handed_on",
@@ -49,6 +52,8 @@ _HELPERS = frozenset(
 )
 
 
+# How torch.fx calls the files of the code that it generates.
+_GENERATED = "<eval_with_key>"
 _MODULES = _TORCH + os.path.join("nn", "modules", "module.py")
 LOADING = "Module.load_state_dict"
 """The method of modules that helps in a training, where a target network becomes as the other."""
@@ -130,6 +135,9 @@ def short_path(file: str) -> str:
     So the same model has the same sources on every machine: `models/net.py`,
     `transformers/models/bert/modeling_bert.py`.
     """
+    if file.startswith(_GENERATED):
+        # torch.fx numbers what it generates, and adds the path of who asked for it.
+        return _GENERATED
     if not os.path.isabs(file):
         return file.replace(os.sep, "/")
     holders = _holders((*sys.path, _working_directory()))
@@ -169,6 +177,19 @@ def raised_at(trace: TracebackType | None) -> Source | None:
     return found
 
 
+Spot: TypeAlias = tuple[Source | None, int]
+"""Where a frame stands: the line, None for one of the command, and the step of its code."""
+
+# Python 3.11 has it before each call, and 2 units of code further the call.
+_BEFORE_CALL = dis.opmap.get("PRECALL")
+
+
+def _call_of(code: CodeType, step: int) -> int:
+    """Return the step of a call: Python does one that it knows from earlier runs before that."""
+    early = _BEFORE_CALL is not None and step >= 0 and code.co_code[step] == _BEFORE_CALL
+    return step + 4 if early else step
+
+
 class Locator:
     """Finds the sources of frames; remembers the files and lines that it has looked at.
 
@@ -182,7 +203,7 @@ class Locator:
         self._foreign: dict[str, bool] = {}
         self._short: dict[str, str] = {}
         # By identity, as hashing a code object reads all of it; the code is kept alive.
-        self._sources: dict[int, tuple[CodeType, dict[int, Source | None]]] = {}
+        self._spots: dict[int, tuple[CodeType, dict[int, Spot]]] = {}
 
     def source(self, frame: FrameType | None, default: Source | None) -> Source | None:
         """Return the place in the user's code that led to this frame.
@@ -220,17 +241,21 @@ class Locator:
 
     def at(self, frame: FrameType) -> Source | None:
         """Return the place where a frame stands; None for one of the command."""
-        code, step = frame.f_code, frame.f_lasti
-        sources = self.sources_of(code)
-        if step not in sources:
-            sources[step] = self._place(frame, code)
-        return sources[step]
+        return self.spot(frame)[0]
 
-    def sources_of(self, code: CodeType) -> dict[int, Source | None]:
-        """Return the places in a piece of code that are known so far, by their steps."""
-        known = self._sources.get(id(code))
+    def spot(self, frame: FrameType) -> Spot:
+        """Return the place where a frame stands, and the step of its code."""
+        code, step = frame.f_code, frame.f_lasti
+        spots = self.spots_of(code)
+        if step not in spots:
+            spots[step] = self._place(frame, code), _call_of(code, step)
+        return spots[step]
+
+    def spots_of(self, code: CodeType) -> dict[int, Spot]:
+        """Return the places in a piece of code that are known so far, by what frames tell."""
+        known = self._spots.get(id(code))
         if known is None:
-            known = self._sources[id(code)] = (code, {})
+            known = self._spots[id(code)] = (code, {})
         return known[1]
 
     def _place(self, frame: FrameType, code: CodeType) -> Source | None:

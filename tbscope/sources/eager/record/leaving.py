@@ -94,8 +94,9 @@ def _is_empty(graph: Graph, frame: Frame) -> bool:
                 return False
             scope = scope.parent
     calls = itertools.takewhile(lambda call: call is not frame.call, reversed(graph.calls))
-    callers = (call.caller for call in calls if is_shared(call))
-    return not any(frame.scope in list(upward(caller)) for caller in callers)
+    return frame.scope not in {
+        one for call in calls if is_shared(call) for one in upward(call.caller)
+    }
 
 
 def _settle(recorder: _Recorder, frame: Frame, result: Any) -> None:

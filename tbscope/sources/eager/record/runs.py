@@ -13,9 +13,8 @@ import re
 from types import CodeType, FrameType
 from typing import Any
 
-from tbscope.ir.graph import Source
 from tbscope.ir.runs import Function, Run
-from tbscope.sources.torch.locate import OWN_FILES, Locator, is_own_file
+from tbscope.sources.torch.locate import OWN_FILES, Locator, Spot, is_own_file
 
 __all__ = ["BY_TURNS", "Mark", "Runs"]
 
@@ -49,13 +48,13 @@ class Mark:
         begins: Whether the region begins in the frame.
         scope: The scope of operations that the frame calls; the owner where that is unknown.
         traced: What a debugger, or another watcher, has put there.
-        sources: The places in the code of the frame that are known so far, by their steps.
+        spots: The places in the code of the frame that are known so far.
     """
 
-    __slots__ = ("begins", "key", "owner", "run", "scope", "sources", "traced")
+    __slots__ = ("begins", "key", "owner", "run", "scope", "spots", "traced")
 
     def __init__(
-        self, owner: "Runs", run: Run, key: object, traced: Any, sources: dict[int, Source | None]
+        self, owner: "Runs", run: Run, key: object, traced: Any, spots: dict[int, Spot]
     ) -> None:
         self.owner = owner
         self.run = run
@@ -63,7 +62,7 @@ class Mark:
         self.begins = False
         self.scope: object = owner
         self.traced = traced
-        self.sources = sources
+        self.spots = spots
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> "Mark":
         """Hand on to the debugger; stay where this is."""
@@ -82,7 +81,7 @@ class Runs:
 
     def __init__(self, boundary: CodeType, locator: Locator) -> None:
         self._boundary = boundary
-        self._is_foreign, self._sources_of = locator.is_foreign, locator.sources_of
+        self._locator = locator
         # For each file 0 for the user's, 1 for what is passed over, `_ENDS` for what is outside.
         self._passed: dict[str, int] = {}
         # By identity, as hashing a code object reads all of it; the code is kept alive.
@@ -143,22 +142,25 @@ class Runs:
                 new.append(frame)
             frame = frame.f_back
         for frame in reversed(new):
-            around = self._new_run(frame.f_code, around, outer.f_lasti if outer else 0)
+            around = self._new_run(frame.f_code, around, self._step_of(outer))
             self._mark(frame, around, key)
             outer = frame
-        return around, outer.f_lasti if outer else 0
+        return around, self._step_of(outer)
+
+    def _step_of(self, frame: FrameType | None) -> int:
+        return self._locator.spot(frame)[1] if frame else 0
 
     def _mark(self, frame: FrameType, run: Run, key: object) -> Mark:
         traced: Any = frame.f_trace
         if type(traced) is Mark and traced.owner is self:
             traced = traced.traced
-        frame.f_trace = mark = Mark(self, run, key, traced, self._sources_of(frame.f_code))
+        frame.f_trace = mark = Mark(self, run, key, traced, self._locator.spots_of(frame.f_code))
         return mark
 
     def _passes(self, file: str) -> int:
         """Tell whether frames of a file are passed over, or end the walk."""
         own = is_own_file(file) and not file.startswith(_WATCHING)
-        known = self._passed[file] = _ENDS if own else int(self._is_foreign(file))
+        known = self._passed[file] = _ENDS if own else int(self._locator.is_foreign(file))
         return known
 
     def _marked(self, frame: FrameType, key: object) -> Run | None:

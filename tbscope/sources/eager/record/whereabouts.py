@@ -186,10 +186,9 @@ class Whereabouts:
                 return mark.place
         elif mark.__class__ is Mark and mark.owner is self._runs and mark.key is running.scope:
             # Most operations are called by the forward of the module that runs.
-            step = frame.f_lasti
-            source = mark.sources.get(step)
-            if source is not None and mark.scope is running.inner:
-                return running.inner, source, mark.run, step
+            spot = mark.spots.get(frame.f_lasti)
+            if spot is not None and spot[0] is not None and mark.scope is running.inner:
+                return running.inner, spot[0], mark.run, spot[1]
         return self._looked_for(frame, running)
 
     def spot_of(self, frame: FrameType) -> Any:
@@ -278,8 +277,7 @@ class Whereabouts:
         mark: Any = user.f_trace
         # Most frames are known: what is asked here is asked for each call of a module.
         if mark.__class__ is Mark and mark.owner is self._runs and mark.key is running.scope:
-            step = user.f_lasti
-            source = mark.sources.get(step) or self._locator.at(user)
+            source, step = mark.spots.get(user.f_lasti) or self._locator.spot(user)
             return source or running.source, mark.run, step
         run, step = self._runs.enter(frame, running.scope)
         return self._locator.at(user) or running.source, run, step

@@ -4,7 +4,8 @@ Some code of torch asks whether anyone overrides its functions and takes another
 path if so: `nn.TransformerEncoderLayer` and `nn.MultiheadAttention` leave their
 fast paths. `torch.compile` would compile the watching along with the model. While
 tbscope watches, the first gets the answer that it would get without, and the
-second runs functions as they were written.
+second runs functions as they were written. What torch makes once for all runs of a
+process is no part of the first of them.
 """
 
 import sys
@@ -17,7 +18,7 @@ import torch
 
 from tbscope.sources.eager.active import watching
 from tbscope.sources.eager.watch.replacement import Replaced, Replacement
-from tbscope.sources.torch.internals import function_modes
+from tbscope.sources.torch.internals import function_modes, jagged_dummy, without_modes
 from tbscope.sources.torch.module_internals import made_by
 
 __all__ = ["standing_by", "unobserved"]
@@ -25,6 +26,7 @@ __all__ = ["standing_by", "unobserved"]
 _PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 _has_torch_function = Replacement(torch.overrides, "has_torch_function")
 _compile = Replacement(torch, "compile")
+_jagged_dummy = Replacement(*home) if (home := jagged_dummy()) else None
 
 
 def unobserved() -> AbstractContextManager[Any]:
@@ -32,7 +34,13 @@ def unobserved() -> AbstractContextManager[Any]:
     with ExitStack() as stack:
         # Only the few places that look the function up when they ask are concerned; torch's
         # own functions hold it by another name and go on telling the modes of themselves.
-        stack.enter_context(Replaced({_has_torch_function: _answer, _compile: _compile_eagerly}))
+        substitutes: dict[Replacement, Any] = {
+            _has_torch_function: _answer,
+            _compile: _compile_eagerly,
+        }
+        if _jagged_dummy is not None:
+            substitutes[_jagged_dummy] = _make_unseen
+        stack.enter_context(Replaced(substitutes))
         eager = _Eager()
         if "torch._dynamo" in sys.modules:
             eager.begin()
@@ -124,6 +132,14 @@ def _answer(relevant_args: Any) -> bool:
         ):
             return False
     return bool(_has_torch_function.original(relevant_args))
+
+
+def _make_unseen() -> torch.Tensor:
+    """Return what torch makes once in a process, as if it were there by now."""
+    assert _jagged_dummy is not None
+    with without_modes():
+        made: torch.Tensor = _jagged_dummy.original()
+        return made
 
 
 def _compile_eagerly(*args: Any, **kwargs: Any) -> Any:
