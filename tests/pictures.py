@@ -19,7 +19,14 @@ from urllib.parse import quote
 import torch
 from PIL import Image, ImageChops
 from torch.utils.tensorboard import SummaryWriter
-from transformers import BertConfig, BertModel, ResNetConfig, ResNetModel
+from transformers import (
+    BertConfig,
+    BertModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    ResNetConfig,
+    ResNetModel,
+)
 
 import tbscope
 from tbscope.formats.json import graph_from_json
@@ -82,6 +89,7 @@ def main() -> None:
         draw_tutorial()
     if not names or "forms" in names:
         draw_forms()
+    draw_tab()
     if not names or "ranks" in names:
         draw_ranks()
 
@@ -344,6 +352,33 @@ def _keep_whole(page: GraphPage, name: str) -> None:
     path = _DOCS / "img" / f"{name}.png"
     page.take_picture(path)
     Image.open(path).convert("RGB").quantize(128).save(path, optimize=True)
+
+
+def draw_tab() -> None:
+    """Draw the picture of docs/tab.md: a Llama of many layers in the tab of TensorBoard."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=126,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=100,
+    )
+    graph = tbscope.trace(LlamaForCausalLM(config), torch.zeros(1, 8, dtype=torch.long))
+    place = "&p.tbscope.run=llama&p.tbscope.node=model%2Flayers%2F57%2Fself_attn"
+    with tempfile.TemporaryDirectory() as folder:
+        with tbscope.SummaryWriter(f"{folder}/llama") as writer:
+            writer.add_graph(graph)
+        with TensorBoard(Path(folder)) as server, Browser() as browser:
+            opened = browser.new_page(size=(1180, 760))
+            opened.goto(f"{server.url}/#tbscope{place}")
+            tab = opened.frame_locator("iframe")
+            tab.locator("#card h2", has_text="self_attn").wait_for()
+            opened.wait_for_timeout(1000)
+            path = _DOCS / "img" / "tab.png"
+            opened.screenshot(path=path)
+            Image.open(path).convert("RGB").quantize(128).save(path, optimize=True)
 
 
 def draw_forms() -> None:

@@ -35,7 +35,7 @@ def drawn(nodes: str) -> Picture:
         name, _, op = head.partition(":")
         node = message.node.add(name=name.replace("~", " "), op=op or "Op")
         node.input.extend(one.replace("@", ":") for one in inputs.split(",") if one)
-    return Picture("hand", message)
+    return Picture("hand", message.node)
 
 
 def net(model, *given):

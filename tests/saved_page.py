@@ -10,7 +10,7 @@ from browser import Browser
 _SCRIPT = """
 () => {
   const data = JSON.parse(document.getElementById('data').textContent);
-  const name = (at) => data.words[data.things.name[at]];
+  const name = (at) => data.words[data.index.name[at]];
   const things = [...document.querySelectorAll('#world .thing')].map((one) => {
     const body = one.tagName === 'circle' ? one : one.querySelector(':scope > .body');
     const style = getComputedStyle(body);

@@ -57,7 +57,7 @@ def is_answered(url):
 
 
 def graphs_at(url):
-    with urllib.request.urlopen(url.replace("#graphs", "data/plugin/graphs/info")) as answer:
+    with urllib.request.urlopen(url.replace("#tbscope", "data/plugin/graphs/info")) as answer:
         return json.loads(answer.read())
 
 

@@ -50,7 +50,7 @@ def show(browser, tmp_path):
 
 def test_boxes_are_closed_at_first_and_open_by_a_double_click(show):
     page = show(nested())
-    assert list(page.drawn.things) == ["blocks", "x", "out"]
+    assert list(page.drawn.things) == ["x", "blocks", "out"]
     page.open("blocks")
     assert set(page.drawn.things) == {"blocks", "blocks/0", "blocks/1", "x", "out"}
     page.open("blocks/1")
@@ -636,7 +636,7 @@ def test_a_notebook_shows_the_page_and_is_out_of_its_reach(browser, tmp_path):
 
 
 def large(stages, blocks):
-    """Give stages of blocks of ten operations in one graph."""
+    """Give stages of blocks of ten operations in one graph, of which no two are equal."""
     build = GraphBuilder("Net")
     build.call("Net")
     x = build.input("x", (1, 4))
@@ -646,6 +646,7 @@ def large(stages, blocks):
             scope = build.call(f"Net/Stage[s{stage}]/Block[b{block}]")
             for at in range(10):
                 x = build.op(f"op{at}", x, scope=scope)
+            x = build.op(f"s{stage}_b{block}", x, scope=scope)
     build.output("out", x)
     return build.graph
 
@@ -669,7 +670,7 @@ def test_no_more_is_opened_at_once_than_can_be_seen(show):
     shown = len(page.drawn.things)
     page.press("e")
     assert len(page.drawn.things) == shown
-    assert page.message == ("That would draw 11,022 things at once: open the boxes that you need.")
+    assert page.message == ("That would draw 12,022 things at once: open the boxes that you need.")
 
 
 def test_only_what_is_open_is_laid_out_and_that_once(show):

@@ -29,7 +29,7 @@ class Server:
     """TensorBoard while it runs.
 
     Attributes:
-        url: The address of its page of graphs.
+        url: The address of the tab that shows them.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], said: IO[bytes]) -> None:
@@ -50,7 +50,7 @@ class Server:
             found = _ADDRESS.search(self._text())
             address = found[1] if found else ""
             if address and _lists_graphs(address):
-                self.url = f"{address}/#graphs"
+                self.url = f"{address}/#tbscope"
                 return
             time.sleep(_POLL_SECONDS)
         raise TbscopeError(

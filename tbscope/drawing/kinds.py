@@ -10,7 +10,7 @@ from functools import lru_cache
 from tbscope.ir.graph import Node
 from tbscope.ir.regions import OPERATIONS
 
-__all__ = ["kind_of"]
+__all__ = ["KINDS", "kind_of"]
 
 # The first of them of which a word is found, in the name of the operation or of a kernel.
 _KINDS = (
@@ -41,6 +41,8 @@ _KINDS = (
         r"|masked_fill|bitwise_[a-z]+|logical_[a-z]+|maximum|minimum",
     ),
 )
+KINDS = frozenset({"other", *(kind for kind, _ in _KINDS)})
+"""The kinds of operations, by which drawings are coloured by default."""
 # These are found within a name, the others are all of one, but for what torch puts around it.
 _WITHIN = frozenset({"recurrent", "attention", "convolution", "norm", "pooling"})
 _WITHIN |= {"dropout", "embedding", "loss"}

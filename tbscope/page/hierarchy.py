@@ -88,6 +88,11 @@ class Hierarchy:
         """Where data crosses the sides of boxes."""
         return self._walked().doors
 
+    def regroup(self, boxes: Iterable[Box]) -> None:
+        """Take other boxes than the names tell, parents first, once all children are in them."""
+        self.boxes = {box.name: box for box in boxes}
+        self._edges = None
+
     def forget(self) -> None:
         """Let go of all nodes and boxes, once nothing of them is asked any more."""
         # They refer to each other: garbage that only the collector finds.

@@ -9,23 +9,25 @@ import base64
 import hashlib
 import html
 import json
-from collections.abc import Callable, Iterable
+import re
 from functools import cache
 from importlib import resources
-from typing import Any, TypeAlias
+from typing import Any
 
-from tbscope.page.glyphs import Box, Item
-from tbscope.page.structures import Structures
-from tbscope.saving.picture import FIGURES, Picture
+from tbscope.page.glyphs import Box
+from tbscope.saving.levels import Levels, Words
+from tbscope.saving.picture import Picture
 from tbscope.words import visible
 
-__all__ = ["SCRIPTS", "page_of", "picture_data", "viewer_text"]
+__all__ = ["MODULES", "SCRIPTS", "page_data", "page_of", "viewer_body", "viewer_text"]
 
-SCRIPTS = ("graph", "layout", "colours", "svg", "card", "search", "main")
-"""The scripts that draw, in the order in which they build on each other."""
+MODULES = ("elements", "graph", "layout", "colours", "svg", "card", "search", "main")
+"""The modules of the viewer, each after those that it imports."""
+SCRIPTS = (*MODULES, "embedded")
+"""The modules of a saved page."""
 
-_Thing: TypeAlias = Box | Item
-_ROOT, _BOX, _NODE, _CIRCLE = range(4)
+_IMPORT = re.compile(r'^import \{[^}]*\} from "\./\w+\.js";\n', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?function|class|const|let)", re.MULTILINE)
 # What JSON may hold and a page must not: the ends of scripts, and what JavaScript takes for lines.
 _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
@@ -38,7 +40,7 @@ def page_of(picture: Picture) -> str:
         "POLICY": _policy(library, drawing),
         "STYLE": viewer_text("style.css"),
         "LICENCE": viewer_text("dagre/LICENSE").strip(),
-        "DATA": _json(picture_data(picture)),
+        "DATA": _json(page_data(picture)),
         "LIBRARY": library,
         "SCRIPT": drawing,
     }
@@ -56,8 +58,17 @@ def viewer_text(name: str) -> str:
 
 
 @cache
+def viewer_body() -> str:
+    """Return the elements of the viewer, without its data and scripts."""
+    page = viewer_text("page.html")
+    return page[page.index("<header>") : page.index("</main>") + len("</main>\n")]
+
+
+@cache
 def _script() -> str:
-    parts = "\n".join(viewer_text(f"{name}.js") for name in SCRIPTS)
+    """Return the modules as one script: a page that is a file cannot load modules."""
+    modules = (viewer_text(f"{name}.js") for name in SCRIPTS)
+    parts = "\n".join(_EXPORT.sub("", _IMPORT.sub("", module)) for module in modules)
     return f'(() => {{\n"use strict";\n{parts}\n}})();'
 
 
@@ -74,85 +85,20 @@ def _json(data: object) -> str:
     return text.translate(_ESCAPES)
 
 
-class _Words:
-    """Gives each text a number, so that one that many nodes have is written once."""
-
-    def __init__(self) -> None:
-        self.number: dict[str, int] = {}
-
-    def __call__(self, text: str) -> int:
-        return self.number.setdefault(text, len(self.number))
-
-    def of(self, texts: Iterable[str]) -> list[int]:
-        return [self(text) for text in texts]
-
-
-def picture_data(picture: Picture) -> dict[str, Any]:
-    """Return what the page is told of a picture, as JSON has it.
-
-    Boxes and nodes are numbered: the root is 0, boxes come next, each after the one around it, and
-    nodes follow. Each key of "things" has one entry for each; texts are numbers in "words".
-    """
-    things: list[_Thing] = [picture.root, *picture.boxes, *picture.items]
-    place = {thing: at for at, thing in enumerate(things)}
-    words, types = _Words(), _Words()
-    structures = Structures(picture.hierarchy)
-
-    def each(give: Callable[[_Thing], Any]) -> list[Any]:
-        return [give(thing) for thing in things]
-
-    def kind(thing: _Thing) -> int:
-        if isinstance(thing, Box):
-            return _BOX if thing.parent else _ROOT
-        return _CIRCLE if thing.embedded else _NODE
-
-    def around(thing: _Thing) -> int:
-        box = thing.parent if isinstance(thing, Box) else thing.box
-        return -1 if box is None else place[box]
-
-    def outputs(thing: _Thing) -> list[int]:
-        given = picture[thing].outputs
-        return types.of(f"{one.elements} {one.size_text} {one.dtype}" for one in given)
-
-    def reads(thing: _Thing) -> list[int]:
-        return [
-            number
-            for read in picture[thing].reads
-            for number in (place[read.source], -1 if read.waits else read.output)
-        ]
-
-    def facts(thing: _Thing) -> list[int]:
-        return [number for fact in picture[thing].facts.items() for number in words.of(fact)]
-
-    def structure(thing: _Thing) -> int:
-        found = structures.of.get(thing) if isinstance(thing, Box) else None
-        return 0 if found is None else found.number
-
-    columns = {
-        "kind": each(kind),
-        "around": each(around),
-        "label": each(lambda thing: words(thing.label)),
-        "name": each(lambda thing: words(thing.name)),
-        "class": each(lambda thing: words(picture.class_of(thing))),
-        "second": each(lambda thing: words(picture.second_line(thing))),
-        "sort": each(lambda thing: words(picture[thing].kind)),
-        "mark": each(lambda thing: words(picture[thing].label)),
-        "device": each(lambda thing: words(picture[thing].device)),
-        "structure": each(structure),
-        "outputs": each(outputs),
-        "reads": each(reads),
-        "facts": each(facts),
+def page_data(picture: Picture) -> dict[str, Any]:
+    """Return every answer about a picture, with one list of words for all of them."""
+    levels, words = Levels(picture), Words()
+    cards = [levels.card(number, words) for number in range(len(levels.glyphs))]
+    for card in cards:
+        # The index has them, too.
+        del card["facts"]
+    data = {
+        "head": levels.head(words),
+        "levels": [
+            levels.level(number, words) if isinstance(glyph, Box) else 0
+            for number, glyph in enumerate(levels.glyphs)
+        ],
+        "cards": cards,
+        "index": levels.index(words),
     }
-    figures = {}
-    for key, title in FIGURES.items():
-        numbers = [picture[thing].figures.get(key) for thing in things]
-        if any(numbers):
-            figures[key] = {"title": title, "of": numbers}
-    return {
-        "title": picture.title,
-        "notes": list(picture.notes),
-        "words": list(words.number),
-        "types": [text.split(" ") for text in types.number],
-        "things": columns,
-        "figures": figures,
-    }
+    return {"words": list(words.number), **data}

@@ -8,11 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Unpack
 
-from tensorboard.compat.proto.graph_pb2 import GraphDef
-
 from tbscope.errors import ArgumentError
 from tbscope.graphdef.attributes import nest_to_text
-from tbscope.graphdef.worth import worth_of_number
+from tbscope.graphdef.worth import key_by_worth, worth_of_number
 from tbscope.ir.graph import Graph, Nest, Shape
 from tbscope.options import DRAWING, Drawing
 from tbscope.page.constants import ASIDE_OP
@@ -20,7 +18,15 @@ from tbscope.page.glyphs import Box, Item
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.ops import is_circle
 from tbscope.pipeline import draw
-from tbscope.sources.graphdef.ops import Op, op_of
+from tbscope.sources.graphdef.ops import (
+    Op,
+    device_of,
+    dtype_of,
+    fact_of,
+    op_of,
+    plain_op,
+    reference_of,
+)
 from tbscope.words import shown
 
 __all__ = ["FIGURES", "Picture", "Read", "Tensor", "Told", "picture_of"]
@@ -38,7 +44,8 @@ FIGURES = {
 # The largest of several is that of all.
 _LARGEST = ("peak_bytes",)
 _LABEL = "_XlaCluster"
-_HIDDEN = (_LABEL, "_output_shapes")
+_SHAPES = "_output_shapes"
+_HIDDEN = (_LABEL, _SHAPES)
 
 
 class Tensor(NamedTuple):
@@ -112,41 +119,130 @@ class Picture:
         items: Every node in the order of the graph, small circles too, without cards.
         notes: What the graph notes about its run.
         hierarchy: The tree of boxes and nodes, with cards.
+        kinds: The kind of each node's operation by the name of the node, or None if its label
+            is its kind, or nothing is.
+        labels_are_kinds: Whether the labels of nodes are the kinds of their operations.
     """
 
-    def __init__(self, title: str, graph_def: GraphDef, notes: Sequence[str] = ()) -> None:
+    def __init__(self, title: str, nodes: Sequence[Any], notes: Sequence[str] = ()) -> None:
+        """Place the nodes of a GraphDef in boxes; their cards are read later."""
         self.title = title
         self.notes = tuple(notes)
-        self.hierarchy = Hierarchy.of(graph_def)
+        self.hierarchy = Hierarchy((node.name, node.op, node.input) for node in nodes)
         self.root = self.hierarchy.root
         self.boxes = list(self.hierarchy.boxes.values())
+        self.items: list[Item] = []
+        self.kinds: dict[str, str] | None = None
+        self.labels_are_kinds = False
         self._told: dict[Box | Item, Told] = {}
-        ops = [op_of(node) for node in graph_def.node]
-        named = {op.name: self.item(op.name) for op in ops}
-        self.items = []
-        for op in ops:
-            item = named[op.name]
-            told = _told(op, self[item])
-            told.reads = [Read(named[name], int(at), False) for name, at in op.reads]
-            told.reads += [Read(named[name], 0, True) for name in op.waits]
+        self._reads: dict[Item, list[Read]] = {}
+        # The message of each node, and of each box that has a card.
+        self._nodes: dict[Box | Item, Any] = {}
+        self._icons: dict[Item, str] = {}
+        self._times: dict[Box, int] = {}
+        for node in nodes:
+            item = self.item(node.name)
             if item.embedded and not is_circle(item.op):
                 # An icon tells of the node that it reads.
-                for read in told.reads:
-                    self[read.source].sizes = item.label
-                continue
-            if item.op == ASIDE_OP:
+                for source in (*item.sources, *item.controls):
+                    self._icons[source] = item.label
+            elif item.op == ASIDE_OP:
                 # The card of a module tells of the box that it stands in.
-                self._told[item.box] = told
-                continue
-            self.items.append(item)
-        self._add_up()
+                self._nodes[item.box] = node
+            else:
+                self.items.append(item)
+                self._nodes[item] = node
 
     def __getitem__(self, glyph: Box | Item) -> Told:
-        """What is told of a node or a box; nothing of a box without a card."""
+        """What is told of a node or a box; nothing of a box without a card.
+
+        Cards are read when they are asked for: most nodes of a large graph are never looked at.
+        """
         told = self._told.get(glyph)
         if told is None:
             told = self._told[glyph] = Told()
+            node = self._nodes.get(glyph)
+            if node is not None:
+                _tell(op_of(node), told)
+                told.label, told.kind = self.mark(glyph, "label"), self.mark(glyph, "kind")
+            if isinstance(glyph, Item):
+                told.reads = self.reads(glyph)
+                told.sizes = self._icons.get(glyph, "")
+            else:
+                self._add_up(glyph, told.figures)
         return told
+
+    def fold(self, box: Box, what: str, times: int) -> None:
+        """Have a box stand for equal blocks.
+
+        Args:
+            box: A box that no node of the GraphDef names.
+            what: The classes of one block.
+            times: How many blocks are in the box.
+        """
+        self._told[box] = told = Told(sizes=f"{what} × {times}")
+        self._times[box] = times
+        self._add_up(box, told.figures)
+
+    def repeats(self, box: Box) -> int:
+        """How many equal blocks a box stands for, or 0 for a box that a node names."""
+        return self._times.get(box, 0)
+
+    def figure(self, glyph: Box | Item, key: str) -> float | None:
+        """One number of a node or a box, by a key of `FIGURES`, or None if it has none."""
+        told = self._told.get(glyph)
+        if told is None and isinstance(glyph, Item):
+            # Sums ask each node for the few numbers among its attributes.
+            node = self._nodes[glyph]
+            for name in (key_by_worth(key), key):
+                if name in node.attr:
+                    return worth_of_number(fact_of(node.attr[name]))
+            return None
+        return self[glyph].figures.get(key)
+
+    def reads(self, item: Item) -> list[Read]:
+        """The inputs of a node: those that it reads, and then those that it only waits for."""
+        known = self._reads.get(item)
+        if known is None:
+            found = []
+            for text in self._nodes[item].input:
+                waits = text.startswith("^")
+                name, output = reference_of(text[1:] if waits else text)
+                # A foreign graph may name nodes that it does not have.
+                source = self.hierarchy.items.get(self.hierarchy.strict.get(name, name))
+                if source is not None:
+                    found.append(Read(source, int(output) if output.isdecimal() else 0, waits))
+            known = self._reads[item] = sorted(found, key=lambda read: read.waits)
+        return known
+
+    def mark(self, glyph: Box | Item, of: str) -> str:
+        """The label by which a node or a box is coloured, or the kind of a node's operation.
+
+        Args:
+            glyph: The node or the box.
+            of: "label" or "kind".
+        """
+        if of == "kind" and self.kinds is not None:
+            return self.kinds.get(glyph.name, "")
+        is_kind = self.labels_are_kinds and isinstance(glyph, Item)
+        node = self._nodes.get(glyph)
+        if (of == "kind") is not is_kind or node is None or _LABEL not in node.attr:
+            return ""
+        return str(fact_of(node.attr[_LABEL]))
+
+    def dtype(self, item: Item) -> str:
+        """The element type of the first output of a node, or nothing if it has no output."""
+        if item in self._told:
+            return next((one.dtype for one in self[item].outputs), "")
+        node = self._nodes[item]
+        if _SHAPES not in node.attr or not node.attr[_SHAPES].list.shape:
+            return ""
+        several = fact_of(node.attr["dtype"]) if "dtype" in node.attr else None
+        return str(several[0]) if isinstance(several, list) and several else dtype_of(node)
+
+    def device(self, item: Item) -> str:
+        """The device of a node, as torch names it."""
+        return device_of(self._nodes[item].device)
 
     def children(self, box: Box) -> list[Box | Item]:
         """What stands directly in a box, without its card and without circles."""
@@ -159,7 +255,7 @@ class Picture:
     def flow(self, item: Item) -> Iterator[Read]:
         """The inputs of a node that lines lead from; what a circle reads, its reader reads."""
         seen = {item}
-        pending = list(reversed(self[item].reads))
+        pending = list(reversed(self.reads(item)))
         while pending:
             read = pending.pop()
             if not read.source.embedded:
@@ -167,18 +263,23 @@ class Picture:
                     yield read
             elif read.source not in seen:
                 seen.add(read.source)
-                pending += reversed(self[read.source].reads)
+                pending += reversed(self.reads(read.source))
 
     def tensor(self, read: Read) -> Tensor | None:
         """The type of what is read; None where it is not known, and where nothing is."""
-        outputs = self[read.source].outputs
-        return outputs[read.output] if not read.waits and read.output < len(outputs) else None
+        return None if read.waits else self.type_of(read.source, read.output)
+
+    def type_of(self, item: Item, output: int) -> Tensor | None:
+        """The type of an output, or None if it is not known."""
+        outputs = self[item].outputs
+        return outputs[output] if output < len(outputs) else None
 
     def class_of(self, glyph: Box | Item) -> str:
         """The class of the module that a box stands for, or the operation of a node."""
         if isinstance(glyph, Item):
+            op = plain_op(glyph.op)
             # What makes it a circle is a part of the name that means nothing else.
-            return (glyph.op.removesuffix("Const") or "Constant") if glyph.embedded else glyph.op
+            return (op.removesuffix("Const") or "Constant") if glyph.embedded else op
         return self[glyph].facts.get("class", "").rpartition(".")[2]
 
     def second_line(self, glyph: Box | Item) -> str:
@@ -191,14 +292,11 @@ class Picture:
         """Return the node that has a name in the GraphDef."""
         return self.hierarchy.items[self.hierarchy.strict.get(name, name)]
 
-    def _add_up(self) -> None:
-        """Give boxes without figures of their own those of what stands in them."""
-        for box in (*reversed(self.boxes), self.root):
-            figures = self[box].figures
-            for key in FIGURES:
-                if key in figures:
-                    continue
-                held = [self[child].figures.get(key) for child in self.children(box)]
+    def _add_up(self, box: Box, figures: dict[str, float]) -> None:
+        """Give a box those figures that its card does not tell, of what stands in it."""
+        for key in FIGURES:
+            if key not in figures:
+                held = [self.figure(child, key) for child in self.children(box)]
                 known = [number for number in held if number is not None]
                 if known:
                     figures[key] = max(known) if key in _LARGEST else sum(known)
@@ -225,19 +323,19 @@ def picture_of(graph: Graph, *, kinds: bool = False, **drawing: Unpack[Drawing])
     # Sizes take no room that others need here; seeds only help the page to find equal boxes.
     how: Any = {"icons": True, **drawing, "templates": False}
     notes = list(dict.fromkeys(str(note) for note in graph.notes))
-    picture = Picture(graph.name, draw(graph, **how).graph_def, notes)
+    picture = Picture(graph.name, draw(graph, **how).graph_def.node, notes)
     if "color_by" not in drawing:
         # Kinds are what the page colours by where nobody asks for anything.
-        for item in picture.items:
-            picture[item].kind, picture[item].label = picture[item].label, ""
+        picture.labels_are_kinds = True
     elif kinds:
         message = draw(graph, **{**how, "color_by": DRAWING["color_by"].default}).graph_def
-        for node in message.node:
-            picture[picture.item(node.name)].kind = node.attr[_LABEL].s.decode()
+        picture.kinds = {
+            picture.item(node.name).name: node.attr[_LABEL].s.decode() for node in message.node
+        }
     return picture
 
 
-def _told(op: Op, told: Told) -> Told:
+def _tell(op: Op, told: Told) -> None:
     # The page lists attributes by their names, the largest first.
     facts = {key: op.facts[key] for key in reversed(op.facts)}
     dtypes = facts.get("dtype", op.dtype)
@@ -247,12 +345,10 @@ def _told(op: Op, told: Told) -> Told:
         Tensor(sizes, str(dtype)) for sizes, dtype in zip(op.shapes, each, strict=False)
     )
     told.device = op.device
-    told.label = str(facts.get(_LABEL, ""))
     for key in FIGURES:
         number = worth_of_number(facts[key]) if key in facts else None
         if number is not None:
             told.figures[key] = number
-    return told
 
 
 def _text(fact: Nest) -> str:

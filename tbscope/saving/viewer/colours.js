@@ -1,112 +1,91 @@
-// Colours: what nodes and boxes are filled by, and what the legend tells of it.
+// Colours: what nodes and boxes are filled by, and what the legend shows of it.
+
+import {pairs} from "./graph.js";
+import {shorten} from "./layout.js";
+import {make, shape} from "./elements.js";
 
 // Apart from each other for most eyes, also next to each other; the later ones are paler.
 const HUES = [212, 28, 150, 340, 265, 48, 185, 5, 95, 300, 230, 165];
 const PLAIN = {hue: 220, vivid: 0};
 const MOST_IN_LEGEND = 14;
+const TITLES = {
+  label: "color_by", class: "class", kind: "kind of operation", dtype: "element type", device: "device",
+};
 
-/** Gives the ways to colour a graph that has something for each of them. */
-function colourModes(data, things) {
+/** Returns the ways to colour a graph, by what its first answer says that it has. */
+export function colourModes(head, words) {
   const modes = [];
-  const byText = (key, title, of) => {
-    const counts = new Map();
-    for (const thing of things) {
-      const text = thing.kind === ROOT || thing.kind === CIRCLE ? "" : of(thing);
-      if (text) counts.set(text, (counts.get(text) || 0) + 1);
-    }
-    if (counts.size) modes.push(wordMode(key, title, of, counts));
+  const add = (key) => {
+    if (!(key in head.modes)) return;
+    modes.push(wordMode(key, pairs(head.modes[key]).map(([text, count]) => [words[text], count])));
   };
-  byText("label", "color_by", (thing) => thing.mark);
-  byText("class", "class", (thing) => thing.class);
-  byText("kind", "kind of operation", (thing) => thing.sort);
-  addDefinitions(modes, things);
-  byText("dtype", "element type", (thing) => thing.outputs.length ? thing.outputs[0].dtype : "");
-  byText("device", "device", (thing) => thing.isBox ? "" : thing.device);
-  for (const [key, {title}] of Object.entries(data.figures)) modes.push(figureMode(key, title, things));
+  for (const key of ["label", "class", "kind"]) add(key);
+  addDefinitions(modes, head, words);
+  for (const key of ["dtype", "device"]) add(key);
+  for (const [key, {title, most}] of Object.entries(head.figures)) modes.push(figureMode(key, title, most));
   modes.push({key: "none", title: "nothing", of: () => PLAIN, legend: [], text: () => ""});
   return modes;
 }
 
-function wordMode(key, title, of, counts) {
-  const order = [...counts].sort((one, other) => other[1] - one[1] || (one[0] < other[0] ? -1 : 1));
+function wordMode(key, order) {
   const colours = new Map(order.map(([text], place) => [text, hueAt(place)]));
-  const held = new Map();
-  const within = (box) => {
-    if (held.has(box)) return held.get(box);
-    const found = new Map();
-    for (const child of box.children) {
-      const inside = of(child) ? [[of(child), 1]] : child.isBox ? within(child) : [];
-      for (const [text, count] of inside) found.set(text, (found.get(text) || 0) + count);
-    }
-    held.set(box, found);
-    return found;
-  };
+  const of = (thing) => thing.texts[key] || "";
   return {
-    key, title,
+    key, title: TITLES[key],
     text: of,
     // A box that is none of these itself shows what is in it, by shares.
     shares: (box) => {
       if (of(box)) return [];
-      const found = within(box), total = [...found.values()].reduce((sum, count) => sum + count, 0);
+      const found = new Map(box.shares[key]), total = [...found.values()].reduce((sum, count) => sum + count, 0);
       return order.filter(([text]) => found.has(text))
         .map(([text]) => ({colour: colours.get(text), part: found.get(text) / total}));
     },
     of: (thing) => colours.get(of(thing)) || PLAIN,
     legend: order.slice(0, MOST_IN_LEGEND).map(([text, count]) => ({
       text, count, colour: colours.get(text), has: (thing) => of(thing) === text,
+      below: (box) => box.below[key].has(text),
     })),
     more: Math.max(0, order.length - MOST_IN_LEGEND),
   };
 }
 
-/** Boxes with the same inside have the same colour; what occurs once has none. */
-function addDefinitions(modes, things) {
-  const counts = new Map(), names = new Map();
-  for (const thing of things) {
-    if (!thing.structure) continue;
-    counts.set(thing.structure, (counts.get(thing.structure) || 0) + 1);
-    if (!names.has(thing.structure)) names.set(thing.structure, thing.class || thing.label);
+/** Boxes with the same inside have the same colour; a box whose inside occurs once has none. */
+function addDefinitions(modes, head, words) {
+  const several = [];
+  for (let at = 0; at < head.equal.length; at += 3) {
+    const [structure, title, count] = head.equal.slice(at, at + 3);
+    several.push([structure, words[title], count]);
   }
-  const several = [...counts].filter(([, count]) => count > 1);
   if (!several.length) return;
-  several.sort((one, other) => other[1] - one[1] || one[0] - other[0]);
   const colours = new Map(several.map(([structure], place) => [structure, hueAt(place)]));
+  const names = new Map(several);
   modes.push({
     key: "definition", title: "equal boxes",
     text: (thing) => names.get(thing.structure) || "",
     of: (thing) => colours.get(thing.structure) || PLAIN,
-    legend: several.slice(0, MOST_IN_LEGEND).map(([structure, count]) => ({
-      text: names.get(structure), count, colour: colours.get(structure),
-      has: (thing) => thing.structure === structure,
+    legend: several.slice(0, MOST_IN_LEGEND).map(([structure, text, count]) => ({
+      text, count, colour: colours.get(structure),
+      has: (thing) => thing.structure === structure, below: (box) => box.same.has(structure),
     })),
     more: Math.max(0, several.length - MOST_IN_LEGEND),
   });
 }
 
-function figureMode(key, title, things) {
-  const top = things[0].children.map((thing) => thing.figures[key] || 0);
-  const most = Math.max(0, ...top) || 1;
+function figureMode(key, title, most) {
   const of = (thing) => {
     const number = thing.figures[key];
-    if (number === undefined) return PLAIN;
+    if (number === null || number === undefined) return PLAIN;
     return {heat: Math.sqrt(Math.min(1, number / most))};
   };
-  const shown = (number) => short(number, key);
-  return {
-    key, title, of,
-    text: (thing) => thing.figures[key] === undefined ? "" : shown(thing.figures[key]),
-    scale: {least: "0", most: shown(most)},
-    legend: [],
-  };
+  return {key, title, of, text: () => "", scale: {least: "0", most: short(most, key)}, legend: []};
 }
-
 function hueAt(place) {
   const round = Math.floor(place / HUES.length);
   return {hue: HUES[place % HUES.length] + 9 * round, vivid: round ? 0.5 : 1};
 }
 
 /** Gives a number as people read it: 4.34 G, or of bytes 8.11 MiB. */
-function short(number, key) {
+export function short(number, key) {
   const bytes = key.endsWith("bytes"), step = bytes ? 1024 : 1000;
   const units = bytes ? ["B", "KiB", "MiB", "GiB", "TiB", "PiB"] : ["", "k", "M", "G", "T", "P"];
   let power = 0;
@@ -116,7 +95,7 @@ function short(number, key) {
 }
 
 /** Sets the stripes of a closed box: each colour as wide as its share. */
-function stripe(group, body, parts, id) {
+export function stripe(group, body, parts, id) {
   const gradient = shape("linearGradient", {id});
   let start = 0;
   for (const {colour, part} of parts) {
@@ -132,7 +111,7 @@ function stripe(group, body, parts, id) {
 }
 
 /** Sets the colour of an element, which the style sheet makes light or dark. */
-function paint(element, colour) {
+export function paint(element, colour) {
   if (colour.heat !== undefined) {
     element.classList.add("heat");
     element.style.setProperty("--heat", `${Math.round(colour.heat * 100)}%`);
@@ -142,7 +121,7 @@ function paint(element, colour) {
   }
 }
 
-function showLegend(holder, mode, pick) {
+export function showLegend(holder, mode, pick) {
   holder.replaceChildren();
   if (!mode.legend.length && !mode.scale) return;
   holder.append(make("h2", {}, mode.title));
@@ -164,10 +143,3 @@ function showLegend(holder, mode, pick) {
   if (mode.more) holder.append(make("small", {}, `and ${mode.more} more`));
 }
 
-/** Makes an element; what stands in it is put there as text. */
-function make(name, attributes = {}, ...children) {
-  const element = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.append(...children);
-  return element;
-}

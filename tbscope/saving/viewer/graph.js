@@ -1,134 +1,232 @@
-// The graph: boxes and nodes as objects, and the lines among the children of each box.
+// The graph: boxes and nodes as objects, and the lines among the children of each open box.
 
-const ROOT = 0, BOX = 1, NODE = 2, CIRCLE = 3;
+export const ROOT = 0, BOX = 1, NODE = 2, CIRCLE = 3;
 
-/** Gives the things that a page was told of, by number; the first one is the root. */
-function readGraph(data) {
-  const {words, types} = data, columns = data.things;
-  const word = (column, at) => words[columns[column][at]];
-  const things = columns.kind.map((kind, at) => ({
-    at, kind,
-    isBox: kind <= BOX,
-    label: word("label", at),
-    name: word("name", at),
-    class: word("class", at),
-    second: word("second", at),
-    sort: word("sort", at),
-    mark: word("mark", at),
-    device: word("device", at),
-    structure: columns.structure[at],
-    outputs: columns.outputs[at].map((number) => readType(types[number])),
-    facts: pairs(columns.facts[at]).map(([key, value]) => [words[key], words[value]]),
-    figures: {},
-    around: null, depth: 0, children: [], inside: 0, open: false,
-    reads: [], readers: [], circles: [],
-    lines: new Map(), entries: new Map(), exits: new Map(),
-    layout: null,
-  }));
-  for (const [key, {of}] of Object.entries(data.figures)) {
-    of.forEach((number, at) => { if (number !== null) things[at].figures[key] = number; });
+/** The boxes and nodes that a source has sent so far. */
+export class Graph {
+  /**
+   * @param {object} source - `level(number)`, `card(number)` and `index()` return promises of
+   *   answers, each with its own "words".
+   * @param {object} head - The first answer, with the level of the root.
+   * @param {string[]} words - The texts of the first answer.
+   */
+  constructor(source, head, words) {
+    this.source = source;
+    this.head = head;
+    this.root = makeThing(0, ROOT, null);
+    this.root.inside = head.nodes;
+    this.root.open = true;
+    this.things = new Map([[0, this.root]]);
+    this.cards = new Map([[0, readCard(head.root, words)]]);
+    this.pending = new Map();
+    this.root.figures = this.cards.get(0).figures;
+    for (const level of head.levels) this.addLevel(level, words);
+    // A box that is alone says little: its level comes with the first answer, and it is open.
+    for (const {box} of head.levels) this.things.get(box).open = true;
   }
-  for (const thing of things.slice(1)) {
-    thing.around = things[columns.around[thing.at]];
-    // Boxes come after those around them.
-    thing.depth = thing.around.depth + 1;
-    if (thing.kind !== CIRCLE) thing.around.children.push(thing);
+
+  at(number) { return this.things.get(number); }
+
+  /** Returns a promise of a box with its level. */
+  load(box) {
+    if (box.children) return Promise.resolve(box);
+    return this.once(`level ${box.at}`, async () => {
+      const {words, level} = await this.source.level(box.at);
+      this.addLevel(level, words);
+      return box;
+    });
   }
-  for (const thing of things) {
-    for (const [source, output] of pairs(columns.reads[thing.at])) {
-      const read = {source: things[source], output: Math.max(output, 0), waits: output < 0};
-      thing.reads.push(read);
-      read.source.readers.push({reader: thing, output: read.output, waits: read.waits});
+
+  /** Returns a promise of the card of a thing. */
+  async card(thing) {
+    const known = this.cards.get(thing.at);
+    if (known) return known;
+    return this.once(`card ${thing.at}`, async () => {
+      const {words, card} = await this.source.card(thing.at);
+      this.cards.set(thing.at, readCard(card, words));
+      return this.cards.get(thing.at);
+    });
+  }
+
+  /** Returns a promise of the columns by which everything is found. */
+  index() {
+    return this.once("index", async () => {
+      const {words, index} = await this.source.index();
+      const texts = (column) => index[column].map((number) => words[number]);
+      const lists = (column) => index[column].map((numbers) => numbers.map((number) => words[number]));
+      return {
+        around: index.around, name: texts("name"), label: texts("label"), class: texts("class"),
+        kind: texts("kind"), outputs: lists("outputs"), facts: lists("facts"),
+      };
+    });
+  }
+
+  /** Returns a promise of the thing with a number, after the levels around it were loaded. */
+  async reach(number) {
+    if (!this.things.has(number)) {
+      const {around} = await this.index();
+      await this.load(await this.reach(around[number]));
     }
+    return this.at(number);
   }
-  for (const thing of things.slice().reverse()) {
-    if (thing.kind === NODE) thing.inside = 1;
-    if (thing.around) thing.around.inside += thing.inside;
+
+  /** Returns a promise of the number of the thing with a name, or -1 if there is none. */
+  async find(name) {
+    for (const thing of this.things.values()) if (thing.name === name) return thing.at;
+    return (await this.index()).name.indexOf(name);
   }
-  for (const thing of things) if (thing.kind === NODE) addLines(thing);
-  things[0].open = true;
-  return things;
+
+  once(key, work) {
+    if (!this.pending.has(key)) {
+      const answer = work();
+      this.pending.set(key, answer);
+      // A request that failed is made again when it is asked for again.
+      answer.catch(() => this.pending.delete(key));
+    }
+    return this.pending.get(key);
+  }
+
+  addLevel(level, words) {
+    const box = this.at(level.box);
+    const found = level.at.map((at, row) => this.readThing(level, row, words));
+    found.forEach((thing, row) => {
+      thing.circles = level.circles[row].map((at) => this.at(at));
+    });
+    const children = found.slice(0, level.children);
+    for (const child of children) {
+      child.around = box;
+      child.depth = box.depth + 1;
+    }
+    for (const node of children) {
+      for (const circle of node.circles) if (!circle.around) circle.around = box;
+    }
+    const read = (lines) => lines.map((line) => readLine(line, words));
+    box.level = {children, lines: read(level.lines), entries: read(level.entries), exits: read(level.exits)};
+    showBlock(box, box.times ? 0 : null);
+  }
+
+  readThing(level, row, words) {
+    const known = this.things.get(level.at[row]);
+    // A circle at the nodes of several boxes comes with each of their levels.
+    if (known) return known;
+    const thing = makeThing(level.at[row], level.kind[row], null);
+    this.things.set(thing.at, thing);
+    thing.label = words[level.label[row]];
+    thing.name = words[level.name[row]];
+    thing.class = words[level.class[row]];
+    thing.second = words[level.second[row]];
+    thing.structure = level.structure[row];
+    thing.inside = level.inside[row];
+    thing.size = level.size[row];
+    thing.times = level.times[row];
+    thing.outputs = level.outputs[row].map((type) => readType(type, words));
+    for (const [mode, column] of Object.entries(level.texts)) thing.texts[mode] = words[column[row]];
+    for (const [key, column] of Object.entries(level.figures)) thing.figures[key] = column[row];
+    if (thing.isBox) {
+      for (const [mode, shares] of Object.entries(level.shares[row])) {
+        thing.shares[mode] = pairs(shares).map(([number, count]) => [words[number], count]);
+      }
+      for (const [mode, below] of Object.entries(level.below[row])) {
+        thing.below[mode] = new Set(below.map((number) => words[number]));
+      }
+      thing.same = new Set(level.same[row]);
+    }
+    return thing;
+  }
 }
 
-function pairs(numbers) {
+function makeThing(at, kind, around) {
+  return {
+    at, kind, around, isBox: kind <= BOX, depth: 0, label: "", name: "", class: "", second: "",
+    structure: 0, inside: 0, size: 0, times: 0, shows: null, outputs: [], texts: {}, figures: {}, shares: {}, below: {},
+    same: new Set(), circles: [], open: false, level: null, children: null, lines: [],
+    entries: [], exits: [], layout: null,
+  };
+}
+
+function readCard(card, words) {
+  return {
+    facts: pairs(card.facts).map(([key, value]) => [words[key], words[value]]),
+    outputs: card.outputs.map((type) => readType(type, words)),
+    device: words[card.device],
+    links: card.links.map(([title, numbers]) => ({
+      title: words[title],
+      of: triples(numbers).map(([at, name, text]) => ({at, name: words[name], text: words[text]})),
+    })),
+    figures: card.figures,
+  };
+}
+
+function readLine([start, end, waits, types, name], words) {
+  const tensors = types.map((type) => readType(type, words));
+  return {start, end, waits: Boolean(waits), tensors, name: words[name]};
+}
+
+function readType(type, words) {
+  if (!type.length) return null;
+  const [elements, sizes, dtype] = type;
+  return {elements, sizes: words[sizes], dtype: words[dtype]};
+}
+
+export function pairs(numbers) {
   const found = [];
   for (let at = 0; at < numbers.length; at += 2) found.push([numbers[at], numbers[at + 1]]);
   return found;
 }
 
-function readType([elements, sizes, dtype]) {
-  return {elements: Number(elements), sizes, dtype};
+function triples(numbers) {
+  const found = [];
+  for (let at = 0; at < numbers.length; at += 3) found.push(numbers.slice(at, at + 3));
+  return found;
 }
 
-/** Adds the lines that lead to a node; what a circle reads, its reader reads. */
-function addLines(node) {
-  const seen = new Set([node]);
-  const pending = node.reads.slice().reverse();
-  while (pending.length) {
-    const read = pending.pop(), source = read.source;
-    if (source.kind !== CIRCLE) {
-      if (source !== node) addLine(source, node, read);
-    } else {
-      if (!node.circles.includes(source)) node.circles.push(source);
-      if (!seen.has(source)) {
-        seen.add(source);
-        pending.push(...source.reads.slice().reverse());
-      }
-    }
+/**
+ * Shows one of the equal blocks in a box, by its place among them, or all of them for null.
+ *
+ * The lines between the shown block and the others enter it, or leave it.
+ */
+export function showBlock(box, place) {
+  box.shows = place;
+  box.layout = null;
+  if (place === null) {
+    Object.assign(box, box.level);
+    return;
   }
+  const {children, lines, entries, exits} = box.level, size = children.length / box.times;
+  box.children = children.slice(place * size, (place + 1) * size);
+  const shown = new Set(box.children.map(({at}) => at));
+  const names = new Map(children.map(({at, label}) => [at, label]));
+  const starts = ({start}) => shown.has(start), ends = ({end}) => shown.has(end);
+  box.lines = lines.filter((line) => starts(line) && ends(line));
+  box.entries = [...entries.filter(ends), ...lines.filter((line) => ends(line) && !starts(line))
+    .map((line) => ({...line, name: names.get(line.start)}))];
+  box.exits = [...exits.filter(starts), ...lines.filter((line) => starts(line) && !ends(line))
+    .map((line) => ({...line, name: names.get(line.end)}))];
 }
 
-/** Counts an edge in the innermost box around both ends, and at each side of a box on its way. */
-function addLine(source, reader, read) {
-  const key = read.waits ? "" : `${source.at}:${read.output}`;
-  const tensor = source.outputs[read.output] || null;
-  const left = [], entered = [];
-  let start = source, end = reader;
-  while (start.around !== end.around) {
-    if (start.around.depth >= end.around.depth) {
-      left.push(start);
-      start = start.around;
-    } else {
-      entered.push(end);
-      end = end.around;
-    }
-  }
-  join(start.around.lines, start.at, end.at, key, tensor);
-  for (const thing of left) join(thing.around.exits, thing.at, end.at, key, tensor);
-  for (const thing of entered) join(thing.around.entries, start.at, thing.at, key, tensor);
+/** Returns the place of the block in which a child of a box of equal blocks is. */
+export function blockOf(box, child) {
+  return Math.floor(box.level.children.indexOf(child) / (box.level.children.length / box.times));
 }
 
-function join(lines, start, end, key, tensor) {
-  const name = `${start}>${end}`;
-  let line = lines.get(name);
-  if (!line) lines.set(name, line = {start, end, tensors: new Map(), waits: 0});
-  // A tensor that several nodes read goes along once.
-  if (key) line.tensors.set(key, tensor);
-  else line.waits += 1;
-}
-
-/** Gives what stands beside a line: the sizes of one tensor, or how many there are. */
-function lineText(line) {
-  const sizes = [...line.tensors.values()].map((tensor) => tensor ? tensor.sizes : "?");
+/** Returns the text beside a line: the sizes of one tensor, or how many there are. */
+export function lineText(line) {
+  const sizes = line.tensors.map((tensor) => tensor ? tensor.sizes : "?");
   if (!sizes.length) return "";
-  if (sizes.length === 1) return tensorOf(line) ? sizes[0] : "";
+  if (sizes.length === 1) return line.tensors[0] ? sizes[0] : "";
   return new Set(sizes).size === 1 && sizes[0] !== "?" ? `${sizes.length} of ${sizes[0]}` : `${sizes.length} tensors`;
 }
 
-function tensorOf(line) {
-  return line.tensors.values().next().value;
-}
-
-/** Gives the width of a line: more for more elements, as the page of TensorBoard does. */
-function lineWidth(line) {
+/** Returns the width of a line: more for more elements, as the page of TensorBoard does. */
+export function lineWidth(line) {
   let most = 1;
-  for (const tensor of line.tensors.values()) if (tensor) most = Math.max(most, tensor.elements);
+  for (const tensor of line.tensors) if (tensor) most = Math.max(most, tensor.elements);
   const part = Math.min(1, Math.pow(most / 5e6, 0.3));
   return 1 + 7 * part;
 }
 
-/** Gives the boxes around a thing, the outermost first, without the root. */
-function boxesAround(thing) {
+/** Returns the boxes around a thing, the outermost first, without the root. */
+export function boxesAround(thing) {
   const found = [];
   for (let box = thing.around; box && box.around; box = box.around) found.unshift(box);
   return found;

@@ -1,7 +1,9 @@
 // Layout: where everything stands in an open box. A closed box is not laid out, and an open one
 // again only when something in it was opened or closed.
 
-const SIZES = {
+import {lineText} from "./graph.js";
+
+export const SIZES = {
   node: {height: 26, pad: 14, least: 56},
   box: {height: 44, pad: 16, least: 92},
   tall: 36, head: 30, side: 16, foot: 16,
@@ -12,6 +14,10 @@ const SMALL = FONT.replace("12px", "10px");
 const LONGEST = 34;
 // With more children, dagre's best ranks take too long.
 const MANY = 160;
+// A line across many others costs as much as all of them: of what more than this many children
+// read, or of what reads more than this many, all lines but the nearest are stubs.
+const MOST_LINES = 12;
+export const STUB = 22;
 
 const pen = document.createElement("canvas").getContext("2d");
 const widths = new Map();
@@ -26,14 +32,15 @@ function textWidth(text, font) {
   return width;
 }
 
-function shorten(text) {
+export function shorten(text) {
   if (text.length <= LONGEST) return text;
   return `${text.slice(0, LONGEST - 12)}…${text.slice(-11)}`;
 }
 
 /** Gives what is written below a label: the class and sizes, and of a box how much is in it. */
-function secondLine(thing) {
+export function secondLine(thing) {
   if (!thing.isBox) return shorten(thing.second);
+  if (thing.times) return shorten(thing.second);
   const count = `${thing.inside.toLocaleString("en")} ${thing.inside === 1 ? "node" : "nodes"}`;
   return thing.second ? `${shorten(thing.second)} · ${count}` : count;
 }
@@ -52,7 +59,7 @@ function sizeOf(thing, up) {
 }
 
 /** Lays out a box: the places of its children around their middles, its lines, and its ports. */
-function layOut(box, up) {
+export function layOut(box, up) {
   if (box.layout && box.layout.up === up) return box.layout;
   const graph = new dagre.Graph();
   const many = box.children.length > MANY;
@@ -60,15 +67,22 @@ function layOut(box, up) {
     rankdir: "TB", nodesep: 22, ranksep: 30, edgesep: 12, marginx: 0, marginy: 0,
     ranker: many ? "longest-path" : "network-simplex",
   });
-  for (const child of box.children) graph.setNode(`n${child.at}`, sizeOf(child, up));
+  const stubs = stubsOf(box);
+  for (const child of box.children) {
+    const {width, height} = sizeOf(child, up);
+    // A stub has the same room at the other side, so that the child stays in the middle.
+    graph.setNode(`n${child.at}`, {width: width + 2 * roomOf(stubs.of.get(child.at)), height});
+  }
   const drawn = [];
-  for (const line of box.lines.values()) {
+  for (const line of box.lines) {
+    if (stubs.lines.has(line)) continue;
     drawn.push({line, from: `n${line.start}`, to: `n${line.end}`, label: lineText(line)});
   }
   // What comes from outside enters through ports at one side, and leaves through those at the other.
   for (const [kind, lines, end] of [["i", box.entries, "start"], ["o", box.exits, "end"]]) {
     const anchor = `${kind}*`;
-    for (const line of lines.values()) {
+    for (const line of lines) {
+      if (stubs.lines.has(line)) continue;
       const port = `${kind}${line[end]}`;
       if (!graph.hasNode(anchor)) graph.setNode(anchor, {width: 0, height: 0});
       if (!graph.hasNode(port)) {
@@ -87,7 +101,44 @@ function layOut(box, up) {
   }
   dagre.layout(graph);
   box.layout = measured(box, graph, drawn, up);
+  for (const [at, own] of stubs.of) {
+    const place = box.layout.places.get(at);
+    place.width -= 2 * roomOf(own);
+    place.stubs = own;
+  }
   return box.layout;
+}
+
+/** Returns the lines of a level that are drawn as stubs, and the texts of those of each child. */
+function stubsOf(box) {
+  const lines = new Set(), of = new Map();
+  const order = new Map(box.children.map((child, place) => [child.at, place]));
+  const add = (all, hub, other, name) => {
+    const groups = new Map();
+    for (const line of all) groups.set(line[hub], [...groups.get(line[hub]) || [], line]);
+    for (const group of groups.values()) {
+      if (group.length <= MOST_LINES) continue;
+      // Of what all read, the first reader keeps its line; of what reads all, the last one.
+      const sorted = group.slice().sort((one, two) => order.get(one[other]) - order.get(two[other]));
+      if (hub === "end") sorted.reverse();
+      for (const line of sorted.slice(1)) {
+        lines.add(line);
+        const at = line[other];
+        of.set(at, [...of.get(at) || [], {line, out: hub === "end", text: name(line)}]);
+      }
+    }
+  };
+  const named = (at) => shorten(box.children[order.get(at)].label);
+  add(box.lines, "start", "end", (line) => named(line.start));
+  add(box.lines.filter((line) => !lines.has(line)), "end", "start", (line) => named(line.end));
+  add(box.entries, "start", "end", (line) => shorten(line.name));
+  add(box.exits, "end", "start", (line) => shorten(line.name));
+  return {lines, of};
+}
+
+function roomOf(stubs) {
+  if (!stubs) return 0;
+  return STUB + Math.max(...stubs.map(({text}) => textWidth(text, SMALL))) + 6;
 }
 
 function measured(box, graph, drawn, up) {
@@ -107,7 +158,7 @@ function measured(box, graph, drawn, up) {
     if (label && edge.x !== undefined) reach(edge.x, edge.y, edge.width / 2, edge.height / 2);
   }
   if (left > right) { left = right = top = bottom = 0; }
-  const title = box.around ? textWidth(shorten(box.label), FONT) + 60 : 0;
+  const title = box.around ? textWidth(shorten(box.label), FONT) + (box.times ? 190 : 60) : 0;
   const width = Math.max(right - left + 2 * side, title);
   const height = bottom - top + head + 2 * foot;
   const shift = (width - (right - left)) / 2 - left;
@@ -160,6 +211,6 @@ function joinPorts(box, layout, up) {
 }
 
 /** Forgets the layout of a box and of those around it, and of what reads the same cache. */
-function forget(box) {
+export function forget(box) {
   for (let one = box; one; one = one.around) one.layout = null;
 }

@@ -1,30 +1,32 @@
-// The page: what is open, selected and seen, and what keys and the mouse do.
+// The viewer: what is open, selected and seen, and what keys and the mouse do.
+
+import {showCard} from "./card.js";
+import {colourModes, showLegend} from "./colours.js";
+import {make, shape} from "./elements.js";
+import {blockOf, boxesAround, CIRCLE, Graph, showBlock} from "./graph.js";
+import {forget, layOut} from "./layout.js";
+import {addSearch} from "./search.js";
+import {drawInside} from "./svg.js";
 
 const MOST_DRAWN = 1500, LEGIBLE = 0.55;
 const get = (id) => document.getElementById(id);
-const data = JSON.parse(get("data").textContent);
-const things = readGraph(data);
-const root = things[0];
-const byName = new Map(things.slice().reverse().map((thing) => [thing.name, thing]));
-const modes = colourModes(data, things);
 const canvas = get("canvas"), world = get("world");
 const inFrame = window.parent !== window;
 
+let graph = null, root = null, modes = [], address = null;
+
 const view = {
-  data, things, mode: modes[0], selected: root, picked: null, marked: new Set(),
+  graph: null, mode: null, selected: null, picked: null, marked: new Set(), holding: new Set(),
   up: false, x: 0, y: 0, zoom: 1, drawn: null,
-  toggle, reveal, mark, focus: () => canvas.focus({preventScroll: true}),
+  toggle, show, mark, focus: () => canvas.focus({preventScroll: true}),
 };
 
-function hashOf(thing) {
-  return thing === root ? "#" : `#${encodeURIComponent(thing.name)}`;
-}
 
 // -- drawing --------------------------------------------------------------------------------
 
 function draw() {
   layOut(root, view.up);
-  const drawn = {groups: new Map(), lines: [], things};
+  const drawn = {groups: new Map(), lines: [], graph};
   const holder = shape("g");
   drawInside(root, view, holder, 0, 0, drawn);
   world.replaceChildren(holder);
@@ -37,20 +39,15 @@ function showSelection() {
   canvas.classList.toggle("searching", marked.size > 0);
   canvas.classList.toggle("picking", Boolean(picked));
   for (const [at, group] of drawn.groups) {
-    const thing = things[at];
+    const thing = graph.at(at);
     group.classList.toggle("selected", thing === selected);
-    group.classList.toggle("hit", marked.has(at) || holdsMarked(thing));
-    group.classList.toggle("picked", Boolean(picked) && (picked.has(thing) || thing.open));
+    group.classList.toggle("hit", marked.has(at) || (!thing.open && view.holding.has(at)));
+    group.classList.toggle("picked", Boolean(picked) && (picked(thing) || thing.open));
   }
   for (const {line, path: one} of drawn.lines) {
     const near = selected !== root && (line.start === selected.at || line.end === selected.at);
     one.classList.toggle("near", near);
   }
-}
-
-function holdsMarked(thing) {
-  if (!thing.isBox || thing.open || !view.marked.size) return false;
-  return thing.children.some((child) => view.marked.has(child.at) || child.isBox && holdsMarked(child));
 }
 
 function move() {
@@ -76,7 +73,9 @@ function placeOf(thing) {
 
 function isDrawn(thing) {
   if (thing.kind === CIRCLE) return false;
-  for (let box = thing.around; box; box = box.around) if (!box.open) return false;
+  for (let one = thing; one.around; one = one.around) {
+    if (!one.around.open || !one.around.children.includes(one)) return false;
+  }
   return true;
 }
 
@@ -90,10 +89,18 @@ function fit(thing = root, most = 1.25) {
   move();
 }
 
-/** Opens what is around a thing, selects it, and brings it into sight. */
-function reveal(thing) {
+/** Opens what is around the thing with a number, selects it, and brings it into sight. */
+async function show(number) {
   say("");
-  for (const box of boxesAround(thing)) if (!box.open) { box.open = true; forget(box); }
+  const thing = await wait(graph.reach(number));
+  if (!thing) return;
+  const around = boxesAround(thing);
+  around.forEach((box, depth) => {
+    const child = around[depth + 1] || shownFor(thing);
+    if (box.times && box.shows !== null && !box.children.includes(child)) showBlock(box, blockOf(box, child));
+    box.open = true;
+    forget(box);
+  });
   draw();
   select(thing);
   const {x, y} = placeOf(shownFor(thing));
@@ -104,9 +111,15 @@ function reveal(thing) {
   move();
 }
 
+/** Waits for an answer; one that does not come is said, and is nothing. */
+export async function wait(answer) {
+  try { return await answer; } catch (error) { say(error.message); return null; }
+}
+
 /** A circle is drawn at the node that reads it. */
 function shownFor(thing) {
-  return thing.kind === CIRCLE && thing.readers.length ? thing.readers[0].reader : thing;
+  if (thing.kind !== CIRCLE) return thing;
+  return thing.around.level.children.find((node) => node.circles.includes(thing)) || thing;
 }
 
 // -- what one does --------------------------------------------------------------------------
@@ -114,25 +127,32 @@ function shownFor(thing) {
 function select(thing) {
   view.selected = thing;
   showSelection();
-  showCard(get("card"), thing, view);
-  // A page within a notebook has no address of its own.
-  if (location.protocol !== "about:") {
-    history.replaceState(null, "", thing === root ? location.pathname + location.search : hashOf(thing));
-  }
+  wait(showCard(get("card"), thing, view));
+  address.write(thing.name);
 }
 
-function toggle(box) {
-  if (!box.isBox || box === root) return;
+async function toggle(box) {
+  if (!box.isBox || box === root || !await wait(graph.load(box))) return;
+  keepHead(box, () => { box.open = !box.open; forget(box); });
+}
+
+/** Changes a box, draws anew, and selects it; its head stays where it was on the screen. */
+function keepHead(box, change) {
   const before = placeOf(box);
-  box.open = !box.open;
-  forget(box);
+  change();
   draw();
   const after = placeOf(box);
-  // The head of the box stays where it was on the screen.
   view.x += (before.x - after.x) * view.zoom;
   view.y += (before.y - before.height / 2 - after.y + after.height / 2) * view.zoom;
   move();
   select(box);
+}
+
+/** Shows the next of the equal blocks in a box, the one before, or all of them and one again. */
+function turnTo(box, way) {
+  if (!box.times) return;
+  const next = box.shows === null ? 0 : (box.shows + way + box.times) % box.times;
+  keepHead(box, () => { showBlock(box, way || box.shows === null ? next : null); forget(box); });
 }
 
 function drawnCount(box) {
@@ -143,20 +163,21 @@ function closedBoxes(box) {
   return box.children.flatMap((child) => !child.isBox ? [] : child.open ? closedBoxes(child) : [child]);
 }
 
-function openMore() {
+async function openMore() {
   const boxes = closedBoxes(root);
-  const count = drawnCount(root) + boxes.reduce((sum, box) => sum + box.children.length, 0);
   if (!boxes.length) return say("All boxes are open.");
+  const count = drawnCount(root) + boxes.reduce((sum, box) => sum + box.size, 0);
   if (count > MOST_DRAWN) {
     return say(`That would draw ${count.toLocaleString("en")} things at once: open the boxes that you need.`);
   }
+  if (!await wait(Promise.all(boxes.map((box) => graph.load(box))))) return;
   for (const box of boxes) { box.open = true; forget(box); }
   draw();
   fit();
 }
 
 function closeAll() {
-  for (const thing of things) if (thing !== root && thing.open) { thing.open = false; thing.layout = null; }
+  for (const thing of graph.things.values()) if (thing !== root && thing.open) { thing.open = false; thing.layout = null; }
   root.layout = null;
   draw();
   fit();
@@ -190,8 +211,15 @@ function isDark() {
   return theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-function mark(found) {
-  view.marked = found;
+/** Marks what a search found, and the boxes that contain some of it. */
+function mark(found, index) {
+  view.marked = new Set(found);
+  view.holding = new Set();
+  for (const number of found) {
+    for (let at = index.around[number]; at > 0 && !view.holding.has(at); at = index.around[at]) {
+      view.holding.add(at);
+    }
+  }
   showSelection();
 }
 
@@ -207,9 +235,9 @@ function step(down, right) {
   if (from === root) return select(root.children[0] || root);
   if (right) return beside(from, right);
   const forward = down > 0;
-  const level = from.around, key = String(from.at);
-  const ends = [...level.lines.values()].filter((line) => String(forward ? line.start : line.end) === key);
-  if (ends.length) return reach(things[forward ? ends[0].end : ends[0].start]);
+  const level = from.around;
+  const ends = level.lines.filter((line) => (forward ? line.start : line.end) === from.at);
+  if (ends.length) return reach(graph.at(forward ? ends[0].end : ends[0].start));
   if (level !== root) return reach(level);
 }
 
@@ -243,8 +271,16 @@ function showKeys() {
   else keys.showModal();
 }
 
+/** Returns the open box of equal blocks that is selected, or is around what is selected. */
+function repeatAround(thing) {
+  for (let box = thing; box; box = box.around) if (box.times && box.open) return box;
+  return root;
+}
+
 const KEYS = {
   "+": () => zoomBy(1.25), "=": () => zoomBy(1.25), "-": () => zoomBy(0.8), f: () => fit(),
+  "[": () => turnTo(repeatAround(view.selected), -1), "]": () => turnTo(repeatAround(view.selected), 1),
+  a: () => turnTo(repeatAround(view.selected), 0),
   e: openMore, c: closeAll, u: turn, d: darken, "?": showKeys,
   "/": () => { get("pattern").focus(); get("pattern").select(); },
   Enter: () => toggle(view.selected), " ": () => toggle(view.selected),
@@ -266,7 +302,7 @@ document.addEventListener("keydown", (event) => {
 
 function thingAt(target) {
   const group = target.closest && target.closest(".thing");
-  return group ? things[Number(group.dataset.at)] : root;
+  return group ? graph.at(Number(group.dataset.at)) : root;
 }
 
 let drag = null;
@@ -294,9 +330,13 @@ window.addEventListener("pointerup", (event) => {
   }
   drag = null;
 });
-canvas.addEventListener("dblclick", (event) => toggle(thingAt(event.target)));
+canvas.addEventListener("dblclick", (event) => {
+  if (!event.target.classList.contains("turn")) toggle(thingAt(event.target));
+});
 canvas.addEventListener("click", (event) => {
-  if (event.target.classList.contains("sign")) toggle(thingAt(event.target));
+  const {classList, dataset} = event.target;
+  if (classList.contains("sign")) toggle(thingAt(event.target));
+  if (classList.contains("turn")) turnTo(thingAt(event.target), Number(dataset.way));
 });
 canvas.addEventListener("wheel", (event) => {
   // In a notebook, the wheel scrolls the notebook.
@@ -322,23 +362,26 @@ function choose(key) {
     const again = button.getAttribute("aria-pressed") === "true";
     for (const one of get("legend").querySelectorAll("button")) one.setAttribute("aria-pressed", "false");
     button.setAttribute("aria-pressed", String(!again));
-    const held = new Set(again ? [] : things.filter(entry.has));
-    const has = (thing) => held.has(thing) || thing.isBox && !thing.open && thing.children.some(has);
-    view.picked = again ? null : {has};
+    view.picked = again ? null : (thing) => entry.has(thing) || thing.isBox && !thing.open && entry.below(thing);
     showSelection();
   });
 }
 
-function start() {
-  get("title").textContent = data.title || "graph";
-  get("mode").append(...modes.map((mode) => make("option", {value: mode.key}, mode.title)));
-  get("mode").addEventListener("change", (event) => { choose(event.target.value); });
-  addSearch(get("pattern"), get("hits"), searcher(things), view);
-  // A box that is alone says little: what is in it is seen at once.
-  for (let box = root; box.children.length === 1 && box.children[0].isBox;) {
-    box = box.children[0];
-    box.open = true;
-  }
+/**
+ * Draws a graph as its first answer says, and then what the address names.
+ *
+ * @param {object} source - Promises of answers (see `Graph`), and of the first, `head()`.
+ * @param {object} page - `read()` returns the name in the address, and `write(name)` sets it.
+ */
+export async function start(source, page) {
+  address = page;
+  const {words, head} = await source.head();
+  graph = view.graph = new Graph(source, head, words);
+  root = view.selected = graph.root;
+  modes = colourModes(head, words);
+  Object.assign(view, {picked: null, marked: new Set(), holding: new Set()});
+  get("title").textContent = head.title || "graph";
+  get("mode").replaceChildren(...modes.map((mode) => make("option", {value: mode.key}, mode.title)));
   choose(modes[0].key);
   fit();
   // A tall graph begins at its inputs, large enough to be read.
@@ -348,18 +391,17 @@ function start() {
     view.y = 24;
     move();
   }
-  follow();
-  window.addEventListener("hashchange", follow);
+  await follow();
 }
+
+get("mode").addEventListener("change", (event) => { choose(event.target.value); });
+addSearch(get("pattern"), get("hits"), view);
 
 /** Shows what the address names. */
-function follow() {
-  let name = location.hash.slice(1);
-  try { name = decodeURIComponent(name); } catch { /* It stands as it is. */ }
-  const thing = name ? byName.get(name) : root;
-  if (thing && thing !== root) return reveal(thing);
-  showCard(get("card"), root, view);
-  if (name) say(`The graph holds nothing named ${name}.`);
+export async function follow() {
+  const name = address.read();
+  const number = name ? await wait(graph.find(name)) : 0;
+  if (number > 0) return show(number);
+  await wait(showCard(get("card"), root, view));
+  if (name && number === -1) say(`The graph holds nothing named ${name}.`);
 }
-
-start();

@@ -1,57 +1,64 @@
-// Search: finds boxes, nodes and parameters by any word that their cards tell.
+// Search: finds boxes, nodes and parameters by any word of their cards.
+
+import {make} from "./elements.js";
 
 const MOST_HITS = 60;
 
-function searcher(things) {
-  let texts = null;
-  // Made when somebody searches: of a large graph it is some megabytes.
-  const text = (thing) => [thing.name, thing.class, thing.sort,
-    ...thing.outputs.map((one) => `${one.sizes} ${one.dtype}`),
-    ...thing.facts.filter(([key]) => key !== "kernels").map(([, value]) => value)].join("\n").toLowerCase();
+/** Returns a function from a pattern to the numbers of what it finds, the best first. */
+export function searcher(index) {
+  const texts = index.name.map((name, at) => [name, index.class[at], index.kind[at], ...index.outputs[at],
+    ...index.facts[at].filter((value, place, all) => place % 2 && all[place - 1] !== "kernels"),
+  ].join("\n").toLowerCase());
   return (pattern) => {
     const words = pattern.toLowerCase().split(/\s+/).filter((word) => word);
     if (!words.length) return [];
-    texts = texts || things.map(text);
-    const found = things.filter((thing) => thing.kind !== ROOT &&
-      words.every((word) => texts[thing.at].includes(word)));
-    return found.map((thing) => [rank(thing, words), thing])
-      .sort(([one, first], [other, second]) => one - other || first.at - second.at)
-      .map(([, thing]) => thing);
+    const found = [];
+    // The root, which is the first, is not found.
+    for (let at = 1; at < texts.length; at += 1) {
+      if (words.every((word) => texts[at].includes(word))) found.push([rank(index, at, words), at]);
+    }
+    return found.sort(([one, first], [other, second]) => one - other || first - second).map(([, at]) => at);
   };
 }
 
-/** The label itself first, then what begins with it, other names, and last what a card tells. */
-function rank(thing, words) {
-  const label = thing.label.toLowerCase(), name = thing.name.toLowerCase();
+/** The label itself first, then labels that begin so, boxes before nodes, and last other facts. */
+function rank(index, at, words) {
+  const label = index.label[at].toLowerCase(), name = index.name[at].toLowerCase();
   const last = words[words.length - 1];
   if (label === last || name === words.join(" ")) return 0;
   if (label.startsWith(last)) return 1;
-  if (words.every((word) => name.includes(word))) return thing.isBox ? 2 : 3;
-  if (words.every((word) => thing.class.toLowerCase().includes(word))) return 4;
+  // Boxes have lower numbers than nodes.
+  if (words.every((word) => name.includes(word))) return 2;
+  if (words.every((word) => index.class[at].toLowerCase().includes(word))) return 4;
   return 5;
 }
 
-function addSearch(input, list, find, view) {
-  let hits = [], chosen = -1;
+export function addSearch(input, list, view) {
+  let hits = [], chosen = -1, index = null, find = null;
   const mark = (place) => {
     chosen = place;
     [...list.children].forEach((item, at) => item.setAttribute("aria-selected", String(at === place)));
     if (list.children[place]) list.children[place].scrollIntoView({block: "nearest"});
   };
-  const go = (thing) => { view.reveal(thing); };
-  const update = () => {
-    hits = find(input.value);
-    const shown = hits.slice(0, MOST_HITS);
-    list.replaceChildren(...shown.map((thing, at) => {
+  const update = async () => {
+    const pattern = input.value;
+    if (pattern.trim() && !find) {
+      index = await view.graph.index();
+      find = find || searcher(index);
+      // What was typed meanwhile has its own call.
+      if (pattern !== input.value) return;
+    }
+    hits = pattern.trim() ? find(pattern) : [];
+    list.replaceChildren(...hits.slice(0, MOST_HITS).map((number, at) => {
       const item = make("li", {role: "option", "aria-selected": "false"},
-        make("span", {}, thing.name), make("small", {}, thing.class));
-      item.addEventListener("mousedown", (event) => { event.preventDefault(); mark(at); go(thing); });
+        make("span", {}, index.name[number]), make("small", {}, index.class[number]));
+      item.addEventListener("mousedown", (event) => { event.preventDefault(); mark(at); view.show(number); });
       return item;
     }));
     if (hits.length > MOST_HITS) list.append(make("li", {class: "more"}, `and ${hits.length - MOST_HITS} more`));
-    if (!hits.length && input.value.trim()) list.append(make("li", {class: "more"}, "nothing found"));
-    list.hidden = !input.value.trim();
-    view.mark(new Set(hits.map((thing) => thing.at)));
+    if (!hits.length && pattern.trim()) list.append(make("li", {class: "more"}, "nothing found"));
+    list.hidden = !pattern.trim();
+    view.mark(hits, index);
     mark(-1);
   };
   input.addEventListener("input", update);
@@ -60,9 +67,9 @@ function addSearch(input, list, find, view) {
   input.addEventListener("keydown", (event) => {
     const most = Math.min(hits.length, MOST_HITS);
     if (event.key === "ArrowDown" || (event.key === "Enter" && !event.shiftKey)) {
-      if (most) { mark((chosen + 1) % most); go(hits[chosen]); }
+      if (most) { mark((chosen + 1) % most); view.show(hits[chosen]); }
     } else if (event.key === "ArrowUp" || event.key === "Enter") {
-      if (most) { mark((chosen - 1 + most) % most); go(hits[chosen]); }
+      if (most) { mark((chosen - 1 + most) % most); view.show(hits[chosen]); }
     } else if (event.key === "Escape") {
       input.value = "";
       update();

@@ -1,16 +1,12 @@
 // SVG: draws what is laid out.
 
-const SVG = "http://www.w3.org/2000/svg";
-
-function shape(name, attributes = {}, ...children) {
-  const element = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.append(...children);
-  return element;
-}
+import {paint, stripe} from "./colours.js";
+import {shape} from "./elements.js";
+import {lineWidth} from "./graph.js";
+import {SIZES, STUB, secondLine, shorten} from "./layout.js";
 
 /** Draws a box that is open, and gives the groups of what stands in it, by number. */
-function drawInside(box, view, holder, left, top, drawn) {
+export function drawInside(box, view, holder, left, top, drawn) {
   const layout = box.layout;
   const lines = shape("g", {class: "lines"}), texts = shape("g", {class: "texts"});
   const inner = shape("g", {transform: `translate(${left},${top})`});
@@ -26,23 +22,26 @@ function drawInside(box, view, holder, left, top, drawn) {
 }
 
 function drawLine({line, label, points, port, at}, box, lines, texts, drawn) {
-  const end = port === "out" ? null : drawn.things[line.end];
+  const end = port === "out" ? null : drawn.graph.at(line.end);
   const arrives = end && !(end.isBox && end.open);
   const path = shape("path", {
     d: curve(points),
-    class: line.tensors.size ? "line" : "line waits",
+    class: line.tensors.length ? "line" : "line waits",
     "stroke-width": lineWidth(line).toFixed(2),
     "data-start": String(line.start), "data-end": String(line.end),
   });
   if (arrives) path.setAttribute("marker-end", "url(#arrow)");
-  const told = [...line.tensors.values()].map((one) => one ? `${one.sizes} ${one.dtype}` : "unknown");
-  const title = told.length ? told.slice(0, 12).join("\n") : "waits for it, reads nothing";
-  path.append(shape("title", {}, title));
+  path.append(shape("title", {}, titleOf(line)));
   lines.append(path);
   drawn.lines.push({line, path});
   if (at) {
     texts.append(shape("text", {class: "sizes", x: at.x.toFixed(1), y: (at.y + 3).toFixed(1)}, label));
   }
+}
+
+function titleOf(line) {
+  const types = line.tensors.map((one) => one ? `${one.sizes} ${one.dtype}` : "unknown");
+  return types.length ? types.slice(0, 12).join("\n") : "waits for it, reads nothing";
 }
 
 /** Gives a smooth way through points: a B-spline from the first to the last. */
@@ -84,6 +83,7 @@ function drawThing(thing, place, view, drawn) {
     group.append(shape("rect", {class: "head", width, height: SIZES.head, rx: round}),
       shape("text", {class: "label", x: 26, y: 19}, shorten(thing.label)),
       shape("text", {class: "sign", x: 14, y: 19.5}, "−"));
+    if (thing.times) drawTurns(thing, width, group);
     drawInside(thing, view, group, 0, 0, drawn);
   } else if (thing.isBox) {
     group.append(shape("text", {class: "label", x: width / 2 + 6, y: 19}, shorten(thing.label)),
@@ -97,8 +97,34 @@ function drawThing(thing, place, view, drawn) {
     if (thing.second) group.append(shape("text", {class: "second", x: middle, y: 28}, secondLine(thing)));
     drawCircles(thing, group, height, drawn);
   }
+  (place.stubs || []).forEach((stub, row) => drawStub(stub, row, place, group, drawn));
   group.append(shape("title", {}, hover(thing)));
   return group;
+}
+
+/** Draws which of the equal blocks in a box is shown, and what leads to the others. */
+function drawTurns({shows, times}, width, group) {
+  const turn = (x, way, text, name) => shape("text", {class: "turn", x, y: 19.5, "data-way": way,
+    role: "button", "aria-label": name}, text);
+  group.append(turn(width - 16, 0, shows === null ? "one" : "all", shows === null ? "Show one block" : "Show all blocks"));
+  const place = shows === null ? `all ${times}` : `${shows + 1} of ${times}`;
+  group.append(shape("text", {class: "second", x: width - 66, y: 19}, place));
+  if (shows !== null) group.append(turn(width - 100, -1, "‹", "Show the block before"), turn(width - 34, 1, "›", "Show the next block"));
+}
+
+/** Draws a line whose other end is far away: its begin or end at a child, with a name there. */
+function drawStub({line, out, text}, row, {width, height}, group, drawn) {
+  const y = 10 + row * 13 > height - 4 ? height - 4 : 10 + row * 13;
+  const side = out ? width : 0, way = out ? STUB : -STUB;
+  const path = shape("path", {
+    d: out ? `M${side},${y}h${way}` : `M${way},${y}H${side}`, class: "line stub",
+    "data-start": String(line.start), "data-end": String(line.end), "marker-end": "url(#arrow)",
+    "stroke-width": "1",
+  });
+  path.append(shape("title", {}, titleOf(line)));
+  const label = shape("text", {class: out ? "second leaves" : "second enters", x: side + way * 1.2, y: y + 3}, text);
+  group.append(path, label);
+  drawn.lines.push({line, path});
 }
 
 /** Draws the parameters that a node reads, as small circles in its end. */

@@ -9,7 +9,16 @@ from tensorboard.compat.proto.types_pb2 import DataType
 from tbscope.ir.graph import Constant, Nest, Shape
 from tbscope.words import cut
 
-__all__ = ["Op", "Reference", "op_of", "reference_of"]
+__all__ = [
+    "Op",
+    "Reference",
+    "device_of",
+    "dtype_of",
+    "fact_of",
+    "op_of",
+    "plain_op",
+    "reference_of",
+]
 
 Reference = tuple[str, str]
 """What an input names: a node, and which of its outputs: a number, or in a function `name:0`."""
@@ -61,14 +70,12 @@ class Op:
 
 def op_of(node: Any) -> Op:
     """Return a NodeDef as plain data."""
-    apart = _APART.fullmatch(node.op)
-    made = Op(node.name, apart[1] if apart else node.op, device=_device(node.device))
+    made = Op(node.name, plain_op(node.op), device=device_of(node.device))
     for text in node.input:
         if text.startswith("^"):
             made.waits.append(text[1:])
         elif text:
             made.reads.append(reference_of(text))
-    dtypes: dict[str, str] = {}
     for key in sorted(node.attr):
         held = node.attr[key]
         if key == _SHAPES:
@@ -76,15 +83,31 @@ def op_of(node: Any) -> Op:
             continue
         name = key.lstrip(" ")
         made.drawn |= name != key
-        kind = held.WhichOneof("value")
-        made.facts[name] = fact = _fact(held, kind)
-        if kind == "type":
-            dtypes[name] = str(fact)
-        elif name == "dtype" and isinstance(fact, str):
-            # As drawings of ours tell it: "float32", or "float32 x300" of very many results.
-            dtypes[name] = "" if ", " in fact else fact.partition(" x")[0]
-    made.dtype = next((dtypes[name] for name in _TYPED_BY if dtypes.get(name)), "unknown")
+        made.facts[name] = fact_of(held)
+    made.dtype = dtype_of(node)
     return made
+
+
+def plain_op(op: str) -> str:
+    """Return an op type without the ending by which a drawing of ours keeps it from folding."""
+    apart = _APART.fullmatch(op)
+    return apart[1] if apart else op
+
+
+def dtype_of(node: Any) -> str:
+    """Return the element type of the outputs of a NodeDef, or "unknown"."""
+    for name in _TYPED_BY:
+        if name not in node.attr:
+            continue
+        held = node.attr[name]
+        fact = fact_of(held)
+        dtype = str(fact) if held.HasField("type") else ""
+        if name == "dtype" and isinstance(fact, str) and ", " not in fact:
+            # As drawings of ours write it: "float32", or "float32 x300" of very many results.
+            dtype = fact.partition(" x")[0]
+        if dtype:
+            return dtype
+    return "unknown"
 
 
 def reference_of(text: str) -> Reference:
@@ -93,7 +116,7 @@ def reference_of(text: str) -> Reference:
     return name, output or "0"
 
 
-def _device(text: str) -> str:
+def device_of(text: str) -> str:
     """Return a device as torch names it: `cuda:0` for `/job:x/device:GPU:0`."""
     found = text.rpartition("device:")[2] if "device:" in text else text.strip("/")
     kind, _, index = found.partition(":")
@@ -118,8 +141,9 @@ def _dtype(number: int) -> str:
     return "unknown" if name == "INVALID" else _DTYPES.get(name, name.lower())
 
 
-def _fact(held: Any, kind: str | None) -> Nest:
-    """Return what an attribute of a kind tells, as a constant."""
+def fact_of(held: Any) -> Nest:
+    """Return the value of an attribute as a constant."""
+    kind = held.WhichOneof("value")
     if kind is None:
         return None
     if kind == "list":
