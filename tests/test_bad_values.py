@@ -295,6 +295,7 @@ TRUTHS = {"True", "False"}
 LISTS = {"list", "tuple"}
 WORDS = {"blank", "word", "eval", "no", "number as text", "percent", "bracket", "pattern"}
 TEXTS = {*WORDS, "slash", "slashes", "dots", "NUL", "newline", "emoji", "300 characters"}
+TAGS = TEXTS - {"blank", "NUL", "newline"}
 ANY_TEXT = {*TEXTS, "empty text", "surrogate", "1 MB"}
 GRAPHS = {"graph", "empty graph"}
 GIVING_FUNCTIONS = {"function of None", "function of text", "function of 1 MB"}
@@ -352,7 +353,7 @@ OF_OPTIONS = {
     "optimizer": {"None"},
     "profile": {*TRUTHS, "1", "3"},
     "use_strict_trace": set(MAKE),
-    "tag": {"None", "numpy text", "Text", *TEXTS},
+    "tag": {"None", "numpy text", "Text", *TAGS},
     "step": {"None", "0", "1", "3", "2**31", "2**53"},
     "color_by": {"None", "dict", *GIVING_FUNCTIONS},
     "depth": {"None", "10**5000", *NATURALS},
@@ -403,7 +404,7 @@ OF_CALLS = {
     "trace(input_size alone)": {"list of numbers"},
     "trace(dtypes of input_size)": {"None", "dict", "list of None"},
     "add_graph(graph, input_to_model)": {"None"},
-    "add_overlay(tag)": {"numpy text", "Text", *TEXTS},
+    "add_overlay(tag)": {"numpy text", "Text", *TAGS},
     "add_overlay(graph)": {"graph"},
     "add_overlay(functions)": {"False"},
     "add_overlay(values key)": {"empty text", "number as text", "node", "call", "scope"},
