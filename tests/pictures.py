@@ -365,8 +365,9 @@ def draw_tab() -> None:
         num_key_value_heads=2,
         vocab_size=100,
     )
-    graph = tbscope.trace(LlamaForCausalLM(config), torch.zeros(1, 8, dtype=torch.long))
-    place = "&p.tbscope.run=llama&p.tbscope.node=model%2Flayers%2F57%2Fself_attn"
+    ids = torch.zeros(1, 8, dtype=torch.long)
+    graph = tbscope.trace(LlamaForCausalLM(config), ids, kwargs={"use_cache": False})
+    place = "&p.tbscope.run=llama&p.tbscope.node=model%2Flayers%2F57"
     with tempfile.TemporaryDirectory() as folder:
         with tbscope.SummaryWriter(f"{folder}/llama") as writer:
             writer.add_graph(graph)
@@ -374,7 +375,7 @@ def draw_tab() -> None:
             opened = browser.new_page(size=(1180, 760))
             opened.goto(f"{server.url}/#tbscope{place}")
             tab = opened.frame_locator("iframe")
-            tab.locator("#card h2", has_text="self_attn").wait_for()
+            tab.locator("#card h2", has_text="57").wait_for()
             opened.wait_for_timeout(1000)
             path = _DOCS / "img" / "tab.png"
             opened.screenshot(path=path)
