@@ -28,7 +28,7 @@ from tbscope.formats.json import graph_to_json
 from tbscope.ir.graph import Graph
 from tests.real_graphs import KINDS
 from tests.sweeps import sampled
-from tests.zoo.models import build, catalogue
+from tests.zoo.models import CannotBuildError, build, catalogue
 
 FILES = (called_models, composite_models, replaced_models, transformed_models)
 EXAMPLES = (
@@ -119,7 +119,10 @@ def test_a_real_model_has_the_same_bytes_after_others(name):
     def draw() -> Graph:
         return tbscope.trace(example.model, example.inputs)
 
-    example = build(ZOO[name])
+    try:
+        example = build(ZOO[name])
+    except CannotBuildError as error:
+        pytest.skip(f"the zoo has no small {name}: {error}")
     first = bytes_of(draw)
     for between in GROUPS["helpers and lists"].values():
         bytes_of(between)
