@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from pathlib import Path
 
@@ -73,10 +74,14 @@ def test_the_page_answers_when_its_address_is_printed_and_ends_with_the_command(
         assert run["run_graph"]
         assert {tag.strip() for tag in run["tags"]} >= {"flops"}
         assert len(list((folder / "temporary").glob("tbscope-*"))) == 1
+        opened = folder / "opened.txt"
+        # The address is printed before the browser is asked to open it.
+        while process.poll() is None and not (opened.exists() and opened.read_text()):
+            time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         rest, errors = process.communicate()
         assert (process.returncode, rest, errors) == (0, "", "a word of the model's own\n")
-    assert (folder / "opened.txt").read_text() == f"{url}\n"
+    assert opened.read_text() == f"{url}\n"
     assert list((folder / "temporary").glob("tbscope-*")) == []
     assert not is_answered(url)
 

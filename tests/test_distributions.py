@@ -77,12 +77,15 @@ def test_the_source_distribution_has_the_files_of_the_tree_and_no_leavings(sourc
         assert packed == {path.relative_to(ROOT) for path in kept}, folder
 
 
+PAGE = ROOT / "tbscope" / "plugin" / "page"
+
+
 def test_the_wheel_holds_the_package_alone(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0] for name in names} == {"tbscope", "tbscope-0.1.0.dist-info"}
-    # Of what is no code, the parts of a graph's page, with the library in it and its licence.
+    # Beside code: the parts of the page of a graph and of the tab, the library in it, its licence.
     package = [*(ROOT / "tbscope").rglob("*.py"), *(ROOT / "tbscope/saving/viewer").rglob("*.*")]
-    package.append(ROOT / "tbscope/saving/viewer/dagre/LICENSE")
+    package += [ROOT / "tbscope/saving/viewer/dagre/LICENSE", *PAGE.iterdir()]
     files = {str(path.relative_to(ROOT)) for path in package}
     assert files | {"tbscope/py.typed"} == {name for name in names if name.startswith("tbscope/")}
 

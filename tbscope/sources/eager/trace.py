@@ -30,6 +30,7 @@ from tbscope.sources.torch.compiler_internals import never_compiled
 from tbscope.sources.torch.fake import StandIns, faked
 from tbscope.sources.torch.inputs import Made, argument_names, bind_inputs, require_made
 from tbscope.sources.torch.internals import outside_modes
+from tbscope.sources.torch.locate import raised_in_tbscope
 from tbscope.sources.torch.module_internals import uncompiled
 from tbscope.sources.torch.nests import result_leaves, tensor_leaves
 from tbscope.sources.torch.own_modes import switches_itself
@@ -232,10 +233,12 @@ class _Run:
                 with torch.set_grad_enabled(grad), Watch(recorder, self._log, stand_ins=stand_ins):
                     result = self._call()
                     end = self._run_step(result)
-            except (ScopeError, ArgumentError):
-                # What is wrong is a scope, or the loss, and not how the model computes.
+            except ScopeError:
                 raise
             except Exception as error:
+                if isinstance(error, ArgumentError) and raised_in_tbscope(error):
+                    # The name of a scope is wrong, or the loss, and not how the model computes.
+                    raise
                 describe_calls(recorder)
                 if not partial:
                     told = Told(grad=grad, fake=fake, given=self._given, measured=self._steps > 0)

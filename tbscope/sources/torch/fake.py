@@ -35,6 +35,7 @@ class StandIns:
         # stands in for it.
         self._twins: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._with_gradient: set[int] = set()
+        self._gradients: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         # Those of lazy modules, in the same way, and where they may stand.
         self._unmade: dict[int, tuple[torch.Tensor, Any]] = {}
         self._tables: list[dict[str, Any]] = []
@@ -110,6 +111,10 @@ class StandIns:
         """Return the arguments of a function with stand-ins for the tensors among them."""
         if func == _TAKES_GRADIENT:
             self._add_gradient(args[0])
+        elif func == torch.Tensor.backward:
+            # A pass adds to the gradients that are there.
+            for tensor, _ in list(self._twins.values()):
+                self._add_gradient(tensor)
         return self.among(args), self.among(kwargs) if kwargs else kwargs
 
     def among(self, nest: Any) -> Any:
@@ -124,7 +129,12 @@ class StandIns:
         with without_modes():
             gradient = tensor.grad if tensor.is_leaf else None
             if gradient is not None and pair[1].grad is None:
-                pair[1].grad = self._mode.from_tensor(gradient.detach())
+                # Several tensors may have one gradient.
+                known = self._gradients.get(id(gradient))
+                if known is None:
+                    twin = self._mode.from_tensor(gradient.detach())
+                    known = self._gradients[id(gradient)] = gradient, twin
+                pair[1].grad = known[1]
 
     def of_inputs(self, inputs: Any) -> Any:
         """Return a nest of inputs with fake tensors in place of those in its plain containers.

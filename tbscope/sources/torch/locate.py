@@ -27,6 +27,7 @@ __all__ = [
     "is_handed_on",
     "is_own_file",
     "raised_at",
+    "raised_in_tbscope",
     "short_path",
 ]
 
@@ -101,6 +102,14 @@ def is_foreign_file(file: str) -> bool:
 def is_own_file(file: str) -> bool:
     """Tell whether a file is one of tbscope, but for the example that the command draws."""
     return file.startswith(_PACKAGE) and file != _EXAMPLE
+
+
+def raised_in_tbscope(error: BaseException) -> bool:
+    """Whether code of tbscope has raised an error, and not the user's."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and is_own_file(trace.tb_frame.f_code.co_filename)
 
 
 def _is_of_a_package(frame: FrameType) -> bool:
