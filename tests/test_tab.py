@@ -169,7 +169,7 @@ def test_the_address_leads_to_what_is_shown(show):
     expect(again.frame.locator("#card h2")).to_have_text("fc")
     assert {"fc", "relu", "add"} <= {*again.labels}
     again.page.evaluate(f"location.hash = '#tbscope{at(run='flat')}'")
-    expect(again.frame.locator("#card h2")).to_have_text("flat")
+    expect(again.frame.locator("#card h2")).to_have_text("Flat")
 
 
 def test_levels_are_sent_when_they_are_opened(show):

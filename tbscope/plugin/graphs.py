@@ -178,7 +178,7 @@ def picture_of_bytes(title: str, data: bytes, plugin: str = metadata.PLUGIN_NAME
     """Return the picture of a graph that a log has.
 
     Args:
-        title: The name of the picture.
+        title: The name of the picture if no card has the class of the model.
         data: The bytes.
         plugin: TensorBoard's name for their kind.
     Raises:
@@ -191,4 +191,5 @@ def picture_of_bytes(title: str, data: bytes, plugin: str = metadata.PLUGIN_NAME
     labels = {picture.mark(item, "label") for item in picture.items} - {""}
     # Where the drawing was coloured by default, its labels are the kinds of operations.
     picture.labels_are_kinds = labels <= KINDS
+    picture.title = picture.class_of(picture.root) or title
     return picture
