@@ -35,7 +35,7 @@ depth_option = click.option(
     type=click.IntRange(min=0),
     metavar="N",
     help="In .dot, .svg, .png and .mmd: how many boxes are open around the innermost nodes.  "
-    "[default: all, or as many as can be read]",
+    "[default: all, or as many as fit a page]",
 )
 """Adds `--depth` to a command."""
 

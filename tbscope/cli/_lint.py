@@ -1,4 +1,4 @@
-"""`tbscope lint`: tells which rules of TensorBoard's page a graph breaks, and mends it."""
+"""`tbscope lint`: which rules of TensorBoard's page a graph breaks."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -16,10 +16,7 @@ from tbscope.cli._tables import plain_cell
 from tbscope.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from tensorboard.compat.proto.graph_pb2 import GraphDef
-
     from tbscope.rules.linter import Finding
-    from tbscope.rules.repair import Repaired
     from tbscope.sources.logs.messages import LoggedMessage
 
 __all__ = ["lint"]
@@ -32,38 +29,19 @@ class _Linted(NamedTuple):
 
     Attributes:
         target: How it is named on the command line.
-        graph_def: The GraphDef.
-        findings: What is found.
-        message: Where it was logged; None for what is no log.
-        is_graph_def: Whether it was read from a file of that kind.
+        findings: The broken rules.
     """
 
     target: str
-    graph_def: "GraphDef"
     findings: "list[Finding]"
-    message: "LoggedMessage | None" = None
-    is_graph_def: bool = False
 
 
 @command
 @takes_a_target
-@click.option(
-    "--fix",
-    is_flag=True,
-    help="Write a repaired log, or GraphDef, beside it: legal names, shapes where they can be "
-    "told, no input that names nothing. What is left is told.",
-)
-@click.option(
-    "--into",
-    metavar="PATH",
-    help="With --fix: where it is written.  [default: TARGET-fixed]",
-)
 @gives_results
 def lint(
     *,
     target: Target,
-    fix: bool,
-    into: str | None,
     as_json: bool,
     output: Path | None,
     **run: Any,
@@ -77,21 +55,13 @@ def lint(
     \b
     tbscope lint torch.nn:Linear -a in_features=3 -a out_features=5 -i 1x3
     tbscope lint runs/old
-    tbscope lint runs/old --fix --into runs/new
     """  # noqa: D301
-    if into is not None and not fix:
-        raise click.UsageError("--into is for what is repaired: give --fix, too.")
     linted = list(_linted(target, run))
-    if fix:
-        linted, written = _fixed(target, linted, into)
     if as_json:
-        told = {"version": 1, "graphs": [*map(_plain, linted)]}
-        give_json({**told, "written": written} if fix else told, output)
+        give_json({"version": 1, "graphs": [*map(_plain, linted)]}, output)
     else:
         lines = [line for one in linted for line in _lines(one, several=len(linted) > 1)]
         give("\n".join([*lines, _count(linted)]), output)
-        if fix:
-            give(f"written: {written}", output=None)
     if any(one.findings for one in linted):
         click.get_current_context().exit(1)
 
@@ -107,23 +77,20 @@ def _linted(target: Target, run: dict[str, Any]) -> Iterator[_Linted]:
     if isinstance(target, GraphPath) and kind in ("directory", "events"):
         refuse_run_options(target, run)
         for message in _messages(target):
-            graph_def = message.graph_def()
             run_dir = target.path.rstrip("/")
             run_dir += "" if message.run == "." else f"/{message.run}"
             named = f"{run_dir}:{tag_text(message.found.tag)}@{message.found.step}"
-            yield _Linted(named, graph_def, found_in(graph_def), message)
+            yield _Linted(named, found_in(message.graph_def()))
     elif isinstance(target, GraphPath) and kind in ("graph_def", "graph_def_text"):
         from tbscope.sources.graphdef.loading import load_graph_def
 
         refuse_run_options(target, run)
-        graph_def = load_graph_def(target.path)
-        yield _Linted(target.path, graph_def, found_in(graph_def), is_graph_def=True)
+        yield _Linted(target.path, found_in(load_graph_def(target.path)))
     else:
         from tbscope.pipeline import to_graph_def
 
         graph = graph_of_target(target, **run)
-        graph_def = to_graph_def(graph)
-        yield _Linted(graph.name, graph_def, found_in(graph_def))
+        yield _Linted(graph.name, found_in(to_graph_def(graph)))
 
 
 def _messages(target: GraphPath) -> "Iterator[LoggedMessage]":
@@ -144,75 +111,6 @@ def _messages(target: GraphPath) -> "Iterator[LoggedMessage]":
         raise ArgumentError(
             f"nothing can be checked in {target.path!r}", why=what, fix=f"tbscope ls {target.path}"
         )
-
-
-def _fixed(target: Target, linted: list[_Linted], into: str | None) -> tuple[list[_Linted], str]:
-    """Write what is repaired, and return what is left to be found, and where it stands."""
-    from tbscope.rules.repair import repair
-
-    is_written = linted[0].message is not None or linted[0].is_graph_def
-    if not isinstance(target, GraphPath) or "://" in target.path or not is_written:
-        raise ArgumentError(
-            "--fix repairs what is written, and there is nothing to repair here",
-            why="TARGET is no log and no GraphDef on this machine",
-            fix="write it first: tbscope export TARGET --logdir runs/x",
-        )
-    mended = [(one, repair(one.graph_def)) for one in linted if not _is_keras(one)]
-    to = into or _beside(target.path)
-    if linted[0].message is not None:
-        _write_log(target.path, to, mended)
-    else:
-        _write_graph_def(target.path, to, mended[0][1].graph_def)
-    left = {id(one): repaired.left for one, repaired in mended}
-    return [one._replace(findings=left.get(id(one), one.findings)) for one in linted], to
-
-
-def _is_keras(one: _Linted) -> bool:
-    return one.message is not None and one.message.found.kind == "keras"
-
-
-def _beside(path: str) -> str:
-    """Return where something repaired stands: `runs/x-fixed`, `graph-fixed.pbtxt`."""
-    plain = Path(path)
-    if plain.is_dir() or "tfevents" in plain.name:
-        return f"{path.rstrip('/')}-fixed"
-    return str(plain.with_name(f"{plain.stem}-fixed{plain.suffix}"))
-
-
-def _write_log(path: str, to: str, mended: "list[tuple[_Linted, Repaired]]") -> None:
-    from tbscope.sources.logs.event_files import event_files
-    from tbscope.writing.rewriting import Replacement, copy_file, copy_log
-
-    replacements = {
-        one.message.found.data: Replacement(
-            repaired.graph_def.SerializeToString(deterministic=True), repaired.renamed
-        )
-        for one, repaired in mended
-        if one.message is not None and repaired.before
-    }
-    if Path(path).is_dir():
-        copy_log(event_files(path), to, replacements)
-    else:
-        copy_file(path, to, replacements)
-
-
-def _write_graph_def(path: str, to: str, graph_def: "GraphDef") -> None:
-    from google.protobuf import text_format
-
-    from tbscope.cli._files import check_folder, put_in_file
-    from tbscope.sources.files import file_kind
-
-    check_folder(Path(to))
-    if Path(to).exists():
-        raise ArgumentError(
-            f"nothing is written to {to!r}",
-            why="it is there already",
-            fix="remove it, or give another path: --into PATH",
-        )
-    if file_kind(path) == "graph_def_text":
-        put_in_file(Path(to), text_format.MessageToString(graph_def).encode())
-    else:
-        put_in_file(Path(to), graph_def.SerializeToString(deterministic=True))
 
 
 def _lines(one: _Linted, *, several: bool) -> Iterator[str]:
