@@ -11,6 +11,9 @@ import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
+from sweeps import FILES, is_sweep
+
+collect_ignore = [] if is_sweep() else [*FILES]
 
 # Else an example has 200 ms, and all of them together may be made in a second.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -25,6 +28,40 @@ _ALONE = "TBSCOPE_TEST_ALONE"
 # a command that a test interrupts would never end.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Give a browser, for tests of pages."""
+    from browser import Browser
+
+    with Browser() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def server(logdir):
+    """Give TensorBoard on the log that a fixture of the module writes."""
+    from browser import TensorBoard
+
+    with TensorBoard(logdir) as server:
+        yield server
+
+
+@pytest.fixture
+def show(browser, server):
+    """Open the tab; at the end, see that nothing went wrong in it."""
+    from tab import Tab
+
+    opened = []
+
+    def open_tab(address="", **options):
+        opened.append(Tab(browser, server.url, address, **options))
+        return opened[-1]
+
+    yield open_tab
+    for tab in opened:
+        tab.close()
 
 
 @pytest.fixture(autouse=True)

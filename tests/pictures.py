@@ -1,8 +1,8 @@
 """Draws the pictures of README and docs/gallery.md: `python -m tests.pictures`.
 
-`python -m tests.pictures first-look profile tutorial forms ranks bert` draws only README's, those
-of four pages, and those of one model. Everything but what docs/forms.md shows is drawn by
-TensorBoard's own page; all of it in a headless browser, and only made small afterwards.
+`python -m tests.pictures first-look profile tutorial forms tab ranks bert` draws only README's,
+those of five pages, and those of one model. Everything but what docs/forms.md shows is drawn in
+TensorBoard; all of it in a headless browser, and only made small afterwards.
 """
 
 import contextlib
@@ -89,7 +89,8 @@ def main() -> None:
         draw_tutorial()
     if not names or "forms" in names:
         draw_forms()
-    draw_tab()
+    if not names or "tab" in names:
+        draw_tab()
     if not names or "ranks" in names:
         draw_ranks()
 
@@ -233,31 +234,30 @@ def gallery_lines(said: dict[str, Attempt]) -> Iterator[str]:
 
 
 def draw_first_look() -> None:
-    """Draw README's picture: a BERT, a layer of it opened, the card of a LayerNorm in it."""
+    """Draw README's picture: a BERT in the tab, a layer of it opened, its attention selected."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
-    model = BertModel(BertConfig(**sizes, num_hidden_layers=2, vocab_size=1000))
-    layer = "encoder/layer/0"
-    path = _DOCS / "img" / "first-look.png"
+    model = BertModel(BertConfig(**sizes, num_hidden_layers=12, vocab_size=1000)).eval()
+    graph = tbscope.trace(model, torch.ones(1, 16, dtype=torch.long))
+    node = "encoder/layer/0/attention/self/scaled_dot_product_attention"
+    _draw_in_tab("first-look", "bert", graph, node)
+
+
+def _draw_in_tab(picture: str, run: str, graph: tbscope.Graph, node: str) -> None:
+    """Draw a picture of the tab in TensorBoard, with a node of a graph selected."""
+    path = _DOCS / "img" / f"{picture}.png"
     with tempfile.TemporaryDirectory() as folder:
-        with tbscope.SummaryWriter(folder) as writer:
-            writer.add_graph(model, {"input_ids": torch.randint(1000, (1, 16))})
+        with tbscope.SummaryWriter(f"{folder}/{run}") as writer:
+            writer.add_graph(graph)
         with TensorBoard(Path(folder)) as server, Browser() as browser:
-            page = browser.open(server.url, size=(1180, 760))
-            for box in ("encoder", "encoder/layer", layer, f"{layer}/output"):
-                page.expand(box)
-            page.info_card(f"{layer}/output/LayerNorm")
-            page.take_picture(path)
-            # The whole is too small to read in README: the wheel draws the layer near.
-            left, top, _, bottom = _place(page, layer)
-            page._page.mouse.move(left - 10, (top + bottom) // 2)
-            for _ in range(4):
-                page._page.mouse.wheel(0, -100)
-                page._page.wait_for_timeout(400)
-            page._page.screenshot(path=path)
-            if page.errors:
-                raise SystemExit(f"the page reported: {page.errors}")
-    Image.open(path).convert("RGB").save(path, optimize=True)
+            opened = browser.new_page(size=(1180, 760))
+            address = f"&p.tbscope.run={run}&p.tbscope.node={quote(node, safe='')}"
+            opened.goto(f"{server.url}/#tbscope{address}")
+            card = opened.frame_locator("iframe").locator("#card h2")
+            card.filter(has_text=node.rpartition("/")[2]).wait_for()
+            opened.wait_for_timeout(1000)
+            opened.screenshot(path=path)
+    Image.open(path).convert("RGB").quantize(128).save(path, optimize=True)
 
 
 def draw_ranks() -> None:
@@ -367,27 +367,18 @@ def draw_tab() -> None:
     )
     ids = torch.zeros(1, 8, dtype=torch.long)
     graph = tbscope.trace(LlamaForCausalLM(config), ids, kwargs={"use_cache": False})
-    place = "&p.tbscope.run=llama&p.tbscope.node=model%2Flayers%2F57"
-    with tempfile.TemporaryDirectory() as folder:
-        with tbscope.SummaryWriter(f"{folder}/llama") as writer:
-            writer.add_graph(graph)
-        with TensorBoard(Path(folder)) as server, Browser() as browser:
-            opened = browser.new_page(size=(1180, 760))
-            opened.goto(f"{server.url}/#tbscope{place}")
-            tab = opened.frame_locator("iframe")
-            tab.locator("#card h2", has_text="57").wait_for()
-            opened.wait_for_timeout(1000)
-            path = _DOCS / "img" / "tab.png"
-            opened.screenshot(path=path)
-            Image.open(path).convert("RGB").quantize(128).save(path, optimize=True)
+    _draw_in_tab("tab", "llama", graph, "model/layers/57")
 
 
 def draw_forms() -> None:
-    """Draw the pictures of docs/forms.md: saved pages of a BERT, and of a U-Net in the dark."""
+    """Draw the pictures of docs/forms.md: saved pages of a BERT, and of a U-Net; a figure."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
     bert = BertModel(BertConfig(**sizes, num_hidden_layers=4, vocab_size=1000)).eval()
     unet, given, _ = diffusion()
+    large = BertModel(BertConfig(**sizes, num_hidden_layers=12, vocab_size=1000)).eval()
+    figure = tbscope.trace(large, torch.ones(1, 16, dtype=torch.long))
+    figure.save(_DOCS / "img" / "figure.svg")
     attention = "encoder/layer/1/attention/self/scaled_dot_product_attention"
     with tempfile.TemporaryDirectory() as folder, Browser() as browser:
         for name, graph, at in (

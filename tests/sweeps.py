@@ -2,7 +2,7 @@
 
     TBSCOPE_SWEEP=1 python -m pytest -n auto --dist worksteal
 
-runs all of them.
+runs all of them, and `FILES`, of which CI runs none.
 """
 
 import os
@@ -10,6 +10,17 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 Case = TypeVar("Case")
+
+FILES = (
+    *("test_chunks_page.py", "test_functions_page.py", "test_label_widths.py"),
+    *("test_page_big.py", "test_templates_page.py"),
+)
+"""Tests of the Graphs page that open large or many graphs; `test_page.py` and others open some."""
+
+
+def is_sweep() -> bool:
+    """Whether all cases are asked for."""
+    return os.environ.get("TBSCOPE_SWEEP") == "1"
 
 
 def sampled(every: Iterable[Case], few: Iterable[Case]) -> list[Case]:
@@ -22,4 +33,4 @@ def sampled(every: Iterable[Case], few: Iterable[Case]) -> list[Case]:
     every, few = [*every], [*few]
     strange = [case for case in few if case not in every]
     assert not strange, f"no such cases: {strange}"
-    return every if os.environ.get("TBSCOPE_SWEEP") == "1" else few
+    return every if is_sweep() else few

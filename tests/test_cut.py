@@ -5,7 +5,7 @@ from build import GraphBuilder
 from saved import drawn, nested
 
 import tbscope
-from tbscope.saving.cut import Cut, deepest_with
+from tbscope.saving.cut import Cut
 from tbscope.saving.picture import Tensor, picture_of
 
 
@@ -71,18 +71,6 @@ def test_a_line_of_control_inputs_alone_only_waits():
     (first, second) = Cut(drawn("a:Op b:Op<-^a c:Op<-^a,a")).lines
     assert (first.end.name, first.tensors, first.text) == ("b", {}, "")
     assert (second.end.name, list(second.tensors.values())) == ("c", [None])
-
-
-def test_the_deepest_cut_that_fits_is_taken():
-    picture = picture_of(nested())
-    assert [deepest_with(picture, most).depth for most in (11, 10, 5, 4, 3, 0)] == [
-        2,
-        1,
-        1,
-        0,
-        0,
-        0,
-    ]
 
 
 def test_the_largest_tensor_counts():

@@ -1,17 +1,24 @@
 """DOT, read back by Graphviz itself."""
 
 import json
+import re
 import shutil
 import subprocess
+from xml.etree import ElementTree
 
 import pytest
 from build import GraphBuilder
 from nasty_models import NASTY
 from saved import drawn, nested, net
+from test_html import evil
 
 import tbscope
 from tbscope.saving.cut import Cut
 from tbscope.saving.dot import dot_of
+from tbscope.saving.fitting import PAGE
+from tbscope.saving.graphviz import size_of
+from tbscope.saving.levels import Levels, Words
+from tbscope.saving.palette import LIGHT
 from tbscope.saving.picture import picture_of
 
 needs_graphviz = pytest.mark.skipif(
@@ -57,21 +64,57 @@ def test_a_cluster_holds_what_stands_in_the_box():
 
 
 def test_the_text_is_as_it_was_meant():
+    (sequential, inputs, outputs) = (LIGHT[place] for place in (2, 0, 1))
+
+    def told(label, second, name, colour, more):
+        return (
+            f'[label=<{label}<br/><font point-size="9">{second}</font>>, '
+            f'tooltip="{name}", fillcolor="{colour[0]}", color="{colour[1]}", {more}]'
+        )
+
     assert dot_of(Cut(picture_of(nested()), 0)).splitlines()[4:] == [
-        '  n0 [label="x\\nInput", tooltip="x", shape="ellipse", fillcolor="1"]',
-        '  n1 [label="blocks\\nSequential", tooltip="blocks", shape="box3d", fillcolor="3"]',
-        '  n2 [label="out\\nOutput", tooltip="out", shape="ellipse", fillcolor="2"]',
-        '  n0 -> n1 [label="2&#215;4", penwidth="1.34"]',
-        '  n1 -> n2 [label="2&#215;4", penwidth="1.34"]',
+        "  n0 " + told("x", "Input", "x", inputs, 'penwidth="2"'),
+        "  n1 " + told("blocks", "Sequential", "blocks", sequential, 'peripheries="2"'),
+        "  n2 " + told("out", "Output", "out", outputs, 'penwidth="2"'),
+        '  n0 -> n1 [label=" 2&#215;4", penwidth="1.03"]',
+        '  n1 -> n2 [label=" 2&#215;4", penwidth="1.03"]',
         "}",
     ]
 
 
+def test_colours_are_those_of_the_viewers_legend():
+    """Classes of the first look have the first colours, whatever of them is drawn."""
+    picture = picture_of(nested())
+    words = Words()
+    numbers = Levels(picture_of(nested())).head(words)["modes"]["class"][::2]
+    order = [[*words.number][number] for number in numbers]
+    text = dot_of(Cut(picture))
+    for place, mark in enumerate(order):
+        (line, *_) = (
+            line
+            for line in re.sub(r"\n +(?=label|tooltip|fillcolor)", " ", text).splitlines()
+            if mark in line.partition("tooltip")[0]
+        )
+        assert LIGHT[place][1] in line
+
+
+def test_what_has_no_class_is_neutral():
+    line = dot_of(Cut(drawn("a/b:Op c:Op<-a/b"), 0)).splitlines()[4]
+    assert not any(fill in line for fill, _ in LIGHT)
+
+
 def test_a_label_of_color_by_colours_in_place_of_the_class():
     text = dot_of(Cut(picture_of(nested(), color_by={"blocks.0": "early"})))
-    coloured = [line for line in text.splitlines() if 'fillcolor="1"' in line]
+    coloured = [line for line in text.splitlines() if f'fillcolor="{LIGHT[0][0]}"' in line]
     assert len(coloured) == 3
     assert all('tooltip="blocks/0/' in line for line in coloured)
+
+
+def test_a_long_label_is_shown_without_its_middle_and_is_whole_below_the_mouse():
+    name = f"first_{'x' * 60}_last"
+    line = dot_of(Cut(drawn(f"{name}:Op"))).splitlines()[4]
+    assert f'tooltip="{name}"' in line
+    assert "label=<first_xxxxxxxxxxxxxxxx&#8230;xxxxxx_last<br/>" in line
 
 
 def test_what_only_waits_is_dashed_and_what_is_not_known_is_plain():
@@ -136,30 +179,100 @@ def test_a_graphviz_that_gives_up_is_told(tmp_path, monkeypatch, script, told):
     assert "digraph" in (tmp_path / "given").read_text()
 
 
-def test_a_picture_of_many_shapes_is_drawn_less_deep(tmp_path, monkeypatch):
+@needs_graphviz
+@pytest.mark.parametrize("suffix", [".svg", ".png"])
+def test_the_deepest_figure_that_fits_a_page_is_drawn(tmp_path, suffix):
+    width, height = PAGE
+    for graph, deepest in ((tower(2), 2), (tower(4), 1)):
+        path = tmp_path / f"graph{suffix}"
+        graph.save(path)
+        fitted = path.read_bytes()
+        assert size_of(fitted)[0] <= width
+        assert size_of(fitted)[1] <= height
+        graph.save(path, depth=deepest)
+        assert path.read_bytes() == fitted
+        if deepest == 1:
+            graph.save(path, depth=2)
+            assert size_of(path.read_bytes())[1] > height
+
+
+@needs_graphviz
+def test_a_chain_that_is_too_long_for_a_page_has_columns(tmp_path):
+    build = GraphBuilder("Net")
+    x = build.input("x", (1,))
+    for at in range(40):
+        x = build.node("exp", x, outputs=((1, at + 1),)).outputs[0]
+    build.output("out", x)
+    build.graph.save(tmp_path / "graph.svg")
+    build.graph.save(tmp_path / "graph.dot")
+    data = (tmp_path / "graph.svg").read_bytes()
+    assert size_of(data)[1] <= PAGE[1]
+    assert 200 < size_of(data)[0] <= PAGE[0]
+    assert data.count(b'class="edge"') == 41
+    assert "rank=same" not in (tmp_path / "graph.dot").read_text()
+
+
+@needs_graphviz
+def test_where_no_figure_fits_the_shallowest_is_drawn(tmp_path):
+    build = GraphBuilder("Net")
+    x = build.input("x", (1,))
+    for at in range(60):
+        y = build.node("exp", x, outputs=((1, at + 1),)).outputs[0]
+        x = build.op("add", x, y, shape=(1, at + 2))
+    build.output("out", x)
+    graph = build.graph
+    for path, how in (("fitted.svg", {}), ("shallow.svg", {"depth": 0})):
+        graph.save(tmp_path / path, **how)
+    assert (tmp_path / "fitted.svg").read_bytes() == (tmp_path / "shallow.svg").read_bytes()
+
+
+def test_graphviz_runs_once_for_a_figure_much_too_large_at_most_depths(tmp_path, monkeypatch):
     program = tmp_path / "dot"
-    program.write_text("#!/bin/sh\ncat\n")
+    program.write_text(f"#!/bin/sh\necho run >> {tmp_path}/runs\ncat\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    for blocks, less in ((119, 0), (120, 1)):
-        graph = stack(blocks)
-        whole = Cut(picture_of(graph))
-        assert (whole.shapes > 600) == bool(less)
-        graph.save(tmp_path / "graph.svg")
-        drawn_deep = dot_of(Cut(picture_of(graph), whole.depth - less))
-        assert (tmp_path / "graph.svg").read_text() == drawn_deep
-        graph.save(tmp_path / "deep.svg", depth=whole.depth)
-        assert (tmp_path / "deep.svg").read_text() == dot_of(whole)
+    tower(200).save(tmp_path / "graph.svg")
+    assert (tmp_path / "runs").read_text() == "run\n"
 
 
-def stack(blocks):
-    """Give so many blocks of four operations in one list."""
+@needs_graphviz
+def test_the_svg_is_xml_with_a_title_texts_and_nothing_from_elsewhere(tmp_path):
+    nested().save(tmp_path / "graph.svg")
+    text = (tmp_path / "graph.svg").read_text()
+    root = ElementTree.fromstring(text)
+    svg = "{http://www.w3.org/2000/svg}"
+    assert (root.get("role"), root.find(f"{svg}title").text) == ("img", "Net")
+    assert [one.text for one in root.iter(f"{svg}title")] == ["Net"]
+    about = "8 nodes; 11 nodes and boxes are drawn, 2 boxes deep."
+    assert root.find(f"{svg}desc").text == about
+    # What is below the mouse are the names of nodes and boxes.
+    titles = {one.get("{http://www.w3.org/1999/xlink}title") for one in root.iter(f"{svg}a")}
+    assert titles == {glyph.name for glyph in Cut(picture_of(nested())).walk()}
+    assert {"fc", "Linear 4-4", "relu", "blocks"} <= {one.text for one in root.iter(f"{svg}text")}
+    assert "DOCTYPE" not in text
+    assert not {"script", "image", "style"} & {one.tag.rpartition("}")[2] for one in root.iter()}
+
+
+@needs_graphviz
+def test_names_with_markup_are_texts_in_a_figure(tmp_path):
+    evil().save(tmp_path / "graph.svg")
+    root = ElementTree.parse(tmp_path / "graph.svg").getroot()
+    texts = "".join(one.text for one in root.iter("{http://www.w3.org/2000/svg}text"))
+    assert "<script>" in texts
+    assert "script" not in {one.tag.rpartition("}")[2] for one in root.iter()}
+
+
+def tower(blocks):
+    """Give so many blocks of two different parts, each wider than the one before."""
     build = GraphBuilder("Net")
     build.call("Net")
     x = build.input("x", (1,))
     for at in range(blocks):
-        scope = build.call(f"Net/ModuleList[parts]/Part[{at}]")
-        for op in ("abs", "exp", "neg", "tanh"):
-            x = build.op(op, x, scope=scope)
+        scope = build.call(f"Net/Block[block{at}]")
+        for part in ("First", "Second"):
+            inner = build.call(f"Net/Block[block{at}]/{part}[{part.lower()}]")
+            x = build.node("abs", x, scope=inner, outputs=((1, at + 1),)).outputs[0]
+            x = build.op("exp", x, scope=inner)
+        x = build.op("neg", x, scope=scope)
     build.output("out", x)
     return build.graph

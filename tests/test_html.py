@@ -15,8 +15,9 @@ from saved import nested
 import tbscope
 from tbscope.saving import html as html_form
 from tbscope.saving import notebook
-from tbscope.saving.html import SCRIPTS, page_of
+from tbscope.saving.html import page_of
 from tbscope.saving.picture import picture_of
+from tbscope.saving.viewer_files import SCRIPTS
 from tbscope.words import visible
 
 VIEWER = Path(html_form.__file__).parent / "viewer"
@@ -71,7 +72,9 @@ def test_the_page_loads_nothing_and_lets_only_its_own_scripts_run():
         for script in page.scripts[1:]
     ]
     allowed = " ".join(f"'sha256-{each}'" for each in sums)
-    assert policy == f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}"
+    assert policy == (
+        f"default-src 'none'; style-src 'unsafe-inline'; img-src blob:; script-src {allowed}"
+    )
     assert len(sums) == 2
 
 
@@ -119,7 +122,10 @@ def test_every_script_of_the_viewer_is_in_the_page():
     page = page_of(picture_of(nested()))
     for name in SCRIPTS:
         last = (VIEWER / f"{name}.js").read_text().rpartition("\n\n")[2]
-        assert last.replace("export ", "") in page
+        code = [
+            line for line in last.splitlines() if not line.lstrip().startswith(("//", "/*", "*"))
+        ]
+        assert "\n".join(code).replace("export ", "") in page
 
 
 # -- notebooks --------------------------------------------------------------------------------
@@ -127,7 +133,7 @@ def test_every_script_of_the_viewer_is_in_the_page():
 
 def test_a_notebook_shows_the_page_in_a_frame_that_reaches_nothing():
     (frame,) = Elements(nested()._repr_html_()).all("iframe")
-    assert frame["sandbox"] == "allow-scripts"
+    assert frame["sandbox"] == "allow-scripts allow-downloads"
     assert frame["srcdoc"] == page_of(picture_of(nested(), kinds=True))
 
 

@@ -4,7 +4,6 @@ import re
 
 import pytest
 import torch
-from browser import Browser
 from build import GraphBuilder
 from nasty_models import NASTY
 from saved import drawn, nested, net
@@ -16,12 +15,7 @@ import tbscope
 from tbscope.saving.cut import Cut
 from tbscope.saving.html import page_of
 from tbscope.saving.picture import Picture, picture_of
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with Browser() as browser:
-        yield browser
+from tbscope.words import visible
 
 
 @pytest.fixture
@@ -309,6 +303,8 @@ def test_the_address_names_what_is_selected(show):
     page.click("blocks/1")
     assert page.page.evaluate("() => location.hash") == "#blocks%2F1"
     page.press("Escape")
+    assert page.page.evaluate("() => location.hash") == "#&open=blocks"
+    page.press("c")
     assert page.page.evaluate("() => location.href") == page.address
 
 
@@ -360,7 +356,7 @@ def test_nodes_are_coloured_by_class_at_first_with_a_legend(show):
     found = fills(page)
     assert found["blocks/0/fc"] == found["blocks/1/fc"] != found["blocks/0/relu"]
     assert found["blocks/0"] == found["blocks/1"]
-    assert legend(page)[:3] == ["CLASS", "Block", "2"]
+    assert legend(page)[:3] == ["CLASS", "Input", "1"]
     assert "Sequential" in legend(page)
 
 
@@ -418,8 +414,8 @@ def test_every_way_to_colour_that_has_something_to_tell_is_offered(show):
     )
     modes = page.page.eval_on_selector_all("#mode option", "all => all.map((one) => one.value)")
     assert modes == [
-        *("class", "kind", "dtype", "device", "flops", "parameter_count", "bytes"),
-        *("duration_us", "allocated_bytes", "peak_bytes", "none"),
+        *("class", "kind", "dtype", "device", "trainable", "flops", "parameter_count", "bytes"),
+        *("duration_us", "allocated_bytes", "peak_bytes", "activation_bytes", "none"),
     ]
     for mode in modes:
         page.page.select_option("#mode", mode)
@@ -434,7 +430,7 @@ def test_figures_colour_the_more_the_larger_they_are(show):
         [int(part) for part in re.findall(r"\d+", fill)[:3]] for fill in fills(page).values()
     ]
     assert len({tuple(each) for each in numbers}) >= 3
-    assert legend(page) == ["PARAMETERS", "0", "2.00 k"]
+    assert legend(page) == ["PARAMETERS", "0", "220", "890", "2.00 k", "square root scale"]
 
 
 def test_a_click_in_the_legend_picks_out_what_has_that_colour(show):
@@ -589,10 +585,12 @@ def test_a_list_of_keys_is_shown_and_left(show):
 
 def test_a_reader_of_screens_is_told_what_is_there(show):
     page = show(nested())
-    assert page.drawn.things["blocks"]["spoken"] == "box blocks, Sequential, closed, 6 nodes inside"
+    assert page.drawn.things["blocks"]["spoken"] == (
+        "box blocks, Sequential, closed, 6 nodes inside, output 2×4"
+    )
     page.open("blocks")
     assert page.drawn.things["blocks"]["spoken"].startswith("box blocks, Sequential, open")
-    assert page.drawn.things["x"]["spoken"] == "x, Input"
+    assert page.drawn.things["x"]["spoken"] == "x, Input, output 2×4"
 
 
 # -- names of users, and notebooks ------------------------------------------------------------
@@ -601,7 +599,7 @@ def test_a_reader_of_screens_is_told_what_is_there(show):
 def test_what_looks_like_a_script_is_shown_and_does_not_run(show):
     page = show(evil())
     page.page.on("dialog", lambda dialog: page.errors.append("an alert"))
-    assert page.page.text_content("#title") == EVIL
+    assert page.page.text_content("#title") == visible(EVIL)
     page.press("e")
     for name in list(page.drawn.things):
         page.click(name)

@@ -2,15 +2,18 @@
 
 import json
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 import torch
 from nasty_models import NASTY
 from saved import drawn, nested, net
+from test_rank_figures import pipeline, with_modules
 from torch import nn
 
 import tbscope
 from tbscope.page.glyphs import Box
+from tbscope.saving.figures import figure_by_names
 from tbscope.saving.levels import Levels, Words
 from tbscope.saving.picture import picture_of
 
@@ -184,7 +187,7 @@ def folds(model):
 
 def test_a_run_of_equal_blocks_on_a_long_level_is_one_box():
     assert folds(Flat()) == [("Flat/0-29", "Sequential × 30", 30)]
-    assert folds(Flat(names="layer{}")) == [("layer0-layer29", "Sequential × 30", 30)]
+    assert folds(Flat(names="layer{}")) == [("layer0-29", "Sequential × 30", 30)]
 
 
 def test_a_short_level_has_its_blocks_side_by_side():
@@ -226,3 +229,138 @@ def test_figures_have_a_title_and_the_largest_at_the_top():
         "bytes": {"title": "parameter memory", "most": 96},
     }
     assert tbscope.saving.levels.FIGURES.keys() >= head["figures"].keys()
+
+
+# -- words and numbers ------------------------------------------------------------------------
+
+
+def texts(graph, mode):
+    """Return the texts of a graph in a mode, by the names of nodes and boxes."""
+    picture = picture_of(graph)
+    levels = Levels(picture)
+    found = {}
+    for level, words in answers(levels).values():
+        column = level["texts"].get(mode, [])
+        for name, text in zip(level["name"], column, strict=False):
+            if words[text]:
+                found[words[name]] = words[text]
+    return found
+
+
+def legend_of(graph, mode):
+    """Return the legend of a graph in a mode."""
+    words = Words()
+    numbers = Levels(picture_of(graph)).head(words)["modes"].get(mode, [])
+    known = list(words.number)
+    return [known[one] for one in numbers[::2]]
+
+
+def layers(*sizes):
+    return nn.Sequential(*[nn.Linear(*pair) for pair in pairwise(sizes)])
+
+
+def test_both_networks_of_a_gan_are_forward_and_what_reads_them_is_loss():
+    maker, judge = layers(2, 3), layers(3, 1)
+    optimizer = torch.optim.SGD(maker.parameters(), lr=0.1)
+    with tbscope.record(maker, judge) as recording:
+        fake = maker(torch.ones(5, 2))
+        nn.functional.softplus(judge(fake.detach())).mean().backward()
+        nn.functional.softplus(-judge(fake)).mean().backward()
+        optimizer.step()
+    found = texts(recording.graph, "stage")
+    tops = {name: text for name, text in found.items() if "/" not in name}
+    assert {tops.pop(name) for name in ("Sequential", "Sequential.1")} == {"forward"}
+    assert tops == {
+        **dict.fromkeys(("softplus", "mean", "softplus.2nd", "mean.2nd", "neg"), "loss"),
+        **dict.fromkeys(("gradients", "gradients.1"), "backward"),
+        **dict.fromkeys(("ones", "Sequential.2"), "forward"),
+        "optimizer": "optimizer",
+    }
+    assert legend_of(recording.graph, "stage") == ["forward", "loss", "backward", "optimizer"]
+
+
+def test_weights_that_a_step_inside_of_a_step_makes_are_forward():
+    model = layers(3, 2)
+    with tbscope.record(model) as recording:
+        loss = model(torch.ones(5, 3)).mean()
+        named = dict(model.named_parameters())
+        gradients = torch.autograd.grad(loss, list(named.values()), create_graph=True)
+        fast = {
+            name: weight - 0.1 * gradient
+            for (name, weight), gradient in zip(named.items(), gradients, strict=True)
+        }
+        torch.func.functional_call(model, fast, (torch.ones(5, 3),)).mean().backward()
+    found = texts(recording.graph, "stage")
+    assert {text for name, text in found.items() if "sub" in name} == {"forward"}
+    assert {text for name, text in found.items() if name.startswith("mean")} == {"loss"}
+
+
+def test_parts_of_a_model_that_are_called_like_stages_are_none():
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.optimizer, self.gradients = layers(3, 3, 3), layers(3, 3, 3)
+
+        def forward(self, x):
+            return self.gradients(self.optimizer(x)).sum()
+
+    assert texts(net(Own(), torch.ones(2, 3)), "stage") == {}
+
+
+def test_ranks_are_words_of_nodes_and_of_boxes_that_only_they_run():
+    graph = tbscope.merge_ranks([with_modules(graph) for graph in pipeline()])
+    found = texts(graph, "rank")
+    assert found["stage_0"] == found["stage_0/Net/0"] == "rank 0"
+    assert found["stage_2"] == "rank 2"
+    assert legend_of(graph, "rank") == ["rank 0", "rank 1", "rank 2"]
+    assert texts(graph, "device")["stage_1/Net/1"] == "rank 1 cpu"
+    assert texts(nested(), "rank") == {}
+
+
+def test_what_is_learnt_is_told_of_modules_and_parameters():
+    model = nn.Sequential(layers(2, 3, 2), nn.Linear(2, 1), nn.ReLU())
+    model[0][0].requires_grad_(False)
+    found = texts(net(model, torch.ones(1, 2)), "trainable")
+    found = {name.removeprefix("Sequential/"): text for name, text in found.items()}
+    assert found["0"] == "partly trainable"
+    assert found["0/0"] == found["0/0/weight"] == "frozen"
+    assert found["0/1"] == found["1"] == found["1/bias"] == "trainable"
+    assert "2" not in found
+    assert "trainable" not in Levels(drawn("a:Op b:Op<-a")).head(Words())["modes"]
+
+
+def test_the_bytes_of_results_are_counted_when_they_are_asked_for():
+    levels = Levels(picture_of(nested()))
+    (figure,) = levels.asked("activation_bytes")
+    by_name = {
+        levels.glyphs[at].name: number
+        for at, number in zip(figure["at"], figure["numbers"], strict=True)
+    }
+    # Three results of 2 × 4 floats in each block.
+    assert by_name["blocks/0/fc"] == 32
+    assert by_name["blocks/0"] == 96
+    assert by_name[""] == by_name["blocks"] == figure["most"] == 192
+    assert "x" not in by_name
+
+
+def test_numbers_of_another_drawing_are_found_with_a_box_around_all_or_without():
+    with_box, without = drawn("Net/a:Op Net/b:Op x:Input"), drawn("a:Op b:Op x:Input")
+    for picture, numbers in (
+        (with_box, {"a": 1, "b": 2}),
+        (without, {"Net/a": 1, "Net/b": 2}),
+        (without, {"a": 1, "b": 2, "other": 3}),
+    ):
+        figure = figure_by_names(picture, "key", "title", numbers)
+        assert {glyph.label: number for glyph, number in figure.numbers.items()} == {
+            "a": 1,
+            "b": 2,
+        }
+    assert figure_by_names(without, "key", "title", {"c": 1}) is None
+
+
+def test_classes_of_the_first_look_have_the_first_colours():
+    words = Words()
+    numbers = Levels(picture_of(nested())).head(words)["modes"]["class"]
+    texts = [[*words.number][number] for number in numbers[::2]]
+    assert {*texts[:3]} == {"Input", "Sequential", "Output"}
+    assert "Linear" in texts[3:]

@@ -6,6 +6,7 @@ import pytest
 import torch
 from browser import Browser, TensorBoard, write_runs
 from nasty_models import NASTY
+from sweeps import sampled
 from test_page_models import boxes_of, gpt2, resnet
 from torch import nn
 from torch.nn import functional
@@ -106,7 +107,7 @@ def names_of(message, *ops):
 # -- every option, and every nasty model ----------------------------------------------------
 
 
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("run", sampled(RUNS, [*RUNS[:8], "gpt2 module", "nasty numbered"]))
 def test_every_box_opens_one_by_one_and_nothing_goes_wrong(page, messages, run):
     opened = page.show(run).expand_each()
     assert set(opened) >= boxes_of(messages[run])
@@ -120,7 +121,7 @@ def test_every_box_opens_one_by_one_and_nothing_goes_wrong(page, messages, run):
     assert page.errors == []
 
 
-@pytest.mark.parametrize("name", NASTY)
+@pytest.mark.parametrize("name", sampled(NASTY, ["numbered"]))
 def test_nasty_models_are_coloured_and_their_boxes_selected(page, name):
     page.show(f"nasty {name}").expand_all()
     for kind in ("xla_cluster", "device"):
@@ -183,7 +184,7 @@ def test_without_cards_and_templates_only_the_flow_is_drawn(page):
 # -- colours --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("run", COLOURS)
+@pytest.mark.parametrize("run", sampled(COLOURS, ["class", "function"]))
 def test_nodes_are_coloured_by_category(page, messages, run):
     page.show(run).expand_all()
     colours = {entry["xla_cluster"]: entry["color"] for entry in page.color_by("xla_cluster")}

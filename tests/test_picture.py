@@ -42,7 +42,7 @@ def test_no_shape_is_drawn_for_a_card():
     picture = picture_of(nested())
     box = picture.hierarchy.boxes["blocks/0"]
     assert [child.label for child in picture.children(box)] == ["fc", "relu", "add"]
-    assert "Block" in box.children
+    assert "blocks/0/Block" in picture.hierarchy.items
 
 
 def test_an_output_is_told_with_its_sizes_and_its_type():

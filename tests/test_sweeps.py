@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from sweeps import sampled
+from sweeps import FILES, sampled
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -19,6 +19,10 @@ def test_all_cases_run_where_they_are_asked_for(monkeypatch, asked, found):
 def test_a_sample_holds_no_case_that_the_whole_does_not_have():
     with pytest.raises(AssertionError, match=r"no such cases: \[4\]"):
         sampled([1, 2, 3], [3, 4])
+
+
+def test_each_file_of_the_sweep_alone_is_there():
+    assert {*FILES} <= {path.name for path in Path(__file__).parent.glob("test_*.py")}
 
 
 def test_the_readme_names_the_command():

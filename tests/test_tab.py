@@ -3,21 +3,17 @@
 import json
 import subprocess
 import sys
-import urllib.error
-import urllib.request
-from urllib.parse import quote
 
 import pytest
 import torch
-from browser import Browser, TensorBoard
+from browser import TensorBoard
 from playwright.sync_api import expect
 from saved import nested
+from tab import THINGS, Tab, answer, at
 from test_html import evil
 from torch import nn
 
 import tbscope
-
-THINGS = "#world > g .thing:not(circle)"
 
 
 class Flat(nn.Module):
@@ -48,85 +44,6 @@ def logdir(tmp_path_factory):
     with torch.utils.tensorboard.SummaryWriter(logdir / "torchs") as writer:
         writer.add_graph(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.ones(1, 2))
     return logdir
-
-
-@pytest.fixture(scope="module")
-def server(logdir):
-    with TensorBoard(logdir) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with Browser() as browser:
-        yield browser
-
-
-class Tab:
-    """The tab in TensorBoard's page.
-
-    Attributes:
-        page: The page of playwright's.
-        frame: The frame of the tab.
-        errors: What the page threw or reported, but for TensorBoard's own warning.
-    """
-
-    def __init__(self, browser, url, address=""):
-        self.page = browser.new_page()
-        self.errors = []
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("console", lambda message: self.errors.append(message.text))
-        self.page.goto(f"{url}/#tbscope{address}")
-        self.frame = self.page.frame_locator("iframe")
-        self.frame.locator(THINGS).first.wait_for()
-
-    @property
-    def labels(self):
-        """The labels of all that is drawn."""
-        return self.frame.locator(f"{THINGS} > .label").all_text_contents()
-
-    def choose(self, what, value):
-        """Choose an entry of one of the lists above the graph."""
-        self.frame.get_by_label(what, exact=True).select_option(value)
-
-    def entries(self, what):
-        """The entries of such a list."""
-        return self.frame.get_by_label(what, exact=True).locator("option").all_inner_texts()
-
-    def press(self, *keys):
-        """Press keys in the tab."""
-        for key in keys:
-            self.frame.locator("#canvas").press(key)
-
-    def wait_for(self, *labels):
-        """Wait until just these labels are drawn."""
-        expect(self.frame.locator(f"{THINGS} > .label")).to_have_text([*labels])
-
-    @property
-    def card(self):
-        """The heading of the card."""
-        return self.frame.locator("#card h2").inner_text()
-
-
-@pytest.fixture
-def show(browser, server):
-    """Open the tab; at the end, see that nothing went wrong in it."""
-    opened = []
-
-    def open_tab(address=""):
-        opened.append(Tab(browser, server.url, address))
-        return opened[-1]
-
-    yield open_tab
-    for tab in opened:
-        known = "Three.js"
-        assert [error for error in tab.errors if known not in error] == []
-        tab.page.close()
-
-
-def at(**place):
-    """Return the address of a place in the tab."""
-    return "".join(f"&p.tbscope.{key}={quote(str(value), safe='')}" for key, value in place.items())
 
 
 def test_the_tab_shows_the_first_graph_and_lists_all(show):
@@ -163,13 +80,22 @@ def test_the_address_leads_to_what_is_shown(show):
     tab.frame.locator("#pattern").fill("blocks/1/fc")
     tab.frame.locator("#pattern").press("Enter")
     expect(tab.frame.locator("#card h2")).to_have_text("fc")
-    address = tab.page.evaluate("location.hash")
-    assert address == "#tbscope" + at(run="blocks", node="blocks/1/fc")
+    address = "#tbscope" + at(run="blocks", node="blocks/1/fc")
+    tab.page.wait_for_function("address => location.hash === address", arg=address)
     again = show(address.removeprefix("#tbscope"))
     expect(again.frame.locator("#card h2")).to_have_text("fc")
     assert {"fc", "relu", "add"} <= {*again.labels}
     again.page.evaluate(f"location.hash = '#tbscope{at(run='flat')}'")
     expect(again.frame.locator("#card h2")).to_have_text("Flat")
+
+
+def test_a_search_is_in_the_graph_that_is_shown(show):
+    tab = show(at(run="blocks"))
+    for run, found in (("blocks", 2), ("flat", 15), ("blocks", 2)):
+        tab.choose("Run", run)
+        expect(tab.frame.locator("#pattern")).to_have_value("")
+        tab.frame.locator("#pattern").fill("relu")
+        expect(tab.frame.locator("#hits li:not(.more)")).to_have_count(found)
 
 
 def test_levels_are_sent_when_they_are_opened(show):
@@ -251,17 +177,6 @@ def test_a_graph_that_is_written_later_appears(browser, tmp_path):
 # -- the server -------------------------------------------------------------------------------
 
 
-def answer(server, path, **query):
-    """Return the status, the type and the content of an answer."""
-    words = "&".join(f"{key}={quote(str(value))}" for key, value in query.items())
-    url = f"{server.url}/data/plugin/tbscope/{path}?{words}"
-    try:
-        with urllib.request.urlopen(url) as told:
-            return told.status, told.headers, told.read()
-    except urllib.error.HTTPError as error:
-        return error.code, error.headers, error.read()
-
-
 @pytest.mark.parametrize(
     ("path", "query", "what"),
     [
@@ -295,8 +210,11 @@ def test_tensorboard_loads_the_tab_without_torch():
     )
     subprocess.run([sys.executable, "-c", code], check=True)
     code = (
-        "import sys, tbscope.plugin.tab;"
-        "assert not {'tbscope.saving.levels', 'tbscope.sources.graphdef.ops'} & {*sys.modules}"
+        "import sys, types; from tbscope.plugin.tab import ModelTab;"
+        "tab = ModelTab(types.SimpleNamespace(data_provider=None, logdir='runs'));"
+        "assert '/graphs' in tab.get_plugin_apps() and tab.frontend_metadata();"
+        "readers = {'tbscope.saving.picture', 'tbscope.ir.graph', 'tbscope.sources.graphdef.ops'};"
+        "assert not readers & {*sys.modules}, readers & {*sys.modules}"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -310,7 +310,7 @@ def test_differing_blocks_of_one_class_have_different_colours(page):
     assert found[f"{encoder}/attention"] == found[f"{decoder}/attention"]
 
 
-@pytest.mark.parametrize("name", sampled(["gpt2", "t5", "swin", "mixture"], ["gpt2", "mixture"]))
+@pytest.mark.parametrize("name", sampled(["gpt2", "t5", "swin", "mixture"], ["mixture"]))
 def test_seeds_change_nothing_in_the_main_graph(page, name):
     drawn = []
     for run in (name, f"{name}_plain"):

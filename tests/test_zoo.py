@@ -4,6 +4,7 @@ The whole zoo is `python -m tests.zoo`.
 """
 
 import pytest
+from sweeps import sampled
 
 from tests.zoo.check import check
 from tests.zoo.models import build, catalogue
@@ -56,6 +57,12 @@ SAMPLE = {
 }
 
 
+NAMES = [name for names in SAMPLE.values() for name in names]
+# In evaluation and in training mode by turns.
+ALTERNATELY = [(name, bool(at % 2)) for at, name in enumerate(NAMES)]
+OTHERWISE = [(name, not training) for name, training in ALTERNATELY]
+
+
 @pytest.fixture(scope="module")
 def entries():
     return {entry.name: entry for entry in catalogue()}
@@ -67,9 +74,8 @@ def example(request, entries):
 
 
 @pytest.mark.parametrize(
-    "example", [name for names in SAMPLE.values() for name in names], indirect=True
+    ("example", "training"), sampled([*ALTERNATELY, *OTHERWISE], ALTERNATELY), indirect=["example"]
 )
-@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
 @pytest.mark.filterwarnings("ignore")
 def test_the_graph_of_a_model_says_what_the_oracles_say(example, training):
     verdict = check(example.model, (), example.inputs, training=training)

@@ -7,12 +7,12 @@ from typing import Any
 
 from tbscope.checks import Dtypes, InputSize, check_truth
 from tbscope.collector import collecting_rarely
-from tbscope.comparing.diff import reading_of
 from tbscope.comparing.difference import Difference
 from tbscope.comparing.limits import Limit, parse_limit
 from tbscope.comparing.names import folded_names
 from tbscope.comparing.outline import Outline
 from tbscope.comparing.pins import outline_to_pin, pin_to_outline
+from tbscope.comparing.reading import reading_of
 from tbscope.comparing.text import TOTALS
 from tbscope.errors import ArgumentError
 from tbscope.figures.summary.told import told_of

@@ -4,15 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from tbscope.checks import Dtypes, InputSize
-from tbscope.collector import collecting_rarely, not_collecting
+from tbscope.collector import collecting_rarely
 from tbscope.comparing.difference import Difference
-from tbscope.comparing.reading import Reading
-from tbscope.ir.forms import require_graph
-from tbscope.ir.graph import Graph
-from tbscope.ir.invariants import check_invariants
+from tbscope.comparing.reading import reading_of
 from tbscope.sources.table import graph_of, load, runs
 
-__all__ = ["diff", "reading_of"]
+__all__ = ["diff"]
 
 
 def diff(
@@ -63,15 +60,3 @@ def diff(
             # What tells how nothing runs is refused.
             graph_of(load(before), input_to_model, run)
         return Difference(*(reading_of(load(one)) for one in both))
-
-
-def reading_of(graph: Graph) -> Reading:
-    """Return a graph with its outline.
-
-    Raises:
-        GraphError: The graph breaks an invariant.
-    """
-    require_graph(graph, "diff")
-    check_invariants(graph)
-    with not_collecting():
-        return Reading(graph)

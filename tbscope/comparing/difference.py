@@ -87,15 +87,23 @@ class Difference:
         return union_graph(before, after, self._comparison)
 
     def __str__(self) -> str:
+        return "\n".join(line for line, _ in self.lines)
+
+    @property
+    def lines(self) -> list[tuple[str, str]]:
+        """The lines of its text, each with the name of the part it begins with, if it has one."""
         title = self.after.name
         if self.before.name != title:
             title = f"{self.before.name} -> {title}"
         if not self.changes:
             operations = self.after.totals["operations"]
-            return f"{title}: no difference in {operations:,} operations"
-        lines = [f"{title}: {counted(self.changes)}", *comparison_lines(self._comparison)]
-        lines += total_lines(self.before.totals, self.after.totals)
-        return "\n".join(lines)
+            return [(f"{title}: no difference in {operations:,} operations", "")]
+        totals = total_lines(self.before.totals, self.after.totals)
+        return [
+            (f"{title}: {counted(self.changes)}", ""),
+            *comparison_lines(self._comparison),
+            *((line, "") for line in totals),
+        ]
 
     def __repr__(self) -> str:
         return f"<Difference of {self.before.name} and {self.after.name}: {len(self.changes)}>"

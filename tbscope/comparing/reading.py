@@ -3,18 +3,33 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from tbscope.collector import not_collecting
 from tbscope.comparing.outline import Block, Facts, Held, Outline, Port, Ref, Step, Uncalled
 from tbscope.figures.costs import graph_costs, node_costs
 from tbscope.functions.definition import CallStep, Definition, Given, Input, Place, Read, Use
 from tbscope.functions.definition import Step as Operation
 from tbscope.functions.find import find_definitions
+from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Parameter, Value
+from tbscope.ir.invariants import check_invariants
 from tbscope.ir.nests import walk
 from tbscope.ir.nodes import STATE
 from tbscope.ir.text import type_to_text
 from tbscope.words import without_addresses
 
-__all__ = ["Reading", "nest_text"]
+__all__ = ["Reading", "nest_text", "reading_of"]
+
+
+def reading_of(graph: Graph) -> "Reading":
+    """Return a graph with its outline.
+
+    Raises:
+        GraphError: The graph breaks an invariant.
+    """
+    require_graph(graph, "diff")
+    check_invariants(graph)
+    with not_collecting():
+        return Reading(graph)
 
 
 class Reading:

@@ -27,17 +27,19 @@ _MOST_DETAIL = 60
 _WHOLE = "the model"
 
 
-def comparison_lines(comparison: Comparison) -> list[str]:
-    """Return what differs, a line for each group of changes that are the same."""
+def comparison_lines(comparison: Comparison) -> list[tuple[str, str]]:
+    """Return what differs, a line for each group of changes that are the same.
+
+    Each with the name of the first part of its group; an empty one for what names no part.
+    """
     groups: dict[tuple[object, ...], list[Change]] = {}
     for change in comparison.changes:
         groups.setdefault(_key(change), []).append(change)
-    lines = [_line(group) for group in sorted(groups.values(), key=_order)]
+    lines = [(_line(group), group[0].name) for group in sorted(groups.values(), key=_order)]
     if comparison.follows:
         count = comparison.follows
-        lines.append(
-            f"  {count} more operation{'s' * (count > 1)} give another type, as they read one"
-        )
+        text = f"  {count} more operation{'s' * (count > 1)} give another type, as they read one"
+        lines.append((text, ""))
     return lines
 
 

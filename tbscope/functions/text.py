@@ -13,7 +13,7 @@ from tbscope.functions.definition import Definition, Given, Read
 from tbscope.ir.nests import walk
 from tbscope.ir.text import body_to_lines, graph_to_text, listed, nest_to_text, one_line
 
-__all__ = ["definition_to_text", "functions_to_text"]
+__all__ = ["definition_to_text", "functions_to_text", "head_to_text"]
 
 
 def functions_to_text(definitions: Sequence[Definition], main: Definition) -> str:

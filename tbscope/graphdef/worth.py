@@ -8,6 +8,7 @@ which scripts read them.
 Source: tensorboard/plugins/graph/tf_graph_info/tf-node-info.ts; upb prints maps in this order
 """
 
+import math
 import re
 from typing import Any
 
@@ -33,6 +34,7 @@ _FORMS = {
 }
 # Below it a number is as plain as its short form.
 _LARGE = 10_000
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]{1,2})?")
 _WHOLE = re.compile(r".*\(([0-9,]+)\)")
 
 
@@ -54,10 +56,18 @@ def number_by_worth(name: str, number: int) -> int | str:
 def worth_of_number(told: Any) -> float | None:
     """Return the number that an attribute tells, as `number_by_worth` wrote it; None for none.
 
+    A number with many digits is a text, as 32 bits have no room for it.
+
     >>> worth_of_number(number_by_worth("flops", 4_338_130_944)), worth_of_number("a (text)")
     (4338130944, None)
+    >>> worth_of_number("0.0654783062637"), worth_of_number("1e-09"), worth_of_number("inf")
+    (0.0654783062637, 1e-09, None)
     """
-    if type(told) is int or type(told) is float:
+    if type(told) is int:
         return told
+    if isinstance(told, str) and _NUMBER.fullmatch(told):
+        told = float(told)
+    if type(told) is float:
+        return told if math.isfinite(told) else None
     found = _WHOLE.fullmatch(told) if isinstance(told, str) else None
     return int(found[1].replace(",", "")) if found else None

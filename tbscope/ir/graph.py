@@ -233,7 +233,7 @@ class Graph:
                 `.explorer.json`, `.pb` and `.pbtxt` are for other programs. One that ends in `/`
                 is a folder for an event file. A file is written whole, or not at all.
             depth: Down to how many boxes around them nodes are drawn in `.dot`, `.svg`, `.png`
-                and `.mmd`; None for all, or as many as can be read.
+                and `.mmd`; None for all, or as many as fit a page.
             drawing: How it is drawn (see `Drawing`); not for `.json`.
         Raises:
             ArgumentError: The path tells no form, or cannot be written to; an option is none, or

@@ -16,12 +16,23 @@ from typing import Literal
 from tbscope.errors import ArgumentError
 from tbscope.words import shown
 
-__all__ = ["Phase", "Scope", "ScopeKind", "ScopePart", "parse_scope_path", "print_scope_path"]
+__all__ = [
+    "PHASE_BOXES",
+    "Phase",
+    "Scope",
+    "ScopeKind",
+    "ScopePart",
+    "parse_scope_path",
+    "print_scope_path",
+]
 
 ScopeKind = Literal["module", "container", "hand", "op", "function", "rank"]
 
 Phase = Literal["forward", "backward", "optimizer"]
 """The part of a training step in which something runs."""
+
+PHASE_BOXES: dict[Phase, str] = {"backward": "gradients", "optimizer": "optimizer"}
+"""What the box of a backward pass is called, and that of an optimizer's step."""
 
 # The characters that structure a printed path, and so are escaped inside its words; and those
 # that nothing can print.

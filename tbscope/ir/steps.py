@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from tbscope.ir.editing import Editor, replace_calls
 from tbscope.ir.graph import Graph, Node, Note, Value
 from tbscope.ir.regions import OPERATIONS
-from tbscope.ir.scopes import Scope
+from tbscope.ir.scopes import PHASE_BOXES, Scope
 from tbscope.words import shown
 
 __all__ = ["fold_steps"]
@@ -56,7 +56,7 @@ def _in_blocks(graph: Graph) -> list[list[Node]]:
 
 def _between(graph: Graph, steps: int) -> list[list[Node]] | None:
     """Return the operations of each of so many steps; None where the graph has not so many."""
-    for phase, label in (("optimizer", "optimizer"), ("backward", "gradients")):
+    for phase, label in reversed(PHASE_BOXES.items()):
         ends: dict[Scope, int] = {}
         for at, node in enumerate(graph.nodes):
             top = _top(node.scope)

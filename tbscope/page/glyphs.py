@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TypeAlias
 
-__all__ = ["Box", "Glyph", "Item", "Series", "members_of"]
+__all__ = ["Box", "Glyph", "Item", "Series", "box_around", "members_of"]
 
 
 class Box:
@@ -84,3 +84,8 @@ Glyph: TypeAlias = Box | Item | Series
 def members_of(glyph: Glyph) -> tuple[Glyph, ...]:
     """The glyphs that a stack stands for; of any other, itself."""
     return glyph.members if isinstance(glyph, Series) else (glyph,)
+
+
+def box_around(glyph: Box | Item) -> Box | None:
+    """The box in which a node or a box is; None for the root."""
+    return glyph.box if isinstance(glyph, Item) else glyph.parent

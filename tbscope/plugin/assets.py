@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from importlib import resources
 
-from tbscope.saving.html import MODULES, viewer_body, viewer_text
+from tbscope.saving.viewer_files import MODULES, viewer_body, viewer_style, viewer_text
 
 __all__ = ["ASSETS"]
 
@@ -16,8 +16,8 @@ def _own(name: str) -> str:
 ASSETS: dict[str, Callable[[], str]] = {
     **{f"{name}.js": partial(viewer_text, f"{name}.js") for name in MODULES},
     "dagre.js": partial(viewer_text, "dagre/dagre.min.js"),
-    "style.css": partial(viewer_text, "style.css"),
+    "style.css": viewer_style,
     "body.html": viewer_body,
-    **{name: partial(_own, name) for name in ("index.js", "tab.js", "tab.css")},
+    **{name: partial(_own, name) for name in ("index.js", "tab.js", "compare.js", "tab.css")},
 }
 """The text of each file that the page of the tab asks for, by name."""

@@ -5,8 +5,8 @@ Source: tensorboard/data/provider.py; tensorboard/plugins/graph/graphs_plugin.py
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import DecodeError
 from tensorboard.compat.proto.config_pb2 import RunMetadata
@@ -17,10 +17,16 @@ from tensorboard.plugins.graph import graph_util, metadata
 from tbscope.collector import not_collecting
 from tbscope.drawing.kinds import KINDS
 from tbscope.errors import ArgumentError
+from tbscope.ir.graph import Graph
 from tbscope.page.constants import LIBRARY
+from tbscope.plugin.compared import picture_of_difference
+from tbscope.plugin.overlays import numbers_of
+from tbscope.plugin.records import Place, recorded_graph
+from tbscope.saving.figures import figure_by_names
 from tbscope.saving.levels import Levels
 from tbscope.saving.picture import Picture
 from tbscope.sources.graphdef.loading import graph_def_of_bytes
+from tbscope.sources.graphdef.reading import graph_of_message
 from tbscope.sources.logs.keras import graph_def_of_keras
 from tbscope.words import error_text, shown
 
@@ -28,23 +34,14 @@ __all__ = ["LoggedGraphs", "Place", "picture_of_bytes"]
 
 _MOST_OPEN = 4
 _MOST_STEPS = 1000
+# Every level of boxes takes a few calls inside of each other, here and in the browser.
+_MOST_DEPTH = 100
 _RUN_GRAPH = metadata.PLUGIN_NAME
+_TIMES = metadata.PLUGIN_NAME_TAGGED_RUN_METADATA
+_OVERLAYS = (metadata.PLUGIN_NAME_RUN_METADATA, _TIMES)
+"""TensorBoard's names for what has numbers for the nodes of a graph."""
 
-
-class Place(NamedTuple):
-    """Where a graph is in a log.
-
-    Attributes:
-        experiment: TensorBoard's experiment.
-        run: The run.
-        tag: The tag; empty for the graph of the run.
-        step: The step, or None for the latest.
-    """
-
-    experiment: str
-    run: str
-    tag: str
-    step: int | None
+_Read = TypeVar("_Read")
 
 
 class LoggedGraphs:
@@ -52,13 +49,15 @@ class LoggedGraphs:
 
     Args:
         data: TensorBoard's data provider.
+        logdir: TensorBoard's log directory; empty if it was started without one.
     """
 
-    def __init__(self, data: Any) -> None:
+    def __init__(self, data: Any, logdir: str = "") -> None:
         self._data = data
+        self._logdir = logdir
         self._lock = threading.Lock()
-        # The pictures asked for last, by the key of their bytes.
-        self._open: OrderedDict[str, _Opened] = OrderedDict()
+        # The pictures asked for last, by the key of their bytes and the time of these.
+        self._open: OrderedDict[tuple[tuple[str, float], ...], _Opened] = OrderedDict()
 
     def runs(self, context: Any, experiment: str) -> list[dict[str, Any]]:
         """Return the graphs of all runs: run, tag, and the steps and times of each."""
@@ -85,29 +84,136 @@ class LoggedGraphs:
                     )
         return sorted(found, key=lambda one: (one["run"], one["tag"]))
 
-    def levels(self, context: Any, place: Place) -> Levels:
+    def levels(self, context: Any, place: Place, before: Place | None = None) -> Levels:
         """Return the picture of a graph, read and laid out in boxes once while it is open.
+
+        Args:
+            context: TensorBoard's context of the request.
+            place: Where the graph is.
+            before: Where the graph is that it is compared with; None for a picture of one graph.
 
         Raises:
             ArgumentError: The log has no such graph, or its bytes are damaged.
         """
-        plugin, key = self._find(context, place)
+        plugin, datum = self._find(context, place)
+        if before is not None:
+            _, other = self._find(context, before)
+            opened = self._opened(other, datum)
+            return opened.levels.get(lambda: self._compared(context, before, place))
+
+        def read() -> Levels:
+            data = self._data.read_blob(context, blob_key=_key(datum))
+            return Levels(picture_of_bytes(place.tag or place.run, data, plugin))
+
+        return self._opened(datum).levels.get(read)
+
+    def record_of(self, context: Any, place: Place) -> Graph:
+        """Return the graph that tbscope wrote beside a drawing, read once while it is open.
+
+        Raises:
+            ArgumentError: The log has no such graph, or no record of it that can be read.
+        """
+        _, datum = self._find(context, place)
+        at = place._replace(step=datum.step)
+        return self._opened(datum).record.get(
+            lambda: recorded_graph(self._logdir, at, datum.wall_time)
+        )
+
+    def record(self, context: Any, place: Place) -> Graph | None:
+        """Return what `record_of` does, or None if there is no record that can be read."""
+        try:
+            return self.record_of(context, place)
+        except ArgumentError:
+            return None
+
+    def _drawn(self, context: Any, place: Place) -> Graph:
+        """Return the graph of a place as far as its drawing tells of it."""
+        plugin, datum = self._find(context, place)
+        return self._opened(datum).drawn.get(
+            lambda: graph_of_message(
+                _read(plugin, self._data.read_blob(context, blob_key=_key(datum))),
+                place.tag or place.run,
+            )
+        )
+
+    def _compared(self, context: Any, before: Place, after: Place) -> Levels:
+        """Return the picture of two graphs: of their records, or else of both drawings."""
+        records = [self.record(context, place) for place in (before, after)]
+        graphs = [record for record in records if record is not None]
+        if len(graphs) < 2:
+            # A drawing lacks parts of a record, so it can be compared with a drawing alone.
+            graphs = [self._drawn(context, place) for place in (before, after)]
+        return Levels(picture_of_difference(*graphs))
+
+    def _opened(self, *data: Any) -> "_Opened":
+        """Return what was read of a graph, or of two; that of the graph least asked for goes."""
+        key = tuple((_key(datum), datum.wall_time) for datum in data)
         with self._lock:
             opened = self._open.pop(key, None) or _Opened()
             self._open[key] = opened
             while len(self._open) > _MOST_OPEN:
                 self._open.popitem(last=False)
-        with opened.lock:
-            if opened.levels is None:
-                data = self._data.read_blob(context, blob_key=key)
-                with not_collecting():
-                    opened.levels = Levels(picture_of_bytes(place.tag or place.run, data, plugin))
-            return opened.levels
+            return opened
 
-    def _find(self, context: Any, place: Place) -> tuple[str, str]:
-        """Return the kind of a graph's bytes, and their key."""
+    def overlays(self, context: Any, experiment: str) -> list[dict[str, Any]]:
+        """Return what else graphs may be coloured by: run, tag, and the latest step of each.
+
+        Times of a run that has no graph beside them are `plain`: they are those of the run's graph.
+        """
+        found = []
+        for plugin in _OVERLAYS:
+            listed = self._data.list_blob_sequences(
+                context, experiment_id=experiment, plugin_name=plugin
+            )
+            for run, tags in listed.items():
+                for tag, told in tags.items():
+                    plain = plugin == _TIMES
+                    found.append({"run": run, "tag": tag, "step": told.max_step, "plain": plain})
+        return sorted(found, key=lambda one: (one["run"], one["tag"]))
+
+    def overlay(self, context: Any, place: Place, tag: str) -> list[dict[str, Any]]:
+        """Return the figures that an overlay has for a graph of its run, at the latest step.
+
+        Raises:
+            ArgumentError: The log has no such graph or overlay, its bytes are damaged, or it has
+                no number for any node of the graph.
+        """
+        levels = self.levels(context, place)
+        opened = self._opened(self._find(context, place)[1])
+        key = _key(self._find(context, place._replace(tag=tag, step=None, time=None), _OVERLAYS)[1])
+        return opened.overlays.setdefault(key, _Once()).get(
+            lambda: self._figures(levels, self._data.read_blob(context, blob_key=key), tag)
+        )
+
+    def _figures(self, levels: Levels, data: bytes, tag: str) -> list[dict[str, Any]]:
+        name = tag.rstrip()
+        try:
+            numbers = numbers_of(data)
+        except (DecodeError, ValueError) as error:
+            raise _damaged(f"the overlay {shown(name)}", error) from error
+        named = [
+            figure_by_names(
+                levels.picture, one.key, f"{name}: {one.title}" if one.title else name, one.by_name
+            )
+            for one in numbers
+        ]
+        figures = [one for one in named if one is not None]
+        if not figures:
+            raise ArgumentError(
+                f"the overlay {shown(name)} has no number for this graph",
+                why="nothing in the graph has a name that a number is for"
+                if numbers
+                else "it has no numbers at all",
+                fix="choose the graph that it was drawn on",
+            )
+        return levels.figures(figures)
+
+    def _find(
+        self, context: Any, place: Place, plugins: Iterable[str] | None = None
+    ) -> tuple[str, Any]:
+        """Return the kind of a graph's or an overlay's bytes, and TensorBoard's datum of them."""
         tag = place.tag or metadata.RUN_GRAPH_NAME
-        for plugin in _READERS:
+        for plugin in _READERS if plugins is None else plugins:
             if (plugin == _RUN_GRAPH) is bool(place.tag):
                 continue
             found = self._data.read_blob_sequences(
@@ -118,9 +224,15 @@ class LoggedGraphs:
                 downsample=_MOST_STEPS,
             )
             data = found.get(place.run, {}).get(tag, ())
-            steps = [each for each in data if place.step in (None, each.step) and each.values]
+            steps = [
+                each
+                for each in data
+                if each.values
+                and place.step in (None, each.step)
+                and place.time in (None, each.wall_time)
+            ]
             if steps:
-                return plugin, steps[-1].values[0].blob_key
+                return plugin, steps[-1]
         raise ArgumentError(
             f"the log has no graph of the run {shown(place.run)} under the tag {shown(place.tag)}"
             + ("" if place.step is None else f" at step {place.step}"),
@@ -129,12 +241,37 @@ class LoggedGraphs:
         )
 
 
-class _Opened:
-    """A picture that is open, or is being read."""
+class _Once(Generic[_Read]):
+    """Something that the first of several threads reads, and the others wait for."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.levels: Levels | None = None
+        self._lock = threading.Lock()
+        self._read: _Read | None = None
+
+    def get(self, read: Callable[[], _Read]) -> _Read:
+        """Return it, read by a function unless it is there; an error leaves it unread."""
+        with self._lock:
+            if self._read is None:
+                with not_collecting():
+                    self._read = read()
+            return self._read
+
+
+class _Opened:
+    """The parts of an open graph that were read: picture, record, drawing and overlays."""
+
+    def __init__(self) -> None:
+        self.levels = _Once[Levels]()
+        self.record = _Once[Graph]()
+        self.drawn = _Once[Graph]()
+        # The figures of overlays, by the key of their bytes.
+        self.overlays: dict[str, _Once[list[dict[str, Any]]]] = {}
+
+
+def _key(datum: Any) -> str:
+    """Return TensorBoard's key of the bytes of a graph."""
+    key: str = datum.values[0].blob_key
+    return key
 
 
 def _read(plugin: str, data: bytes) -> GraphDef:
@@ -146,9 +283,13 @@ def _read(plugin: str, data: bytes) -> GraphDef:
     try:
         return _READERS[plugin](data)
     except (DecodeError, ValueError) as error:
-        raise ArgumentError(
-            "the graph cannot be read", why=error_text(error), fix="write it, or copy it, anew"
-        ) from error
+        raise _damaged("the graph", error) from error
+
+
+def _damaged(what: str, error: Exception) -> ArgumentError:
+    return ArgumentError(
+        f"{what} cannot be read", why=error_text(error), fix="write it, or copy it, anew"
+    )
 
 
 def _of_run(data: bytes) -> GraphDef:
@@ -182,12 +323,19 @@ def picture_of_bytes(title: str, data: bytes, plugin: str = metadata.PLUGIN_NAME
         data: The bytes.
         plugin: TensorBoard's name for their kind.
     Raises:
-        ArgumentError: They are damaged.
+        ArgumentError: They are damaged, or boxes are nested too deep.
     """
     message = _read(plugin, data)
     # A drawing may have boxes that only teach the Graphs page its colours.
     nodes = [node for node in message.node if not node.name.startswith(LIBRARY)]
     picture = Picture(title, nodes)
+    depth = max((box.depth for box in picture.boxes), default=0)
+    if depth > _MOST_DEPTH:
+        raise ArgumentError(
+            f"boxes of the graph are nested {depth:,} deep",
+            why=f"no more than {_MOST_DEPTH} can be drawn in each other",
+            fix="write it with shorter names",
+        )
     labels = {picture.mark(item, "label") for item in picture.items} - {""}
     # Where the drawing was coloured by default, its labels are the kinds of operations.
     picture.labels_are_kinds = labels <= KINDS

@@ -7,12 +7,14 @@ before a graph is asked for.
 import json
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from tensorboard.plugins import base_plugin
 
 if TYPE_CHECKING:
+    from tbscope.ir.graph import Graph
     from tbscope.plugin.graphs import LoggedGraphs
+    from tbscope.plugin.records import Place
     from tbscope.saving.levels import Levels
 
 __all__ = ["ModelTab"]
@@ -31,6 +33,7 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
     def __init__(self, context: Any) -> None:
         """Remember where the data of the log is."""
         self._provider = context.data_provider
+        self._logdir = context.logdir or ""
         self._graphs: LoggedGraphs | None = None
 
     def get_plugin_apps(self) -> dict[str, Callable[..., Any]]:
@@ -41,6 +44,7 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
         return {
             **apps,
             "/graphs": _app(self._runs),
+            "/figures": _app(partial(self._answer, "figures")),
             **{f"/{kind}": _app(partial(self._answer, kind)) for kind in _ANSWERS},
         }
 
@@ -61,9 +65,7 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def frontend_metadata(self) -> Any:
         """Return the script of the tab, and its title."""
-        return base_plugin.FrontendMetadata(
-            es_module_path="/index.js", tab_name="Model", disable_reload=True
-        )
+        return base_plugin.FrontendMetadata(es_module_path="/index.js", tab_name="Model")
 
     # -- answers -----------------------------------------------------------------------------
 
@@ -74,8 +76,9 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def _runs(self, request: Any) -> Any:
         context, experiment = _asked_by(request)
-        runs = self._logged().runs(context, experiment)
-        return _respond(request, {"graphs": runs})
+        logged = self._logged()
+        runs, overlays = logged.runs(context, experiment), logged.overlays(context, experiment)
+        return _respond(request, {"graphs": runs, "overlays": overlays})
 
     def _answer(self, kind: str, request: Any) -> Any:
         """Answer with a part of a picture, or with an error that the page shows."""
@@ -86,9 +89,27 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
         asked = request.args
         try:
             step = _number(asked.get("step")) if "step" in asked else None
-            place = Place(experiment, asked.get("run", ""), asked.get("tag", ""), step)
-            levels = self._logged().levels(context, place)
-            told = _part(levels, kind, asked.get("number"))
+            time = _number(asked.get("time"), float) if "time" in asked else None
+            place = Place(experiment, asked.get("run", ""), asked.get("tag", ""), step, time)
+            logged = self._logged()
+            before = _before(asked, experiment)
+            levels = partial(logged.levels, context, place, before)
+            if kind == "page":
+                from tbscope.saving.html import page_of_levels
+
+                # As text: as a page of this server, it would have the rights of TensorBoard's.
+                # A record says nothing of the graph that another one is compared with.
+                record = None if before else logged.record(context, place)
+                page = page_of_levels(levels(), record)
+                return _respond(request, page, _TYPES["html"])
+            if kind == "figures" and "overlay" in asked:
+                told = {kind: logged.overlay(context, place, asked["overlay"])}
+            elif kind == "figures":
+                told = {kind: levels().asked(asked.get("key", ""))}
+            elif kind == "record":
+                told = _record(levels(), logged.record_of(context, place))
+            else:
+                told = _part(levels(), kind, asked.get("number"))
         except TbscopeError as error:
             return _respond(request, {"error": str(error)}, code=400)
         return _respond(request, told)
@@ -97,11 +118,11 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
         if self._graphs is None:
             from tbscope.plugin.graphs import LoggedGraphs
 
-            self._graphs = LoggedGraphs(self._provider)
+            self._graphs = LoggedGraphs(self._provider, self._logdir)
         return self._graphs
 
 
-_ANSWERS = ("head", "level", "card", "index")
+_ANSWERS = ("head", "level", "card", "index", "modules", "page", "record")
 
 
 def _app(answer: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -135,23 +156,54 @@ def _part(levels: "Levels", kind: str, number: str | None) -> dict[str, Any]:
         ArgumentError: The number names nothing in the picture.
     """
     from tbscope.saving.levels import Words
+    from tbscope.saving.tables import module_table
 
     words = Words()
-    if kind in ("head", "index"):
+    if kind == "modules":
+        told = module_table(levels, words)
+    elif kind in ("head", "index"):
         told = getattr(levels, kind)(words)
     else:
         told = getattr(levels, kind)(levels.require(_number(number), kind), words)
     return {"words": list(words.number), kind: told}
 
 
-def _number(text: str | None) -> int:
+def _before(asked: Any, experiment: str) -> "Place | None":
+    """Return where the graph is that another one is compared with; None for none.
+
+    Raises:
+        ArgumentError: Its step is no number.
+    """
+    from tbscope.plugin.records import Place
+
+    if "before_run" not in asked:
+        return None
+    step = _number(asked["before_step"]) if "before_step" in asked else None
+    return Place(experiment, asked["before_run"], asked.get("before_tag", ""), step)
+
+
+def _record(levels: "Levels", graph: "Graph") -> dict[str, Any]:
+    """Return the answer with what the record of a graph has beside its picture."""
+    from tbscope.saving.levels import Words
+    from tbscope.saving.tables import record_lists
+
+    words = Words()
+    told = record_lists(levels, graph, words)
+    return {"words": list(words.number), "record": told}
+
+
+@overload
+def _number(text: str | None) -> int: ...
+@overload
+def _number(text: str | None, kind: type[float]) -> float: ...
+def _number(text: str | None, kind: type[float] = int) -> float:
     from tbscope.errors import ArgumentError
 
     try:
-        return int(text or "")
+        return kind(text or "")
     except ValueError as error:
         raise ArgumentError(
             f"{text!r} is no number",
-            why="steps, boxes and nodes have numbers",
+            why="steps, times, boxes and nodes have numbers",
             fix="open the graph anew",
         ) from error

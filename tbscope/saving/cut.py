@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 
 from tbscope.errors import ArgumentError
 from tbscope.page.glyphs import Box, Item
+from tbscope.saving.folds import Folds
 from tbscope.saving.picture import Picture, Tensor
 from tbscope.words import shown
 
-__all__ = ["Cut", "Line", "check_depth", "deepest_with"]
+__all__ = ["Cut", "Line", "check_depth"]
 
 
 @dataclass(slots=True, eq=False)
@@ -54,21 +55,27 @@ class Cut:
     Attributes:
         picture: The picture.
         depth: How many boxes are around the innermost nodes that are drawn.
+        folds: The runs of the picture, of which the first block is drawn; None if all are.
         lines: The lines, in the order in which they are first met.
         shapes: How many shapes and open boxes there are.
     """
 
-    def __init__(self, picture: Picture, depth: int | None = None) -> None:
+    def __init__(
+        self, picture: Picture, depth: int | None = None, folds: Folds | None = None
+    ) -> None:
         self.picture = picture
+        self.folds = folds
         deepest = max((box.depth for box in picture.boxes), default=0)
         self.depth = deepest if depth is None else min(depth, deepest)
         found: dict[tuple[Box | Item, Box | Item], Line] = {}
         for item in picture.items:
             if item.embedded:
                 continue
-            end = self.shape_of(item)
             for read in picture.flow(item):
-                start = self.shape_of(read.source)
+                ends = folds.ends(read.source, item) if folds else (read.source, item)
+                if ends is None:
+                    continue
+                start, end = map(self.shape_of, ends)
                 if start is end:
                     continue
                 line = found.get((start, end))
@@ -93,6 +100,11 @@ class Cut:
             box = box.parent
         return shape
 
+    def title(self, glyph: Box | Item) -> tuple[str, str]:
+        """Return the label and the second line of a node or a box."""
+        known = self.folds.titles.get(glyph) if self.folds else None
+        return known or (glyph.label, self.picture.second_line(glyph))
+
     def walk(self) -> Iterator[Box | Item]:
         """Yield all that is drawn: each box before what is in it."""
         pending: list[Box | Item] = list(reversed(self.picture.children(self.picture.root)))
@@ -101,14 +113,6 @@ class Cut:
             yield glyph
             if isinstance(glyph, Box) and self.is_open(glyph):
                 pending += reversed(self.picture.children(glyph))
-
-
-def deepest_with(picture: Picture, shapes: int) -> Cut:
-    """Return the deepest cut with at most so many shapes; the shallowest where none has."""
-    cut = Cut(picture)
-    while cut.shapes > shapes and cut.depth:
-        cut = Cut(picture, cut.depth - 1)
-    return cut
 
 
 def check_depth(depth: object) -> None:

@@ -1,98 +1,139 @@
 """DOT: the language of Graphviz, with a cluster for each box that is open.
 
-Source: https://graphviz.org/doc/info/lang.html
+Its style is that of the viewer.
+
+Source: https://graphviz.org/doc/info/lang.html, https://graphviz.org/doc/info/shapes.html#html
 """
 
+import html
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 
 from tbscope.page.glyphs import Box, Item
 from tbscope.saving.cut import Cut, Line
+from tbscope.saving.palette import THEMES, Colour
 from tbscope.words import visible
 
 __all__ = ["dot_of"]
 
-# Fills of Graphviz's own scheme `set312`, of which each shows black text.
-_COLOURS = 12
+INK = "#1d2430"
+SOFT = "#566070"
+_LINE = "#747d8b"
+_THEME = THEMES["light"]
+_FONT = 'fontname="Helvetica,Arial,sans-serif"'
+# The part of its colour that an open box has on white.
+_OPEN = 0.16
+_LONGEST = 34
 _ESCAPED = re.compile(r'["\\]')
+_ENDS = ("Input", "Output")
 
 
-def dot_of(cut: Cut) -> str:
+def dot_of(cut: Cut, starts: Sequence[Box | Item] = ()) -> str:
     """Return the graph as DOT, of which every byte is ASCII.
 
-    Nodes are coloured by their labels where the graph is drawn with `color_by`, and else by
+    Nodes and boxes are coloured by their labels if the graph is drawn with `color_by`, else by
     their classes.
+
+    Args:
+        cut: What is drawn.
+        starts: The shapes at which the columns of a long chain begin; none for one column.
     """
-    return "\n".join([*_Writer(cut).lines(), ""])
+    return "\n".join([*_Writer(cut, starts).lines(), ""])
 
 
 class _Writer:
     """Writes one cut, line by line."""
 
-    def __init__(self, cut: Cut) -> None:
+    def __init__(self, cut: Cut, starts: Sequence[Box | Item]) -> None:
         self._cut = cut
-        self._picture = cut.picture
+        self._starts = starts
+        picture = self._picture = cut.picture
         self._number = {glyph: at for at, glyph in enumerate(cut.walk())}
-        labelled = any(cut.picture[item].label for item in cut.picture.items)
+        glyphs: list[Box | Item] = [*picture.boxes, *picture.items]
+        labelled = any(picture.mark(glyph, "label") for glyph in glyphs)
         self._mark: Callable[[Box | Item], str] = (
-            (lambda glyph: cut.picture[glyph].label) if labelled else cut.picture.class_of
+            (lambda glyph: picture.mark(glyph, "label")) if labelled else picture.class_of
         )
-        counts: dict[str, int] = {}
-        for glyph in self._number:
-            mark = self._mark(glyph)
-            if mark:
-                counts[mark] = counts.get(mark, 0) + 1
-        frequent = sorted(counts, key=lambda mark: (-counts[mark], mark))
-        self._colour = {mark: at % _COLOURS + 1 for at, mark in enumerate(frequent)}
+        counts = Counter(
+            self._mark(glyph)
+            for glyph in glyphs
+            if not (isinstance(glyph, Item) and glyph.embedded)
+        )
+        del counts[""]
+        look = {self._mark(glyph) for glyph in picture.children(picture.root)}
+        order = sorted(counts, key=lambda mark: (mark not in look, -counts[mark], mark))
+        # The rest has no colour of its own, as in the viewer.
+        self._colours = dict(zip(order, _THEME.colours, strict=False))
 
     def lines(self) -> Iterator[str]:
         yield f"digraph {_quoted(self._picture.title or 'graph')} {{"
         yield (
-            '  graph [rankdir=TB, fontname="Helvetica", fontsize=11, style="rounded,filled", '
-            'fillcolor="#f4f6f8", color="#9aa4b2", labeljust=l]'
+            f"  graph [rankdir=TB, ranksep=0.22, nodesep=0.2, {_FONT}, fontsize=11, pad=0.1, "
+            f'fontcolor="{INK}", style="rounded,filled", labeljust=l]'
         )
         yield (
-            '  node [fontname="Helvetica", fontsize=11, style=filled, colorscheme=set312, '
-            'fillcolor="#e8ebef", color="#5d6775", height=0.3, margin="0.12,0.05"]'
+            f'  node [shape=box, style="rounded,filled", {_FONT}, fontsize=11, fontcolor="{INK}", '
+            'height=0.32, margin="0.14,0.04"]'
         )
-        yield '  edge [fontname="Helvetica", fontsize=9, color="#6f7a89", fontcolor="#4a5361"]'
+        yield (f'  edge [{_FONT}, fontsize=9, fontcolor="{SOFT}", color="{_LINE}", arrowsize=0.6]')
         yield from self._inside(self._picture.root, "  ")
         for line in self._cut.lines:
             yield f"  {self._edge(line)}"
+        if self._starts:
+            beside = "; ".join(f"n{self._number[shape]}" for shape in self._starts)
+            yield f"  {{rank=same; {beside}}}"
         yield "}"
 
     def _inside(self, box: Box, indent: str) -> Iterator[str]:
         for glyph in self._picture.children(box):
             if isinstance(glyph, Box) and self._cut.is_open(glyph):
+                fill, rim = self._colour(glyph)
                 yield f"{indent}subgraph cluster_{self._number[glyph]} {{"
-                yield f"{indent}  label={_quoted(self._title(glyph))}"
+                yield f"{indent}  label={self._label(glyph, ' ', bold=True)}"
                 yield f"{indent}  tooltip={_quoted(glyph.name)}"
+                yield f'{indent}  fillcolor="{_on_white(fill, _OPEN)}"; color="{rim}"'
                 yield from self._inside(glyph, f"{indent}  ")
                 yield f"{indent}}}"
             else:
                 yield f"{indent}n{self._number[glyph]} [{self._attributes(glyph)}]"
 
-    def _title(self, glyph: Box | Item) -> str:
-        second = self._picture.second_line(glyph)
-        return f"{glyph.label}\n{second}" if second else glyph.label
+    def _label(self, glyph: Box | Item, between: str, *, bold: bool = False) -> str:
+        """Return a label as DOT has it, with a small second line if there is one."""
+        first, second = map(_markup, self._cut.title(glyph))
+        if bold:
+            first = f"<b>{first}</b>"
+        if second:
+            first += f'{between}<font point-size="9">{second}</font>'
+        return f"<{first}>"
 
     def _attributes(self, glyph: Box | Item) -> str:
-        closed = isinstance(glyph, Box)
+        fill, rim = self._colour(glyph)
         found = {
-            "label": self._title(glyph),
             "tooltip": glyph.name,
-            "shape": "box3d" if closed else "ellipse",
+            "fillcolor": fill,
+            "color": rim,
         }
-        colour = self._colour.get(self._mark(glyph))
-        if colour:
-            found["fillcolor"] = str(colour)
-        return ", ".join(f"{key}={_quoted(value)}" for key, value in found.items())
+        if isinstance(glyph, Box):
+            # A second sheet says that there is more inside.
+            found["peripheries"] = "2"
+        elif self._picture.class_of(glyph) in _ENDS:
+            found["penwidth"] = "2"
+        told = ", ".join(f"{key}={_quoted(value)}" for key, value in found.items())
+        return f"label={self._label(glyph, '<br/>')}, {told}"
+
+    def _colour(self, glyph: Box | Item) -> Colour:
+        return self._colours.get(self._mark(glyph), _THEME.plain)
 
     def _edge(self, line: Line) -> str:
-        found = {}
+        found: dict[str, str] = {}
+        if line.end in self._starts[1:]:
+            # It leads up to the next column.
+            found |= {"constraint": "false", "tailport": "e", "headport": "w"}
         if line.text:
-            found["label"] = line.text
+            # A blank keeps the text off its line.
+            found["label"] = f" {line.text}"
         if not line.tensors:
             found["style"] = "dashed"
         elif line.elements > 1:
@@ -104,12 +145,30 @@ class _Writer:
 
 
 def _width(elements: int) -> float:
-    """Return the width of a line: the more elements, the thicker, up to 5 points."""
-    return min(5.0, 0.8 + 0.6 * math.log10(elements))
+    """Return the width of a line: the more elements, the thicker, up to 3 points."""
+    return min(3.0, 0.8 + 0.25 * math.log10(elements))
+
+
+def _on_white(colour: str, part: float) -> str:
+    """Return a colour of which white shines through."""
+    parts = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return "#" + "".join(f"{round(255 + (each - 255) * part):02x}" for each in parts)
+
+
+def _markup(text: str) -> str:
+    """Return a text as a part of an HTML-like label; a long one without its middle."""
+    text = visible(text)
+    if len(text) > _LONGEST:
+        text = f"{text[: _LONGEST - 12]}…{text[-11:]}"
+    return _ascii(html.escape(text.replace("\n", " "), quote=False))
 
 
 def _quoted(text: str) -> str:
     """Return a text as DOT has it; what is no ASCII as the entities that Graphviz reads."""
     text = _ESCAPED.sub(lambda found: "\\" + found[0], visible(text).replace("&", "&amp;"))
-    plain = text.replace("\n", "\\n").encode("ascii", "xmlcharrefreplace").decode("ascii")
+    plain = _ascii(text.replace("\n", "\\n"))
     return f'"{plain}"'
+
+
+def _ascii(text: str) -> str:
+    return text.encode("ascii", "xmlcharrefreplace").decode("ascii")

@@ -1,6 +1,6 @@
 """Forms: what a graph can be saved as, each known by the end of a file's name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,19 +11,18 @@ from tbscope.formats.json import graph_to_json
 from tbscope.ir.graph import Graph
 from tbscope.options import Drawing
 from tbscope.pipeline import to_graph_def
-from tbscope.saving.cut import Cut, deepest_with
+from tbscope.saving.cut import Cut
 from tbscope.saving.dot import dot_of
 from tbscope.saving.explorer import explorer_of
-from tbscope.saving.graphviz import rendered
+from tbscope.saving.fitting import fitting
+from tbscope.saving.folds import Folds
+from tbscope.saving.graphviz import rendered, size_of
 from tbscope.saving.html import page_of
 from tbscope.saving.mermaid import mermaid_of
-from tbscope.saving.picture import picture_of
+from tbscope.saving.picture import Glyph, picture_of
 from tbscope.words import shown
 
 __all__ = ["FORMS", "How", "Form", "data_of", "form_of", "listed_forms"]
-
-# More shapes than this Graphviz lays out for minutes, and nobody reads.
-_MOST_SHAPES = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +85,24 @@ def _mermaid(graph: Graph, how: How) -> bytes:
 
 
 def _dot(graph: Graph, how: How) -> bytes:
-    return dot_of(Cut(picture_of(graph, **how.drawing), how.depth)).encode("ascii")
+    folds = Folds(picture_of(graph, **how.drawing))
+    return dot_of(Cut(folds.picture, how.depth, folds)).encode("ascii")
+
+
+def _about(cut: Cut) -> str:
+    nodes = sum(not item.embedded for item in cut.picture.items)
+    return f"{nodes:,} nodes; {cut.shapes:,} nodes and boxes are drawn, {cut.depth} boxes deep."
 
 
 def _by_graphviz(form: str) -> Callable[[Graph, How], bytes]:
+    def draw(cut: Cut, starts: Sequence[Glyph] = ()) -> bytes:
+        return rendered(dot_of(cut, starts), form, _about(cut))
+
     def write(graph: Graph, how: How) -> bytes:
-        picture = picture_of(graph, **how.drawing)
-        fits = how.depth is None
-        cut = deepest_with(picture, _MOST_SHAPES) if fits else Cut(picture, how.depth)
-        return rendered(dot_of(cut), form)
+        folds = Folds(picture_of(graph, **how.drawing))
+        if how.depth is None:
+            return fitting(folds, draw, size_of)
+        return draw(Cut(folds.picture, how.depth, folds))
 
     return write
 
@@ -106,8 +114,8 @@ FORMS = (
     Form(".pb", "a GraphDef in binary form", _pb, is_text=False),
     Form(".html", "a page with boxes that open", _html),
     Form(".dot", "for Graphviz", _dot, cuts=True),
-    Form(".svg", "drawn by Graphviz", _by_graphviz("svg"), cuts=True),
-    Form(".png", "drawn by Graphviz", _by_graphviz("png"), cuts=True, is_text=False),
+    Form(".svg", "a figure, drawn by Graphviz", _by_graphviz("svg"), cuts=True),
+    Form(".png", "a figure, drawn by Graphviz", _by_graphviz("png"), cuts=True, is_text=False),
     Form(".mmd", "a Mermaid flowchart, for a README", _mermaid, cuts=True),
 )
 """Each form, a longer suffix before one that it ends with. A new form is a new line here."""

@@ -11,22 +11,21 @@ import html
 import json
 import re
 from functools import cache
-from importlib import resources
 from typing import Any
 
+from tbscope.ir.graph import Graph
 from tbscope.page.glyphs import Box
+from tbscope.saving.figures import ASKED
 from tbscope.saving.levels import Levels, Words
-from tbscope.saving.picture import Picture
+from tbscope.saving.picture import FIGURES, Picture
+from tbscope.saving.tables import module_table, record_lists
+from tbscope.saving.viewer_files import SCRIPTS, viewer_style, viewer_text
 from tbscope.words import visible
 
-__all__ = ["MODULES", "SCRIPTS", "page_data", "page_of", "viewer_body", "viewer_text"]
-
-MODULES = ("elements", "graph", "layout", "colours", "svg", "card", "search", "main")
-"""The modules of the viewer, each after those that it imports."""
-SCRIPTS = (*MODULES, "embedded")
-"""The modules of a saved page."""
+__all__ = ["page_data", "page_of", "page_of_levels"]
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./\w+\.js";\n', re.MULTILINE)
+_COMMENT = re.compile(r"^ *(?://.*|/\*\*(?:.|\n)*?\*/)\n", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?function|class|const|let)", re.MULTILINE)
 # What JSON may hold and a page must not: the ends of scripts, and what JavaScript takes for lines.
 _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
@@ -34,13 +33,23 @@ _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 def page_of(picture: Picture) -> str:
     """Return the page that shows a picture."""
+    return page_of_levels(Levels(picture), picture.graph)
+
+
+def page_of_levels(levels: Levels, graph: Graph | None) -> str:
+    """Return the page that shows a picture of which somebody has the answers.
+
+    Args:
+        levels: The answers.
+        graph: The graph, or None if there is its drawing alone.
+    """
     library, drawing = viewer_text("dagre/dagre.min.js"), _script()
     parts = {
-        "TITLE": html.escape(visible(picture.title or "graph")),
+        "TITLE": html.escape(visible(levels.picture.title or "graph")),
         "POLICY": _policy(library, drawing),
-        "STYLE": viewer_text("style.css"),
+        "STYLE": viewer_style(),
         "LICENCE": viewer_text("dagre/LICENSE").strip(),
-        "DATA": _json(page_data(picture)),
+        "DATA": _json(page_data(levels, graph)),
         "LIBRARY": library,
         "SCRIPT": drawing,
     }
@@ -52,32 +61,25 @@ def page_of(picture: Picture) -> str:
 
 
 @cache
-def viewer_text(name: str) -> str:
-    """Return a file of the viewer."""
-    return resources.files(__package__).joinpath("viewer", name).read_text(encoding="utf-8")
-
-
-@cache
-def viewer_body() -> str:
-    """Return the elements of the viewer, without its data and scripts."""
-    page = viewer_text("page.html")
-    return page[page.index("<header>") : page.index("</main>") + len("</main>\n")]
-
-
-@cache
 def _script() -> str:
-    """Return the modules as one script: a page that is a file cannot load modules."""
-    modules = (viewer_text(f"{name}.js") for name in SCRIPTS)
+    """Return the modules as one script: a page that is a file cannot load modules.
+
+    Without comments, which would be a tenth of it.
+    """
+    modules = (_COMMENT.sub("", viewer_text(f"{name}.js")) for name in SCRIPTS)
     parts = "\n".join(_EXPORT.sub("", _IMPORT.sub("", module)) for module in modules)
     return f'(() => {{\n"use strict";\n{parts}\n}})();'
 
 
 def _policy(*scripts: str) -> str:
-    """Return the policy that lets just these scripts run, and has nothing loaded."""
+    """Return the policy that lets just these scripts run, and has nothing loaded.
+
+    Only a picture that a script made may be drawn again, as a PNG.
+    """
     # What stands between the tags, with the line ends of the template.
     sums = [hashlib.sha256(f"\n{script}\n".encode()).digest() for script in scripts]
     allowed = " ".join(f"'sha256-{base64.b64encode(each).decode()}'" for each in sums)
-    return f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}"
+    return f"default-src 'none'; style-src 'unsafe-inline'; img-src blob:; script-src {allowed}"
 
 
 def _json(data: object) -> str:
@@ -85,9 +87,9 @@ def _json(data: object) -> str:
     return text.translate(_ESCAPES)
 
 
-def page_data(picture: Picture) -> dict[str, Any]:
+def page_data(levels: Levels, graph: Graph | None) -> dict[str, Any]:
     """Return every answer about a picture, with one list of words for all of them."""
-    levels, words = Levels(picture), Words()
+    words = Words()
     cards = [levels.card(number, words) for number in range(len(levels.glyphs))]
     for card in cards:
         # The index has them, too.
@@ -100,5 +102,17 @@ def page_data(picture: Picture) -> dict[str, Any]:
         ],
         "cards": cards,
         "index": levels.index(words),
+        "figures": {key: levels.asked(key) for key in ASKED},
+        "modules": _without_cards(module_table(levels, words)),
+        "record": None if graph is None else record_lists(levels, graph, words),
     }
     return {"words": list(words.number), **data}
+
+
+def _without_cards(table: dict[str, Any]) -> dict[str, Any]:
+    """Return a table of modules without what the cards and the index have, too."""
+    del table["name"], table["class"]
+    table["numbers"] = {
+        key: column for key, column in table["numbers"].items() if key not in FIGURES
+    }
+    return table

@@ -8,21 +8,23 @@ and nodes follow. Texts are numbers in the list "words" of the answer.
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from functools import cached_property
-from typing import Any, TypeAlias
+from functools import cached_property, partial
+from typing import Any
 
 from tbscope.errors import ArgumentError
 from tbscope.page.glyphs import Box, Item
-from tbscope.page.structures import Structures
-from tbscope.saving.picture import FIGURES, Picture, Read, Tensor
+from tbscope.saving.columns import columns_of
+from tbscope.saving.figures import ASKED, Figure, figure_answer, largest_at_the_top
+from tbscope.saving.lines import Lines, LinesOf
+from tbscope.saving.picture import FIGURES, Glyph, Picture, Read, Tensor
 from tbscope.saving.repeats import fold_repeats
+from tbscope.saving.stages import Stages
+from tbscope.saving.texts import Texts, in_order
+from tbscope.words import shown
 
 __all__ = ["Levels", "Words"]
 
-_Glyph: TypeAlias = Box | Item
 _ROOT, _BOX, _NODE, _CIRCLE = range(4)
-_MODES = ("label", "class", "kind", "dtype", "device")
-"""The texts that nodes and boxes may be coloured by."""
 
 
 class Words:
@@ -40,61 +42,43 @@ class Words:
         return [self(text) for text in texts]
 
 
-class _Line:
-    """The tensors from one glyph of a level to another, each once, and whether one only waits."""
-
-    __slots__ = ("tensors", "waits")
-
-    def __init__(self) -> None:
-        self.tensors: dict[tuple[Item, int], None] = {}
-        self.waits = False
-
-
-_Lines: TypeAlias = dict[tuple[_Glyph, _Glyph], _Line]
-
-
 class Levels:
     """The answers for one picture.
 
     Attributes:
         picture: The picture.
         glyphs: The root, all boxes and all nodes, by number.
+        number: The number of each of these.
+        inside: How many nodes are in each box, at any depth.
     """
 
     def __init__(self, picture: Picture) -> None:
-        fold_repeats(picture)
+        self._structures = fold_repeats(picture)
         self.picture = picture
-        self.glyphs: list[_Glyph] = [picture.root, *picture.boxes, *picture.items]
-        self._number = {glyph: number for number, glyph in enumerate(self.glyphs)}
-        self._inside: Counter[Box] = Counter()
-        self._texts: dict[str, dict[_Glyph, str]] = {mode: {} for mode in _MODES}
-        self._readers: dict[Item, list[tuple[Item, Read]]] = {}
-        # The lines among the children of a box, those that enter it, and those that leave it.
-        self._within: dict[Box, _Lines] = {}
-        self._entering: dict[Box, _Lines] = {}
-        self._leaving: dict[Box, _Lines] = {}
+        self.glyphs: list[Glyph] = [picture.root, *picture.boxes, *picture.items]
+        self.number = {glyph: number for number, glyph in enumerate(self.glyphs)}
+        self.inside: Counter[Box] = Counter()
+        self._lines = Lines(picture)
+        self._stages = Stages(picture)
+        self._text = Texts(picture, self._stages)
         for item in picture.items:
-            for read in picture.reads(item):
-                self._readers.setdefault(read.source, []).append((item, read))
             if not item.embedded:
-                self._inside[item.box] += 1
-                for read in picture.flow(item):
-                    self._add(read, item)
+                self.inside[item.box] += 1
         for box in reversed(picture.boxes):
             assert box.parent is not None, "the root alone has no parent"
-            self._inside[box.parent] += self._inside[box]
+            self.inside[box.parent] += self.inside[box]
 
     def head(self, words: Words) -> dict[str, Any]:
         """Return the first answer: the graph, its ways to be coloured, and the first levels."""
         picture = self.picture
-        opened = [picture.root]
-        # A box that is alone says little: its level is drawn at once.
-        while len(alone := picture.children(opened[-1])) == 1 and isinstance(alone[0], Box):
-            opened.append(alone[0])
         return {
             "title": picture.title,
             "notes": list(picture.notes),
-            "nodes": self._inside[picture.root],
+            "differences": [
+                [words(line), -1 if glyph is None else self.number[glyph]]
+                for line, glyph in picture.differences or ()
+            ],
+            "nodes": self.inside[picture.root],
             "boxes": len(picture.boxes),
             "modes": {
                 mode: [number for text, count in found for number in (words(text), count)]
@@ -106,9 +90,19 @@ class Levels:
                 for number in (structure, words(self._title(boxes[0])), len(boxes))
             ],
             "figures": self._figures,
+            "asked": {key: title for key, (title, _) in ASKED.items()},
             "root": self._card(picture.root, words),
-            "levels": [self.level(self._number[box], words) for box in opened],
+            "levels": [self.level(self.number[box], words) for box in self._opened],
         }
+
+    @cached_property
+    def _opened(self) -> list[Box]:
+        """The boxes that are open at first."""
+        opened = [self.picture.root]
+        # A box that is alone says little: its level is drawn at once.
+        while len(alone := self.picture.children(opened[-1])) == 1 and isinstance(alone[0], Box):
+            opened.append(alone[0])
+        return opened
 
     def level(self, number: int, words: Words) -> dict[str, Any]:
         """Return what is drawn in an open box.
@@ -123,13 +117,13 @@ class Levels:
         """
         box = self.glyphs[number]
         assert isinstance(box, Box), "only a box has a level"
-        children = self.picture.children(box)
+        children, lines = self.picture.children(box), self._lines[box]
         circles = {child: self._circles(child) for child in children if isinstance(child, Item)}
-        shown: list[_Glyph] = [*children]
+        shown: list[Glyph] = [*children]
         shown += dict.fromkeys(circle for found in circles.values() for circle in found)
-        picture, structures = self.picture, self._structures.of
+        picture, structures, inside = self.picture, self._structures, self._text.inside
 
-        def each(give: Callable[[_Glyph], Any]) -> list[Any]:
+        def each(give: Callable[[Glyph], Any]) -> list[Any]:
             return [give(glyph) for glyph in shown]
 
         def of_boxes(give: Callable[[Box], Any]) -> list[Any]:
@@ -138,41 +132,45 @@ class Levels:
         return {
             "box": number,
             "children": len(children),
-            "at": [self._number[glyph] for glyph in shown],
+            "at": [self.number[glyph] for glyph in shown],
             "kind": each(_kind),
             "label": each(lambda glyph: words(glyph.label)),
             "name": each(lambda glyph: words(glyph.name)),
-            "second": each(lambda glyph: words(picture.second_line(glyph))),
+            "second": each(lambda glyph: words(self._second_line(glyph))),
             "texts": {
                 mode: words.of(self._text(mode, glyph) for glyph in shown) for mode in self._legends
             },
-            "class": each(lambda glyph: words(picture.class_of(glyph))),
-            "structure": of_boxes(lambda one: structures[one].number),
-            "inside": of_boxes(lambda one: self._inside[one]),
+            "class": each(lambda glyph: words(self._stages.words_of(glyph))),
+            "structure": of_boxes(lambda one: structures[one]),
+            "inside": of_boxes(lambda one: self.inside[one]),
             "size": of_boxes(
                 lambda one: len(picture.children(one)) // max(picture.repeats(one), 1)
             ),
             "times": of_boxes(picture.repeats),
             "shares": of_boxes(
                 lambda one: {
-                    mode: _counts(self._shares(mode, one), words) for mode in self._legends
+                    mode: _counts(inside(mode, one).shares, words) for mode in self._legends
                 }
             ),
             "below": of_boxes(
-                lambda one: {mode: words.of(self._below(mode, one)) for mode in self._legends}
+                lambda one: {mode: words.of(inside(mode, one).below) for mode in self._legends}
             ),
             "same": of_boxes(lambda one: sorted(self._structures_below(one))),
             "outputs": each(lambda glyph: [_type(one, words) for one in picture[glyph].outputs]),
             "figures": {key: each(lambda one: picture.figure(one, key)) for key in self._figures},  # noqa: B023
             "circles": [
-                [self._number[one] for one in circles.get(glyph, ())]
+                [self.number[one] for one in circles.get(glyph, ())]
                 if isinstance(glyph, Item)
                 else []
                 for glyph in shown
             ],
-            "lines": self._drawn(self._within.get(box, {}), words),
-            "entries": self._drawn(self._entering.get(box, {}), words, outside=0),
-            "exits": self._drawn(self._leaving.get(box, {}), words, outside=1),
+            "back": self._stages.flows_back(box),
+            "columns": columns_of(picture, box, lines.within),
+            "lanes": [[*lane] for lane in self._stages.lanes(box)],
+            "counterparts": each(lambda one: [*map(self._way_out, self._stages.counterparts(one))]),
+            "lines": self._drawn(lines.within, words),
+            "entries": self._drawn(lines.entering, words, outside=0, of=box),
+            "exits": self._drawn(lines.leaving, words, outside=1, of=box),
         }
 
     def require(self, number: int, kind: str) -> int:
@@ -194,6 +192,25 @@ class Levels:
         """Return all that is known of a node or a box: its facts, and what it is linked with."""
         return self._card(self.glyphs[number], words)
 
+    def figures(self, figures: Iterable[Figure]) -> list[dict[str, Any]]:
+        """Return figures, by the numbers of nodes and boxes, with sums for boxes."""
+        return [figure_answer(self.picture, one, self.number) for one in figures]
+
+    def asked(self, key: str) -> list[dict[str, Any]]:
+        """Return a figure of `ASKED`.
+
+        Raises:
+            ArgumentError: There is no such figure.
+        """
+        if key not in ASKED:
+            raise ArgumentError(
+                f"a picture has no figure {shown(key)}",
+                why=f"those that it counts are {', '.join(ASKED)}",
+                fix="open the graph anew",
+            )
+        title, count = ASKED[key]
+        return self.figures([Figure(key, title, count(self.picture))])
+
     def index(self, words: Words) -> dict[str, Any]:
         """Return a column for each property by which nodes and boxes are found."""
         picture = self.picture
@@ -201,7 +218,7 @@ class Levels:
             "around": [self._around(glyph) for glyph in self.glyphs],
             "name": words.of(glyph.name for glyph in self.glyphs),
             "label": words.of(glyph.label for glyph in self.glyphs),
-            "class": words.of(picture.class_of(glyph) for glyph in self.glyphs),
+            "class": words.of(self._stages.words_of(glyph) for glyph in self.glyphs),
             "kind": words.of(picture[glyph].kind for glyph in self.glyphs),
             "outputs": [
                 words.of(f"{one.size_text} {one.dtype}" for one in picture[glyph].outputs)
@@ -210,29 +227,24 @@ class Levels:
             "facts": [_facts(picture[glyph].facts, words) for glyph in self.glyphs],
         }
 
+    @cached_property
+    def _readers(self) -> dict[Item, list[tuple[Item, Read]]]:
+        """The inputs that name each node, circles too."""
+        readers: dict[Item, list[tuple[Item, Read]]] = {}
+        for item in self.picture.items:
+            for read in self.picture.reads(item):
+                readers.setdefault(read.source, []).append((item, read))
+        return readers
+
     # -- lines -------------------------------------------------------------------------------
 
-    def _add(self, read: Read, reader: Item) -> None:
-        """Count an edge in the innermost box around both ends, and at each side on its way."""
-        source = read.source
-        start: _Glyph = source
-        end: _Glyph = reader
-        above, below = source.box, reader.box
-        while above is not below:
-            if above.depth >= below.depth:
-                _join(self._leaving, above, (start, reader), read)
-                assert above.parent is not None, "the root is around all"
-                start, above = above, above.parent
-            else:
-                _join(self._entering, below, (source, end), read)
-                assert below.parent is not None, "the root is around all"
-                end, below = below, below.parent
-        _join(self._within, above, (start, end), read)
+    def _drawn(
+        self, lines: LinesOf, words: Words, *, outside: int = 0, of: Box | None = None
+    ) -> list[list[Any]]:
+        """Return lines as numbers: start, end, how, and the types of the tensors.
 
-    def _drawn(self, lines: _Lines, words: Words, *, outside: int | None = None) -> list[list[Any]]:
-        """Return lines as numbers: start, end, whether it waits, and the types of its tensors.
-
-        And the label of the end that is outside of the box, if one is.
+        How: 1 if it only waits, and 2 if it leads from one stage to another. And of the lines that
+        enter or leave a box, the label of the end that is outside.
         """
         drawn = []
         for (start, end), line in lines.items():
@@ -240,19 +252,22 @@ class Levels:
                 _type(self.picture.type_of(source, output), words)
                 for source, output in line.tensors
             ]
-            row = [self._number[start], self._number[end], int(line.waits), types]
-            if outside is not None:
-                row.append(words((start, end)[outside].label))
-            drawn.append(row)
+            how = int(line.waits)
+            if of is not None:
+                other = (start, end)[outside]
+                assert isinstance(other, Item), "a line leads from a node, and to one"
+                how += 2 * (self._stages.of(other.box) is not self._stages.of(of))
+            row = [self.number[start], self.number[end], how, types]
+            drawn.append(row if of is None else [*row, words(other.label)])
         return drawn
 
     # -- cards -------------------------------------------------------------------------------
 
-    def _card(self, glyph: _Glyph, words: Words) -> dict[str, Any]:
+    def _card(self, glyph: Glyph, words: Words) -> dict[str, Any]:
         told = self.picture[glyph]
-        links: dict[str, list[tuple[_Glyph, str]]] = {}
+        links: dict[str, list[tuple[Glyph, str]]] = {}
 
-        def add(title: str, other: _Glyph, text: str = "") -> None:
+        def add(title: str, other: Glyph, text: str = "") -> None:
             links.setdefault(title, []).append((other, text))
 
         for read in told.reads:
@@ -267,10 +282,8 @@ class Levels:
             for reader, read in self._readers.get(glyph, ()):
                 add("Read by", reader, "" if read.waits else self._sizes(read))
         elif glyph.parent is not None:
-            for title, lines, end in (
-                ("Inputs", self._entering.get(glyph, {}), 0),
-                ("Read by", self._leaving.get(glyph, {}), 1),
-            ):
+            _, entering, leaving = self._lines[glyph]
+            for title, lines, end in (("Inputs", entering, 0), ("Read by", leaving, 1)):
                 crossing = {
                     (pair[end], at): self.picture.type_of(*at)
                     for pair, line in lines.items()
@@ -278,9 +291,12 @@ class Levels:
                 }
                 for (other, _), tensor in crossing.items():
                     add(title, other, tensor.size_text if tensor else "")
-            for other in self._equal.get(self._structures.of[glyph].number, ()):
+            for other in self._equal.get(self._structures[glyph], ()):
                 if other is not glyph:
                     add("Boxes with the same inside", other)
+        for title, others in self._stages.links(glyph).items():
+            for other in others:
+                add(title, other)
         return {
             "facts": _facts(told.facts, words),
             "outputs": [_type(one, words) for one in told.outputs],
@@ -291,7 +307,7 @@ class Levels:
                     [
                         number
                         for other, text in found
-                        for number in (self._number[other], words(other.name), words(text))
+                        for number in (self.number[other], words(other.name), words(text))
                     ],
                 ]
                 for title, found in links.items()
@@ -303,17 +319,43 @@ class Levels:
         tensor = self.picture.tensor(read)
         return tensor.size_text if tensor else ""
 
-    def _around(self, glyph: _Glyph) -> int:
+    def _second_line(self, glyph: Glyph) -> str:
+        own = self.picture.class_of(glyph)
+        line = self.picture.second_line(glyph) or ("" if own else self._stages.words_of(glyph))
+        fates = self._fates(glyph) if self.picture.differences is not None else ""
+        return " · ".join(text for text in (fates, line) if text)
+
+    def _fates(self, glyph: Glyph) -> str:
+        """Return what became of a node, or of what is in a box; nothing if all is the same."""
+        if isinstance(glyph, Item):
+            fate = self.picture.mark(glyph, "label")
+            return "" if fate == "same" else fate
+        counts = self._text.inside("label", glyph).shares
+        differ = {fate: count for fate, count in counts.items() if fate != "same"}
+        if len(counts) == 1:
+            return "".join(differ)
+        return ", ".join(f"{count} {fate}" for fate, count in sorted(differ.items()))
+
+    def _way_out(self, glyph: Glyph) -> list[int]:
+        """Return the number of a node or a box, and those of the boxes around it."""
+        found: list[int] = []
+        at = self.number[glyph]
+        while at > 0:
+            found.append(at)
+            at = self._around(self.glyphs[at])
+        return found
+
+    def _around(self, glyph: Glyph) -> int:
         """Return the box in whose level something is drawn; a circle is drawn at its reader."""
         if isinstance(glyph, Box):
-            return -1 if glyph.parent is None else self._number[glyph.parent]
+            return -1 if glyph.parent is None else self.number[glyph.parent]
         seen = {glyph}
         while glyph.embedded and self._readers.get(glyph):
             glyph = self._readers[glyph][0][0]
             if glyph in seen:
                 break
             seen.add(glyph)
-        return self._number[glyph.box]
+        return self.number[glyph.box]
 
     def _circles(self, item: Item) -> list[Item]:
         """Return the circles at a node: what it reads of them, and what they read."""
@@ -329,15 +371,11 @@ class Levels:
     # -- colours -----------------------------------------------------------------------------
 
     @cached_property
-    def _structures(self) -> Structures:
-        return Structures(self.picture.hierarchy)
-
-    @cached_property
     def _equal(self) -> dict[int, list[Box]]:
         """The boxes of each structure that several have, the most frequent first."""
         found: dict[int, list[Box]] = {}
         for box in self.picture.boxes:
-            found.setdefault(self._structures.of[box].number, []).append(box)
+            found.setdefault(self._structures[box], []).append(box)
         several = [(number, boxes) for number, boxes in found.items() if len(boxes) > 1]
         return dict(sorted(several, key=lambda pair: (-len(pair[1]), pair[0])))
 
@@ -349,59 +387,30 @@ class Levels:
             root = self.picture.figure(self.picture.root, key)
             if root is None:
                 continue
-            tops = self.picture.children(self.picture.root)
-            most = max((self.picture.figure(top, key) or 0 for top in tops), default=0)
-            found[key] = {"title": title, "most": most or 1}
+            most = largest_at_the_top(self.picture, partial(self.picture.figure, key=key))
+            found[key] = {"title": title, "most": most}
         return found
 
     @cached_property
     def _legends(self) -> dict[str, list[tuple[str, int]]]:
-        """How many nodes and boxes have each text, the most frequent first, by mode."""
+        """How many nodes and boxes have each text, by mode.
+
+        The classes of the first look come before others, and those of modules before those of
+        operations that an optimizer runs for each of them: there are fewer colours than classes.
+        """
+        drawn = [one for one in self.glyphs[1:] if isinstance(one, Box) or not one.embedded]
         legends = {}
-        for mode in _MODES:
-            counts = Counter(
-                self._text(mode, glyph)
-                for glyph in self.glyphs[1:]
-                if not (isinstance(glyph, Item) and glyph.embedded)
-            )
-            del counts[""]
+        for mode in self._text.modes:
+            texts = self._text.of(mode)
+            counts = Counter(texts[glyph] for glyph in drawn if glyph in texts)
             if counts:
-                legends[mode] = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+                legends[mode] = in_order(mode, counts)
+        if "class" in legends:
+            texts = self._text.of("class")
+            look = {texts.get(one) for box in self._opened for one in self.picture.children(box)}
+            forward = {texts.get(one) for one in drawn if self._stages.of(_box_of(one)) is None}
+            legends["class"].sort(key=lambda one: (one[0] not in look, one[0] not in forward))
         return legends
-
-    def _shares(self, mode: str, box: Box) -> Counter[str]:
-        """Return how often each text is in a box, down to what has one."""
-        known = self._counted.get((mode, box))
-        if known is None:
-            known = self._counted[mode, box] = Counter()
-            for child in self.picture.children(box):
-                text = self._text(mode, child)
-                if text:
-                    known[text] += 1
-                elif isinstance(child, Box):
-                    known.update(self._shares(mode, child))
-        return known
-
-    @cached_property
-    def _counted(self) -> dict[tuple[str, Box], Counter[str]]:
-        return {}
-
-    def _below(self, mode: str, box: Box) -> dict[str, None]:
-        """Return the texts of all that is in a box, at any depth."""
-        known = self._deep.get((mode, box))
-        if known is None:
-            known = self._deep[mode, box] = {}
-            for child in self.picture.children(box):
-                text = self._text(mode, child)
-                if text:
-                    known[text] = None
-                if isinstance(child, Box):
-                    known.update(self._below(mode, child))
-        return known
-
-    @cached_property
-    def _deep(self) -> dict[tuple[str, Box], dict[str, None]]:
-        return {}
 
     def _structures_below(self, box: Box) -> set[int]:
         known = self._same.get(box)
@@ -409,7 +418,7 @@ class Levels:
             known = self._same[box] = set()
             for child in self.picture.children(box):
                 if isinstance(child, Box):
-                    known.add(self._structures.of[child].number)
+                    known.add(self._structures[child])
                     known |= self._structures_below(child)
         return known
 
@@ -417,44 +426,18 @@ class Levels:
     def _same(self) -> dict[Box, set[int]]:
         return {}
 
-    def _text(self, mode: str, glyph: _Glyph) -> str:
-        """Return the text of a node or a box by which it is coloured; empty for none."""
-        texts = self._texts[mode]
-        text = texts.get(glyph)
-        if text is None:
-            text = texts[glyph] = _text(self.picture, mode, glyph)
-        return text
-
     def _title(self, box: Box) -> str:
         return self.picture.class_of(box) or box.label
 
 
-def _join(of: dict[Box, _Lines], box: Box, ends: tuple[_Glyph, _Glyph], read: Read) -> None:
-    lines = of.setdefault(box, {})
-    line = lines.get(ends)
-    if line is None:
-        line = lines[ends] = _Line()
-    # A tensor that several nodes read goes along once.
-    if read.waits:
-        line.waits = True
-    else:
-        line.tensors[read.source, read.output] = None
+def _box_of(glyph: Glyph) -> Box:
+    return glyph if isinstance(glyph, Box) else glyph.box
 
 
-def _kind(glyph: _Glyph) -> int:
+def _kind(glyph: Glyph) -> int:
     if isinstance(glyph, Box):
         return _BOX if glyph.parent else _ROOT
     return _CIRCLE if glyph.embedded else _NODE
-
-
-def _text(picture: Picture, mode: str, glyph: _Glyph) -> str:
-    if mode == "class":
-        return picture.class_of(glyph)
-    if mode == "label" or mode == "kind":
-        return picture.mark(glyph, mode)
-    if isinstance(glyph, Box):
-        return ""
-    return picture.dtype(glyph) if mode == "dtype" else picture.device(glyph)
 
 
 def _type(tensor: Tensor | None, words: Words) -> list[int]:
@@ -466,5 +449,5 @@ def _facts(facts: dict[str, str], words: Words) -> list[int]:
     return [number for fact in facts.items() for number in words.of(fact)]
 
 
-def _counts(counts: Counter[str], words: Words) -> list[int]:
+def _counts(counts: dict[str, int], words: Words) -> list[int]:
     return [number for text, count in counts.items() for number in (words(text), count)]

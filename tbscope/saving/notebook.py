@@ -37,7 +37,7 @@ def _frame(graph: Graph) -> str:
         return f"<p>{html.escape(repr(graph))} {_LARGE}</p>"
     # Scripts run in it, and of the notebook around it they see nothing.
     frame = (
-        f'<iframe sandbox="allow-scripts" style="width:100%;height:{_HEIGHT}px;'
+        f'<iframe sandbox="allow-scripts allow-downloads" style="width:100%;height:{_HEIGHT}px;'
         f'border:1px solid #8888;border-radius:8px" srcdoc="{html.escape(page)}"></iframe>'
     )
     return f"{frame}<p>{told}. {_LARGE}</p>" if told else frame

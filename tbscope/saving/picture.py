@@ -6,12 +6,14 @@ the page's boxes, names and cards, whatever options it is drawn with.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Unpack
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias, Unpack
 
 from tbscope.errors import ArgumentError
 from tbscope.graphdef.attributes import nest_to_text
 from tbscope.graphdef.worth import key_by_worth, worth_of_number
 from tbscope.ir.graph import Graph, Nest, Shape
+from tbscope.ir.ranks import split_device
 from tbscope.options import DRAWING, Drawing
 from tbscope.page.constants import ASIDE_OP
 from tbscope.page.glyphs import Box, Item
@@ -26,23 +28,28 @@ from tbscope.sources.graphdef.ops import (
     op_of,
     plain_op,
     reference_of,
+    shapes_of,
 )
 from tbscope.words import shown
 
-__all__ = ["FIGURES", "Picture", "Read", "Tensor", "Told", "picture_of"]
+__all__ = ["FIGURES", "LARGEST", "Glyph", "Picture", "Read", "Tensor", "Told", "picture_of"]
+
+Glyph: TypeAlias = Box | Item
+"""A box, or a node."""
 
 FIGURES = {
     "flops": "FLOPs",
     "parameter_count": "parameters",
     "bytes": "parameter memory",
-    "duration_us": "time (µs)",
+    "duration_us": "time",
     "allocated_bytes": "memory",
     "peak_bytes": "peak memory",
 }
 """The facts by which a picture may be coloured, and what they are called there."""
 
-# The largest of several is that of all.
-_LARGEST = ("peak_bytes",)
+LARGEST = ("peak_bytes",)
+"""The facts of which a box has the largest of its nodes, and not the sum."""
+
 _LABEL = "_XlaCluster"
 _SHAPES = "_output_shapes"
 _HIDDEN = (_LABEL, _SHAPES)
@@ -118,6 +125,9 @@ class Picture:
         boxes: Every other box, parents first.
         items: Every node in the order of the graph, small circles too, without cards.
         notes: What the graph notes about its run.
+        graph: The graph, or None if there is its drawing alone.
+        differences: Of a picture of two graphs, the lines of what differs, each with the first
+            node or box that it names; None for a picture of one graph.
         hierarchy: The tree of boxes and nodes, with cards.
         kinds: The kind of each node's operation by the name of the node, or None if its label
             is its kind, or nothing is.
@@ -128,6 +138,8 @@ class Picture:
         """Place the nodes of a GraphDef in boxes; their cards are read later."""
         self.title = title
         self.notes = tuple(notes)
+        self.graph: Graph | None = None
+        self.differences: list[tuple[str, Box | Item | None]] | None = None
         self.hierarchy = Hierarchy((node.name, node.op, node.input) for node in nodes)
         self.root = self.hierarchy.root
         self.boxes = list(self.hierarchy.boxes.values())
@@ -140,6 +152,11 @@ class Picture:
         self._nodes: dict[Box | Item, Any] = {}
         self._icons: dict[Item, str] = {}
         self._times: dict[Box, int] = {}
+        # The operation of each op type.
+        self._operations: dict[str, str] = {}
+        # The device of each text.
+        self._devices: dict[str, str] = {}
+        carded: list[Box] = []
         for node in nodes:
             item = self.item(node.name)
             if item.embedded and not is_circle(item.op):
@@ -147,11 +164,18 @@ class Picture:
                 for source in (*item.sources, *item.controls):
                     self._icons[source] = item.label
             elif item.op == ASIDE_OP:
-                # The card of a module tells of the box that it stands in.
+                # The card of a module tells of the box that it stands in, and is no node there.
                 self._nodes[item.box] = node
+                carded.append(item.box)
             else:
                 self.items.append(item)
                 self._nodes[item] = node
+        for box in carded:
+            box.children = {
+                label: child
+                for label, child in box.children.items()
+                if isinstance(child, Box) or child.op != ASIDE_OP
+            }
 
     def __getitem__(self, glyph: Box | Item) -> Told:
         """What is told of a node or a box; nothing of a box without a card.
@@ -190,15 +214,36 @@ class Picture:
 
     def figure(self, glyph: Box | Item, key: str) -> float | None:
         """One number of a node or a box, by a key of `FIGURES`, or None if it has none."""
-        told = self._told.get(glyph)
-        if told is None and isinstance(glyph, Item):
-            # Sums ask each node for the few numbers among its attributes.
-            node = self._nodes[glyph]
-            for name in (key_by_worth(key), key):
-                if name in node.attr:
-                    return worth_of_number(fact_of(node.attr[name]))
+        if key not in self._figures:
             return None
+        if glyph not in self._told and isinstance(glyph, Item):
+            # Sums ask each node for the few numbers among its attributes.
+            return worth_of_number(self.fact(glyph, key))
         return self[glyph].figures.get(key)
+
+    @cached_property
+    def _figures(self) -> list[str]:
+        """The keys of `FIGURES` that some node has."""
+        return [key for key in FIGURES if self.has_fact(key)]
+
+    def has_fact(self, key: str) -> bool:
+        """Whether any node or card has an attribute."""
+        return key in self._attributes or key_by_worth(key) in self._attributes
+
+    @cached_property
+    def _attributes(self) -> set[str]:
+        """The names of the attributes of all nodes and cards."""
+        return set().union(*(node.attr for node in self._nodes.values()))
+
+    def fact(self, glyph: Box | Item, key: str) -> Nest:
+        """One attribute of a node, or of the card of a box, or None if it has none."""
+        node = self._nodes.get(glyph)
+        if node is None:
+            return None
+        for name in (key_by_worth(key), key):
+            if name in node.attr:
+                return fact_of(node.attr[name])
+        return None
 
     def reads(self, item: Item) -> list[Read]:
         """The inputs of a node: those that it reads, and then those that it only waits for."""
@@ -228,7 +273,8 @@ class Picture:
         node = self._nodes.get(glyph)
         if (of == "kind") is not is_kind or node is None or _LABEL not in node.attr:
             return ""
-        return str(fact_of(node.attr[_LABEL]))
+        label: str = node.attr[_LABEL].s.decode("utf-8", "backslashreplace")
+        return label
 
     def dtype(self, item: Item) -> str:
         """The element type of the first output of a node, or nothing if it has no output."""
@@ -240,17 +286,48 @@ class Picture:
         several = fact_of(node.attr["dtype"]) if "dtype" in node.attr else None
         return str(several[0]) if isinstance(several, list) and several else dtype_of(node)
 
+    def outputs(self, item: Item) -> tuple[Tensor, ...]:
+        """The types of what a node gives."""
+        if item in self._told:
+            return self[item].outputs
+        node = self._nodes[item]
+        return _tensors(shapes_of(node), self.fact(item, "dtype"), dtype_of(node))
+
     def device(self, item: Item) -> str:
         """The device of a node, as torch names it."""
-        return device_of(self._nodes[item].device)
+        text = self._nodes[item].device
+        device = self._devices.get(text)
+        if device is None:
+            device = self._devices[text] = device_of(text)
+        return device
+
+    def ranks(self, item: Item) -> str:
+        """The ranks of a distributed run that run a node, in words; empty for no such run."""
+        return split_device(self.device(item))[0]
+
+    @cached_property
+    def has_ranks(self) -> bool:
+        """Whether several ranks of a distributed run, or one of them, run the nodes."""
+        texts = {node.device for node in self._nodes.values()}
+        return any(split_device(device_of(text))[0] for text in texts)
+
+    def trainable(self, glyph: Box | Item) -> str:
+        """Whether the parameters of a module, or a parameter, are learnt; empty for none."""
+        if isinstance(glyph, Item) and self.class_of(glyph) == "Parameter":
+            learnt = self.fact(glyph, "requires_grad")
+            return "" if learnt is None else "trainable" if learnt else "frozen"
+        count = worth_of_number(self.fact(glyph, "parameter_count"))
+        if not count:
+            return ""
+        # The card of a module tells the second number where it is another.
+        learnt = worth_of_number(self.fact(glyph, "trainable_parameter_count"))
+        if learnt is None or learnt == count:
+            return "trainable"
+        return "partly trainable" if learnt else "frozen"
 
     def children(self, box: Box) -> list[Box | Item]:
-        """What stands directly in a box, without its card and without circles."""
-        return [
-            child
-            for child in box.children.values()
-            if isinstance(child, Box) or child.op != ASIDE_OP
-        ]
+        """The boxes and nodes directly in a box, without circles."""
+        return list(box.children.values())
 
     def flow(self, item: Item) -> Iterator[Read]:
         """The inputs of a node that lines lead from; what a circle reads, its reader reads."""
@@ -277,10 +354,18 @@ class Picture:
     def class_of(self, glyph: Box | Item) -> str:
         """The class of the module that a box stands for, or the operation of a node."""
         if isinstance(glyph, Item):
-            op = plain_op(glyph.op)
-            # What makes it a circle is a part of the name that means nothing else.
-            return (op.removesuffix("Const") or "Constant") if glyph.embedded else op
-        return self[glyph].facts.get("class", "").rpartition(".")[2]
+            of = self._operations.get(glyph.op)
+            if of is None:
+                of = plain_op(glyph.op)
+                if glyph.embedded:
+                    # The part of the name that makes it a circle means nothing else.
+                    of = of.removesuffix("Const") or "Constant"
+                self._operations[glyph.op] = of
+            return of
+        node = self._nodes.get(glyph)
+        if node is None or "class" not in node.attr:
+            return ""
+        return str(fact_of(node.attr["class"])).rpartition(".")[2]
 
     def second_line(self, glyph: Box | Item) -> str:
         """What is told below a label: the class, where the label is another, and sizes."""
@@ -294,12 +379,12 @@ class Picture:
 
     def _add_up(self, box: Box, figures: dict[str, float]) -> None:
         """Give a box those figures that its card does not tell, of what stands in it."""
-        for key in FIGURES:
+        for key in self._figures:
             if key not in figures:
                 held = [self.figure(child, key) for child in self.children(box)]
                 known = [number for number in held if number is not None]
                 if known:
-                    figures[key] = max(known) if key in _LARGEST else sum(known)
+                    figures[key] = max(known) if key in LARGEST else sum(known)
 
 
 def picture_of(graph: Graph, *, kinds: bool = False, **drawing: Unpack[Drawing]) -> Picture:
@@ -324,6 +409,7 @@ def picture_of(graph: Graph, *, kinds: bool = False, **drawing: Unpack[Drawing])
     how: Any = {"icons": True, **drawing, "templates": False}
     notes = list(dict.fromkeys(str(note) for note in graph.notes))
     picture = Picture(graph.name, draw(graph, **how).graph_def.node, notes)
+    picture.graph = graph
     if "color_by" not in drawing:
         # Kinds are what the page colours by where nobody asks for anything.
         picture.labels_are_kinds = True
@@ -338,17 +424,19 @@ def picture_of(graph: Graph, *, kinds: bool = False, **drawing: Unpack[Drawing])
 def _tell(op: Op, told: Told) -> None:
     # The page lists attributes by their names, the largest first.
     facts = {key: op.facts[key] for key in reversed(op.facts)}
-    dtypes = facts.get("dtype", op.dtype)
-    each = dtypes if isinstance(dtypes, list) else [op.dtype] * len(op.shapes)
     told.facts = {key: _text(fact) for key, fact in facts.items() if key not in _HIDDEN}
-    told.outputs = tuple(
-        Tensor(sizes, str(dtype)) for sizes, dtype in zip(op.shapes, each, strict=False)
-    )
+    told.outputs = _tensors(op.shapes, facts.get("dtype"), op.dtype)
     told.device = op.device
     for key in FIGURES:
         number = worth_of_number(facts[key]) if key in facts else None
         if number is not None:
             told.figures[key] = number
+
+
+def _tensors(shapes: Sequence[Shape | None], dtypes: Nest, dtype: str) -> tuple[Tensor, ...]:
+    """Return the types of outputs, which have one element type or several in a list."""
+    each = dtypes if isinstance(dtypes, list) else [dtype] * len(shapes)
+    return tuple(Tensor(sizes, str(one)) for sizes, one in zip(shapes, each, strict=False))
 
 
 def _text(fact: Nest) -> str:

@@ -4,7 +4,7 @@ from typing import Any
 
 from tensorboard.compat import tf
 
-__all__ = ["is_remote_directory", "list_remote", "open_remote"]
+__all__ = ["is_remote_directory", "list_directory", "list_remote", "open_remote"]
 
 
 class _Remote:
@@ -31,6 +31,11 @@ def open_remote(path: str) -> tuple[_Remote, int]:
 def is_remote_directory(path: str) -> bool:
     """Tell whether a path leads to a directory."""
     return bool(tf.io.gfile.isdir(path))
+
+
+def list_directory(path: str) -> list[str]:
+    """Return the names of the files and directories in a directory."""
+    return [*tf.io.gfile.listdir(path)]
 
 
 def list_remote(path: str) -> list[tuple[str, list[str]]]:

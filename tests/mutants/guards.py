@@ -84,6 +84,8 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     "tbscope/saving": {
         "cut": _PICTURED,
         "dot": ("dot", "saving"),
+        "fitting": ("dot",),
+        "folds": ("folds", "dot"),
         "explorer": ("explorer",),
         "forms": ("saving", "cli_forms"),
         "graphviz": ("dot", "saving"),

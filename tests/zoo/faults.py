@@ -328,13 +328,16 @@ def _wrong_definition(graph: tbscope.Graph, definition: Any) -> Iterator[str]:
     """Look for what TensorBoard could not draw, and for edges lost or made up on the way."""
     inputs = {node.name: [text for text in node.input if text] for node in definition.node}
     names = Counter(node.name for node in definition.node)
+    # A module that gives no tensor has no shapes.
+    bare = {node.op for node in graph.nodes if not node.outputs}
     yield from (f"{n} nodes are called {name}" for name, n in names.items() if n > 1)
     for node in definition.node:
         # The page takes what begins so for no part of the graph.
         seeded = node.name.startswith("__function_library__")
         if not _LEGAL_NAME.fullmatch(_LEGEND.sub(r"\1", node.name, count=1)):
             yield f"{node.name!r} is no legal name"
-        if "_output_shapes" not in node.attr and not seeded and node.op != "NoOp":
+        shaped = "_output_shapes" in node.attr or node.op in bare
+        if not shaped and not seeded and node.op != "NoOp":
             yield f"{node.name} has no shapes"
         for text in inputs[node.name]:
             if _producer(text) not in names:

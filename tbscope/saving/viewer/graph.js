@@ -13,6 +13,8 @@ export class Graph {
   constructor(source, head, words) {
     this.source = source;
     this.head = head;
+    // Of two graphs that are compared, the lines of what differs.
+    this.differences = head.differences.map(([line, at]) => ({text: words[line], at}));
     this.root = makeThing(0, ROOT, null);
     this.root.inside = head.nodes;
     this.root.open = true;
@@ -22,7 +24,8 @@ export class Graph {
     this.root.figures = this.cards.get(0).figures;
     for (const level of head.levels) this.addLevel(level, words);
     // A box that is alone says little: its level comes with the first answer, and it is open.
-    for (const {box} of head.levels) this.things.get(box).open = true;
+    this.first = head.levels.map(({box}) => this.things.get(box)).filter((box) => box !== this.root);
+    for (const box of this.first) box.open = true;
   }
 
   at(number) { return this.things.get(number); }
@@ -57,6 +60,29 @@ export class Graph {
       return {
         around: index.around, name: texts("name"), label: texts("label"), class: texts("class"),
         kind: texts("kind"), outputs: lists("outputs"), facts: lists("facts"),
+      };
+    });
+  }
+
+  /** Returns a promise of the table of modules: a column for each property. */
+  modules() {
+    return this.once("modules", async () => {
+      const {words, modules} = await this.source.modules();
+      const texts = (column) => modules[column].map((number) => words[number]);
+      return {...modules, name: texts("name"), class: texts("class"), output: texts("output")};
+    });
+  }
+
+  /** Returns a promise of the notes, and of the functions with their uses. */
+  record() {
+    return this.once("record", async () => {
+      const {words, record: {notes, heads, bodies, uses}} = await this.source.record();
+      return {
+        notes: notes.map((note) => words[note]),
+        functions: heads.map((head, place) => ({
+          head: words[head], body: words[bodies[place]],
+          uses: pairs(uses[place]).map(([at, name]) => ({at, name: words[name]})),
+        })),
       };
     });
   }
@@ -101,7 +127,22 @@ export class Graph {
       for (const circle of node.circles) if (!circle.around) circle.around = box;
     }
     const read = (lines) => lines.map((line) => readLine(line, words));
+    children.forEach((child, row) => {
+      const [round, column] = level.lanes[row] || [0, 0];
+      child.lane = {round, column};
+      child.rank = level.columns.length ? level.columns[row] : null;
+    });
+    box.hasLanes = level.lanes.length > 0;
+    box.hasRanks = level.columns.length > 0;
+    box.back = level.back;
     box.level = {children, lines: read(level.lines), entries: read(level.entries), exits: read(level.exits)};
+    for (const {start, tensors} of [...box.level.lines, ...box.level.exits]) {
+      const child = this.at(start);
+      if (!child.isBox) continue;
+      // The same tensor may go to several readers.
+      const isNew = (tensor) => tensor && !child.outputs.some((one) => one.sizes === tensor.sizes && one.dtype === tensor.dtype);
+      for (const tensor of tensors) if (isNew(tensor)) child.outputs.push(tensor);
+    }
     showBlock(box, box.times ? 0 : null);
   }
 
@@ -119,6 +160,7 @@ export class Graph {
     thing.inside = level.inside[row];
     thing.size = level.size[row];
     thing.times = level.times[row];
+    thing.counterparts = level.counterparts[row];
     thing.outputs = level.outputs[row].map((type) => readType(type, words));
     for (const [mode, column] of Object.entries(level.texts)) thing.texts[mode] = words[column[row]];
     for (const [key, column] of Object.entries(level.figures)) thing.figures[key] = column[row];
@@ -140,6 +182,7 @@ function makeThing(at, kind, around) {
     at, kind, around, isBox: kind <= BOX, depth: 0, label: "", name: "", class: "", second: "",
     structure: 0, inside: 0, size: 0, times: 0, shows: null, outputs: [], texts: {}, figures: {}, shares: {}, below: {},
     same: new Set(), circles: [], open: false, level: null, children: null, lines: [],
+    counterparts: [], lane: null, rank: null, hasLanes: false, hasRanks: false, back: false,
     entries: [], exits: [], layout: null,
   };
 }
@@ -157,9 +200,9 @@ function readCard(card, words) {
   };
 }
 
-function readLine([start, end, waits, types, name], words) {
+function readLine([start, end, how, types, name], words) {
   const tensors = types.map((type) => readType(type, words));
-  return {start, end, waits: Boolean(waits), tensors, name: words[name]};
+  return {start, end, waits: Boolean(how & 1), crosses: Boolean(how & 2), tensors, name: words[name]};
 }
 
 function readType(type, words) {
@@ -207,6 +250,12 @@ export function showBlock(box, place) {
 /** Returns the place of the block in which a child of a box of equal blocks is. */
 export function blockOf(box, child) {
   return Math.floor(box.level.children.indexOf(child) / (box.level.children.length / box.times));
+}
+
+/** Returns what is drawn for a thing: a circle is drawn at the node that reads it. */
+export function shownFor(thing) {
+  if (thing.kind !== CIRCLE) return thing;
+  return thing.around.level.children.find((node) => node.circles.includes(thing)) || thing;
 }
 
 /** Returns the text beside a line: the sizes of one tensor, or how many there are. */

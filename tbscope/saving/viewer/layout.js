@@ -1,7 +1,10 @@
 // Layout: where everything stands in an open box. A closed box is not laid out, and an open one
 // again only when something in it was opened or closed.
 
+import {visible} from "./elements.js";
 import {lineText} from "./graph.js";
+import {layOutLanes} from "./lanes.js";
+import {layOutRanks} from "./ranks.js";
 
 export const SIZES = {
   node: {height: 26, pad: 14, least: 56},
@@ -10,6 +13,7 @@ export const SIZES = {
   port: 6, circle: 4.5,
 };
 const FONT = '12px system-ui, "Segoe UI", Roboto, Helvetica, Arial, sans-serif';
+const BOLD = `600 ${FONT}`;
 const SMALL = FONT.replace("12px", "10px");
 const LONGEST = 34;
 // With more children, dagre's best ranks take too long.
@@ -17,6 +21,7 @@ const MANY = 160;
 // A line across many others costs as much as all of them: of what more than this many children
 // read, or of what reads more than this many, all lines but the nearest are stubs.
 const MOST_LINES = 12;
+const MOST_STUBS = 2;
 export const STUB = 22;
 
 const pen = document.createElement("canvas").getContext("2d");
@@ -33,16 +38,53 @@ function textWidth(text, font) {
 }
 
 export function shorten(text) {
+  // An escape makes a text longer.
+  return shortened(visible(shortened(text)));
+}
+
+function shortened(text) {
   if (text.length <= LONGEST) return text;
   return `${text.slice(0, LONGEST - 12)}…${text.slice(-11)}`;
 }
 
-/** Gives what is written below a label: the class and sizes, and of a box how much is in it. */
+/** The way to colour: what it has for words is written at everything. */
+let wording = {below: () => "", text: () => ""};
+
+/** Sets the words that are written at things, and forgets layouts in which these have no room. */
+export function writeWords(mode, things) {
+  wording = mode;
+  for (const box of things) {
+    const {layout} = box;
+    if (!layout) continue;
+    if (layout.width < headWidth(box) || box.children.some((child) => isLarger(child, layout))) forget(box);
+  }
+}
+
+function isLarger(child, {places, up}) {
+  if (child.isBox && child.open) return false;
+  const {width, height} = sizeOf(child, up), place = places.get(child.at);
+  return width > place.width + 0.5 || height > place.height;
+}
+
+/** Gives what is written below a label: class and sizes, the words of the colour, and of a box how much is in it. */
 export function secondLine(thing) {
-  if (!thing.isBox) return shorten(thing.second);
-  if (thing.times) return shorten(thing.second);
-  const count = `${thing.inside.toLocaleString("en")} ${thing.inside === 1 ? "node" : "nodes"}`;
-  return thing.second ? `${shorten(thing.second)} · ${count}` : count;
+  const parts = [shorten(thing.second), shorten(wording.below(thing))];
+  if (thing.isBox && !thing.times) parts.push(`${thing.inside.toLocaleString("en")} ${thing.inside === 1 ? "node" : "nodes"}`);
+  return parts.filter(Boolean).join(" · ");
+}
+
+/** Gives what is written beside the label of an open box: the words of its colour. */
+export function besideLabel(box) {
+  return shorten(wording.text(box));
+}
+
+export function labelWidth(box) {
+  return 26 + textWidth(shorten(box.label), BOLD) + 8;
+}
+
+function headWidth(box) {
+  if (!box.around) return 0;
+  return labelWidth(box) + textWidth(besideLabel(box), SMALL) + (box.times ? 156 : 26);
 }
 
 function sizeOf(thing, up) {
@@ -54,13 +96,18 @@ function sizeOf(thing, up) {
   const first = textWidth(shorten(thing.label), FONT), second = textWidth(secondLine(thing), SMALL);
   let width = Math.max(thing.isBox ? first + 16 : first, second);
   if (!thing.isBox && thing.circles.length) width += 12;
-  const height = !thing.isBox && thing.second ? SIZES.tall : form.height;
+  const height = !thing.isBox && secondLine(thing) ? SIZES.tall : form.height;
   return {width: Math.max(form.least, Math.ceil(width) + 2 * form.pad), height};
 }
 
 /** Lays out a box: the places of its children around their middles, its lines, and its ports. */
 export function layOut(box, up) {
   if (box.layout && box.layout.up === up) return box.layout;
+  if (box.hasLanes || box.hasRanks) {
+    const {side, foot} = box.isLane ? {side: 0, foot: 0} : SIZES;
+    const frame = {side, foot, head: box.around && !box.isLane ? SIZES.head : 0};
+    return box.layout = (box.hasLanes ? layOutLanes : layOutRanks)(box, up, frame, layOut);
+  }
   const graph = new dagre.Graph();
   const many = box.children.length > MANY;
   graph.setGraph({
@@ -112,6 +159,7 @@ export function layOut(box, up) {
 /** Returns the lines of a level that are drawn as stubs, and the texts of those of each child. */
 function stubsOf(box) {
   const lines = new Set(), of = new Map();
+  const put = (at, stub) => of.set(at, [...of.get(at) || [], stub]);
   const order = new Map(box.children.map((child, place) => [child.at, place]));
   const add = (all, hub, other, name) => {
     const groups = new Map();
@@ -123,17 +171,34 @@ function stubsOf(box) {
       if (hub === "end") sorted.reverse();
       for (const line of sorted.slice(1)) {
         lines.add(line);
-        const at = line[other];
-        of.set(at, [...of.get(at) || [], {line, out: hub === "end", text: name(line)}]);
+        put(line[other], {line, out: hub === "end", text: name(line)});
       }
     }
   };
+  // Where a stage reads what another one has saved is clear from what is beside it.
+  for (const line of box.exits) if (line.crosses) lines.add(line);
+  for (const line of box.entries) {
+    if (!line.crosses) continue;
+    lines.add(line);
+    // In an open box, its own children have the stubs.
+    const child = box.children[order.get(line.end)];
+    if (!(child.isBox && child.open)) put(line.end, {line, out: false, text: shorten(line.name)});
+  }
+  for (const {at, line, text} of box.stubs || []) put(at, {line, out: false, text: shorten(text)});
+  const left = (all) => all.filter((line) => !lines.has(line));
   const named = (at) => shorten(box.children[order.get(at)].label);
   add(box.lines, "start", "end", (line) => named(line.start));
-  add(box.lines.filter((line) => !lines.has(line)), "end", "start", (line) => named(line.end));
-  add(box.entries, "start", "end", (line) => shorten(line.name));
-  add(box.exits, "end", "start", (line) => shorten(line.name));
+  add(left(box.lines), "end", "start", (line) => named(line.end));
+  add(left(box.entries), "start", "end", (line) => shorten(line.name));
+  add(left(box.exits), "end", "start", (line) => shorten(line.name));
+  for (const [at, stubs] of of) of.set(at, [false, true].flatMap((out) => fewer(stubs.filter((stub) => stub.out === out))));
   return {lines, of};
+}
+
+/** Gives the first stubs of a child with their names, and one for the others. */
+function fewer(stubs) {
+  const rest = stubs.length - MOST_STUBS;
+  return rest <= 0 ? stubs : [...stubs.slice(0, MOST_STUBS), {...stubs[MOST_STUBS], text: `and ${rest} more`}];
 }
 
 function roomOf(stubs) {
@@ -142,7 +207,8 @@ function roomOf(stubs) {
 }
 
 function measured(box, graph, drawn, up) {
-  const {side, foot} = SIZES, head = box.around ? SIZES.head : 0;
+  const {side, foot} = box.isLane ? {side: 0, foot: 0} : SIZES, head = box.around && !box.isLane ? SIZES.head : 0;
+  const against = up !== box.back;
   let left = Infinity, right = -Infinity, top = Infinity, bottom = -Infinity;
   const reach = (x, y, halfWidth = 0, halfHeight = 0) => {
     left = Math.min(left, x - halfWidth); right = Math.max(right, x + halfWidth);
@@ -158,18 +224,17 @@ function measured(box, graph, drawn, up) {
     if (label && edge.x !== undefined) reach(edge.x, edge.y, edge.width / 2, edge.height / 2);
   }
   if (left > right) { left = right = top = bottom = 0; }
-  const title = box.around ? textWidth(shorten(box.label), FONT) + (box.times ? 190 : 60) : 0;
-  const width = Math.max(right - left + 2 * side, title);
+  const width = Math.max(right - left + 2 * side, head ? headWidth(box) : 0);
   const height = bottom - top + head + 2 * foot;
   const shift = (width - (right - left)) / 2 - left;
-  const turn = (y) => up ? bottom - (y - top) - top : y - top;
+  const turn = (y) => against ? bottom - (y - top) - top : y - top;
   const place = (point) => ({x: point.x + shift, y: turn(point.y) + head + foot});
   const layout = {up, width, height, places: new Map(), lines: [], ports: new Map()};
   for (const child of box.children) {
     const node = graph.node(`n${child.at}`);
     layout.places.set(child.at, {...place(node), width: node.width, height: node.height});
   }
-  const edgeOf = {in: up ? height : 0, out: up ? 0 : height};
+  const edgeOf = {in: against ? height : 0, out: against ? 0 : height};
   for (const {line, from, to, label, port} of drawn) {
     const edge = graph.edge(from, to);
     const points = edge.points.map(place);
@@ -204,13 +269,24 @@ function joinPorts(box, layout, up) {
       const x = child && child.layout.ports.get(name);
       if (x === undefined) continue;
       const {x: middle, y, width, height} = layout.places.get(number);
-      const below = name[0] === "o" ? !up : up;
+      const against = up !== child.back;
+      const below = name[0] === "o" ? !against : against;
       points[at] = {x: middle - width / 2 + x, y: below ? y + height / 2 : y - height / 2};
     }
   }
 }
 
+/** Forgets all layouts, and how wide texts are. */
+export function forgetAll(things) {
+  widths.clear();
+  for (const thing of things) thing.layout = null;
+}
+
 /** Forgets the layout of a box and of those around it, and of what reads the same cache. */
 export function forget(box) {
-  for (let one = box; one; one = one.around) one.layout = null;
+  for (let one = box; one; one = one.around) {
+    const beside = one.layout && one.layout.beside;
+    one.layout = null;
+    if (beside && beside.layout) forget(beside);
+  }
 }

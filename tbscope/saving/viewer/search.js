@@ -34,36 +34,44 @@ function rank(index, at, words) {
 }
 
 export function addSearch(input, list, view) {
-  let hits = [], chosen = -1, index = null, find = null;
+  let hits = [], chosen = -1, index = null, find = null, searched = null;
   const mark = (place) => {
     chosen = place;
     [...list.children].forEach((item, at) => item.setAttribute("aria-selected", String(at === place)));
-    if (list.children[place]) list.children[place].scrollIntoView({block: "nearest"});
+    if (list.children[place]) {
+      list.children[place].scrollIntoView({block: "nearest"});
+      input.setAttribute("aria-activedescendant", list.children[place].id);
+    } else input.removeAttribute("aria-activedescendant");
+  };
+  const reveal = (shown) => {
+    list.hidden = !shown;
+    input.setAttribute("aria-expanded", String(Boolean(shown)));
   };
   const update = async () => {
     const pattern = input.value;
-    if (pattern.trim() && !find) {
-      index = await view.graph.index();
-      find = find || searcher(index);
+    const {graph} = view;
+    if (pattern.trim() && searched !== graph) {
+      const found = await graph.index();
       // What was typed meanwhile has its own call.
-      if (pattern !== input.value) return;
+      if (pattern !== input.value || graph !== view.graph) return;
+      if (searched !== graph) [index, find, searched] = [found, searcher(found), graph];
     }
     hits = pattern.trim() ? find(pattern) : [];
     list.replaceChildren(...hits.slice(0, MOST_HITS).map((number, at) => {
-      const item = make("li", {role: "option", "aria-selected": "false"},
+      const item = make("li", {id: `hit${at}`, role: "option", "aria-selected": "false"},
         make("span", {}, index.name[number]), make("small", {}, index.class[number]));
       item.addEventListener("mousedown", (event) => { event.preventDefault(); mark(at); view.show(number); });
       return item;
     }));
     if (hits.length > MOST_HITS) list.append(make("li", {class: "more"}, `and ${hits.length - MOST_HITS} more`));
     if (!hits.length && pattern.trim()) list.append(make("li", {class: "more"}, "nothing found"));
-    list.hidden = !pattern.trim();
+    reveal(pattern.trim());
     view.mark(hits, index);
     mark(-1);
   };
   input.addEventListener("input", update);
-  input.addEventListener("focus", () => { list.hidden = !input.value.trim(); });
-  input.addEventListener("blur", () => { list.hidden = true; });
+  input.addEventListener("focus", () => reveal(input.value.trim()));
+  input.addEventListener("blur", () => reveal(""));
   input.addEventListener("keydown", (event) => {
     const most = Math.min(hits.length, MOST_HITS);
     if (event.key === "ArrowDown" || (event.key === "Enter" && !event.shiftKey)) {

@@ -1,16 +1,23 @@
 // SVG: draws what is laid out.
 
 import {paint, stripe} from "./colours.js";
-import {shape} from "./elements.js";
+import {brief, shape, visible} from "./elements.js";
 import {lineWidth} from "./graph.js";
-import {SIZES, STUB, secondLine, shorten} from "./layout.js";
+import {SIZES, STUB, besideLabel, labelWidth, secondLine, shorten} from "./layout.js";
+
+const MOST_SPOKEN = 300;
 
 /** Draws a box that is open, and gives the groups of what stands in it, by number. */
 export function drawInside(box, view, holder, left, top, drawn) {
   const layout = box.layout;
-  const lines = shape("g", {class: "lines"}), texts = shape("g", {class: "texts"});
-  const inner = shape("g", {transform: `translate(${left},${top})`});
+  const lines = shape("g", {class: "lines", "aria-hidden": "true"}), texts = shape("g", {class: "texts", "aria-hidden": "true"});
+  // Chromium takes an item for one only if all between it and the tree have these roles.
+  const inner = shape("g", {transform: `translate(${left},${top})`, role: box.around ? "group" : "none"});
   holder.append(inner);
+  for (const {text, ...place} of layout.heads || []) {
+    inner.append(shape("rect", {class: "lane", ...place, rx: 8}),
+      shape("text", {class: "second", x: place.x + place.width / 2, y: place.y + 15}, text));
+  }
   // Open boxes lie below the lines, closed ones and nodes above.
   const open = box.children.filter((child) => child.isBox && child.open);
   const others = box.children.filter((child) => !(child.isBox && child.open));
@@ -21,13 +28,13 @@ export function drawInside(box, view, holder, left, top, drawn) {
   inner.append(texts);
 }
 
-function drawLine({line, label, points, port, at}, box, lines, texts, drawn) {
+function drawLine({line, label, points, port, at, soft}, box, lines, texts, drawn) {
   const end = port === "out" ? null : drawn.graph.at(line.end);
   const arrives = end && !(end.isBox && end.open);
   const path = shape("path", {
     d: curve(points),
-    class: line.tensors.length ? "line" : "line waits",
-    "stroke-width": lineWidth(line).toFixed(2),
+    class: `line${line.tensors.length ? "" : " waits"}${soft ? " soft" : ""}`,
+    "stroke-width": (soft ? 1 : lineWidth(line)).toFixed(2),
     "data-start": String(line.start), "data-end": String(line.end),
   });
   if (arrives) path.setAttribute("marker-end", "url(#arrow)");
@@ -65,7 +72,8 @@ function drawThing(thing, place, view, drawn) {
   const group = shape("g", {
     class: `thing ${kind}`, "data-at": String(thing.at), transform:
       `translate(${(x - width / 2).toFixed(1)},${(y - height / 2).toFixed(1)})`,
-    role: "button", tabindex: "-1", "aria-label": spoken(thing),
+    id: `thing${thing.at}`, role: "treeitem", "aria-level": String(thing.depth),
+    "aria-label": spoken(thing, view.mode.text(thing)),
   });
   if (thing.isBox) group.setAttribute("aria-expanded", String(thing.open));
   paint(group, view.mode.of(thing));
@@ -80,11 +88,13 @@ function drawThing(thing, place, view, drawn) {
   const parts = thing.isBox && !thing.open && view.mode.shares ? view.mode.shares(thing) : [];
   if (parts.length) stripe(group, body, parts, `stripes${thing.at}`);
   if (thing.isBox && thing.open) {
-    group.append(shape("rect", {class: "head", width, height: SIZES.head, rx: round}),
-      shape("text", {class: "label", x: 26, y: 19}, shorten(thing.label)),
+    group.append(shape("rect", {class: "head", width, height: SIZES.head, rx: round}));
+    drawInside(thing, view, group, 0, 0, drawn);
+    // Above the lines that enter through the head.
+    group.append(shape("text", {class: "label", x: 26, y: 19}, shorten(thing.label)),
+      shape("text", {class: "beside", x: labelWidth(thing), y: 19}, besideLabel(thing)),
       shape("text", {class: "sign", x: 14, y: 19.5}, "−"));
     if (thing.times) drawTurns(thing, width, group);
-    drawInside(thing, view, group, 0, 0, drawn);
   } else if (thing.isBox) {
     group.append(shape("text", {class: "label", x: width / 2 + 6, y: 19}, shorten(thing.label)),
       shape("text", {class: "second", x: width / 2, y: 34}, secondLine(thing)),
@@ -92,9 +102,10 @@ function drawThing(thing, place, view, drawn) {
   } else {
     const room = thing.circles.length ? 6 : 0;
     const middle = width / 2 + room;
-    group.append(shape("text", {class: "label", x: middle, y: thing.second ? 15 : height / 2 + 4},
+    const below = secondLine(thing);
+    group.append(shape("text", {class: "label", x: middle, y: below ? 15 : height / 2 + 4},
       shorten(thing.label)));
-    if (thing.second) group.append(shape("text", {class: "second", x: middle, y: 28}, secondLine(thing)));
+    if (below) group.append(shape("text", {class: "second", x: middle, y: 28}, below));
     drawCircles(thing, group, height, drawn);
   }
   (place.stubs || []).forEach((stub, row) => drawStub(stub, row, place, group, drawn));
@@ -133,22 +144,31 @@ function drawCircles(node, group, height, drawn) {
   node.circles.slice(0, most).forEach((one, place, all) => {
     const y = height / 2 + (place - (all.length - 1) / 2) * (2 * circle - 2);
     const dot = shape("circle", {class: "thing circle", cx: 11, cy: y, r: circle - 1.5,
-      "data-at": String(one.at), role: "button", tabindex: "-1", "aria-label": spoken(one)});
+      "data-at": String(one.at), role: "treeitem", "aria-level": String(node.depth + 1), "aria-label": spoken(one)});
     dot.append(shape("title", {}, hover(one)));
-    if (!drawn.groups.has(one.at)) drawn.groups.set(one.at, dot);
+    if (!drawn.groups.has(one.at)) {
+      dot.id = `thing${one.at}`;
+      drawn.groups.set(one.at, dot);
+    }
     group.append(dot);
   });
 }
 
-function spoken(thing) {
-  if (!thing.isBox) return `${thing.label}, ${thing.class}`;
-  const of = thing.class ? `, ${thing.class}` : "";
-  return `box ${thing.label}${of}, ${thing.open ? "open" : "closed"}, ${thing.inside} nodes inside`;
+/** Returns all that a reader of the screen says of a thing, with the words that it is coloured by. */
+export function spoken(thing, words = "") {
+  const parts = [thing.isBox ? `box ${thing.label}` : thing.label];
+  if (thing.class || thing.times) parts.push(thing.class || thing.second);
+  if (words && words !== thing.class) parts.push(words);
+  if (thing.isBox) parts.push(thing.open ? "open" : "closed", `${thing.inside} ${thing.inside === 1 ? "node" : "nodes"} inside`);
+  if (thing.times) parts.push(thing.shows === null ? `all ${thing.times} blocks` : `block ${thing.shows + 1} of ${thing.times}`);
+  if (thing.outputs.length === 1) parts.push(`output ${thing.outputs[0] ? thing.outputs[0].sizes : "unknown"}`);
+  else if (thing.outputs.length) parts.push(`${thing.outputs.length} outputs`);
+  return parts.map((part) => visible(brief(part, MOST_SPOKEN))).join(", ");
 }
 
 function hover(thing) {
-  const lines = [thing.name];
+  const lines = [brief(thing.name, MOST_SPOKEN)];
   if (thing.class) lines.push(thing.class);
-  if (thing.outputs.length) lines.push(thing.outputs.slice(0, 6).map((one) => `${one.sizes} ${one.dtype}`).join(", "));
+  if (thing.outputs.length) lines.push(thing.outputs.slice(0, 6).map((one) => one ? `${one.sizes} ${one.dtype}` : "unknown").join(", "));
   return lines.join("\n");
 }

@@ -7,6 +7,7 @@ from typing import Any
 from tensorboard.compat.proto.types_pb2 import DataType
 
 from tbscope.ir.graph import Constant, Nest, Shape
+from tbscope.ir.ranks import device_on
 from tbscope.words import cut
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "op_of",
     "plain_op",
     "reference_of",
+    "shapes_of",
 ]
 
 Reference = tuple[str, str]
@@ -34,6 +36,7 @@ _TYPED_BY = ("dtype", "T", "DstT", "out_type", "output_type", "Tout")
 _SHAPES = "_output_shapes"
 # Drawings of ours call so what the page would fold with others that are not alike.
 _APART = re.compile(r"(Input|Output|Parameter|Buffer)\[.*\]")
+_OF_RANKS = re.compile(r"ranks_([0-9][-0-9,a-z_]*)_([^_]+)")
 _MOST_ENTRIES = 1000
 _MOST_TEXT = 1000
 _MOST_ELEMENTS = 16
@@ -79,13 +82,20 @@ def op_of(node: Any) -> Op:
     for key in sorted(node.attr):
         held = node.attr[key]
         if key == _SHAPES:
-            made.shapes = [_shape(one) for one in held.list.shape[:_MOST_ENTRIES]]
+            made.shapes = shapes_of(node)
             continue
         name = key.lstrip(" ")
         made.drawn |= name != key
         made.facts[name] = fact_of(held)
     made.dtype = dtype_of(node)
     return made
+
+
+def shapes_of(node: Any) -> list[Shape | None]:
+    """Return the shapes of the outputs of a NodeDef, as far as they are told."""
+    if _SHAPES not in node.attr:
+        return []
+    return [_shape(one) for one in node.attr[_SHAPES].list.shape[:_MOST_ENTRIES]]
 
 
 def plain_op(op: str) -> str:
@@ -117,8 +127,15 @@ def reference_of(text: str) -> Reference:
 
 
 def device_of(text: str) -> str:
-    """Return a device as torch names it: `cuda:0` for `/job:x/device:GPU:0`."""
+    """Return a device as torch names it: `cuda:0` for `/job:x/device:GPU:0`.
+
+    That of ranks has them before it: `ranks 0-7 cuda:0` for `/device:ranks_0-7_GPU:0`.
+    """
     found = text.rpartition("device:")[2] if "device:" in text else text.strip("/")
+    if ranks := _OF_RANKS.fullmatch(found):
+        numbers = ranks[1].replace("_", " ")
+        several = "rank" if numbers.isdecimal() else "ranks"
+        return device_on(f"{several} {numbers}", device_of(f"device:{ranks[2]}"))
     kind, _, index = found.partition(":")
     kind = {"GPU": "cuda", "gpu": "cuda"}.get(kind, kind.lower())
     if not kind:

@@ -8,11 +8,13 @@ from tbscope.sources.logs.events import EventError, Found, graphs_in
 from tbscope.sources.logs.records import RecordError, records
 from tbscope.words import error_text
 
-__all__ = ["DOING", "event_files", "found_in_file"]
+__all__ = ["DOING", "event_files", "files_of_run", "found_in_file"]
 
 DOING = "no graphs can be read"
 """What an error about a log begins with."""
 
+# TensorBoard takes a file for one of events by this part of its name.
+_MARK = "tfevents"
 _FIX = "copy the file anew; read_log takes the files beside it one by one, too"
 
 
@@ -38,8 +40,24 @@ def event_files(directory: str) -> Iterator[tuple[str, str]]:
             run = os.path.relpath(place, directory)
             found += [(run, name, os.path.join(place, name)) for name in files]
     for run, name, path in sorted(found):
-        if "tfevents" in name:
+        if _MARK in name:
             yield run, path
+
+
+def files_of_run(directory: str, run: str) -> list[str]:
+    """Return the paths of the event files of one run in a directory, in order.
+
+    Raises:
+        OSError: There is no such run. A remote store may raise another error.
+    """
+    if "://" in directory:
+        from tbscope.sources.remote import list_directory
+
+        top = directory.rstrip("/")
+        place = top if run == "." else f"{top}/{run}"
+        return [f"{place}/{name}" for name in sorted(list_directory(place)) if _MARK in name]
+    place = os.path.join(directory, run)
+    return [os.path.join(place, name) for name in sorted(os.listdir(place)) if _MARK in name]
 
 
 def found_in_file(path: str) -> Iterator[Found]:

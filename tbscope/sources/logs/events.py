@@ -18,7 +18,7 @@ from tbscope.formats.record import RECORD_FIELD
 from tbscope.sources.graphdef.wire import Field, WireError, fields
 from tbscope.words import error_text
 
-__all__ = ["EventError", "Found", "graphs_in"]
+__all__ = ["EventError", "Found", "graphs_in", "plain_tag"]
 
 _WALL_TIME, _STEP, _GRAPH_DEF, _SUMMARY, _TAGGED, _META_GRAPH = 1, 2, 4, 5, 8, 9
 _WANTED = frozenset({_GRAPH_DEF, _SUMMARY, _TAGGED, _META_GRAPH})
@@ -102,7 +102,7 @@ def _found(number: int, event: bytes, start: int, end: int) -> Iterator[Found]:
             if not texts:
                 continue
             if plugin == _KERAS:
-                yield Found("keras", _plain_tag(value.tag), 0, 0, texts[0])
+                yield Found("keras", plain_tag(value.tag), 0, 0, texts[0])
             elif plugin in (_GRAPH, _GRAPH_WITH_FIGURES):
                 yield from _of_metadata(value.tag, texts[0])
 
@@ -112,7 +112,7 @@ def _of_metadata(tag: str, data: bytes) -> Iterator[Found]:
     metadata = RunMetadata.FromString(data)
     has_figures = bool(metadata.step_stats.dev_stats)
     figures = metadata if has_figures else None
-    tag = _plain_tag(tag)
+    tag = plain_tag(tag)
     if metadata.function_graphs:
         for graph in metadata.function_graphs:
             drawn = graph.pre_optimization_graph.SerializeToString()
@@ -121,7 +121,7 @@ def _of_metadata(tag: str, data: bytes) -> Iterator[Found]:
         yield Found("figures", tag, 0, 0, figures=figures)
 
 
-def _plain_tag(tag: str) -> str:
+def plain_tag(tag: str) -> str:
     """Return a tag without the blank that ours end with, and which the page does not show."""
     return tag.removesuffix(" ") or tag
 

@@ -20,7 +20,7 @@ from tbscope.ir.climbs import upward
 from tbscope.ir.graph import Argument, Node, Value
 from tbscope.ir.nodes import Role
 from tbscope.ir.runs import Run
-from tbscope.ir.scopes import Scope, ScopeKind, ScopePart
+from tbscope.ir.scopes import PHASE_BOXES, Scope, ScopeKind, ScopePart
 from tbscope.sources.eager.record.gradient_sizes import tell_sizes
 from tbscope.sources.eager.record.makers import Makers
 from tbscope.sources.eager.record.saved import Saved
@@ -250,7 +250,7 @@ class Backward:
             finally:
                 self.passes.pop()
             return
-        root = scopes.open_phase("gradients", "backward")
+        root = scopes.open_phase("backward")
         begun = _Pass(root, frame, creates_graph, caller, *called)
         self.passes.append(begun)
         self._shared = 0
@@ -265,7 +265,7 @@ class Backward:
         finally:
             scopes.again = outer
             self._ended[root] = self.passes.pop()
-            scopes.close_block("gradients", failed=True)
+            scopes.close_block(PHASE_BOXES["backward"], failed=True)
 
     def begin(self, frame: FrameType | None) -> None:
         """Take note of an operation of a pass, before what it reads is looked at.

@@ -17,7 +17,7 @@ import torch
 
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Node, Value
-from tbscope.ir.scopes import Scope
+from tbscope.ir.scopes import PHASE_BOXES, Scope
 from tbscope.sources.eager.record.origins import origin_of
 from tbscope.sources.eager.record.parts import Part, Step, held_by, tensors_in
 from tbscope.sources.eager.record.scope_stack import ScopeStack
@@ -76,7 +76,7 @@ class Optimizers:
         """
         scopes = self._scopes
         frame, outer = scopes.running, scopes.running.inner
-        around = scopes.open_phase("optimizer", "optimizer")
+        around = scopes.open_phase("optimizer")
         root = self._new(type(optimizer).__name__, None, around)
         frame.inner = root
         step = Step(optimizer, id(caller), frame, outer, around, root)
@@ -110,7 +110,7 @@ class Optimizers:
         self._settle(step)
         step.frame.inner = step.around
         # A module may run by now, where nobody has told that the step has ended.
-        self._scopes.close_block("optimizer", failed=True, frame=step.frame)
+        self._scopes.close_block(PHASE_BOXES["optimizer"], failed=True, frame=step.frame)
 
     def end_broken(self, caller: FrameType) -> None:
         """End the step that an error ends in this Python frame, and those left in it."""

@@ -15,7 +15,7 @@ import torch
 from tbscope.errors import ScopeError
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Call, Source
-from tbscope.ir.scopes import Phase, Scope, ScopeKind
+from tbscope.ir.scopes import PHASE_BOXES, Phase, Scope, ScopeKind
 from tbscope.sources.eager.by_hand import unbalanced
 from tbscope.sources.torch.registry import ModulePlace, Registry
 from tbscope.words import shown
@@ -317,9 +317,9 @@ class ScopeStack:
 
     # -- blocks by hand ----------------------------------------------------------------
 
-    def open_phase(self, name: str, phase: Phase) -> Scope:
+    def open_phase(self, phase: Phase) -> Scope:
         """Open the box of a backward pass, or of an optimizer's step; return its scope."""
-        scope = self.open_block(name)
+        scope = self.open_block(PHASE_BOXES[phase])
         scope.phase = phase
         self.phases[scope] = len(self.phases)
         return scope

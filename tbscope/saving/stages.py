@@ -1,0 +1,200 @@
+"""Stages: forward, backward and optimizer of a training step, and which boxes belong together.
+
+A backward pass is in a box `gradients`, in which a box is called as what it differentiates; a step
+of an optimizer is in a box `optimizer`, in which a box is called as what it updates. So names alone
+lead from one to the other, and where they do not fit, nothing is claimed.
+"""
+
+import re
+from typing import NamedTuple
+
+from tbscope.ir.scopes import PHASE_BOXES
+from tbscope.page.glyphs import Box, Item, box_around
+from tbscope.saving.picture import Glyph, Picture
+
+__all__ = ["Lane", "Stages"]
+
+_BACKWARD, _OPTIMIZER = PHASE_BOXES["backward"], PHASE_BOXES["optimizer"]
+_PHASES = {label: phase for phase, label in PHASE_BOXES.items()}
+_LABEL = re.compile(rf"({_BACKWARD}|{_OPTIMIZER})(\.\d+(st|nd|rd|th)?)?")
+_FORWARD_LANE, _BACKWARD_LANE, _LAST_LANE = range(3)
+# The class of an optimizer, and a group of parameters, may be around the names of modules.
+_MOST_AROUND = 2
+_TITLES = {_BACKWARD: ("Gradients", "Backward of"), _OPTIMIZER: ("Updated by", "Updates")}
+
+
+class Lane(NamedTuple):
+    """A column of a level.
+
+    Attributes:
+        round: How many rounds of forward and backward come before.
+        column: 0 for what runs forward, 1 for a backward pass, 2 for what follows it.
+    """
+
+    round: int
+    column: int
+
+
+class Stages:
+    """The stages of one picture.
+
+    Args:
+        picture: The picture, with its repeats folded.
+    """
+
+    def __init__(self, picture: Picture) -> None:
+        self._picture = picture
+        # The box of the stage that a box is in, and what each box of a stage belongs to.
+        self._stage: dict[Box, Box | None] = {picture.root: None}
+        self._forward: dict[Box, Glyph] = {}
+        self._links: dict[Glyph, dict[str, list[Glyph]]] = {}
+        for box in picture.boxes:
+            assert box.parent is not None, "the root alone has no parent"
+            around = self._stage[box.parent]
+            # What is differentiated again stays in the pass that does so.
+            own = not self._is_backward(around) and self._kind(box)
+            self._stage[box] = box if own else around
+        if any(self._stage.values()):
+            glyphs: list[Glyph] = [*picture.boxes, *picture.items]
+            named = {one.name: one for one in glyphs}
+            # What is a gradient of a gradient is known once that is.
+            for box in (*reversed(picture.boxes), *reversed(picture.boxes)):
+                forward = None if box in self._forward else self._find(box, named)
+                if forward is not None:
+                    self._join(box, forward)
+
+    def phase(self, box: Box) -> str:
+        """Return the phase whose box this is: "backward", "optimizer", or empty for another."""
+        return _PHASES.get(self._kind(box), "")
+
+    def of(self, box: Box) -> Box | None:
+        """Return the box of the stage that a box is in, or is; None for the forward pass."""
+        return self._stage[box]
+
+    def flows_back(self, box: Box) -> bool:
+        """Whether a box is in a backward pass, or is one."""
+        return self._is_backward(self._stage[box])
+
+    def class_of(self, glyph: Glyph) -> str:
+        """Return the class of a node or a box, or of what it is a gradient or an update of."""
+        own = self._picture.class_of(glyph)
+        forward = self._forward.get(glyph) if isinstance(glyph, Box) and not own else None
+        return own if forward is None else self.class_of(forward)
+
+    def words_of(self, glyph: Glyph) -> str:
+        """Return the class of a node or a box in words: `Block`, `backward of Block`."""
+        if not isinstance(glyph, Box) or glyph not in self._forward:
+            return self._picture.class_of(glyph)
+        found = self.words_of(self._forward[glyph])
+        how = "backward" if self._is_backward(self._stage[glyph]) else "update"
+        return f"{how} of {found}" if found else ""
+
+    def links(self, glyph: Glyph) -> dict[str, list[Glyph]]:
+        """Return the counterparts of a node or a box in other stages, by titles."""
+        return self._links.get(glyph, {})
+
+    def counterparts(self, glyph: Glyph) -> list[Glyph]:
+        """Return all counterparts of a node or a box: those of its forward pass, too.
+
+        Those of the box of a stage are beside it in its level.
+        """
+        found: dict[Glyph, None] = {}
+        near: list[Glyph | None] = [glyph]
+        if isinstance(glyph, Box):
+            near.append(self._forward.get(glyph))
+        if isinstance(glyph, Box) and self._stage[glyph] is glyph:
+            pending = [*glyph.children.values()]
+            while pending:
+                one = pending.pop(0)
+                if isinstance(one, Box):
+                    forward = self._forward.get(one)
+                    if forward is None:
+                        pending += one.children.values()
+                    elif glyph.parent is not None:
+                        found[self._child_around(forward, glyph.parent)] = None
+        for each in near:
+            if each is not None:
+                found |= dict.fromkeys(other for of in self.links(each).values() for other in of)
+        return [one for one in found if one is not glyph]
+
+    def lanes(self, box: Box) -> list[Lane]:
+        """Return the lane of each child of a box; none for a box without stages."""
+        children = self._picture.children(box)
+        stages = [isinstance(one, Box) and self._stage[one] is one for one in children]
+        if not any(stages):
+            return []
+        found: dict[Glyph, Lane] = {}
+        lane = Lane(0, _FORWARD_LANE)
+        for at, child in enumerate(children):
+            if stages[at]:
+                backward = self._is_backward(child)
+                later = backward and lane.column != _FORWARD_LANE
+                lane = Lane(lane.round + later, _BACKWARD_LANE if backward else _LAST_LANE)
+            elif lane.column != _FORWARD_LANE:
+                following = next((one for one in range(at, len(children)) if stages[one]), None)
+                if following is not None and self._is_backward(children[following]):
+                    lane = Lane(lane.round + 1, _FORWARD_LANE)
+                else:
+                    lane = Lane(lane.round, _LAST_LANE)
+            found[child] = lane
+        for child in children:
+            # The outputs of a graph are its last nodes, whatever they are outputs of.
+            if isinstance(child, Item) and self._picture.class_of(child) == "Output":
+                sources = (
+                    self._child_around(read.source, box) for read in self._picture.flow(child)
+                )
+                found[child] = max((found[one] for one in sources if one in found), default=lane)
+        return [found[child] for child in children]
+
+    # -- names -------------------------------------------------------------------------------
+
+    def _kind(self, box: Box) -> str:
+        """Return the label of a stage for its box; empty for another, as for a module's."""
+        found = _LABEL.fullmatch(box.label)
+        return found[1] if found and not self._picture.class_of(box) else ""
+
+    def _is_backward(self, glyph: Glyph | None) -> bool:
+        return isinstance(glyph, Box) and self._kind(glyph) == _BACKWARD
+
+    def _find(self, box: Box, named: dict[str, Glyph]) -> Glyph | None:
+        """Return what a box of a stage is a gradient or an update of; None for nothing."""
+        stage = self._stage[box]
+        if stage is None or stage is box or self._picture.class_of(box):
+            return None
+        inside = [self._forward[one] for one in box.children.values() if one in self._forward]
+        if self._picture.repeats(box):
+            around = box_around(inside[0]) if inside else None
+            return around if around is not None and self._picture.repeats(around) else None
+        prefix = stage.name.removesuffix(stage.label)
+        parts = box.name.removeprefix(f"{stage.name}/").split("/")
+        for skipped in range(1 if self._is_backward(stage) else _MOST_AROUND + 1):
+            *path, last = parts[skipped:] or [""]
+            found = named.get(prefix + "/".join([*path, last]))
+            if found is not None and self._fits(found, inside):
+                return found
+            # A parameter that several nodes read is a node beside its module.
+            found = named.get(prefix + "/".join(path) + f".{last}")
+            if isinstance(found, Item) and self._picture.class_of(found) == "Parameter":
+                return found
+        return None
+
+    def _fits(self, found: Glyph, inside: list[Glyph]) -> bool:
+        """Whether a name is that of a module; of another box if it is around such modules."""
+        if isinstance(found, Item) or self._picture.class_of(found) or found in self._forward:
+            return True
+        return any(one.name.startswith(f"{found.name}/") for one in inside)
+
+    def _join(self, box: Box, forward: Glyph) -> None:
+        self._forward[box] = forward
+        stage = self._stage[box]
+        assert stage is not None, "a counterpart is in a stage"
+        there, back = _TITLES[self._kind(stage)]
+        self._links.setdefault(forward, {}).setdefault(there, []).append(box)
+        self._links.setdefault(box, {})[back] = [forward]
+
+    def _child_around(self, glyph: Glyph, box: Box) -> Glyph:
+        """Return the child of a box that something is, or is in; the root if it is elsewhere."""
+        one, around = glyph, box_around(glyph)
+        while around is not None and around is not box:
+            one, around = around, around.parent
+        return one
