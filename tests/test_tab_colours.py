@@ -127,7 +127,7 @@ def legend(tab):
 def test_each_overlay_of_the_run_is_a_colour_and_is_read_when_it_is_chosen(show):
     tab = show(at(run="over"))
     tab.press("e")
-    tab.wait_for("Sequential", "0", "1", "2", "input", "out")
+    tab.wait_for("0", "1", "2", "Sequential", "input", "out")
     assert groups(tab)["Overlays"] == ["again", "elsewhere", "flops", "norm"]
     asked = []
     tab.page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
