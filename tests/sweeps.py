@@ -13,9 +13,11 @@ Case = TypeVar("Case")
 
 FILES = (
     *("test_chunks_page.py", "test_functions_page.py", "test_label_widths.py"),
-    *("test_page_big.py", "test_templates_page.py"),
+    *("test_page_big.py", "test_templates_page.py", "test_training_page.py"),
+    "test_benchmarks_alone.py",
 )
-"""Tests of the Graphs page that open large or many graphs; `test_page.py` and others open some."""
+"""Tests that open large or many graphs in the Graphs page, of which `test_page.py` and others open
+some, and benchmarks in processes of their own, of which `test_benchmarks.py` has one."""
 
 
 def is_sweep() -> bool:

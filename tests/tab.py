@@ -1,6 +1,7 @@
-"""The tab "Model" in a real TensorBoard and a real browser, as its reader has it.
+"""The tab "Model" of a real TensorBoard in a real browser.
 
-`conftest.py` has the fixtures: `show` opens the tab on the log of a module's fixture `logdir`.
+`conftest.py` has the fixtures: `show` opens the tab on the log of a module's fixture `logdir`,
+alone in a page or, with `whole`, in TensorBoard's own page, which takes three times as long to load.
 """
 
 import urllib.error
@@ -12,10 +13,15 @@ from playwright.sync_api import expect
 THINGS = "#world > g .thing:not(circle)"
 # TensorBoard's own page warns of it.
 _KNOWN = "Three.js"
+# As TensorBoard's page has it, below its header.
+_FRAME = """<!doctype html><body style="margin: 0">
+<iframe src="/data/plugin_entry.html?name=tbscope"
+    style="position: absolute; top: 64px; width: 100%; height: calc(100% - 64px); border: 0">
+</iframe>"""
 
 
 class Tab:
-    """The tab in TensorBoard's page.
+    """The tab, alone in a page or in TensorBoard's.
 
     Attributes:
         page: The page of playwright's.
@@ -23,11 +29,14 @@ class Tab:
         errors: Messages that the page threw or reported.
     """
 
-    def __init__(self, browser, url, address="", size=(1400, 900)):
+    def __init__(self, browser, url, address="", size=(1400, 900), whole=False):
         self.page = browser.new_page(size=size)
         self.errors = []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("console", lambda message: self.errors.append(message.text))
+        if not whole:
+            # The frame asks the server; the page around it is none of TensorBoard's.
+            self.page.route(f"{url}/", lambda route: route.fulfill(body=_FRAME))
         self.page.goto(f"{url}/#tbscope{address}")
         self.frame = self.page.frame_locator("iframe")
         self.frame.locator(THINGS).first.wait_for()

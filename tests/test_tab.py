@@ -149,7 +149,7 @@ def test_what_looks_like_a_script_is_text(show):
 
 
 def test_the_dark_mode_of_tensorboard_is_followed(show):
-    tab = show()
+    tab = show(whole=True)
     theme = "document.documentElement.dataset.theme"
     frame = next(one for one in tab.page.frames if "plugin_entry" in one.url)
     assert frame.evaluate(theme) == "light"

@@ -406,7 +406,7 @@ def test_a_newer_step_is_said_and_nothing_jumps(browser, tmp_path):
 
     write(0, 2)
     with TensorBoard(tmp_path, "--reload_interval", "1") as server:
-        tab = Tab(browser, server.url)
+        tab = Tab(browser, server.url, whole=True)
         tab.press("Home", "ArrowDown", "Enter", "i")
         expect(tab.frame.locator("#card h2")).to_have_text("0")
         address = address_of(tab)

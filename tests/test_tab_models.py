@@ -13,7 +13,7 @@ from torch import nn
 
 import tbscope
 
-MODELS = sampled(KINDS, KINDS[::2])
+MODELS = sampled(KINDS, KINDS[::5])
 # Of a crowded level, the first that are drawn.
 MOST = 8
 

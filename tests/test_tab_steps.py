@@ -219,7 +219,7 @@ def middle(thing):
     return thing["y"] + thing["height"] / 2
 
 
-def counterparts(page):
+def marked(page):
     """Return the names of what is marked as counterparts of what is selected."""
     names = page.page.locator("#world .counterpart > title").all_text_contents()
     return {name.partition("\n")[0] for name in names}
@@ -309,13 +309,13 @@ def test_what_is_selected_marks_its_counterparts(show):
         page.open(name)
     page.press("f")
     page.click("Net/head")
-    assert counterparts(page) == {"gradients/Net", "optimizer"}
+    assert marked(page) == {"gradients/Net", "optimizer"}
     page.open("gradients/Net")
     page.press("f")
     page.click("Net/head")
-    assert counterparts(page) == {"gradients/Net/head", "optimizer"}
+    assert marked(page) == {"gradients/Net/head", "optimizer"}
     page.click("gradients/Net/head")
-    assert counterparts(page) == {"Net/head", "optimizer"}
+    assert marked(page) == {"Net/head", "optimizer"}
 
 
 def test_the_cards_of_counterparts_lead_to_each_other(show):
