@@ -224,7 +224,7 @@ class Capture:
     ) -> Captured:
         assert self.names is not None
         code = frame.code
-        names = self.names.in_frame(frame.variables, frame.globals, code.co_freevars)
+        names = FrameNames(self.names, frame.variables, frame.globals, code.co_freevars)
         earlier = self._seen.get(code, 0)
         self._seen[code] = earlier + 1
         recompiled = None
