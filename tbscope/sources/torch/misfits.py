@@ -1,6 +1,5 @@
 """Misfits: in words, why arguments do not fit the parameters of what they are given to."""
 
-import re
 from collections.abc import Mapping, Sequence
 from inspect import Signature
 from typing import Any
@@ -8,8 +7,6 @@ from typing import Any
 import torch
 
 from tbscope.errors import InputError
-from tbscope.sources.torch.contents import content_of
-from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.signatures import (
     keywords_in,
     positional_in,
@@ -17,22 +14,13 @@ from tbscope.sources.torch.signatures import (
     short_signature,
 )
 from tbscope.sources.torch.sizes import size_advice
-from tbscope.words import error_text, shown
+from tbscope.words import shown
 
-__all__ = ["index_advice", "misfit_error", "nothing_given_error", "with_article"]
+__all__ = ["misfit_error", "nothing_given_error", "with_article"]
 
 _SHOWN_ITEMS = 6
 _SHOWN_TEXT = 30
 _LEAVE_OUT = ", and leave out what it does not take"
-_OUT_OF_RANGE = re.compile(
-    r"out of (range|bounds|data bounds)|not in the valid range|must be smaller than", re.IGNORECASE
-)
-_OF_INDICES = (IndexError, RuntimeError)
-# How many indices there are: by operation, the dimension of its tensor of numbers, and its name.
-_COUNTS = {
-    **dict.fromkeys(("embedding", "embedding_bag"), (0, "num_embeddings")),
-    **dict.fromkeys(("cross_entropy", "nll_loss"), (1, "the number of classes")),
-}
 
 
 def nothing_given_error(name: str, signature: Signature, *, why: str) -> InputError:
@@ -137,50 +125,3 @@ def _show(value: Any) -> str:
             return name
         return f"{name} of {', '.join(keys[:_SHOWN_ITEMS])}" if keys else f"{name} of nothing"
     return f"{name} of {len(value)}" if isinstance(value, list | tuple) else name
-
-
-def index_advice(
-    operation: str, args: Sequence[Any], kwargs: Mapping[str, Any], error: BaseException
-) -> str:
-    """Return the index that an operation cannot find and the size that it has to be below.
-
-    Args:
-        operation: The name of the operation that raised.
-        args: Its positional arguments.
-        kwargs: Its keyword arguments.
-        error: What it raised.
-    Returns:
-        One sentence, or nothing for another error and for indices whose values are not known.
-    """
-    if not isinstance(error, _OF_INDICES) or not _OUT_OF_RANGE.search(error_text(error)):
-        return ""
-    tensors = collect_tensors((args, kwargs), [])
-    indices = [tensor for tensor in tensors if tensor.dtype in (torch.int64, torch.int32)]
-    if operation in _COUNTS:
-        dimension, name = _COUNTS[operation]
-        tables = [tensor for tensor in tensors if tensor.dtype.is_floating_point]
-    else:
-        # The tensor comes first, then a dimension.
-        dimension = kwargs.get("dim", args[1] if len(args) > 1 else None)
-        name, tables = f"the size of dimension {dimension}", tensors[:1]
-        indices = [tensor for tensor in indices if tensor is not tensors[0]]
-    if not indices or not tables or type(dimension) is not int:
-        return ""
-    sizes = tables[0].shape
-    if not -len(sizes) <= dimension or not sizes:
-        return ""
-    size = sizes[min(dimension, len(sizes) - 1)]
-    beyond = [one for one in _ends(indices[0]) if not 0 <= one < size]
-    if not beyond:
-        return ""
-    return f"{operation} got the index {beyond[0]}, and {name} is {size}: give 0 to {size - 1}"
-
-
-def _ends(indices: torch.Tensor) -> list[int]:
-    """Return the largest and the smallest of some indices, or nothing where they have no values."""
-    content = content_of(indices)
-    if "maximum" in content:
-        return [content["maximum"], content["minimum"]]
-    values = content.get("value", [])
-    values = values if isinstance(values, list) else [values]
-    return [max(values), min(values)] if values else []
