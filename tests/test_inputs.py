@@ -3,6 +3,7 @@
 import functools
 from collections import OrderedDict, UserDict, namedtuple
 from dataclasses import dataclass
+from types import MethodType
 
 import pytest
 import torch
@@ -103,6 +104,7 @@ DICT = {"image": X, "label": Y}
         (Two(), UserDict({"x": X, "mask": Y}), (), {"x": X, "mask": Y}),
         (One(), DICT, (DICT,), {}),
         (Optional(), {"x": X}, (), {"x": X}),
+        (Optional(), SAMPLE, (SAMPLE,), {}),
         (One(), {}, ({},), {}),
         (Nothing(), {}, (), {}),
         (Nothing(), (), (), {}),
@@ -273,6 +275,13 @@ class _Taking(nn.Module):
     def forward(self, x, more):
         return x
 
+    def test_one_that_gives_a_keyword_again_is_passed_over(self):
+        model = Two()
+        model.example_input_array = {"x": X, "mask": Y}
+        assert message(model, kwargs={"mask": X}).startswith(
+            "Two.forward() cannot be called so: missing a required argument: 'x'"
+        )
+
 
 class TestMisfits:
     def test_no_inputs_at_all(self):
@@ -289,6 +298,20 @@ class TestMisfits:
             "  why: forward(x, mask) was given (Tensor(2, 3))",
             "  fix: give input_to_model=(x, mask)",
         )
+
+    def test_what_collects_the_rest_is_not_needed(self):
+        assert message(Varied()).startswith("Varied.forward() needs 'first', and no inputs")
+
+    def test_a_list_that_holds_no_more_than_is_taken_needs_no_wrapping(self):
+        assert message(One(), [X], {"k": 2}).endswith(
+            "  fix: give input_to_model=x, and leave out what it does not take"
+        )
+
+    def test_a_default_of_many_words_is_left_out(self):
+        def function(x, words="a" * 50, by=Y):
+            return x
+
+        assert "function(x, words=..., by=...) was given ()" in message(function, ())
 
     def test_three_arguments_are_missing(self):
         assert message(lambda a, b, c, d=2: a, ()) == lines(
@@ -473,6 +496,15 @@ class TestDecorators:
         )
         assert str(signature_of(_Decorated().forward)) == "(x, mask)"
 
+    def test_the_fault_is_that_of_what_the_author_declares(self):
+        @functools.wraps(One().forward)
+        def wrapper(only):
+            return only
+
+        assert message(wrapper, ()).startswith(
+            "forward() cannot be called so: missing a required argument: 'x'"
+        )
+
     def test_one_that_fills_an_argument_is_no_misfit(self):
         assert bind_inputs(_Filled(), X) == ((X,), {})
 
@@ -522,6 +554,7 @@ class _Filled(nn.Module):
         (Anything(), (1, 2), {"k": 3}, {"args.0": 1, "args.1": 2, "k": 3}),
         (torch.relu, (1,), {"k": 2}, {"args.0": 1, "k": 2}),
         (One(), (1, 2), {}, {"args.0": 1, "args.1": 2}),
+        (One(), (1, 2), {"k": 3}, {"args.0": 1, "args.1": 2, "k": 3}),
         (_Filled(), (1,), {}, {"x": 1}),
         (functools.partial(Two(), mask=2), (1,), {}, {"x": 1}),
     ],
@@ -559,6 +592,30 @@ def test_a_scripted_module_has_names_too():
 
 def _scripted(x: torch.Tensor, factor: int = 1):
     return x * factor
+
+
+class _Exported(nn.Module):
+    @torch.jit.export
+    def scale(self, x: torch.Tensor, factor: int = 1):
+        return x * factor
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_a_method_of_a_scripted_module_takes_no_self():
+    signature = signature_of(torch.jit.script(_Exported()).scale)
+    assert str(short_signature(signature)) == "(x, factor=1)"
+
+
+def test_a_method_whose_function_raises_tells_no_signature():
+    class Raising:
+        def __getattr__(self, name):
+            raise KeyError(name)
+
+        def __call__(self, x):
+            return x
+
+    assert signature_of(MethodType(Raising(), 1)) is None
+    assert str(signature_of(Raising())) == "(x)"
 
 
 def test_two_methods_of_one_decorator_keep_their_own_names():

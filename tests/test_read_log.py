@@ -299,6 +299,15 @@ def test_a_damaged_file_of_a_directory_stops_no_other(whole, tmp_path):
     ]
 
 
+def test_of_a_directory_with_one_file_all_before_the_damage_is_read(whole, tmp_path):
+    path, data, start = whole
+    path.write_bytes(data + data[start:-1])
+    with pytest.warns(UserWarning, match="is read without what is damaged"):
+        assert len(tbscope.read_log(tmp_path)) == 1
+    with pytest.raises(tbscope.ArgumentError, match="is cut off"):
+        tbscope.read_log(path)
+
+
 def test_a_graph_that_cannot_be_read_stops_no_other(tmp_path):
     with_record(tmp_path / "a" / "tfevents.1", zlib.compress(b"{}"))
     with pytest.raises(tbscope.ArgumentError, match="the graph of the run, step 0, cannot be"):

@@ -102,8 +102,7 @@ def _short(default: Any) -> Any:
         text = "" if isinstance(default, torch.Tensor) else repr(default)
     except Exception:  # noqa: BLE001  The user's code.
         text = ""
-    fits = 0 < len(text) <= _DEFAULT_LENGTH and " at 0x" not in text
-    return Constant(text if fits else "...")
+    return Constant(text if 0 < len(text) <= _DEFAULT_LENGTH else "...")
 
 
 def positional_in(signature: inspect.Signature) -> list[str]:
