@@ -253,6 +253,13 @@ class TestExamples:
             "  fix: give input_to_model=(x, mask)",
         )
 
+    def test_one_that_gives_a_keyword_again_is_passed_over(self):
+        model = Two()
+        model.example_input_array = {"x": X, "mask": Y}
+        assert message(model, kwargs={"mask": X}).startswith(
+            "Two.forward() cannot be called so: missing a required argument: 'x'"
+        )
+
     def test_one_that_raises_is_told_of(self):
         class Model(One):
             @property
@@ -274,13 +281,6 @@ class _Taking(nn.Module):
 
     def forward(self, x, more):
         return x
-
-    def test_one_that_gives_a_keyword_again_is_passed_over(self):
-        model = Two()
-        model.example_input_array = {"x": X, "mask": Y}
-        assert message(model, kwargs={"mask": X}).startswith(
-            "Two.forward() cannot be called so: missing a required argument: 'x'"
-        )
 
 
 class TestMisfits:
