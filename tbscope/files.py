@@ -8,7 +8,7 @@ from typing import Any
 
 from tbscope.errors import ArgumentError
 
-__all__ = ["path_of", "path_text", "write_whole"]
+__all__ = ["masked_crc", "path_of", "path_text", "write_whole"]
 
 
 def path_of(given: object) -> str | None:
@@ -22,6 +22,18 @@ def path_of(given: object) -> str | None:
     except Exception:  # noqa: BLE001  What does not tell its path is refused as none.
         return None
     return str.__str__(path) if isinstance(path, str) else None
+
+
+def masked_crc(data: bytes) -> int:
+    """Return the checksum of bytes as the records of an event file store it.
+
+    Source: tensorflow/core/lib/hash/crc32c.h, `Mask`
+    """
+    import google_crc32c
+
+    checksum: int = google_crc32c.value(data)
+    rotated = (checksum >> 15) | (checksum << 17)
+    return (rotated + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def path_text(path: Any, *, refused: Callable[[object], ArgumentError]) -> str:

@@ -8,7 +8,6 @@ import pytest
 import torch
 from bad_values import MuteError
 from torch import nn
-from torch.nn import functional
 
 import tbscope
 from tbscope.errors import trace_error_like
@@ -143,32 +142,6 @@ def test_an_input_of_another_type_is_told_with_the_cast(model, given, cast):
 
 def test_a_whole_number_that_is_out_of_range_is_no_matter_of_types():
     assert "use ." not in failure(nn.Embedding(3, 2), torch.tensor([7])).fix
-
-
-# -- indices ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("model", "index", "told"),
-    [
-        (nn.Embedding(5, 2), [1, 9], "embedding got the index 9, and num_embeddings is 5: give 0"),
-        (nn.Embedding(5, 2), [-1, 2], "the index -1, and num_embeddings is 5: give 0 to 4"),
-        (nn.Embedding(5, 2), [*range(20)], "the index 19, and num_embeddings is 5"),
-        (nn.EmbeddingBag(5, 2), [[7]], "the index 7, and num_embeddings is 5"),
-        (lambda at: functional.embedding(at, X), [6], "the index 6, and num_embeddings is 2"),
-        (lambda at: X.index_select(1, at), [3], "the index 3, and the size of dimension 1 is 3"),
-        (lambda at: X.gather(-1, at), [[4]], "the index 4, and the size of dimension -1 is 3"),
-        (lambda at: X.index_add(0, at, X[:1]), [2], "the size of dimension 0 is 2: give 0 to 1"),
-        (lambda at: functional.cross_entropy(X, at), [-100, 8], "8, and the number of classes is"),
-    ],
-)
-def test_an_index_out_of_range_is_told_with_the_size_that_it_has_to_be_below(model, index, told):
-    assert told in failure(model, torch.tensor(index)).fix
-
-
-def test_an_index_that_has_no_value_and_another_error_of_an_index_are_told_as_before():
-    assert "got the index" not in failure(lambda at: X[5], torch.tensor([1])).fix
-    assert "got the index" not in failure(lambda at: X.index_select(5, at), torch.tensor([1])).fix
 
 
 # -- lists -----------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """`tbscope.fake_world`: one process as a rank of a run that does not exist."""
 
 import resource
-import sys
 from pathlib import Path
 
 import pytest
@@ -150,13 +149,6 @@ def test_a_world_that_cannot_be_is_refused(size, rank, mesh, told):
         pass
     assert caught.value.what == told
     assert not dist.is_initialized()
-
-
-def test_a_torch_without_a_fake_group_is_told(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.testing._internal.distributed.fake_pg", None)
-    told = "needs torch's fake process group"
-    with pytest.raises(tbscope.ArgumentError, match=told), tbscope.fake_world(4):
-        pass
 
 
 def test_a_stage_of_a_llama_of_405_billion_parameters_takes_next_to_no_memory():

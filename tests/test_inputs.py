@@ -3,6 +3,7 @@
 import functools
 from collections import OrderedDict, UserDict, namedtuple
 from dataclasses import dataclass
+from types import MethodType
 
 import pytest
 import torch
@@ -12,7 +13,12 @@ from transformers import BatchEncoding, BertConfig, BertModel
 
 from tbscope.errors import InputError
 from tbscope.sources.torch.inputs import bind_inputs, callee_name, require_model
-from tbscope.sources.torch.signatures import Arrangements, argument_names, signature_of
+from tbscope.sources.torch.signatures import (
+    Arrangements,
+    argument_names,
+    short_signature,
+    signature_of,
+)
 
 X, Y = torch.zeros(2, 3), torch.ones(2)
 Pair = namedtuple("Pair", ["x", "mask"])
@@ -98,6 +104,7 @@ DICT = {"image": X, "label": Y}
         (Two(), UserDict({"x": X, "mask": Y}), (), {"x": X, "mask": Y}),
         (One(), DICT, (DICT,), {}),
         (Optional(), {"x": X}, (), {"x": X}),
+        (Optional(), SAMPLE, (SAMPLE,), {}),
         (One(), {}, ({},), {}),
         (Nothing(), {}, (), {}),
         (Nothing(), (), (), {}),
@@ -159,10 +166,10 @@ def test_a_batch_of_transformers_with_a_key_too_many_is_told_so():
 
     batch = BatchEncoding({"input_ids": X, "token_type_ids": X})
     assert message(Distil(), batch) == lines(
-        "Distil.forward() takes no 'token_type_ids'",
+        "Distil.forward() cannot be called so: got an unexpected keyword argument 'token_type_ids'",
         "  why: forward(input_ids, attention_mask=None) was given "
         "(input_ids=Tensor(2, 3), token_type_ids=Tensor(2, 3))",
-        "  fix: leave 'token_type_ids' out of input_to_model",
+        "  fix: give input_to_model=input_ids, and leave out what it does not take",
     )
 
 
@@ -246,6 +253,13 @@ class TestExamples:
             "  fix: give input_to_model=(x, mask)",
         )
 
+    def test_one_that_gives_a_keyword_again_is_passed_over(self):
+        model = Two()
+        model.example_input_array = {"x": X, "mask": Y}
+        assert message(model, kwargs={"mask": X}).startswith(
+            "Two.forward() cannot be called so: missing a required argument: 'x'"
+        )
+
     def test_one_that_raises_is_told_of(self):
         class Model(One):
             @property
@@ -280,21 +294,35 @@ class TestMisfits:
 
     def test_an_argument_is_missing(self):
         assert message(Two(), X) == lines(
-            "Two.forward() is missing 'mask'",
+            "Two.forward() cannot be called so: missing a required argument: 'mask'",
             "  why: forward(x, mask) was given (Tensor(2, 3))",
             "  fix: give input_to_model=(x, mask)",
         )
 
+    def test_what_collects_the_rest_is_not_needed(self):
+        assert message(Varied()).startswith("Varied.forward() needs 'first', and no inputs")
+
+    def test_a_list_that_holds_no_more_than_is_taken_needs_no_wrapping(self):
+        assert message(One(), [X], {"k": 2}).endswith(
+            "  fix: give input_to_model=x, and leave out what it does not take"
+        )
+
+    def test_a_default_of_many_words_is_left_out(self):
+        def function(x, words="a" * 50, by=Y):
+            return x
+
+        assert "function(x, words=..., by=...) was given ()" in message(function, ())
+
     def test_three_arguments_are_missing(self):
         assert message(lambda a, b, c, d=2: a, ()) == lines(
-            "<lambda>() is missing 'a', 'b' and 'c'",
+            "<lambda>() cannot be called so: missing a required argument: 'a'",
             "  why: <lambda>(a, b, c, d=2) was given ()",
             "  fix: give input_to_model=(a, b, c)",
         )
 
     def test_a_mapping_with_a_foreign_key_is_one_argument(self):
         assert message(Two(), {"x": X, "maks": Y}) == lines(
-            "Two.forward() is missing 'mask'",
+            "Two.forward() cannot be called so: missing a required argument: 'mask'",
             "  why: forward(x, mask) was given (dict of 'x', 'maks'); "
             "the mapping is one argument, as 'maks' is no parameter",
             "  fix: give input_to_model=(x, mask)",
@@ -302,43 +330,44 @@ class TestMisfits:
 
     def test_an_unknown_keyword(self):
         assert message(Optional(), X, {"scael": 2, "mask": Y}) == lines(
-            "Optional.forward() takes no 'scael'",
+            "Optional.forward() cannot be called so: got an unexpected keyword argument 'scael'",
             "  why: forward(x, mask=None, *, scale=1.0) was given "
             "(Tensor(2, 3), scael=2, mask=Tensor(2))",
-            "  fix: did you mean 'scale'? Else leave 'scael' out of kwargs",
+            "  fix: give input_to_model=x, and leave out what it does not take",
         )
 
     def test_too_many_items(self):
         assert message(One(), [X, Y]) == lines(
-            "One.forward() takes 1 positional argument, and 2 were given",
+            "One.forward() cannot be called so: too many positional arguments",
             "  why: forward(x) was given (Tensor(2, 3), Tensor(2))",
-            "  fix: leave out what it does not take; to give the list as one argument, "
-            "wrap it: input_to_model=([img],)",
+            "  fix: give input_to_model=x, and leave out what it does not take; "
+            "to give all of it as one argument, wrap it: input_to_model=([img],)",
         )
 
     def test_an_input_for_a_model_that_takes_none(self):
         assert message(Nothing(), X) == lines(
-            "Nothing.forward() takes no positional arguments, and 1 was given",
+            "Nothing.forward() cannot be called so: too many positional arguments",
             "  why: forward() was given (Tensor(2, 3))",
-            "  fix: leave out what it does not take",
+            "  fix: give no inputs, and leave out what it does not take",
         )
 
     def test_the_same_argument_by_position_and_by_keyword(self):
         assert message(Optional(), X, {"x": Y}) == lines(
-            "Optional.forward() is given 'x' twice",
+            "Optional.forward() cannot be called so: multiple values for argument 'x'",
             "  why: forward(x, mask=None, *, scale=1.0) was given (Tensor(2, 3), x=Tensor(2))",
-            "  fix: leave 'x' out of kwargs or out of input_to_model",
+            "  fix: give input_to_model=x",
         )
 
     def test_the_same_keyword_in_the_mapping_and_in_kwargs(self):
         assert message(Two(), {"x": X, "mask": Y}, {"mask": Y}).startswith(
-            "Two.forward() is given 'mask' twice"
+            "Two.forward() cannot be called so: multiple values for argument 'mask'"
         )
 
     def test_a_keyword_for_a_parameter_by_position(self):
         assert message(ByPosition(), None, {"x": X}) == lines(
-            "ByPosition.forward() takes 'x' by position only",
-            "  why: forward(x, mask=None) was given (x=Tensor(2, 3))",
+            "ByPosition.forward() cannot be called so: 'x' parameter is positional only, "
+            "but was passed as a keyword",
+            "  why: forward(x, /, mask=None) was given (x=Tensor(2, 3))",
             "  fix: give input_to_model=x",
         )
 
@@ -462,8 +491,19 @@ class TestModels:
 
 class TestDecorators:
     def test_one_that_keeps_what_it_wraps_is_looked_through(self):
-        assert message(_Decorated(), X).startswith("_Decorated.forward() is missing 'mask'")
+        assert message(_Decorated(), X).startswith(
+            "_Decorated.forward() cannot be called so: missing a required argument: 'mask'"
+        )
         assert str(signature_of(_Decorated().forward)) == "(x, mask)"
+
+    def test_the_fault_is_that_of_what_the_author_declares(self):
+        @functools.wraps(One().forward)
+        def wrapper(only):
+            return only
+
+        assert message(wrapper, ()).startswith(
+            "forward() cannot be called so: missing a required argument: 'x'"
+        )
 
     def test_one_that_fills_an_argument_is_no_misfit(self):
         assert bind_inputs(_Filled(), X) == ((X,), {})
@@ -513,7 +553,8 @@ class _Filled(nn.Module):
         ),
         (Anything(), (1, 2), {"k": 3}, {"args.0": 1, "args.1": 2, "k": 3}),
         (torch.relu, (1,), {"k": 2}, {"args.0": 1, "k": 2}),
-        (One(), (1, 2), {}, {"x": 1, "args.0": 2}),
+        (One(), (1, 2), {}, {"args.0": 1, "args.1": 2}),
+        (One(), (1, 2), {"k": 3}, {"args.0": 1, "args.1": 2, "k": 3}),
         (_Filled(), (1,), {}, {"x": 1}),
         (functools.partial(Two(), mask=2), (1,), {}, {"x": 1}),
     ],
@@ -546,11 +587,35 @@ def test_a_scripted_module_has_names_too():
     assert argument_names(scripted.forward, (X,), {}) == [("input", X)]
     function = torch.jit.script(_scripted)
     assert argument_names(function, (X, 2), {}) == [("x", X), ("factor", 2)]
-    assert str(signature_of(function)) == "(x, factor=1)"
+    assert str(short_signature(signature_of(function))) == "(x, factor=1)"
 
 
 def _scripted(x: torch.Tensor, factor: int = 1):
     return x * factor
+
+
+class _Exported(nn.Module):
+    @torch.jit.export
+    def scale(self, x: torch.Tensor, factor: int = 1):
+        return x * factor
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_a_method_of_a_scripted_module_takes_no_self():
+    signature = signature_of(torch.jit.script(_Exported()).scale)
+    assert str(short_signature(signature)) == "(x, factor=1)"
+
+
+def test_a_method_whose_function_raises_tells_no_signature():
+    class Raising:
+        def __getattr__(self, name):
+            raise KeyError(name)
+
+        def __call__(self, x):
+            return x
+
+    assert signature_of(MethodType(Raising(), 1)) is None
+    assert str(signature_of(Raising())) == "(x)"
 
 
 def test_two_methods_of_one_decorator_keep_their_own_names():

@@ -166,61 +166,6 @@ def test_a_conceptual_graph_of_keras_comes_back(tmp_path):
         tbscope.read_log(broken)
 
 
-def keras_tensor(name):
-    history = {"keras_history": [name, 0, 0], "shape": [None, 4]}
-    return {"class_name": "__keras_tensor__", "config": history}
-
-
-def keras_layer(name, *calls, kind="Dense", **config):
-    config = {"name": name, **config}
-    return {"class_name": kind, "name": name, "config": config, "inbound_nodes": list(calls)}
-
-
-def of_keras(tmp_path, layers, last):
-    """Give the edges that are read of a conceptual graph, by the names of layers."""
-    ends = {"input_layers": [["x", 0, 0]], "output_layers": [[last, 0, 0]]}
-    model = json.dumps(keras_layer("net", kind="Functional", layers=layers, **ends))
-    path = log(tmp_path / "tfevents", tagged("keras", "graph_keras_model", model.encode()))
-    nodes = tbscope.load(path).nodes
-    return {(value.producer.op, node.op) for node in nodes for value in node.inputs}
-
-
-KERAS = {
-    "2": lambda name: [[name, 0, 0, {}]],
-    "2, by name": lambda name: [["x", 0, 0, {"value": [name, 0, 0]}]],
-    "3": lambda name: {"args": [keras_tensor(name)], "kwargs": {"training": None}},
-    "3, by name": lambda name: {"args": [], "kwargs": {"value": keras_tensor(name)}},
-    "3, nested": lambda name: {"args": [{"k": [keras_tensor(name)]}], "kwargs": {}},
-}
-
-
-@pytest.mark.parametrize("form", KERAS)
-def test_layers_of_keras_read_what_their_calls_tell(tmp_path, form):
-    layers = [
-        keras_layer("x", kind="InputLayer"),
-        keras_layer("a", KERAS["3"]("x")),
-        keras_layer("b", KERAS[form]("a")),
-    ]
-    found = of_keras(tmp_path, layers, "b")
-    assert found - {("x", "b")} == {("x", "a"), ("a", "b")}
-    assert (("x", "b") in found) is (form == "2, by name")
-
-
-@pytest.mark.parametrize("nest", [list, lambda end: [end], lambda end: {"k": end}])
-@pytest.mark.parametrize("form", ["2", "3"])
-def test_a_model_of_keras_in_another_is_linked_with_it(tmp_path, form, nest):
-    call = KERAS[form]
-    inner = [keras_layer("y", kind="InputLayer"), keras_layer("c", call("y"))]
-    ends = {"input_layers": nest(["y", 0, 0]), "output_layers": nest(["c", 0, 0])}
-    layers = [
-        keras_layer("x", kind="InputLayer"),
-        keras_layer("inner", call("x"), kind="Functional", layers=inner, **ends),
-        keras_layer("a", call("inner")),
-    ]
-    found = of_keras(tmp_path, layers, "a")
-    assert found == {("x", "y"), ("y", "c"), ("c", "a")}
-
-
 # -- which one ------------------------------------------------------------------------------
 
 
@@ -352,6 +297,15 @@ def test_a_damaged_file_of_a_directory_stops_no_other(whole, tmp_path):
     assert re.findall(r"tfevents\.\d': the record at byte (\d+) is", told) == [
         *(f"{start}", f"{len(data)}"),
     ]
+
+
+def test_of_a_directory_with_one_file_all_before_the_damage_is_read(whole, tmp_path):
+    path, data, start = whole
+    path.write_bytes(data + data[start:-1])
+    with pytest.warns(UserWarning, match="is read without what is damaged"):
+        assert len(tbscope.read_log(tmp_path)) == 1
+    with pytest.raises(tbscope.ArgumentError, match="is cut off"):
+        tbscope.read_log(path)
 
 
 def test_a_graph_that_cannot_be_read_stops_no_other(tmp_path):

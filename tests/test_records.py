@@ -2,10 +2,7 @@
 
 import io
 import os
-import subprocess
-import sys
 
-import google_crc32c
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +12,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.summary.writer.record_writer import RecordWriter
 from torch.utils.tensorboard.writer import FileWriter
 
-from tbscope.writing.records import checksum_in_c, has_lost_its_thread, speed_up
+from tbscope.writing.records import has_lost_its_thread, speed_up
 
 
 @pytest.fixture
@@ -23,13 +20,6 @@ def event_file_writer(tmp_path):
     writer = EventFileWriter(str(tmp_path))
     yield writer
     writer.close()
-
-
-@pytest.fixture
-def _fresh_choice():
-    checksum_in_c.cache_clear()
-    yield
-    checksum_in_c.cache_clear()
 
 
 def record_writer_of(event_file_writer):
@@ -115,30 +105,6 @@ def test_without_the_private_names_tensorboards_own_writer_is_kept(event_file_wr
     assert not speed_up(event_file_writer)
     assert "write" not in vars(record_writer)
     setattr(holder, name, kept)
-
-
-@pytest.mark.usefixtures("_fresh_choice")
-def test_without_the_part_in_c_tensorboards_own_writer_is_kept(monkeypatch, event_file_writer):
-    monkeypatch.setattr(google_crc32c, "implementation", "python")
-    assert not speed_up(event_file_writer)
-    assert "write" not in vars(record_writer_of(event_file_writer))
-
-
-@pytest.mark.usefixtures("_fresh_choice")
-def test_a_checksum_that_gives_other_bytes_is_not_taken(monkeypatch, event_file_writer):
-    monkeypatch.setattr(google_crc32c, "value", len)
-    assert not speed_up(event_file_writer)
-    assert "write" not in vars(record_writer_of(event_file_writer))
-
-
-def test_without_google_crc32c_tensorboards_own_writer_is_kept(tmp_path):
-    code = (
-        "import sys; sys.modules['google_crc32c'] = None\n"
-        "from tbscope.writing.records import speed_up\n"
-        "from torch.utils.tensorboard.writer import FileWriter\n"
-        "assert not speed_up(FileWriter(sys.argv[1]))\n"
-    )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
 
 
 def test_a_writer_with_its_thread_has_not_lost_it(event_file_writer):

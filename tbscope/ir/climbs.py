@@ -85,11 +85,8 @@ def add_with_above(scope: Scope | None, found: MutableSet[Scope]) -> Sequence[Sc
 def with_above(scopes: Iterable[Scope | None]) -> set[Scope]:
     """Return some scopes and all that are around one of them."""
     found: set[Scope] = set()
-    for stands in scopes:
-        scope = stands
-        while scope is not None and scope not in found:
-            found.add(scope)
-            scope = scope.parent
+    for scope in scopes:
+        add_with_above(scope, found)
     return found
 
 

@@ -325,30 +325,22 @@ def copy_graph(graph: Graph, *, state: bool) -> Graph:
             )
             twin.outputs.append(new)
     in_calls = _Twins(nodes, values)
-    return Graph(
-        graph.name,
-        list(nodes.values()),
-        [nodes.get(node, node) for node in graph.inputs],
-        [
-            Output(
-                output.name,
-                values.get(output.value, output.value),
-                tuple(nodes.get(other, other) for other in output.control_inputs),
-                output.given,
-                output.via,
+    return replace(
+        graph,
+        nodes=list(nodes.values()),
+        inputs=[nodes.get(node, node) for node in graph.inputs],
+        outputs=[
+            replace(
+                output,
+                value=values.get(output.value, output.value),
+                control_inputs=tuple(nodes.get(other, other) for other in output.control_inputs),
             )
             for output in graph.outputs
         ],
-        [_copy_call(call, in_calls) for call in graph.calls],
-        [replace(note, node=nodes.get(note.node)) if note.node else note for note in graph.notes],
-        graph.signatures,
-        graph.rank,
-        graph.modules,
-        graph.uncounted,
-        graph.profile,
-        graph.world_size,
-        graph.mesh,
-        graph.parts,
+        calls=[_copy_call(call, in_calls) for call in graph.calls],
+        notes=[
+            replace(note, node=nodes.get(note.node)) if note.node else note for note in graph.notes
+        ],
     )
 
 

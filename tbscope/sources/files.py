@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, Protocol, TypeAlias
 
 from tbscope.errors import ArgumentError
-from tbscope.files import path_of
+from tbscope.files import masked_crc, path_of
 from tbscope.formats.json import is_json
 from tbscope.words import error_text, shown
 
@@ -93,18 +93,6 @@ def _kind_of_message(head: bytes) -> FileKind | None:
         told = place < min(6, len(head) - 1) and head[place + 1] in _IN_NODE
         return "graph_def" if told else None
     return "graph_def" if head[0] in _GRAPH_DEF else None
-
-
-def masked_crc(data: bytes) -> int:
-    """Return the checksum of bytes as records store it.
-
-    Source: tensorflow/core/lib/hash/crc32c.h, `Mask`
-    """
-    import google_crc32c
-
-    checksum: int = google_crc32c.value(data)
-    rotated = (checksum >> 15) | (checksum << 17)
-    return (rotated + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def reason_unopened(path: str) -> str:

@@ -7,18 +7,16 @@ otherwise in some release, its own writer stays as it is, with the same bytes.
 """
 
 import contextlib
-import functools
-import importlib.util
-import io
 import os
 import struct
 import time
-import warnings
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.summary.writer.record_writer import RecordWriter
+
+from tbscope.files import masked_crc
 
 __all__ = [
     "async_writer_of",
@@ -32,8 +30,7 @@ __all__ = [
     "write_whole",
 ]
 
-Checksum: TypeAlias = Callable[[bytes], int]
-"""A function that computes the CRC-32C of some bytes, not masked."""
+_CRC = struct.Struct("<I")
 
 
 def speed_up(file_writer: object) -> bool:
@@ -47,14 +44,13 @@ def speed_up(file_writer: object) -> bool:
     Source: tensorboard/summary/writer/event_file_writer.py
     """
     record_writer: Any = getattr(async_writer_of(file_writer), "_writer", None)
-    checksum = checksum_in_c()
-    if checksum is None or type(record_writer) is not RecordWriter:
+    if type(record_writer) is not RecordWriter:
         return False
     file = getattr(record_writer, "_writer", None)
     if file is None:
         return False
     if "write" not in vars(record_writer):
-        record_writer.write = _make_write(file, checksum)
+        record_writer.write = _make_write(file)
     return True
 
 
@@ -204,38 +200,12 @@ def async_writer_of(file_writer: object) -> Any:
     return getattr(held, "_async_writer", None) if isinstance(held, EventFileWriter) else None
 
 
-@functools.cache
-def checksum_in_c() -> Checksum | None:
-    """Return google-crc32c's function if it is in C and writes the same bytes as TensorBoard."""
-    if importlib.util.find_spec("google_crc32c") is None:
-        return None
-    with warnings.catch_warnings():
-        # Without its C part it warns that it is slow; TensorBoard's own is then as good.
-        warnings.simplefilter("ignore", RuntimeWarning)
-        import google_crc32c
-    if google_crc32c.implementation != "c":
-        return None
-    sample = bytes(range(100))
-    theirs, ours = io.BytesIO(), io.BytesIO()
-    RecordWriter(theirs).write(sample)
-    _make_write(ours, google_crc32c.value)(sample)
-    return google_crc32c.value if theirs.getvalue() == ours.getvalue() else None
-
-
-def _make_write(file: Any, checksum: Checksum) -> Callable[[bytes], None]:
+def _make_write(file: Any) -> Callable[[bytes], None]:
     """Make the `write` of a record writer: length, checksum, data, checksum."""
 
     def write(data: bytes) -> None:
         length = struct.pack("<Q", len(data))
-        file.write(b"".join((length, _mask(checksum(length)), data, _mask(checksum(data)))))
+        checks = _CRC.pack(masked_crc(length)), _CRC.pack(masked_crc(data))
+        file.write(b"".join((length, checks[0], data, checks[1])))
 
     return write
-
-
-def _mask(checksum: int) -> bytes:
-    """Mask a checksum as records store it: rotated by 15 bits, a constant added, in four bytes.
-
-    Source: tensorflow/core/lib/hash/crc32c.h, `Mask`.
-    """
-    rotated = (checksum >> 15) | (checksum << 17)
-    return struct.pack("<I", (rotated + 0xA282EAD8) & 0xFFFFFFFF)

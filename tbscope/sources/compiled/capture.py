@@ -139,7 +139,7 @@ class Capture:
         self.codes: dict[CodeType, None] = {}
         self.inputs: dict[str, Any] = {}
         self.passed: dict[str, str] = {}
-        self._seen: dict[CodeType | str, int] = {}
+        self._seen: dict[CodeType, int] = {}
         self._known: dict[int, tuple[weakref.ref[torch.Tensor], Origin]] = {}
         self.running: Callable[[], AbstractContextManager[Any]] = nullcontext
 
@@ -174,8 +174,7 @@ class Capture:
         frame = compiling()
         reason = reason_of(module)
         self._note_breaks(reason)
-        if frame.code is not None:
-            self.codes[frame.code] = None
+        self.codes[frame.code] = None
         if self.names is None:
             self.names = Names(_owner(frame.code, frame.variables))
         captured = self._captured(module, frame, example_inputs)
@@ -225,14 +224,11 @@ class Capture:
     ) -> Captured:
         assert self.names is not None
         code = frame.code
-        names = self.names.in_frame(
-            frame.variables, frame.globals, code.co_freevars if code is not None else ()
-        )
-        key = code if code is not None else "unknown"
-        earlier = self._seen.get(key, 0)
-        self._seen[key] = earlier + 1
+        names = FrameNames(self.names, frame.variables, frame.globals, code.co_freevars)
+        earlier = self._seen.get(code, 0)
+        self._seen[code] = earlier + 1
         recompiled = None
-        if earlier and code is not None:
+        if earlier:
             told = guard_text(frame.recompiled or "")
             recompiled = told or "a guard failed that the compiler does not tell"
         given = [_given(node, names) for node in module.graph.nodes if node.op == "placeholder"]
@@ -300,10 +296,8 @@ def _given(node: torch.fx.Node, names: FrameNames) -> Given:
     return Given("constant", name, told, example) if was_there else Given("input", name, told)
 
 
-def _owner(code: CodeType | None, variables: Mapping[str, Any]) -> torch.nn.Module | None:
+def _owner(code: CodeType, variables: Mapping[str, Any]) -> torch.nn.Module | None:
     """Return the module whose method a frame runs; None for any other function."""
-    if code is None:
-        return None
     if is_foreign_file(code.co_filename):
         # The compiler's own, around a module of torch's.
         names: Sequence[str] = ["fn"]
@@ -331,11 +325,9 @@ def _method(code: CodeType, owner: torch.nn.Module) -> str | None:
     return name if hasattr(type(owner), name) else None
 
 
-def _function(code: CodeType | None, variables: Mapping[str, Any]) -> str:
+def _function(code: CodeType, variables: Mapping[str, Any]) -> str:
     """Return the name of a function, with the class whose method it is."""
     owner = _owner(code, variables)
-    if code is None:
-        return "function"
     if owner is not None:
         own = _method(code, owner) or ""
         named = function_name(code.co_name)
@@ -346,7 +338,7 @@ def _function(code: CodeType | None, variables: Mapping[str, Any]) -> str:
     return function_name(code.co_name)
 
 
-def _defined(code: CodeType | None) -> Source | None:
-    if code is None or is_foreign_file(code.co_filename) or code.co_filename.startswith("<"):
+def _defined(code: CodeType) -> Source | None:
+    if is_foreign_file(code.co_filename) or code.co_filename.startswith("<"):
         return None
     return Source(short_path(code.co_filename), code.co_firstlineno, plain_name(code.co_name))

@@ -72,21 +72,16 @@ class Names:
             return dict(self.found)
         return {**dict(self.root.named_modules(remove_duplicate=False)), **self.found}
 
-    def in_frame(
-        self, variables: Mapping[str, Any], globals_: Mapping[str, Any], around: Collection[str]
-    ) -> "FrameNames":
-        """Return the names in a frame.
-
-        Args:
-            variables: Its variables.
-            globals_: Those of its file.
-            around: The names of those that are of the function around it.
-        """
-        return FrameNames(self, variables, globals_, around)
-
 
 class FrameNames:
-    """The names in one frame."""
+    """The names in one frame.
+
+    Args:
+        names: Those of the model.
+        variables: The frame's variables.
+        globals_: Those of its file.
+        around: The names of those that are of the function around it.
+    """
 
     def __init__(
         self,

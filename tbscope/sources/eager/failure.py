@@ -80,7 +80,7 @@ def trace_error(error: Exception, recorder: Recorder, told: Told) -> TraceError:
         error,
         f"the model raised while it was being traced, {cut(where, _MOST_OF_PATH)}",
         why=text,
-        fix=recorder.failures.advice(error) or _fix(error, text, call, place, told),
+        fix=_fix(error, text, call, place, told),
     )
 
 

@@ -2,13 +2,15 @@
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
-from tbscope.sources.files import open_file, unreadable
+from tbscope.files import path_of
+from tbscope.sources.files import file_kind, open_file, reason_unopened, unreadable
 from tbscope.sources.logs.events import EventError, Found, graphs_in
 from tbscope.sources.logs.records import RecordError, records
 from tbscope.words import error_text
 
-__all__ = ["DOING", "event_files", "files_of_run", "found_in_file"]
+__all__ = ["DOING", "files_of_run", "found_in_file", "log_files"]
 
 DOING = "no graphs can be read"
 """What an error about a log begins with."""
@@ -18,8 +20,45 @@ _MARK = "tfevents"
 _FIX = "copy the file anew; read_log takes the files beside it one by one, too"
 
 
-def event_files(directory: str) -> Iterator[tuple[str, str]]:
-    """Yield the run and the path of each event file in a directory and below, in order."""
+def log_files(path: Any, *, fix: str) -> list[tuple[str, str]]:
+    """Return the run and the path of an event file, or of each in a directory and below, in order.
+
+    Args:
+        path: The path of an event file or of a directory.
+        fix: What the error for any other thing advises.
+    Raises:
+        ArgumentError: There is no such file, or no event file.
+    """
+    text, kind = path_of(path), file_kind(path)
+    if text is None or kind not in ("directory", "events"):
+        raise unreadable(path, DOING, _no_log(text, kind), fix)
+    if kind == "events":
+        return [(".", text)]
+    files = list(_event_files(text))
+    if not files:
+        raise unreadable(
+            path,
+            DOING,
+            "there is no event file in it, nor below: the name of one has 'tfevents' in it",
+            "give the directory that TensorBoard is given as --logdir",
+        )
+    return files
+
+
+def _no_log(text: str | None, kind: str | None) -> str:
+    """Return why a path leads to no log: the path, and the kind of file that it leads to."""
+    if text is None:
+        return "it takes the path of an event file or of a directory"
+    if kind is not None:
+        return "it is a file of another kind: tbscope.load(path) reads it"
+    if "://" not in text and not os.path.exists(text):
+        return "there is no such file or directory"
+    return reason_unopened(text) or (
+        "it is no event file: its first bytes are no record with a checksum"
+    )
+
+
+def _event_files(directory: str) -> Iterator[tuple[str, str]]:
     found = []
     if "://" in directory:
         from tbscope.sources.remote import list_remote

@@ -7,14 +7,12 @@ from typing import Any
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.errors import ArgumentError
-from tbscope.files import path_of
-from tbscope.sources.files import file_kind, unreadable
+from tbscope.sources.files import unreadable
 from tbscope.sources.graphdef.loading import graph_def_of_bytes
 from tbscope.sources.graphdef.wire import WireError, fields
-from tbscope.sources.logs.event_files import DOING, event_files, found_in_file
+from tbscope.sources.logs.event_files import DOING, found_in_file, log_files
 from tbscope.sources.logs.events import Found
 from tbscope.sources.logs.keras import graph_def_of_keras
-from tbscope.sources.logs.reading import no_log
 
 __all__ = ["LoggedMessage", "messages_in_log"]
 
@@ -80,16 +78,7 @@ def messages_in_log(path: Any) -> Iterator[LoggedMessage | ArgumentError]:
     Raises:
         ArgumentError: There is no such file, or no event file.
     """
-    text, kind = path_of(path), file_kind(path)
-    if text is None or kind not in ("directory", "events"):
-        raise unreadable(path, DOING, no_log(text, kind), "tbscope ls runs/x")
-    files = [(".", text)] if kind == "events" else list(event_files(text))
-    if not files:
-        why = "there is no event file in it, nor below: the name of one has 'tfevents' in it"
-        raise unreadable(
-            path, DOING, why, "give the directory that TensorBoard is given as --logdir"
-        )
-    for run, file in files:
+    for run, file in log_files(path, fix="tbscope ls runs/x"):
         try:
             for found in found_in_file(file):
                 if found.kind != "figures":

@@ -1,6 +1,5 @@
 """Reads logs: every graph of every run, tag and step, back into a graph."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,16 +8,16 @@ from tbscope.errors import ArgumentError
 from tbscope.files import path_of
 from tbscope.formats.record import graph_of_record
 from tbscope.ir.graph import Graph, Measured
-from tbscope.sources.files import file_kind, reason_unopened, unreadable
+from tbscope.sources.files import unreadable
 from tbscope.sources.graphdef.loading import graph_def_of_bytes
 from tbscope.sources.graphdef.reading import graph_of_message
-from tbscope.sources.logs.event_files import DOING, event_files, found_in_file
+from tbscope.sources.logs.event_files import found_in_file, log_files
 from tbscope.sources.logs.events import Found
 from tbscope.sources.logs.keras import graph_def_of_keras
 from tbscope.warning import warn
 from tbscope.words import shown
 
-__all__ = ["LoggedGraph", "graph_in_log", "no_log", "read_log"]
+__all__ = ["LoggedGraph", "graph_in_log", "read_log"]
 
 _MOST_LISTED = 8
 
@@ -68,26 +67,15 @@ def read_log(path: Any) -> list[LoggedGraph]:
         ArgumentError: There is no such file, no event file, or one that is damaged; the message
             tells the offset. Of a directory: no graph can be read of it, as all are damaged.
     """
-    text = path_of(path)
-    kind = file_kind(path)
-    if text is None or kind not in ("directory", "events"):
-        raise unreadable(path, DOING, no_log(text, kind), "tbscope.read_log('runs/x')")
-    if kind == "events":
-        return _read([(".", text)], _raise)
-    files = list(event_files(text))
-    if not files:
-        raise unreadable(
-            path,
-            DOING,
-            "there is no event file in it, nor below: the name of one has 'tfevents' in it",
-            "give the directory that TensorBoard is given as --logdir",
-        )
+    files = log_files(path, fix="tbscope.read_log('runs/x')")
+    if files == [(".", path_of(path))]:
+        return _read(files, _raise)
     damaged: list[ArgumentError] = []
     graphs = _read(files, damaged.append)
     if damaged and not graphs:
         raise damaged[0]
     if damaged:
-        warn(_left_out(text, damaged))
+        warn(_left_out(path, damaged))
     return graphs
 
 
@@ -95,27 +83,13 @@ def _raise(error: ArgumentError) -> None:
     raise error
 
 
-def _left_out(directory: str, damaged: list[ArgumentError]) -> str:
+def _left_out(path: Any, damaged: list[ArgumentError]) -> str:
     """Return the text of the warning that tells what of a directory is left out."""
     lines = [f"{error.what}: {error.why}" for error in damaged[:_MOST_LISTED]]
     if len(damaged) > _MOST_LISTED:
         lines.append(f"and {len(damaged) - _MOST_LISTED:,} more")
     told = "\n  ".join(lines)
-    return f"the log {shown(directory)} is read without what is damaged in it\n  {told}"
-
-
-def no_log(text: str | None, kind: str | None) -> str:
-    """Return why a path leads to no log: the path, and the kind of file that it leads to."""
-    if text is None:
-        return "it takes the path of an event file or of a directory"
-    if kind is not None:
-        return "it is a file of another kind: tbscope.load(path) reads it"
-    if "://" not in text and not os.path.exists(text):
-        return "there is no such file or directory"
-    reason = reason_unopened(text)
-    if reason:
-        return reason
-    return "it is no event file: its first bytes are no record with a checksum"
+    return f"the log {shown(path_of(path))} is read without what is damaged in it\n  {told}"
 
 
 def graph_in_log(path: Any) -> Graph:

@@ -6,7 +6,8 @@ Source: tensorflow/core/lib/io/record_writer.cc
 import struct
 from collections.abc import Iterator
 
-from tbscope.sources.files import Readable, masked_crc
+from tbscope.files import masked_crc
+from tbscope.sources.files import Readable
 
 __all__ = ["RecordError", "records"]
 

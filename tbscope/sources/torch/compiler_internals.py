@@ -1,7 +1,8 @@
 """The private parts of torch's compiler: what it tells of the frame that it compiles, its state.
 
 Those behind the capture are named in lowering_internals.py, all others in internals.py and
-module_internals.py. torch promises nothing about them; each has a fallback that tells less.
+module_internals.py. torch promises nothing about them. What a version that is supported lacks
+has a fallback here.
 """
 
 import importlib
@@ -10,6 +11,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeVar
 
@@ -50,7 +52,7 @@ class Compiling(NamedTuple):
             does not tell.
     """
 
-    code: CodeType | None
+    code: CodeType
     variables: Mapping[str, Any]
     globals: Mapping[str, Any]
     recompiled: str | None
@@ -73,32 +75,14 @@ class Reason(NamedTuple):
 
 def compiling() -> Compiling:
     """Return what the compiler tells of the frame for which it calls a backend."""
-    output = None
-    try:
-        from torch._dynamo.symbolic_convert import InstructionTranslator
+    from torch._dynamo.symbolic_convert import InstructionTranslator
+    from torch._dynamo.utils import get_metrics_context
 
-        translator: Any = InstructionTranslator.current_tx()
-        output = translator.output
-        code = getattr(getattr(output, "root_tx", None), "f_code", translator.f_code)
-        return Compiling(
-            code,
-            getattr(output, "local_scope", {}),
-            getattr(output, "global_scope", {}),
-            _recompile_reason(),
-        )
-    except (ImportError, AttributeError):
-        return Compiling(None, {}, {}, None)
-
-
-def _recompile_reason() -> str | None:
-    try:
-        from torch._dynamo.utils import get_metrics_context
-
-        told = get_metrics_context()._metrics.get("recompile_reason")
-    except (ImportError, AttributeError):
-        return None
+    output: Any = InstructionTranslator.current_tx().output
+    told = get_metrics_context()._metrics.get("recompile_reason")
     # What it says where the graphs before were another backend's.
-    return None if told is None or "Unable to find" in told else str(told)
+    recompiled = None if told is None or "Unable to find" in told else str(told)
+    return Compiling(output.root_tx.f_code, output.local_scope, output.global_scope, recompiled)
 
 
 def source_text(placeholder: torch.fx.Node) -> str:
@@ -149,9 +133,9 @@ def _reason(told: Any) -> Reason:
 
 def new_reasons(known: int) -> tuple[list[Reason], int]:
     """Return the breaks that the compiler has noted after the first ones, and how many it has."""
-    home = sys.modules.get("torch._dynamo.utils")
-    noted: list[Any] = getattr(home, "graph_break_reasons", [])
-    return [_reason(told) for told in noted[known:]], len(noted)
+    from torch._dynamo.utils import graph_break_reasons
+
+    return [_reason(told) for told in graph_break_reasons[known:]], len(graph_break_reasons)
 
 
 def context_with(
@@ -239,16 +223,16 @@ def kept_compiler(backend: object, codes: Callable[[], list[CodeType]]) -> Itera
 
     with ExitStack() as stack:
         stack.enter_context(_patched(_dynamo.config))
-        for owner, name in (
-            (utils, "graph_break_reasons"),
-            (utils, "guard_failures"),
-            (utils, "compilation_time_metrics"),
-            (utils, "frame_phase_timing"),
-            (utils, "counters"),
-            (convert_frame, "FRAME_COMPILE_COUNTER"),
+        for table in (
+            utils.graph_break_reasons,
+            utils.guard_failures,
+            utils.compilation_time_metrics,
+            getattr(utils, "frame_phase_timing", {}),
+            utils.counters,
+            convert_frame.FRAME_COMPILE_COUNTER,
         ):
-            stack.callback(_kept_table(getattr(owner, name, None)))
-        before = dict(getattr(convert_frame, "FRAME_COMPILE_COUNTER", {}))
+            stack.callback(_kept_table(table))
+        before = dict(convert_frame.FRAME_COMPILE_COUNTER)
         stack.callback(_kept_sizes())
         # Whoever has the compiler stand by still wants to see what it would capture.
         stack.enter_context(torch.compiler.set_stance("default"))
@@ -283,50 +267,29 @@ _NO_LIMIT = 1 << 20
 
 def _kept_table(table: Any) -> Callable[[], None]:
     """Return what gives a table of the compiler its contents of now."""
-    if isinstance(table, list):
-        entries = list(table)
-
-        def put_list_back() -> None:
-            table[:] = entries
-
-        return put_list_back
-    if isinstance(table, dict):
-        before = {key: _copied(value) for key, value in table.items()}
-
-        def put_back() -> None:
-            table.clear()
-            table.update(before)
-
-        return put_back
-    return lambda: None
-
-
-def _copied(value: Any) -> Any:
-    return value.copy() if hasattr(value, "copy") else value
-
-
-def _kept_sizes() -> Callable[[], None]:
-    """Have the compiler forget the sizes that it has seen; return what has it know them again."""
-    try:
-        from torch._dynamo import pgo
-    except ImportError:
-        return lambda: None
-    held = {
-        name: getattr(pgo, name)
-        for name in ("_CODE_STATE", "_INIT_CODE_STATE")
-        if hasattr(pgo, name)
-    }
-    for name in held:
-        setattr(pgo, name, None)
+    is_list = isinstance(table, list)
+    before = [*table] if is_list else {key: copy(value) for key, value in table.items()}
 
     def put_back() -> None:
-        for name, state in held.items():
-            setattr(pgo, name, state)
+        table.clear()
+        (table.extend if is_list else table.update)(before)
 
     return put_back
 
 
-def _let_go(backend: object, codes: list[CodeType], before: dict[int, int]) -> None:
+def _kept_sizes() -> Callable[[], None]:
+    """Have the compiler forget the sizes that it has seen; return what has it know them again."""
+    pgo: Any = importlib.import_module("torch._dynamo.pgo")
+    held = pgo._CODE_STATE, pgo._INIT_CODE_STATE
+    pgo._CODE_STATE = pgo._INIT_CODE_STATE = None
+
+    def put_back() -> None:
+        pgo._CODE_STATE, pgo._INIT_CODE_STATE = held
+
+    return put_back
+
+
+def _let_go(backend: object, codes: list[CodeType], before: Mapping[Any, int]) -> None:
     """Let go of what was compiled with a backend; have the compiler look at these frames again.
 
     Args:
@@ -334,12 +297,9 @@ def _let_go(backend: object, codes: list[CodeType], before: dict[int, int]) -> N
         codes: The codes of the frames.
         before: How often each frame had been compiled before, by its number.
     """
-    home: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
-    entries_of = getattr(home, "_debug_get_cache_entry_list", None)
-    if entries_of is None:
-        return
+    home: Any = torch._C._dynamo.eval_frame
     for code in codes:
-        entries = list(entries_of(code))
+        entries = list(home._debug_get_cache_entry_list(code))
         own = [entry for entry in entries if _is_of(entry, backend, before)]
         if len(own) == len(entries):
             home.reset_code(code)
@@ -354,7 +314,7 @@ def _let_go(backend: object, codes: list[CodeType], before: dict[int, int]) -> N
             home.set_code_exec_strategy(code, types.FrameExecStrategy(again, again))
 
 
-def _is_of(entry: Any, backend: object, before: dict[int, int]) -> bool:
+def _is_of(entry: Any, backend: object, before: Mapping[Any, int]) -> bool:
     """Tell whether something was compiled with a backend, in the block that is over."""
     if hasattr(entry, "backend"):
         return _innermost(entry.backend) is backend
@@ -364,12 +324,9 @@ def _is_of(entry: Any, backend: object, before: dict[int, int]) -> bool:
 
 
 def _invalidate(entry: Any) -> None:
-    from torch._dynamo import guards
-
-    gone = getattr(guards, "DeletedGuardManagerWrapper", None)
-    state = getattr(entry.guard_manager, "extra_state", None)
-    if gone is not None and state is not None:
-        state.invalidate(entry, gone("tbscope has read the graph"))
+    guards: Any = importlib.import_module("torch._dynamo.guards")
+    gone = guards.DeletedGuardManagerWrapper("tbscope has read the graph")
+    entry.guard_manager.extra_state.invalidate(entry, gone)
 
 
 def _inside(wrapper: Any) -> Any:
@@ -464,7 +421,7 @@ def never_compiled(function: _Function) -> _Function:
     Compiled code that draws a model would have compiled what watches it, and failed there; where
     torch has no such setting, it still does.
     """
-    frames: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
+    frames: Any = torch._C._dynamo.eval_frame
     if hasattr(frames, "set_code_exec_strategy"):
         skip = frames._FrameAction.SKIP
         code = inspect.unwrap(function).__code__

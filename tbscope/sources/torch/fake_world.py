@@ -44,8 +44,8 @@ def fake_world(
     Returns:
         The device mesh, of the CPU; None where no mesh is asked for.
     Raises:
-        ArgumentError: This process has process groups already, a value is none that a run can
-            have, or this torch has no fake group.
+        ArgumentError: This process has process groups already, or a value is none that a run can
+            have.
     """
     _check(world_size, rank)
     sizes = _sizes(mesh, world_size)

@@ -4,7 +4,7 @@
 has no formula is told as such, with its name: it never counts as nothing without a word.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,7 +29,6 @@ from tbscope.sources.torch.internals import (
 )
 from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.operations import KernelFacts
-from tbscope.sources.torch.wrapping import PLAIN
 
 __all__ = ["Copies", "Formulas", "any_floats"]
 
@@ -210,44 +209,14 @@ def _formula_of(facts: KernelFacts) -> Formula | None:
     if formula.__module__ == flop_counter.__name__ and facts.name in CLOSED_FORMS:
         return CLOSED_FORMS[facts.name]
     name = facts.name
-    # Most of torch's own are asked for shapes, which it finds by a walk through all that is given:
-    # more than half of what it costs to record the gradient of a convolution.
-    of_shapes: Any = getattr(formula, "__wrapped__", None)
-    if formula.__module__ != flop_counter.__name__:
-        of_shapes = None
 
     def work(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> KernelWork:
-        shapes = None if of_shapes is None or kwargs else _shapes((*args, result))
-        if shapes is not None:
-            return _guessed(int(of_shapes(*shapes[:-1], out_shape=shapes[-1])), name, args)
         # It may look into tensors that hold lengths: that is no part of the model.
         with without_functions():
             flops = int(formula(*args, **kwargs, out_val=result))
         return _guessed(flops, name, args)
 
     return work
-
-
-_NESTS = (torch.Tensor, tuple, list, dict)
-
-
-def _shapes(nests: Iterable[Any]) -> list[Any] | None:
-    """Return nests with shapes in place of tensors; None where a class of its own is in one."""
-    shapes: list[Any] = []
-    for nest in nests:
-        kind = type(nest)
-        if kind in PLAIN:
-            shapes.append(nest.shape)
-        elif kind is tuple or kind is list:
-            inner = _shapes(nest)
-            if inner is None:
-                return None
-            shapes.append(kind(inner))
-        elif isinstance(nest, _NESTS):
-            return None
-        else:
-            shapes.append(nest)
-    return shapes
 
 
 def _guessed(flops: int, name: str, args: tuple[Any, ...]) -> KernelWork:

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from tbscope.sources.torch.signatures import signature_of
+from tbscope.sources.torch.signatures import positional_in, signature_of
 from tbscope.words import without_addresses
 
 __all__ = ["class_source", "hyperparameters"]
@@ -145,9 +145,9 @@ def _names_of(module: torch.nn.Module, values: list[Any]) -> list[str]:
     inits = [vars(base)["__init__"] for base in type(module).__mro__ if "__init__" in vars(base)]
     for init in inits:
         signature = signature_of(init)
-        if signature is None or len(signature.positional) < 2:
+        names = [] if signature is None else positional_in(signature)[1:]
+        if not names:
             continue
-        names = list(signature.positional[1:])
         if init is inits[0]:
             return names
         fitting = []

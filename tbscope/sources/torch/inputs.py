@@ -9,13 +9,14 @@ from torch.nn.utils.rnn import PackedSequence
 
 from tbscope.checks import attribute_of, entries_of, names_of
 from tbscope.errors import InputError
-from tbscope.sources.torch.misfits import Attempt, misfit_error, nothing_given_error, with_article
+from tbscope.sources.torch.misfits import misfit_error, nothing_given_error, with_article
 from tbscope.sources.torch.module_internals import UNINITIALIZED, ScriptModule, uncompiled
 from tbscope.sources.torch.signatures import (
-    Mismatch,
     argument_names,
     entry_point,
-    real_signature_of,
+    keywords_in,
+    positional_in,
+    required_in,
     signature_of,
 )
 from tbscope.sources.torch.sizes import made_inputs
@@ -37,6 +38,8 @@ _Kwargs: TypeAlias = dict[str, Any]
 # What a model may offer as inputs, after Lightning and transformers.
 _EXAMPLES = ("example_input_array", "dummy_inputs")
 _EITHER = " or ".join(_EXAMPLES)
+# As Python says it.
+_TWICE = "multiple values for argument {!r}"
 
 
 class Made(NamedTuple):
@@ -266,9 +269,9 @@ class _Binding:
         return (value,), {}
 
     def _spread_record(self, record: Any) -> tuple[_Args, _Kwargs]:
-        if self.signature and self.signature.keywords.issuperset(record._fields):
+        if self.signature and keywords_in(self.signature).issuperset(record._fields):
             return (), dict(zip(record._fields, record, strict=True))
-        if not self.fits((record,), {}) and self.fits(tuple(record), {}):
+        if self.misfit((record,), {}) and not self.misfit(tuple(record), {}):
             return tuple(record), {}
         return (record,), {}
 
@@ -279,41 +282,46 @@ class _Binding:
         if signature is None or not all(type(key) is str for key in names):
             return False
         if not names:
-            return not signature.required
-        known = [key in signature.keywords for key in names]
-        if signature.extra and not signature.positional:
+            return not required_in(signature)
+        keywords = keywords_in(signature)
+        known = [key in keywords for key in names]
+        extra = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
+        if extra and not positional_in(signature):
             return True
-        if signature.extra or _comes_from_transformers(mapping):
+        if extra or _comes_from_transformers(mapping):
             return any(known)
         return all(known)
 
-    def fits(self, args: _Args, named: _Kwargs) -> bool:
-        """Tell whether the model can be called so, as far as its parameters tell."""
-        kwargs = {**named, **self.keywords}
+    def misfit(self, args: _Args, named: _Kwargs) -> str:
+        """Return why the model cannot be called so, as Python says it; empty where it can."""
+        fault = ""
         # What is behind decorators is asked for only where these do not fit.
-        return any(
-            (signature := tell(self.entry)) is None or not Mismatch.find(signature, args, kwargs)
-            for tell in (signature_of, real_signature_of)
-        )
+        for follow_wrapped in (True, False):
+            signature = signature_of(self.entry, follow_wrapped=follow_wrapped)
+            try:
+                if signature is not None:
+                    signature.bind(*args, **{**named, **self.keywords})
+            except TypeError as error:
+                fault = fault or str(error)
+            else:
+                return ""
+        return fault
 
     def checked(self, args: _Args, named: _Kwargs) -> tuple[_Args, _Kwargs]:
         """Return the arguments with the keywords among them; raise if they do not fit."""
         kwargs = {**named, **self.keywords}
-        twice = [name for name in self.keywords if name in named]
-        fault = Mismatch("twice", twice) if twice else None
-        if self.signature and not fault and not self.fits(args, named):
-            fault = Mismatch.find(self.signature, args, kwargs)
+        twice = next((name for name in self.keywords if name in named), None)
+        fault = self.misfit(args, named) if twice is None else _TWICE.format(twice)
         if self.signature and fault:
-            attempt = Attempt(self.name, self.signature, self.given, self.keywords, args, kwargs)
-            raise misfit_error(attempt, fault)
+            raise misfit_error(self.name, self.signature, fault, self.given, args, kwargs)
         return args, kwargs
 
     def offered(self) -> tuple[_Args, _Kwargs]:
         """Return the arguments for a caller who passed none: the model's own example, or none."""
         signature = self.signature
         unfit = None
-        takes_some = signature is None or bool(signature.names or signature.varargs)
-        if takes_some and not (self.keywords and self.fits((), {})):
+        takes_some = signature is None or bool(signature.parameters)
+        if takes_some and (not self.keywords or self.misfit((), {})):
             for attribute in _EXAMPLES:
                 example = self._example(attribute)
                 if example is None:
@@ -321,10 +329,11 @@ class _Binding:
                 args, named = self.spread(example)
                 # A mapping that is no set of keywords is no use as what transformers offers.
                 foreign = attribute == "dummy_inputs" and isinstance(example, Mapping) and args
-                if not foreign and self.fits(args, named) and not named.keys() & self.keywords:
+                twice = named.keys() & self.keywords
+                if not foreign and not twice and not self.misfit(args, named):
                     return args, {**named, **self.keywords}
                 unfit = unfit or attribute
-        if signature and not self.keywords and not self.fits((), {}):
+        if signature and not self.keywords and self.misfit((), {}):
             offers = f"its {unfit} does not fit" if unfit else f"the model has no {_EITHER}"
             raise nothing_given_error(self.name, signature, why=offers)
         return self.checked((), {})

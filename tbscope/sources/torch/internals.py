@@ -1,14 +1,13 @@
 """The private parts of torch that tell of tensors, of operators, and of who watches them.
 
 Those that tell of modules are named in module_internals.py; no other file names any.
-torch promises nothing about them. Each has a fallback that does less, or an error
-that tells which part is missing from this torch.
+torch promises nothing about them. What a version that is supported lacks has a fallback here.
 """
 
 import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from types import FrameType
 from typing import Any, Self
@@ -18,8 +17,6 @@ from torch.autograd import forward_ad
 from torch.utils import _python_dispatch, flop_counter
 from torch.utils import checkpoint as _checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
-
-from tbscope.errors import TraceError
 
 __all__ = [
     "BACKWARD",
@@ -76,13 +73,10 @@ __all__ = [
 ]
 
 
+_C: Any = torch._C
+
 # torch 2.6 to 2.8 want a rule for each operator with functions and each class of modes.
 _ASKS_MODES = hasattr(TorchDispatchMode, "supports_higher_order_operators")
-
-# What puts a mode on the stack of this thread, and takes it off; None where torch has no such.
-_stack: Any = None
-if hasattr(_python_dispatch, "_push_mode") and hasattr(_python_dispatch, "_pop_mode"):
-    _stack = (_python_dispatch._push_mode, _python_dispatch._pop_mode)
 
 
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -101,17 +95,11 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             _take_operators_with_functions(type(self))
 
     def __enter__(self) -> Self:
-        if _stack is None:
-            super().__enter__()  # type: ignore[no-untyped-call]
-        else:
-            _stack[0](self)
+        _python_dispatch._push_mode(self)
         return self
 
     def __exit__(self, *raised: Any) -> None:
-        if _stack is None:
-            super().__exit__(*raised)  # type: ignore[no-untyped-call]
-        else:
-            _stack[1]()
+        _python_dispatch._pop_mode()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -130,25 +118,23 @@ def _take_operators_with_functions(mode_class: type[TorchDispatchMode]) -> None:
             operator.py_impl(mode_class)(partial(ask, operator))
 
 
-BACKWARD = "_engine_run_backward" if hasattr(torch.autograd, "_engine_run_backward") else "backward"
+BACKWARD = "_engine_run_backward"
 """What of `torch.autograd` every backward pass goes through; others may hold the public one."""
 
-running_node: Callable[[], Any] = getattr(torch._C, "_current_autograd_node", lambda: None)
+running_node: Callable[[], Any] = _C._current_autograd_node
 """Returns the node of autograd's graph that runs in this thread; None for none."""
 
-ENOUGH: tuple[type[BaseException], ...] = tuple(
-    filter(None, (getattr(torch.utils.checkpoint, "_StopRecomputationError", None),))
-)
+ENOUGH: type[BaseException] = _checkpoint._StopRecomputationError
 """What a checkpoint raises in an operation that it runs again, once it has all that was saved."""
 
 
 def dispatch_modes() -> list[Any]:
-    """Return the modes for kernels that are active in this thread; none where torch hides them."""
-    stack: Any = getattr(_python_dispatch, "_get_current_dispatch_mode_stack", None)
-    return [] if stack is None else list(stack())
+    """Return the modes for kernels that are active in this thread."""
+    stack: Any = _python_dispatch._get_current_dispatch_mode_stack
+    return list(stack())
 
 
-is_profiling: Callable[[], bool] = getattr(torch.autograd, "_profiler_enabled", lambda: False)
+is_profiling: Callable[[], bool] = _C._autograd._profiler_enabled
 """Tells whether somebody profiles what runs: there is one profile at a time in a process."""
 
 
@@ -157,43 +143,25 @@ def gradient_types(node: Any) -> list[tuple[Any, torch.dtype, torch.device]]:
 
     Those of one number, where torch tells none.
     """
-    told = getattr(node, "_input_metadata", None)
+    told = node._input_metadata
     if not told:
         return [((), torch.float32, torch.device("cpu"))]
     return [(each.shape, each.dtype, each.device) for each in told]
 
 
-sequence_number: Callable[[], int] = getattr(torch.autograd, "_get_sequence_nr", lambda: 0)
+sequence_number: Callable[[], int] = _C._autograd._get_sequence_nr
 """Returns the number that autograd will give to the next node of its graph in this thread."""
 
-MOVES: tuple[Any, ...] = tuple(filter(None, (getattr(torch, "_cudnn_rnn_flatten_weight", None),)))
-"""Functions that give the tensors in their first argument another place, and do not say so."""
+MOVES: Any = getattr(torch, "_cudnn_rnn_flatten_weight")  # noqa: B009 (no stub has it)
+"""A function that gives the tensors in its first argument another place, and does not say so."""
 
-# Ends the hold of function modes and of `__torch_function__` for a block.
-without_functions: Any = getattr(torch._C, "DisableTorchFunction", None)
-if without_functions is None:  # The public one leaves modes alone: slower, and no less right.
-    without_functions = torch._C.DisableTorchFunctionSubclass
+without_functions: Any = _C.DisableTorchFunction
+"""Ends the hold of function modes and of `__torch_function__` for a block."""
 
-_functorch: Any = getattr(torch._C, "_functorch", None)
-_no_dispatch: Any = getattr(torch._C, "_DisableTorchDispatch", None)
-
-
-def _version_setter() -> Callable[[torch.Tensor, int], Any] | None:
-    """Return what sets a tensor's counter of writes; None where torch has no such thing.
-
-    torch 2.6 takes a tensor and a number, 2.7 and later a sequence of each.
-    """
-    setter: Any = getattr(torch._C._autograd, "_unsafe_set_version_counter", None)
-    if setter is None:
-        return None
-    try:
-        setter((), ())
-    except TypeError:
-        return setter  # type: ignore[no-any-return]
-    return lambda tensor, version: setter((tensor,), (version,))
-
-
-_set_version = _version_setter()
+_functorch: Any = _C._functorch
+_pyfunctorch: Any = sys.modules["torch._functorch.pyfunctorch"]
+_jagged: Any = sys.modules["torch.nested._internal.nested_tensor"]
+_version_setter: Any = _C._autograd._unsafe_set_version_counter
 
 
 # Up to 2.10 torch keeps the inputs of a checkpointed function by an operation without a result;
@@ -229,10 +197,7 @@ def key_of_storage(storage: torch.UntypedStorage) -> int:
 @contextmanager
 def outside_modes() -> Iterator[None]:
     """Run a block on plain tensors unseen by function modes and dispatch modes."""
-    silenced: AbstractContextManager[Any] = (
-        _python_dispatch._disable_current_modes() if _no_dispatch is None else _no_dispatch()
-    )
-    with without_functions(), silenced:
+    with without_functions(), _C._DisableTorchDispatch():
         yield
 
 
@@ -248,38 +213,36 @@ def without_modes() -> Iterator[None]:
         yield
 
 
-def jagged_dummy() -> tuple[Any, str] | None:
+def jagged_dummy() -> tuple[Any, str]:
     """Return the module and the name of the function that makes a tensor for the whole process.
 
-    Each jagged view reads that tensor, which the first one makes. None where torch has no such.
+    Each jagged view reads that tensor, which the first one makes.
     """
-    home, name = sys.modules.get("torch.nested._internal.nested_tensor"), "_nt_view_dummy"
-    return (home, name) if hasattr(home, name) else None
+    return _jagged, "_nt_view_dummy"
 
 
 @contextmanager
 def without_transforms() -> Iterator[None]:
-    """Run a block outside of every `vmap`, `grad` and `jvp`; inside, where torch cannot."""
-    pyfunctorch = sys.modules.get("torch._functorch.pyfunctorch")
-    cleared = getattr(pyfunctorch, "temporarily_clear_interpreter_stack", nullcontext)
-    with cleared():
+    """Run a block outside of every `vmap`, `grad` and `jvp`."""
+    with _pyfunctorch.temporarily_clear_interpreter_stack():
         yield
 
 
 def set_version(tensor: torch.Tensor, version: int) -> None:
-    """Set the counter by which autograd notices writes; left as it is where torch cannot."""
-    if _set_version is not None:
-        _set_version(tensor, version)
+    """Set the counter by which autograd notices writes."""
+    try:
+        _version_setter((tensor,), (version,))
+    except TypeError:  # torch 2.6 takes a tensor and a number.
+        _version_setter(tensor, version)
 
 
 def flop_formula(kernel: Any) -> Callable[..., Any] | None:
     """Return the FLOPs formula that torch, or a user of torch, has registered for a kernel.
 
     The formula takes the kernel's arguments, and its result as `out_val`. None where there is
-    none; all are gone where torch keeps them elsewhere.
+    none.
     """
-    registry: dict[Any, Callable[..., Any]] = getattr(flop_counter, "flop_registry", {})
-    return registry.get(getattr(kernel, "overloadpacket", kernel))
+    return flop_counter.flop_registry.get(getattr(kernel, "overloadpacket", kernel))
 
 
 def plain_size(size: object) -> int | None:
@@ -304,17 +267,13 @@ def jagged_constructors() -> tuple[Any, dict[str, tuple[str, int]]]:
         "nested_view_from_values_offsets": ("nested_tensor_from_jagged", 1),
         "nested_view_from_values_offsets_lengths": ("nested_tensor_from_jagged", 1),
     }
-    home = sys.modules.get("torch.nested._internal.nested_tensor")
-    return home, {name: public for name, public in called.items() if hasattr(home, name)}
+    return _jagged, called
 
 
 def make_jagged_dummy() -> None:
     """Have torch make the tensor that all jagged ones are made with, which it does once."""
-    home, _ = jagged_constructors()
-    make = getattr(home, "_nt_view_dummy", None)
-    if make is not None:
-        with without_modes():
-            make()
+    with without_modes():
+        _jagged._nt_view_dummy()
 
 
 def nested_lengths(tensor: torch.Tensor) -> list[int] | None:
@@ -351,36 +310,23 @@ def parts_of(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 
 def function_modes() -> int:
-    """Return how many function modes are active in this thread; `maxsize` if torch hides it.
-
-    A caller takes a number above its own for somebody else's mode, and stays out of the way.
-    """
-    count = getattr(torch._C, "_len_torch_function_stack", None)
-    return count() if count is not None else sys.maxsize
+    """Return how many function modes are active in this thread."""
+    count: int = _C._len_torch_function_stack()
+    return count
 
 
 def are_innermost(function_mode: Any, dispatch_mode: Any) -> bool:
-    """Whether these are the innermost modes of this thread; True where torch hides them."""
-    innermost = getattr(torch.overrides, "_get_current_function_mode", None)
-    functions = function_mode if innermost is None else innermost()
+    """Whether these are the innermost modes of this thread."""
+    innermost: Any = torch.overrides._get_current_function_mode
     kernels = dispatch_modes()
-    return functions is function_mode and (not kernels or kernels[-1] is dispatch_mode)
+    return innermost() is function_mode and (not kernels or kernels[-1] is dispatch_mode)
 
 
 def fake_mode() -> Any:
-    """Return a mode in which tensors have shapes and no content.
+    """Return a mode in which tensors have shapes and no content."""
+    # Not every process needs it, and to import it takes its time.
+    from torch._subclasses.fake_tensor import FakeTensorMode
 
-    Raises:
-        TraceError: This torch has none.
-    """
-    try:
-        from torch._subclasses.fake_tensor import FakeTensorMode
-    except ImportError as error:
-        raise TraceError(
-            "fake=True needs fake tensors",
-            why=f"torch {torch.__version__} has no torch._subclasses.fake_tensor",
-            fix="move the model and its inputs to the device 'meta' instead",
-        ) from error
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
@@ -408,7 +354,7 @@ def quiet_fake_mode() -> Iterator[None]:
 
 def functorch_inner(tensor: torch.Tensor) -> torch.Tensor | None:
     """Return the tensor inside of a wrapper of `vmap`, `grad` or `jvp`; None for any other."""
-    if _functorch is None or not _functorch.is_functorch_wrapped_tensor(tensor):
+    if not _functorch.is_functorch_wrapped_tensor(tensor):
         return None
     inner: torch.Tensor = _functorch.get_unwrapped(tensor)
     return inner
@@ -416,13 +362,13 @@ def functorch_inner(tensor: torch.Tensor) -> torch.Tensor | None:
 
 def batch_dimension(tensor: torch.Tensor) -> int | None:
     """Return the dimension that `vmap` hides in one of its wrappers; None for any other tensor."""
-    if _functorch is None or not _functorch.is_batchedtensor(tensor):
+    if not _functorch.is_batchedtensor(tensor):
         return None
     dimension: int = _functorch.maybe_get_bdim(tensor)
     return dimension
 
 
-innermost_transform: Callable[[], Any] = getattr(_functorch, "peek_interpreter_stack", lambda: None)
+innermost_transform: Callable[[], Any] = _functorch.peek_interpreter_stack
 """Returns what stands for the innermost `vmap`, `grad`, `jvp` or the like; None outside of all."""
 
 
@@ -440,11 +386,8 @@ def memory_keys(tensors: Sequence[torch.Tensor]) -> list[int | None]:
 
 
 def in_forward_mode() -> bool:
-    """Tell whether tangents are computed beside the values (`forward_ad`, `jvp`), unseen by modes.
-
-    True where torch hides it.
-    """
-    return getattr(forward_ad, "_current_level", 0) >= 0
+    """Tell whether tangents are computed, unseen by modes, beside values (`forward_ad`, `jvp`)."""
+    return forward_ad._current_level >= 0
 
 
 def is_higher_order(function: Any) -> bool:
@@ -453,31 +396,29 @@ def is_higher_order(function: Any) -> bool:
 
 
 def is_composite(kernel: Any) -> bool:
-    """Tell whether an operator is made of others (`linear`); True where torch does not tell."""
-    has_kernel = getattr(torch._C, "_dispatch_has_kernel_for_dispatch_key", None)
-    if has_kernel is None:
-        return True
-    return bool(has_kernel(kernel.name(), "CompositeImplicitAutograd"))
+    """Tell whether an operator is made of others (`linear`)."""
+    return bool(_has_kernel(kernel.name(), "CompositeImplicitAutograd"))
 
 
 def is_only_composite(kernel: Any) -> bool:
     """Tell whether no device runs an operator but by others (`silu_backward`: the CPU does)."""
-    has_kernel = getattr(torch._C, "_dispatch_has_kernel_for_dispatch_key", None)
-    if has_kernel is None or not is_dispatched(kernel) or not is_composite(kernel):
+    if not is_dispatched(kernel) or not is_composite(kernel):
         return False
-    return not any(has_kernel(kernel.name(), key) for key in ("CPU", "CUDA", "MPS", "XPU"))
+    return not any(_has_kernel(kernel.name(), key) for key in ("CPU", "CUDA", "MPS", "XPU"))
+
+
+_has_kernel: Any = _C._dispatch_has_kernel_for_dispatch_key
 
 
 def run_composite(kernel: Any, args: Any, kwargs: Any) -> Any:
     """Run an operator by the others of which it is made."""
     # Not `decompose`: it has ways of its own, which draw other random numbers.
-    return kernel._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+    return kernel._op_dk(_C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 
 def is_dispatched(kernel: Any) -> bool:
-    """Tell whether torch runs an operator outside of TorchScript, too; True where it hides it."""
-    exists = getattr(torch._C, "_dispatch_has_kernel", None)
-    return exists is None or bool(exists(kernel.name()))
+    """Tell whether torch runs an operator outside of TorchScript, too."""
+    return bool(_C._dispatch_has_kernel(kernel.name()))
 
 
 def is_operator(function: Any) -> bool:
@@ -488,26 +429,20 @@ def is_operator(function: Any) -> bool:
 def is_of_tensors(function: Any) -> bool:
     """Tell whether a function is one of torch's that work on tensors, or make them (`zeros`).
 
-    Others set what torch goes by (`_enter_autocast`, `manual_seed`). True where torch hides it.
+    Others set what torch goes by (`_enter_autocast`, `manual_seed`).
     """
-    home = getattr(torch._C, "_VariableFunctions", None)
-    name = getattr(function, "__name__", "")
-    return home is None or getattr(home, name, None) is function
+    return getattr(_C._VariableFunctions, getattr(function, "__name__", ""), None) is function
 
 
 def is_being_traced() -> bool:
     """Tell whether code runs on stand-ins for tensors, to make a graph of it (`make_fx`)."""
-    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
+    return _C._get_dispatch_mode(_C._TorchDispatchModeKey.PROXY) is not None
 
 
 OPTIMIZER_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 """The attributes of an optimizer with the tables of functions that run around its steps."""
 
-GRADIENT_HOOKS: tuple[str, ...] = tuple(
-    name
-    for name in ("_backward_hooks", "_post_accumulate_grad_hooks")
-    if hasattr(torch.Tensor, name)
-)
+GRADIENT_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 """The attributes of a tensor with the tables of functions that run on its gradient, or None."""
 
 

@@ -1,7 +1,7 @@
 """The private parts of torch by which a captured graph is lowered: with its gradients, to kernels.
 
-All others are named in the other files of internals. torch promises nothing about them; each has
-a fallback that tells less, or an error that names what is missing from this torch.
+All others are named in the other files of internals. torch promises nothing about them. What a
+version that is supported lacks has a fallback here, or an error.
 """
 
 import importlib
@@ -106,14 +106,16 @@ def fuse(
     Raises:
         TraceError: This torch does not tell.
     """
-    try:
-        from torch._inductor import config
-        from torch._inductor.compile_fx import compile_fx, compile_fx_inner
-        from torch._inductor.virtualized import V
-    except ImportError as error:
-        raise _tells_no_kernels() from error
+    from torch._inductor import config
+    from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+    from torch._inductor.virtualized import V
+
     if not hasattr(config, "_post_fusion_custom_pass"):
-        raise _tells_no_kernels()
+        raise TraceError(
+            "stage='inductor' needs the kernels that Inductor chooses",
+            why=f"torch {torch.__version__} does not tell of them",
+            fix="leave stage='inductor' out",
+        )
 
     def chosen(nodes: list[Any]) -> list[Any]:
         lowered: Any = V.graph
@@ -157,14 +159,6 @@ def _is_caused_by(error: BaseException | None, kind: type[Exception]) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
-
-
-def _tells_no_kernels() -> TraceError:
-    return TraceError(
-        "stage='inductor' needs the kernels that Inductor chooses",
-        why=f"torch {torch.__version__} does not tell of them",
-        fix="leave stage='inductor' out",
-    )
 
 
 def aot_place(described: Any) -> tuple[str, Any]:

@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 
+from tbscope.sources.torch.rank_internals import default_store
+
 __all__ = ["is_pretended", "is_started_with_others", "shared_store"]
 
 
@@ -24,12 +26,6 @@ def shared_store(prefix: str) -> Any:
 
     Args:
         prefix: What all keys begin with.
-    Returns:
-        A store of torch's; None where this torch gives none.
     """
-    # Few programs are distributed, and to import that takes its time.
-    from tbscope.sources.torch.store_internals import default_store
-
-    store = default_store()
     distributed: Any = torch.distributed
-    return None if store is None else distributed.PrefixStore(prefix, store)
+    return distributed.PrefixStore(prefix, default_store())

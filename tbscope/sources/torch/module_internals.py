@@ -1,7 +1,7 @@
 """The private parts of torch that tell of modules, of scripted ones, and of its settings.
 
-All others are named in internals.py. torch promises nothing about them; each has a fallback
-that does less.
+All others are named in internals.py. torch promises nothing about them. What a version that is
+supported lacks has a fallback here.
 """
 
 import os
@@ -19,8 +19,6 @@ from torch.nn import parameter as _parameter
 from torch.nn.modules import module as _module
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import parametrize
-
-from tbscope.errors import ArgumentError
 
 __all__ = [
     "CALL_CODE",
@@ -55,22 +53,22 @@ __all__ = [
 ]
 
 
-UNINITIALIZED: tuple[type, ...] = tuple(
-    filter(None, (getattr(_parameter, "UninitializedTensorMixin", None),))
-)
-"""The classes of parameters and buffers that a lazy module has not made yet."""
+UNINITIALIZED: type = vars(_parameter)["UninitializedTensorMixin"]
+"""The class of parameters and buffers that a lazy module has not made yet."""
 
 
 class _NoScriptModule:
-    """What no module is: stands for the class of scripted ones where torch has none."""
+    """The class of no module: that of scripted ones where torch has none any more."""
 
 
-ScriptModule: type = getattr(getattr(torch, "jit", None), "ScriptModule", _NoScriptModule)
+# Deprecated since torch 2.11, so that a later one may lack it.
+_jit: Any = getattr(torch, "jit", None)
+
+ScriptModule: type = getattr(_jit, "ScriptModule", _NoScriptModule)
 """The class of what torch.jit made of modules."""
 
-
-CALL_CODE: Any = getattr(getattr(torch.nn.Module, "_call_impl", None), "__code__", None)
-"""The code that calls the forward of a module; None where torch has no such."""
+CALL_CODE: Any = torch.nn.Module._call_impl.__code__
+"""The code that calls the forward of a module."""
 
 
 def call_method_name() -> str:
@@ -78,26 +76,22 @@ def call_method_name() -> str:
 
     `_call_impl` is private but cheap to replace; the public `__call__` is a slot, so
     replacing it makes Python update every subclass. Where the compiler is loaded, a
-    module may hold its own copy of the private one, so the public one it is; the same
-    where torch has no such private method.
+    module may hold its own copy of the private one, so the public one it is.
     """
-    if "torch._dynamo" in sys.modules or not hasattr(torch.nn.Module, "_call_impl"):
-        return "__call__"
-    return "_call_impl"
+    return "__call__" if "torch._dynamo" in sys.modules else "_call_impl"
 
 
-is_tracing: Callable[[], bool] = getattr(torch.jit, "is_tracing", lambda: False)
+is_tracing: Callable[[], bool] = getattr(_jit, "is_tracing", lambda: False)
 """Tells whether torch.jit.trace makes a graph of what runs now."""
 
 
-def functional_calls() -> tuple[Any, str] | None:
+def functional_calls() -> tuple[Any, str]:
     """Return the module and the name of the function behind each form of `functional_call`.
 
     It puts the tensors that it was given in the place of a module's own, calls the module,
-    and puts its own back. None where torch has no such function.
+    and puts its own back.
     """
-    home = torch.nn.utils.stateless
-    return (home, "_functional_call") if hasattr(home, "_functional_call") else None
+    return torch.nn.utils.stateless, "_functional_call"
 
 
 def prepares_lazily(hook: Any) -> bool:
@@ -188,16 +182,12 @@ def made_by(function: Any, compiled: Any) -> Any:
 def around_calls(module: torch.nn.Module, around: Around) -> Iterator[None]:
     """Have something done around each call of a module, during a block.
 
-    Unlike hooks, that is told of every end that a call may come to. Nothing is done where torch
-    has no place for it.
+    Unlike hooks, that is told of every end that a call may come to.
 
     Args:
         module: The module.
         around: What is done.
     """
-    if not hasattr(torch.nn.Module, _CALL):
-        yield
-        return
     known = module.__dict__.get(_CALL)
     made = known if isinstance(known, _AroundCalls) else _AroundCalls(module)
     module.__dict__[_CALL] = made
@@ -221,7 +211,7 @@ def scripted_attributes(module: Any) -> dict[str, Any]:
     """Return what the attributes of a scripted module hold now, by name.
 
     Tensors are the module's own, lists and mappings copies of its own. Nothing for a module
-    whose attributes this torch does not tell.
+    that tells none.
     """
     concrete = module.__dict__.get("_concrete_type")
     names = concrete.get_attributes() if concrete is not None else ()
@@ -236,13 +226,10 @@ def set_scripted_attribute(module: Any, name: str, value: Any) -> None:
 def script_frames() -> list[tuple[str, int]]:
     """Return where TorchScript's interpreter stands: file and line of each call, outermost first.
 
-    Empty where it runs nothing, and where torch does not tell.
+    Empty where it runs nothing.
     """
-    profiler: Any = getattr(torch._C, "_profiler", None)
-    gather = getattr(profiler, "gather_traceback", None)
-    if gather is None:
-        return []
-    traceback = gather(python=False, script=True, cpp=False)
+    profiler: Any = torch._C._profiler
+    traceback = profiler.gather_traceback(python=False, script=True, cpp=False)
     frames = profiler.symbolize_tracebacks([traceback])[0]
     return [(frame["filename"], frame["line"]) for frame in reversed(frames)]
 
@@ -257,66 +244,37 @@ def script_graph(module: torch.nn.Module, method: str) -> Any:
 
 
 def script_handle(module: Any) -> Any:
-    """Return what TorchScript itself holds of a scripted module.
-
-    Raises:
-        ArgumentError: This torch does not tell.
-    """
-    handle = getattr(module, "_c", None)
-    if handle is None:
-        raise _untold()
-    return handle
-
-
-def _untold() -> ArgumentError:
-    return ArgumentError(
-        "no graph can be read of a scripted module",
-        why=f"torch {torch.__version__} does not tell what such a module holds",
-        fix="tbscope.trace(model, input) runs it",
-    )
+    """Return what TorchScript itself holds of a scripted module."""
+    return module._c
 
 
 def script_class(handle: Any) -> str:
     """Return the name of the class of what TorchScript holds (`__torch__.nets.Net`)."""
-    kind = getattr(handle, "_type", None)
-    return "" if kind is None else str(kind().annotation_str)
+    return str(handle._type().annotation_str)
 
 
 def script_children(handle: Any) -> list[tuple[str, Any]]:
-    """Return name and handle of each module right in a scripted one, in order.
-
-    Raises:
-        ArgumentError: This torch does not tell.
-    """
+    """Return name and handle of each module right in a scripted one, in order."""
     return [(name, handle.getattr(name)) for name, _ in _listed("ModuleDict", handle)]
 
 
 def script_tensors(handle: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the parameters and the buffers right in a scripted module, by name.
-
-    Raises:
-        ArgumentError: This torch does not tell.
-    """
+    """Return the parameters and the buffers right in a scripted module, by name."""
     return dict(_listed("ParameterDict", handle)), dict(_listed("BufferDict", handle))
 
 
 def _listed(kind: str, handle: Any) -> Any:
-    lister = getattr(torch._C, kind, None)
-    if lister is None:
-        raise _untold()
-    return lister(handle).items()
+    return getattr(torch._C, kind)(handle).items()
 
 
 def script_method(handle: Any, name: str) -> Any:
     """Return a method of what TorchScript holds; None where it has none of this name."""
-    has = getattr(handle, "_has_method", None)
-    return handle._get_method(name) if has is not None and has(name) else None
+    return handle._get_method(name) if handle._has_method(name) else None
 
 
 def script_method_names(handle: Any) -> list[str]:
-    """Return the names of the methods of what TorchScript holds; none where torch is silent."""
-    names = getattr(handle, "_method_names", None)
-    return [] if names is None else list(names())
+    """Return the names of the methods of what TorchScript holds."""
+    return list(handle._method_names())
 
 
 def load_named_program(file: IO[bytes], name: str) -> Any:
@@ -331,12 +289,9 @@ def load_script_file(path: str) -> tuple[Any, Callable[[str], Any]]:
 
     Returns:
         What TorchScript holds of the module, and what gives the graph of a function of the file by
-        its name; None where this torch does not tell, or there is none.
+        its name; None where there is none.
     """
-    load: Any = getattr(torch._C, "import_ir_module", None)
-    if load is None:
-        load_any: Any = torch.jit.load
-        return script_handle(load_any(path, map_location="cpu")), lambda name: None
+    load: Any = torch._C.import_ir_module
     unit = torch._C.CompilationUnit()
     module = load(unit, os.fspath(path), torch.device("cpu"), {}, False)
 
@@ -351,11 +306,9 @@ def script_call_graph(node: Any) -> Any:
     """Return the graph of what a node of TorchScript calls, a function or a method of an object.
 
     Its inputs are those of the node, but for the function itself. What is called in it stands in
-    it, too. None where this torch does not tell.
+    it, too.
     """
-    inline: Any = getattr(torch._C, "_jit_pass_inline", None)
-    if inline is None:
-        return None
+    inline: Any = torch._C._jit_pass_inline
     graph: Any = torch._C.Graph()
     function, *given = (
         node.inputs() if node.kind() == "prim::CallFunction" else (None, *node.inputs())
@@ -386,22 +339,14 @@ _shared_hooks: tuple[Any, ...] = tuple(
 def shared_tables() -> list[Any]:
     """Return the tables of torch that code of users fills for the whole process.
 
-    Hooks of all modules, print options, and what `parametrize.cached()` remembers; without
-    those that this torch keeps elsewhere.
+    Hooks of all modules, print options, and what `parametrize.cached()` remembers.
     """
-    options = getattr(_tensor_str, "PRINT_OPTS", None)
-    cache = getattr(parametrize, "_cache", None)
-    return [
-        *_shared_hooks,
-        *([] if options is None else [vars(options)]),
-        *([] if cache is None else [cache]),
-    ]
+    return [*_shared_hooks, vars(_tensor_str.PRINT_OPTS), parametrize._cache]
 
 
 def default_device() -> torch.device | None:
     """Return the device set by `torch.set_default_device`; None where none was set."""
-    held = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
-    context = getattr(held, "device_context", None)
+    context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
     device: torch.device | None = getattr(context, "device", None)
     return device
 
@@ -412,7 +357,7 @@ def set_default_device(device: torch.device | None) -> None:
     `torch.get_default_device` of torch 2.6 to 2.8 fails where one was set and taken back.
     """
     torch.set_default_device(device)
-    held: Any = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
+    held: Any = torch._GLOBAL_DEVICE_CONTEXT
     if device is None and hasattr(held, "device_context"):
         del held.device_context
 

@@ -69,7 +69,7 @@ SETTERS: frozenset[Any] = frozenset(
         SET_DATA,
         _tensor.requires_grad.__set__,
         _tensor.requires_grad_,
-        *MOVES,
+        MOVES,
     }
 )
 """What changes a tensor and is no operation; who takes a gradient may write into it."""

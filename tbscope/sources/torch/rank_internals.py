@@ -1,7 +1,6 @@
 """The private parts of torch that tell of distributed runs: groups, works, device meshes.
 
-torch promises nothing about them. Each has a fallback that tells less, or an error that tells
-which part is missing from this torch.
+torch promises nothing about them. What a version that is supported lacks has a fallback here.
 """
 
 import gc
@@ -10,11 +9,11 @@ from typing import Any
 
 import torch
 
-from tbscope.errors import ArgumentError
 from tbscope.sources.torch.internals import without_modes
 
 __all__ = [
     "WORKS",
+    "default_store",
     "device_meshes",
     "fake_store",
     "forget_plans",
@@ -39,20 +38,15 @@ WORKS: tuple[Any, ...] = tuple(
 
 
 def fake_store() -> Any:
-    """Return what torch's fake process group is begun with; the group is known from then on.
+    """Return what torch's fake process group is begun with; the group is known from then on."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    Raises:
-        ArgumentError: This torch has no fake group.
-    """
-    try:
-        from torch.testing._internal.distributed.fake_pg import FakeStore
-    except ImportError as error:
-        raise ArgumentError(
-            "a run that does not exist needs torch's fake process group",
-            why=f"torch {torch.__version__} has no torch.testing._internal.distributed.fake_pg",
-            fix="use a torch that has it, or trace on the ranks of a run",
-        ) from error
     return FakeStore()
+
+
+def default_store() -> Any:
+    """Return the store over which the processes of this run have found each other."""
+    return _c10d._get_default_store()
 
 
 def is_of_c10d(file: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tbscope.sources.torch.nest_internals import map_leaves
+from tbscope.sources.torch.nest_internals import flat, map_leaves
 from tbscope.words import error_text
 
 __all__ = ["LAZY_ITERATORS", "computed"]
@@ -54,13 +54,11 @@ def computed(result: Any, tell: Callable[[str], None] = lambda _: None) -> Any:
     """
     if isinstance(result, _UNFINISHED):
         return _finished(result, tell)
-    found: list[Any] = []
     try:
-        map_leaves(lambda leaf: found.append(leaf) if isinstance(leaf, _UNFINISHED) else 0, result)
+        if not any(isinstance(leaf, _UNFINISHED) for leaf in flat(result)):
+            return result
     except Exception:  # noqa: BLE001
         # A list that holds itself, or a mapping that cannot be read: it is taken as it is.
-        return result
-    if not found:
         return result
     return map_leaves(
         lambda leaf: _finished(leaf, tell) if isinstance(leaf, _UNFINISHED) else leaf, result

@@ -19,7 +19,7 @@ class Failures:
 
     def __init__(self) -> None:
         self._calls: deque[tuple[BaseException, Frame]] = deque(maxlen=_KEPT)
-        self._operations: deque[tuple[BaseException, Node, str]] = deque(maxlen=_KEPT)
+        self._operations: deque[tuple[BaseException, Node]] = deque(maxlen=_KEPT)
 
     def left_call(self, error: BaseException, frame: Frame) -> None:
         """Keep in mind that an error left a module call, unless it left one inside of that."""
@@ -34,14 +34,10 @@ class Failures:
         """Tell whether the operation is known that raised this error."""
         return self.operation(error) is not None
 
-    def left_operation(self, error: BaseException, node: Node, advice: str = "") -> None:
-        """Keep in mind that an operation raised an error, and what mends it as far as that says."""
-        self._operations.append((error, node, advice))
+    def left_operation(self, error: BaseException, node: Node) -> None:
+        """Keep in mind that an operation raised an error."""
+        self._operations.append((error, node))
 
     def operation(self, error: BaseException) -> Node | None:
         """Return the operation that raised this error; None where none did."""
-        return next((node for other, node, _ in self._operations if other is error), None)
-
-    def advice(self, error: BaseException) -> str:
-        """Return what mends the operation that raised this error, or nothing."""
-        return next((advice for other, _, advice in self._operations if other is error), "")
+        return next((node for other, node in self._operations if other is error), None)

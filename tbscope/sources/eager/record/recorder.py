@@ -26,10 +26,8 @@ from tbscope.sources.eager.record.scripted import note_of_forks
 from tbscope.sources.eager.record.tensors import tell_nobody
 from tbscope.sources.eager.record.turns import Turn
 from tbscope.sources.torch.compiler_internals import draws_otherwise
-from tbscope.sources.torch.dispatch_internals import DISPATCH_TELLS
 from tbscope.sources.torch.internals import ENOUGH, in_forward_mode
 from tbscope.sources.torch.literals import FILLED, Literals, all_among, collect_tensors
-from tbscope.sources.torch.misfits import index_advice
 from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import CUTS_UNSEEN, RANDOM, READS, KernelFacts
 from tbscope.sources.torch.ranks import process_rank
@@ -91,7 +89,7 @@ class Recorder(CallRecorder):
     def record_backward(self) -> None:
         """Make backward passes a part of the graph, from now on."""
         super().record_backward()
-        if self.distributed or not DISPATCH_TELLS:
+        if self.distributed:
             return
         assert self.backward is not None
         assert self.optimizers is not None
@@ -440,7 +438,7 @@ class Recorder(CallRecorder):
             self.builder.append(node)
             backward.stopped(node)
             return
-        self.failures.left_operation(error, node, index_advice(name, args, kwargs, error))
+        self.failures.left_operation(error, node)
 
     def end_with(self, error: BaseException, text: str) -> None:
         """Close the graph of a run that an error ended, with the operation that raised it.

@@ -26,7 +26,7 @@ __all__ = ["standing_by", "unobserved"]
 _PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 _has_torch_function = Replacement(torch.overrides, "has_torch_function")
 _compile = Replacement(torch, "compile")
-_jagged_dummy = Replacement(*home) if (home := jagged_dummy()) else None
+_jagged_dummy = Replacement(*jagged_dummy())
 
 
 def unobserved() -> AbstractContextManager[Any]:
@@ -37,9 +37,8 @@ def unobserved() -> AbstractContextManager[Any]:
         substitutes: dict[Replacement, Any] = {
             _has_torch_function: _answer,
             _compile: _compile_eagerly,
+            _jagged_dummy: _make_unseen,
         }
-        if _jagged_dummy is not None:
-            substitutes[_jagged_dummy] = _make_unseen
         stack.enter_context(Replaced(substitutes))
         eager = _Eager()
         if "torch._dynamo" in sys.modules:
@@ -136,7 +135,6 @@ def _answer(relevant_args: Any) -> bool:
 
 def _make_unseen() -> torch.Tensor:
     """Return what torch makes once in a process, as if it were there by now."""
-    assert _jagged_dummy is not None
     with without_modes():
         made: torch.Tensor = _jagged_dummy.original()
         return made

@@ -25,22 +25,25 @@ from tbscope.sources.torch.module_internals import functional_calls
 
 __all__ = ["watch_unseen"]
 
-_functional_call = Replacement(*home) if (home := functional_calls()) else None
+_functional_call = Replacement(*functional_calls())
 _new_parameter = Replacement(torch.nn.Parameter, "__new__")
 _as_subclass = Replacement(torch.Tensor, "as_subclass")
 
 
 def watch_unseen() -> AbstractContextManager[None]:
     """Have this thread's recorders told of functional calls and of new faces, in a block."""
-    substitutes = {_new_parameter: _watched_method, _as_subclass: _watched_subclass, **_jagged}
-    if _functional_call is not None:
-        substitutes[_functional_call] = _watched_functional_call
-    return Replaced(substitutes)
+    return Replaced(
+        {
+            _new_parameter: _watched_method,
+            _as_subclass: _watched_subclass,
+            _functional_call: _watched_functional_call,
+            **_jagged,
+        }
+    )
 
 
 def _watched_functional_call(module: Any, given: Any, *args: Any, **kwargs: Any) -> Any:
     """Do what `functional_call` does; the module is met before others stand in for its own."""
-    assert _functional_call is not None
     usual = isinstance(module, torch.nn.Module) and isinstance(given, dict)
     with ExitStack() as stack:
         for recorder in watching.recorders:
