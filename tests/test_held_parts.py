@@ -8,10 +8,8 @@ from torch import nn
 from torch.nn import functional
 
 import tbscope
-from tbscope.figures.summary.holdings import numbers_in
-from tbscope.figures.summary.part import Part, held_below
-from tbscope.figures.summary.parts import held_parts
 from tbscope.ir.graph import Parameter
+from tbscope.ir.modules import ModuleTree, Part, held_below, numbers_in
 from tbscope.overlays.make import make_overlay
 
 
@@ -217,7 +215,7 @@ def test_a_row_counts_what_its_module_holds_also_in_a_file(name, tmp_path):
     graph.save(tmp_path / "net.json")
     modules = dict(net.named_modules())
     for told in (graph, tbscope.load(tmp_path / "net.json")):
-        for row in (*told.summary().rows, *told.summary(per_call=True).rows):
+        for row in told.summary().rows:
             if row["name"] is not None:
                 held = row["parameter_bytes"] + row["buffer_bytes"]
                 found = row["parameters"], row["trainable_parameters"], held
@@ -293,7 +291,7 @@ def test_what_no_module_registers_is_named_by_its_scope():
 
 def test_each_scope_holds_what_its_module_holds():
     net = Tied()
-    parts = held_parts(tbscope.trace(net, torch.rand(2, 4))).of_scope
+    parts = ModuleTree(tbscope.trace(net, torch.rand(2, 4))).part_of
     for scope, part in parts.items():
         holds = part.holds
         told = (holds.parameters, holds.trainable, holds.size_bytes)
@@ -316,7 +314,7 @@ def test_parameters_without_a_number_are_told_by_the_name_of_their_module():
         ("Net/B[b].1", None),
     ):
         build.call(path, qualified_name=name, parameters=(weight,))
-    parts = held_parts(build.graph).of_scope
+    parts = ModuleTree(build.graph).part_of
     # That of the module which none registers is not the model's.
     assert parts[build.scope("Net")].holds.parameters == 6
     assert parts[build.scope("Net/B[b].1")].holds.parameters == 3

@@ -30,7 +30,7 @@ from tbscope.cli._progress import progress
 from tbscope.cli._results import say
 from tbscope.cli._words import in_command_words
 from tbscope.errors import TraceError
-from tbscope.options import RUNNING
+from tbscope.running import RUNNING
 from tbscope.words import error_text
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from tbscope.figures.costs import Costs, node_costs
 from tbscope.figures.here import bytes_here, communication_bytes, flops_here
 from tbscope.figures.peak import bytes_at_peak
 from tbscope.figures.saved import has_backward, saved_bytes
-from tbscope.figures.summary.holdings import Holdings
 from tbscope.ir.graph import Graph, Node
+from tbscope.ir.modules import Holdings
 from tbscope.ir.regions import OPERATIONS
 from tbscope.overlays.gradients import count_of, gradient_figure, norm_of, share_of_zeros
 from tbscope.overlays.parameters import held_parameters
