@@ -13,7 +13,7 @@ _COMPARED = ("diff_calls", "diff", "diff_union", "check", "diff_laws", "diff_pai
 _PICTURED = ("picture", "cut", "html")
 _MERGED = ("merge_ranks", "rank_figures", "rank_notes", "posts")
 _GATHERED = ("posts", "gather", "merge_ranks", "bad_values")
-_OVERLAID = ("overlays", "gradient_sizes", "rank_figures")
+_OVERLAID = ("overlays", "rank_figures")
 _RANKED = ("rank_operations", "rank_notes", "rank_figures", "ranks_record")
 _SCRIPTED = ("script_lists", "from_torchscript", "script_files")
 _COMPILED = ("compile_graphs", "compile_backend", "compiled_stages", "compiled_state")
@@ -73,7 +73,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "transformers": ("transformers_callback",),
     },
     "tbscope/overlays": dict.fromkeys(
-        ("built_in", "gradients", "make", "numbers", "parameters", "targets"), _OVERLAID
+        ("built_in", "make", "numbers", "parameters", "targets"), _OVERLAID
     ),
     "tbscope/ranks": {
         **dict.fromkeys(
