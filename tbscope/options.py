@@ -4,7 +4,7 @@ The signatures of the library, the options of the command and the table in docs/
 tell what stands here: names, types and defaults, and a line on each. Tests hold them to it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeAlias, TypedDict, Unpack, get_args
 
 from tbscope.checks import is_word
@@ -27,7 +27,6 @@ __all__ = [
     "GATHERING",
     "LAST_STEP",
     "PLACING",
-    "TAKERS",
     "Adding",
     "Drawing",
     "Gathering",
@@ -251,32 +250,14 @@ class Adding(Running, World, Placing, Gathering, Drawing, total=False):
     """The options of `add_graph`."""
 
 
-GATHERING: Mapping[str, Option] = declared_in(Gathering)
+GATHERING: dict[str, Option] = declared_in(Gathering)
 """Of which ranks of a distributed run a graph is, by name."""
 
-DRAWING: Mapping[str, Option] = declared_in(Drawing)
+DRAWING: dict[str, Option] = declared_in(Drawing)
 """How a graph is drawn, by name."""
 
-PLACING: Mapping[str, Option] = declared_in(Placing)
+PLACING: dict[str, Option] = declared_in(Placing)
 """Where in the page's lists a graph stands, by name."""
-
-TAKERS: Mapping[str, tuple[Mapping[str, Option], ...]] = {
-    "trace": (RUNNING, WORLD),
-    "add_graph": (RUNNING, WORLD, PLACING, GATHERING, DRAWING),
-    "add_overlay": (PLACING, DRAWING),
-    "to_graph_def": (DRAWING,),
-    "tbscope export": (RUNNING, DRAWING, PLACING),
-    "tbscope view": (RUNNING, DRAWING),
-    **dict.fromkeys(
-        [f"tbscope {name}" for name in ("show", "stats", "find", "where", "lint")], (RUNNING,)
-    ),
-    "tbscope convert": (RUNNING, DRAWING),
-    "tbscope run": (DRAWING,),
-    "install": (DRAWING,),
-    "installed": (DRAWING,),
-}
-"""Who takes which options. The tag of an overlay has no default."""
-
 
 # -- use ------------------------------------------------------------------------------------
 
@@ -298,19 +279,14 @@ def check_options(**drawing: Unpack[Drawing]) -> None:
 
 
 def _instead_of(unknown: str) -> str:
-    """Return what to do about an option that is none of a drawing: it may be one of a run."""
-    takers = {
-        name: [taker for taker in ("trace", "add_graph") if name in _names_taken_by(taker)]
-        for name in _names_taken_by("add_graph")
-    }
-    if unknown in takers:
-        return f"give {unknown}= to {' or '.join(takers[unknown])}"
-    near = near_names(unknown, takers, cutoff=0.7)
+    """Return advice on an option that is none of a drawing: it may be one of a run."""
+    if unknown in RUNNING | WORLD:
+        return f"give {unknown}= to trace or add_graph"
+    if unknown in PLACING | GATHERING:
+        return f"give {unknown}= to add_graph"
+    known = RUNNING | WORLD | PLACING | GATHERING | DRAWING
+    near = near_names(unknown, known, cutoff=0.7)
     return f"did you mean {', '.join(map(repr, near))}?" if near else f"leave {unknown} out"
-
-
-def _names_taken_by(taker: str) -> list[str]:
-    return [name for options in TAKERS[taker] for name in options]
 
 
 def with_defaults(drawing: Drawing) -> Drawing:

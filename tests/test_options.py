@@ -23,7 +23,6 @@ from tbscope.options import (
     DRAWING,
     GATHERING,
     PLACING,
-    TAKERS,
     Adding,
     check_options,
     check_placing,
@@ -44,6 +43,21 @@ FUNCTIONS = [
     tbscope.install,
     tbscope.installed,
 ]
+TAKERS = {
+    "trace": (RUNNING, WORLD),
+    "add_graph": (RUNNING, WORLD, PLACING, GATHERING, DRAWING),
+    "add_overlay": (PLACING, DRAWING),
+    "to_graph_def": (DRAWING,),
+    "tbscope export": (RUNNING, DRAWING, PLACING),
+    "tbscope view": (RUNNING, DRAWING),
+    **dict.fromkeys(
+        [f"tbscope {name}" for name in ("show", "stats", "find", "where", "lint")], (RUNNING,)
+    ),
+    "tbscope convert": (RUNNING, DRAWING),
+    "tbscope run": (DRAWING,),
+    "install": (DRAWING,),
+    "installed": (DRAWING,),
+}
 COMMANDS = [name for name in TAKERS if name.startswith("tbscope ")]
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "lists_parameters",
     "numbers_in",
     "parameter_key",
+    "parameters_in",
     "walk",
 ]
 
@@ -199,6 +200,16 @@ def parameter_key(part: Part, parameter: Parameter) -> int | str:
     if parameter.number >= 0:
         return parameter.number
     return f"{part.label if part.name is None else part.name}.{parameter.name}"
+
+
+def parameters_in(graph: Graph) -> dict[int | str, Parameter]:
+    """Return the parameters of all modules of a graph, each once, by their keys."""
+    found: dict[int | str, Parameter] = {}
+    for part in walk(ModuleTree(graph).top):
+        for parameter in part.held:
+            if parameter.kind == "parameter":
+                found.setdefault(parameter_key(part, parameter), parameter)
+    return found
 
 
 def lists_parameters(graph: Graph) -> bool:
