@@ -325,3 +325,44 @@ def test_parameters_without_a_number_are_told_by_the_name_of_their_module():
 )
 def test_a_size_that_is_not_known_leaves_the_others_to_count(shape, numbers):
     assert numbers_in(Parameter("weight", "parameter", shape, "float32", 0, True)) == numbers
+
+
+def test_a_parameter_that_no_module_registers_too_is_no_shared_one():
+    build = GraphBuilder()
+    tied = Parameter("weight", "parameter", (3,), "float32", 12, True, number=7)
+    for path, name in (("Net/A[a]", "a"), ("Net/B[?0]", None)):
+        build.call(path, qualified_name=name, parameters=(tied,))
+    build.scope("Net/B[?0]").qualified_name = None
+    tree = ModuleTree(build.graph)
+    shared = {path: tree.part_of[build.scope(path)].holds.shared for path in ("Net", "Net/A[a]")}
+    assert shared == {"Net": 0, "Net/A[a]": 0}
+
+
+def test_a_part_that_is_called_after_one_in_it_ran_is_a_module():
+    build = GraphBuilder()
+    build.op("relu", build.input("x", (1,)), scope=build.scope("Net/A[a]/B[b]"))
+    build.op("relu", build.input("y", (1,)), scope=build.scope("Net/A[a].1", "module"))
+    part_of = ModuleTree(build.graph).part_of
+    first, again = (part_of[build.scope(path)] for path in ("Net/A[a]", "Net/A[a].1"))
+    assert (first is again, again.kind) == (True, "module")
+
+
+def test_what_a_list_holds_in_a_module_of_a_list_is_counted_once():
+    class Inner(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.own, self.plain = nn.Linear(3, 3), [nn.Linear(3, 3)]
+
+        def forward(self, x):
+            return self.plain[0](self.own(x))
+
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.plain = [Inner()]
+
+        def forward(self, x):
+            return self.plain[0](x)
+
+    totals = tbscope.trace(Outer(), torch.rand(1, 3)).summary().totals
+    assert (totals["parameters"], totals["unregistered_parameters"]) == (0, 24)

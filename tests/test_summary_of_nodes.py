@@ -73,3 +73,10 @@ def test_a_graph_without_parameters_counts_none():
     relu = tbscope.trace(torch.nn.ReLU(), torch.rand(2))
     for graph in (relu, tbscope.from_graph_def(tbscope.to_graph_def(relu)), EMPTY):
         assert footer(graph)["Parameters"] == "0 (0 B)"
+
+
+def test_a_parameter_that_is_not_said_to_be_trained_is_not(drawn):
+    drawn.find("0.bias").attributes["requires_grad"] = False
+    assert footer(drawn)["Parameters"] == "30 (120 B), 25 trainable"
+    del drawn.find("0.bias").attributes["requires_grad"]
+    assert footer(drawn)["Parameters"] == "30 (120 B), 25 trainable"
