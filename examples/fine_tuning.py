@@ -22,7 +22,12 @@ with tbscope.SummaryWriter("runs/fine_tuning") as writer:
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(batch), targets).backward()
         optimizer.step()
-    writer.add_overlay("gradient_norm", watched.graph)
+    norms = {
+        node.attributes["gradient_of"]: node.attributes["gradient_norm"]
+        for node in watched.graph.nodes
+        if "gradient_norm" in node.attributes
+    }
+    writer.add_overlay("gradient_norm", watched.graph, norms)
 
 learnt = {
     node.attributes["gradient_of"]

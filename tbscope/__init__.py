@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         WriterError,
     )
     from tbscope.figures.costs import Costs, graph_costs, node_costs, scope_costs
-    from tbscope.figures.summary.table import Summary
+    from tbscope.figures.summary import Summary
     from tbscope.functions.definition import Definition, Use
     from tbscope.functions.functions import Functions
     from tbscope.installing import install, installed, uninstall
@@ -203,7 +203,7 @@ _HOMES = {
     "tbscope.sources.table": "load",
     "tbscope.sources.torch.fake_world": "fake_world",
     "tbscope.sources.torchscript.scripts": "from_torchscript",
-    "tbscope.figures.summary.table": "Summary",
+    "tbscope.figures.summary": "Summary",
     "tbscope.watching": "Watched watch",
     "tbscope.writer": "SummaryWriter",
 }

@@ -5,24 +5,25 @@ byte, so a failure leaves the log directory as it was.
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Unpack
 
-from tbscope.checks import Dtypes, InputSize, check_truth, plain_text
+from tbscope.checks import check_truth, plain_text
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError
 from tbscope.formats.record import record_of
 from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph, Note
+from tbscope.option import shows_options, take_values
 from tbscope.options import (
+    GATHERING,
+    PLACING,
+    Adding,
     Drawing,
     OnError,
-    Running,
-    World,
     check_gathering,
     check_on_error,
     check_options,
-    shows_options,
 )
 from tbscope.overlays.make import OverlayValues, make_overlay
 from tbscope.pipeline import draw
@@ -30,6 +31,7 @@ from tbscope.ranks.asked import Ranks
 from tbscope.ranks.gather import Gathering, gathering_of, lost_texts
 from tbscope.ranks.merge import merge_ranks
 from tbscope.ranks.pretended import pretended_ranks
+from tbscope.running import RUNNING, WORLD
 from tbscope.sources.compiled.results import CompiledGraphs
 from tbscope.sources.table import graph_of
 from tbscope.sources.torch.compiler_internals import never_compiled
@@ -50,27 +52,8 @@ def add_graph(
     verbose: bool = False,
     use_strict_trace: bool = True,
     *,
-    kwargs: Mapping[str, Any] | None = None,
-    input_size: InputSize | None = None,
-    dtypes: Dtypes | None = None,
-    training: bool | None = False,
-    grad: bool = False,
-    loss: Callable[[Any], Any] | None = None,
-    backward: bool = False,
-    fake: bool = False,
-    partial: bool = False,
-    profile: bool | int = False,
-    world_size: int | None = None,
-    rank: int = 0,
-    mesh: Mapping[str, int] | None = None,
-    parallelize: Callable[[Any, Any], Any] | None = None,
-    tag: str | None = None,
-    step: int | None = None,
-    run_name: str | None = None,
-    ranks: Ranks = "mine",
-    ranks_timeout: float = 300.0,
     on_error: OnError = "raise",
-    **drawing: Unpack[Drawing],
+    **options: Unpack[Adding],
 ) -> Graph:
     """Draw a model in TensorBoard's Graphs dashboard, through any writer.
 
@@ -126,9 +109,9 @@ def add_graph(
         ranks_timeout: For how many seconds the rank that draws waits for the others.
         on_error: "raise" raises; "warn", for training scripts, warns once of each error
             and gives an empty graph with a note of it. Of several ranks it draws those that came.
-        drawing: How it is drawn: `style`, `labels`, `root`, `level`, `leaves`, `keep`, `hide`,
-            `dead`, `color_by`, `templates`, `cards`, `icons`, `functions`, `helpers` (see
-            `tbscope.Drawing`).
+        options: How it is drawn, beside these: `style`, `labels`, `root`, `level`, `leaves`,
+            `keep`, `hide`, `dead`, `color_by`, `templates`, `cards`, `icons`, `functions`,
+            `helpers` (see `tbscope.Drawing`).
     Returns:
         The graph that was drawn; on a rank that hands its graph to another one, that graph.
     Raises:
@@ -140,26 +123,18 @@ def add_graph(
         RanksError: Another rank sent no graph: it raised, is too slow, or gone.
     """
     check_on_error(on_error)
-    run = Running(
-        kwargs=kwargs,
-        input_size=input_size,
-        dtypes=dtypes,
-        training=training,
-        grad=grad,
-        loss=loss,
-        backward=backward,
-        fake=fake,
-        partial=partial,
-        profile=profile,
+    drawing: Any = {**options}
+    run, world, gathered, place = (
+        take_values(group, drawing) for group in (RUNNING, WORLD, GATHERING, PLACING)
     )
-    world = World(world_size=world_size, rank=rank, mesh=mesh, parallelize=parallelize)
     try:
-        check_gathering(ranks, ranks_timeout)
-        entry = Entry(plain_text(tag), step, run_name)
-        pretended = world_size is not None or mesh is not None
-        gathering = None if pretended else gathering_of(ranks, ranks_timeout)
+        check_gathering(**gathered)
+        entry = Entry(plain_text(place["tag"]), place["step"], place["run_name"])
+        pretended = world["world_size"] is not None or world["mesh"] is not None
+        gathering = None if pretended else gathering_of(*gathered.values())
         if gathering is None:
             check_writer(writer)
+        ranks = gathered["ranks"]
         ask = _Asked(model, input_to_model, verbose, run, world, ranks, drawing, entry)
         return _draw(writer, ask, gathering, lenient=on_error == "warn")
     except Exception as error:  # A training script goes on, whatever became of its graph.
@@ -224,8 +199,8 @@ class _Asked(NamedTuple):
     model: Any
     input_to_model: Any
     verbose: bool
-    run: Running
-    world: World
+    run: Mapping[str, Any]
+    world: Mapping[str, Any]
     ranks: Ranks
     drawing: Drawing
     entry: Entry
@@ -238,7 +213,7 @@ class _Asked(NamedTuple):
         graphs = [self._graph_on({**self.world, "rank": rank}) for rank in several]
         return merge_ranks(graphs, unfolded=self.ranks == "unfolded")
 
-    def _graph_on(self, world: World) -> Graph:
+    def _graph_on(self, world: Mapping[str, Any]) -> Graph:
         kernels = self.drawing.get("level") == "aten"
         run = {**self.run, **world, "kernels": kernels}
         graph = graph_of(self.model, self.input_to_model, run)

@@ -16,7 +16,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, Unpack
 
-from tbscope.options import Drawing, OnError, check_on_error, check_options, shows_options
+from tbscope.option import shows_options
+from tbscope.options import Drawing, OnError, check_on_error, check_options
 
 __all__ = ["install", "installed", "uninstall"]
 

@@ -3,14 +3,18 @@
 It knows none of them: these are declared in `options`.
 """
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from functools import cache
+from typing import Any, TypeVar, get_args
 from typing import get_type_hints as hints_of
 
 from tbscope.checks import check_truth
 
-__all__ = ["Option", "check_values", "declared_in"]
+__all__ = ["Option", "check_values", "declared_in", "shows_options", "take_values"]
+
+_Taker = TypeVar("_Taker", bound=Callable[..., object])
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ def _literals(kind: Any) -> Iterator[str]:
             yield from _literals(part)
 
 
+@cache
 def declared_in(group: Any) -> dict[str, Option]:
     """Return the options that a `TypedDict` declares, by name."""
     found = {}
@@ -74,3 +79,37 @@ def check_values(options: Mapping[str, Option], values: Mapping[str, object]) ->
         elif option.type in (bool, bool | None):
             none = (option.unset or "as it is") if type(None) in get_args(option.type) else ""
             check_truth(name, values[name], none=none)
+
+
+def take_values(options: Mapping[str, Option], values: dict[str, Any]) -> dict[str, Any]:
+    """Remove the values of some options from a mapping and return them, others as declared."""
+    return {name: values.pop(name, option.default) for name, option in options.items()}
+
+
+def shows_options(function: _Taker) -> _Taker:
+    """Have `help()` and each reader of the signature see all options with their defaults.
+
+    Type checkers and editors read names and types of the options from `**options: Unpack[Group]`,
+    where a default has no place; this puts them into the signature that Python shows.
+
+    >>> from typing import Annotated, TypedDict, Unpack
+    >>> class Group(TypedDict, total=False):
+    ...     cards: Annotated[bool, Option(True, "Draw cards.")]
+    >>> @shows_options
+    ... def draw(graph: str, **drawing: Unpack[Group]) -> None: ...
+    >>> str(inspect.signature(draw).parameters["cards"])
+    'cards: bool = True'
+    """
+    signature = inspect.signature(function)
+    *others, options = signature.parameters.values()
+    if options.kind is not inspect.Parameter.VAR_KEYWORD:
+        raise TypeError(f"{function.__qualname__} does not end in **options")
+    (group,) = get_args(options.annotation)
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    shown = [
+        inspect.Parameter(name, keyword, default=option.default, annotation=option.type)
+        for name, option in declared_in(group).items()
+    ]
+    changed: Any = function
+    changed.__signature__ = signature.replace(parameters=[*others, *shown])
+    return function

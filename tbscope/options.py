@@ -4,11 +4,10 @@ The signatures of the library, the options of the command and the table in docs/
 tell what stands here: names, types and defaults, and a line on each. Tests hold them to it.
 """
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, get_args
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypeAlias, TypedDict, Unpack, get_args
 
-from tbscope.checks import Dtypes, InputSize, is_word
+from tbscope.checks import is_word
 from tbscope.drawing.bundles import Helpers, check_helpers
 from tbscope.drawing.categories import ColorBy, check_color_by
 from tbscope.drawing.naming import Labels, Style, check_labels, check_style
@@ -20,6 +19,7 @@ from tbscope.passes.levels import Level, check_level
 from tbscope.passes.plumbing import check_patterns
 from tbscope.placing import LAST_STEP, check_run_name, check_step, check_tag
 from tbscope.ranks.asked import Ranks, check_ranks, check_ranks_timeout
+from tbscope.running import RUNNING, WORLD, Running, World
 from tbscope.words import near_names, shown
 
 __all__ = [
@@ -27,19 +27,16 @@ __all__ = [
     "GATHERING",
     "LAST_STEP",
     "PLACING",
-    "RUNNING",
-    "TAKERS",
-    "WORLD",
+    "Adding",
     "Drawing",
+    "Gathering",
     "Leaves",
     "OnError",
-    "Running",
-    "World",
+    "Placing",
     "check_gathering",
     "check_on_error",
     "check_options",
     "check_placing",
-    "shows_options",
     "with_defaults",
 ]
 
@@ -48,8 +45,6 @@ Leaves: TypeAlias = Literal["node", "box"]
 
 OnError: TypeAlias = Literal["raise", "warn"]
 """What becomes of an error: it is raised, or warned of once."""
-
-_Taker = TypeVar("_Taker", bound=Callable[..., object])
 
 
 # -- checks ---------------------------------------------------------------------------------
@@ -65,75 +60,6 @@ def _check_leaves(leaves: object) -> None:
 
 
 # -- declarations ---------------------------------------------------------------------------
-
-
-class Running(TypedDict, total=False):
-    """How a model runs while it is watched."""
-
-    kwargs: Annotated[
-        Mapping[str, Any] | None, Option(None, "Further keyword arguments of forward.", "no others")
-    ]
-    input_size: Annotated[
-        InputSize | None,
-        Option(
-            None,
-            "Sizes of inputs to make up, as torchinfo takes them: (1, 3, 224, 224).",
-            "the inputs are given",
-        ),
-    ]
-    dtypes: Annotated[
-        Dtypes | None,
-        Option(None, "Element types of the inputs of input_size.", "float32"),
-    ]
-    training: Annotated[
-        bool | None,
-        Option(False, "Run in training mode, or (None) in the mode that each module is in."),
-    ]
-    grad: Annotated[bool, Option(False, "Keep gradients while it runs.")]
-    loss: Annotated[
-        Callable[[Any], Any] | None,
-        Option(None, "A function that makes a loss of what the model gives.", "no loss is drawn"),
-    ]
-    backward: Annotated[
-        bool, Option(False, "Run and draw the backward pass, too, from the loss on.")
-    ]
-    fake: Annotated[
-        bool, Option(False, "Compute nothing but shapes: no memory is taken for activations.")
-    ]
-    partial: Annotated[
-        bool,
-        Option(False, "If the model raises, take the graph up to there, with a note, and go on."),
-    ]
-    profile: Annotated[
-        bool | int,
-        Option(False, "Measure the time and the memory of each operation, in further runs."),
-    ]
-
-
-class World(TypedDict, total=False):
-    """As which rank of a run that does not exist a model is traced."""
-
-    world_size: Annotated[
-        int | None,
-        Option(
-            None,
-            "How many ranks a run has that does not exist, as one of which the model is traced.",
-            "as many as the mesh; without a mesh, no such run",
-        ),
-    ]
-    rank: Annotated[int, Option(0, "Which of these ranks it is.")]
-    mesh: Annotated[
-        Mapping[str, int] | None,
-        Option(None, "The sizes of the dimensions of a device mesh over all of them.", "no mesh"),
-    ]
-    parallelize: Annotated[
-        Callable[[Any, Any], Any] | None,
-        Option(
-            None,
-            "A function of the model and the mesh that spreads a copy of the model over the ranks.",
-            "the model runs as it is",
-        ),
-    ]
 
 
 class Drawing(TypedDict, total=False):
@@ -269,7 +195,7 @@ class Drawing(TypedDict, total=False):
     ]
 
 
-class _Placing(TypedDict, total=False):
+class Placing(TypedDict, total=False):
     """Where in the page's lists a graph stands."""
 
     tag: Annotated[
@@ -301,7 +227,7 @@ class _Placing(TypedDict, total=False):
     ]
 
 
-class _Gathered(TypedDict, total=False):
+class Gathering(TypedDict, total=False):
     """Of which ranks of a distributed run a graph is."""
 
     ranks: Annotated[
@@ -320,38 +246,18 @@ class _Gathered(TypedDict, total=False):
     ]
 
 
-GATHERING: Mapping[str, Option] = declared_in(_Gathered)
+class Adding(Running, World, Placing, Gathering, Drawing, total=False):
+    """The options of `add_graph`."""
+
+
+GATHERING: dict[str, Option] = declared_in(Gathering)
 """Of which ranks of a distributed run a graph is, by name."""
 
-RUNNING: Mapping[str, Option] = declared_in(Running)
-"""How a model runs while it is watched, by name."""
-
-WORLD: Mapping[str, Option] = declared_in(World)
-"""As which rank of a run that does not exist a model is traced, by name."""
-
-DRAWING: Mapping[str, Option] = declared_in(Drawing)
+DRAWING: dict[str, Option] = declared_in(Drawing)
 """How a graph is drawn, by name."""
 
-PLACING: Mapping[str, Option] = declared_in(_Placing)
+PLACING: dict[str, Option] = declared_in(Placing)
 """Where in the page's lists a graph stands, by name."""
-
-TAKERS: Mapping[str, tuple[Mapping[str, Option], ...]] = {
-    "trace": (RUNNING, WORLD),
-    "add_graph": (RUNNING, WORLD, PLACING, GATHERING, DRAWING),
-    "add_overlay": (PLACING, DRAWING),
-    "to_graph_def": (DRAWING,),
-    "tbscope export": (RUNNING, DRAWING, PLACING),
-    "tbscope view": (RUNNING, DRAWING),
-    **dict.fromkeys(
-        [f"tbscope {name}" for name in ("show", "stats", "find", "where", "lint")], (RUNNING,)
-    ),
-    "tbscope convert": (RUNNING, DRAWING),
-    "tbscope run": (DRAWING,),
-    "install": (DRAWING,),
-    "installed": (DRAWING,),
-}
-"""Who takes which options. The tag of an overlay has no default."""
-
 
 # -- use ------------------------------------------------------------------------------------
 
@@ -373,19 +279,14 @@ def check_options(**drawing: Unpack[Drawing]) -> None:
 
 
 def _instead_of(unknown: str) -> str:
-    """Return what to do about an option that is none of a drawing: it may be one of a run."""
-    takers = {
-        name: [taker for taker in ("trace", "add_graph") if name in _names_taken_by(taker)]
-        for name in _names_taken_by("add_graph")
-    }
-    if unknown in takers:
-        return f"give {unknown}= to {' or '.join(takers[unknown])}"
-    near = near_names(unknown, takers, cutoff=0.7)
+    """Return advice on an option that is none of a drawing: it may be one of a run."""
+    if unknown in RUNNING | WORLD:
+        return f"give {unknown}= to trace or add_graph"
+    if unknown in PLACING | GATHERING:
+        return f"give {unknown}= to add_graph"
+    known = RUNNING | WORLD | PLACING | GATHERING | DRAWING
+    near = near_names(unknown, known, cutoff=0.7)
     return f"did you mean {', '.join(map(repr, near))}?" if near else f"leave {unknown} out"
-
-
-def _names_taken_by(taker: str) -> list[str]:
-    return [name for options in TAKERS[taker] for name in options]
 
 
 def with_defaults(drawing: Drawing) -> Drawing:
@@ -413,28 +314,3 @@ def check_on_error(on_error: object) -> None:
 def check_gathering(ranks: object, ranks_timeout: object) -> None:
     """Raise ArgumentError unless these can be asked of the ranks of a run."""
     check_values(GATHERING, {"ranks": ranks, "ranks_timeout": ranks_timeout})
-
-
-def shows_options(function: _Taker) -> _Taker:
-    """Have `help()`, and whoever asks for the signature, see each option with its default.
-
-    Type checkers and editors read names and types of the options from `Unpack[Drawing]`,
-    where a default has no place; this puts them into the signature that Python tells.
-
-    >>> @shows_options
-    ... def draw(graph: str, **drawing: Unpack[Drawing]) -> None: ...
-    >>> str(inspect.signature(draw).parameters["templates"])
-    'templates: bool = True'
-    """
-    signature = inspect.signature(function)
-    *others, options = signature.parameters.values()
-    if options.kind is not inspect.Parameter.VAR_KEYWORD:
-        raise TypeError(f"{function.__qualname__} does not end in **drawing")
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    shown = [
-        inspect.Parameter(name, keyword, default=option.default, annotation=option.type)
-        for name, option in DRAWING.items()
-    ]
-    told: Any = function
-    told.__signature__ = signature.replace(parameters=[*others, *shown])
-    return function

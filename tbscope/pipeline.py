@@ -25,7 +25,8 @@ from tbscope.ir.graph import Graph, Node, copy_graph
 from tbscope.ir.invariants import check_invariants
 from tbscope.ir.nodes import let_go
 from tbscope.ir.scopes import Scope
-from tbscope.options import Drawing, check_options, shows_options, with_defaults
+from tbscope.option import shows_options
+from tbscope.options import Drawing, check_options, with_defaults
 from tbscope.passes.dead import mark_dead
 from tbscope.passes.leaves import collapse_leaves
 from tbscope.passes.lent import part_lent

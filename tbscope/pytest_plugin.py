@@ -7,7 +7,6 @@ pytest loads it at its start, so nothing here imports torch before a test asks f
 """
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -43,11 +42,7 @@ class Architecture:
         input_to_model: Any = None,
         *,
         pin: Any = None,
-        max_parameters: int | str | None = None,
-        max_flops: int | str | None = None,
-        max_activation_bytes: int | str | None = None,
-        no_op: str | Sequence[str] = (),
-        **run: Any,
+        **options: Any,
     ) -> None:
         """Fail the test unless a model is what a pin tells, and no larger than it may be.
 
@@ -55,11 +50,8 @@ class Architecture:
             model: As for `tbscope.check`.
             input_to_model: As for `tbscope.check`.
             pin: The path of the pin, from the folder of the test's file on.
-            max_parameters: As for `tbscope.check`.
-            max_flops: As for `tbscope.check`.
-            max_activation_bytes: As for `tbscope.check`.
-            no_op: As for `tbscope.check`.
-            run: How the model runs, as for `tbscope.check`.
+            options: Limits (`max_parameters`, `max_flops`, `max_activation_bytes`, `no_op`) and
+                how the model runs, as for `tbscope.check`.
         Raises:
             ArgumentError: As for `tbscope.check`.
         """
@@ -69,17 +61,8 @@ class Architecture:
 
         path = os.path.join(self._folder, pin) if isinstance(pin, str | os.PathLike) else pin
         try:
-            checked = check(
-                model,
-                input_to_model,
-                pin=path,
-                update=self._update and pin is not None,
-                max_parameters=max_parameters,
-                max_flops=max_flops,
-                max_activation_bytes=max_activation_bytes,
-                no_op=no_op,
-                **run,
-            )
+            update = self._update and pin is not None
+            checked = check(model, input_to_model, pin=path, update=update, **options)
         except ArgumentError as error:
             if "update=True" not in error.fix:
                 raise

@@ -1,7 +1,7 @@
 """Graphs of a training that runs: `watch` draws a model's next call, and the step around it."""
 
 from collections.abc import Callable
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 
@@ -9,10 +9,10 @@ from tbscope.adding import add_graph
 from tbscope.checks import check_truth
 from tbscope.errors import ArgumentError, TraceError
 from tbscope.ir.graph import Graph, Node, Note
-from tbscope.options import Drawing, check_gathering, check_options, shows_options
+from tbscope.option import shows_options
+from tbscope.options import Drawing, check_gathering, check_options
 from tbscope.ranks.asked import Ranks
 from tbscope.ranks.gather import gathering_of, lost_texts
-from tbscope.sources.eager.waiting import Waiting
 from tbscope.sources.torch.inputs import require_whole
 from tbscope.sources.torch.misfits import with_article
 from tbscope.sources.torch.module_internals import ScriptModule
@@ -21,6 +21,9 @@ from tbscope.warning import warn_once
 from tbscope.words import error_text, shown
 from tbscope.writing.sinks import check_writer
 from tbscope.writing.tags import Entry
+
+if TYPE_CHECKING:
+    from tbscope.sources.eager.waiting import Waiting
 
 __all__ = ["Watched", "watch"]
 
@@ -146,6 +149,9 @@ def watch(
         else:
             # The others need not wait for this rank; where it draws, it draws what they have.
             gather(lambda: _raise(text), 0)
+
+    # Each import is part of a user's first graph, and few watch.
+    from tbscope.sources.eager.waiting import Waiting
 
     watched._waiting = Waiting(
         model,

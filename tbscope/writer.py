@@ -6,26 +6,20 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import Any, Self
 
 import torch.utils.tensorboard
 from torch.utils.tensorboard.writer import FileWriter
 
 from tbscope.adding import add_graph, add_overlay
-from tbscope.checks import Dtypes, InputSize
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph
-from tbscope.options import Drawing, OnError, shows_options
-from tbscope.overlays.make import OverlayValues
-from tbscope.ranks.asked import Ranks
+from tbscope.watching import watch
 from tbscope.writing.failures import foresee_failure, writing_failed
 from tbscope.writing.records import file_path, keep_failures, speed_up
-
-if TYPE_CHECKING:
-    from tbscope.watching import Watched
 
 __all__ = ["SummaryWriter"]
 
@@ -80,103 +74,10 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
     def __enter__(self) -> Self:
         return self
 
-    @shows_options
-    def add_graph(  # type: ignore[override]  # torch's gives None.
-        self,
-        model: Any,
-        input_to_model: Any = None,
-        verbose: bool = False,
-        use_strict_trace: bool = True,
-        *,
-        kwargs: Mapping[str, Any] | None = None,
-        input_size: InputSize | None = None,
-        dtypes: Dtypes | None = None,
-        training: bool | None = False,
-        grad: bool = False,
-        loss: Callable[[Any], Any] | None = None,
-        backward: bool = False,
-        fake: bool = False,
-        partial: bool = False,
-        profile: bool | int = False,
-        world_size: int | None = None,
-        rank: int = 0,
-        mesh: Mapping[str, int] | None = None,
-        parallelize: Callable[[Any, Any], Any] | None = None,
-        tag: str | None = None,
-        step: int | None = None,
-        run_name: str | None = None,
-        ranks: Ranks = "mine",
-        ranks_timeout: float = 300.0,
-        on_error: OnError = "raise",
-        **drawing: Unpack[Drawing],
-    ) -> Graph:
-        """Draw a model in TensorBoard's Graphs dashboard.
-
-        Arguments, result and errors are those of `tbscope.add_graph`.
-        """
-        return add_graph(
-            self,
-            model,
-            input_to_model,
-            verbose,
-            use_strict_trace,
-            kwargs=kwargs,
-            input_size=input_size,
-            dtypes=dtypes,
-            training=training,
-            grad=grad,
-            loss=loss,
-            backward=backward,
-            fake=fake,
-            partial=partial,
-            profile=profile,
-            world_size=world_size,
-            rank=rank,
-            mesh=mesh,
-            parallelize=parallelize,
-            tag=tag,
-            step=step,
-            run_name=run_name,
-            ranks=ranks,
-            ranks_timeout=ranks_timeout,
-            on_error=on_error,
-            **drawing,
-        )
-
-    @shows_options
-    def watch(
-        self,
-        model: torch.nn.Module,
-        *,
-        tag: str | None = None,
-        run_name: str | None = None,
-        every: int | None = None,
-        backward: bool = True,
-        optimizer: torch.optim.Optimizer | None = None,
-        all_ranks: bool = False,
-        ranks: Ranks = "mine",
-        ranks_timeout: float = 300.0,
-        **drawing: Unpack[Drawing],
-    ) -> "Watched":
-        """Draw a model's next call in the training that runs, with the step around it.
-
-        Arguments, result and errors are those of `tbscope.watch`.
-        """
-        from tbscope.watching import watch
-
-        return watch(
-            self,
-            model,
-            tag=tag,
-            run_name=run_name,
-            every=every,
-            backward=backward,
-            optimizer=optimizer,
-            all_ranks=all_ranks,
-            ranks=ranks,
-            ranks_timeout=ranks_timeout,
-            **drawing,
-        )
+    # A function becomes a method: the writer is its first argument.
+    add_graph = add_graph  # type: ignore[assignment]  # torch's returns None.
+    add_overlay = add_overlay
+    watch = watch
 
     def add_onnx_graph(self, prototxt: Any) -> Graph:  # type: ignore[override]  # As above.
         """Draw an ONNX model in TensorBoard's Graphs dashboard, grouped by its modules.
@@ -195,33 +96,6 @@ class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
         from tbscope.sources.onnx.reading import from_onnx
 
         return add_graph(self, from_onnx(prototxt))
-
-    @shows_options
-    def add_overlay(
-        self,
-        tag: str,
-        graph: Graph,
-        values: OverlayValues | None = None,
-        *,
-        step: int | None = None,
-        run_name: str | None = None,
-        on_error: OnError = "raise",
-        **drawing: Unpack[Drawing],
-    ) -> None:
-        """Draw numbers on a graph, as an entry of its own in the page's list of tags.
-
-        Arguments and errors are those of `tbscope.add_overlay`.
-        """
-        add_overlay(
-            self,
-            tag,
-            graph,
-            values,
-            step=step,
-            run_name=run_name,
-            on_error=on_error,
-            **drawing,
-        )
 
     def add_scalars(
         self,

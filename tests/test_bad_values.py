@@ -238,9 +238,7 @@ CALLS = {
     "graph_costs(graph)": tbscope.graph_costs,
     "graph_costs(costs)": lambda value: tbscope.graph_costs(GRAPH, value),
     "Summary(graph)": tbscope.Summary,
-    **{
-        f"Graph.summary({name})": _summed(name) for name in ("depth", "columns", "per_call", "fold")
-    },
+    **{f"Graph.summary({name})": _summed(name) for name in ("depth", "columns", "fold")},
     "Graph.summary(column)": lambda value: GRAPH.summary(columns=[value]),
     "Graph.find(name)": GRAPH.find,
     "Graph.find_calls(name)": GRAPH.find_calls,
@@ -329,7 +327,7 @@ def each(names, taken):
 
 OF_OPTIONS = {
     **each(("grad", "fake", "partial", "kernels", "verbose"), TRUTHS),
-    **each(("templates", "cards", "icons", "per_call", "fold", "backward", "all_ranks"), TRUTHS),
+    **each(("templates", "cards", "icons", "fold", "backward", "all_ranks"), TRUTHS),
     **each(("training", "root"), {"None", *TRUTHS}),
     "fullgraph": TRUTHS,
     "dynamic": {"None", *TRUTHS},

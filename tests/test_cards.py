@@ -9,8 +9,8 @@ from torch import nn
 
 import tbscope
 from tbscope.drawing.cards import ATTRIBUTES, leaf_facts, uncounted_text
-from tbscope.figures.summary.parts import held_parts
 from tbscope.ir.graph import Parameter, Sharding, Source
+from tbscope.ir.modules import ModuleTree
 from tbscope.passes.leaves import collapse_leaves
 
 # A node has shapes and edges for what a box was given, and a name for each call; of a whole box,
@@ -65,7 +65,7 @@ def facts_of(graph):
     """Give what the card of the one node tells that stands for a module."""
     copy = graph.copy()
     collapse_leaves(copy)
-    ((node, facts),) = leaf_facts(copy, {}, held_parts(copy).of_scope).items()
+    ((node, facts),) = leaf_facts(copy, {}, ModuleTree(copy).part_of).items()
     assert (node.kind, node.scope.path) == ("module", "Net/ReLU[part]")
     assert node.attributes == {"operation": "relu"}
     return facts
@@ -110,7 +110,7 @@ def test_leaves_that_own_alike_tell_each_its_own_share():
         )
         x = build.op("scale", x, scope=scope)
     collapse_leaves(build.graph)
-    facts = leaf_facts(build.graph, {}, held_parts(build.graph).of_scope)
+    facts = leaf_facts(build.graph, {}, ModuleTree(build.graph).part_of)
     assert [told["parameters"] for told in facts.values()] == [
         "weight Float(4)",
         "weight Float(4, here=(2) by tp: Shard(0))",

@@ -16,7 +16,7 @@ from tbscope.cli._command import command
 from tbscope.cli._progress import progress
 from tbscope.cli._results import give, give_json, gives_results
 from tbscope.cli._running import graphs_of_targets, takes_targets
-from tbscope.cli._tables import Table, give_tables
+from tbscope.cli._tables import give_tables, table
 from tbscope.errors import ArgumentError
 
 
@@ -144,8 +144,8 @@ def test_the_line_is_gone_also_where_the_work_fails():
 
 
 TABLES = [
-    Table(("Op", "Count"), [("relu", "3"), ("[bold]linear", "12")], numeric=1),
-    Table(("", ""), [("Graph", "Net")]),
+    table(("Op", "Count"), [("relu", "3"), ("[bold]linear", "12")], numeric=1),
+    table(("", ""), [("Graph", "Net")]),
 ]
 PLAIN = "Op            Count\nrelu              3\n[bold]linear     12\n\nGraph  Net\n"
 

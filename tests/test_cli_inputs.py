@@ -6,6 +6,10 @@ import pytest
 from build import chain
 from cli_runs import enter, misused, refused, tbscope
 
+from tbscope.cli._parameters import ModelSpec
+from tbscope.cli._target import load_model
+from tbscope.errors import ArgumentError
+
 MAKERS = """
 import torch
 import nets
@@ -189,3 +193,11 @@ def test_a_reader_of_a_table_that_has_seen_enough_is_no_failure(monkeypatch):
     monkeypatch.setattr("builtins.print", broken)
     result = tbscope("show", "torch.nn:ReLU", "-i", "2x3", "--summary")
     assert (result.exit_code, result.stderr) == (1, "")
+
+
+def test_a_file_that_cannot_be_imported_is_tried_again():
+    spec = ModelSpec("broken.py", "Net")
+    Path("broken.py").write_text("import torch\nNet = torch.nn.ReLU\nraise ValueError('no')\n")
+    for _ in range(2):
+        with pytest.raises(ArgumentError, match=r"cannot import 'broken\.py'"):
+            load_model(spec, {})

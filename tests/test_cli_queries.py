@@ -100,6 +100,15 @@ def test_what_there_is_most_of_stands_first_and_leaf_modules_are_operations():
     assert counts == [("relu", 2), ("Linear", 1), ("add", 1)]
 
 
+def test_stats_add_up_the_modules_of_a_class():
+    chain(3).save("chain.json")
+    classes = json.loads(told("stats", "chain.json", "--json"))["classes"]
+    (one,) = [row for row in classes if row["class"] == "Linear"]
+    assert (one["modules"], one["calls"]) == (3, 3)
+    rows = [row for row in library.load("chain.json").summary().rows if row["class"] == "Linear"]
+    assert one["own_parameters"] == sum(row["own_parameters"] for row in rows) > 0
+
+
 def test_stats_of_an_empty_graph():
     GraphBuilder("Nothing").graph.save("empty.json")
     assert told("stats", "empty.json") == (

@@ -16,7 +16,7 @@ from torch import nn
 import tbscope
 from tbscope import cli
 from tbscope.cli._progress import progress
-from tbscope.cli._tables import Table, give_tables
+from tbscope.cli._tables import give_tables, table
 
 # Red, to the left, the same in one character, a bell, a line that comes over the one before.
 EVIL = "\x1b[31m\u202e\x9b31m\x07\r"
@@ -143,8 +143,8 @@ def test_a_terminal_shows_the_line_of_long_work_and_tables_with_escapes(monkeypa
     shown = Terminal()
     with progress(f"reads {EVIL}", to=shown, after_s=0):
         assert shown.written.wait(60)
-    monkeypatch.setattr("sys.stdout", table := Terminal())
-    give_tables([Table(("Name",), [(f"a{EVIL}",)])])
+    monkeypatch.setattr("sys.stdout", page := Terminal())
+    give_tables([table(("Name",), [(f"a{EVIL}",)])])
 
     assert _obeyed(shown.getvalue().replace("\r", "")) == []
-    assert _obeyed(table.getvalue().replace("\x1b[", "")) == []
+    assert _obeyed(page.getvalue().replace("\x1b[", "")) == []

@@ -2,19 +2,15 @@
 
 import pytest
 
-from tbscope.figures.summary.columns import (
-    bytes_text,
-    chosen_columns,
-    count_text,
-    duration_text,
-    flops_text,
-)
-from tbscope.figures.summary.part import Part
-from tbscope.figures.summary.rows import part_row
+from tbscope.figures.columns import chosen_columns
+from tbscope.figures.costs import Costs
+from tbscope.figures.summary import part_row
+from tbscope.figures.units import bytes_text, count_text, duration_text, flops_text
+from tbscope.ir.modules import Part
 
 
 def row(**told):
-    return part_row(Part("Net", kind="module"), depth=0, all_parameters=0) | told
+    return part_row(Part("Net", kind="module"), Costs(), depth=0, all_parameters=0) | told
 
 
 def cell(column, **told):

@@ -25,7 +25,7 @@ def test_one_rank_stands_for_all_where_all_did_the_same():
     tbscope.verify(graph)
     assert shows(graph) == [("ranks 0-7", "")]
     assert {value.device for node in graph.nodes for value in node.outputs} == {"ranks 0-7 cpu"}
-    assert [row["rank"] for row in graph.summary().ranks] == list(range(WORLD))
+    assert [*graph.parts[0].ranks] == list(range(WORLD))
 
 
 def test_one_rank_of_each_stage_stands_for_all_of_its_stage():

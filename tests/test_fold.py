@@ -2,18 +2,23 @@
 
 import pytest
 
-from tbscope.figures.summary.fold import folded, unfolded
-from tbscope.figures.summary.part import Part, walk
-from tbscope.figures.summary.rows import part_row
+from tbscope.figures.costs import Costs
+from tbscope.figures.fold import equal_parts, lines_of
+from tbscope.figures.summary import part_row
 from tbscope.ir.graph import Parameter
+from tbscope.ir.modules import Part, walk
 
 
-def lines(root, depth=None, definitions=dict):
+def lines(root, depth=None, costs=None):
     """Give depth, title, times and number of parts of each line."""
-    rows = {part: part_row(part, depth=0, all_parameters=0) for part in walk(root)}
+    rows = {
+        part: part_row(part, (costs or {}).get(part, Costs()), depth=0, all_parameters=0)
+        for part in walk(root)
+    }
+    equal = equal_parts(root, rows, dict)
     return [
         (line.depth, line.title, line.times, len(line.parts))
-        for line in folded(root, depth, rows, definitions)
+        for line in lines_of(root, depth, equal)
     ]
 
 
@@ -24,8 +29,8 @@ def listed(*attributes, label="Linear"):
     return root
 
 
-def titles(root):
-    return [title for _, title, _, _ in lines(root)[1:]]
+def titles(root, costs=None):
+    return [title for _, title, _, _ in lines(root, costs=costs)[1:]]
 
 
 def test_numbers_that_follow_each_other_fold():
@@ -68,11 +73,10 @@ def test_parts_that_differ_in_one_thing_do_not_fold(field, told):
 
 def test_costs_fold_but_for_times_and_the_backward_pass():
     root = listed("0", "1", "2")
-    root.children[1].costs.duration_us = 3.0
-    root.children[1].costs.backward_flops = 3
-    assert titles(root) == ["0-2"]
-    root.children[1].costs.flops = 3
-    assert titles(root) == ["0", "1", "2"]
+    costs = Costs(duration_us=3.0, backward_flops=3)
+    assert titles(root, {root.children[1]: costs}) == ["0-2"]
+    costs.flops = 3
+    assert titles(root, {root.children[1]: costs}) == ["0", "1", "2"]
 
 
 def test_equal_parameters_fold_though_they_are_others():
@@ -105,6 +109,6 @@ def test_depth_is_how_many_parts_stand_around():
     root = listed("0", "1")
     Part("ReLU", parent=root.children[1], attribute="act")
     for depth, count in ((0, 1), (1, 3), (2, 4), (None, 4)):
-        assert len(list(unfolded(root, depth))) == count
+        assert len(list(lines_of(root, depth, {}))) == count
         assert len(lines(root, depth)) == count
-    assert [line.depth for line in unfolded(root, None)] == [0, 1, 1, 2]
+    assert [line.depth for line in lines_of(root, None, {})] == [0, 1, 1, 2]

@@ -9,10 +9,10 @@ from test_functions import Block, Stack
 from torch import nn
 
 import tbscope
-from tbscope.figures.summary.fold import folded
-from tbscope.figures.summary.part import Part, walk
-from tbscope.figures.summary.parts import model_parts
-from tbscope.figures.summary.rows import part_row
+from tbscope.figures.costs import Costs
+from tbscope.figures.fold import equal_parts, lines_of
+from tbscope.figures.summary import part_row
+from tbscope.ir.modules import ModuleTree, Part, walk
 
 X = torch.ones(2, 4)
 
@@ -29,13 +29,17 @@ def drop(rate):
     return nn.Sequential(nn.ReLU(), nn.Dropout(rate))
 
 
+def rows_below(root):
+    return {part: part_row(part, Costs(), depth=0, all_parameters=0) for part in walk(root)}
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_lines_of_real_models_stand_for_uses_of_one_definition(name):
     graph = real_graph(name)
-    root = model_parts(graph)
-    rows = {part: part_row(part, depth=0, all_parameters=0) for part in walk(root)}
+    root = ModuleTree(graph).top
+    rows = rows_below(root)
     used = {use.scope: one for one in graph.functions() for use in one.uses}
-    lines = list(folded(root, None, rows, lambda: used))
+    lines = list(lines_of(root, None, equal_parts(root, rows, lambda: used)))
     line_of = {part: at for at, line in enumerate(lines) for part in line.parts}
     for line in lines:
         assert len({tuple(used.get(scope) for scope in part.scopes) for part in line.parts}) == 1
@@ -122,8 +126,8 @@ def test_definitions_are_asked_for_only_where_parts_are_numbered_on():
     root = Part("Net", kind="module")
     for attribute in ("0", "2", "a"):
         Part("Linear", parent=root, kind="module", attribute=attribute)
-    rows = {part: part_row(part, depth=0, all_parameters=0) for part in walk(root)}
-    assert len(list(folded(root, None, rows, definitions))) == 4
+    rows = rows_below(root)
+    assert equal_parts(root, rows, definitions) == {}
     root.children[1].attribute = "1"
     with pytest.raises(AssertionError):
-        list(folded(root, None, rows, definitions))
+        equal_parts(root, rows, definitions)

@@ -8,10 +8,8 @@ from torch import nn
 from torch.nn import functional
 
 import tbscope
-from tbscope.figures.summary.holdings import numbers_in
-from tbscope.figures.summary.part import Part, held_below
-from tbscope.figures.summary.parts import held_parts
 from tbscope.ir.graph import Parameter
+from tbscope.ir.modules import ModuleTree, Part, held_below, numbers_in
 from tbscope.overlays.make import make_overlay
 
 
@@ -217,7 +215,7 @@ def test_a_row_counts_what_its_module_holds_also_in_a_file(name, tmp_path):
     graph.save(tmp_path / "net.json")
     modules = dict(net.named_modules())
     for told in (graph, tbscope.load(tmp_path / "net.json")):
-        for row in (*told.summary().rows, *told.summary(per_call=True).rows):
+        for row in told.summary().rows:
             if row["name"] is not None:
                 held = row["parameter_bytes"] + row["buffer_bytes"]
                 found = row["parameters"], row["trainable_parameters"], held
@@ -293,7 +291,7 @@ def test_what_no_module_registers_is_named_by_its_scope():
 
 def test_each_scope_holds_what_its_module_holds():
     net = Tied()
-    parts = held_parts(tbscope.trace(net, torch.rand(2, 4))).of_scope
+    parts = ModuleTree(tbscope.trace(net, torch.rand(2, 4))).part_of
     for scope, part in parts.items():
         holds = part.holds
         told = (holds.parameters, holds.trainable, holds.size_bytes)
@@ -316,7 +314,7 @@ def test_parameters_without_a_number_are_told_by_the_name_of_their_module():
         ("Net/B[b].1", None),
     ):
         build.call(path, qualified_name=name, parameters=(weight,))
-    parts = held_parts(build.graph).of_scope
+    parts = ModuleTree(build.graph).part_of
     # That of the module which none registers is not the model's.
     assert parts[build.scope("Net")].holds.parameters == 6
     assert parts[build.scope("Net/B[b].1")].holds.parameters == 3
@@ -327,3 +325,44 @@ def test_parameters_without_a_number_are_told_by_the_name_of_their_module():
 )
 def test_a_size_that_is_not_known_leaves_the_others_to_count(shape, numbers):
     assert numbers_in(Parameter("weight", "parameter", shape, "float32", 0, True)) == numbers
+
+
+def test_a_parameter_that_no_module_registers_too_is_no_shared_one():
+    build = GraphBuilder()
+    tied = Parameter("weight", "parameter", (3,), "float32", 12, True, number=7)
+    for path, name in (("Net/A[a]", "a"), ("Net/B[?0]", None)):
+        build.call(path, qualified_name=name, parameters=(tied,))
+    build.scope("Net/B[?0]").qualified_name = None
+    tree = ModuleTree(build.graph)
+    shared = {path: tree.part_of[build.scope(path)].holds.shared for path in ("Net", "Net/A[a]")}
+    assert shared == {"Net": 0, "Net/A[a]": 0}
+
+
+def test_a_part_that_is_called_after_one_in_it_ran_is_a_module():
+    build = GraphBuilder()
+    build.op("relu", build.input("x", (1,)), scope=build.scope("Net/A[a]/B[b]"))
+    build.op("relu", build.input("y", (1,)), scope=build.scope("Net/A[a].1", "module"))
+    part_of = ModuleTree(build.graph).part_of
+    first, again = (part_of[build.scope(path)] for path in ("Net/A[a]", "Net/A[a].1"))
+    assert (first is again, again.kind) == (True, "module")
+
+
+def test_what_a_list_holds_in_a_module_of_a_list_is_counted_once():
+    class Inner(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.own, self.plain = nn.Linear(3, 3), [nn.Linear(3, 3)]
+
+        def forward(self, x):
+            return self.plain[0](self.own(x))
+
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.plain = [Inner()]
+
+        def forward(self, x):
+            return self.plain[0](x)
+
+    totals = tbscope.trace(Outer(), torch.rand(1, 3)).summary().totals
+    assert (totals["parameters"], totals["unregistered_parameters"]) == (0, 24)

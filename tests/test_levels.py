@@ -10,9 +10,9 @@ from real_graphs import KINDS, operations, origins, real_graph
 import tbscope
 from tbscope.drawing.cards import leaf_facts
 from tbscope.errors import ArgumentError
-from tbscope.figures.summary.parts import held_parts
 from tbscope.ir.graph import Note
 from tbscope.ir.invariants import verify
+from tbscope.ir.modules import ModuleTree
 from tbscope.passes.leaves import collapse_leaves
 from tbscope.passes.levels import check_level, set_level
 from tbscope.passes.plumbing import hide_plumbing
@@ -59,7 +59,7 @@ def test_a_leaf_module_is_one_node_whatever_runs_inside():
     assert (node.kind, node.scope.path, node.kernels) == ("module", "Net/GELU[act]", ["aten::tanh"])
     assert [value.name for value in node.inputs] == ["1", "act.scale"]
     assert node.attributes == {"operations": "tanh, mul x2"}
-    assert leaf_facts(graph, {}, held_parts(graph).of_scope)[node] == {
+    assert leaf_facts(graph, {}, ModuleTree(graph).part_of)[node] == {
         "operations": "tanh, mul x2",
         "class": "models.GELU",
         "module": "act",

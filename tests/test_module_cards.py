@@ -5,12 +5,12 @@ from build import GraphBuilder, chain
 
 from tbscope.drawing.cards import blank_cards, module_cards, uncounted_text
 from tbscope.figures.costs import Work
-from tbscope.figures.summary.parts import held_parts
 from tbscope.ir.graph import Argument, Source
+from tbscope.ir.modules import ModuleTree
 
 
 def told_of(graph, work=()):
-    return list(module_cards(graph, dict(work), held_parts(graph).of_scope))
+    return list(module_cards(graph, dict(work), ModuleTree(graph).part_of))
 
 
 def cards(graph, work=()):

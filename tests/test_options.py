@@ -18,19 +18,17 @@ from tbscope.cli import main
 from tbscope.cli._options import flag_of, metavar_of
 from tbscope.cli._running import IN_OTHER_WORDS
 from tbscope.errors import ArgumentError
-from tbscope.option import Option
+from tbscope.option import Option, shows_options
 from tbscope.options import (
     DRAWING,
     GATHERING,
     PLACING,
-    RUNNING,
-    TAKERS,
-    WORLD,
+    Adding,
     check_options,
     check_placing,
-    shows_options,
     with_defaults,
 )
+from tbscope.running import RUNNING, WORLD, Tracing
 
 ROOT = Path(__file__).parents[1]
 GROUPS = {"run": RUNNING, "world": WORLD, "drawing": DRAWING, "place": PLACING, "ranks": GATHERING}
@@ -45,6 +43,21 @@ FUNCTIONS = [
     tbscope.install,
     tbscope.installed,
 ]
+TAKERS = {
+    "trace": (RUNNING, WORLD),
+    "add_graph": (RUNNING, WORLD, PLACING, GATHERING, DRAWING),
+    "add_overlay": (PLACING, DRAWING),
+    "to_graph_def": (DRAWING,),
+    "tbscope export": (RUNNING, DRAWING, PLACING),
+    "tbscope view": (RUNNING, DRAWING),
+    **dict.fromkeys(
+        [f"tbscope {name}" for name in ("show", "stats", "find", "where", "lint")], (RUNNING,)
+    ),
+    "tbscope convert": (RUNNING, DRAWING),
+    "tbscope run": (DRAWING,),
+    "install": (DRAWING,),
+    "installed": (DRAWING,),
+}
 COMMANDS = [name for name in TAKERS if name.startswith("tbscope ")]
 
 
@@ -75,13 +88,12 @@ def test_a_signature_tells_the_options_with_their_types_and_defaults(function):
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__qualname__)
 def test_a_type_checker_reads_the_same_options(function):
-    """What `**drawing` unpacks is the declaration itself; others stand in the signature."""
+    """What the last parameter unpacks are declarations; others stand in the signature."""
     hints = typing.get_type_hints(function)
-    names = set(hints) - {"drawing"}
-    if "drawing" in hints:
-        (unpacked,) = typing.get_args(hints["drawing"])
-        assert unpacked is tbscope.Drawing
-        names |= set(typing.get_type_hints(unpacked))
+    (options,) = hints.keys() & {"drawing", "options"}
+    (unpacked,) = typing.get_args(hints[options])
+    assert unpacked in (tbscope.Drawing, Adding, Tracing)
+    names = {*hints, *typing.get_type_hints(unpacked)} - {options}
     assert without_tag(function, declared(function.__name__)).keys() <= names
 
 

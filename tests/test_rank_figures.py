@@ -10,8 +10,6 @@ from torch.distributed.fsdp import fully_shard
 import tbscope
 from tbscope.figures.here import flops_here
 from tbscope.ir.collectives import Sharding
-from tbscope.ir.graph import Graph
-from tbscope.ir.ranks import Part
 from tbscope.overlays.make import make_overlay
 
 HALF = ("Shard(0)",)
@@ -34,20 +32,16 @@ def sharded(rank, rows=4, layers=(0,)):
     return graph
 
 
-def footer(graph):
-    lines = str(graph.summary()).splitlines()
-    kept = ("Rank", "Stage", "All ranks", "Whole", "More")
-    return [" ".join(line.split()) for line in lines if line.startswith(kept)]
+def figures(graph, *names):
+    """Give these figures of each rank, in the order of the ranks."""
+    parts = {rank: part for part in graph.parts for rank in part.ranks}
+    return [tuple(parts[rank].figures.get(name, 0) for name in names) for rank in sorted(parts)]
 
 
-def test_sums_are_the_whole_model_where_it_is_sharded_and_told_where_it_is_not():
+def test_a_rank_has_its_share_where_a_model_is_sharded():
     both = tbscope.merge_ranks([sharded(0), sharded(1)])
-    assert footer(both) == [
-        "Ranks 0-1 each 4 parameters (16 B), 0 B activations",
-        "All ranks 8 parameters (32 B), 0 B activations",
-        "Whole model 6 parameters, held 1.33 times",
-    ]
-    assert [row["parameters"] for row in both.summary().ranks] == [4, 4]
+    assert figures(both, "parameters", "parameter_bytes", "activation_bytes") == [(4, 16, 0)] * 2
+    assert figures(both, "model_parameters") == [(6,)] * 2
 
 
 def with_modules(graph):
@@ -58,62 +52,21 @@ def with_modules(graph):
     return graph
 
 
-def test_what_all_ranks_have_is_held_as_often_as_there_are_ranks():
+def test_each_rank_has_all_where_nothing_is_sharded():
     graph = tbscope.merge_ranks([with_modules(plain(rank)) for rank in range(3)])
-    assert footer(graph)[-1] == "Whole model 12 parameters, held 3 times"
-
-
-def told_of_held(counts):
-    """Give what is told of a model of 20,000 numbers where ranks hold as many as these."""
-    graph = Graph("net")
-    graph.parts = tuple(
-        Part((rank,), figures={"parameters": count, "model_parameters": 20_000})
-        for rank, count in enumerate(counts)
-    )
-    return footer(graph)[-1]
-
-
-@pytest.mark.parametrize(
-    ("counts", "told"),
-    [
-        ((10_000, 10_000), "held once"),
-        ((10_000, 10_001), "held once, and 1 of them again"),
-        ((10_050, 10_049), "held once, and 99 of them again"),
-        ((10_050, 10_051), "held 1.01 times"),
-        ((10_000, 9_999), "held once but for 1"),
-        ((10_000, 9_900), "held 0.995 times"),
-    ],
-)
-def test_a_model_of_which_a_little_is_held_by_several_is_not_held_1_times(counts, told):
-    assert told_of_held(counts) == f"Whole model 20,000 parameters, {told}"
+    assert figures(graph, "parameters", "model_parameters") == [(12, 12)] * 3
 
 
 def test_stages_of_one_pipeline_hold_the_model_once_also_under_equal_names():
     graphs = [with_modules(graph) for graph in pipeline()]
     for graph in graphs:
         graph.modules = [one._replace(name="part") for one in graph.modules]
-    told = footer(tbscope.merge_ranks(graphs))
-    assert told[0] == "Stage 0 rank 0 6 parameters (24 B), 0 B activations, 24 B between ranks"
-    assert told[-2:] == [
-        "All ranks 18 parameters (72 B), 0 B activations, 96 B between ranks",
-        "Whole model 18 parameters, held once",
-    ]
-
-
-def test_the_graph_of_one_rank_tells_nothing_of_ranks():
-    summary = plain(0).summary()
-    assert summary.ranks == []
-    assert "ranks" not in str(summary)
-
-
-def test_more_kinds_of_ranks_than_fit_are_counted():
-    graphs = []
-    for rank in range(18):
-        graphs.append(with_modules(plain(rank)))
-        graphs[-1].nodes[-1].flops = rank
-    told = footer(tbscope.merge_ranks([*graphs]))
-    assert len([line for line in told if line.startswith("Rank ")]) == 16
-    assert told[16] == "More 2 groups of ranks that hold or do something else"
+    merged = tbscope.merge_ranks(graphs)
+    names = ("parameters", "parameter_bytes", "activation_bytes", "communication_bytes")
+    assert figures(merged, *names)[0] == (6, 24, 0, 24)
+    assert sum(count for (count,) in figures(merged, "parameters")) == 18
+    assert sum(count for (count,) in figures(merged, "communication_bytes")) == 96
+    assert figures(merged, "model_parameters")[0] == (18,)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +165,7 @@ def test_each_rank_holds_what_torch_gives_it_and_all_hold_the_model_once():
 
     run = {"mesh": {"dp": 4}, "parallelize": shard, "fake": True}
     graph = tbscope.merge_ranks([tbscope.trace(Tied(), x, rank=rank, **run) for rank in range(4)])
-    assert [row["parameters"] for row in graph.summary().ranks] == held
+    assert figures(graph, "parameters") == [(count,) for count in held]
     assert len(set(held)) == 2
     whole = sum(one.numel() for one in Tied().parameters())
-    assert footer(graph)[-1] == f"Whole model {whole} parameters, held once"
+    assert sum(held) == whole == graph.parts[0].figures["model_parameters"]

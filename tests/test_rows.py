@@ -4,9 +4,9 @@ import pytest
 from build import GraphBuilder
 
 from tbscope.figures.costs import Costs
-from tbscope.figures.summary.part import Part
-from tbscope.figures.summary.rows import add_rows, costs_row, part_row
+from tbscope.figures.summary import add_rows, costs_row, part_row
 from tbscope.ir.graph import Argument, Call
+from tbscope.ir.modules import Part
 
 BUILD = GraphBuilder()
 
@@ -22,7 +22,7 @@ def row(*calls):
     for given, gave in calls:
         arguments = [Argument(name, nest) for name, nest in given.items()]
         part.calls.append(Call(scope, "Net", "", arguments, gave))
-    return part_row(part, depth=0, all_parameters=0)
+    return part_row(part, Costs(), depth=0, all_parameters=0)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_an_argument_without_a_name_has_its_position():
     part = Part("Net")
     given = [Argument(None, tensor(1)), Argument(None, 5), Argument(None, tensor(2))]
     part.calls.append(Call(BUILD.scope("Net"), "Net", "", given))
-    told = part_row(part, depth=0, all_parameters=0)["input"]
+    told = part_row(part, Costs(), depth=0, all_parameters=0)["input"]
     assert told == {"0": (1,), "2": (2,)}
 
 
@@ -77,8 +77,8 @@ def test_flops_of_which_none_could_be_counted_are_no_zero():
 def test_a_row_of_several_parts_tells_sums():
     part = Part("Net", kind="module")
     part.holds.parameters = 3
-    part.costs.add(Costs(flops=8, moved_bytes=4, duration_us=1.5))
-    one = part_row(part, depth=1, all_parameters=12)
+    costs = Costs(flops=8, moved_bytes=4, duration_us=1.5)
+    one = part_row(part, costs, depth=1, all_parameters=12)
     both = add_rows([one, {**one, "flops": None, "duration_us": None}])
     assert (both["parameters"], both["share"], both["flops"]) == (6, 0.5, 8)
     assert (both["duration_us"], both["intensity"], both["depth"]) == (1.5, 1.0, 1)

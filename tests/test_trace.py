@@ -237,3 +237,12 @@ def test_find_tells_near_names_of_what_it_does_not_find():
     assert graph.find("layer1.0.weight").kind == "parameter"
     with pytest.raises(tbscope.NotFoundError, match=r"did you mean 'layer1\.0'"):
         graph.find("layer1.00")
+
+
+def test_an_option_that_is_none_names_those_near():
+    with pytest.raises(tbscope.ArgumentError) as error:
+        tbscope.trace(Net(), torch.randn(1, 3), bakward=True)
+    assert error.value.what == "a model cannot be run with bakward="
+    assert error.value.fix == "did you mean 'backward'?"
+    with pytest.raises(TypeError):
+        tbscope.trace(Net(), torch.randn(1, 3), cards=True)

@@ -15,9 +15,8 @@ from tbscope.cli._drawn import (
 )
 from tbscope.cli._files import check_folder
 from tbscope.cli._log import drawing_options, opening_line, write_log
-from tbscope.cli._onnx import KeptModel, check_onnx_use, is_onnx, parse_export_output
 from tbscope.cli._options import Command, decorate, flag_of, library_options
-from tbscope.cli._parameters import OutputFile, parse_folder
+from tbscope.cli._parameters import OutputFile, parse_folder, parse_output
 from tbscope.cli._results import say
 from tbscope.cli._running import graph_of_target, takes_a_target
 from tbscope.cli._words import in_command_words
@@ -41,11 +40,10 @@ def _takes_a_drawing(command: Command) -> Command:
                 "-o",
                 "--output",
                 "outputs",
-                type=parse_export_output,
+                type=parse_output,
                 multiple=True,
                 metavar="FILE",
                 help=f"Write the graph, in the form that the end of the name tells: {FORMS_HELP}, "
-                ".onnx (of a model that runs, its modules as functions); "
                 "- for a GraphDef as text on standard output, an end alone (.mmd) for another text "
                 "there.  [repeatable]",
             ),
@@ -82,9 +80,7 @@ def export(
     drawing: Any = {name: options.pop(name) for name in DRAWING}
     place = {name: options.pop(name) for name in PLACING}
     _check_use(logdir, outputs, overlays, place)
-    check_onnx_use(options["target"], outputs, fake=options["fake"])
-    others = [output for output in outputs if not is_onnx(output)]
-    check_depth_use(others, depth)
+    check_depth_use(outputs, depth)
     with in_command_words():
         check_options(**drawing)
         check_placing(**place)
@@ -94,18 +90,14 @@ def export(
     from tbscope.overlays.make import make_overlay
     from tbscope.pipeline import to_graph_def
 
-    model = KeptModel()
-    kernels = drawing["level"] == "aten"
-    graph = graph_of_target(**options, kernels=kernels, keep=model.keep)
+    graph = graph_of_target(**options, kernels=drawing["level"] == "aten")
     with in_command_words():
         # All that may fail, before the first byte is written.
         for name in overlays:
             make_overlay(graph, name)
         if logdir is not None:
             to_graph_def(graph, **drawing)
-    made = data_of_outputs(graph, others, depth=depth, drawing=changed(drawing))
-    model.write(outputs, options["mode"])
-    put_outputs(made)
+    put_outputs(data_of_outputs(graph, outputs, depth=depth, drawing=changed(drawing)))
     if logdir is not None:
         write_log(graph, logdir, drawing, place=place, overlays=dict.fromkeys(overlays))
         # Where the graph itself goes to standard output, nothing else does.

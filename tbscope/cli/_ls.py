@@ -10,8 +10,9 @@ from tbscope.cli._command import command
 from tbscope.cli._logged import tag_text
 from tbscope.cli._parameters import parse_folder
 from tbscope.cli._results import give, give_json, gives_results, say
-from tbscope.cli._tables import Table, give_tables, plain_cell
+from tbscope.cli._tables import give_tables, plain_cell, table
 from tbscope.errors import ArgumentError
+from tbscope.figures.tables import Table
 
 if TYPE_CHECKING:
     from tbscope.sources.logs.messages import LoggedMessage
@@ -83,4 +84,4 @@ def _table(found: Iterable[dict[str, Any]]) -> Table:
         )
         for one in found
     ]
-    return Table(("Run", "Tag", "Step", "Nodes", "Bytes"), rows, numeric=3)
+    return table(("Run", "Tag", "Step", "Nodes", "Bytes"), rows, numeric=3)

@@ -30,7 +30,7 @@ from tbscope.cli._progress import progress
 from tbscope.cli._results import say
 from tbscope.cli._words import in_command_words
 from tbscope.errors import TraceError
-from tbscope.options import RUNNING
+from tbscope.running import RUNNING
 from tbscope.words import error_text
 
 if TYPE_CHECKING:
@@ -157,7 +157,6 @@ def graph_of_target(
     loss_from: ModelSpec | None = None,
     method: str | None = None,
     download: bool = False,
-    keep: Callable[[Any, Any, dict[str, Any]], None] | None = None,
     **how: Any,
 ) -> "Graph":
     """Return the graph of a target, and tell on standard error what to note.
@@ -174,8 +173,6 @@ def graph_of_target(
         loss_from: What makes a loss of the results; None where none is drawn.
         method: The method that is run in place of forward.
         download: Whether the config of a model may be downloaded.
-        keep: Is given the model, its inputs (None for its own), and those by name, when it has
-            run.
         how: Further options of `trace`.
     Raises:
         TbscopeError: There is no such model, or it raised; or the file holds no graph.
@@ -217,8 +214,6 @@ def graph_of_target(
             positional, named = _inputs_for(model, target, inputs, seed=seed, fake=fake)
             given = positional if made is None else made
             graph = trace(called, given, kwargs=named or None, training=MODES[mode], **how)
-            if keep is not None:
-                keep(called, given, named)
     _tell_notes(graph)
     return graph
 

@@ -1,105 +1,56 @@
-"""Runs TensorBoard on a folder in a process of its own, until it is interrupted."""
+"""Runs TensorBoard on a folder, in threads of the command."""
 
 import contextlib
 import json
-import re
 import signal
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from types import FrameType
-from typing import IO, NoReturn
+from typing import NoReturn
 
 from tbscope.errors import TbscopeError
-from tbscope.words import error_text
 
-__all__ = ["Server", "ended_by_signals", "serve"]
+__all__ = ["ended_by_signals", "serve"]
 
-_ADDRESS = re.compile(r"at (http://\S+?)/? ")
 _POLL_SECONDS = 0.1
 _MOST_SECONDS = 120
 
 
-class Server:
-    """TensorBoard while it runs.
-
-    Attributes:
-        url: The address of the tab that shows them.
-    """
-
-    def __init__(self, process: subprocess.Popen[bytes], said: IO[bytes]) -> None:
-        self._process = process
-        self._said = said
-        self.url = ""
-
-    def wait_for_page(self) -> None:
-        """Wait until the page lists a graph, and learn its address.
-
-        Raises:
-            TbscopeError: TensorBoard ended, or took too long.
-        """
-        address = ""
-        for _ in range(int(_MOST_SECONDS / _POLL_SECONDS)):
-            if self._process.poll() is not None:
-                raise _not_started(self._text())
-            found = _ADDRESS.search(self._text())
-            address = found[1] if found else ""
-            if address and _lists_graphs(address):
-                self.url = f"{address}/#tbscope"
-                return
-            time.sleep(_POLL_SECONDS)
-        raise TbscopeError(
-            f"TensorBoard did not show the graph within {_MOST_SECONDS} seconds",
-            why=_last_line(self._text()),
-            fix="look at it by hand: tbscope export TARGET --logdir runs/x, tensorboard --logdir "
-            "runs/x",
-        )
-
-    def wait(self) -> None:
-        """Wait until TensorBoard ends of its own accord.
-
-        Raises:
-            TbscopeError: It did.
-        """
-        self._process.wait()
-        raise _not_started(self._text())
-
-    def _text(self) -> str:
-        self._said.seek(0)
-        return self._said.read().decode("utf-8", "replace")
-
-
-@contextlib.contextmanager
-def serve(logdir: str, *, host: str, port: int) -> Iterator[Server]:
-    """Start TensorBoard; it is ended when the block is left.
+def serve(logdir: str, *, host: str, port: int) -> str:
+    """Start TensorBoard, and return the address of the tab once the page lists a graph.
 
     Args:
         logdir: The folder.
         host: The address at which it listens.
         port: The port; 0 for any that is free.
     Raises:
-        TbscopeError: It cannot be started.
+        TbscopeError: It cannot be started, or takes too long.
     """
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", logdir]
-    command += ["--host", host, "--port", str(port)]
-    with tempfile.TemporaryFile() as said:
-        try:
-            # In a session of its own: an interrupt at the terminal is ours to pass on.
-            process = subprocess.Popen(  # noqa: S603
-                command, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
-            )
-        except OSError as error:
-            raise _not_started(error_text(error)) from error
-        try:
-            yield Server(process, said)
-        finally:
-            process.terminate()
-            process.wait()
+    from tensorboard import program
+
+    server = program.TensorBoard()
+    # The other loader is a process of its own, which outlives a command that is killed.
+    server.configure(logdir=logdir, host=host, port=port, load_fast="false")
+    try:
+        address: str = server.launch().rstrip("/")
+    except program.TensorBoardServerException as error:
+        raise TbscopeError(
+            "TensorBoard cannot be started, or has ended",
+            why=error.msg,
+            fix="try it by itself: python -m tensorboard.main --logdir .",
+        ) from error
+    end = time.monotonic() + _MOST_SECONDS
+    while time.monotonic() < end:
+        if _lists_graphs(address):
+            return f"{address}/#tbscope"
+        time.sleep(_POLL_SECONDS)
+    raise TbscopeError(
+        f"TensorBoard did not show the graph within {_MOST_SECONDS} seconds",
+        fix=f"look at it by hand: python -m tensorboard.main --logdir {logdir}",
+    )
 
 
 @contextlib.contextmanager
@@ -131,16 +82,3 @@ def _lists_graphs(address: str) -> bool:
             return bool(json.loads(answer.read()))
     except (urllib.error.URLError, OSError, ValueError):
         return False
-
-
-def _not_started(said: str) -> TbscopeError:
-    return TbscopeError(
-        "TensorBoard cannot be started, or has ended",
-        why=_last_line(said),
-        fix="try it by itself: python -m tensorboard.main --logdir .",
-    )
-
-
-def _last_line(said: str) -> str:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return lines[-1] if lines else "it told nothing"

@@ -67,31 +67,31 @@ def load_model(target: ModelSpec, arguments: Mapping[str, Any]) -> "torch.nn.Mod
 
 
 def load_inputs(maker: ModelSpec) -> Any:
-    """Return the inputs that a function makes, or those that a name holds.
+    """Return the inputs that a function makes, or those of a name.
 
     Args:
         maker: The place, and in it the function or the inputs.
     Raises:
-        ArgumentError: The place cannot be imported, holds no such name, or the function raises.
+        ArgumentError: The place cannot be imported, has no such name, or the function raises.
     """
-    found = _find_attribute(_loaded(maker) or _import_place(maker), maker)
+    found = _find_attribute(_import_place(maker), maker)
     return _call_factory(found, maker, {}) if callable(found) else found
 
 
 def load_loss(maker: ModelSpec) -> Callable[[Any], Any]:
-    """Return the function of a name, which makes a loss of what a model returns.
+    """Return the function of a name, which makes a loss of the results of a model.
 
     Raises:
-        ArgumentError: The place cannot be imported, holds no such name, or that is no function.
+        ArgumentError: The place cannot be imported, has no such name, or that is no function.
     """
-    found = _find_attribute(_loaded(maker) or _import_place(maker), maker)
+    found: Callable[[Any], Any] = _find_attribute(_import_place(maker), maker)
     if not callable(found):
         raise ArgumentError(
             f"{maker.attribute!r} in {maker.place!r} makes no loss",
             why=f"it is {_kind(found)}, and cannot be called",
             fix="name a function: def make_loss(results): return results.mean()",
         )
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def find_method(model: "torch.nn.Module", name: str, target: object) -> Callable[..., Any]:
@@ -117,33 +117,25 @@ def find_method(model: "torch.nn.Module", name: str, target: object) -> Callable
     return found  # type: ignore[no-any-return]
 
 
-def _loaded(maker: ModelSpec) -> ModuleType | None:
-    """Return the module of a file that was imported for the model: its classes are the same."""
-    if not maker.is_file:
-        return None
-    path = str(Path(maker.place).resolve())
-    for module in list(sys.modules.values()):
-        spec = getattr(module, "__spec__", None)
-        if spec is not None and spec.origin == path:
-            return module
-    return None
-
-
 def _import_place(target: ModelSpec) -> ModuleType:
-    if target.is_file:
-        return _import_file(Path(target.place))
+    """Import the module or the file of a target; a file is imported once, for all of its names."""
     try:
+        if target.is_file:
+            return _import_file(Path(target.place))
         return importlib.import_module(target.place)
+    except ArgumentError:
+        raise
     except (Exception, SystemExit) as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        fix = _SEE_WHERE
         # Whether it is the module asked for that is missing, or one that it imports.
         if missing and f"{target.place}.".startswith(f"{missing}."):
             fix = (
                 "run tbscope in the folder that holds it, or give a file: "
                 f"path/to/file.py:{target.attribute}"
             )
-        else:
-            fix = _SEE_WHERE
+        elif "relative import" in str(error):
+            fix = "give it as a module: package.module:make_model"
         raise ArgumentError(
             f"cannot import {target.place!r}", why=error_text(error), fix=fix
         ) from error
@@ -154,9 +146,14 @@ def _import_file(path: Path) -> ModuleType:
         raise ArgumentError(
             f"there is no file {str(path)!r}", fix="check the path before the colon of TARGET"
         )
+    origin = str(path.resolve())
+    for module in list(sys.modules.values()):
+        spec = getattr(module, "__spec__", None)
+        if spec is not None and spec.origin == origin:
+            return module
     # A file may be called like a module that is loaded already (random.py).
     name = path.stem if path.stem not in sys.modules else f"target_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    spec = importlib.util.spec_from_file_location(name, origin)
     if spec is None or spec.loader is None:
         raise ArgumentError(
             f"cannot import {str(path)!r}",
@@ -168,21 +165,18 @@ def _import_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except BaseException:
         del sys.modules[name]
-        relative = "relative import" in str(error)
-        fix = "give it as a module: package.module:make_model" if relative else _SEE_WHERE
-        raise ArgumentError(
-            f"cannot import {str(path)!r}", why=error_text(error), fix=fix
-        ) from error
+        raise
     return module
 
 
 def _find_attribute(module: ModuleType, target: ModelSpec) -> Any:
     found: Any = module
     for name in target.attribute.split("."):
-        has_it, within = _asked(found, name, target)
-        if not has_it:
+        try:
+            found = getattr(found, name)
+        except AttributeError:
             near = near_names(name, dir(found), cutoff=0.6)
             raise ArgumentError(
                 f"{target.place!r} has no {target.attribute!r}",
@@ -190,23 +184,15 @@ def _find_attribute(module: ModuleType, target: ModelSpec) -> Any:
                 fix=f"did you mean {', '.join(map(repr, near))}?"
                 if near
                 else "give the name of a model, or of a function or class that makes one",
-            )
-        found = within
+            ) from None
+        except (Exception, SystemExit) as error:
+            # A lazy package loads it only now.
+            raise ArgumentError(
+                f"{target.place!r} raised when it was asked for {name!r}",
+                why=error_text(error),
+                fix=_SEE_WHERE,
+            ) from error
     return found
-
-
-def _asked(holder: Any, name: str, target: ModelSpec) -> tuple[bool, Any]:
-    """Tell whether something has an attribute, and return it; a lazy package loads it only now."""
-    try:
-        return True, getattr(holder, name)
-    except AttributeError:
-        return False, None
-    except (Exception, SystemExit) as error:
-        raise ArgumentError(
-            f"{target.place!r} raised when it was asked for {name!r}",
-            why=error_text(error),
-            fix=_SEE_WHERE,
-        ) from error
 
 
 def _call_factory(

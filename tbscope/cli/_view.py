@@ -2,6 +2,7 @@
 
 import contextlib
 import tempfile
+import threading
 import webbrowser
 from collections.abc import Iterator
 from typing import Any
@@ -71,16 +72,12 @@ def view(
     drawing: Any = {name: options.pop(name) for name in DRAWING}
     with in_command_words():
         check_options(**drawing)
-    with (
-        ended_by_signals(),
-        _log_of(target, drawing, overlays, options) as logdir,
-        serve(logdir, host=host, port=port) as server,
-    ):
-        server.wait_for_page()
-        say(server.url)
-        if browser and not webbrowser.open(server.url):
+    with ended_by_signals(), _log_of(target, drawing, overlays, options) as logdir:
+        url = serve(logdir, host=host, port=port)
+        say(url)
+        if browser and not webbrowser.open(url):
             say("note: no browser could be opened", err=True)
-        server.wait()
+        threading.Event().wait()
 
 
 @contextlib.contextmanager

@@ -12,7 +12,8 @@ import click
 from tbscope.cli._options import flag_of
 from tbscope.cli._parameters import InputSpec
 from tbscope.errors import ArgumentError, InputError, TbscopeError, TraceError
-from tbscope.options import DRAWING, PLACING, RUNNING
+from tbscope.options import DRAWING, PLACING
+from tbscope.running import RUNNING
 from tbscope.words import error_text
 
 __all__ = ["command_text", "errors_as_messages", "in_command_words"]

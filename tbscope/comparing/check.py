@@ -15,9 +15,9 @@ from tbscope.comparing.pins import outline_to_pin, pin_to_outline
 from tbscope.comparing.reading import reading_of
 from tbscope.comparing.text import TOTALS
 from tbscope.errors import ArgumentError
-from tbscope.figures.summary.told import told_of
 from tbscope.files import path_text, write_whole
 from tbscope.ir.graph import Graph
+from tbscope.ir.modules import lists_parameters
 from tbscope.ir.nodes import OPERATIONS
 from tbscope.sources.table import graph_of, load, runs
 from tbscope.words import error_text, shown
@@ -210,7 +210,7 @@ class _Wanted:
 
     def _require_parameters(self, graph: Graph) -> None:
         """Refuse to count the parameters of a drawing, which tells of each at most its shape."""
-        if "max_parameters" not in self._limits or told_of(graph) is None:
+        if "max_parameters" not in self._limits or lists_parameters(graph):
             return
         if any(node.kind == "parameter" for node in graph.nodes):
             raise ArgumentError(

@@ -12,6 +12,7 @@ from tbscope.functions.find import find_definitions
 from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Parameter, Value
 from tbscope.ir.invariants import check_invariants
+from tbscope.ir.modules import Holdings, parameters_in
 from tbscope.ir.nests import walk
 from tbscope.ir.nodes import STATE
 from tbscope.ir.text import type_to_text
@@ -236,29 +237,13 @@ class Reading:
     def _totals(self) -> dict[str, int]:
         graph = self.graph
         costs = graph_costs(graph, node_costs(graph, backward=False))
-        held: dict[object, Parameter] = {}
-        owned = [
-            *(
-                (f"{module.name}.{one.name}", one)
-                for module in graph.modules
-                for one in module.parameters
-            ),
-            *(
-                (f"{call.qualified_name}.{one.name}", one)
-                for call in graph.calls
-                for one in call.parameters
-            ),
-        ]
-        for name, one in owned:
-            if one.kind == "parameter":
-                held.setdefault(one.number if one.number >= 0 else name, one)
-        sizes = {key: self._held(one).numbers for key, one in held.items()}
+        held = Holdings()
+        for parameter in parameters_in(graph).values():
+            held.add(parameter)
         return {
-            "parameters": sum(sizes.values()),
-            "trainable_parameters": sum(
-                sizes[key] for key, one in held.items() if one.requires_grad
-            ),
-            "parameter_bytes": sum(one.size_bytes for one in held.values()),
+            "parameters": held.parameters,
+            "trainable_parameters": held.trainable,
+            "parameter_bytes": held.parameter_bytes,
             "flops": costs.flops,
             "activation_bytes": costs.activation_bytes,
             "operations": costs.operations,

@@ -16,10 +16,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from tbscope.figures.costs import Work
-from tbscope.figures.summary.holdings import Holdings
-from tbscope.figures.summary.part import Part, held_below
 from tbscope.graphdef.attributes import nest_to_text
 from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Parameter, Value
+from tbscope.ir.modules import Holdings, Part, held_below
 from tbscope.ir.regions import with_above
 from tbscope.ir.scopes import Scope
 from tbscope.ir.text import type_text, type_to_text

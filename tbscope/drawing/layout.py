@@ -30,9 +30,9 @@ from tbscope.drawing.series import folded_in_vain, op_type_apart, op_types_apart
 from tbscope.drawing.stands import find_stands
 from tbscope.drawing.templates import Seed, seeds
 from tbscope.figures.costs import Work
-from tbscope.figures.summary.parts import held_parts
 from tbscope.ir.graph import Graph, Nest, Node, Output, Value
 from tbscope.ir.guests import Guests, find_guests
+from tbscope.ir.modules import ModuleTree
 from tbscope.ir.regions import OPERATIONS
 from tbscope.ir.scopes import Scope
 from tbscope.page.glyphs import Box
@@ -125,8 +125,8 @@ def lay_out(
     Returns:
         The layout; no two of its names are equal.
     """
-    held = held_parts(graph)
-    parts = held.of_scope
+    tree = ModuleTree(graph)
+    parts = tree.part_of
     embedded = read_by_stacks(graph, stacks)
     root = False if is_one_alone(graph, stacks) else root
     given = _Given(graph, style, root, circles, leaf_facts(graph, work or {}, parts), embedded)
@@ -136,7 +136,7 @@ def lay_out(
     given.guests = find_guests(graph)
     if cards:
         given.told += module_cards(graph, work or {}, parts, embedded)
-    held.forget()
+    tree.forget()
     given.also += also
     drawing = _Drawing(given)
     if helpers != "none" and not callable(style):

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import mean
 
-from tbscope.figures.summary.columns import bytes_text
+from tbscope.figures.units import bytes_text
 from tbscope.ir.climbs import upward
 from tbscope.ir.graph import Graph, Node, Note, Value
 from tbscope.ir.ranks import Part, ranks_text

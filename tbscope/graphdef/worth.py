@@ -12,7 +12,7 @@ import math
 import re
 from typing import Any
 
-from tbscope.figures.summary.columns import bytes_text, count_text, flops_text
+from tbscope.figures.units import bytes_text, count_text, flops_text
 
 __all__ = ["key_by_worth", "number_by_worth", "worth_of_number"]
 

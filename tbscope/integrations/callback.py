@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from tbscope.integrations.orders import Order
-from tbscope.options import Drawing, shows_options
+from tbscope.option import shows_options
+from tbscope.options import Drawing
 
 if TYPE_CHECKING:
     from tbscope.ir.graph import Graph

@@ -187,7 +187,6 @@ class Graph:
         *,
         depth: int | None = None,
         columns: Sequence[str] | None = None,
-        per_call: bool = False,
         fold: bool = True,
     ) -> Table:
         """The table of the modules: shapes, parameters, FLOPs, bytes, and times if measured.
@@ -199,15 +198,12 @@ class Graph:
                 figures of a line are those of all below it.
             columns: The columns beside the module tree, as keys of the rows; None for those
                 that have something to tell.
-            per_call: Whether each call of a module has a line of its own.
             fold: Whether equal modules that are numbered on (`0`, `1`, `2`) print as one line,
                 with the sum of their figures.
         Raises:
             ArgumentError: There is no such column, or the depth is no number of modules.
         """
-        table: Table = way_up("Graph.summary")(
-            self, depth=depth, columns=columns, per_call=per_call, fold=fold
-        )
+        table: Table = way_up("Graph.summary")(self, depth=depth, columns=columns, fold=fold)
         return table
 
     def functions(self, by: Literal["structure"] = "structure") -> Functions:

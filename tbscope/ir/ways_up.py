@@ -12,7 +12,7 @@ from typing import Any, Protocol
 __all__ = ["WAYS_UP", "Functions", "Table", "way_up"]
 
 WAYS_UP = {
-    "Graph.summary": ("tbscope.figures.summary.table", "Summary"),
+    "Graph.summary": ("tbscope.figures.summary", "Summary"),
     "Graph.functions": ("tbscope.functions.functions", "Functions"),
     "Graph.save": ("tbscope.saving.save", "save_graph"),
     "Graph._repr_html_": ("tbscope.saving.notebook", "graph_to_frame"),

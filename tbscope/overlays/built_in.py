@@ -1,7 +1,7 @@
 """The overlays that tbscope knows itself, by name."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from tbscope.drawing.figures import Figure, Number, Target, by_kernel, profile_figures, to_figure
@@ -10,10 +10,9 @@ from tbscope.figures.costs import Costs, node_costs
 from tbscope.figures.here import bytes_here, communication_bytes, flops_here
 from tbscope.figures.peak import bytes_at_peak
 from tbscope.figures.saved import has_backward, saved_bytes
-from tbscope.figures.summary.holdings import Holdings
 from tbscope.ir.graph import Graph, Node
+from tbscope.ir.modules import Holdings
 from tbscope.ir.regions import OPERATIONS
-from tbscope.overlays.gradients import count_of, gradient_figure, norm_of, share_of_zeros
 from tbscope.overlays.parameters import held_parameters
 from tbscope.words import shown
 
@@ -136,10 +135,6 @@ def _saved(graph: Graph) -> tuple[Figure, ...]:
     return (to_figure("saved_bytes", numbers),)
 
 
-def _from_gradients(name: str, number: Callable[[Sequence[Node]], Number | None]) -> _Maker:
-    return lambda graph: gradient_figure(graph, name, number)
-
-
 def _peak(graph: Graph) -> tuple[Figure, ...]:
     held = bytes_at_peak(graph)
     return (to_figure("at_peak_bytes", {node: held[node] for node in held}),)
@@ -163,10 +158,6 @@ BUILT_IN: Mapping[str, _Maker] = {
     "activation_bytes": _from_costs("activation_bytes", lambda costs: costs.activation_bytes),
     "moved_bytes": _from_costs("moved_bytes", lambda costs: costs.moved_bytes),
     "saved_bytes": _saved,
-    "gradient_norm": _from_gradients("gradient_norm", norm_of),
-    "gradient_zeros": _from_gradients("gradient_zeros", share_of_zeros),
-    "gradient_nan": _from_gradients("gradient_nan", count_of("gradient_nan")),
-    "gradient_inf": _from_gradients("gradient_inf", count_of("gradient_inf")),
     "time": _time,
     "memory": _from_costs("allocated_bytes", lambda costs: costs.activation_bytes),
     "peak": _peak,

@@ -4,10 +4,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tbscope.drawing.naming import attribute_of
-from tbscope.figures.summary.counting import parameter_key
-from tbscope.figures.summary.part import Part, walk
-from tbscope.figures.summary.parts import held_parts
 from tbscope.ir.graph import Graph, Node, Parameter
+from tbscope.ir.modules import ModuleTree, Part, parameter_key, walk
 from tbscope.ir.regions import STATE
 from tbscope.ir.scopes import Scope
 
@@ -36,7 +34,7 @@ class Held(NamedTuple):
 def held_parameters(graph: Graph) -> Iterator[Held]:
     """Yield each parameter and buffer of the model, once for each of its names."""
     nodes = {(node.scope, attribute_of(node)): node for node in graph.nodes if node.kind in STATE}
-    parts = list(walk(held_parts(graph).top))
+    parts = list(walk(ModuleTree(graph).top))
     places: dict[int | str, Node] = {}
     for part in parts:
         for parameter in part.held:

@@ -1,6 +1,5 @@
 """The sources of graphs: how the argument of `add_graph` becomes a graph."""
 
-import inspect
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Any
 from tbscope.errors import ArgumentError
 from tbscope.files import path_of
 from tbscope.ir.graph import Graph
+from tbscope.running import RUNNING, WORLD
 from tbscope.sources.compiled.results import CompiledGraphs
 from tbscope.sources.eager.trace import trace
 from tbscope.sources.files import file_kind, read_whole, reason_unopened
@@ -19,12 +19,9 @@ from tbscope.sources.torch.inputs import bind_inputs
 from tbscope.sources.torchscript.kinds import is_script, is_script_file
 from tbscope.words import shown
 
+_INPUTS = ("kwargs", "input_size", "dtypes")
 _RUN_BY = {
-    name: inspect.signature(trace).parameters[name].default
-    for name in (
-        *("training", "grad", "loss", "backward", "fake", "partial", "profile"),
-        *("world_size", "rank", "mesh", "parallelize"),
-    )
+    name: option.default for name, option in (RUNNING | WORLD).items() if name not in _INPUTS
 }
 
 __all__ = ["SOURCES", "GraphSource", "graph_of", "load", "runs"]
@@ -157,7 +154,7 @@ def _script_file(path: Any, input_to_model: Any, run: Mapping[str, Any]) -> Grap
 
 def _as_it_is(graph: Graph, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
     inputs = {"input_to_model": input_to_model, **run}
-    for name in ("input_to_model", "kwargs", "input_size", "dtypes"):
+    for name in ("input_to_model", *_INPUTS):
         if inputs.get(name) is None:
             continue
         raise ArgumentError(

@@ -13,7 +13,7 @@ _COMPARED = ("diff_calls", "diff", "diff_union", "check", "diff_laws", "diff_pai
 _PICTURED = ("picture", "cut", "html")
 _MERGED = ("merge_ranks", "rank_figures", "rank_notes", "posts")
 _GATHERED = ("posts", "gather", "merge_ranks", "bad_values")
-_OVERLAID = ("overlays", "gradient_sizes", "rank_figures")
+_OVERLAID = ("overlays", "rank_figures")
 _RANKED = ("rank_operations", "rank_notes", "rank_figures", "ranks_record")
 _SCRIPTED = ("script_lists", "from_torchscript", "script_files")
 _COMPILED = ("compile_graphs", "compile_backend", "compiled_stages", "compiled_state")
@@ -73,7 +73,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "transformers": ("transformers_callback",),
     },
     "tbscope/overlays": dict.fromkeys(
-        ("built_in", "gradients", "make", "numbers", "parameters", "targets"), _OVERLAID
+        ("built_in", "make", "numbers", "parameters", "targets"), _OVERLAID
     ),
     "tbscope/ranks": {
         **dict.fromkeys(
@@ -116,6 +116,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "graph": ("graph", "text", "kernels", "golden"),
         "guests": ("guests", "stands"),
         "invariants": ("invariants", "phases"),
+        "modules": ("held_parts", "summary", "summary_of_nodes"),
         "nodes": ("graph", "text", "kernels", "levels"),
         "climbs": ("climbs", "regions", "held_parts", "notes"),
         "regions": ("regions", "levels"),
@@ -124,11 +125,17 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "nests": ("nests_of_values", "graph"),
     },
     "tbscope/figures": {
+        "columns": ("columns", "summary"),
         "costs": ("costs", "summary"),
+        "fold": ("fold", "fold_definitions", "summary"),
         "here": ("rank_figures", "overlays"),
         "notes": ("notes", "record"),
         "saved": ("saved", "backward"),
+        "summary": ("rows", "summary", "summary_of_nodes"),
+        "tables": ("summary", "cli_queries"),
+        "tally": ("cli_queries", "summary_of_nodes"),
         "turns": ("turns", "visits", "guests"),
+        "units": ("columns", "summary"),
     },
     "tbscope/writing": {
         "records": ("records", "sinks", "reading_order"),

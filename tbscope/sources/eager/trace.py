@@ -2,18 +2,20 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
-from tbscope.checks import Dtypes, InputSize, attribute_of, check_truth
+from tbscope.checks import attribute_of, check_truth
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError, ScopeError
 from tbscope.figures.notes import left_notes
 from tbscope.ir.collectives import dimensions_at
 from tbscope.ir.graph import Graph, Note
+from tbscope.option import shows_options
+from tbscope.running import Tracing, run_options
 from tbscope.sources.eager.active import alone, one_at_a_time
 from tbscope.sources.eager.failure import Told, trace_error
 from tbscope.sources.eager.keep.preserve import Preserved
@@ -34,7 +36,7 @@ from tbscope.sources.torch.locate import raised_in_tbscope
 from tbscope.sources.torch.module_internals import uncompiled
 from tbscope.sources.torch.nests import result_leaves, tensor_leaves
 from tbscope.sources.torch.own_modes import switches_itself
-from tbscope.sources.torch.parallelizing import Parallelize, parallelized, world_of
+from tbscope.sources.torch.parallelizing import parallelized, world_of
 from tbscope.sources.torch.registry import class_label
 from tbscope.sources.torch.unfinished import LAZY_ITERATORS, computed
 from tbscope.words import error_text, shown, without_addresses
@@ -45,25 +47,9 @@ _NOTHING = object()
 
 
 @never_compiled
+@shows_options
 def trace(
-    model: Callable[..., Any],
-    input_to_model: Any = None,
-    *,
-    kwargs: Mapping[str, Any] | None = None,
-    input_size: InputSize | None = None,
-    dtypes: Dtypes | None = None,
-    training: bool | None = False,
-    grad: bool = False,
-    loss: Loss | None = None,
-    backward: bool = False,
-    fake: bool = False,
-    partial: bool = False,
-    kernels: bool = False,
-    profile: bool | int = False,
-    world_size: int | None = None,
-    rank: int = 0,
-    mesh: Mapping[str, int] | None = None,
-    parallelize: Parallelize | None = None,
+    model: Callable[..., Any], input_to_model: Any = None, **options: Unpack[Tracing]
 ) -> Graph:
     """Run a model once and return the graph of what it did.
 
@@ -114,18 +100,21 @@ def trace(
         ArgumentError: There is nothing to measure, or no run could have this world.
         TraceError: The model raised; `__cause__` is what it raised.
     """
+    asked = run_options(options)
+    training, loss, mesh = asked["training"], asked["loss"], asked["mesh"]
     check_truth("training", training, none="the mode in which each module stands")
-    for name, truth in (("grad", grad), ("fake", fake), ("partial", partial), ("kernels", kernels)):
-        check_truth(name, truth)
-    steps = check_profile(profile)
+    for name in ("grad", "fake", "partial", "kernels"):
+        check_truth(name, asked[name])
+    backward, fake, parallelize = asked["backward"], asked["fake"], asked["parallelize"]
+    steps = check_profile(asked["profile"])
     check_loss(loss, backward)
     if steps and fake:
         raise ArgumentError(
-            f"profile={shown(profile)} has nothing to measure with fake=True",
+            f"profile={shown(asked['profile'])} has nothing to measure with fake=True",
             why="on stand-ins nothing is computed but shapes",
             fix="leave one of the two out",
         )
-    world = world_of(world_size, rank, mesh, parallelize)
+    world = world_of(asked["world_size"], asked["rank"], mesh, parallelize)
     with one_at_a_time(), collecting_rarely(), alone(), watch_training_modes(), world as spans:
         if parallelize is not None:
             # It may fill what it makes at random.
@@ -136,20 +125,21 @@ def trace(
             args, keywords = bind_inputs(
                 _unwrapped(model),
                 input_to_model,
-                kwargs,
-                made=Made(input_size, dtypes, fake=fake),
+                asked["kwargs"],
+                made=Made(asked["input_size"], asked["dtypes"], fake=fake),
             )
         run = _Run(
             *(_unwrapped(model), args, keywords),
             training=training,
-            kernels=kernels,
+            kernels=asked["kernels"],
             steps=steps,
             given=input_to_model,
         )
         run.step(loss, backward=backward)
-        graph = run.trace(grad=grad or backward, fake=fake, partial=partial)
+        grad = asked["grad"] or backward
+        graph = run.trace(grad=grad, fake=fake, partial=asked["partial"])
         if steps:
-            run.profile(graph, grad=grad or backward)
+            run.profile(graph, grad=grad)
         if mesh is not None:
             graph.mesh = dimensions_at(graph.rank, mesh)
         return graph
