@@ -56,7 +56,8 @@ def test_arguments_that_came_are_told_in_their_order():
     one = calling(inner(lambda self, x: x - x), lambda net, x, y: net(x))
     other = calling(inner(eval(code)), lambda net, x, y: net(x, *[y] * len(names)))
     (first, *_) = told(one, other, (X, X))
-    assert first.startswith(f"changed module inner {', '.join(f'argument {n} added' for n in names)}")
+    details = ", ".join(f"argument {name} added" for name in names)
+    assert first.startswith(f"changed module inner {details}")
 
 
 def test_what_a_call_gives_in_another_form_is_told():
