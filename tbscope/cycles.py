@@ -1,12 +1,13 @@
-"""Cycles: which places lead back to themselves along the steps from one to the next.
+"""Cycles and orders: which places lead back to themselves along steps, and which come first.
 
 It knows nothing of what the places are: nodes, scopes, or shapes on a page.
 """
 
+import heapq
 from collections.abc import Hashable, Iterable, Iterator
 from typing import TypeVar
 
-__all__ = ["find_cycles"]
+__all__ = ["find_cycles", "in_order"]
 
 _Place = TypeVar("_Place", bound=Hashable)
 
@@ -62,3 +63,29 @@ def find_cycles(steps: Iterable[tuple[_Place, _Place]]) -> list[list[_Place]]:
                 if len(group) > 1:
                     found.append(group)
     return found
+
+
+def in_order(count: int, steps: Iterable[tuple[int, int]]) -> list[int]:
+    """Return numbers in order, each after those from which a step leads to it.
+
+    Args:
+        count: How many numbers there are, from 0 on; of those that can come next, the lowest does.
+        steps: From where to where.
+    Returns:
+        All numbers but those in a cycle, and those after one.
+    """
+    waiting = [0] * count
+    readers: list[list[int]] = [[] for _ in range(count)]
+    for start, end in steps:
+        waiting[end] += 1
+        readers[start].append(end)
+    ready = [node for node in range(count) if not waiting[node]]
+    done = []
+    while ready:
+        node = heapq.heappop(ready)
+        done.append(node)
+        for reader in readers[node]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heapq.heappush(ready, reader)
+    return done

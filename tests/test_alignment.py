@@ -118,12 +118,12 @@ def test_of_two_ways_through_a_long_list_the_one_is_taken_that_tells_less(
     assert len(pairs) == (100 if not moved else equal)
 
 
-@pytest.mark.parametrize(("count", "apart"), [(125, False), (126, True)])
-def test_a_search_by_structure_gives_up_after_so_many_differences(count, apart):
-    # Between the ends, which are equal, one half went and another one came.
-    left = ["start", *LONG[:count], *LONG[200:], "end"]
-    right = ["start", *[f"new {at}" for at in range(count)], *LONG[200:], "end"]
+@pytest.mark.parametrize("most", [102, 101])
+def test_a_search_by_structure_gives_up_where_too_many_parts_are_equal(monkeypatch, most):
+    monkeypatch.setattr(alignment, "_MOST_PAIRS", 0)
+    monkeypatch.setattr(alignment, "_MOST_EQUAL", most)
+    left, right = ["start", *"a" * 10, "x", "end"], ["start", "y", *"a" * 10, "end"]
     names = [f"l{at}" for at in range(len(left))], [f"r{at}" for at in range(len(right))]
     pairs = matched(left, right, names=names)
-    equal = [(0, 0), *((at, at) for at in range(1 + count, len(left)))]
-    assert pairs == ([] if apart else equal)
+    equal = [(0, 0), *((at, at + 1) for at in range(1, 11)), (12, 12)]
+    assert pairs == (equal if most == 102 else [])

@@ -1,6 +1,7 @@
 """What ranks tell each other, as plain data: its text, and what copies and files keep of it."""
 
 from build import GraphBuilder
+from expansion import expand
 from full_graph import full
 from same_graph import differences
 
@@ -40,7 +41,7 @@ def test_a_copy_of_a_graph_tells_the_same_of_its_ranks():
 
 def test_definitions_expand_to_nodes_that_do_the_same_with_other_ranks():
     graph = joined()
-    again = graph.functions().expand()
+    again = expand(graph.functions())
     assert again.nodes[-1].collective == graph.nodes[-1].collective is not None
     assert again.nodes[-1].outputs[0].sharding == graph.nodes[-1].outputs[0].sharding is not None
     assert (again.world_size, again.mesh) == (2, graph.mesh)

@@ -50,6 +50,16 @@ def test_the_arguments_of_a_call_are_told_by_their_names(one, other, detail):
     assert told(one, other, (X, X)) == [f"changed module inner {detail}"]
 
 
+def test_arguments_that_came_are_told_in_their_order():
+    names = ["query", "key", "value", "mask", "bias", "scale"]
+    code = f"lambda self, x, {', '.join(names)}: x - {' - '.join(names)}"
+    one = calling(inner(lambda self, x: x - x), lambda net, x, y: net(x))
+    other = calling(inner(eval(code)), lambda net, x, y: net(x, *[y] * len(names)))
+    (first, *_) = told(one, other, (X, X))
+    details = ", ".join(f"argument {name} added" for name in names)
+    assert first.startswith(f"changed module inner {details}")
+
+
 def test_what_a_call_gives_in_another_form_is_told():
     plain, packed = (
         calling(inner(give), lambda net, x, y: (net(x), y)[1])

@@ -14,9 +14,10 @@ from tensorboard.compat.proto.types_pb2 import DT_FLOAT, DT_INT32_REF
 from torch import nn
 
 import tbscope
+from tbscope.cycles import in_order
 from tbscope.graphdef.wire import delimited
 from tbscope.ir.graph import Constant
-from tbscope.sources.graphdef.ordering import back_edges, in_order
+from tbscope.sources.graphdef.ordering import back_edges
 
 
 def printed(message):

@@ -3,11 +3,12 @@
 import pytest
 import torch
 from build import GraphBuilder
+from expansion import expand
 from told import told
 from torch import nn
 
 import tbscope
-from tbscope.errors import ArgumentError, NotFoundError
+from tbscope.errors import NotFoundError
 from tbscope.functions import definition as refs
 from tbscope.passes.plumbing import hide_plumbing
 
@@ -295,16 +296,6 @@ def test_a_definition_is_found_by_its_name_and_near_ones_are_told():
         functions.find("Blok")
 
 
-def test_another_way_to_tell_definitions_apart_is_refused():
-    with pytest.raises(ArgumentError) as caught:
-        tbscope.trace(Block(), X).functions(by="name")
-    assert str(caught.value) == (
-        "functions cannot be found by 'name'\n"
-        "  why: calls share a definition where their structure is the same\n"
-        "  fix: graph.functions(by='structure')"
-    )
-
-
 def test_a_graph_without_calls_has_no_definitions():
     functions = tbscope.trace(lambda x: x + 1, X).functions()
     assert len(functions) == 0
@@ -342,7 +333,7 @@ def test_what_a_hook_makes_of_an_argument_is_made_in_the_call():
     relu = graph.functions().find("ReLU")
     assert [one.kind for one in relu.inputs] == ["captured"]
     assert str(relu).startswith("ReLU(input=<made in the call>, captured: %x) -> (%out)")
-    assert told(graph.functions().expand()) == told(graph)
+    assert told(expand(graph.functions())) == told(graph)
 
 
 def test_calls_that_run_nothing_stand_in_their_order():
@@ -376,7 +367,7 @@ def test_a_graph_that_passes_have_changed_expands_to_itself():
     (value,) = (call.arguments[0].nest for call in graph.calls if call.scope.part.label == "ReLU")
     assert value.shape == (8,)
     assert value not in value.producer.outputs
-    assert told(graph.functions().expand()) == told(graph)
+    assert told(expand(graph.functions())) == told(graph)
 
 
 def test_what_a_call_gives_back_is_named_by_its_place_among_the_results():

@@ -6,7 +6,6 @@ trusts names and one that trusts structure, and the one is taken that leaves les
 """
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 
 __all__ = ["Pairs", "align"]
@@ -19,8 +18,8 @@ Score = Callable[[int, int], float]
 
 # Of so many pairs each is looked at.
 _MOST_PAIRS = 60_000
-# The search for the longest common sequence gives up after so many differences.
-_MOST_EDITS = 250
+# The longest common sequence is sought among so many pairs of equal structure.
+_MOST_EQUAL = 500_000
 # What one run of parts under other names costs beside one that is added.
 _RENAMED = 0.5
 
@@ -111,13 +110,15 @@ class _Alignment:
         return _growing([(at, places[one[at]]) for at in range(*left) if one[at] in places])
 
     def _by_structure(self, left: tuple[int, int], right: tuple[int, int]) -> Pairs | None:
-        """Return the longest common sequence of structures; None where it is too far to seek."""
-        one = self._structures[0][left[0] : left[1]]
-        other = self._structures[1][right[0] : right[1]]
-        found = _common(one, other)
-        if found is None:
+        """Return the longest common sequence of structures, or None if too many parts are equal."""
+        one, other = self._structures
+        places: dict[Hashable, list[int]] = {}
+        for place in reversed(range(*right)):
+            places.setdefault(other[place], []).append(place)
+        if sum(len(places.get(one[at], ())) for at in range(*left)) > _MOST_EQUAL:
             return None
-        return [(left[0] + at, right[0] + place) for at, place in found]
+        # Of the places for one part, the growing sequence takes one at most: they go backwards.
+        return _growing([(at, place) for at in range(*left) for place in places.get(one[at], ())])
 
     def _best(self, left: tuple[int, int], right: tuple[int, int]) -> Pairs:
         """Return the pairs with the largest sum of scores."""
@@ -161,7 +162,10 @@ def _traced(best: list[list[float]]) -> Pairs:
 
 
 def _growing(pairs: Pairs) -> Pairs:
-    """Return the longest part of pairs, growing on the left, that grows on the right as well."""
+    """Return the longest part of pairs, which grow on the left, that grows on both sides.
+
+    Source: J. Hunt, T. Szymanski, A Fast Algorithm for Computing Longest Common Subsequences, 1977.
+    """
     ends: list[int] = []
     last: list[int] = []
     before: list[int] = []
@@ -179,52 +183,3 @@ def _growing(pairs: Pairs) -> Pairs:
         found.append(pairs[at])
         at = before[at]
     return found[::-1]
-
-
-def _common(one: Sequence[Hashable], other: Sequence[Hashable]) -> Pairs | None:
-    """Return the longest common sequence, by the fewest edits; None where these are too many.
-
-    Source: E. Myers, An O(ND) Difference Algorithm and Its Variations, 1986.
-    """
-    rows, columns = len(one), len(other)
-    if _surely_apart(one, other) > _MOST_EDITS:
-        return None
-    reached: dict[int, int] = {1: 0}
-    history: list[dict[int, int]] = []
-    for edits in range(_MOST_EDITS + 1):
-        history.append(dict(reached))
-        for diagonal in range(-edits, edits + 1, 2):
-            down = diagonal == -edits or (
-                diagonal != edits and reached[diagonal - 1] < reached[diagonal + 1]
-            )
-            at = reached[diagonal + 1] if down else reached[diagonal - 1] + 1
-            place = at - diagonal
-            while at < rows and place < columns and one[at] == other[place]:
-                at, place = at + 1, place + 1
-            reached[diagonal] = at
-            if at >= rows and place >= columns:
-                return _walked_back(history, rows, columns)
-    return None
-
-
-def _surely_apart(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
-    """Return how many edits there are at least."""
-    left, right = Counter(one), Counter(other)
-    return (left - right).total() + (right - left).total()
-
-
-def _walked_back(history: list[dict[int, int]], at: int, place: int) -> Pairs:
-    pairs: Pairs = []
-    for edits in range(len(history) - 1, -1, -1):
-        reached = history[edits]
-        diagonal = at - place
-        down = diagonal == -edits or (
-            diagonal != edits and reached[diagonal - 1] < reached[diagonal + 1]
-        )
-        before = diagonal + 1 if down else diagonal - 1
-        start = reached[before]
-        while at > start and place > start - before:
-            at, place = at - 1, place - 1
-            pairs.append((at, place))
-        at, place = start, start - before
-    return pairs[::-1]

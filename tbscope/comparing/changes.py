@@ -117,6 +117,7 @@ class Comparison:
         self._pairs: dict[tuple[str, str, bool], Pair] = {}
         self._names: dict[str, str] = {}
         self._lone: list[tuple[Change, Step]] = []
+        self._visits: list[Visit] = []
         self.main = self.pair(left.main, right.main)
         self.inputs = matched_inputs(left.main, right.main)
         walked = list(self._walked())
@@ -161,6 +162,7 @@ class Comparison:
             if isinstance(visit, Change):
                 yield visit
                 continue
+            self._visits.append(visit)
             self.follows += visit.pair.follows
             pending += reversed(list(self._parts(visit)))
 
@@ -209,26 +211,16 @@ class Comparison:
 
     def same(self) -> Iterator[Change]:
         """Return the outermost steps that are the same in both, with all in them."""
-        start = self.start()
-        if start is None:
+        if not self._visits:
             for step in self.right.main.steps:
                 name = "" if root_of(self.right.main) is step else step.label
                 yield _change("same", (name, name), step, [])
-        pending = [] if start is None else [start]
-        while pending:
-            visit = pending.pop()
-            inner: list[Visit] = []
+        for visit in self._visits:
+            left, right = visit.pair.left.steps, visit.pair.right.steps
             for match in visit.pair.matches:
-                below = self.below(visit, match)
-                if below is not None:
-                    inner.append(below)
-                elif match not in visit.pair.steps:
-                    one, other = (
-                        visit.pair.left.steps[match.left],
-                        visit.pair.right.steps[match.right],
-                    )
+                if self.below(visit, match) is None and match not in visit.pair.steps:
+                    one, other = left[match.left], right[match.right]
                     yield _change("same", (visit.name(one, 0), visit.name(other, 1)), other, [])
-            pending += reversed(inner)
 
     def _moved(self, walked: list[Change]) -> Iterator[Change]:
         """Return changes with one in place of two, where a module went to another place."""

@@ -306,12 +306,13 @@ class _Ways:
         for name, other in self._inputs.items():
             if name != other and left[name].kind == right[other].kind == "argument":
                 yield Detail("argument", name, other)
-        for name in left.keys() - self._inputs.keys():
-            if left[name].kind == "argument":
-                yield Detail("argument", name, "")
-        for name in right.keys() - set(self._inputs.values()):
-            if right[name].kind == "argument":
-                yield Detail("argument", "", name)
+        taken = set(self._inputs.values())
+        for port in self._pair.left.inputs:
+            if port.kind == "argument" and port.name not in self._inputs:
+                yield Detail("argument", port.name, "")
+        for port in self._pair.right.inputs:
+            if port.kind == "argument" and port.name not in taken:
+                yield Detail("argument", "", port.name)
 
     def reads(self, one: Step, other: Step, match: Match) -> Iterator[Detail]:
         """Return how what a step reads and waits for differs, where that tells something new."""

@@ -8,6 +8,7 @@ from tbscope.comparing.changes import Comparison, Visit
 from tbscope.comparing.reading import Reading
 from tbscope.functions.definition import Use
 from tbscope.ir.graph import Argument, Call, Constant, Graph, Nest, Node, Output, Value
+from tbscope.ir.node_names import claim_name
 from tbscope.ir.nodes import OPERATIONS, STATE, with_values
 from tbscope.ir.scopes import Scope, ScopePart
 from tbscope.ir.text import type_to_text
@@ -219,7 +220,7 @@ class _Union:
 
     def _removed(self, node: Node) -> Node:
         copy = Node(
-            self._free(node.name),
+            claim_name(node.name, self._taken),
             node.op,
             node.kind,
             self._scope(node.scope),
@@ -248,14 +249,6 @@ class _Union:
     def get(self, value: Value, _: Nest = None) -> Nest:
         """Return what stands for a value of the first graph, as a mapping from these does."""
         return self._values.get(value, _GONE)
-
-    def _free(self, name: str) -> str:
-        """Return a name that no node has yet."""
-        free, number = name, 2
-        while free in self._taken:
-            free, number = f"{name}~{number}", number + 1
-        self._taken.add(free)
-        return free
 
     def _scope(self, scope: Scope | None) -> Scope | None:
         """Return where in the union that stands which stood in a scope of the first graph."""

@@ -1,8 +1,11 @@
 """Bodies as graphs: what a definition holds, in the form in which a model's graph has it."""
 
-from tbscope.functions.definition import CallStep, Definition, Given, Read, Ref, Step, Use
+from collections.abc import Sequence
+
+from tbscope.functions.definition import CallStep, Definition, Given, Step, Use
 from tbscope.ir.graph import Argument, Call, Constant, Graph, Nest, Node, Output, Shape, Value
-from tbscope.ir.nests import map_nest
+from tbscope.ir.nests import map_nest, map_values
+from tbscope.ir.nodes import STATE
 from tbscope.ir.scopes import Scope, ScopePart
 
 __all__ = ["body_graph"]
@@ -19,67 +22,88 @@ def body_graph(definition: Definition) -> Graph:
     of uses differ. It keeps the invariants of a graph, unless a call in it reads what is only
     made while it runs: a module that runs elsewhere than where it is registered may.
     """
-    return _Maker(definition).make()
+    return _Maker(definition).graph
 
 
 class _Maker:
+    """Makes the graph of a body from its first use.
+
+    Args:
+        definition: The definition.
+
+    Attributes:
+        graph: The graph.
+    """
+
     def __init__(self, definition: Definition) -> None:
         self._definition = definition
-        self._graph = Graph(definition.name)
-        self._inputs: list[Value] = []
-        self._steps: list[Node] = []
-        # Where in the outputs of the node of a call something stands.
-        self._places: list[dict[Ref, int]] = []
+        self._uses = definition.uses
+        self.graph = Graph(definition.name)
+        self._nodes: list[Node] = []
+        # The values of the graph, by the place at which the first use has them.
+        self._values: dict[tuple[Node, int], Value] = {}
         self._scopes: dict[tuple[object, ...], Scope | None] = {(): None}
-
-    def make(self) -> Graph:
-        graph, definition = self._graph, self._definition
-        for place, one in enumerate(definition.inputs):
-            kind = one.kind if one.kind in ("parameter", "buffer") else "input"
-            node = Node(one.name, kind, kind)
-            self._inputs.append(self._give(node, Read(place)))
-            graph.nodes.append(node)
-            if kind == "input":
-                graph.inputs.append(node)
-        taken = {one.name for one in definition.inputs}
+        taken = self._add_inputs()
         for place, step in enumerate(definition.steps):
             name = str(place + 1)
-            node = self._open(place, step, f"{name}~" if name in taken else name)
-            self._steps.append(node)
-            graph.nodes.append(node)
-        for node, step in zip(self._steps, definition.steps, strict=True):
-            self._wire(node, step)
-        graph.outputs = [Output(name, self._value(ref)) for name, ref in definition.outputs.items()]
-        return graph
+            self._open(place, step, f"{name}~" if name in taken else name)
+        for place, step in enumerate(definition.steps):
+            self._wire(place, step)
+        named = zip(definition.outputs, self._uses[0].outputs, strict=True)
+        self.graph.outputs = [Output(name, self._value(value)) for name, value in named]
 
-    def _open(self, place: int, step: Step | CallStep, name: str) -> Node:
-        """Return the node of a step, which gives what it gives and reads nothing yet."""
-        places: dict[Ref, int] = {}
+    def _add_inputs(self) -> set[str]:
+        """Add the nodes of what comes from outside; return their names."""
+        for place, one in enumerate(self._definition.inputs):
+            kind = one.kind if one.kind in ("parameter", "buffer") else "input"
+            node = Node(one.name, kind, kind)
+            self._give(node, [use.inputs[place] for use in self._uses])
+            self.graph.nodes.append(node)
+            if kind not in STATE:
+                self.graph.inputs.append(node)
+        return {one.name for one in self._definition.inputs}
+
+    def _open(self, place: int, step: Step | CallStep, name: str) -> None:
+        """Add the node of a step, which gives what it gives and reads nothing yet."""
+        parts = [use.parts[place] for use in self._uses]
         if isinstance(step, CallStep):
             node = Node(name, step.definition.name, "module", self._scope(step))
             for ref in step.definition.outputs.values():
                 if isinstance(ref, Given):
-                    places[ref] = len(node.outputs)
-                    self._give(node, Given((place, *ref.path), ref.output))
+                    self._give(node, [part.value(ref) for part in parts if isinstance(part, Use)])
         else:
             node = Node(name, step.op, step.kind, self._scope(step))
             for index in range(step.outputs):
-                self._give(node, Given((place,), index))
-        self._places.append(places)
-        return node
+                given = [part.outputs[index] for part in parts if isinstance(part, Node)]
+                self._give(node, given)
+        self._nodes.append(node)
+        self.graph.nodes.append(node)
 
-    def _wire(self, node: Node, step: Step | CallStep) -> None:
-        node.inputs = [self._value(ref) for ref in step.inputs]
-        waits = (self._steps[ref.path[0]] for ref in step.waits if isinstance(ref, Given))
+    def _wire(self, place: int, step: Step | CallStep) -> None:
+        node, part = self._nodes[place], self._uses[0].parts[place]
+        node.inputs = [self._value(value) for value in part.inputs]
+        waits = (self._nodes[ref.path[0]] for ref in step.waits if isinstance(ref, Given))
         node.control_inputs = [other for other in dict.fromkeys(waits) if other is not node]
-        if isinstance(step, Step):
-            node.arguments = [Argument(name, self._nest(nest)) for name, nest in step.arguments]
-            node.role, node.random, node.writes = step.role, step.random, step.writes
-            node.phase, node.attributes = step.phase, dict(step.attributes)
+        if isinstance(part, Use):
+            self._wire_call(node, part)
             return
-        called = step.definition
+        node.arguments = [Argument(name, map_values(nest, self)) for name, nest in part.arguments]
+        node.role, node.random, node.writes = part.role, part.random, part.writes
+        assert isinstance(step, Step), "an operation is no call"
+        node.phase, node.attributes = part.phase, dict(step.attributes)
+
+    def _wire_call(self, node: Node, part: Use) -> None:
+        called = part.definition
         node.writes = tuple(place for place, one in enumerate(called.inputs) if one.written)
-        arguments = [Argument(name, _bound(nest, node)) for name, nest in called.arguments]
+
+        def bound(entry: Nest) -> Nest:
+            if not isinstance(entry, Value):
+                return entry
+            known = self._values.get((entry.producer, entry.index))
+            # A hook of the module may have made it.
+            return _MADE_INSIDE if known is None or known.producer is node else known
+
+        arguments = [Argument(name, map_nest(nest, bound)) for name, nest in part.call.arguments]
         node.arguments = [Argument(None, nest) for _, nest in arguments]
         node.arguments += [
             Argument(one.name, value)
@@ -87,40 +111,34 @@ class _Maker:
             if one.kind == "captured"
         ]
         assert node.scope is not None, "a call has a scope"
-        self._graph.calls.append(
+        self.graph.calls.append(
             Call(
                 node.scope,
                 called.class_name,
                 None,
                 arguments,
-                [node.outputs[at] for at in range(len(node.outputs))],
+                list(node.outputs),
                 called.hyperparameters,
                 called.signatures[0].training,
             )
         )
 
-    def _give(self, node: Node, ref: Ref) -> Value:
-        """Have a node give one more value, of the type that all uses have in common."""
-        shape, dtype, device = _type(self._definition.uses, ref)
-        value = Value(node, len(node.outputs), shape, dtype, device)
+    def _give(self, node: Node, values: Sequence[Value]) -> None:
+        """Have a node give what all uses give there, of the type that they have in common."""
+        first, *others = values
+        shape: Shape | None = first.shape
+        for other in others:
+            shape = _common(shape, other.shape)
+        value = Value(node, len(node.outputs), shape, first.dtype, first.device)
         node.outputs.append(value)
-        return value
+        self._values.setdefault((first.producer, first.index), value)
 
-    def _value(self, ref: Ref) -> Value:
-        if isinstance(ref, Read):
-            return self._inputs[ref.place]
-        assert ref.output is not None, "an operation is no value"
-        place, *below = ref.path
-        node, step = self._steps[place], self._definition.steps[place]
-        if isinstance(step, Step):
-            return node.outputs[ref.output]
-        inner = Given(tuple(below), ref.output) if below else step.definition.given[ref.output]
-        return node.outputs[self._places[place][inner]]
+    def _value(self, value: Value) -> Value:
+        return self._values[value.producer, value.index]
 
-    def _nest(self, nest: Nest) -> Nest:
-        return map_nest(
-            nest, lambda entry: self._value(entry) if isinstance(entry, (Read, Given)) else entry
-        )
+    def get(self, value: Value, _: Nest = None) -> Value:
+        """Return the value for one of the first use, as a mapping from these does."""
+        return self._value(value)
 
     def _scope(self, step: Step | CallStep) -> Scope | None:
         places = step.places
@@ -136,26 +154,8 @@ class _Maker:
         return self._scopes[places]
 
 
-def _bound(nest: Nest, node: Node) -> Nest:
-    """Return an argument of a definition with what a call of it reads there."""
-
-    def changed(entry: Nest) -> Nest:
-        if isinstance(entry, Read):
-            return node.inputs[entry.place]
-        return _MADE_INSIDE if isinstance(entry, Given) else entry
-
-    return map_nest(nest, changed)
-
-
-def _type(uses: list[Use], ref: Ref) -> tuple[Shape | None, str, str]:
-    """Return the type of something in the first use, without the sizes in which others differ."""
-    first, *others = (use.value(ref) for use in uses)
-    shape = first.shape
-    for other in others:
-        if shape is None or other.shape is None or len(shape) != len(other.shape):
-            shape = None
-            break
-        if shape != other.shape:
-            pairs = zip(shape, other.shape, strict=True)
-            shape = tuple(size if size == theirs else None for size, theirs in pairs)
-    return shape, first.dtype, first.device
+def _common(one: Shape | None, other: Shape | None) -> Shape | None:
+    """Return a shape without the sizes in which another one differs."""
+    if one is None or other is None or len(one) != len(other):
+        return None
+    return tuple(a if a == b else None for a, b in zip(one, other, strict=True))

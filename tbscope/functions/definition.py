@@ -93,8 +93,7 @@ class Place(NamedTuple):
     phase: Phase
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(NamedTuple):
     """A call without its tensors.
 
     Attributes:
@@ -116,8 +115,7 @@ class Signature:
     state: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One operation of a body.
 
     Attributes:
@@ -149,8 +147,7 @@ class Step:
     places: tuple[Place, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CallStep:
+class CallStep(NamedTuple):
     """A use of another definition in a body.
 
     Attributes:
@@ -178,7 +175,6 @@ class Use:
         inputs: What the inputs of the definition are here, in their order.
         waits: The nodes outside that operations of the body wait for.
         parts: What stands here for each step of the body: a node, or a use.
-        scopes: The scope at the end of each way (`Step.places`) down from that of the call.
     """
 
     definition: "Definition"
@@ -188,7 +184,6 @@ class Use:
     inputs: list[Value] = field(default_factory=list)
     waits: list[Node] = field(default_factory=list)
     parts: "list[Node | Use]" = field(default_factory=list)
-    scopes: dict[tuple[Place, ...], Scope | None] = field(default_factory=dict)
 
     @property
     def call(self) -> Call:

@@ -1,34 +1,22 @@
-"""Finding of definitions: each call gets a key of its structure, and equal keys one definition.
+"""Finding of definitions: each call gets a digest of its structure, and equal ones one definition.
 
-Calls are taken from the inside out, so that the key of a call names those in it by the
-digests of their definitions. Names, types, sources and what was measured stand in no key.
+Calls are taken from the inside out, so that the digest of a call names those in it by the
+digests of their definitions. Names, types, sources and what was measured are in no digest.
 """
 
-from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
 from tbscope.functions.calls import CallTree
-from tbscope.functions.definition import (
-    CallStep,
-    Definition,
-    Given,
-    Input,
-    Read,
-    Ref,
-    Signature,
-    Step,
-    Use,
-)
+from tbscope.functions.definition import CallStep, Definition, Given, Input, Ref, Step, Use
 from tbscope.functions.reading import Reading
 from tbscope.functions.state import StateNames
-from tbscope.ir.graph import Argument, Graph, Nest, Node
+from tbscope.ir.graph import Graph, Node
 from tbscope.ir.nests import values_in, walk
+from tbscope.ir.node_names import claim_name
 from tbscope.ir.scopes import Scope
 
 __all__ = ["find_definitions"]
-
-_Key = tuple[Any, ...]
 
 
 def find_definitions(graph: Graph) -> Use:
@@ -40,7 +28,7 @@ def find_definitions(graph: Graph) -> Use:
         The one use of the graph itself, from which all others are reached.
     """
     tree, state = CallTree(graph), StateNames(graph)
-    known: dict[_Key, Definition] = {}
+    known: dict[str, Definition] = {}
     uses: dict[Scope | None, Use] = {}
     results: dict[Scope, dict[tuple[Node, int], int]] = {}
     for scope in tree.inside_out():
@@ -50,10 +38,10 @@ def find_definitions(graph: Graph) -> Use:
         else:
             reading.read_call()
             results[scope] = _results(tree, scope)
-        key = _key(reading)
-        definition = known.get(key)
+        digest = _digest(reading)
+        definition = known.get(digest)
         if definition is None:
-            definition = known[key] = _define(reading, key)
+            definition = known[digest] = _define(reading, digest)
         uses[scope] = use = Use(
             definition,
             scope,
@@ -61,16 +49,15 @@ def find_definitions(graph: Graph) -> Use:
             inputs=reading.inputs,
             waits=reading.waits,
             parts=reading.parts,
-            scopes=reading.scopes,
         )
         for part in use.parts:
             if isinstance(part, Use):
                 part.around = use
-    names = _Names()
+    names: set[str] = set()
     for scope in tree.calls:
         use = uses[scope]
         if not use.definition.uses:
-            use.definition.name = names.new(scope.part.label)
+            use.definition.name = claim_name(scope.part.label, names, sign="_")
         use.definition.uses.append(use)
     whole = uses[None]
     whole.definition.name = graph.name
@@ -89,16 +76,16 @@ def _results(tree: CallTree, scope: Scope) -> dict[tuple[Node, int], int]:
     return found
 
 
-def _define(reading: Reading, key: _Key) -> Definition:
+def _define(reading: Reading, digest: str) -> Definition:
     steps = tuple(reading.steps)
     written = _written(steps)
-    names = _Names()
+    names: set[str] = set()
     inputs = []
     for at, (entry, value) in enumerate(zip(reading.entries, reading.inputs, strict=True)):
         name = entry.name or value.name
         if entry.kind == "captured" and name.isdigit():
             name = "captured"
-        inputs.append(Input(names.new(name, "~"), entry.kind, at in written))
+        inputs.append(Input(claim_name(name, names), entry.kind, at in written))
     return Definition(
         "",
         reading.signatures,
@@ -106,23 +93,9 @@ def _define(reading: Reading, key: _Key) -> Definition:
         len(reading.waits),
         steps,
         reading.results,
-        blake2b(repr(key).encode("utf-8", "backslashreplace"), digest_size=16).hexdigest(),
+        digest,
         reading.ends,
     )
-
-
-class _Names:
-    """Gives each name once: the second `Linear` is `Linear_2`."""
-
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-
-    def new(self, name: str, sign: str = "_") -> str:
-        unique, number = name, 2
-        while unique in self._taken:
-            unique, number = f"{name}{sign}{number}", number + 1
-        self._taken.add(unique)
-        return unique
 
 
 # -- what leaves a call, and what is written in it ----------------------------------------
@@ -187,70 +160,29 @@ def _seen_in(ref: Ref, steps: tuple[Step | CallStep, ...]) -> set[int]:
     return {ref.place}
 
 
-# -- keys -----------------------------------------------------------------------------------
+# -- digests --------------------------------------------------------------------------------
 
 
-def _key(reading: Reading) -> _Key:
-    return (
-        tuple(map(_signature_key, reading.signatures)),
+def _digest(reading: Reading) -> str:
+    told = (
+        reading.signatures,
         # What is captured is told apart by its place alone.
-        tuple([(entry.kind, entry.name) for entry in reading.entries]),
+        reading.entries,
         len(reading.waits),
-        tuple(map(_step_key, reading.steps)),
-        () if reading.signatures else _nest_key(reading.results),
-        tuple(tuple(map(_nest_key, waits)) for waits in reading.ends),
+        reading.steps,
+        () if reading.signatures else reading.results,
+        reading.ends,
     )
+    text = repr(_form(told)).encode("utf-8", "backslashreplace")
+    return blake2b(text, digest_size=16).hexdigest()
 
 
-def _signature_key(one: Signature) -> _Key:
-    return (
-        one.class_name,
-        _facts_key(one.hyperparameters),
-        one.training,
-        one.number,
-        _arguments_key(one.arguments),
-        _nest_key(one.results),
-        one.state,
-    )
-
-
-def _step_key(step: Step | CallStep) -> _Key:
-    shared = (
-        tuple(map(_nest_key, step.inputs)),
-        tuple(map(_nest_key, step.waits)),
-        step.places,
-    )
-    if isinstance(step, CallStep):
-        return (step.definition.digest, *shared)
-    return (
-        step.op,
-        step.kind,
-        _arguments_key(step.arguments),
-        step.outputs,
-        step.writes,
-        step.role,
-        step.random,
-        step.phase,
-        _facts_key(step.attributes) if step.attributes else (),
-        *shared,
-    )
-
-
-def _arguments_key(arguments: tuple[Argument, ...]) -> _Key:
-    return tuple([(name, _nest_key(nest)) for name, nest in arguments])
-
-
-def _facts_key(facts: Mapping[str, Any]) -> _Key:
-    return tuple(sorted((name, _nest_key(told)) for name, told in facts.items()))
-
-
-def _nest_key(nest: Nest) -> _Key:
-    """Return a nest in a form that is equal for equal ones alone: `1`, `1.0`, `True` differ."""
-    kind = type(nest)
-    if kind is Read or kind is Given:
-        return (kind.__name__, *nest)
-    if kind is tuple or kind is list:
-        return (kind.__name__, *map(_nest_key, nest))
-    if kind is dict:
-        return ("dict", *[(_nest_key(key), _nest_key(held)) for key, held in nest.items()])
-    return (kind.__name__, repr(nest))
+def _form(told: Any) -> Any:
+    """Return a form with one text for equal things alone: `1`, `1.0` and `True` differ."""
+    if isinstance(told, Definition):
+        return told.digest
+    if isinstance(told, tuple | list):
+        return (type(told).__name__, *map(_form, told))
+    if isinstance(told, dict):
+        return ("dict", *[(_form(key), _form(held)) for key, held in told.items()])
+    return (type(told).__name__, repr(told))

@@ -3,11 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import overload
 
-from tbscope.checks import is_word
 from tbscope.collector import not_collecting
-from tbscope.errors import ArgumentError, NotFoundError
+from tbscope.errors import NotFoundError
 from tbscope.functions.definition import Definition, Use
-from tbscope.functions.expand import expand
 from tbscope.functions.find import find_definitions
 from tbscope.functions.text import functions_to_text
 from tbscope.ir.forms import require_graph
@@ -23,23 +21,16 @@ class Functions(Sequence[Definition]):
 
     Args:
         graph: The graph; it stays as it is.
-        by: What makes two calls uses of one definition: "structure".
     Raises:
-        ArgumentError: It is no graph, or `by` is something else.
+        ArgumentError: It is no graph.
 
     Attributes:
         graph: The graph.
         main: What stands outside of all calls: a definition with one use, not among the others.
     """
 
-    def __init__(self, graph: Graph, by: str = "structure") -> None:
+    def __init__(self, graph: Graph) -> None:
         require_graph(graph, "functions")
-        if not is_word(by, ("structure",)):
-            raise ArgumentError(
-                f"functions cannot be found by {shown(by)}",
-                why="calls share a definition where their structure is the same",
-                fix="graph.functions(by='structure')",
-            )
         self.graph = graph
         # What it makes is much, and none of it garbage.
         with not_collecting():
@@ -86,10 +77,6 @@ class Functions(Sequence[Definition]):
             why="definitions are named after their classes, further ones with a number",
             fix=fix,
         )
-
-    def expand(self) -> Graph:
-        """Return the graph again: every use replaced by the body of its definition."""
-        return expand(self.graph, self.main.uses[0])
 
     @overload
     def __getitem__(self, index: int) -> Definition: ...

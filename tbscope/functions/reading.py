@@ -25,10 +25,10 @@ from tbscope.ir.nests import map_nest, map_values, walk
 from tbscope.ir.nodes import STATE
 from tbscope.ir.scopes import Scope
 
-__all__ = ["OF_A_RUN", "Reading"]
+__all__ = ["Reading"]
 
-OF_A_RUN = frozenset({"read_by_python", "thread", "error", "onnx_name", "symbolic_shape"})
-"""The attributes of an operation that tell of one run, and so belong to a use."""
+# The attributes of an operation that tell of one run, and so belong to a use.
+_OF_A_RUN = frozenset({"read_by_python", "thread", "error", "onnx_name", "symbolic_shape"})
 
 # Modules that nobody registers are numbered on through the whole run, `?0`, `?1`.
 _ADOPTED = "?"
@@ -65,7 +65,6 @@ class Reading:
         parts: What stands for each of them.
         results: What it gives.
         ends: For the graph itself, what each of its outputs waits for.
-        scopes: The scope at the end of each way down from that of the call.
     """
 
     def __init__(
@@ -93,7 +92,6 @@ class Reading:
         self.parts: list[Node | Use] = []
         self.results: Nest = None
         self.ends: tuple[tuple[Ref, ...], ...] = ()
-        self.scopes: dict[tuple[Place, ...], Scope | None] = {(): scope}
         self._adopted: dict[str, int] = {}
 
     def read_call(self) -> None:
@@ -150,8 +148,8 @@ class Reading:
     def _step(self, node: Node) -> Step:
         refs = tuple([self._ref(value) for value in node.inputs])
         attributes = node.attributes
-        if attributes and not OF_A_RUN.isdisjoint(attributes):
-            attributes = {key: told for key, told in attributes.items() if key not in OF_A_RUN}
+        if attributes and not _OF_A_RUN.isdisjoint(attributes):
+            attributes = {key: told for key, told in attributes.items() if key not in _OF_A_RUN}
         return Step(
             node.op,
             node.kind,
@@ -186,7 +184,6 @@ class Reading:
                 way.append(self._place(stands))
                 stands = stands.parent
             known = self._places[scope] = tuple(reversed(way))
-            self.scopes[known] = scope
         return known
 
     def _place(self, scope: Scope) -> Place:

@@ -8,7 +8,7 @@ nothing of torch, of protobuf, or of files.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Any, Literal
+from typing import Any
 
 from tbscope.errors import ArgumentError, NotFoundError
 from tbscope.ir.calls import Call, Note, Output
@@ -206,18 +206,14 @@ class Graph:
         table: Table = way_up("Graph.summary")(self, depth=depth, columns=columns, fold=fold)
         return table
 
-    def functions(self, by: Literal["structure"] = "structure") -> Functions:
+    def functions(self) -> Functions:
         """The module calls as functions: those with the same body share one definition.
 
-        `print(graph.functions())` prints each definition once, and the graph of their uses.
-
-        Args:
-            by: What makes two calls uses of one definition: "structure" for the same class,
-                hyper-parameters and inner graph; parameters and shapes may differ.
-        Raises:
-            ArgumentError: `by` is something else.
+        Two calls are uses of one definition if they have the same class, hyper-parameters and
+        inner graph; parameters and shapes may differ. `print(graph.functions())` prints each
+        definition once, and the graph of their uses.
         """
-        functions: Functions = way_up("Graph.functions")(self, by)
+        functions: Functions = way_up("Graph.functions")(self)
         return functions
 
     def save(self, path: Any, *, depth: int | None = None, **drawing: Any) -> None:

@@ -1,6 +1,21 @@
 """The names of the nodes of one graph."""
 
-__all__ = ["Names"]
+__all__ = ["Names", "claim_name"]
+
+
+def claim_name(name: str, taken: set[str], *, sign: str = "~") -> str:
+    """Return a name as it is, or with the first number from 2 on that makes it unique.
+
+    Args:
+        name: The name.
+        taken: The names that are taken; the new one is added.
+        sign: The text between the name and its number.
+    """
+    unique, number = name, 2
+    while unique in taken:
+        unique, number = f"{name}{sign}{number}", number + 1
+    taken.add(unique)
+    return unique
 
 
 class Names:

@@ -7,12 +7,13 @@ may differ, and is told.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
+from tbscope.ir.climbs import upward
 from tbscope.ir.editing import Editor, replace_calls
 from tbscope.ir.graph import Graph, Node, Note, Value
 from tbscope.ir.regions import OPERATIONS
 from tbscope.ir.scopes import PHASE_BOXES, Scope
+from tbscope.ir.text import constants_of
 from tbscope.words import shown
 
 __all__ = ["fold_steps"]
@@ -79,55 +80,39 @@ def _between(graph: Graph, steps: int) -> list[list[Node]] | None:
 
 
 def _top(scope: Scope | None) -> Scope | None:
-    while scope is not None and scope.parent is not None:
-        scope = scope.parent
-    return scope
-
-
-@dataclass(slots=True)
-class _Twins:
-    """What of one step is what of an earlier one.
-
-    Attributes:
-        values: The values of the earlier step, by those of the later one.
-        scopes: The same of scopes.
-        taken: The scopes of the earlier step that one of the later step has.
-        differ: Where their operations were given other constants.
-    """
-
-    values: dict[Value, Value] = field(default_factory=dict)
-    scopes: dict[Scope, Scope] = field(default_factory=dict)
-    taken: set[Scope] = field(default_factory=set)
-    differ: dict[str, None] = field(default_factory=dict)
+    return next(iter([*upward(scope)][-1:]), None)
 
 
 def _fold(graph: Graph, steps: Sequence[list[Node]]) -> None:
     editor = Editor(graph)
-    first, dropped = steps[0], set[Node]()
+    dropped = set[Node]()
     names: list[list[int]] = [[1]]
     gone: set[Scope] = set()
     differ: list[dict[str, None]] = [{}]
     notes = []
+    first, rows = steps[0], _rows(steps[0])
     for number, step in enumerate(steps[1:], 2):
-        twins = _twins(first, step)
-        if twins is None:
+        own = _rows(step)
+        if own != rows or not _read_alike(first, step):
             notes.append(f"step {number} is not equal to the one before: {_changes(first, step)}")
-            first = step
+            first, rows = step, own
             names.append([number])
             differ.append({})
             continue
         names[-1].append(number)
-        differ[-1].update(twins.differ)
         for node, kept in zip(step, first, strict=True):
             editor.stand_for(node, (kept,), noted=kept)
             for value, instead in zip(node.outputs, kept.outputs, strict=True):
                 editor.read_instead(value, instead)
+            if constants_of(node) != constants_of(kept):
+                differ[-1][_place(kept)] = None
+            twins = zip(upward(node.scope), upward(kept.scope), strict=True)
+            gone.update(scope for scope, other in twins if scope is not other)
         dropped.update(step)
-        gone.update(scope for scope, other in twins.scopes.items() if scope is not other)
     if not dropped:
         graph.notes[:0] = map(Note, notes)
         return
-    replace_calls(graph, [call for call in graph.calls if not _is_in(call.scope, gone)])
+    replace_calls(graph, [call for call in graph.calls if gone.isdisjoint(upward(call.scope))])
     dropped.update(_unread(graph, dropped))
     editor.drop(dropped)
     editor.apply()
@@ -141,10 +126,6 @@ def _fold(graph: Graph, steps: Sequence[list[Node]]) -> None:
     graph.notes[:0] = map(Note, notes)
 
 
-def _is_in(scope: Scope, scopes: set[Scope]) -> bool:
-    return scope in scopes or any(above in scopes for above in scope.ancestors())
-
-
 def _unread(graph: Graph, dropped: set[Node]) -> Iterator[Node]:
     """Yield the sources that nothing but steps which are dropped has read (their batches)."""
     read = {value.producer for node in dropped for value in node.inputs}
@@ -155,72 +136,40 @@ def _unread(graph: Graph, dropped: set[Node]) -> Iterator[Node]:
             yield node
 
 
-def _twins(first: Sequence[Node], later: Sequence[Node]) -> _Twins | None:
-    """Match a step with an earlier one; None where they are not equal."""
-    if len(first) != len(later):
-        return None
-    twins, inside = _Twins(), set(first)
-    for one, other in zip(first, later, strict=True):
-        if not (_alike(one, other) and _same_place(twins, one.scope, other.scope)):
-            return None
-        for value, was in zip(other.inputs, one.inputs, strict=True):
-            if value not in twins.values:
-                # What neither step has made: a batch, or what an earlier step has left.
-                if was.producer in inside or _type(was) != _type(value):
-                    return None
-                twins.values[value] = was
-            elif twins.values[value] is not was:
-                return None
-        twins.values.update(zip(other.outputs, one.outputs, strict=True))
-        if _constants(one) != _constants(other):
-            twins.differ[_place(one)] = None
-    return twins
+def _rows(step: Iterable[Node]) -> list[object]:
+    """Return a row for each operation of a step, the same for operations that do the same.
+
+    A batch, or the result of an earlier step, is any tensor of its type. Scopes have numbers in
+    the order of their first use, so how often one was entered before does not count.
+    """
+    made: dict[Value, int] = {}
+    scopes: dict[Scope, int] = {}
+    rows: list[object] = []
+    for node in step:
+        place = [
+            (scopes.setdefault(scope, len(scopes)), scope.part.label, scope.part.attribute)
+            for scope in upward(node.scope)
+        ]
+        reads = [made.get(value, _type(value)) for value in node.inputs]
+        for value in node.outputs:
+            made[value] = len(made)
+        kind = node.op, node.kind, node.phase, node.writes, node.kernels
+        rows.append((kind, place, reads, list(map(_type, node.outputs))))
+    return rows
 
 
-def _alike(one: Node, other: Node) -> bool:
-    return (
-        (one.op, one.kind, one.phase, one.writes)
-        == (other.op, other.kind, other.phase, other.writes)
-        and one.kernels == other.kernels
-        and list(map(_type, one.outputs)) == list(map(_type, other.outputs))
-        and len(one.inputs) == len(other.inputs)
+def _read_alike(first: Iterable[Node], later: Iterable[Node]) -> bool:
+    """Whether each tensor of a step is read where one tensor of an earlier step is."""
+    known: dict[Value, Value] = {}
+    return all(
+        known.setdefault(value, was) is was
+        for one, other in zip(first, later, strict=True)
+        for was, value in zip(one.inputs, other.inputs, strict=True)
     )
 
 
 def _type(value: Value) -> tuple[object, ...]:
     return value.shape, value.dtype, value.device
-
-
-def _same_place(twins: _Twins, one: Scope | None, other: Scope | None) -> bool:
-    """Tell whether two scopes are one place, but for how often each was entered before."""
-    while one is not other:
-        if one is None or other is None:
-            return False
-        known = twins.scopes.get(other)
-        if known is not None:
-            return known is one
-        parts = one.part, other.part
-        if one in twins.taken or len({(part.label, part.attribute) for part in parts}) > 1:
-            return False
-        twins.scopes[other] = one
-        twins.taken.add(one)
-        one, other = one.parent, other.parent
-    return True
-
-
-def _constants(node: Node) -> str:
-    """Return the arguments of a node without its tensors, as text."""
-    return repr([(name, _without_values(nest)) for name, nest in node.arguments])
-
-
-def _without_values(nest: object) -> object:
-    if isinstance(nest, Value):
-        return None
-    if isinstance(nest, list | tuple):
-        return [_without_values(inner) for inner in nest]
-    if isinstance(nest, dict):
-        return {key: _without_values(inner) for key, inner in nest.items()}
-    return nest
 
 
 def _place(node: Node) -> str:
@@ -236,11 +185,12 @@ def _changes(first: Iterable[Node], later: Iterable[Node]) -> str:
 
 def _line(node: Node) -> str:
     # How often a place was entered before tells one step from the next.
-    scope, parts = node.scope, list[str]()
-    while scope is not None:
-        label, attribute = scope.part.label, scope.part.attribute
-        parts.append(label if attribute is None else f"{label}[{attribute}]")
-        scope = scope.parent
+    parts = [
+        scope.part.label
+        if scope.part.attribute is None
+        else f"{scope.part.label}[{scope.part.attribute}]"
+        for scope in upward(node.scope)
+    ]
     shapes = ", ".join(str(list(value.shape or ())) for value in node.outputs)
     place = f" in {'/'.join(reversed(parts))}" if parts else ""
     added = " (accumulates)" if node.attributes.get("accumulates") else ""

@@ -21,10 +21,12 @@ from tbscope.ir.graph import (
     Sharding,
     Value,
 )
+from tbscope.ir.nests import map_nest
 from tbscope.ir.nodes import OPERATIONS, STATE
 
 __all__ = [
     "body_to_lines",
+    "constants_of",
     "graph_to_text",
     "listed",
     "nest_to_text",
@@ -168,6 +170,19 @@ def nest_to_text(nest: Nest) -> str:
     if isinstance(nest, dict):
         return f"{{{', '.join(_entries(nest))}}}"
     return one_line(repr(nest))
+
+
+def constants_of(node: Node) -> tuple[str, ...]:
+    """Return the arguments of a node as texts, with None in the place of each value."""
+    return tuple(
+        f"{name}={plain}" if name else plain
+        for name, nest in node.arguments
+        for plain in [repr(map_nest(nest, _without_value))]
+    )
+
+
+def _without_value(entry: Nest) -> Nest:
+    return None if isinstance(entry, Value) else entry
 
 
 def _entries(nest: "dict[Nest, Nest]") -> Iterator[str]:

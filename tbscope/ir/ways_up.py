@@ -54,9 +54,6 @@ class Functions(Protocol):
     def find(self, name: str) -> Any:
         """Return the definition with a name."""
 
-    def expand(self) -> Any:
-        """Return the graph again."""
-
     def __getitem__(self, index: int) -> Any:
         """Return the definition at a place."""
 

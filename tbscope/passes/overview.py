@@ -8,10 +8,10 @@ stack. Parameters stay where they are, so that a search for any key of the `stat
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from heapq import heapify, heappop, heappush
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
+from tbscope.cycles import in_order
 from tbscope.functions.functions import Functions
 from tbscope.ir.editing import Editor, cut_call, replace_calls, replace_nodes
 from tbscope.ir.graph import Call, Graph, Node
@@ -310,22 +310,11 @@ def _standing(
 def _sort(graph: Graph) -> None:
     """Have each node stand after all that it reads again, as near to its place as can be."""
     order = {node: at for at, node in enumerate(graph.nodes)}
-    waits: dict[Node, int] = {}
-    readers: dict[Node, list[Node]] = defaultdict(list)
-    for node in graph.nodes:
-        sources = {*(value.producer for value in node.inputs), *node.control_inputs}
-        waits[node] = len(sources)
-        for source in sources:
-            readers[source].append(node)
-    ready = [order[node] for node, count in waits.items() if not count]
-    heapify(ready)
-    nodes: list[Node] = []
-    while ready:
-        node = graph.nodes[heappop(ready)]
-        nodes.append(node)
-        for reader in readers[node]:
-            waits[reader] -= 1
-            if not waits[reader]:
-                heappush(ready, order[reader])
+    steps = (
+        (order[source], order[node])
+        for node in graph.nodes
+        for source in (*(value.producer for value in node.inputs), *node.control_inputs)
+    )
+    nodes = [graph.nodes[at] for at in in_order(len(order), steps)]
     assert len(nodes) == len(order), "no stack reads what depends on it"
     replace_nodes(graph, nodes)

@@ -10,10 +10,9 @@ import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from tbscope.ir.graph import Graph, Node, Value
-from tbscope.ir.nests import map_nest
 from tbscope.ir.scopes import Scope
 
-__all__ = ["constants_of", "groups_of", "is_message", "sizes_of"]
+__all__ = ["groups_of", "is_message", "sizes_of"]
 
 # A step of a path that is a number.
 _NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
@@ -64,19 +63,6 @@ def sizes_of(node: Node) -> tuple[Hashable, ...]:
     return tuple(
         [value.shape if value.sharding is None else value.sharding.shape for value in node.outputs]
     )
-
-
-def constants_of(node: Node) -> tuple[str, ...]:
-    """Return the arguments of a node as texts, with nothing in the place of each value."""
-    return tuple(
-        f"{name}={plain}" if name else plain
-        for name, nest in node.arguments
-        for plain in [repr(map_nest(nest, _without_value))]
-    )
-
-
-def _without_value(held: object) -> object:
-    return None if isinstance(held, Value) else held
 
 
 def _peers(graph: Graph) -> list[int]:

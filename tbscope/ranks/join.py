@@ -4,13 +4,12 @@ Each part is drawn once for all of its ranks. So a collective of two parts is kn
 that have ranks in its group, and not by these ranks, which differ from group to group.
 """
 
-import heapq
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from tbscope.cycles import find_cycles
+from tbscope.cycles import in_order
 from tbscope.ir.collectives import Collective
 from tbscope.ir.graph import Node
 
@@ -26,8 +25,8 @@ class Joint(NamedTuple):
         messages: What one part sends with what another one receives of it.
         order: All nodes, each after what it reads, waits for, or receives; of a collective all
             that belong to it stand together.
-        apart: How many collectives and messages could not be joined, as then something would
-            wait for itself; 0 for any run that came to its end.
+        apart: How many collectives and messages are not joined, as then something would wait for
+            itself; 0 for any run that came to its end.
     """
 
     collectives: list[list[Node]]
@@ -45,17 +44,13 @@ def find_joints(parts: Sequence[Sequence[Node]], part_of: Mapping[int, int]) -> 
     """
     collectives = list(_collectives(parts, part_of))
     messages = list(_messages(parts, part_of))
-    apart = 0
-    while True:
-        order, stuck = _ordered(parts, collectives, messages, as_ran=True)
-        if stuck:
-            order, stuck = _ordered(parts, collectives, messages, as_ran=False)
-        if not stuck:
-            return Joint(collectives, messages, order, apart)
-        before = len(collectives) + len(messages)
-        collectives = [nodes for nodes in collectives if stuck.isdisjoint(nodes)]
-        messages = [pair for pair in messages if stuck.isdisjoint(pair)]
-        apart += before - len(collectives) - len(messages)
+    count = sum(map(len, parts))
+    for as_ran in (True, False):
+        order = _ordered(parts, collectives, messages, as_ran=as_ran)
+        if len(order) == count:
+            return Joint(collectives, messages, order, 0)
+    alone = [node for nodes in parts for node in nodes]
+    return Joint([], [], alone, len(collectives) + len(messages))
 
 
 # -- collectives ----------------------------------------------------------------------------
@@ -122,8 +117,8 @@ def _ordered(
     messages: Sequence[tuple[Node, Node]],
     *,
     as_ran: bool,
-) -> tuple[list[Node], set[Node]]:
-    """Return the nodes in an order in which all could run, and those that wait for themselves.
+) -> list[Node]:
+    """Return the nodes in an order in which all could run, without those that wait for themselves.
 
     Args:
         parts: The nodes of each part, in order.
@@ -131,59 +126,26 @@ def _ordered(
         messages: What is sent with what is received.
         as_ran: Whether each part stays in its order, but for what it does not wait for at once.
     """
+    together = {node: nodes for nodes in collectives for node in nodes}
     units: dict[Node, int] = {}
-    members: list[list[Node]] = []
-    for nodes in collectives:
-        units.update(dict.fromkeys(nodes, len(members)))
-        members.append(list(nodes))
-    ranked: dict[int, tuple[int, int]] = {}
-    for number, part in enumerate(parts):
-        for place, node in enumerate(part):
-            if node not in units:
-                units[node] = len(members)
-                members.append([node])
-            ranked.setdefault(units[node], (number, place))
-    needs = _needs(units, messages)
+    members: list[Sequence[Node]] = []
+    for node in (node for part in parts for node in part):
+        if node not in units:
+            nodes = together.get(node, [node])
+            units.update(dict.fromkeys(nodes, len(members)))
+            members.append(nodes)
+    steps = [(units[sender], units[receiver]) for sender, receiver in messages]
+    for node, unit in units.items():
+        before = (*(value.producer for value in node.inputs), *node.control_inputs)
+        steps += ((units[other], unit) for other in before)
     for part in parts if as_ran else ():
-        for before, node in pairwise(node for node in part if not _goes_on(node)):
-            if units[before] != units[node]:
-                needs[units[node]][units[before]] = None
-    needed: dict[int, list[int]] = defaultdict(list)
-    for unit, others in needs.items():
-        for other in others:
-            needed[other].append(unit)
-    missing = {unit: len(needs[unit]) for unit in range(len(members))}
-    ready = [(ranked[unit], unit) for unit, count in missing.items() if not count]
-    heapq.heapify(ready)
-    order: list[Node] = []
-    while ready:
-        _, unit = heapq.heappop(ready)
-        del missing[unit]
-        order += members[unit]
-        for other in needed[unit]:
-            missing[other] -= 1
-            if not missing[other]:
-                heapq.heappush(ready, (ranked[other], other))
-    left = [(other, unit) for unit in missing for other in needs[unit] if other in missing]
-    stuck = {node for circle in find_cycles(left) for unit in circle for node in members[unit]}
-    return order, stuck
+        for one, other in pairwise(node for node in part if not _goes_on(node)):
+            if units[one] != units[other]:
+                steps.append((units[one], units[other]))
+    return [node for unit in in_order(len(members), steps) for node in members[unit]]
 
 
 def _goes_on(node: Node) -> bool:
     """Tell whether a rank goes on before what this node does is done."""
     joined = node.collective
     return joined is not None and (joined.asynchronous or joined.kind == "recv")
-
-
-def _needs(
-    units: Mapping[Node, int], messages: Sequence[tuple[Node, Node]]
-) -> dict[int, dict[int, None]]:
-    """Return what each unit reads, waits for, or receives."""
-    needs: dict[int, dict[int, None]] = defaultdict(dict)
-    for node, unit in units.items():
-        for other in (*(value.producer for value in node.inputs), *node.control_inputs):
-            needs[unit][units[other]] = None
-    # Each part is in order by itself: whatever is stuck waits for another part.
-    for sender, receiver in messages:
-        needs[units[receiver]][units[sender]] = None
-    return needs

@@ -1,9 +1,6 @@
-"""Puts nodes in an order in which each comes after all that it reads, without what makes cycles."""
+"""Finds the steps back in loops, without which nodes are in an order."""
 
-import heapq
-from collections.abc import Iterable
-
-__all__ = ["back_edges", "in_order"]
+__all__ = ["back_edges"]
 
 
 def back_edges(count: int, readers: list[list[int]]) -> set[tuple[int, int]]:
@@ -42,27 +39,3 @@ def back_edges(count: int, readers: list[list[int]]) -> set[tuple[int, int]]:
                 state[node] = 2
                 way.pop()
     return found
-
-
-def in_order(count: int, steps: Iterable[tuple[int, int]]) -> list[int]:
-    """Return all nodes, each after those from which a step leads to it, else as they came.
-
-    Args:
-        count: How many there are.
-        steps: From what to what; no cycles.
-    """
-    waiting = [0] * count
-    readers: list[list[int]] = [[] for _ in range(count)]
-    for start, end in steps:
-        waiting[end] += 1
-        readers[start].append(end)
-    ready = [node for node in range(count) if not waiting[node]]
-    done = []
-    while ready:
-        node = heapq.heappop(ready)
-        done.append(node)
-        for reader in readers[node]:
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                heapq.heappush(ready, reader)
-    return done

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tbscope.collector import collecting_rarely
+from tbscope.cycles import in_order
 from tbscope.errors import ArgumentError, GraphError
 from tbscope.files import path_of
 from tbscope.ir.builder import GraphBuilder
@@ -16,7 +17,7 @@ from tbscope.ir.regions import crossings
 from tbscope.sources.graphdef.library import expand
 from tbscope.sources.graphdef.loading import load_graph_def
 from tbscope.sources.graphdef.ops import Op
-from tbscope.sources.graphdef.ordering import back_edges, in_order
+from tbscope.sources.graphdef.ordering import back_edges
 from tbscope.sources.graphdef.paths import (
     Path,
     Scopes,

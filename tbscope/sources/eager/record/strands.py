@@ -4,7 +4,6 @@ Which thread comes first is chance. So what each did is put in order once the ru
 work had been done where it was handed over, as far as what it reads was there by then.
 """
 
-import heapq
 import itertools
 import threading
 from collections import defaultdict
@@ -12,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tbscope.cycles import in_order
 from tbscope.ir.graph import Call, Node, Note, Source
 from tbscope.ir.nodes import OWNED, STATE
 from tbscope.sources.eager.record.recorder import Recorder
@@ -251,22 +251,12 @@ def strands_of(recorder: Recorder) -> Strands:
 
 def _ordered(nodes: list[Node], places: dict[Node, _Place]) -> list[Node]:
     """Return nodes in the order of their places, each after all that it reads or waits for."""
-    readers: dict[Node, list[Node]] = defaultdict(list)
-    waiting: dict[Node, int] = {}
-    for node in nodes:
-        before = {value.producer for value in node.inputs} | set(node.control_inputs)
-        before &= places.keys()
-        waiting[node] = len(before)
-        for other in before:
-            readers[other].append(node)
-    ready = [(places[node], at, node) for at, node in enumerate(nodes) if not waiting[node]]
-    heapq.heapify(ready)
-    ordered, count = [], itertools.count(len(nodes))
-    while ready:
-        node = heapq.heappop(ready)[2]
-        ordered.append(node)
-        for reader in readers[node]:
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                heapq.heappush(ready, (places[reader], next(count), reader))
-    return ordered
+    ranked = sorted(nodes, key=places.__getitem__)
+    order = {node: at for at, node in enumerate(ranked)}
+    steps = (
+        (order[other], order[node])
+        for node in ranked
+        for other in (*(value.producer for value in node.inputs), *node.control_inputs)
+        if other in order
+    )
+    return [ranked[at] for at in in_order(len(ranked), steps)]

@@ -1,15 +1,16 @@
-"""Expansion: the graph again, with the body of a definition in the place of each use.
+"""Expands the definitions of a graph to that graph again: so a test sees that they lack nothing.
 
-What runs and what reads what comes from the steps of the definitions, and what a use tells
-is what its inputs are. A use also keeps what no definition tells: the names of its nodes, their
-types, sources and figures, and their places among those of other calls.
+Operations and edges come from the steps of the definitions, and a use has the values of its
+inputs. A use also keeps what is in no definition: the names of its nodes, their types, sources
+and figures, and their places among those of other calls.
 """
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tbscope.functions.definition import CallStep, Definition, Given, Read, Ref, Step, Use
-from tbscope.functions.reading import OF_A_RUN
+from tbscope.functions.functions import Functions
+from tbscope.functions.reading import _OF_A_RUN
 from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Output, Value, copy_body
 from tbscope.ir.nests import map_nest, walk
 from tbscope.ir.nodes import OPERATIONS
@@ -17,17 +18,10 @@ from tbscope.ir.nodes import OPERATIONS
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope
 
-__all__ = ["expand"]
 
-
-def expand(graph: Graph, whole: Use) -> Graph:
-    """Return a graph of new nodes, with the bodies of definitions in place of their uses.
-
-    Args:
-        graph: The graph in which they were found; it stays as it is.
-        whole: The use of the graph itself.
-    """
-    return _Expansion(graph).expand(whole)
+def expand(functions: Functions) -> Graph:
+    """Return a graph of new nodes, with the bodies of definitions in place of their uses."""
+    return _Expansion(functions.graph).expand(functions.main.uses[0])
 
 
 class _Body:
@@ -145,7 +139,7 @@ class _Expansion:
                 found.append(inner)
             else:
                 assert isinstance(part, Node), "an operation stands for an operation"
-                node = Node(part.name, step.op, step.kind, body.use.scopes[step.places])
+                node = Node(part.name, step.op, step.kind, part.scope)
                 self._nodes[part] = self._told(node, part)
                 body.parts.append(node)
         return found
@@ -155,7 +149,7 @@ class _Expansion:
         node.source, node.kernels, node.flops = old.source, old.kernels, old.flops
         node.gradients, node.allocated_bytes = old.gradients, old.allocated_bytes
         node.measured, node.collective = old.measured, old.collective
-        node.attributes = {key: old.attributes[key] for key in OF_A_RUN & old.attributes.keys()}
+        node.attributes = {key: old.attributes[key] for key in _OF_A_RUN & old.attributes.keys()}
         for value in old.outputs:
             node.outputs.append(
                 Value(node, value.index, value.shape, value.dtype, value.device, value.sharding)
