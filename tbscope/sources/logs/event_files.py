@@ -3,7 +3,8 @@
 import os
 from collections.abc import Iterator
 
-from tbscope.sources.files import open_file, unreadable
+from tbscope.sources.files import open_file
+from tbscope.sources.local_files import unreadable
 from tbscope.sources.logs.events import EventError, Found, graphs_in
 from tbscope.sources.logs.records import RecordError, records
 from tbscope.words import error_text

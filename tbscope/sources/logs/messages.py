@@ -8,9 +8,10 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.errors import ArgumentError
 from tbscope.files import path_of
-from tbscope.sources.files import file_kind, unreadable
+from tbscope.sources.files import file_kind
 from tbscope.sources.graphdef.loading import graph_def_of_bytes
 from tbscope.sources.graphdef.wire import WireError, fields
+from tbscope.sources.local_files import unreadable
 from tbscope.sources.logs.event_files import DOING, event_files, found_in_file
 from tbscope.sources.logs.events import Found
 from tbscope.sources.logs.keras import graph_def_of_keras

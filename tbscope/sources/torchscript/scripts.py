@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from tbscope.checks import check_truth
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError, TbscopeError
 from tbscope.figures.notes import find_notes
@@ -40,8 +39,8 @@ from tbscope.words import error_text, shown
 __all__ = ["from_torchscript", "graph_of_script"]
 
 
-def from_torchscript(script_or_path: Any, *inputs: Any, trusted: bool = False) -> Graph:
-    """Return the graph of a module or function that torch.jit traced or scripted; none of it runs.
+def from_torchscript(script_or_path: Any, *inputs: Any) -> Graph:
+    """Return the graph of what torch.jit traced or scripted; its forward never runs.
 
     Each call of a module has a scope of its own; parameters, buffers and constants have their
     qualified names. Branches and loops of which the code alone does not tell how they run stand
@@ -50,18 +49,16 @@ def from_torchscript(script_or_path: Any, *inputs: Any, trusted: bool = False) -
 
     Args:
         script_or_path: What `torch.jit.trace`, `torch.jit.script` or `torch.jit.freeze` gave, or
-            the path of a file that `torch.jit.save` has written.
+            the path of a file that `torch.jit.save` has written. torch loads the file, and runs
+            what it has it run: the path of a file is trusted as by `torch.jit.load`.
         inputs: Its positional arguments; tensors on "meta" will do. None where the shapes are
             known, or may stay unknown.
-        trusted: Whether a file may have code of its author run while torch loads it. Without it
-            such a file is refused.
     Raises:
-        ArgumentError: It is neither, or the file is damaged, or would run code; or this torch has
-            no TorchScript.
+        ArgumentError: It is neither, or torch cannot load the file; or this torch has no
+            TorchScript.
         InputError: The inputs are more, or fewer, than it takes.
     """
-    check_truth("trusted", trusted)
-    return graph_of_script(script_or_path, inputs or None, {}, trusted=trusted)
+    return graph_of_script(script_or_path, inputs or None, {})
 
 
 def graph_of_script(
@@ -69,7 +66,6 @@ def graph_of_script(
     args: Sequence[Any] | None,
     kwargs: Mapping[str, Any],
     *,
-    trusted: bool = False,
     training: bool | None = None,
 ) -> Graph:
     """Return the graph of what TorchScript holds, with inputs by position and by name.
@@ -78,7 +74,6 @@ def graph_of_script(
         script_or_path: As for `from_torchscript`.
         args: Its positional arguments; None for none.
         kwargs: Its keyword arguments.
-        trusted: As for `from_torchscript`.
         training: In which mode its modules are read; None for that which each is in. What was
             traced does what it did.
     """
@@ -93,7 +88,7 @@ def graph_of_script(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if isinstance(script, str | os.PathLike):
-            loaded = load_script(script, trusted=trusted)
+            loaded = load_script(script)
         elif is_script(script):
             held = script if is_function(script) else script_handle(script)
             loaded = Loaded(held, _no_function, None)
