@@ -10,12 +10,10 @@ import torch
 
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError, TbscopeError
-from tbscope.figures.notes import find_notes
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Graph
 from tbscope.sources.programs.borders import result_paths
 from tbscope.sources.programs.places import Places, label_of
-from tbscope.sources.programs.results import describe_edges
 from tbscope.sources.programs.slots import Held, Slot
 from tbscope.sources.programs.state import State, state_of
 from tbscope.sources.torch.misfits import with_article
@@ -166,7 +164,7 @@ class _Script:
 
     def graph(self, args: Sequence[Any] | None, kwargs: Mapping[str, Any]) -> Graph:
         """Read the module or function with its inputs; return its graph."""
-        reader, places, part = self._reader, self._places, self._part
+        reader, part = self._reader, self._part
         graph = self._method.graph
         values = list(graph.inputs())[0 if part is None else 1 :]
         name = self._builder.graph.name
@@ -188,15 +186,8 @@ class _Script:
         given = inputs.held if part is None else [part, *inputs.held]
         results = walk.graph(graph, given, frame)
         result = results[0] if len(results) == 1 else tuple(results)
-        for path, slot in result_paths(lowered(result)):
-            value = slot.read()
-            reader.builder.add_output(path, value, control_inputs=slot.writers())
-        describe_edges(reader.graph, places)
         self._describe_root(inputs, result)
-        self._state.describe(self._parts, places, self._class_of)
-        # What its code decides on is in the graph: no note tells of Python.
-        reader.graph.notes += find_notes(reader.graph, reads=(), whole=True)
-        return reader.builder.finish()
+        return self._state.finish(result_paths(lowered(result)), self._parts, self._class_of)
 
     def _describe_root(self, inputs: Inputs, result: Held) -> None:
         """Tell what the whole was given and gave, and in which mode each module is."""
@@ -208,9 +199,9 @@ class _Script:
         if places.root is None:
             return
         root = places.call_of[places.root]
-        root.results = reader.arguments((lowered(result),), {})[0][0].nest
+        root.results = reader.nest(lowered(result))
         root.arguments = [
-            Argument(name, reader.arguments((lowered(held),), {})[0][0].nest)
+            Argument(name, reader.nest(lowered(held)))
             for name, held in zip(inputs.names, inputs.held, strict=True)
         ]
 
