@@ -1,7 +1,7 @@
 """The tab "Model" of a real TensorBoard in a real browser.
 
 `conftest.py` has the fixtures: `show` opens the tab on the log of a module's fixture `logdir`,
-alone in a page or, with `whole`, in TensorBoard's own page, which takes three times as long to load.
+alone in a page or, with `whole`, in the page of TensorBoard, which loads three times as long.
 """
 
 import urllib.error

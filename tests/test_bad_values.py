@@ -216,7 +216,6 @@ CALLS = {
     "from_export(program)": tbscope.from_export,
     "from_fx(graph_module)": tbscope.from_fx,
     "from_torchscript(script)": tbscope.from_torchscript,
-    "from_torchscript(trusted)": lambda value: tbscope.from_torchscript(SCRIPT, trusted=value),
     "from_torchscript(input)": lambda value: tbscope.from_torchscript(SCRIPT, value),
     "compile_graphs(model)": lambda value: tbscope.compile_graphs(value, X),
     **{
@@ -430,7 +429,6 @@ OF_CALLS = {
     "Graph.find(name)": {"empty text", "number as text"},
     "Graph.find_calls(name)": {"numpy text", "Text", *ANY_TEXT},
     "Graph.scope_path(node)": {"node"},
-    "from_torchscript(trusted)": TRUTHS,
     "from_torchscript(input)": TENSORS,
     "parse_scope_path(text)": {"numpy text", "Text", *(ANY_TEXT - {"dots", "bracket", "pattern"})},
     "print_scope_path(parts)": LISTS,

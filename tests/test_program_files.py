@@ -236,8 +236,6 @@ def test_formulas_of_sizes_are_taken(formula):
         "s0" + "+s0" * 10_000,
         "(" * 5_000 + ")" * 5_000,
         "",
-        3,
-        None,
     ],
 )
 def test_what_is_no_formula_of_sizes_is_not(text):

@@ -5,7 +5,7 @@ until the graph is changed. The kinds of nodes and the climbs along scopes, on w
 regions stand, are handed on from here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from tbscope.ir.climbs import (
@@ -16,8 +16,8 @@ from tbscope.ir.climbs import (
     upward,
     with_above,
 )
-from tbscope.ir.graph import Call, Graph, Node, Value
-from tbscope.ir.nodes import OPERATIONS, OWNED, STATE
+from tbscope.ir.graph import Argument, Call, Graph, Node, Value
+from tbscope.ir.nodes import OPERATIONS, OWNED, STATE, NodeKind
 from tbscope.ir.scopes import Scope
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Regions",
     "add_with_above",
     "crossings",
+    "describe_calls",
     "inside_out",
     "upward",
     "with_above",
@@ -151,3 +152,33 @@ def crossings(
         )
         for scope, entered in entering.items()
     }
+
+
+def describe_calls(
+    graph: Graph,
+    calls: Iterable[Call],
+    around: Callable[[Scope], Scope | None] | None = None,
+    *,
+    owned: frozenset[NodeKind] = OWNED,
+    in_order: bool = False,
+) -> None:
+    """Fill in the arguments and results of calls: what enters and leaves the scope of each.
+
+    Args:
+        graph: The graph.
+        calls: The calls.
+        around: As for `crossings`.
+        owned: The kinds of nodes of which values are no arguments.
+        in_order: Whether arguments have the order of the graph, and not that of reading.
+    """
+    crossed = crossings(graph, around)
+    order = {node: at for at, node in enumerate(graph.nodes)} if in_order else {}
+    for call in calls:
+        entering, leaving = (
+            [value for value in values if value.producer.kind not in owned]
+            for values in crossed[call.scope]
+        )
+        if in_order:
+            entering.sort(key=lambda value: (order[value.producer], value.index))
+        call.arguments = [Argument(None, value) for value in entering]
+        call.results = leaving[0] if len(leaving) == 1 else tuple(leaving) or None

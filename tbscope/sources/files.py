@@ -13,7 +13,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 from tbscope.errors import ArgumentError
 from tbscope.files import masked_crc, path_of
 from tbscope.formats.json import is_json
-from tbscope.words import error_text, shown
+from tbscope.sources.local_files import unreadable
+from tbscope.words import error_text
 
 __all__ = [
     "FileKind",
@@ -22,7 +23,6 @@ __all__ = [
     "open_file",
     "read_whole",
     "reason_unopened",
-    "unreadable",
 ]
 
 FileKind: TypeAlias = Literal["directory", "events", "graph_def", "graph_def_text", "json", "onnx"]
@@ -132,13 +132,6 @@ def read_whole(given: Any, doing: str) -> bytes:
             return file.read(size)
     except Exception as error:  # Each store raises errors of its own.
         raise unreadable(given, doing, error_text(error)) from error
-
-
-def unreadable(given: Any, doing: str, why: str, fix: str = "") -> ArgumentError:
-    """Return the error for a file that cannot be read."""
-    return ArgumentError(
-        f"{doing} from {shown(given)}", why=why, fix=fix or "give the path of such a file"
-    )
 
 
 def _is_directory(path: str) -> bool:

@@ -12,9 +12,9 @@ from tbscope.running import RUNNING, WORLD
 from tbscope.sources.compiled.results import CompiledGraphs
 from tbscope.sources.eager.trace import trace
 from tbscope.sources.files import file_kind, read_whole, reason_unopened
+from tbscope.sources.local_files import ELSEWHERE
 from tbscope.sources.onnx.loading import is_model
 from tbscope.sources.programs.kinds import is_exported, is_graph_module, is_program_file
-from tbscope.sources.strangers import RUN_IT, Stranger, elsewhere, stranger
 from tbscope.sources.torch.inputs import bind_inputs
 from tbscope.sources.torchscript.kinds import is_script, is_script_file
 from tbscope.words import shown
@@ -23,6 +23,8 @@ _INPUTS = ("kwargs", "input_size", "dtypes")
 _RUN_BY = {
     name: option.default for name, option in (RUNNING | WORLD).items() if name not in _INPUTS
 }
+
+_RUN_IT = "a model is run to learn its graph: tbscope.trace(model, input)"
 
 __all__ = ["SOURCES", "GraphSource", "graph_of", "load", "runs"]
 
@@ -80,23 +82,25 @@ def load(thing: Any) -> Graph:
     """
     kind = next(kind for kind in SOURCES if kind.takes(thing))
     if kind is SOURCES[-1]:
-        found = _without_graph(thing)
+        why, fix = _without_graph(thing)
         what = f"load was given {shown(thing)}, which holds no graph"
-        raise ArgumentError(what, why=found.why, fix=found.fix)
+        raise ArgumentError(what, why=why, fix=fix)
     return kind.graph(thing, None, {})
 
 
-def _without_graph(thing: object) -> Stranger:
-    """Return what something is that no source takes."""
+def _without_graph(thing: object) -> tuple[str, str]:
+    """Return why no source takes something, and the way out."""
     path = path_of(thing) or ""
+    if "://" in path:
+        reason = reason_unopened(path)
+        return (
+            (reason, "give the path of a file that TensorBoard can open") if reason else ELSEWHERE
+        )
     if _is_missing(thing):
-        return Stranger("there is no such file", RUN_IT)
-    reason = reason_unopened(path) if elsewhere(path) is not None else ""
-    if reason:
-        return Stranger(reason, "give the path of a file that TensorBoard can open")
+        return "there is no such file", _RUN_IT
     if runs(thing):
-        return Stranger("it is a model, or a function, that has yet to run", RUN_IT)
-    return stranger(thing) or Stranger(f"it takes {', '.join(map(str, SOURCES[:-1]))}", RUN_IT)
+        return "it is a model, or a function, that has yet to run", _RUN_IT
+    return f"it takes {', '.join(map(str, SOURCES[:-1]))}", _RUN_IT
 
 
 def _exported(program: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:

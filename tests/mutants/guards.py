@@ -104,9 +104,9 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     ),
     "tbscope/sources/torchscript": dict.fromkeys(
         (
-            *("archive", "borders", "code", "control", "frames", "held", "inlined", "kinds"),
-            *("lines", "numbers", "operators", "pickles", "ports", "possessions", "questions"),
-            *("script_reader", "scripts", "types", "walk"),
+            *("archive", "borders", "control", "frames", "held", "inlined", "kinds"),
+            *("lines", "numbers", "operators", "ports", "possessions", "questions"),
+            *("script_reader", "scripts", "traced_inputs", "types", "walk"),
         ),
         _SCRIPTED,
     ),

@@ -12,8 +12,7 @@ from tbscope.files import path_of
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Constant, Graph, Measured, Nest, Node, Note, Source, Value
 from tbscope.ir.nests import walk
-from tbscope.ir.nodes import OWNED
-from tbscope.ir.regions import crossings
+from tbscope.ir.regions import describe_calls
 from tbscope.sources.graphdef.library import expand
 from tbscope.sources.graphdef.loading import load_graph_def
 from tbscope.sources.graphdef.ops import Op
@@ -136,8 +135,8 @@ class _Reading:
         for place in order:
             self._add(place)
         self._add_outputs()
-        self._describe_calls()
         graph = self.build.graph
+        describe_calls(graph, self._scopes.calls.values(), in_order=True)
         roots = [scope for scope in graph.scopes() if scope.parent is None]
         if len(roots) == 1 and roots[0].kind == "module":
             graph.name = roots[0].part.label
@@ -380,19 +379,6 @@ class _Reading:
             for path, held in walk(given, whole):
                 if isinstance(held, Value):
                     self.build.add_output(path, held)
-
-    def _describe_calls(self) -> None:
-        """Tell of each call what it was given, and what it gave: what enters and leaves it."""
-        graph = self.build.graph
-        places = {node: place for place, node in enumerate(graph.nodes)}
-        crossed = crossings(graph)
-        for scope, call in self._scopes.calls.items():
-            entering, leaving = crossed[scope]
-            given = [value for value in entering if value.producer.kind not in OWNED]
-            given.sort(key=lambda value: (places[value.producer], value.index))
-            call.arguments = [Argument(None, value) for value in given]
-            left = [value for value in leaving if value.producer.kind not in OWNED]
-            call.results = left[0] if len(left) == 1 else tuple(left) or None
 
     def _add_notes(self) -> None:
         notes = self.build.graph.notes

@@ -4,7 +4,10 @@ Source: https://protobuf.dev/programming-guides/encoding/
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from mmap import mmap
 
 __all__ = ["WireError", "Field", "fields"]
 
@@ -44,7 +47,7 @@ class Field(NamedTuple):
     at: int
 
 
-def fields(data: bytes, start: int = 0, end: int | None = None) -> Iterator[Field]:
+def fields(data: "bytes | mmap", start: int = 0, end: int | None = None) -> Iterator[Field]:
     """Yield the fields of a message, in order, without a copy of what they hold.
 
     Raises:
@@ -76,7 +79,7 @@ def fields(data: bytes, start: int = 0, end: int | None = None) -> Iterator[Fiel
         place += size
 
 
-def _varint(data: bytes, place: int, end: int) -> tuple[int, int]:
+def _varint(data: "bytes | mmap", place: int, end: int) -> tuple[int, int]:
     value = shift = 0
     first = place
     while place < end:

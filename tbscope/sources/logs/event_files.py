@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from tbscope.files import path_of
-from tbscope.sources.files import file_kind, open_file, reason_unopened, unreadable
+from tbscope.sources.files import file_kind, open_file, reason_unopened
+from tbscope.sources.local_files import unreadable
 from tbscope.sources.logs.events import EventError, Found, graphs_in
 from tbscope.sources.logs.records import RecordError, records
 from tbscope.words import error_text

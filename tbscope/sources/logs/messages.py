@@ -7,9 +7,9 @@ from typing import Any
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.errors import ArgumentError
-from tbscope.sources.files import unreadable
 from tbscope.sources.graphdef.loading import graph_def_of_bytes
 from tbscope.sources.graphdef.wire import WireError, fields
+from tbscope.sources.local_files import unreadable
 from tbscope.sources.logs.event_files import DOING, found_in_file, log_files
 from tbscope.sources.logs.events import Found
 from tbscope.sources.logs.keras import graph_def_of_keras

@@ -5,7 +5,11 @@ Source: onnx/onnx.proto (`ModelProto`), onnx/serialization.py
 
 import os
 import re
-from typing import BinaryIO, Literal, TypeAlias
+from itertools import islice
+from mmap import ACCESS_READ, mmap
+from typing import Literal, TypeAlias
+
+from tbscope.sources.graphdef.wire import WireError, fields
 
 __all__ = ["FileForm", "form_of"]
 
@@ -24,8 +28,6 @@ _GRAPH = 7
 _VERSIONS = {1, 8}
 # Of functions a model may have any number.
 _MOST_FIELDS = 100_000
-_LONGEST_NUMBER = 10
-
 _HEAD = 4096
 _TEXTS: dict[FileForm, re.Pattern[bytes]] = {
     "textproto": re.compile(rb"(\s|#[^\n]*\n)*ir_version\s*:"),
@@ -43,44 +45,27 @@ def form_of(path: str) -> FileForm | None:
         return None
     try:
         with open(path, "rb") as file:
-            if _is_model(file):
-                return "protobuf"
-            file.seek(0)
             head = file.read(_HEAD)
+            if not head:
+                return None
+            with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+                if _is_model(content):
+                    return "protobuf"
     except OSError:
         return None
     return next((form for form, pattern in _TEXTS.items() if pattern.match(head)), None)
 
 
-def _is_model(file: BinaryIO) -> bool:
-    """Tell whether a file begins like a model in the binary form, up to its graph."""
+def _is_model(content: bytes | mmap) -> bool:
+    """Whether bytes begin like a model in the binary form, up to its graph."""
     seen: set[int] = set()
-    size = os.fstat(file.fileno()).st_size
-    for _ in range(_MOST_FIELDS):
-        key = _number(file)
-        if key is None or _FIELDS.get(key >> 3) != key & 7:
-            return False
-        seen.add(key >> 3)
-        if _GRAPH in seen and seen & _VERSIONS:
-            return True
-        length = _number(file)
-        if length is None:
-            return False
-        if key & 7 == _BYTES:
-            if file.tell() + length > size:
+    try:
+        for field in islice(fields(content), _MOST_FIELDS):
+            if _FIELDS.get(field.number) != field.kind:
                 return False
-            file.seek(length, os.SEEK_CUR)
+            seen.add(field.number)
+            if _GRAPH in seen and seen & _VERSIONS:
+                return True
+    except WireError:
+        pass
     return False
-
-
-def _number(file: BinaryIO) -> int | None:
-    """Read a number of as many bytes as it needs; None where there is none."""
-    found = 0
-    for place in range(_LONGEST_NUMBER):
-        byte = file.read(1)
-        if not byte:
-            return None
-        found |= (byte[0] & 0x7F) << (7 * place)
-        if byte[0] < 0x80:
-            return found
-    return None

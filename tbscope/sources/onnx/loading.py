@@ -6,10 +6,10 @@ from typing import Any
 
 from tbscope.errors import ArgumentError
 from tbscope.files import path_of
+from tbscope.sources.local_files import ELSEWHERE
 from tbscope.sources.onnx.contents import form_of
 from tbscope.sources.onnx.extra import need
 from tbscope.sources.onnx.types import MOST_ELEMENTS
-from tbscope.sources.strangers import elsewhere
 from tbscope.words import error_text, shown
 
 __all__ = ["is_model", "is_program", "load_model"]
@@ -45,11 +45,9 @@ def load_model(given: Any) -> Any:
     if isinstance(given, onnx.ModelProto):
         return _whole(given, "the message")
     path = path_of(given)
-    remote = elsewhere(path or "")
-    if remote is not None:
-        raise ArgumentError(
-            f"no ONNX model can be read of {shown(given)}", why=remote.why, fix=remote.fix
-        )
+    if "://" in (path or ""):
+        why, fix = ELSEWHERE
+        raise ArgumentError(f"no ONNX model can be read of {shown(given)}", why=why, fix=fix)
     if path is not None:
         return _whole(_read(onnx, path, shown(given)), shown(given))
     if is_program(given):

@@ -7,7 +7,7 @@ from typing import Any
 from tbscope.files import path_of
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Graph, Module, Nest, Node, Note, Parameter
-from tbscope.ir.regions import STATE, crossings
+from tbscope.ir.regions import STATE, describe_calls
 from tbscope.ir.scopes import Scope
 from tbscope.sources.onnx.body import Body, broken, tell_symbols
 from tbscope.sources.onnx.flatten import Frame, flatten
@@ -171,14 +171,7 @@ class _Reading:
 
     def _describe_calls(self, values: Mapping[str, Nest]) -> None:
         """Tell of each call what it was given, and what it gave."""
-        crossed = crossings(self.build.graph)
-        for scope, call in self._scopes.calls.items():
-            entering, leaving = crossed[scope]
-            call.arguments = [
-                Argument(None, value) for value in entering if value.producer.kind not in STATE
-            ]
-            left = [value for value in leaving if value.producer.kind not in STATE]
-            call.results = left[0] if len(left) == 1 else tuple(left)
+        describe_calls(self.build.graph, self._scopes.calls.values(), owned=STATE)
         for number, scope in self._frames.items():
             frame, call = self._flat.frames[number], self._scopes.calls[scope]
             given, made = frame.node.input, frame.node.output

@@ -19,15 +19,16 @@ from typing import IO, Any
 import torch
 
 from tbscope.errors import ArgumentError
-from tbscope.files import path_of
+from tbscope.sources.local_files import local_file, unreadable
 from tbscope.sources.programs.kinds import holds_model
 from tbscope.sources.programs.size_formulas import is_size_formula
-from tbscope.sources.strangers import elsewhere, stranger
 from tbscope.sources.torch.module_internals import load_named_program
 from tbscope.words import error_text, shown
 
 __all__ = ["load_program"]
 
+_DOING = "no program can be read"
+_DAMAGED = "it is cut off or damaged: copy it, or write it, anew"
 # What torch.export.save calls the one program of a file; who packs several names them.
 _USUAL = "model"
 _NAMED = re.compile(r"(?:^|/)models/([^/]+)\.json$")
@@ -51,18 +52,9 @@ def load_program(path: Any, *, trusted: bool = False) -> Any:
             trusted.
     """
     raised: list[BaseException] = []
-    remote = elsewhere(path_of(path) or "")
-    if remote is not None:
-        raise _refused(path, *remote)
     try:
-        # Closed below, whatever comes.
-        file = open(path, "rb")  # noqa: SIM115
-    except FileNotFoundError as error:
-        raise _refused(path, "there is no such file", "give the path of a file") from error
-    except (OSError, ValueError) as error:
-        raise _refused(path, error_text(error), "give the path of a file") from error
-    try:
-        with file:
+        # The file that was looked at is the one that torch reads.
+        with open(local_file(path, _DOING), "rb") as file:
             names = _check(file, path, trusted=trusted)
             file.seek(0)
             with _quiet() as raised:
@@ -70,18 +62,23 @@ def load_program(path: Any, *, trusted: bool = False) -> Any:
                     return torch.export.load(file)
                 if len(names) == 1:
                     return load_named_program(file, names[0])
-        raise _refused(
+        raise unreadable(
             path,
+            _DOING,
             f"it holds {len(names)} programs: {', '.join(map(shown, names))}",
             "save the one that you mean by itself: torch.export.save(program, path)",
         )
     except ArgumentError:
         raise
+    except zipfile.BadZipFile as error:
+        why = f"it is no whole zip file: {error_text(error)}"
+        raise unreadable(path, _DOING, why, _DAMAGED) from error
     except Exception as error:
         # The last that it has logged; what it raises in the end tells only that it has.
         reason = raised[-1] if raised and "Please check the warnings" in str(error) else error
-        raise _refused(
+        raise unreadable(
             path,
+            _DOING,
             f"torch.export.load raised {error_text(reason)}",
             "write it anew with torch.export.save(program, path), by this torch or an older one",
         ) from error
@@ -94,31 +91,23 @@ def _check(file: IO[bytes], path: Any, *, trusted: bool) -> list[str]:
         The names of the programs in it; none of a file in the form before these had names.
     """
     size = file.seek(0, io.SEEK_END)
-    try:
-        with zipfile.ZipFile(file) as archive:
-            entries = archive.infolist()
-            names = [entry.filename for entry in entries]
-            claimed = sum(entry.file_size for entry in entries)
-            if len({name.casefold() for name in names}) < len(names):
-                raise _refused(path, "two of its entries have the same name", _DAMAGED)
-            if claimed > size:
-                why = f"its entries claim {claimed:,} bytes, and the file has {size:,}"
-                raise _refused(path, why, _DAMAGED)
-            if not any(map(holds_model, names)):
-                found = stranger(path) if any(map(_COMPILED.search, names)) else None
-                if found is not None:
-                    raise _refused(path, *found)
-                why = "it is a zip file, and holds no program"
-                raise _refused(path, why, "torch.export.save(program, path) writes one")
-            for name in names:
-                if holds_model(name):
-                    _check_formulas(archive.read(name), name, path)
-                elif not trusted:
-                    _check_entry(archive, name, path)
-            return [match[1] for name in names if (match := _NAMED.search(name)) is not None]
-    except zipfile.BadZipFile as error:
-        why = f"it is no whole zip file: {error_text(error)}"
-        raise _refused(path, why, _DAMAGED) from error
+    with zipfile.ZipFile(file) as archive:
+        names = archive.namelist()
+        claimed = sum(entry.file_size for entry in archive.infolist())
+        if len({name.casefold() for name in names}) < len(names):
+            raise unreadable(path, _DOING, "two of its entries have the same name", _DAMAGED)
+        if claimed > size:
+            why = f"its entries claim {claimed:,} bytes, and the file has {size:,}"
+            raise unreadable(path, _DOING, why, _DAMAGED)
+        if not any(map(holds_model, names)):
+            why = "it is a zip file, and holds no program"
+            raise unreadable(path, _DOING, why, "torch.export.save(program, path) writes one")
+        for name in names:
+            if holds_model(name):
+                _check_formulas(archive.read(name), name, path)
+            elif not trusted:
+                _check_entry(archive, name, path)
+    return [match[1] for name in names if (match := _NAMED.search(name)) is not None]
 
 
 def _check_entry(archive: zipfile.ZipFile, name: str, path: Any) -> None:
@@ -135,8 +124,9 @@ def _check_entry(archive: zipfile.ZipFile, name: str, path: Any) -> None:
     elif _PICKLED.search(name) and not _is_data(archive.read(name)):
         what = "objects that torch would unpickle"
     if what:
-        raise _refused(
+        raise unreadable(
             path,
+            _DOING,
             f"its entry {shown(name)} holds {what}, and that runs code of the file's author",
             "where you trust the author: tbscope.from_export(path, trusted=True)",
         )
@@ -155,33 +145,29 @@ def _is_data(content: bytes) -> bool:
 
 def _check_formulas(content: bytes, name: str, path: Any) -> None:
     """Check that the formulas of sizes are formulas: torch has Python evaluate them."""
-    known: set[str] = set()
     for formula in _formulas(json.loads(content)):
-        if type(formula) is str and formula in known:
-            continue
-        if not is_size_formula(formula):
-            raise _refused(
+        if type(formula) is not str or not is_size_formula(formula):
+            raise unreadable(
                 path,
+                _DOING,
                 f"its entry {shown(name)} tells the size {shown(formula)}, which is no formula",
                 "ask its author for a file that torch.export.save has written",
             )
-        known.add(formula)
 
 
 def _formulas(data: Any) -> Iterator[Any]:
+    """Return the sizes in a nest of JSON; anything but a text is none of torch's."""
     pending = [data]
     while pending:
         thing = pending.pop()
-        if type(thing) is dict:
-            for key, entry in thing.items():
-                if key == "expr_str":
-                    yield entry
-                elif key == "range_constraints" and type(entry) is dict:
-                    yield from entry
-                if type(entry) is dict or type(entry) is list:
-                    pending.append(entry)
-        elif thing:
-            pending += [entry for entry in thing if type(entry) is dict or type(entry) is list]
+        if isinstance(thing, dict):
+            if "expr_str" in thing:
+                yield thing["expr_str"]
+            constraints = thing.get("range_constraints")
+            yield from constraints if isinstance(constraints, dict) else ()
+            pending += thing.values()
+        elif isinstance(thing, list):
+            pending += thing
 
 
 @contextmanager
@@ -211,8 +197,3 @@ def _quiet() -> Iterator[list[BaseException]]:
 
 
 _LOGGERS = ("export", "export.pt2_archive._package", "_export.serde.serialize")
-_DAMAGED = "it is cut off or damaged: copy it, or write it, anew"
-
-
-def _refused(path: Any, why: str, fix: str) -> ArgumentError:
-    return ArgumentError(f"no program can be read from {shown(path)}", why=why, fix=fix)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from tbscope.checks import check_truth
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError
-from tbscope.figures.notes import Read, find_notes
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Graph
 from tbscope.sources.programs.archive import load_program
@@ -15,7 +14,6 @@ from tbscope.sources.programs.borders import input_paths, nest_of, output_paths
 from tbscope.sources.programs.kinds import is_exported
 from tbscope.sources.programs.places import Places, label_of
 from tbscope.sources.programs.reader import Reader
-from tbscope.sources.programs.results import describe_edges
 from tbscope.sources.programs.slots import Held, Slot
 from tbscope.sources.programs.state import State
 from tbscope.sources.programs.types import TensorType
@@ -119,17 +117,13 @@ class _Exported:
         reader, places = self._reader, self._places
         arguments = self._add_inputs()
         given = Walk(reader, self._state).read(self._module)
-        graph = reader.graph
-        self._add_outputs(given)
-        describe_edges(graph, places)
+        leaves = self._write_back_all(given)
+        plan = getattr(self._program.call_spec, "out_spec", None)
         if places.root is not None:
-            places.call_of[places.root].arguments = [
-                Argument(name, reader.arguments((held,), {})[0][0].nest) for name, held in arguments
-            ]
-        self._state.describe(self._names, places, self._class_of)
-        reads = [Read(slot.read(), by, source) for slot, by, source in reader.read_out]
-        graph.notes += find_notes(graph, reads=reads, whole=True)
-        return reader.builder.finish()
+            root = places.call_of[places.root]
+            root.arguments = [Argument(name, reader.nest(held)) for name, held in arguments]
+            root.results = reader.nest(nest_of(plan, leaves))
+        return self._state.finish(output_paths(plan, leaves), self._names, self._class_of)
 
     # -- inputs and outputs ---------------------------------------------------------------
 
@@ -172,11 +166,10 @@ class _Exported:
                 leaf.value = reader.add_source("input", path, leaf.type)
         return arguments
 
-    def _add_outputs(self, given: list[Held]) -> None:
-        """Write what the program writes back at its end, and make outputs of what it gives."""
-        reader = self._reader
+    def _write_back_all(self, given: list[Held]) -> list[Held]:
+        """Append the writes at the end of the program; return its results, flat."""
         leaves: list[Held] = []
-        by_name = {node.name: held for node, held in reader.held.items()}
+        by_name = {node.name: held for node, held in self._reader.held.items()}
         for spec, held in zip(self._outputs, given, strict=False):
             kind = spec.kind.name
             if kind == "BUFFER_MUTATION" or kind == "PARAMETER_MUTATION":
@@ -185,14 +178,7 @@ class _Exported:
                 self._write_back(by_name.get(spec.target), held)
             elif kind in ("USER_OUTPUT", "LOSS_OUTPUT"):
                 leaves.append(held)
-        plan = getattr(self._program.call_spec, "out_spec", None)
-        for path, slot in output_paths(plan, leaves):
-            value = slot.read()
-            reader.builder.add_output(path, value, control_inputs=slot.writers())
-        root = self._places.root
-        if root is not None:
-            nest = reader.arguments((nest_of(plan, leaves),), {})[0][0].nest
-            self._places.call_of[root].results = nest
+        return leaves
 
     def _write_back(self, target: Held, held: Held) -> None:
         """Append what writes a new content into a buffer or an input, as the model did."""

@@ -8,7 +8,6 @@ import torch
 
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError, InputError
-from tbscope.figures.notes import Read, find_notes
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Constant, Graph
 from tbscope.sources.programs.borders import input_paths, nest_of, output_paths, result_paths
@@ -16,7 +15,6 @@ from tbscope.sources.programs.functions import call_method
 from tbscope.sources.programs.kinds import is_graph_module
 from tbscope.sources.programs.places import Places, class_name_of, label_of
 from tbscope.sources.programs.reader import Reader
-from tbscope.sources.programs.results import describe_edges
 from tbscope.sources.programs.slots import Held, Slot, slots_of
 from tbscope.sources.programs.state import State, state_of
 from tbscope.sources.programs.types import UNKNOWN, replaced, type_nest, types_in
@@ -95,25 +93,16 @@ class _Traced:
         assert places.root is not None
         root = places.call_of[places.root]
         # As they come in: the program may write into tensors, and change containers.
-        root.arguments = [
-            Argument(name, reader.arguments((held,), {})[0][0].nest) for name, held in arguments
-        ]
+        root.arguments = [Argument(name, reader.nest(held)) for name, held in arguments]
         result = Parts(reader, self._state).result(self._module)
         if out_plan is not None:
             leaves = list(result) if isinstance(result, tuple | list) else [result]
             found, nest = output_paths(out_plan, leaves), nest_of(out_plan, leaves)
         else:
             found, nest = result_paths(result), result
-        for path, slot in found:
-            value = slot.read()
-            reader.builder.add_output(path, value, control_inputs=slot.writers())
-        describe_edges(reader.graph, places)
         root.training = self._module.training
-        root.results = reader.arguments((nest,), {})[0][0].nest
-        self._state.describe(self._parts, places, self._class_of)
-        reads = [Read(slot.read(), by, source) for slot, by, source in reader.read_out]
-        reader.graph.notes += find_notes(reader.graph, reads=reads, whole=True)
-        return reader.builder.finish()
+        root.results = reader.nest(nest)
+        return self._state.finish(found, self._parts, self._class_of)
 
     def _add_inputs(self, plan: Any, names: list[str] | None) -> list[tuple[str, Held]]:
         """Hold what the graph module is given; return the arguments of the model by name."""

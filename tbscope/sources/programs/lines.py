@@ -2,11 +2,12 @@
 
 import functools
 import re
+from collections.abc import Iterable
 
 from tbscope.ir.graph import Source
 from tbscope.sources.torch.locate import is_foreign_file, short_path
 
-__all__ = ["source_of"]
+__all__ = ["own_line", "source_of"]
 
 _FRAME = re.compile(r'^ *File "(.*)", line ([0-9]{1,9}), in (.*)$', re.MULTILINE)
 # Longer ones are none that Python has written.
@@ -22,7 +23,16 @@ def source_of(trace: str) -> Source | None:
     Returns:
         The line that is not torch's, nor of Python's library; None where there is none.
     """
-    for file, line, function in reversed(_FRAME.findall(trace[-_MOST:])):
+    return own_line(reversed(_FRAME.findall(trace[-_MOST:])))
+
+
+def own_line(lines: Iterable[tuple[str, str, str]]) -> Source | None:
+    """Return the first line that is not torch's, nor of Python's library; None for none.
+
+    Args:
+        lines: The file, the number and the function of each.
+    """
+    for file, line, function in lines:
         if not file.startswith("<") and not is_foreign_file(file):
             return Source(short_path(file), int(line), function)
     return None

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 
 from tbscope.ir.builder import GraphBuilder
-from tbscope.ir.graph import Argument, Constant, Node, Source, Value
+from tbscope.ir.graph import Argument, Constant, Nest, Node, Source, Value
 from tbscope.ir.scopes import Scope
 from tbscope.sources.programs.arguments import plain, valued
 from tbscope.sources.programs.last_nodes import last_nodes
@@ -302,6 +302,10 @@ class Reader:
             node.role = role_of(node.kernels, reads=bool(read))
         shown = shown_slots(facts, args, kwargs, told) if may_show(facts) else None
         return self.give(node, told, read, written, shown)
+
+    def nest(self, held: Held) -> Nest:
+        """Return a nest with the values that its slots have now."""
+        return valued(held, [])
 
     def arguments(
         self, args: Any, kwargs: Any, filled: frozenset[str] = frozenset()

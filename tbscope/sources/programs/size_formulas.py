@@ -4,8 +4,8 @@ Mul(Integer(2), Symbol('s11', positive=True, integer=True))
 """
 
 import ast
+import functools
 import re
-from typing import Any
 
 __all__ = ["is_size_formula"]
 
@@ -22,71 +22,75 @@ _FUNCTIONS = frozenset(
 )
 # With these a short formula may make a number of any length.
 _GROW = frozenset({"Pow", "LShift", "PowByNatural", "FloatPow"})
-_MOST_EXPONENT = 64
-_MOST_TEXT = 10_000
-_MOST_DIGITS = 20
+_MOST_EXPONENT, _MOST_NUMBER, _MOST_TEXT = 64, 10**20, 10_000
 _SYMBOL = re.compile(r"[A-Za-z_]\w{0,99}")
-_FLOAT = re.compile(r"-?[0-9.]{1,40}(e[+-]?[0-9]{1,3})?")
-_PLAIN = (
-    *(ast.Expression, ast.Load, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod),
-    *(ast.BinOp, ast.UnaryOp, ast.USub, ast.UAdd, ast.Not, ast.Invert, ast.BitAnd, ast.BitOr),
-    *(ast.Compare, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.keyword),
+# The functions with a text for their first argument.
+_TEXTS = {"Symbol": _SYMBOL, "Float": re.compile(r"-?[0-9.]{1,40}(e[+-]?[0-9]{1,3})?")}
+_OPERATORS = (
+    *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.BitAnd, ast.BitOr),
+    ast.Pow,
 )
 
 
-def is_size_formula(text: Any) -> bool:
-    """Tell whether a text is a formula of sizes, and nothing else that Python would run."""
-    if type(text) is not str or not 0 < len(text) <= _MOST_TEXT:
+@functools.lru_cache(maxsize=4096)
+def is_size_formula(text: str) -> bool:
+    """Whether a text is a formula of sizes, and nothing else that Python would run."""
+    if len(text) > _MOST_TEXT:
         return False
     try:
-        tree = ast.parse(text, mode="eval")
+        return _is_formula(ast.parse(text, mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
-    # The texts that stand where one may.
-    allowed: set[ast.AST] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and not _is_call(node, allowed):
-            return False
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-            if not _is_small(node.left, node.right):
-                return False
-            allowed.add(node.op)
-    return all(_is_plain(node) or node in allowed for node in ast.walk(tree))
 
 
-def _is_call(node: ast.Call, allowed: set[ast.AST]) -> bool:
-    name = node.func.id if isinstance(node.func, ast.Name) else ""
-    if name not in _FUNCTIONS:
-        return False
-    first = node.args[0] if node.args else None
-    if isinstance(first, ast.Constant) and type(first.value) is str:
-        form = {"Symbol": _SYMBOL, "Float": _FLOAT}.get(name)
-        if form is None or not form.fullmatch(first.value):
-            return False
-        allowed.add(first)
-    return name not in _GROW or (len(node.args) == 2 and _is_small(*node.args))
+def _is_formula(node: ast.AST, *, in_power: bool = False, most: int = _MOST_NUMBER) -> bool:
+    """Whether a node and all below it are of a formula.
 
-
-def _is_small(base: ast.expr, exponent: ast.expr) -> bool:
-    """Tell whether a power stays a number that can be written: of no power, to a small number."""
-    for node in ast.walk(base):
-        called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-        if isinstance(node, ast.Pow) or (called and node.func.id in _GROW):  # type: ignore[attr-defined]
-            return False
-    numbers = [node for node in ast.walk(exponent) if isinstance(node, ast.Constant)]
-    names = [node for node in ast.walk(exponent) if isinstance(node, ast.BinOp)]
-    return not names and all(
-        type(number.value) is not int or abs(number.value) <= _MOST_EXPONENT for number in numbers
-    )
-
-
-def _is_plain(node: ast.AST) -> bool:
+    Args:
+        node: The node.
+        in_power: Whether it is in a power; a power of powers has no end.
+        most: The largest number in it.
+    """
     if isinstance(node, ast.Constant):
         value = node.value
-        number = type(value) in (int, float, bool, type(None))
-        return number and (type(value) is not int or abs(value) < 10**_MOST_DIGITS)
-    if isinstance(node, ast.Call):
-        return True
+        return (
+            value is None
+            or type(value) is float
+            or (isinstance(value, int) and -most < value < most)
+        )
     if isinstance(node, ast.Name):
-        return node.id in _FUNCTIONS or (bool(_SYMBOL.fullmatch(node.id)) and "__" not in node.id)
-    return isinstance(node, _PLAIN)
+        return bool(_SYMBOL.fullmatch(node.id)) and "__" not in node.id
+    name = ""
+    if isinstance(node, ast.UnaryOp):
+        parts = [node.operand]
+    elif isinstance(node, ast.Compare):
+        parts = [node.left, *node.comparators]
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, _OPERATORS):
+        name = "Pow" if isinstance(node.op, ast.Pow) else "BinOp"
+        parts = [node.left, node.right]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        name = node.func.id
+        parts = [*node.args, *(keyword.value for keyword in node.keywords)]
+        if name not in _FUNCTIONS:
+            return False
+        if name in _TEXTS and parts and _is_text(parts[0], _TEXTS[name]):
+            del parts[0]
+    else:
+        return False
+    if name in _GROW:
+        if in_power or len(parts) != 2:
+            return False
+        base, exponent = parts
+        return _is_formula(base, in_power=True) and _is_formula(
+            exponent, in_power=True, most=_MOST_EXPONENT + 1
+        )
+    # Of small numbers, an exponent may still make a large one.
+    if name == "BinOp" and most < _MOST_NUMBER:
+        return False
+    return all(_is_formula(part, in_power=in_power, most=most) for part in parts)
+
+
+def _is_text(node: ast.AST, form: re.Pattern[str]) -> bool:
+    if not isinstance(node, ast.Constant) or type(node.value) is not str:
+        return False
+    return form.fullmatch(node.value) is not None

@@ -5,9 +5,11 @@ from typing import Any, Literal
 
 import torch
 
-from tbscope.ir.graph import Module, Parameter, Value
+from tbscope.figures.notes import Read, find_notes
+from tbscope.ir.graph import Graph, Module, Parameter, Value
 from tbscope.sources.programs.places import Places
 from tbscope.sources.programs.reader import Reader
+from tbscope.sources.programs.results import describe_edges
 from tbscope.sources.programs.slots import Slot
 from tbscope.sources.programs.types import UNKNOWN, TensorType, type_nest
 from tbscope.sources.torch.contents import content_of
@@ -143,6 +145,25 @@ class State:
         for name in dict.fromkeys(["", *names, *own]):
             class_name = places.classes.get(name) or class_of(name)
             graph.modules.append(Module(name, class_name, own.get(name, ())))
+
+    def finish(
+        self, outputs: Iterable[tuple[str, Slot]], names: Iterable[str], class_of: Any
+    ) -> Graph:
+        """Return the graph of all that was read.
+
+        Args:
+            outputs: The results of the program, by path.
+            names: As for `describe`.
+            class_of: As for `describe`.
+        """
+        reader = self._reader
+        for path, slot in outputs:
+            reader.builder.add_output(path, slot.read(), control_inputs=slot.writers())
+        describe_edges(reader.graph, reader.places)
+        self.describe(names, reader.places, class_of)
+        reads = [Read(slot.read(), by, source) for slot, by, source in reader.read_out]
+        reader.graph.notes += find_notes(reader.graph, reads=reads, whole=True)
+        return reader.builder.finish()
 
 
 def _identity(tensor: torch.Tensor) -> Any:

@@ -29,7 +29,6 @@ class Frame:
     Attributes:
         values: What each value of its graph holds, by number.
         graph: Its graph.
-        is_first: Whether its code is read for the first time.
         inlined: Tells the module calls around its nodes, where these stand in one graph.
     """
 
@@ -40,7 +39,6 @@ class Frame:
         "function",
         "graph",
         "inlined",
-        "is_first",
         "outer",
         "part",
         "stack",
@@ -63,7 +61,6 @@ class Frame:
         self.outer = outer
         self.values: dict[int, Held] = {}
         self.graph: Any = None
-        self.is_first = False
         self.inlined: Inlined | None = None
         self._has_others: bool | None = None
 

@@ -4,7 +4,7 @@ import functools
 import re
 
 from tbscope.ir.graph import Source
-from tbscope.sources.torch.locate import is_foreign_file, short_path
+from tbscope.sources.programs.lines import own_line
 
 __all__ = ["source_of"]
 
@@ -13,8 +13,6 @@ _TRACED = re.compile(r"^(.+?)\(([0-9]{1,9})\): (.+)$", re.MULTILINE)
 _SCRIPTED = re.compile(r'^ *File "(.+?)", line ([0-9]{1,9})')
 # What a file tells of its own copy of the code.
 _COPY = "Serialized   File"
-# Longer ones are none that torch has written.
-_MOST = 100_000
 
 
 @functools.lru_cache(maxsize=4096)
@@ -27,10 +25,6 @@ def source_of(text: str, function: str) -> Source | None:
     Returns:
         The line that is not torch's, nor of Python's library; None where there is none.
     """
-    text = text[:_MOST].partition(_COPY)[0]
+    text = text.partition(_COPY)[0]
     scripted = _SCRIPTED.match(text)
-    found = [(*scripted.groups(), function)] if scripted else _TRACED.findall(text)
-    for file, line, name in found:
-        if not file.startswith("<") and not is_foreign_file(file):
-            return Source(short_path(file), int(line), name)
-    return None
+    return own_line([(scripted[1], scripted[2], function)] if scripted else _TRACED.findall(text))

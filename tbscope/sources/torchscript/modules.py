@@ -2,13 +2,9 @@
 
 from typing import Any
 
-from tbscope.errors import ArgumentError
 from tbscope.sources.torch.module_internals import script_children, script_class, script_tensors
 
 __all__ = ["ScriptPart", "modules_of"]
-
-# A module that stands in several others has a name in each: so many names nobody reads.
-_MOST_NAMES = 100_000
 
 
 class ScriptPart:
@@ -36,22 +32,12 @@ class ScriptPart:
 
 
 def modules_of(handle: Any) -> dict[str, ScriptPart]:
-    """Return the modules in one, itself with the name "", in the order of the tree.
-
-    Raises:
-        ArgumentError: They have more names than can be read.
-    """
+    """Return the modules in one, itself with the name "", in the order of the tree."""
     found: dict[str, ScriptPart] = {}
     pending = [("", handle)]
     while pending:
         name, handle = pending.pop()
         found[name] = ScriptPart(handle)
-        inner = script_children(handle)
-        if len(found) + len(inner) > _MOST_NAMES:
-            raise ArgumentError(
-                f"the modules of the program have more than {_MOST_NAMES:,} names",
-                why="one that stands in several others has a name in each of them",
-                fix="draw a part of it: tbscope.from_torchscript(module.part)",
-            )
-        pending += [(f"{name}.{own}" if name else own, part) for own, part in reversed(inner)]
+        inner = reversed(script_children(handle))
+        pending += [(f"{name}.{own}" if name else own, part) for own, part in inner]
     return found

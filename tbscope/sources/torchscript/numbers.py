@@ -1,7 +1,6 @@
 """What TorchScript computes without tensors: numbers, texts, lists, dicts; known where they can be.
 
-Such an operation is no node of a graph. What it gives is known where what it is given is known; a
-file may hold any such operation, so none runs that makes much of little.
+Such an operation is no node of a graph. What it gives is known where what it is given is known.
 """
 
 import math
@@ -15,9 +14,6 @@ from tbscope.sources.torchscript.held import Number, is_known, is_open, origins
 __all__ = ["CHANGES", "GIVES_ENTRY", "PLAIN", "compute", "is_followed"]
 
 _IDENTITY = ("aten::__is__", "aten::__isnot__")
-_MOST = 2**63
-_MOST_ENTRIES = 10_000
-_MOST_LIST = 1_000_000
 
 
 def compute(kind: str, given: list[Held]) -> Held:
@@ -46,10 +42,9 @@ def compute(kind: str, given: list[Held]) -> Held:
     if function is None or not is_known(given):
         return _unknown(label, given)
     try:
-        result = function(*given)
+        return function(*given)
     except (ArithmeticError, LookupError, TypeError, ValueError):
         return _unknown(label, given)
-    return result if _is_small(result) else _unknown(label, given)
 
 
 def is_followed(kind: str, given: list[Held]) -> bool:
@@ -78,37 +73,12 @@ def _unknown(label: str, given: list[Held]) -> Number:
     return Number(f"{label.strip('_')}({', '.join(texts)})", origins(given))
 
 
-def _is_small(result: Any) -> bool:
-    """Tell whether something is what a number of 64 bits holds, or a text that can be shown."""
-    if type(result) is int:
-        return -_MOST <= result < _MOST
-    return not isinstance(result, str | list | tuple) or len(result) <= _MOST_ENTRIES
-
-
 def _add(one: Any, other: Any, scale: Any = 1) -> Any:
     return one + other if scale == 1 else one + other * scale
 
 
 def _subtract(one: Any, other: Any, scale: Any = 1) -> Any:
     return one - other * scale
-
-
-def _multiply(one: Any, other: Any) -> Any:
-    if isinstance(one, str | list) or isinstance(other, str | list):
-        raise ValueError("a list times a number may be of any length")
-    return one * other
-
-
-def _power(base: Any, exponent: Any) -> Any:
-    if type(exponent) is int and abs(exponent) > 64:
-        raise ValueError("the result may be of any length")
-    return base**exponent
-
-
-def _shift(one: Any, other: Any) -> Any:
-    if other > 63:
-        raise ValueError("the result may be of any length")
-    return one << other
 
 
 def _divide(one: Any, other: Any, rounding: Any = None) -> Any:
@@ -143,7 +113,7 @@ PLAIN: dict[str, Callable[..., Any]] = {
     "aten::add": _add,
     "aten::sub": _subtract,
     "aten::rsub": lambda one, other, scale=1: other - one * scale,
-    "aten::mul": _multiply,
+    "aten::mul": operator.mul,
     "aten::div": _divide,
     "aten::true_divide": operator.truediv,
     "aten::floordiv": operator.floordiv,
@@ -151,7 +121,7 @@ PLAIN: dict[str, Callable[..., Any]] = {
     "aten::remainder": operator.mod,
     "aten::fmod": math.fmod,
     "aten::mod": operator.mod,
-    "aten::pow": _power,
+    "aten::pow": operator.pow,
     "aten::neg": operator.neg,
     "aten::abs": abs,
     "aten::eq": operator.eq,
@@ -163,7 +133,7 @@ PLAIN: dict[str, Callable[..., Any]] = {
     "aten::__and__": operator.and_,
     "aten::__or__": operator.or_,
     "aten::__xor__": operator.xor,
-    "aten::__lshift__": _shift,
+    "aten::__lshift__": operator.lshift,
     "aten::__rshift__": operator.rshift,
     "aten::__not__": operator.not_,
     "aten::__is__": operator.is_,
@@ -214,8 +184,6 @@ def _append(nest: list[Any], entry: Any) -> Any:
 
 
 def _extend(nest: list[Any], entries: Any) -> Any:
-    if len(nest) + len(entries) > _MOST_LIST:
-        raise ValueError("a list that is added to itself may be of any length")
     nest.extend(entries)
     return nest
 
@@ -252,15 +220,7 @@ def _clear(nest: Any) -> Any:
 def _joined(one: Any, other: Any) -> Any:
     if type(one) is not type(other) or isinstance(one, dict):
         raise TypeError("these are not joined")
-    if len(one) + len(other) > _MOST_LIST:
-        raise ValueError("a list that is added to itself may be of any length")
     return one + other
-
-
-def _repeated(nest: Any, count: Any) -> Any:
-    if type(count) is not int or count * len(nest) > _MOST_ENTRIES:
-        raise ValueError("the result may be of any length")
-    return nest * count
 
 
 def _equal(one: Any, other: Any) -> Any:
@@ -295,7 +255,7 @@ _ON_CONTAINERS: dict[str, Callable[..., Any]] = {
     "aten::clear": _clear,
     "aten::add": _joined,
     "aten::add_": _extend,
-    "aten::mul": _repeated,
+    "aten::mul": operator.mul,
     "aten::eq": _equal,
     "aten::ne": lambda one, other: (
         one != other if is_known([one, other]) else Number("ne", origins([one, other]))

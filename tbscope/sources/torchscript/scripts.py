@@ -8,15 +8,12 @@ from typing import Any
 
 import torch
 
-from tbscope.checks import check_truth
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError, TbscopeError
-from tbscope.figures.notes import find_notes
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Graph
 from tbscope.sources.programs.borders import result_paths
 from tbscope.sources.programs.places import Places, label_of
-from tbscope.sources.programs.results import describe_edges
 from tbscope.sources.programs.slots import Held, Slot
 from tbscope.sources.programs.state import State, state_of
 from tbscope.sources.torch.misfits import with_article
@@ -40,8 +37,8 @@ from tbscope.words import error_text, shown
 __all__ = ["from_torchscript", "graph_of_script"]
 
 
-def from_torchscript(script_or_path: Any, *inputs: Any, trusted: bool = False) -> Graph:
-    """Return the graph of a module or function that torch.jit traced or scripted; none of it runs.
+def from_torchscript(script_or_path: Any, *inputs: Any) -> Graph:
+    """Return the graph of what torch.jit traced or scripted; its forward never runs.
 
     Each call of a module has a scope of its own; parameters, buffers and constants have their
     qualified names. Branches and loops of which the code alone does not tell how they run stand
@@ -50,18 +47,16 @@ def from_torchscript(script_or_path: Any, *inputs: Any, trusted: bool = False) -
 
     Args:
         script_or_path: What `torch.jit.trace`, `torch.jit.script` or `torch.jit.freeze` gave, or
-            the path of a file that `torch.jit.save` has written.
+            the path of a file that `torch.jit.save` has written. torch loads the file, and runs
+            what it has it run: the path of a file is trusted as by `torch.jit.load`.
         inputs: Its positional arguments; tensors on "meta" will do. None where the shapes are
             known, or may stay unknown.
-        trusted: Whether a file may have code of its author run while torch loads it. Without it
-            such a file is refused.
     Raises:
-        ArgumentError: It is neither, or the file is damaged, or would run code; or this torch has
-            no TorchScript.
+        ArgumentError: It is neither, or torch cannot load the file; or this torch has no
+            TorchScript.
         InputError: The inputs are more, or fewer, than it takes.
     """
-    check_truth("trusted", trusted)
-    return graph_of_script(script_or_path, inputs or None, {}, trusted=trusted)
+    return graph_of_script(script_or_path, inputs or None, {})
 
 
 def graph_of_script(
@@ -69,7 +64,6 @@ def graph_of_script(
     args: Sequence[Any] | None,
     kwargs: Mapping[str, Any],
     *,
-    trusted: bool = False,
     training: bool | None = None,
 ) -> Graph:
     """Return the graph of what TorchScript holds, with inputs by position and by name.
@@ -78,7 +72,6 @@ def graph_of_script(
         script_or_path: As for `from_torchscript`.
         args: Its positional arguments; None for none.
         kwargs: Its keyword arguments.
-        trusted: As for `from_torchscript`.
         training: In which mode its modules are read; None for that which each is in. What was
             traced does what it did.
     """
@@ -93,7 +86,7 @@ def graph_of_script(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if isinstance(script, str | os.PathLike):
-            loaded = load_script(script, trusted=trusted)
+            loaded = load_script(script)
         elif is_script(script):
             held = script if is_function(script) else script_handle(script)
             loaded = Loaded(held, _no_function, None)
@@ -171,7 +164,7 @@ class _Script:
 
     def graph(self, args: Sequence[Any] | None, kwargs: Mapping[str, Any]) -> Graph:
         """Read the module or function with its inputs; return its graph."""
-        reader, places, part = self._reader, self._places, self._part
+        reader, part = self._reader, self._part
         graph = self._method.graph
         values = list(graph.inputs())[0 if part is None else 1 :]
         name = self._builder.graph.name
@@ -193,15 +186,8 @@ class _Script:
         given = inputs.held if part is None else [part, *inputs.held]
         results = walk.graph(graph, given, frame)
         result = results[0] if len(results) == 1 else tuple(results)
-        for path, slot in result_paths(lowered(result)):
-            value = slot.read()
-            reader.builder.add_output(path, value, control_inputs=slot.writers())
-        describe_edges(reader.graph, places)
         self._describe_root(inputs, result)
-        self._state.describe(self._parts, places, self._class_of)
-        # What its code decides on is in the graph: no note tells of Python.
-        reader.graph.notes += find_notes(reader.graph, reads=(), whole=True)
-        return reader.builder.finish()
+        return self._state.finish(result_paths(lowered(result)), self._parts, self._class_of)
 
     def _describe_root(self, inputs: Inputs, result: Held) -> None:
         """Tell what the whole was given and gave, and in which mode each module is."""
@@ -213,9 +199,9 @@ class _Script:
         if places.root is None:
             return
         root = places.call_of[places.root]
-        root.results = reader.arguments((lowered(result),), {})[0][0].nest
+        root.results = reader.nest(lowered(result))
         root.arguments = [
-            Argument(name, reader.arguments((lowered(held),), {})[0][0].nest)
+            Argument(name, reader.nest(lowered(held)))
             for name, held in zip(inputs.names, inputs.held, strict=True)
         ]
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Source
 from tbscope.sources.programs.slots import Held, Slot, slots_in
 from tbscope.sources.programs.state import State
@@ -47,11 +46,7 @@ __all__ = ["Walk"]
 
 # One that takes arguments of several kinds has a method for each: `forward__0`.
 _FORWARD = re.compile(r"forward(__[0-9]+)?")
-_MOST_STEPS = 50_000
 _MOST_TURNS = 64
-# Calls and blocks in each other. Python's own limit is no measure: it is the process's,
-# and others raise it.
-_MOST_DEEP = 100
 
 
 class Walk:
@@ -86,11 +81,6 @@ class Walk:
             "prim::SetAttr": possessions.set,
         }
         self._calls = 0
-        self._steps = 0
-        self._depth = 0
-        # Each node may be read this often, on average; and what is small as often as it likes.
-        self._most_steps = _MOST_STEPS
-        self._met: set[tuple[str, str]] = set()
         self._by_name = functions
         # The graph of each function that was called, by its name.
         self._functions: dict[str, Any] = {}
@@ -100,29 +90,11 @@ class Walk:
     def graph(self, graph: Any, given: list[Held], frame: Frame) -> list[Held]:
         """Read a graph with what it is given; return what it gives."""
         frame.graph = graph
-        key = "" if frame.part is None else frame.part.kind, frame.function
-        frame.is_first = key not in self._met
-        self._met.add(key)
-        for value, held in zip(starts(graph), given, strict=False):
-            frame.values[value.unique()] = held
-        self.nodes(graph, frame)
-        return [frame.values[value.unique()] for value in stops(graph)]
+        return self.block(graph, given, frame)
 
     def nodes(self, block: Any, frame: Frame) -> None:
         """Read the nodes of a graph, or of a block of one."""
-        if self._depth == _MOST_DEEP:
-            raise RecursionError(f"{_MOST_DEEP} calls and blocks stand in each other")
-        self._depth += 1
         for kind, node in nodes_of(block):
-            self._steps += 1
-            if frame.is_first:
-                self._most_steps += _MOST_TURNS
-            elif self._steps > self._most_steps:
-                raise ArgumentError(
-                    f"the code of the program runs on for more than {self._most_steps:,} steps",
-                    why="its functions call each other, and each call is read by itself",
-                    fix="draw a part of it: tbscope.from_torchscript(module.part)",
-                )
             plumbing = self._plumbing.get(kind)
             if plumbing is not None:
                 plumbing(node, frame)
@@ -132,7 +104,6 @@ class Walk:
                 handler(self, node, frame)
             else:
                 self._operation(kind, node, frame)
-        self._depth -= 1
 
     def block(self, block: Any, given: list[Held], frame: Frame) -> list[Held]:
         """Read a block with what it is given; return what it gives."""
