@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, Protocol, TypeAlias
 
-from tbscope.errors import ArgumentError
 from tbscope.files import masked_crc, path_of
 from tbscope.formats.json import is_json
 from tbscope.sources.local_files import unreadable
