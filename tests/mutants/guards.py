@@ -128,7 +128,6 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "here": ("rank_figures", "overlays"),
         "notes": ("notes", "record"),
         "saved": ("saved", "backward"),
-        "turns": ("turns", "visits", "guests"),
     },
     "tbscope/writing": {
         "records": ("records", "sinks", "reading_order"),
