@@ -21,7 +21,6 @@ from tbscope.sources.eager.record.call_recorder import CallRecorder
 from tbscope.sources.eager.record.operation import Operation, Operations
 from tbscope.sources.eager.record.origins import not_behind
 from tbscope.sources.eager.record.reads import Reads, shares_memory
-from tbscope.sources.eager.record.scripted import note_of_forks
 from tbscope.sources.eager.record.tensors import tell_nobody
 from tbscope.sources.torch.compiler_internals import draws_otherwise
 from tbscope.sources.torch.internals import ENOUGH, in_forward_mode
@@ -301,17 +300,18 @@ class Recorder(CallRecorder):
             kwargs = {}
         elif label not in self.graph.signatures:
             add_signature(self.graph.signatures, label, facts.kernel)
-        node = self.add_operation(label, args, kwargs, result, operation, frame)
-        # What TorchScript forks is no step of its code: it stands in the module that did.
-        if node is not None and frame is not None and self.scopes.running.script is not None:
-            self.scopes.running.script.add(node)
-        return node
+        return self.add_operation(label, args, kwargs, result, operation, frame)
 
     def tell_of_fork(self) -> None:
         """Tell, once, that a scripted module runs operations in threads of TorchScript's own."""
         if not self._forked:
             self._forked = True
-            self.graph.notes.append(note_of_forks(self.scopes.running))
+            running = self.scopes.running
+            text = (
+                f"{running.scope} runs operations in threads of TorchScript's own "
+                "(torch.jit.fork): which of them comes first may differ from run to run"
+            )
+            self.graph.notes.append(Note(text, running.source))
 
     def _tell_of_numbers(self, frame: FrameType | None) -> None:
         """Warn, once, that the run draws other random numbers than it would unwatched."""
