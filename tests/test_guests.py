@@ -89,12 +89,6 @@ def test_a_part_that_blocks_share_stands_in_each_of_them(kind):
 
 
 @pytest.mark.parametrize("kind", PARTS)
-def test_no_note_tells_of_a_cycle_through_a_part_that_stands_with_its_caller(kind):
-    graph = tbscope.trace(Sharing(PARTS[kind]()), torch.rand(2, 4))
-    assert not [note for note in graph.notes if "by turns" in note.text]
-
-
-@pytest.mark.parametrize("kind", PARTS)
 def test_blocks_that_share_a_part_are_equal(kind):
     message = drawn(Sharing(PARTS[kind]()), templates=False)
     counts = {one.box.name: one.count for one in Structures(Hierarchy.of(message)).all}
@@ -366,7 +360,6 @@ def test_a_part_by_which_its_module_would_read_itself_stands_with_its_caller(wor
     graph = tbscope.trace(model, torch.rand(2, 4))
     message = tbscope.to_graph_def(graph, cards=False, style=style)
     assert cycles(message) == []
-    assert not [note for note in graph.notes if "by turns" in note.text]
     if style == "tf":
         found = {name.partition("/")[0] for name in names(message)}
         assert {name for name in found if name.startswith("encoder.")} == WORK_AROUND[work][1]

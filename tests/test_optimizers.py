@@ -1,6 +1,7 @@
 """Steps of optimizers: what is done for a parameter stands in a box of its name."""
 
 from copy import deepcopy
+from weakref import ref
 
 import pytest
 import torch
@@ -381,3 +382,13 @@ def test_a_gradient_that_a_closure_makes_anew_belongs_to_its_parameter(hooked):
     graph = trained(model, optimizer)
     boxes = [node.scope.part.label for node in graph.nodes if node.op == "neg"]
     assert boxes == [name.rpartition(".")[2] for name, _ in model.named_parameters()]
+
+
+def test_no_gradient_of_a_step_lives_longer_because_it_was_recorded():
+    model = Net()
+    optimizer = torch.optim.Adam(model.parameters(), foreach=False)
+    with tbscope.record(model):
+        run(model, optimizer)
+        gradient = ref(model.inp.weight.grad)
+        model.zero_grad()
+        assert gradient() is None

@@ -1,74 +1,27 @@
-"""A write into what an operation reads is told as one that is looked for in all memory.
-
-Where anything is inside of a wrapper (`vmap`), each write is looked for: so the same code is
-recorded both ways.
-"""
+"""Writes into what is read: by which operations, what they become, and what waits for them."""
 
 import pytest
 import torch
 from torch import nn
-from training_steps import Net, closure_of
 
 import tbscope
 
-OF_ONE = ("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop")
-OPTIMIZERS = {
-    **{f"{name}, {foreach}": (name, {"foreach": foreach}) for name in OF_ONE for foreach in (0, 1)},
-    "Adam, amsgrad": ("Adam", {"amsgrad": True, "maximize": True}),
-    "AdamW, fused": ("AdamW", {"fused": True}),
-    "RMSprop, centered": ("RMSprop", {"centered": True, "momentum": 0.9}),
-    "SGD": ("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1, "foreach": False}),
-    "SGD, at once": ("SGD", {"momentum": 0.9, "foreach": True}),
-    "SGD, fused": ("SGD", {"fused": True}),
-    "Adafactor": ("Adafactor", {}),
-    "Rprop": ("Rprop", {}),
-    "LBFGS": ("LBFGS", {"max_iter": 2}),
-}
 
-
-def told(code, *models, looked_for):
-    """Give all that is told of each node of a code; if asked to, each write is looked for."""
+def told(code, *models):
+    """Give of each node of a code its op, what it reads, what of that it writes into, its waits."""
     with tbscope.record(*models) as recording:
-        if looked_for:
-            torch.func.vmap(torch.sin)(torch.ones(2))
-        first = len(recording._recorder.graph.nodes)
         code()
-    nodes = recording.graph.nodes[first:]
+    nodes = recording.graph.nodes
     numbers = {node: number for number, node in enumerate(nodes)}
-    return [about(node, numbers) for node in nodes]
-
-
-def about(node, numbers):
-    facts = (node.op, node.kind, str(node.scope), node.phase, node.role, node.kernels, node.flops)
-    gives = node.allocated_bytes, [value.shape for value in node.outputs]
-    attributes = {name: str(kept) for name, kept in node.attributes.items()}
-    reads = [(numbers[value.producer], value.index) for value in node.inputs]
-    waits = [numbers[other] for other in node.control_inputs]
-    return facts, gives, attributes, reads, node.writes, waits
-
-
-def step_of(name, options):
-    """Give a second step of an optimizer, hooks and all, and its model."""
-    torch.manual_seed(0)
-    model = nn.Sequential(Net(), nn.BatchNorm1d(2))
-    optimizer = getattr(torch.optim, name)(model.parameters(), **options)
-
-    def halve(*_):
-        model[0].inp.weight.grad.mul_(0.5)
-
-    closure = closure_of(model, optimizer)
-    optimizer.step(closure)
-    optimizer.register_step_pre_hook(halve)
-    return lambda: optimizer.step(closure), model
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_step_is_told_as_if_each_write_were_looked_for(name):
-    plain, looked_for = (
-        told(*step_of(*OPTIMIZERS[name]), looked_for=looked_for) for looked_for in (False, True)
-    )
-    assert any(writes for *_, writes, _ in plain)
-    assert plain == looked_for
+    return [
+        (
+            node.op,
+            [(numbers[value.producer], value.index) for value in node.inputs],
+            node.writes,
+            [numbers[other] for other in node.control_inputs],
+        )
+        for node in nodes
+    ]
 
 
 def aliases():
@@ -103,7 +56,7 @@ def statistics():
 
 def memory_again():
     kept = [torch.ones(2)]
-    for _ in range(5):
+    for _ in range(2):
         kept.append(torch.zeros(2).add_(kept[-1]).mul_(kept[-1]))
         kept.append(kept.pop().clone())
     return kept
@@ -132,12 +85,15 @@ def dropped():
 
 def cell():
     # Its kernels write into what they have made.
-    return torch.rnn_tanh_cell(*map(torch.rand, ((1, 2), (1, 3), (3, 2), (3, 3), (3,), (3,))))
+    return torch.rnn_tanh_cell(*map(torch.ones, ((1, 2), (1, 3), (3, 2), (3, 3), (3,), (3,))))
 
 
 def loss_by(distance):
     given = [torch.rand(2, 3) for _ in range(3)]
     return nn.functional.triplet_margin_with_distance_loss(*given, distance_function=distance)
+
+
+LOSS = "triplet_margin_with_distance_loss"
 
 
 def elsewhere():
@@ -150,32 +106,108 @@ def through_a_view():
     return loss_by(lambda one, other: (one.view(-1).add_(1).view(2, 3) - other).sum(1))
 
 
-# They write into nothing that they read.
-UNREAD = {filled_from_outside, dropped, cell, elsewhere}
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        *(aliases, the_same_twice, filled, statistics, memory_again, set_to_another),
-        *(filled_from_outside, dropped, cell, elsewhere, through_a_view),
+ONE, TWO = (0,), (0, 1)
+# Of each node: its op, what it reads by node and output, what of that it writes into, its waits.
+CODES = {
+    aliases: [
+        ("ones", [], (), []),
+        ("getitem", [(0, 0)], (), []),
+        ("getitem", [(0, 0)], (), []),
+        ("add_", [(1, 0)], ONE, []),
+        ("clone", [(3, 0)], (), []),
+        ("mul_", [(2, 0), (4, 0)], ONE, [3]),
+        ("getitem", [(0, 0)], (), [3, 5]),
+        # Neither of the others is in what is written into now.
+        ("mul_", [(6, 0)], ONE, []),
+        ("add", [(3, 0), (5, 0)], (), [7]),
     ],
-)
-def test_code_is_told_as_if_each_write_were_looked_for(code):
-    plain = told(code, looked_for=False)
-    assert plain == told(code, looked_for=True)
-    assert any(writes for *_, writes, _ in plain) == (code not in UNREAD)
+    the_same_twice: [
+        ("ones", [], (), []),
+        ("ones", [], (), []),
+        ("clone", [(1, 0)], (), []),
+        ("foreach_add_", [(0, 0), (0, 0), (1, 0), (2, 0)], TWO, []),
+        ("foreach_add_", [(3, 1), (3, 1)], TWO, []),
+        ("add", [(4, 1), (1, 0)], (), []),
+    ],
+    filled: [
+        ("ones", [], (), []),
+        ("add", [(0, 0)], ONE, []),
+        ("empty", [], (), []),
+        ("add", [(1, 0), (1, 0)], (), []),
+        ("t_", [(1, 0)], ONE, []),
+        ("unsqueeze_", [(4, 0)], ONE, []),
+    ],
+    statistics: [
+        ("zeros", [], (), []),
+        ("ones", [], (), []),
+        ("getitem", [(0, 0)], (), []),
+        ("rand", [], (), []),
+        ("batch_norm", [(3, 0), (0, 0), (1, 0)], (1, 2), []),
+        ("add", [(4, 0), (4, 1)], (), []),
+        ("add", [(5, 0), (2, 0)], (), [4]),
+        ("batch_norm", [(4, 0), (4, 2), (4, 1)], (1, 2), []),
+    ],
+    memory_again: [
+        ("ones", [], (), []),
+        ("zeros", [], (), []),
+        ("add_", [(1, 0), (0, 0)], ONE, []),
+        ("mul_", [(2, 0), (0, 0)], ONE, []),
+        ("clone", [(3, 0)], (), []),
+        ("zeros", [], (), []),
+        ("add_", [(5, 0), (4, 0)], ONE, []),
+        ("mul_", [(6, 0), (4, 0)], ONE, []),
+        ("clone", [(7, 0)], (), []),
+    ],
+    set_to_another: [
+        ("ones", [], (), []),
+        ("ones", [], (), []),
+        ("getitem", [(1, 0)], (), []),
+        ("set_", [(0, 0), (2, 0)], TWO, []),
+        ("add_", [(3, 0)], ONE, []),
+        ("add", [(1, 0)], (), [4]),
+        ("resize_", [(4, 0)], ONE, []),
+        ("zero_", [(6, 0)], ONE, []),
+    ],
+    filled_from_outside: [
+        ("input", [], (), []),
+        ("add", [(0, 0)], (), []),
+        ("ones", [], (), []),
+        ("add", [(2, 0)], (), []),
+        ("add", [(0, 0), (1, 0)], (), [3]),
+    ],
+    dropped: [("ones", [], (), []), ("dropout", [(0, 0)], (), [])],
+    cell: [
+        *[("ones", [], (), [])] * 6,
+        ("rnn_tanh_cell", [(number, 0) for number in range(6)], (), []),
+    ],
+    elsewhere: [
+        ("zeros", [], (), []),
+        *[("rand", [], (), [])] * 3,
+        # No mode sees what the function reads beside its arguments; what it writes, one does.
+        (LOSS, [(1, 0), (2, 0), (3, 0)], (), []),
+        ("add", [(4, 0), (4, 1)], (), []),
+    ],
+    through_a_view: [*[("rand", [], (), [])] * 3, (LOSS, [(0, 0), (1, 0), (2, 0)], ONE, [])],
+}
 
 
-def test_a_view_that_was_taken_before_a_write_waits_for_it():
-    told_of = told(aliases, looked_for=False)
-    last = {facts[0]: number for number, (facts, *_) in enumerate(told_of)}
-    waits = {op: told_of[number][-1] for op, number in last.items()}
-    # What is written below them both is in no other one of them.
-    assert waits["mul_"] == []
-    assert waits["clone"] == []
-    assert waits["getitem"] == [last["add_"], last["mul_"] - 2]
-    assert waits["add"] == [last["mul_"]]
+@pytest.mark.parametrize("code", CODES)
+def test_each_write_is_that_of_its_operation_and_what_shows_its_memory_waits(code):
+    assert told(code) == CODES[code]
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_writes_are_the_same_where_tensors_are_inside_of_others(code):
+    def after_a_transform():
+        torch.func.vmap(torch.sin)(torch.ones(2))
+        code()
+
+    first = len(told(after_a_transform)) - len(CODES[code])
+    found = [
+        (op, [(at - first, index) for at, index in reads], writes, [at - first for at in waits])
+        for op, reads, writes, waits in told(after_a_transform)[first:]
+    ]
+    assert found == CODES[code]
 
 
 class Counting(nn.Module):
@@ -191,9 +223,8 @@ class Counting(nn.Module):
 
 def test_a_buffer_that_is_written_into_unseen_has_the_value_that_was_written():
     model = Counting()
-    plain = told(model, model, looked_for=False)
-    assert plain == told(model, model, looked_for=True)
-    ((reads, waits),) = [(each[3], each[-1]) for each in plain if each[0][0] == "add"]
-    loss = next(number for number, each in enumerate(plain) if each[0][0].startswith("triplet"))
+    found = told(model, model)
+    ((reads, waits),) = [(reads, waits) for op, reads, _, waits in found if op == "add"]
+    loss = [op for op, *_ in found].index(LOSS)
     assert (loss, 1) in reads
     assert waits == []

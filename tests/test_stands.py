@@ -27,7 +27,6 @@ import tbscope
 from tbscope.drawing import layout
 from tbscope.drawing.figures import Figure
 from tbscope.drawing.stands import Stands
-from tbscope.figures.turns import turn_notes
 from tbscope.ir.graph import Graph
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.series import find_series
@@ -55,11 +54,6 @@ def without_callers(graph):
     for call in graph.calls:
         call.run = None
     return graph
-
-
-def turns(graph):
-    """Give the texts that tell which modules read each other by turns."""
-    return [note.text for note in turn_notes(graph)]
 
 
 class Working(nn.Module):
@@ -350,19 +344,16 @@ def test_what_joins_the_stages_of_lists_in_lists_stands_as_deep_as_it_can():
     assert {"add", "ups/add", "ups/0/neg", "ups/1/neg"} <= set(found)
 
 
-def test_a_true_cycle_of_calls_stays_and_is_told():
+def test_a_true_cycle_of_calls_stays():
     model, x = example(Borrower)
     graph = without_callers(tbscope.trace(model, x))
     assert cycles(drawn(graph, None)) == ["encoder"]
-    text = "encoder and decoder read each other by turns: a part of encoder was called from outside"
-    assert turns(graph) == [text]
 
 
 def test_a_part_that_is_called_after_its_module_by_the_parent_stands_with_the_parent():
     graph = tbscope.trace(*example(Borrower))
     assert {"encoder/block/fc", "decoder/fc", "encoder.out"} <= set(names(drawn(graph, None)))
     assert cycles(drawn(graph, None)) == []
-    assert not [note for note in graph.notes if "by turns" in note.text]
 
 
 @pytest.mark.parametrize("borrowed", ["", "reads", "waits"])
@@ -383,26 +374,20 @@ def test_what_is_saved_for_a_backward_pass_is_no_call_from_outside(borrowed):
     model = Net()
     with tbscope.record(model) as recording:
         model(torch.rand(4, 8)).sum().backward()
-    told = turns(without_callers(recording.graph))
-    assert [text.partition(" ")[0] for text in told] == (["work"] if borrowed else [])
+    found = cycles(drawn(without_callers(recording.graph), None))
+    assert ("Net/work" in found) == bool(borrowed)
 
 
-def test_calls_that_nest_have_no_note_of_turns():
-    for kind in (Embedding, Turns, Leaves, Shared, Skips, Detector):
-        notes = tbscope.trace(*example(kind)).notes
-        assert not [note for note in notes if "by turns" in note.text]
-
-
-def test_a_part_of_a_module_of_a_list_that_is_called_from_outside_is_told():
+def test_a_part_of_a_module_of_a_list_that_is_called_from_outside_makes_a_cycle():
     def work(layers, x):
         return layers[0].fc(layers[1](layers[0](x)))
 
-    (told,) = turns(without_callers(tbscope.trace(Working(work), torch.rand(2, 8))))
-    assert told.startswith("layers.0 and layers.1 read each other by turns")
+    graph = without_callers(tbscope.trace(Working(work), torch.rand(2, 8)))
+    assert cycles(drawn(graph, None)) == ["layers/0"]
     # So it is where an operation of the parent of the list is between.
     model = Working(lambda layers, x: layers[0].fc(layers[0](x).neg()))
-    (told,) = turns(without_callers(tbscope.trace(model, torch.rand(2, 8))))
-    assert "(neg) read each other by turns" in told
+    graph = without_callers(tbscope.trace(model, torch.rand(2, 8)))
+    assert cycles(drawn(graph, None)) == ["layers/0"]
 
 
 def test_the_scope_of_what_stands_elsewhere_is_still_told():

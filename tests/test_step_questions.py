@@ -77,18 +77,6 @@ def adam():
     return model, torch.optim.AdamW(model.parameters(), foreach=False)
 
 
-def test_an_operation_of_an_optimizer_costs_fewer_calls_once_it_is_foreseen():
-    calls = {}
-    for foreseen in (True, False):
-        model, optimizer = adam()
-        with tbscope.record(model) as recording:
-            if not foreseen:
-                recording._recorder.rounds = None
-            model(torch.ones(1, 2)).sum().backward()
-            calls[foreseen] = calls_of_ours(optimizer.step)
-    assert calls[True] < 0.85 * calls[False]
-
-
 def test_a_region_ends_with_few_calls_for_each_operation():
     model, optimizer = adam()
     recording = tbscope.record(model)

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Set
 from itertools import chain
 from typing import Literal, NamedTuple
 
-from tbscope.figures.turns import turn_notes
 from tbscope.ir.graph import Graph, Module, Node, Note, Parameter, Source, Value
 from tbscope.ir.regions import STATE, with_above
 
@@ -59,7 +58,6 @@ def find_notes(
     if whole:
         notes += _input_notes(graph)
         notes += _unused_notes(graph, stood_in)
-    notes += _few(list(turn_notes(graph)), "groups of modules that read each other", "run")
     notes += _random_notes(graph)
     notes += _flops_notes(graph)
     return notes

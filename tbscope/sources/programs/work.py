@@ -25,7 +25,6 @@ from tbscope.sources.torch.internals import (
 )
 from tbscope.sources.torch.nests import INSIDE, is_walked, leaves_in, rebuilt
 from tbscope.sources.torch.operations import KernelFacts, kernel_facts
-from tbscope.sources.torch.quick_results import quick_result
 from tbscope.sources.torch.roles import role_of
 
 if TYPE_CHECKING:
@@ -257,9 +256,7 @@ class _Kernels(DispatchMode):  # type: ignore[no-untyped-call]
             return kernel(*args, **kwargs)
         written = [storage_key(tensor) for tensor in facts.written(args, kwargs)]
         formula = self._formulas[facts]
-        result = quick_result(kernel, args, kwargs)
-        if result is None:
-            result = kernel(*args, **kwargs)
+        result = kernel(*args, **kwargs)
         self.names.append(facts.name)
         self.written.update(written)
         if formula is not None:

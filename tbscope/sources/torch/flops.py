@@ -30,7 +30,7 @@ from tbscope.sources.torch.internals import (
 from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.operations import KernelFacts
 
-__all__ = ["Copies", "Formulas", "any_floats"]
+__all__ = ["Copies", "Formulas"]
 
 NO_FORMULA = "torch has no formula for it, and none was registered"
 
@@ -91,10 +91,10 @@ class Formulas(dict[KernelFacts, Formula | None]):
                 if allocates is not None:
                     if allocates:
                         node.allocated_bytes = _number(_size_bytes(results))
-                    if kernel not in self.uncounted or not any_floats(results):
+                    if kernel not in self.uncounted or not _any_floats(results):
                         node.flops = 0
                     return
-            if self.uncounted.keys().isdisjoint(kernels) or not any_floats(results):
+            if self.uncounted.keys().isdisjoint(kernels) or not _any_floats(results):
                 node.flops = 0
             if read and len(results) == 1 and results[0] is read[0]:
                 # What it gives was there before.
@@ -193,7 +193,7 @@ def _size_bytes(tensors: list[torch.Tensor]) -> int:
         return 0
 
 
-def any_floats(tensors: list[torch.Tensor]) -> bool:
+def _any_floats(tensors: list[torch.Tensor]) -> bool:
     """Tell whether one holds more than integers: floats, or what stands for them."""
     for tensor in tensors:
         dtype = tensor.dtype

@@ -39,8 +39,6 @@ __all__ = [
     "script_call_graph",
     "script_children",
     "script_class",
-    "script_frames",
-    "script_graph",
     "script_handle",
     "script_method",
     "script_tensors",
@@ -221,26 +219,6 @@ def scripted_attributes(module: Any) -> dict[str, Any]:
 def set_scripted_attribute(module: Any, name: str, value: Any) -> None:
     """Set an attribute of a scripted module, parameters and buffers too."""
     module._c.setattr(name, value)
-
-
-def script_frames() -> list[tuple[str, int]]:
-    """Return where TorchScript's interpreter stands: file and line of each call, outermost first.
-
-    Empty where it runs nothing.
-    """
-    profiler: Any = torch._C._profiler
-    traceback = profiler.gather_traceback(python=False, script=True, cpp=False)
-    frames = profiler.symbolize_tracebacks([traceback])[0]
-    return [(frame["filename"], frame["line"]) for frame in reversed(frames)]
-
-
-def script_graph(module: torch.nn.Module, method: str) -> Any:
-    """Return TorchScript's graph of a method of a scripted module; None where it tells of none."""
-    try:
-        return module._c._get_method(method).graph  # type: ignore[union-attr,operator]
-    except (AttributeError, RuntimeError):
-        # It is none, or has no such method: a module that is traced is called in one way.
-        return None
 
 
 def script_handle(module: Any) -> Any:

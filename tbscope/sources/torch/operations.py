@@ -21,7 +21,6 @@ from tbscope.sources.torch.literals import collect_tensors
 
 __all__ = [
     "ASKS_GRADIENT",
-    "ELEMENTWISE",
     "COPIES_DEEP",
     "CUTS_UNSEEN",
     "KERNELS",
@@ -102,18 +101,6 @@ QUESTIONS: frozenset[Any] = frozenset(
 An optimizer asks seven such questions of each parameter, beside nine operations.
 """
 
-
-ELEMENTWISE: frozenset[Any] = frozenset(
-    getattr(torch.Tensor, name)
-    for name in (
-        *("add", "addcdiv", "addcmul", "div", "lerp", "mul", "neg", "sqrt", "sub"),
-        *("add_", "addcdiv_", "addcmul_", "div_", "lerp_", "mul_", "neg_", "sqrt_", "sub_"),
-    )
-)
-"""Methods that compute element by element, with one kernel of the same name.
-
-Which it is depends on nothing but what the dispatcher goes by.
-"""
 
 CUTS_UNSEEN = frozenset({"detach_"})
 """Operations that change the way of gradients alone: of their kernels no mode is told."""

@@ -160,12 +160,11 @@ class Writes:
 
     Attributes:
         any: Whether there was one at all; most models write nothing.
-        by_storage: The writes into each storage, in order.
     """
 
     def __init__(self) -> None:
         self.any = False
-        self.by_storage: dict[int, list[Write]] = {}
+        self._by_storage: dict[int, list[Write]] = {}
         self._addresses = Addresses()
 
     def add(self, node: Node, order: int, value: Value, tensor: torch.Tensor) -> None:
@@ -179,23 +178,20 @@ class Writes:
         """
         for part in memory_of(tensor):
             key = storage_key(part)
-            if key is not None:
-                self.add_plain(Write(node, order, value, Region(part)), part, key)
-
-    def add_plain(self, write: Write, tensor: torch.Tensor, key: int) -> None:
-        """Remember a write into what this tensor covers, whose storage is known."""
-        self.any = True
-        kept = self.by_storage.get(key)
-        if kept is None:
-            self.by_storage[key] = [write]
-            self._addresses.keep(key, tensor)
-            return
-        # A write to the same part as the last one hides that, since it depends on it.
-        if kept and (last := kept[-1].region).covers_same(write.region):
-            # What is known of the part stays known.
-            write.region = last
-            kept.pop()
-        kept.append(write)
+            if key is None:
+                continue
+            self.any = True
+            region = Region(part)
+            kept = self._by_storage.get(key)
+            if kept is None:
+                kept = self._by_storage[key] = []
+                self._addresses.keep(key, part)
+            elif kept and (last := kept[-1].region).covers_same(region):
+                # A write to the same part as the last one hides that, since it depends on it.
+                # The known reach of the part stays known.
+                region = last
+                kept.pop()
+            kept.append(Write(node, order, value, region))
 
     def are_latest(self, values: Iterable[Value], keys: Iterable[int]) -> bool:
         """Tell whether nothing was written into storages since the nodes ran that gave values.
@@ -204,7 +200,7 @@ class Writes:
             values: The values.
             keys: The storage of each.
         """
-        find = self.by_storage.get
+        find = self._by_storage.get
         for value, key in zip(values, keys, strict=True):
             writes = find(key)
             if writes and writes[-1].node is not value.producer:
@@ -215,7 +211,7 @@ class Writes:
         """Return the writes after `since` into the memory of this tensor, the latest first."""
         key = storage_key(tensor)
         if key is not None and type(tensor) in PLAIN:
-            writes = self.by_storage.get(key)
+            writes = self._by_storage.get(key)
             # Most are read that nobody has written into since.
             if not writes or writes[-1].order <= since:
                 return []
@@ -223,8 +219,8 @@ class Writes:
         found = []
         for part in memory_of(tensor):
             key = storage_key(part)
-            if key in self.by_storage:
-                found += _overlapping(self.by_storage[key], Region(part), since)
+            if key in self._by_storage:
+                found += _overlapping(self._by_storage[key], Region(part), since)
         return found
 
     def forget_fresh(
@@ -240,7 +236,7 @@ class Writes:
             read: What was there before.
             stored: The storages of the latter, as `plain_keys` tells them.
         """
-        by_storage = self.by_storage
+        by_storage = self._by_storage
         if read and len(results) == 1 and results[0] is read[0]:
             # It gives back what it has written into.
             return

@@ -17,7 +17,6 @@ from tbscope.sources.eager.record.operation import Operations
 from tbscope.sources.eager.record.rank_recorder import RankRecorder
 from tbscope.sources.eager.record.resumed import RESUMED
 from tbscope.sources.eager.record.scope_stack import Frame
-from tbscope.sources.eager.record.scripted import ScriptRun
 from tbscope.sources.eager.record.whereabouts import Whereabouts
 from tbscope.sources.torch.module_internals import ScriptModule, calls_unseen
 from tbscope.sources.torch.signatures import Arrangements
@@ -124,7 +123,6 @@ class CallRecorder(RankRecorder):
         frame.first = len(self.graph.nodes)
         frame.forward = getattr(forward, "__code__", None)
         if isinstance(module, ScriptModule):
-            frame.script = ScriptRun(module, place.name)
             self.scripted = True
         scopes.open_call(place, frame)
         return frame

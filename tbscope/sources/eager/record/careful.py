@@ -16,7 +16,6 @@ _TOLD = (
     *("know", "open_scope", "close_scope", "enter_call", "leave_call", "fail_call"),
     *("gave_gradients", "gradient_was_set", "begin_step", "end_step", "fail_step", "waited"),
     *("tell_of_fork", "took_over", "about_to_write", "source_at"),
-    *("foreseen", "add_foreseen", "learn"),
 )
 _BLOCKS = ("backward_pass", "outside_step", "swapping", "others_stand_in")
 

@@ -23,8 +23,6 @@ class _Recorder(Protocol):
     graph: Graph
     scopes: ScopeStack
     failures: Failures
-    modules_called: list[torch.nn.Module]
-    value_of: Any
     nest: Any
 
     def know(self, result: Any) -> None: ...
@@ -46,8 +44,6 @@ def leave(recorder: _Recorder, frame: Frame, given: Any, result: Any) -> None:
         recorder.scopes.close_call(frame)
     assert frame.call is not None
     frame.call.results = recorder.nest(result)
-    if frame.script is not None:
-        _settle(recorder, frame, result)
 
 
 def leave_unfinished(recorder: _Recorder, frame: Frame, given: Any, result: Any) -> Any:
@@ -97,13 +93,3 @@ def _is_empty(graph: Graph, frame: Frame) -> bool:
     return frame.scope not in {
         one for call in calls if is_shared(call) for one in upward(call.caller)
     }
-
-
-def _settle(recorder: _Recorder, frame: Frame, result: Any) -> None:
-    """Have what ran in a scripted module stand in its inner modules."""
-    given_back = [recorder.value_of(tensor) for tensor in collect_tensors(result, [])]
-    for call in frame.script.settle(frame, recorder.scopes, given_back):
-        module = recorder.scopes.module_of(call.scope)
-        call.training = getattr(module, "training", False)
-        recorder.graph.calls.append(call)
-        recorder.modules_called.append(module)

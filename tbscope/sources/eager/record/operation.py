@@ -120,17 +120,6 @@ class Operation:
             runs.append(KernelRun(facts, args, kwargs, result, self._flops(facts, formula)))
         return result
 
-    def is_known(self, kernel: str, written: torch.Tensor | None) -> None:
-        """Take note that its one kernel was known before it ran, and ran past all modes.
-
-        Args:
-            kernel: The name of the kernel.
-            written: The tensor into which it wrote; None for none.
-        """
-        self.kernels.append(kernel)
-        if written is not None:
-            self.written = [written]
-
     def _note_writes(
         self, facts: KernelFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:

@@ -39,7 +39,6 @@ class Optimizers:
 
     Attributes:
         steps: Those that run, the innermost last.
-        part_of_latest: To what the latest operation of a step belongs that was recorded at length.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class Optimizers:
         # Where the latest operation was called, and the helper that led there.
         self._latest: Place | None = None
         self._helper_there: str | None = None
-        self.part_of_latest: Part | None = None
+        self._part_of_latest: Part | None = None
 
     def branch(self, scopes: ScopeStack, passes: Sized) -> "Optimizers":
         """Return one for the steps that another thread makes at the same time."""
@@ -177,7 +176,7 @@ class Optimizers:
         held, part, name = step.held[id(tensor)]
         if held() is not tensor:
             return None
-        scope = self.scope_of(step, part)
+        scope = self._scope_of(step, part)
         return self._builder.append_source("constant", f"{scope}.{name}", scope)
 
     def _settle(self, step: Step) -> None:
@@ -191,7 +190,7 @@ class Optimizers:
             parts = [step.made[value] for value in node.outputs if value in step.made]
             if parts:
                 part = functools.reduce(Part.joined, parts)
-                node.scope = self.scope_of(step, part)
+                node.scope = self._scope_of(step, part)
                 if len(node.writes) == len(parts) == len(node.outputs):
                     # What is written into belongs to what it becomes.
                     for place, own in zip(node.writes, parts, strict=True):
@@ -229,11 +228,11 @@ class Optimizers:
         if self._scopes.running is not step.frame or len(self._passes) > step.passes:
             # In a closure, or a pass of its own.
             return scope
-        part = self.part_of_latest = self._part(step, read, values)
+        part = self._part_of_latest = self._part(step, read, values)
         if part is None:
             return step.root
-        # Not `scope_of`: most parts have their scopes, and this runs for each operation.
-        return step.scopes.get(part) or self.scope_of(step, part)
+        # Not `_scope_of`: most parts have their scopes, and this runs for each operation.
+        return step.scopes.get(part) or self._scope_of(step, part)
 
     def ran(self, node: Node, read: Sequence[torch.Tensor]) -> None:
         """Take note of an operation that has run."""
@@ -248,7 +247,7 @@ class Optimizers:
             return
         step.ran = True
         node.phase = "optimizer"
-        part = self.part_of_latest
+        part = self._part_of_latest
         if part is not None:
             for value in node.outputs:
                 step.made[value] = part
@@ -258,30 +257,17 @@ class Optimizers:
             return
         names: dict[str, None] = {}
         for place in node.writes:
-            name = self._name(read, place) or self.shown(step, node.inputs[place])
+            name = self._name(read, place) or self._shown(step, node.inputs[place])
             if name:
                 names[name] = None
         if names:
             node.attributes["updates"] = ", ".join(names)
 
-    def runs_on(self, step: Step, there: Place) -> bool:
-        """Tell whether an operation stands in a step where the latest one was called, too.
-
-        Args:
-            step: The innermost step.
-            there: Where it was called, outside of all passes.
-        """
-        return there is self._latest and self._scopes.running is step.frame
-
     def _name(self, read: Sequence[torch.Tensor], place: int) -> str | None:
-        return self.name_of(read[place]) if place < len(read) else None
-
-    def name_of(self, tensor: torch.Tensor) -> str | None:
-        """Return the qualified name of a parameter or buffer; None for any other tensor."""
-        known = self._scopes.registry.tensor(tensor)
+        known = self._scopes.registry.tensor(read[place]) if place < len(read) else None
         return None if known is None else known.qualified_name
 
-    def shown(self, step: Step, value: Value) -> str | None:
+    def _shown(self, step: Step, value: Value) -> str | None:
         """Return the name of the parameter that a value is a view of; None for none."""
         node = value.producer
         if node.role != "view" and not node.writes:
@@ -339,7 +325,7 @@ class Optimizers:
             box = self._helpers[scope, name] = self._new(name, None, scope)
         return box
 
-    def scope_of(self, step: Step, part: Part) -> Scope:
+    def _scope_of(self, step: Step, part: Part) -> Scope:
         """Return the box of a part of a step's work."""
         scope = step.scopes.get(part)
         if scope is None:
@@ -355,7 +341,7 @@ class Optimizers:
             name = group.get("name")
             label = name if isinstance(name, str) and name else f"group_{part.group}"
             return self._new(label, None, step.root)
-        above = self.scope_of(step, Part(part.group))
+        above = self._scope_of(step, Part(part.group))
         if part.parameter not in step.parameters:
             # A group was added since.
             step.parameters.update((id(each), each) for _, each, _ in held_by(step.optimizer))

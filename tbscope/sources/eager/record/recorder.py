@@ -21,10 +21,7 @@ from tbscope.sources.eager.record.call_recorder import CallRecorder
 from tbscope.sources.eager.record.operation import Operation, Operations
 from tbscope.sources.eager.record.origins import not_behind
 from tbscope.sources.eager.record.reads import Reads, shares_memory
-from tbscope.sources.eager.record.rounds import Rounds
-from tbscope.sources.eager.record.scripted import note_of_forks
 from tbscope.sources.eager.record.tensors import tell_nobody
-from tbscope.sources.eager.record.turns import Turn
 from tbscope.sources.torch.compiler_internals import draws_otherwise
 from tbscope.sources.torch.internals import ENOUGH, in_forward_mode
 from tbscope.sources.torch.literals import FILLED, Literals, all_among, collect_tensors
@@ -65,8 +62,6 @@ class Recorder(CallRecorder):
         ended: Whether an error ended the run.
         strands: What several threads do of the run; None where only one has done anything.
         before_closing: Called once the run is over, while all is known; None for nothing.
-        rounds: Records what optimizers do for each parameter, in the thread of the run itself; None
-            where nothing is told of them, or something of ranks.
     """
 
     def __init__(
@@ -84,36 +79,6 @@ class Recorder(CallRecorder):
         self.strands: Any = None
         self.before_closing: Callable[[], None] | None = None
         self._reads = Reads()
-        self.rounds: Rounds | None = None
-
-    def record_backward(self) -> None:
-        """Make backward passes a part of the graph, from now on."""
-        super().record_backward()
-        if self.distributed:
-            return
-        assert self.backward is not None
-        assert self.optimizers is not None
-        self.rounds = Rounds(
-            self.builder,
-            self._values,
-            self.value_of,
-            operations=self.operations,
-            backward=self.backward,
-            optimizers=self.optimizers,
-            where=self._where,
-        )
-
-    def begin_step(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
-        """Take note that an optimizer begins a step, in this Python frame."""
-        super().begin_step(optimizer, caller)
-        if self.rounds is not None:
-            self.rounds.end()
-
-    def end_step(self, optimizer: torch.optim.Optimizer | None) -> None:
-        """Take note that an optimizer has made a step; None for all that have not told."""
-        super().end_step(optimizer)
-        if self.rounds is not None:
-            self.rounds.end()
 
     def branch(self, source: Source | None) -> "Recorder":
         """Return a recorder for work that another thread does: it adds to the same graph.
@@ -128,7 +93,6 @@ class Recorder(CallRecorder):
         branch._discovery = discovery = self._discovery.branch(scopes)
         branch.value_of, branch.add_input = discovery.value_of, discovery.add_input
         branch.nest = Literals(discovery.value_of, discovery.lying_in).nest
-        branch.rounds = None
         self.branch_steps(branch)
         return branch
 
@@ -161,9 +125,7 @@ class Recorder(CallRecorder):
         self._tell_of_ranks()
         self.modules_called.clear()
         self.scopes.forget()
-        if self.rounds is not None:
-            self.rounds.end()
-        self.backward = self.optimizers = self.functions = self.rounds = None
+        self.backward = self.optimizers = self.functions = None
         self.about_to_step = tell_nobody
         return graph
 
@@ -264,11 +226,6 @@ class Recorder(CallRecorder):
             scope = optimizers.place(scope, (place, frame), read, values)
         stored = plain_keys(read) if written or held.written else None
         writers = held.earlier_writers(read, values, stored) if held.written else []
-        own = None
-        if written and stored is not None and not joined and "out" not in kwargs:
-            own = held.own_places(written, read, values, stored)
-            if own is not None and len(own) < len(written) and self._are_of_modules(written):
-                own = None
         node = self._append_op(name, scope, values, arguments, writers, source, kernels)
         if passing is not None:
             # What led to its arguments leads to what it gives already.
@@ -281,7 +238,7 @@ class Recorder(CallRecorder):
             if node.random and self._open_ended and not self._told_of_numbers:
                 self._tell_of_numbers(frame)
         if written:
-            node.writes = held.places_of(written, read, values, stored, own)
+            node.writes = held.places_of(written, read, values, stored)
             if filled:
                 node.attributes["fills"] = filled
         # Before the node has outputs: its kernels read what was there before.
@@ -291,12 +248,9 @@ class Recorder(CallRecorder):
         if joined:
             self.collectives.join(node, joined, written)
         candidates = read
-        if own is not None and stored is not None:
-            held.give_own(node, own, read, results, stored)
-        else:
-            for tensor in results:
-                held.give(node, tensor)
-        if written and own is None:
+        for tensor in results:
+            held.give(node, tensor)
+        if written:
             self._know_places(written)
             if unseen or "out" in kwargs:
                 candidates = collect_tensors(kwargs.get("out"), [*read, *unseen])
@@ -345,61 +299,18 @@ class Recorder(CallRecorder):
             kwargs = {}
         elif label not in self.graph.signatures:
             add_signature(self.graph.signatures, label, facts.kernel)
-        node = self.add_operation(label, args, kwargs, result, operation, frame)
-        # What TorchScript forks is no step of its code: it stands in the module that did.
-        if node is not None and frame is not None and self.scopes.running.script is not None:
-            self.scopes.running.script.add(node)
-        return node
-
-    def foreseen(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType
-    ) -> Turn | None:
-        """Return what is known of an optimizer's operation before it runs; None for nothing."""
-        return None if self.rounds is None else self.rounds.foreseen(func, args, kwargs, frame)
-
-    def add_foreseen(
-        self,
-        turn: Turn,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        result: Any,
-        frame: FrameType,
-    ) -> None:
-        """Record an operation that has run as it was foreseen, past all modes."""
-        assert self.rounds is not None
-        if not self.rounds.add(turn, args, kwargs, result):
-            operation = Operation(self.operations)
-            operation.is_known(turn.kernels[0], result if turn.writes else None)
-            self.add_operation(turn.name, args, kwargs, result, operation, frame)
-
-    def learn(
-        self,
-        node: Node,
-        called: tuple[Any, tuple[Any, ...], dict[str, Any]],
-        result: Any,
-        operation: Operation,
-        frame: FrameType,
-    ) -> None:
-        """Take note of an operation of an optimizer's, to foresee the next like it.
-
-        Args:
-            node: Its node.
-            called: The function, with its positional and keyword arguments.
-            result: What it gave.
-            operation: What its kernels did.
-            frame: The Python frame that called it.
-        """
-        if self.rounds is not None:
-            func, args, kwargs = called
-            self.rounds.learn(
-                func, args, kwargs, result=result, operation=operation, node=node, frame=frame
-            )
+        return self.add_operation(label, args, kwargs, result, operation, frame)
 
     def tell_of_fork(self) -> None:
         """Tell, once, that a scripted module runs operations in threads of TorchScript's own."""
         if not self._forked:
             self._forked = True
-            self.graph.notes.append(note_of_forks(self.scopes.running))
+            running = self.scopes.running
+            text = (
+                f"{running.scope} runs operations in threads of TorchScript's own "
+                "(torch.jit.fork): which of them comes first may differ from run to run"
+            )
+            self.graph.notes.append(Note(text, running.source))
 
     def _tell_of_numbers(self, frame: FrameType | None) -> None:
         """Warn, once, that the run draws other random numbers than it would unwatched."""

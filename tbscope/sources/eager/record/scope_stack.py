@@ -6,9 +6,9 @@ call of a module in the same place opens a new scope, numbered.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -40,7 +40,6 @@ class Frame:
         begun: How many operations had run when it opened.
         first: How many nodes there were when it opened.
         forward: The code of its own forward; None where it has none.
-        script: What runs in it, where it is the call of a scripted module; None for any other.
     """
 
     __slots__ = (
@@ -52,7 +51,6 @@ class Frame:
         "inner",
         "place",
         "scope",
-        "script",
         "source",
     )
 
@@ -73,7 +71,6 @@ class Frame:
         self.begun = begun
         self.first = 0
         self.forward: CodeType | None = None
-        self.script: Any = None
 
 
 class ScopeStack:
@@ -109,8 +106,6 @@ class ScopeStack:
         self.phases: dict[Scope, int] = {}
         # The place of each scope of a module, and how many phases there were before it.
         self._opened_after: dict[Scope, tuple[ModulePlace, int]] = {}
-        self._visited: dict[tuple[Frame, str, int], Scope] = {}
-        self._modules: dict[Scope, torch.nn.Module] = {}
 
     def forget(self) -> None:
         """Let go of all modules and tensors."""
@@ -118,8 +113,6 @@ class ScopeStack:
         self.registry.forget()
         self._opened.clear()
         self._opened_after.clear()
-        self._visited.clear()
-        self._modules.clear()
 
     @property
     def at_top(self) -> bool:
@@ -192,43 +185,13 @@ class ScopeStack:
         holder = place.parent
         calls = None if holder is None else self.calls_of(holder)
         # Mostly the holder runs.
-        return self._open_call(place, self._inner(calls[-1]) if calls else self._parent_of(place))
-
-    def _open_call(self, place: ModulePlace, parent: Scope | None) -> Scope:
+        parent = self._inner(calls[-1]) if calls else self._parent_of(place)
         opened = self._opened.get((parent, place))
         if opened is not None and opened.kind == "container" and self.over_since(opened) is None:
             # It has stood as the container of what was called in it: the same scope.
             opened.kind = "module"
             return opened
         return self._open_place(place, parent, "module")
-
-    def inner_scopes(self, frame: Frame, visits: Iterable[tuple[str, int]]) -> list[Scope]:
-        """Return the scopes of modules that ran inside of a call and told nobody, outermost first.
-
-        Args:
-            frame: The call.
-            visits: The modules, each in the one before: its dotted path from the called one, and
-                how many times it had run before.
-        """
-        scope, place = frame.scope, frame.place
-        scopes: list[Scope] = []
-        for path, number in visits:
-            assert place is not None
-            held = place.module._modules[path.rpartition(".")[2]]
-            inner = None if held is None else self.registry.module(held)
-            if inner is None:
-                break
-            known = self._visited.get((frame, path, number))
-            if known is None:
-                known = self._visited[frame, path, number] = self._open_call(inner, scope)
-                self._modules[known] = inner.module
-            scopes.append(known)
-            scope, place = known, inner
-        return scopes
-
-    def module_of(self, scope: Scope) -> torch.nn.Module:
-        """Return the module of a scope that `inner_scopes` has opened."""
-        return self._modules[scope]
 
     def container(self, place: ModulePlace) -> Scope:
         """Return the scope that stands for a module which is not called itself."""

@@ -97,8 +97,6 @@ class Strands:
         self._unguarded = {name: trunk.__dict__[name] for name in _SHARED if name in vars(trunk)}
         self._guard(trunk, _Strand((), itertools.count(len(trunk.graph.nodes))))
         trunk.strands, trunk.before_closing = self, self._put_in_order
-        # What these tell past the guards would have no place in the order.
-        trunk.rounds = None
 
     def hand_over(self, recorder: Recorder, source: Source | None) -> HandedOver:
         """Take note of work that is handed over now, by the thread of this recorder."""

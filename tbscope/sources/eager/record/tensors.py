@@ -155,10 +155,6 @@ class TensorRecorder:
         if self._values.wrappers.any:
             self._discovery.know(collect_tensors(result, []))
 
-    def _are_of_modules(self, tensors: list[torch.Tensor]) -> bool:
-        """Tell whether a module holds one of these tensors."""
-        return any(self.registry.tensor(tensor) is not None for tensor in tensors)
-
     def _know_places(self, written: list[torch.Tensor]) -> None:
         """Make known the parameters and buffers among tensors that were written into."""
         for tensor in written:

@@ -14,11 +14,8 @@ from tbscope.sources.eager.record.wrappers import Inside, Wrappers, shape_of
 from tbscope.sources.torch.internals import innermost_transform
 from tbscope.sources.torch.ranks import sharding_of
 from tbscope.sources.torch.storage import (
-    Region,
-    Write,
     Writes,
     lies_in,
-    plain_keys,
     same_storage,
     storage_keys,
 )
@@ -171,97 +168,12 @@ class TensorValues:
             self.writes.add(node, self._order_of(node), value, tensor)
             self.written = self.writes.any
 
-    def own_places(
-        self,
-        written: list[torch.Tensor],
-        read: list[torch.Tensor],
-        values: list[Value],
-        stored: Sequence[int],
-    ) -> list[int] | None:
-        """Return where an operation reads the very tensors that it wrote into, as most writes are.
-
-        What these become is told without a look for other tensors in the same memory
-        (`give_own`): a step of AdamW is recorded in four fifths of the time.
-
-        Args:
-            written: The tensors that its kernels wrote into.
-            read: The tensors that it reads, all of them plain.
-            values: Their values, before the operation has outputs.
-            stored: Their storages, as `plain_keys` tells them.
-        Returns:
-            A position for each tensor written, but for those that it made itself; None where
-            one shares memory with what is read, or a value may be known by more than its tensor.
-        """
-        if self.wrappers.any or innermost_transform() is not None:
-            return None
-        if len(written) == 1 and read and read[0] is written[0]:
-            places = [0]
-        else:
-            at = {id(tensor): place for place, tensor in enumerate(read)}
-            places = [at[id(tensor)] for tensor in written if id(tensor) in at]
-            if len(places) < len(written):
-                others = [tensor for tensor in written if id(tensor) not in at]
-                keys = plain_keys(others)
-                if keys is None or any(map(self.get, others)) or not {*keys}.isdisjoint(stored):
-                    return None
-        held = self.held
-        for place in places:
-            entry = held.get(id(read[place]))
-            if entry is None or entry[1] is not values[place]:
-                return None
-        return places
-
-    def give_own(
-        self,
-        node: Node,
-        places: list[int],
-        read: list[torch.Tensor],
-        results: list[torch.Tensor],
-        stored: Sequence[int],
-    ) -> None:
-        """Do what `give` and `give_written` do for a node that wrote into tensors which it reads.
-
-        Args:
-            node: The node, recorded already, without outputs.
-            places: What `own_places` told.
-            read: The tensors that it reads.
-            results: The tensors that it returned.
-            stored: The storages of those that it reads, as `plain_keys` tells them.
-        """
-        if len(places) == len(results) == 1 and results[0] is read[places[0]]:
-            self._give_back(node, results[0], stored[places[0]])
-            return
-        for tensor in results:
-            self.give(node, tensor)
-        order = self._order_of(node)
-        given = set(map(id, results))
-        for place in places:
-            tensor = read[place]
-            if id(tensor) in given:
-                value = self.held[id(tensor)][1]
-            else:
-                given.add(id(tensor))
-                value = self.give(node, tensor)
-            self.writes.add_plain(Write(node, order, value, Region(tensor)), tensor, stored[place])
-        self.written = self.writes.any
-
-    def _give_back(self, node: Node, tensor: torch.Tensor, key: int) -> None:
-        """Give its new value to the one tensor that a node wrote into, and gives back."""
-        own, before = self.held[id(tensor)]
-        value = Value(node, 0, tuple(tensor.shape), before.dtype, before.device)
-        node.outputs.append(value)
-        self.held[id(tensor)] = own, value
-        write = Write(node, self._order_of(node), value, Region(tensor))
-        self.writes.add_plain(write, tensor, key)
-        self.written = True
-
     def places_of(
         self,
         written: list[torch.Tensor],
         read: list[torch.Tensor],
         values: list[Value],
         stored: Sequence[int] | None = None,
-        own: list[int] | None = None,
     ) -> tuple[int, ...]:
         """Return which of the tensors that an operation reads it wrote into, by position.
 
@@ -270,21 +182,9 @@ class TensorValues:
             read: The tensors that it reads.
             values: Their values, before the operation has outputs.
             stored: The storages of those that it reads, as `plain_keys` tells them.
-            own: What `own_places` told.
         """
         if not read:
             return ()
-        if own is not None and stored is not None:
-            if own and len(stored) == 1:
-                return (0,)
-            keys, changed = {stored[place] for place in own}, {values[place] for place in own}
-            return tuple(
-                [
-                    place
-                    for place, key in enumerate(stored)
-                    if key in keys or values[place] in changed
-                ]
-            )
         # Together: a kernel of a whole list writes into as many tensors as it reads.
         keys = storage_keys(written)
         identities = {id(tensor) for tensor in written}

@@ -191,16 +191,6 @@ class Whereabouts:
                 return running.inner, spot[0], mark.run, spot[1]
         return self._looked_for(frame, running)
 
-    def spot_of(self, frame: FrameType) -> Any:
-        """Return what a frame bears from which all operations stand in one place; None for none.
-
-        Its `place` holds as long as the frame bears it, and the scope that is open stays open.
-        """
-        mark: Any = frame.f_trace
-        running = self._scopes.running
-        holds = mark.__class__ is _Spot and mark.owner is self and mark.running is running
-        return mark if holds and mark.place[0] is running.inner else None
-
     def _caller(self, frame: FrameType) -> FrameType:
         """Return the frame of a forward that has called a function of torch's written in Python.
 

@@ -19,7 +19,6 @@ from tbscope.sources.eager.record.operation import Operation
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch.call_log import NO_RESULT, CallLog
 from tbscope.sources.eager.watch.inside import InsideMode
-from tbscope.sources.torch.dispatch_internals import past_modes
 from tbscope.sources.torch.fake import StandIns
 from tbscope.sources.torch.internals import (
     RUNS_FOR_ITSELF,
@@ -36,7 +35,6 @@ from tbscope.sources.torch.operation_arguments import add_signature, positional_
 from tbscope.sources.torch.operations import (
     ASKS_GRADIENT,
     COPIES_DEEP,
-    ELEMENTWISE,
     KERNELS,
     QUESTIONS,
     SET_DATA,
@@ -112,26 +110,6 @@ class OperationMode(TorchFunctionMode):
             return func(*args, **kwargs)
         if not plain and not all(issubclass(kind, torch.Tensor) for kind in types):
             return self._by_its_own(func, types, args, kwargs)
-        rounds = recorder.rounds
-        in_round = (
-            rounds is not None
-            and rounds.steps
-            and func in ELEMENTWISE
-            and plain
-            and self._log is None
-        )
-        if in_round:
-            frame = sys._getframe(1)
-            turn = recorder.foreseen(func, args, kwargs, frame)
-            if turn is not None:
-                try:
-                    with past_modes():
-                        result = func(*args, **kwargs)
-                except BaseException as error:
-                    recorder.fail_operation(turn.name, args, kwargs, error, frame)
-                    raise
-                recorder.add_foreseen(turn, args, kwargs, result, frame)
-                return result
         # Not `operations.begin()`: sizes, dtypes and flags are asked for at every turn, and
         # this is most of what such a question costs. One without kernels serves again.
         operation = operations.idle or Operation(operations)
@@ -169,8 +147,6 @@ class OperationMode(TorchFunctionMode):
                     node = recorder.add_operation(name, args, kwargs, result, operation, frame)
         if self._log is not None and kind not in NO_RESULT:
             self._log.add(func, node)
-        if in_round and node is not None:
-            recorder.learn(node, (func, args, kwargs), result, operation, sys._getframe(1))
         return result
 
     def again(self) -> "OperationMode":
