@@ -134,7 +134,6 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "summary": ("rows", "summary", "summary_of_nodes"),
         "tables": ("summary", "cli_queries"),
         "tally": ("cli_queries", "summary_of_nodes"),
-        "turns": ("turns", "visits", "guests"),
         "units": ("columns", "summary"),
     },
     "tbscope/writing": {
