@@ -170,10 +170,3 @@ def stack(blocks):
             x = build.op(op, x, scope=scope)
     build.output("out", x)
     return build.graph
-
-
-def test_what_is_no_graph_is_told_so():
-    graph = nested()
-    graph.nodes = None
-    with pytest.raises(tbscope.ArgumentError, match="_repr_html_ takes a graph"):
-        graph._repr_html_()

@@ -423,7 +423,7 @@ def test_a_newer_step_is_said_and_nothing_jumps(browser, tmp_path):
         news.click()
         expect(tab.frame.locator("#world")).to_contain_text("1×3")
         expect(tab.frame.locator("#card h2")).to_have_text("0")
-        assert tab.frame.locator("#world .box.open").count() == 1
+        expect(tab.frame.locator("#world .box.open")).to_have_count(1)
         expect(news).to_be_hidden()
         assert address_of(tab) == address
         tab.page.close()

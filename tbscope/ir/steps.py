@@ -80,7 +80,9 @@ def _between(graph: Graph, steps: int) -> list[list[Node]] | None:
 
 
 def _top(scope: Scope | None) -> Scope | None:
-    return next(iter([*upward(scope)][-1:]), None)
+    while scope is not None and scope.parent is not None:
+        scope = scope.parent
+    return scope
 
 
 def _fold(graph: Graph, steps: Sequence[list[Node]]) -> None:

@@ -426,4 +426,6 @@ def never_compiled(function: _Function) -> _Function:
         skip = frames._FrameAction.SKIP
         code = inspect.unwrap(function).__code__
         frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
+    # The strategy is for its own frame; this keeps it from being inlined into one that is compiled.
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]
     return function
