@@ -1,10 +1,6 @@
 """The writers that take graphs, and scripts that write in a process of their own."""
 
-import os
-import subprocess
-import sys
 import textwrap
-from pathlib import Path
 
 import tensorboardX
 import torch
@@ -13,10 +9,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from torch import nn
 from torch.utils.tensorboard.writer import FileWriter
+from warm import run_warm
 
 import tbscope
 
-ROOT = Path(__file__).parents[1]
 X = torch.ones(1, 2)
 MODEL = nn.Linear(2, 2)
 MAKERS = {
@@ -44,13 +40,7 @@ def run_script(code, *arguments):
         most = resource.RLIM_INFINITY
         resource.setrlimit(resource.RLIMIT_FSIZE, (most if size is None else size, most))
     """
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(head) + textwrap.dedent(code), *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    return run_warm("-c", textwrap.dedent(head) + textwrap.dedent(code), *arguments)
 
 
 def read(directory):

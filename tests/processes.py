@@ -6,7 +6,9 @@ import pickle
 import subprocess
 import sys
 import traceback
+from multiprocessing import forkserver
 from pathlib import Path
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -20,6 +22,7 @@ _LOADED = (
     "torch.distributed.tensor.debug",
     "torch.distributed.tensor.parallel",
     "tbscope",
+    "frozen",
 )
 
 
@@ -34,6 +37,8 @@ def on_ranks(target, count, folder, *args):
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(_LOADED))
+    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)):
+        forkserver.ensure_running()
     ranks = [
         context.Process(target=_run, args=(target, rank, count, str(folder), args), daemon=True)
         for rank in range(count)

@@ -4,8 +4,6 @@ What may end a process runs in a process of its own.
 """
 
 import queue
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -13,6 +11,7 @@ import torch
 from sweeps import sampled
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode, is_in_torch_dispatch_mode
+from warm import run_warm
 from ways_to_draw import WAYS, small
 
 import tbscope
@@ -432,9 +431,7 @@ print("alive")
 @pytest.mark.parametrize("options", sampled(WAYS, [{}, {"grad": True}, {"profile": 1}]), ids=str)
 def test_a_process_lives_in_which_one_thread_trains_what_another_one_draws(options):
     code = TRAINING.format(options=options, norm=True, backward="")
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False
-    )
+    done = run_warm("-c", code)
     assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr[-2000:]
 
 

@@ -2,19 +2,15 @@
 
 import gc
 import os
-import subprocess
-import sys
 import textwrap
 import threading
 import types
-from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from warm import run_warm
 
 from tbscope.writer import SummaryWriter
-
-ROOT = Path(__file__).parents[1]
 
 
 def reader_of(path):
@@ -25,13 +21,9 @@ def run_script(code, *arguments, **environment):
     """Run code in a process of its own, with `model` and `x` at hand."""
     head = "import os, sys, torch, tbscope\nfrom torch import nn\n"
     head += "model, x = nn.Sequential(nn.Linear(3, 4), nn.ReLU()), torch.zeros(2, 3)\n"
-    return subprocess.run(
-        [sys.executable, "-c", head + textwrap.dedent(code), *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    done = run_warm("-c", head + textwrap.dedent(code), *arguments, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 def test_a_writer_that_is_dropped_closes_its_file(tmp_path):
