@@ -14,16 +14,6 @@ import torch
 import torch.distributed as dist
 
 _WAIT_S = 200
-# What all ranks of the tests import, loaded once in the process that they are forked from.
-_LOADED = (
-    "torch._dynamo",
-    "torch.distributed.fsdp",
-    "torch.distributed.pipelining",
-    "torch.distributed.tensor.debug",
-    "torch.distributed.tensor.parallel",
-    "tbscope",
-    "frozen",
-)
 
 
 def on_ranks(target, count, folder, *args):
@@ -36,7 +26,7 @@ def on_ranks(target, count, folder, *args):
         args: Further arguments.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(_LOADED))
+    context.set_forkserver_preload(["warmed"])
     with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)):
         forkserver.ensure_running()
     ranks = [

@@ -7,7 +7,6 @@ JSON: for each function a list with what each rank returned, None for one that i
 forked from one process, which has imported everything once.
 """
 
-import gc
 import importlib
 import json
 import os
@@ -23,8 +22,7 @@ WORLD = 3
 def main(module: str, names: list[str]) -> dict[str, list[Any]]:
     """Run some functions of a module, one after the other."""
     programs = importlib.import_module(module)
-    # Else the collector of each rank copies what all of them share.
-    gc.freeze()
+    importlib.import_module("tests.warmed")
     found = {}
     for name in names:
         with tempfile.TemporaryDirectory() as folder:

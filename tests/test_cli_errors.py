@@ -1,7 +1,8 @@
 """What the command refuses, word for word, and that it leaves nothing behind."""
 
 import pytest
-from cli_runs import enter, misused, refused, run_process, tbscope
+from cli_runs import enter, misused, refused, tbscope
+from warm import run_warm
 
 from tbscope.cli._words import command_text
 
@@ -191,10 +192,10 @@ def test_a_model_that_raises_leaves_nothing_behind(folder):
 
 def test_a_traceback_is_shown_where_it_is_asked_for():
     words = ["show", "nets.py:Net", "-i", "2x3", "-a", "fails=True"]
-    done = run_process(*words)
+    done = run_warm("-m", "tbscope", *words)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    done = run_process(*words, "--debug")
+    done = run_warm("-m", "tbscope", *words, "--debug")
     assert done.returncode == 1
     assert "Traceback (most recent call last):\n" in done.stderr
     assert 'raise RuntimeError("this net fails")' in done.stderr

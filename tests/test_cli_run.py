@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from cli_runs import graphs_in, misused, run_process
+from warm import run_warm
 
 TRAINING = """
 import torch
@@ -46,7 +47,7 @@ def as_python(*words):
 
 
 def as_tbscope(*words):
-    done = run_process("run", *words)
+    done = run_warm("-m", "tbscope", "run", *words)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -162,7 +163,8 @@ def test_a_thread_that_outlives_the_script_draws_ours_too(folder):
 
 def test_torch_is_imported_by_the_script_alone(folder):
     write("script.py", "import sys; print('torch' in sys.modules)")
-    assert as_tbscope("script.py") == (0, "False\n", "")
+    done = run_process("run", "script.py")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "False\n", "")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

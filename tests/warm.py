@@ -8,7 +8,7 @@ tested is started by `subprocess`.
 """
 
 import atexit
-import gc
+import importlib
 import json
 import os
 import runpy
@@ -20,7 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-_LOADED = ("torch.utils.tensorboard", "tensorboardX", "tbscope", "tbscope.writer")
 
 
 class _Forge:
@@ -81,10 +80,7 @@ def run_warm(*words, cwd=None, env=None):
 
 def _serve():
     """Fork a program for each order; return the order in the program, and None at the end."""
-    for name in _LOADED:
-        __import__(name)
-    # Else the collector writes into what all programs share, which each would copy.
-    gc.freeze()
+    importlib.import_module("warmed")
     replies = os.dup(1)
     for line in iter(sys.stdin.readline, ""):
         program = os.fork()
