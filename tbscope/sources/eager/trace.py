@@ -11,7 +11,6 @@ import torch
 from tbscope.checks import attribute_of, check_truth
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError, ScopeError
-from tbscope.figures.notes import left_notes
 from tbscope.ir.collectives import dimensions_at
 from tbscope.ir.graph import Graph, Note
 from tbscope.option import shows_options
@@ -243,7 +242,7 @@ class _Run:
                 # Before all is put back: a lazy module has its sizes only now.
                 describe_calls(recorder)
         graph = recorder.close()
-        graph.notes += left_notes(self._preserved.left)
+        graph.notes += map(Note, self._preserved.left)
         return graph
 
     def profile(self, graph: Graph, *, grad: bool) -> None:
@@ -263,13 +262,6 @@ class _Run:
             were_set=self._preserved.were_set(),
         )
         profile_graph(graph, self._log, repeats, steps=self._steps, recorder=self._recorder)
-        if self._preserved.left:
-            graph.notes.append(
-                Note(
-                    f"for profile={self._steps} the model ran {repeats.runs + 1:,} times: what is "
-                    "not put back may have changed in each of them"
-                )
-            )
 
     def _stand_in(self, stand_ins: StandIns) -> None:
         """Have stand-ins for all tensors of the model and its inputs."""

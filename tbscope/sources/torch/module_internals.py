@@ -30,6 +30,7 @@ __all__ = [
     "functional_calls",
     "is_compiled_in_place",
     "is_tracing",
+    "mps_generator",
     "load_named_program",
     "load_script_file",
     "made_by",
@@ -320,6 +321,12 @@ def shared_tables() -> list[Any]:
     Hooks of all modules, print options, and what `parametrize.cached()` remembers.
     """
     return [*_shared_hooks, vars(_tensor_str.PRINT_OPTS), parametrize._cache]
+
+
+def mps_generator() -> torch.Generator | None:
+    """Return the random generator of torch on mps; None where this torch has none."""
+    found: torch.Generator | None = getattr(torch.mps, "_get_default_mps_generator", lambda: None)()
+    return found
 
 
 def default_device() -> torch.device | None:
