@@ -12,7 +12,14 @@ from typing import Any, TypeAlias
 
 import torch
 
-from tbscope.sources.eager.keep.kinds import ATTRIBUTES, TABLE, Kind, Part, kind_of
+from tbscope.sources.eager.keep.kinds import (
+    ATTRIBUTES,
+    Attributes,
+    Kind,
+    Part,
+    kind_of,
+    put_table,
+)
 
 __all__ = ["MOST_ARRAY_BYTES", "MOST_OBJECTS", "KeptContents", "Report"]
 
@@ -38,12 +45,15 @@ class KeptContents:
     def __init__(self) -> None:
         self.modes: dict[int, dict[str, Any]] = {}
         self._kept: list[tuple[Any, Part, Any]] = []
-        # Most of the containers that a module has are empty: they need no copy.
+        # In lists of their own, as they are many: the tables of names in modules, each with a copy,
+        # and containers that are empty and need none.
+        self._tables: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self._modules: list[tuple[torch.nn.Module, Attributes]] = []
         self._empty: list[Any] = []
         self._tensors: list[torch.Tensor] = []
         self._plans: dict[tuple[type, ...], _Plan] = {}
         self._pending: deque[Any] = deque()
-        self._tables: tuple[tuple[str, Any], ...] = (
+        self._entries: tuple[tuple[str, Any], ...] = (
             ("_parameters", self._tensors),
             ("_buffers", self._tensors),
             ("_modules", self._pending),
@@ -74,10 +84,8 @@ class KeptContents:
                 self._keep_module(thing, kind)
             elif self._affords(thing, kind):
                 self._keep(thing, kind)
-        self._kept.append((self._empty, _EMPTY, None))
         tensors = {id(tensor): tensor for tensor in self._tensors if id(tensor) not in seen}
         seen.update(tensors)
-        self._empty = []
         self._tensors.clear()
         return [*tensors.values()]
 
@@ -88,20 +96,25 @@ class KeptContents:
         self._kept += [(container, part, part.take(container)) for part in kind.parts]
 
     def _keep_module(self, module: torch.nn.Module, kind: Kind) -> None:
-        for part in kind.parts:
-            before = part.take(module)
-            self._kept.append((module, part, before))
-            self._line_up((*part.entries(before),))
-            table = before[2] if part is ATTRIBUTES else before
-            if isinstance(table, dict) and "training" in table:
-                self.modes[id(module)] = table
+        found = ATTRIBUTES.take(module)
+        before = found[2]
+        self._modules.append((module, found))
+        if "training" in before:
+            self.modes[id(module)] = before
+        self._line_up((*before.values(),))
         # A short way for the tables that each module has: their keys are names.
-        for name, found in self._tables:
-            table = module.__dict__.get(name)
-            if type(table) is dict and table and id(table) not in self._seen:
-                self._seen[id(table)] = table
-                self._kept.append((table, TABLE, table.copy()))
-                found += [value for value in table.values() if value is not None]
+        for name, lined_up in self._entries:
+            entries = before.get(name)
+            if entries and type(entries) is dict and id(entries) not in self._seen:
+                self._seen[id(entries)] = entries
+                self._tables.append((entries, entries.copy()))
+                lined_up += [entry for entry in entries.values() if entry is not None]
+        for part in kind.parts:
+            held = part.take(module)
+            self._kept.append((module, part, held))
+            if isinstance(held, dict) and "training" in held:
+                self.modes[id(module)] = held
+            self._line_up((*part.entries(held),))
 
     def _keep(self, thing: Any, kind: Kind) -> None:
         if kind.inside is not None:
@@ -170,20 +183,25 @@ class KeptContents:
 
     def restore(self, report: Report) -> None:
         """Put everything back."""
+        for module, before in self._modules:
+            cls, table, attributes = before
+            table.update(attributes)
+            if (
+                len(table) != len(attributes)
+                or type(module) is not cls
+                or module.__dict__ is not table
+            ):
+                self._kept.append((module, ATTRIBUTES, before))
+        for table, entries in self._tables:
+            put_table(table, entries)
+        for container in filter(None, self._empty):
+            container.clear()
         # The last first: those that came later may have been changed already.
         for thing, part, before in reversed(self._kept):
             try:
                 part.put(thing, before)
             except Exception as error:  # noqa: BLE001 (reported)
                 report(_name_of(thing), error)
-
-
-def _clear(containers: list[Any], _: None) -> None:
-    for container in filter(None, containers):
-        container.clear()
-
-
-_EMPTY = Part(list, _clear, lambda before: ())
 
 
 class _Plan:
@@ -198,7 +216,8 @@ class _Plan:
     __slots__ = ("containers", "others", "tensors")
 
     def __init__(self, types: tuple[type, ...]) -> None:
-        sorts = [None if kind is None else kind.sort for kind in map(kind_of, types)]
+        kinds = {cls: kind_of(cls) for cls in {*types}}
+        sorts = [kind and kind.sort for kind in map(kinds.__getitem__, types)]
         self.containers = _picker(sorts, {"plain"})
         self.tensors = _picker(sorts, {"tensor"})
         self.others = _picker(sorts, {*sorts} - {None, "plain", "tensor"})
@@ -206,9 +225,9 @@ class _Plan:
 
 def _picker(sorts: list[Any], wanted: set[Any]) -> Callable[[Any], Iterable[Any]] | None:
     """Return what takes the things of some sorts out of a tuple; None where there are none."""
-    places = [at for at, sort in enumerate(sorts) if sort in wanted]
-    if not places:
+    if wanted.isdisjoint(sorts):
         return None
+    places = [at for at, sort in enumerate(sorts) if sort in wanted]
     # Of one alone, `itemgetter` would return no tuple.
     return itemgetter(*places) if places[1:] else itemgetter(slice(places[0], places[0] + 1))
 

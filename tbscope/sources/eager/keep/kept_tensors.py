@@ -102,22 +102,17 @@ class KeptTensors:
             if stored is None:
                 self._keep([tensor for tensor in tensors if self._has_storage(tensor)])
                 belongings += [inner for tensor in tensors for inner in flattened(tensor)]
-            lazy = {id(tensor) for tensor, *_ in self._lazy}
-            leaves = [tensor for tensor in tensors if id(tensor) not in lazy]
+            leaves = [tensor for tensor in tensors if not isinstance(tensor, UNINITIALIZED)]
             self._leaves += leaves
             return belongings + (self._take_gradients(leaves) if self._alone else [])
 
     def _keep(self, tensors: Sequence[torch.Tensor]) -> None:
         keys: list[int] = [tensor.untyped_storage()._cdata for tensor in tensors]
-        self._kept += map(
-            _Kept,
-            tensors,
-            [tensor.data for tensor in tensors],
-            keys,
-            [tensor.shape for tensor in tensors],
-            [tensor.requires_grad for tensor in tensors],
-            _histories_of(tensors),
-        )
+        handles = [tensor.data for tensor in tensors]
+        shapes = [tensor.shape for tensor in tensors]
+        asking = [tensor.requires_grad for tensor in tensors]
+        columns = tensors, handles, keys, shapes, asking, _histories_of(tensors)
+        self._kept += map(_Kept._make, zip(*columns, strict=True))
         self._untouched.update(keys)
         self._by_storage = None
 

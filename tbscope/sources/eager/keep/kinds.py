@@ -25,7 +25,7 @@ from tbscope.sources.torch.module_internals import (
 )
 from tbscope.sources.torch.nests import slots_of
 
-__all__ = ["ATTRIBUTES", "TABLE", "Kind", "Part", "kind_of"]
+__all__ = ["ATTRIBUTES", "Attributes", "Kind", "Part", "kind_of", "put_table"]
 
 _Sort: TypeAlias = Literal["plain", "data", "array", "generator", "tensor", "module", "machine"]
 
@@ -123,16 +123,16 @@ _SET = Part(lambda container: [*set.__iter__(container)], _put_set, lambda befor
 _MISSING = object()
 
 
-# The class of an object, its table of attributes, and a copy of that.
-_Object: TypeAlias = tuple[type, Any, dict[str, Any]]
+Attributes: TypeAlias = tuple[type, Any, dict[str, Any]]
+"""The class of an object, its table of attributes, and a copy of that."""
 
 
-def _take_object(thing: Any) -> _Object:
+def _take_object(thing: Any) -> Attributes:
     table = table_of(thing)
     return type(thing), table, {} if table is None else table.copy()
 
 
-def _put_object(thing: Any, before: _Object) -> None:
+def _put_object(thing: Any, before: Attributes) -> None:
     cls, table, attributes = before
     if type(thing) is not cls:
         object.__setattr__(thing, "__class__", cls)
@@ -140,10 +140,11 @@ def _put_object(thing: Any, before: _Object) -> None:
         return
     if table_of(thing) is not table:
         object.__setattr__(thing, "__dict__", table)
-    _put_table(table, attributes)
+    put_table(table, attributes)
 
 
-def _put_table(table: Any, before: dict[str, Any]) -> None:
+def put_table(table: dict[str, Any], before: dict[str, Any]) -> None:
+    """Make a mapping of Python's own class from names the same as a copy."""
     table.update(before)
     if [*table] != [*before]:
         _put_mapping(table, before)
@@ -190,9 +191,6 @@ def _alike(one: Any, other: Any) -> bool:
 
 ATTRIBUTES = Part(_take_object, _put_object, lambda before: before[2].values())
 """The attributes of an object, and its class."""
-
-TABLE = Part(dict.copy, _put_table, dict.values)
-"""A mapping of Python's own class from names."""
 
 _SLOTS = Part(_take_slots, _put_slots, lambda before: before)
 # A scripted module has its parameters, buffers and mode outside of Python.
@@ -294,7 +292,7 @@ def _find_kind(cls: type) -> Kind | None:
     slots = (_SLOTS,) if slots_of(cls) else ()
     if issubclass(cls, torch.nn.Module):
         scripted = (_SCRIPTED,) if issubclass(cls, ScriptModule) else ()
-        return Kind("module", (ATTRIBUTES, *slots, *scripted))
+        return Kind("module", (*slots, *scripted))
     if issubclass(cls, _generators()):
         return Kind("generator", (_STATE,))
     if any(str(base.__module__).partition(".")[0] in _MACHINES for base in cls.__mro__):
