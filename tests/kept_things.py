@@ -233,6 +233,11 @@ THINGS: dict[str, tuple[Any, Any, Any]] = {
     "masked array": (lambda: np.ma.array([1, 2], mask=[0, 1]), lambda h: h.__setitem__(1, 5), repr),
     "arrays deep inside": (lambda: [{"a": (np.zeros(2),)}], lambda h: h[0]["a"][0].fill(1), repr),
     "bytes": (lambda: bytearray(b"ab"), lambda h: h.extend(b"c"), repr),
+    "partial of a method": (
+        lambda: functools.partial(Box().add, 1),
+        lambda held: held(),
+        lambda held: held.func.__self__.items,
+    ),
     "partial": (
         lambda: functools.partial(print, Box(), k=[]),
         lambda h: (h.args[0].add(1), h.keywords["k"].append(1)),

@@ -291,3 +291,15 @@ def test_no_stand_in_stays_in_a_cache_of_a_function():
     tbscope.trace(model, x)
     infos = [cache.cache_info() for cache in (positions, pairs, Remembering.mask)]
     assert [(info.hits, info.misses) for info in infos] == [(1, 1)] * 3
+
+
+def test_a_cache_that_remembers_a_list_which_contains_itself_is_left():
+    @functools.cache
+    def ring():
+        entries = [1]
+        entries.append(entries)
+        return entries
+
+    entries = ring()
+    tbscope.trace(nn.Linear(2, 2), torch.ones(1, 2), fake=True)
+    assert ring() is entries
