@@ -1,8 +1,7 @@
 """Runs a model once, watches the run, and leaves everything as it was."""
 
 import functools
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from typing import Any, Unpack
 
@@ -37,12 +36,10 @@ from tbscope.sources.torch.nests import result_leaves, tensor_leaves
 from tbscope.sources.torch.own_modes import switches_itself
 from tbscope.sources.torch.parallelizing import parallelized, world_of
 from tbscope.sources.torch.registry import class_label
-from tbscope.sources.torch.unfinished import LAZY_ITERATORS, computed
+from tbscope.sources.torch.unfinished import computed
 from tbscope.words import error_text, shown, without_addresses
 
 __all__ = ["owner_of", "trace"]
-
-_NOTHING = object()
 
 
 @never_compiled
@@ -329,32 +326,13 @@ class _Run:
             self._switched.append(root)
 
     def _add_inputs(self) -> None:
-        """Name the tensors among the arguments; those of an iterator as it yields them."""
-        watched: dict[int, Any] = {}
+        """Name the tensors among the arguments."""
         for name, given in argument_names(self._model, self._args, self._kwargs):
-            if isinstance(given, LAZY_ITERATORS):
-                watched[id(given)] = self._given_by(given, name)
             for path, tensor in tensor_leaves(given, name, public=True):
                 require_made(path, tensor)
                 self._recorder.add_input(path, tensor)
             for path, tensor in tensor_leaves(given, name):
                 self._recorder.add_hidden_input(path, tensor)
-        if watched:
-            self._args = tuple(watched.get(id(given), given) for given in self._args)
-            self._kwargs = {
-                name: watched.get(id(given), given) for name, given in self._kwargs.items()
-            }
-
-    def _given_by(self, iterator: Iterator[Any], name: str) -> Iterator[Any]:
-        for number in itertools.count():
-            # What makes an input is no part of what the model does.
-            with alone():
-                given = next(iterator, _NOTHING)
-            if given is _NOTHING:
-                return
-            for path, tensor in tensor_leaves(given, f"{name}.{number}"):
-                self._recorder.add_input(path, tensor)
-            yield given
 
     def _call(self) -> Any:
         """Call the model; a callable other than a module gets a scope that says what it is."""

@@ -15,7 +15,7 @@ import torch
 
 from tbscope.sources.torch.internals import (
     fake_mode,
-    is_stand_in,
+    is_fake,
     quiet_fake_mode,
     without_modes,
 )
@@ -190,4 +190,4 @@ def _has_stand_in(nest: Any, levels: int = 4) -> bool:
     entries = [*nest.values()] if type(nest) is dict else nest
     if isinstance(entries, list | tuple):
         return levels > 0 and any(_has_stand_in(entry, levels - 1) for entry in entries)
-    return isinstance(entries, torch.Tensor) and is_stand_in(entries)
+    return is_fake(type(entries))

@@ -16,13 +16,14 @@ import torch
 from tbscope.sources.torch.module_internals import (
     default_device,
     mps_generator,
-    precision_reader,
-    reduction_reader,
     set_default_device,
     shared_tables,
 )
 
 __all__ = ["KeptSettings", "generators", "tables"]
+
+
+_backends: Any = torch.backends
 
 
 class _Setting(NamedTuple):
@@ -54,7 +55,7 @@ def _autocast(device: str) -> _Setting:
 
 
 def _attention(kernel: str) -> _Setting:
-    owner: Any = torch.backends.cuda
+    owner = _backends.cuda
     # None where this torch has no such kernel, which is never set.
     return _Setting(
         getattr(owner, f"{kernel}_sdp_enabled", lambda: None),
@@ -63,10 +64,11 @@ def _attention(kernel: str) -> _Setting:
 
 
 def _reduction(dtype: str) -> _Setting:
-    """Return whether sums in half precision are allowed, and in parts."""
-    name = f"allow_{dtype}_reduced_precision_reduction"
+    """Return whether sums in half precision are allowed, and in parts where torch has these."""
+    owner, name = _backends.cuda.matmul, f"allow_{dtype}_reduced_precision_reduction"
     return _Setting(
-        reduction_reader(name), lambda before: setattr(torch.backends.cuda.matmul, name, before)
+        lambda: (getattr(owner, name), getattr(owner, f"{name}_split_k", None)),
+        lambda before: setattr(owner, name, before[0] if before[1] is None else before),
     )
 
 
@@ -75,15 +77,14 @@ def _precision(path: str) -> _Setting:
     # Looked up when it is asked for: this torch may not have it.
     owner = attrgetter(path)
     return _Setting(
-        precision_reader(path),
-        lambda before: setattr(owner(torch.backends), "fp32_precision", before),
+        lambda: owner(_backends).fp32_precision,
+        lambda before: setattr(owner(_backends), "fp32_precision", before),
     )
 
 
 # The smallest number above nothing; nothing where such numbers are taken for nothing.
 _TINY = 5e-324
 
-_backends: Any = torch.backends
 _sparse: Any = torch.sparse.check_sparse_tensor_invariants
 
 _OF_TORCH: tuple[_Setting, ...] = (

@@ -259,27 +259,18 @@ _PLAIN: dict[type, Part] = {
     **dict.fromkeys(_SEQUENCES, _SEQUENCE),
     set: _SET,
 }
-_LASTING: dict[type, Kind | None] = dict.fromkeys(
-    (int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device, torch.Size)
+_CONSTANTS = (
+    *(int, float, bool, str, bytes, complex, type(None)),
+    *(torch.dtype, torch.device, torch.Size),
 )
-# By what is not found by its name, and may go again.
-_PASSING: WeakKeyDictionary[type, Kind | None] = WeakKeyDictionary()
+_KINDS: WeakKeyDictionary[type, Kind | None] = WeakKeyDictionary(dict.fromkeys(_CONSTANTS))
 
 
 def kind_of(cls: type) -> Kind | None:
     """Return the kind of the instances of a class; None for those that no run can change."""
-    try:
-        return _LASTING[cls]
-    except KeyError:
-        pass
-    try:
-        return _PASSING[cls]
-    except KeyError:
-        kind = _find_kind(cls)
-    home = sys.modules.get(cls.__module__)
-    kinds: Any = _LASTING if getattr(home, cls.__qualname__, None) is cls else _PASSING
-    kinds[cls] = kind
-    return kind
+    if cls not in _KINDS:
+        _KINDS[cls] = _find_kind(cls)
+    return _KINDS[cls]
 
 
 def _find_kind(cls: type) -> Kind | None:
