@@ -176,7 +176,7 @@ KINDS: dict[str, Any] = {
     "counting": Counting,
     "drawing": Drawing,
     "holding": lambda: Holding(["DynamicCache", "objects five deep", "array", "slots"]),
-    "holding more": lambda: Holding(["weak set", "UserDict", "frozen set", "hidden module"]),
+    "holding more": lambda: Holding(["set", "UserDict", "frozen set", "hidden module"]),
 }
 MODES = st.fixed_dictionaries(
     {},

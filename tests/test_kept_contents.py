@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import tbscope
+from tbscope.sources.eager.keep import kept_contents
 from tbscope.sources.eager.keep.kept_contents import MOST_ARRAY_BYTES, MOST_OBJECTS
 from tests.kept_things import THINGS, Box
 
@@ -126,7 +127,7 @@ def test_a_thing_without_state_that_could_be_asked_for_is_no_failure():
 
 @pytest.mark.parametrize("count", [1_000, MOST_OBJECTS])
 def test_more_objects_than_are_looked_into_are_told_of(count):
-    held = [[] for _ in range(count)]
+    held = [[0] for _ in range(count)]
 
     def change(held):
         held[0].append(1)
@@ -134,7 +135,7 @@ def test_more_objects_than_are_looked_into_are_told_of(count):
 
     graph = WAYS["attribute"](held, change)
     beyond = count == MOST_OBJECTS
-    assert (held[0], held[-1]) == ([], [1] if beyond else [])
+    assert (held[0], held[-1]) == ([0], [0, 1] if beyond else [0])
     assert [note.text for note in graph.notes if "objects" in note.text] == [
         "the model and its inputs lead to more than 200,000 objects: what the run changed in the "
         "others is not put back"
@@ -154,6 +155,20 @@ def test_an_array_too_large_to_be_copied_is_told_of():
         "268,435,457 bytes in arrays of numpy were not copied: what the run wrote into them is "
         "not put back"
     ]
+
+
+def test_arrays_are_copied_up_to_a_number_of_bytes_together(monkeypatch):
+    monkeypatch.setattr(kept_contents, "MOST_ARRAY_BYTES", 100)
+    locked, first, beyond, last = (np.zeros(size, np.uint8) for size in (200, 60, 50, 40))
+    locked.flags.writeable = False
+
+    def change(held):
+        for array in (first, beyond, last):
+            array[0] += 1
+
+    graph = WAYS["attribute"]([locked, first, beyond, last], change)
+    assert (first[0], beyond[0], last[0]) == (0, 1, 0)
+    assert [note.text[:9] for note in graph.notes if "numpy" in note.text] == ["50 bytes "]
 
 
 def test_what_is_held_by_nobody_else_lives_no_longer_than_the_trace():

@@ -117,6 +117,16 @@ class TestModes:
         assert model.training
 
     @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
+    def test_one_that_talks_to_other_processes_is_on_its_own(self):
+        # As `DistributedDataParallel` in a model, whose other processes may draw nothing.
+        module = nn.Linear(2, 2)
+        module.require_forward_param_sync = module.require_backward_grad_sync = True
+        with Preserved([module]):
+            talks = module.require_forward_param_sync, module.require_backward_grad_sync
+        assert talks == (False, False)
+        assert module.require_forward_param_sync
+        assert module.require_backward_grad_sync
+
     def test_a_scripted_module_is_switched_and_kept(self):
         model = torch.jit.script(nn.BatchNorm1d(2))
         x = torch.rand(4, 2)

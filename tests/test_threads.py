@@ -435,6 +435,39 @@ def test_a_process_lives_in_which_one_thread_trains_what_another_one_draws(optio
     assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr[-2000:]
 
 
+ENDING = """
+import threading, torch, tbscope
+from torch import nn
+
+class Waiting(nn.Module):
+    def forward(self, x):
+        begin.set()
+        thread.join()
+        return x * 2
+
+net, begin = nn.Sequential(nn.Linear(4, 4), Waiting()), threading.Event()
+gradient = torch.ones(4, 4)
+
+def set_both():
+    begin.wait()
+    net[0].weight.grad = gradient
+    net[0].bias.requires_grad = False
+
+thread = threading.Thread(target=set_both)
+thread.start()
+tbscope.trace(net, torch.ones(1, 4))
+assert net[0].weight.grad is gradient
+assert not net[0].bias.requires_grad
+"""
+
+
+def test_what_a_thread_has_set_stays_that_ends_amid_a_draw():
+    done = subprocess.run(
+        [sys.executable, "-c", ENDING], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 def bump(model):
     with torch.no_grad():
         model.lin.weight.add_(1)

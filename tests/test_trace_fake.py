@@ -1,5 +1,6 @@
 """`tbscope.trace(..., fake=True)`: shapes without weights or compute."""
 
+import functools
 import logging
 
 import pytest
@@ -264,3 +265,41 @@ def test_figures_of_a_symbolic_size_are_those_of_the_size_that_it_stands_for():
         told = node.flops, node.allocated_bytes, node.gradients
         assert told == (other.flops, other.allocated_bytes, other.gradients)
         assert type(node.flops) in (int, type(None))
+
+
+def test_no_stand_in_stays_in_a_cache_of_a_function():
+    # Made here: the collector, which knows the caches, is kept from what was there before tests.
+    @functools.lru_cache
+    def positions(size):
+        return torch.arange(size)
+
+    @functools.cache
+    def pairs(size):
+        return [(torch.ones(size), size)]
+
+    class Remembering(nn.Module):
+        @functools.lru_cache  # noqa: B019 (what models do)
+        def mask(self, size):
+            return torch.ones(size)
+
+        def forward(self, x):
+            return x * self.mask(2) + positions(2) + pairs(2)[0][0]
+
+    model, x = Remembering(), torch.ones(2)
+    tbscope.trace(model, x, fake=True)
+    assert type(model(x)) is torch.Tensor
+    tbscope.trace(model, x)
+    infos = [cache.cache_info() for cache in (positions, pairs, Remembering.mask)]
+    assert [(info.hits, info.misses) for info in infos] == [(1, 1)] * 3
+
+
+def test_a_cache_that_remembers_a_list_which_contains_itself_is_left():
+    @functools.cache
+    def ring():
+        entries = [1]
+        entries.append(entries)
+        return entries
+
+    entries = ring()
+    tbscope.trace(nn.Linear(2, 2), torch.ones(1, 2), fake=True)
+    assert ring() is entries

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from tbscope.ir.graph import Graph, Module, Node, Note, Parameter, Source, Value
 from tbscope.ir.regions import STATE, with_above
 
-__all__ = ["Read", "find_notes", "left_notes"]
+__all__ = ["Read", "find_notes"]
 
 # What would be more notes of one kind is told as a number.
 _MOST_NOTES = 20
@@ -61,11 +61,6 @@ def find_notes(
     notes += _random_notes(graph)
     notes += _flops_notes(graph)
     return notes
-
-
-def left_notes(left: Iterable[str]) -> list[Note]:
-    """Return the notes on what a run changed for good, told in sentences."""
-    return _few([Note(text) for text in left], "things that are not put back", "run")
 
 
 # -- what Python read ----------------------------------------------------------------------

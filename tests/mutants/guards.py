@@ -166,7 +166,8 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "device_kernels": ("device_kernels",),
     },
     "tbscope/sources/eager/keep": {
-        "kept_objects": _KEPT,
+        "kept_contents": _KEPT,
+        "kept_modules": _KEPT,
         "kept_process": _KEPT,
         "kept_tensors": _KEPT,
         "preserve": _KEPT,

@@ -10,7 +10,7 @@ import torch
 from tbscope.checks import attribute_of, check_truth
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError, TbscopeError, TraceError, trace_error_like
-from tbscope.figures.notes import left_notes
+from tbscope.ir.graph import Note
 from tbscope.sources.compiled.capture import Capture
 from tbscope.sources.compiled.graphs import graphs_of
 from tbscope.sources.compiled.names import Names
@@ -172,7 +172,7 @@ class _Run:
             title = _name_of(self._model)
             self._require(title)
             found = graphs_of(capture, title, types, dynamo="dynamo" in self._stages)
-        found.overview.notes += left_notes(self._preserved.left)
+        found.overview.notes += map(Note, self._preserved.left)
         return found
 
     def _keep_gradients(self) -> None:

@@ -1,8 +1,7 @@
 """Runs a model once, watches the run, and leaves everything as it was."""
 
 import functools
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from typing import Any, Unpack
 
@@ -11,7 +10,6 @@ import torch
 from tbscope.checks import attribute_of, check_truth
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError, ScopeError
-from tbscope.figures.notes import left_notes
 from tbscope.ir.collectives import dimensions_at
 from tbscope.ir.graph import Graph, Note
 from tbscope.option import shows_options
@@ -38,12 +36,10 @@ from tbscope.sources.torch.nests import result_leaves, tensor_leaves
 from tbscope.sources.torch.own_modes import switches_itself
 from tbscope.sources.torch.parallelizing import parallelized, world_of
 from tbscope.sources.torch.registry import class_label
-from tbscope.sources.torch.unfinished import LAZY_ITERATORS, computed
+from tbscope.sources.torch.unfinished import computed
 from tbscope.words import error_text, shown, without_addresses
 
 __all__ = ["owner_of", "trace"]
-
-_NOTHING = object()
 
 
 @never_compiled
@@ -243,7 +239,7 @@ class _Run:
                 # Before all is put back: a lazy module has its sizes only now.
                 describe_calls(recorder)
         graph = recorder.close()
-        graph.notes += left_notes(self._preserved.left)
+        graph.notes += map(Note, self._preserved.left)
         return graph
 
     def profile(self, graph: Graph, *, grad: bool) -> None:
@@ -263,13 +259,6 @@ class _Run:
             were_set=self._preserved.were_set(),
         )
         profile_graph(graph, self._log, repeats, steps=self._steps, recorder=self._recorder)
-        if self._preserved.left:
-            graph.notes.append(
-                Note(
-                    f"for profile={self._steps} the model ran {repeats.runs + 1:,} times: what is "
-                    "not put back may have changed in each of them"
-                )
-            )
 
     def _stand_in(self, stand_ins: StandIns) -> None:
         """Have stand-ins for all tensors of the model and its inputs."""
@@ -337,32 +326,13 @@ class _Run:
             self._switched.append(root)
 
     def _add_inputs(self) -> None:
-        """Name the tensors among the arguments; those of an iterator as it yields them."""
-        watched: dict[int, Any] = {}
+        """Name the tensors among the arguments."""
         for name, given in argument_names(self._model, self._args, self._kwargs):
-            if isinstance(given, LAZY_ITERATORS):
-                watched[id(given)] = self._given_by(given, name)
             for path, tensor in tensor_leaves(given, name, public=True):
                 require_made(path, tensor)
                 self._recorder.add_input(path, tensor)
             for path, tensor in tensor_leaves(given, name):
                 self._recorder.add_hidden_input(path, tensor)
-        if watched:
-            self._args = tuple(watched.get(id(given), given) for given in self._args)
-            self._kwargs = {
-                name: watched.get(id(given), given) for name, given in self._kwargs.items()
-            }
-
-    def _given_by(self, iterator: Iterator[Any], name: str) -> Iterator[Any]:
-        for number in itertools.count():
-            # What makes an input is no part of what the model does.
-            with alone():
-                given = next(iterator, _NOTHING)
-            if given is _NOTHING:
-                return
-            for path, tensor in tensor_leaves(given, f"{name}.{number}"):
-                self._recorder.add_input(path, tensor)
-            yield given
 
     def _call(self) -> Any:
         """Call the model; a callable other than a module gets a scope that says what it is."""

@@ -1,5 +1,7 @@
 """Which kernels do arithmetic: the others only move, make, choose or compare numbers."""
 
+import re
+
 import torch
 
 from tbscope.sources.torch.communication import is_wait
@@ -10,48 +12,34 @@ __all__ = ["computes"]
 # Named without namespace and overload; views, and kernels that return no tensor, need no entry.
 _COMPUTES_NOTHING = frozenset(
     {
-        *("abs", "adaptive_max_pool2d", "adaptive_max_pool3d", "alias_copy", "arange"),
-        *("argmax", "argmin", "argsort", "as_strided_scatter", "bernoulli", "bitwise_and"),
-        *("bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift"),
-        *("bitwise_xor", "bucketize", "cat", "ceil", "clamp", "clamp_max", "clamp_min"),
-        *("clone", "col2im", "complex", "constant_pad_nd", "copy", "copysign", "cummax"),
-        *("cummin", "detach", "diag_embed", "diagonal_copy", "diagonal_scatter", "embedding"),
-        *("empty", "empty_like", "empty_permuted", "empty_strided", "eq", "equal"),
-        *("expand_copy", "exponential", "eye", "fill", "flip", "floor"),
-        *("fractional_max_pool2d", "full", "full_like", "gather", "ge", "gt", "im2col"),
-        *("index", "index_copy", "index_fill", "index_put", "index_select", "is_same_size"),
-        *("isfinite", "isin", "isinf", "isnan", "isneginf", "isposinf", "kthvalue", "le"),
-        *("lift", "lift_fresh", "lift_fresh_copy", "log_normal", "logical_and", "logical_not"),
-        *("logical_or", "logical_xor", "lt", "masked_fill", "masked_scatter", "masked_select"),
-        *("max", "max_pool1d", "max_pool2d_with_indices", "max_pool3d_with_indices"),
-        *("max_unpool2d", "max_unpool3d", "maximum", "median", "min", "minimum", "mode"),
-        *("multinomial", "nan_to_num", "narrow_copy", "ne", "neg", "nested_to_padded_tensor"),
-        *("new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros", "nonzero"),
-        *("nonzero_static", "normal", "one_hot", "ones", "ones_like", "pad_sequence"),
-        *("permute_copy", "pixel_shuffle", "pixel_unshuffle", "put", "quantize_per_tensor"),
-        *("rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "random"),
-        *("randperm", "record_stream", "reflection_pad1d", "reflection_pad2d"),
-        *("reflection_pad3d", "relu", "repeat", "repeat_interleave", "replication_pad1d"),
-        *("replication_pad2d", "replication_pad3d", "resize", "roll", "rot90", "round"),
-        *("scalar_tensor", "scatter", "searchsorted", "select_copy", "select_scatter", "set"),
-        *("sign", "signbit", "slice_copy", "slice_scatter", "sort", "split_copy"),
-        *("split_with_sizes_copy", "squeeze_copy", "stack", "t_copy", "take", "threshold"),
-        *("to_padded_tensor", "topk", "transpose_copy", "tril", "tril_indices", "triu"),
-        *("triu_indices", "trunc", "unbind_copy", "unfold_copy", "uniform"),
-        *("unique_consecutive", "unique_dim", "unsafe_split", "unsafe_split_with_sizes"),
-        *("unsqueeze_copy", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d"),
-        *("vander", "view_as_complex_copy", "view_as_real_copy", "view_copy", "where", "zero"),
-        *("zeros", "zeros_like", "_assert_async", "_assert_tensor_metadata", "_copy_from"),
-        *("_efficientzerotensor", "_fused_sdp_choice", "_local_scalar_dense"),
-        "access_subclass_inner_tensor",
-        *("_nested_from_padded", "_nested_tensor_from_mask", "_nested_tensor_size"),
-        *("_nested_tensor_strides", "_nested_view_from_buffer", "_nested_view_from_jagged"),
-        *("_pack_padded_sequence", "_pad_packed_sequence", "_pin_memory", "_pixel_shuffle"),
-        *("_resize_output", "_sparse_coo_tensor_unsafe", "_to_copy", "_to_cpu", "_to_dense"),
-        *("_to_sparse", "_unique2", "_unsafe_index", "_unsafe_index_put"),
-        *("_unsafe_masked_index", "_unsafe_view", "_upsample_nearest_exact1d"),
-        *("_upsample_nearest_exact2d"),
+        *("abs", "arange", "argmax", "argmin", "argsort", "bernoulli", "bucketize", "cat", "ceil"),
+        *("clamp", "clamp_max", "clamp_min", "clone", "col2im", "complex", "constant_pad_nd"),
+        *("copy", "copysign", "cummax", "cummin", "detach", "diag_embed", "embedding", "empty"),
+        *("eq", "equal", "exponential", "eye", "fill", "flip", "floor", "full", "gather", "ge"),
+        *("gt", "im2col", "index", "index_fill", "index_put", "index_select", "is_same_size"),
+        *("isfinite", "isin", "isinf", "isnan", "isneginf", "isposinf", "kthvalue", "le", "lift"),
+        *("lift_fresh", "log_normal", "lt", "masked_fill", "masked_select", "max", "maximum"),
+        *("median", "min", "minimum", "mode", "multinomial", "nan_to_num", "ne", "neg"),
+        *("nested_to_padded_tensor", "nonzero", "nonzero_static", "normal", "one_hot", "ones"),
+        *("pad_sequence", "pixel_shuffle", "pixel_unshuffle", "put", "quantize_per_tensor", "rand"),
+        *("randint", "randn", "random", "randperm", "record_stream", "relu", "repeat"),
+        *("repeat_interleave", "resize", "roll", "rot90", "round", "scalar_tensor", "scatter"),
+        *("searchsorted", "set", "sign", "signbit", "sort", "stack", "take", "threshold"),
+        *("to_padded_tensor", "topk", "tril", "tril_indices", "triu", "triu_indices", "trunc"),
+        *("uniform", "unique_consecutive", "unique_dim", "unsafe_split", "unsafe_split_with_sizes"),
+        *("vander", "where", "zero", "zeros", "_assert_async", "_assert_tensor_metadata"),
+        *("_copy_from", "_efficientzerotensor", "_fused_sdp_choice", "_local_scalar_dense"),
+        *("access_subclass_inner_tensor", "_nested_from_padded", "_nested_tensor_from_mask"),
+        *("_nested_tensor_size", "_nested_tensor_strides", "_nested_view_from_buffer"),
+        *("_nested_view_from_jagged", "_pack_padded_sequence", "_pad_packed_sequence"),
+        *("_pin_memory", "_pixel_shuffle", "_resize_output", "_sparse_coo_tensor_unsafe"),
+        *("_unique2", "_unsafe_index", "_unsafe_index_put", "_unsafe_masked_index", "_unsafe_view"),
     }
+)
+# Whole families of the same kind.
+_MOVES = re.compile(
+    r".*_(copy|scatter|like)|(bitwise|logical|new|empty|_to)_.*|(reflection|replication)_pad\dd"
+    r"|(adaptive_|fractional_)?max_(un)?pool\dd(_with_indices)?|_?upsample_nearest(_exact)?\dd"
 )
 
 
@@ -66,4 +54,5 @@ def computes(facts: KernelFacts) -> bool:
     if torch.Tag.inplace_view in facts.kernel.tags:
         return False
     label = facts.label.removesuffix("_") or facts.label
-    return facts.makes_tensor and label not in _COMPUTES_NOTHING
+    moves = label in _COMPUTES_NOTHING or _MOVES.fullmatch(label) is not None
+    return facts.makes_tensor and not moves

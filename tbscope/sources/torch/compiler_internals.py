@@ -367,8 +367,7 @@ def draws_otherwise(frame: FrameType | None) -> bool:
 
 
 def _draws_otherwise(backend: Any, checkpointed: bool) -> bool:
-    while (inner := getattr(backend, "_torchdynamo_orig_backend", None)) is not None:
-        backend = inner
+    backend = _innermost(backend)
     name = getattr(backend, "compiler_name", None) or getattr(backend, "__name__", "")
     if name == "inductor":
         asked = getattr(backend, "config", None) or {}

@@ -5,13 +5,20 @@ the functions that this thread calls hands them the stand-ins instead. Parameter
 module has yet to make hold nothing that anybody could be using: stand-ins take their places.
 """
 
+import functools
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from tbscope.sources.torch.internals import fake_mode, quiet_fake_mode, without_modes
+from tbscope.sources.torch.internals import (
+    fake_mode,
+    is_fake,
+    quiet_fake_mode,
+    without_modes,
+)
 from tbscope.sources.torch.module_internals import UNINITIALIZED
 from tbscope.sources.torch.nest_internals import map_tensors
 from tbscope.sources.torch.sizes import stands_on
@@ -165,5 +172,22 @@ def faked() -> Iterator[StandIns]:
         Who makes stand-ins for the tensors of modules; there are none yet.
     """
     mode = fake_mode()
-    with quiet_fake_mode(), mode:
-        yield StandIns(mode)
+    try:
+        with quiet_fake_mode(), mode:
+            yield StandIns(mode)
+    finally:
+        for cache in gc.get_referrers(_CACHE):
+            if type(cache) is _CACHE and _has_stand_in(gc.get_referents(cache)):
+                cache.cache_clear()
+
+
+# The class of functions that remember their results: a later call would get stand-ins from them.
+_CACHE: Any = type(functools.lru_cache(lambda: None))
+
+
+def _has_stand_in(nest: Any, levels: int = 4) -> bool:
+    """Whether a stand-in is in lists, tuples and mappings, down to so many levels."""
+    entries = [*nest.values()] if type(nest) is dict else nest
+    if isinstance(entries, list | tuple):
+        return levels > 0 and any(_has_stand_in(entry, levels - 1) for entry in entries)
+    return is_fake(type(entries))

@@ -11,6 +11,7 @@ from tbscope.checks import attribute_of, entries_of, names_of
 from tbscope.errors import InputError
 from tbscope.sources.torch.misfits import misfit_error, nothing_given_error, with_article
 from tbscope.sources.torch.module_internals import UNINITIALIZED, ScriptModule, uncompiled
+from tbscope.sources.torch.nest_internals import map_tensors
 from tbscope.sources.torch.signatures import (
     argument_names,
     entry_point,
@@ -352,19 +353,8 @@ class _Binding:
         if not isinstance(self.model, torch.nn.Module):
             return example
         first = next(self.model.parameters(), None)
-        return example if first is None else _moved(example, first.device)
+        return example if first is None else map_tensors(lambda one: one.to(first.device), example)
 
 
 def _comes_from_transformers(mapping: Any) -> bool:
     return any(base.__module__.startswith("transformers.") for base in type(mapping).__mro__)
-
-
-def _moved(example: Any, device: torch.device) -> Any:
-    """Bring the tensors of a plain nest to a device."""
-    if isinstance(example, torch.Tensor):
-        return example.to(device)
-    if type(example) in (list, tuple):
-        return type(example)(_moved(item, device) for item in example)
-    if type(example) is dict:
-        return {key: _moved(item, device) for key, item in example.items()}
-    return example

@@ -46,7 +46,6 @@ __all__ = [
     "is_higher_order",
     "is_operator",
     "is_profiling",
-    "is_stand_in",
     "is_of_its_own",
     "is_of_tensors",
     "jagged_dummy",
@@ -334,11 +333,6 @@ def is_fake(kind: type) -> bool:
     """Tell whether a class is that of the tensors of `fake_mode`, with a shape and no content."""
     fakes = sys.modules.get("torch._subclasses.fake_tensor")
     return fakes is not None and issubclass(kind, fakes.FakeTensor)
-
-
-def is_stand_in(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor is one of `fake_mode`."""
-    return is_fake(type(tensor))
 
 
 @contextmanager

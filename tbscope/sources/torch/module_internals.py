@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from operator import attrgetter
 from typing import IO, Any
 from weakref import ref
 
@@ -30,12 +29,11 @@ __all__ = [
     "functional_calls",
     "is_compiled_in_place",
     "is_tracing",
+    "mps_generator",
     "load_named_program",
     "load_script_file",
     "made_by",
-    "precision_reader",
     "prepares_lazily",
-    "reduction_reader",
     "script_call_graph",
     "script_children",
     "script_class",
@@ -322,6 +320,12 @@ def shared_tables() -> list[Any]:
     return [*_shared_hooks, vars(_tensor_str.PRINT_OPTS), parametrize._cache]
 
 
+def mps_generator() -> torch.Generator | None:
+    """Return the random generator of torch on mps; None where this torch has none."""
+    found: torch.Generator | None = getattr(torch.mps, "_get_default_mps_generator", lambda: None)()
+    return found
+
+
 def default_device() -> torch.device | None:
     """Return the device set by `torch.set_default_device`; None where none was set."""
     context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
@@ -338,35 +342,3 @@ def set_default_device(device: torch.device | None) -> None:
     held: Any = torch._GLOBAL_DEVICE_CONTEXT
     if device is None and hasattr(held, "device_context"):
         del held.device_context
-
-
-# Under what torch keeps the precision that each of its public places tells.
-_PRECISIONS = {
-    "cuda.matmul": ("cuda", "matmul"),
-    **{f"cudnn.{kind}": ("cuda", kind) for kind in ("conv", "rnn")},
-    "cudnn": ("cuda", "all"),
-    **{f"mkldnn.{kind}": ("mkldnn", kind) for kind in ("matmul", "conv", "rnn")},
-}
-
-
-def precision_reader(path: str) -> Callable[[], Any]:
-    """Return what reads `fp32_precision` below `torch.backends`, by its path there: `cudnn.conv`.
-
-    Each graph reads all of them twice. The public places lead through modules, and take seven
-    times as long; they are asked where torch has nothing else.
-    """
-    getter = getattr(torch._C, "_get_fp32_precision_getter", None)
-    if getter is not None and path in _PRECISIONS:
-        return partial(getter, *_PRECISIONS[path])
-    owner = attrgetter(path)
-    return lambda: owner(torch.backends).fp32_precision
-
-
-def reduction_reader(name: str) -> Callable[[], Any]:
-    """Return what reads a setting of `torch.backends.cuda.matmul` on sums, and on their parts.
-
-    What it gives can be set again: a truth, or a pair of these where torch has two.
-    """
-    getter: Callable[[], Any] | None = getattr(torch._C, f"_get_cublas_{name}", None)
-    owner: Any = torch.backends.cuda.matmul
-    return getter or partial(getattr, owner, name)

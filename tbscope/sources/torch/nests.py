@@ -79,7 +79,7 @@ def tensor_leaves(nest: Any, name: str, *, public: bool = False) -> list[tuple[s
     if isinstance(nest, torch.Tensor):
         return [(name, nest)]
     opener = _opener_of(type(nest))
-    return _walk(nest, name, opener, public=public)[0] if opener else []
+    return _walk(nest, name, opener, public=public) if opener else []
 
 
 def result_leaves(result: Any) -> list[tuple[str, torch.Tensor]]:
@@ -99,7 +99,7 @@ def result_leaves(result: Any) -> list[tuple[str, torch.Tensor]]:
     if not opener:
         return []
     named = all(type(key) is str and key for key, _ in opener(result))
-    return _walk(result, "" if named else "out", opener, public=True)[0]
+    return _walk(result, "" if named else "out", opener, public=True)
 
 
 def fields_of(thing: Any) -> list[tuple[Any, Any]] | None:
@@ -239,11 +239,10 @@ class _Frame:
         self.flat = True
 
 
-def _walk(
-    nest: Any, name: str, opener: _Opener, *, public: bool
-) -> tuple[list[tuple[str, torch.Tensor]], dict[int, tuple[Any, bool]]]:
-    """Walk a container; return its leaves, and by id the containers and whether each is flat."""
+def _walk(nest: Any, name: str, opener: _Opener, *, public: bool) -> list[tuple[str, torch.Tensor]]:
+    """Return the leaves of a container, each with its path."""
     leaves: list[tuple[str, torch.Tensor]] = []
+    # By identity the containers, and whether each is flat.
     entered: dict[int, tuple[Any, bool]] = {id(nest): (nest, False)}
     if public and opener is _open_object:
         opener = _open_public
@@ -278,7 +277,7 @@ def _walk(
             frame = frame.outer
         else:
             frame = deeper
-    return leaves, entered
+    return leaves
 
 
 def _path_of(frame: _Frame) -> str:

@@ -17,11 +17,7 @@ from tbscope.words import error_text
 
 __all__ = ["LAZY_ITERATORS", "computed"]
 
-_ITERTOOLS = (
-    *("accumulate", "batched", "chain", "combinations", "compress", "count", "cycle"),
-    *("dropwhile", "filterfalse", "groupby", "islice", "pairwise", "permutations", "product"),
-    *("repeat", "starmap", "takewhile", "zip_longest"),
-)
+_ITERTOOLS = [kind for kind in vars(itertools).values() if hasattr(kind, "__next__")]
 _REVERSIBLE: tuple[Any, ...] = ([], {}, {}.values(), {}.items())
 _CONTAINERS = (*_REVERSIBLE, (), set())
 
@@ -29,7 +25,7 @@ LAZY_ITERATORS: tuple[type[Iterator[Any]], ...] = (
     *(types.GeneratorType, map, zip, filter, enumerate, reversed),
     *[type(iter(container)) for container in _CONTAINERS],
     *[type(reversed(container)) for container in _REVERSIBLE],
-    *[getattr(itertools, name) for name in _ITERTOOLS if hasattr(itertools, name)],
+    *_ITERTOOLS,
 )
 """The iterators of Python that compute, or may compute, each entry when it is asked for.
 

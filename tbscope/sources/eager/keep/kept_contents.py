@@ -1,275 +1,244 @@
-"""What modules and inputs lead to: containers, objects and arrays with what they held.
+"""What modules and inputs lead to: containers, objects and arrays as they were.
 
 One walk, the nearest first, through whatever plain attribute access leads to. What it meets
 is copied shallowly, so that each thing is put back in its place and stays the same thing.
 """
 
-import types
-from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from operator import is_
+from collections.abc import Callable, Iterable
+from itertools import filterfalse
+from operator import itemgetter
 from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary
 
 import torch
 
 from tbscope.sources.eager.keep.kinds import (
-    OBJECT,
-    SLOTS,
+    ATTRIBUTES,
+    Attributes,
     Kind,
     Part,
-    is_foreign,
-    is_installed,
     kind_of,
+    put_table,
 )
-from tbscope.sources.eager.keep.witnesses import CACHE, Witness, forget, witness_of
-from tbscope.sources.torch.internals import is_stand_in
 
-__all__ = ["MOST_ARRAY_BYTES", "MOST_OBJECTS", "KeptContents", "Report", "holds_stand_ins"]
+__all__ = ["MOST_ARRAY_BYTES", "MOST_OBJECTS", "KeptContents", "Report"]
 
 Report: TypeAlias = Callable[[str, Exception], None]
-"""Takes note of a part that could not be put back: what it is, and what was raised."""
+"""Takes note of a part that could not be put back: its name, and the error."""
 
 MOST_OBJECTS = 200_000
-"""How many containers and objects are looked into."""
+"""How many containers and objects are looked into, modules not counted."""
 
 MOST_ARRAY_BYTES = 256 * 2**20
 """How many bytes of arrays of numpy are copied."""
 
-_FEW = 32
-_A_FEW = 5_000
-_MISSING = object()
-# By class of an installed package, the attributes that hold what may change: no others are
-# made there later. None for other classes, whose attributes are all looked at each time.
-_shared_names: WeakKeyDictionary[type, list[str] | None] = WeakKeyDictionary()
-_CODE = (types.FunctionType, property, staticmethod, classmethod, types.MemberDescriptorType)
+_FEW = 64
 
 
 class KeptContents:
-    """Containers, objects and arrays with what they held, and what was found on the way.
-
-    Args:
-        most_objects: How many are looked into, the nearest first.
-        most_array_bytes: How many bytes of arrays of numpy are copied, the nearest first.
+    """Containers, objects, arrays and random generators as they were.
 
     Attributes:
-        tensors: The tensors in them.
-        generators: The random generators in them.
-        modules: The modules in them.
-        functions: The functions of users in them.
-        objects_left_out: Whether there were more than are kept.
-        bytes_left_out: How many bytes of arrays were not copied.
+        modes: By the identity of each module among them, the table that has its training flag.
     """
 
-    def __init__(
-        self,
-        *,
-        most_objects: int = MOST_OBJECTS,
-        most_array_bytes: int = MOST_ARRAY_BYTES,
-    ) -> None:
-        self.tensors: list[torch.Tensor] = []
-        self.generators: list[Any] = []
-        self.modules: list[torch.nn.Module] = []
-        self.functions: list[types.FunctionType] = []
-        self.objects_left_out = False
-        self.bytes_left_out = 0
-        self._parts: list[tuple[Any, Part, Any]] = []
-        self._classes: dict[type, dict[str, Any] | None] = {}
-        self._witnessed: list[tuple[Any, Witness, Any]] = []
+    def __init__(self) -> None:
+        self.modes: dict[int, dict[str, Any]] = {}
+        self._kept: list[tuple[Any, Part, Any]] = []
+        # In lists of their own, as they are many: the tables of names in modules, each with a copy,
+        # and containers that are empty and need none.
+        self._tables: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self._modules: list[tuple[torch.nn.Module, Attributes]] = []
+        self._empty: list[Any] = []
+        self._tensors: list[torch.Tensor] = []
+        self._plans: dict[tuple[type, ...], _Plan] = {}
         self._pending: deque[Any] = deque()
-        # By their ids: whoever is in here lives on in one of the copies.
-        self._seen: set[int] = set()
-        self._objects_left = most_objects
-        self._bytes_left = most_array_bytes
+        self._entries: tuple[tuple[str, Any], ...] = (
+            ("_parameters", self._tensors),
+            ("_buffers", self._tensors),
+            ("_modules", self._pending),
+        )
+        # By identity; each lives on here, so that its identity stays its own.
+        self._seen: dict[int, Any] = {}
+        self._objects_left = MOST_OBJECTS
+        self._objects_left_out = False
+        self._bytes_left = MOST_ARRAY_BYTES
+        self._bytes_left_out = 0
 
-    def add(self, thing: Any) -> None:
-        """Have the next walk begin at a thing, too; what holds nothing is left alone."""
-        if kind_of(type(thing)) is not None and id(thing) not in self._seen:
-            self._pending.append(thing)
+    def keep(self, things: Iterable[Any]) -> list[torch.Tensor]:
+        """Keep things and what they lead to, as they are now; what is kept already stays so.
 
-    def walk(self) -> None:
-        """Keep what was added, and what that leads to."""
+        Returns:
+            The tensors that were not met before, which are not kept.
+        """
+        self._line_up((*things,))
         pending, seen = self._pending, self._seen
-        found: dict[str, list[Any]] = {
-            "tensor": self.tensors,
-            "generator": self.generators,
-            "module": self.modules,
-            "function": self.functions,
-        }
         while pending:
             thing = pending.popleft()
             if id(thing) in seen:
                 continue
-            seen.add(id(thing))
+            seen[id(thing)] = thing
             kind = kind_of(type(thing))
             assert kind is not None
-            if kind.sort in found:
-                found[kind.sort].append(thing)
-            elif kind.sort == "witness" or kind.sort == "machine":
-                self._witness(thing)
-            else:
+            if kind.sort == "module":
+                self._keep_module(thing, kind)
+            elif self._affords(thing, kind):
                 self._keep(thing, kind)
+        tensors = {id(tensor): tensor for tensor in self._tensors if id(tensor) not in seen}
+        seen.update(tensors)
+        self._tensors.clear()
+        return [*tensors.values()]
 
-    def add_class(self, cls: type) -> None:
-        """Keep what attributes of a class, and of the classes it is made from, lead to.
+    def keep_alone(self, container: Any) -> None:
+        """Keep a container as it is now, and nothing that it leads to."""
+        kind = kind_of(type(container))
+        assert kind is not None
+        self._kept += [(container, part, part.take(container)) for part in kind.parts]
 
-        Which values the attributes have is told, and not put back: all objects share them.
-        """
-        for base in cls.__mro__:
-            if base in self._classes:
-                # Those that it is made from were met with it.
+    def _keep_module(self, module: torch.nn.Module, kind: Kind) -> None:
+        found = ATTRIBUTES.take(module)
+        before = found[2]
+        self._modules.append((module, found))
+        if "training" in before:
+            self.modes[id(module)] = before
+        self._line_up((*before.values(),))
+        # A short way for the tables that each module has: their keys are names.
+        for name, lined_up in self._entries:
+            entries = before.get(name)
+            if entries and type(entries) is dict and id(entries) not in self._seen:
+                self._seen[id(entries)] = entries
+                self._tables.append((entries, entries.copy()))
+                lined_up += [entry for entry in entries.values() if entry is not None]
+        for part in kind.parts:
+            held = part.take(module)
+            self._kept.append((module, part, held))
+            if isinstance(held, dict) and "training" in held:
+                self.modes[id(module)] = held
+            self._line_up((*part.entries(held),))
+
+    def _keep(self, thing: Any, kind: Kind) -> None:
+        if kind.inside is not None:
+            self._line_up((*kind.inside(thing),))
+        for part in kind.parts:
+            before = part.take(thing)
+            entries = (*part.entries(before),)
+            if part is ATTRIBUTES and any(map(_is_machine, entries)):
+                # What threads work on is no longer as it was, whatever the model does.
+                continue
+            self._kept.append((thing, part, before))
+            self._line_up(entries)
+
+    def _line_up(self, things: tuple[Any, ...]) -> None:
+        """Have the walk look into things; those that hold nothing that changes are left out."""
+        types = (*map(type, things),)
+        plan = self._plans.get(types)
+        if plan is None:
+            if len(types) > _FEW and not any(map(kind_of, {*types})):
                 return
-            self._classes[base] = None
-            if base not in _shared_names:
-                held = {} if is_foreign(base) else _attributes_of(base)
-                _shared_names[base] = (
-                    [
-                        name
-                        for name, value in held.items()
-                        if type(value) not in _CODE and kind_of(type(value)) is not None
-                    ]
-                    if is_installed(base) or not held
-                    else None
-                )
-            names = _shared_names[base]
-            if names is None:
-                held = self._classes[base] = _attributes_of(base)
-                self._add_entries([one for one in held.values() if type(one) not in _CODE])
-            else:
-                self._add_entries([vars(base).get(name) for name in names])
+            plan = self._plans[types] = _Plan(types)
+        if plan.containers is not None:
+            containers = plan.containers(things)
+            self._empty += filterfalse(None, containers)
+            self._pending += filter(None, containers)
+        if plan.tensors is not None:
+            self._tensors += plan.tensors(things)
+        if plan.others is not None:
+            # Most are tuples of numbers, such as the size of a kernel: nothing to change.
+            self._pending += [
+                thing
+                for thing in plan.others(things)
+                if type(thing) is not tuple or any(map(kind_of, map(type, thing)))
+            ]
 
-    def add_slots(self, module: torch.nn.Module) -> None:
-        """Keep the slots of a module, whose attributes are kept."""
-        self._keep_part(module, SLOTS)
+    def _affords(self, thing: Any, kind: Kind) -> bool:
+        """Whether a thing is few enough to be kept."""
+        if not self._objects_left:
+            self._objects_left_out = True
+            return False
+        self._objects_left -= 1
+        if kind.sort == "array":
+            # One that is locked cannot change.
+            if not thing.flags.writeable:
+                return False
+            if thing.nbytes > self._bytes_left:
+                self._bytes_left_out += thing.nbytes
+                return False
+            self._bytes_left -= thing.nbytes
+        return True
+
+    def left(self) -> list[str]:
+        """Return in sentences what is not kept."""
+        left = []
+        if self._objects_left_out:
+            left.append(
+                f"the model and its inputs lead to more than {MOST_OBJECTS:,} objects: what the "
+                "run changed in the others is not put back"
+            )
+        if self._bytes_left_out:
+            left.append(
+                f"{self._bytes_left_out:,} bytes in arrays of numpy were not copied: what the "
+                "run wrote into them is not put back"
+            )
+        return left
 
     def restore(self, report: Report) -> None:
         """Put everything back."""
-        for cls, name, before in self._rebound():
-            if holds_stand_ins(vars(cls).get(name)):
-                # By no `__setattr__` that a metaclass may have.
-                type.__delattr__(cls, name)
-                if before is not _MISSING:
-                    type.__setattr__(cls, name, before)
-        for thing, part, held in self._parts:
+        for module, before in self._modules:
+            cls, table, attributes = before
+            table.update(attributes)
+            if (
+                len(table) != len(attributes)
+                or type(module) is not cls
+                or module.__dict__ is not table
+            ):
+                self._kept.append((module, ATTRIBUTES, before))
+        for table, entries in self._tables:
+            put_table(table, entries)
+        for container in filter(None, self._empty):
+            container.clear()
+        # The last first: those that came later may have been changed already.
+        for thing, part, before in reversed(self._kept):
             try:
-                if not part.same(thing, held):
-                    part.put(thing, held)
+                part.put(thing, before)
             except Exception as error:  # noqa: BLE001 (reported)
-                report(f"a {type(thing).__name__}", error)
+                report(_name_of(thing), error)
 
-        self.forget()
 
-    def forget(self) -> None:
-        """Empty the caches of functions that the run began to fill, or filled with stand-ins."""
-        for thing, ask, before in self._witnessed:
-            if isinstance(thing, CACHE) and _answer(ask, thing) != before:
-                forget(thing, before)
+class _Plan:
+    """The positions of things that may change, among things of some types.
 
-    def is_changed(self) -> bool:
-        """Tell whether anything is not as it was."""
-        return (
-            any(not part.same(thing, held) for thing, part, held in self._parts)
-            or any(True for _ in self.rebound())
-            or any(True for _ in self.moved_on())
-        )
+    Attributes:
+        containers: Returns the containers of Python's own classes among such things.
+        tensors: Returns the tensors.
+        others: Returns the others that may change.
+    """
 
-    def rebound(self) -> Iterator[str]:
-        """Yield the names of the attributes of classes that are others now."""
-        for cls, name, _ in self._rebound():
-            yield f"{cls.__name__}.{name}"
+    __slots__ = ("containers", "others", "tensors")
 
-    def _rebound(self) -> Iterator[tuple[type, str, Any]]:
-        for cls, before in self._classes.items():
-            if before is None:
-                continue
-            now = _attributes_of(cls)
-            if len(now) == len(before) and all(map(is_, now.values(), before.values())):
-                continue
-            for name in dict.fromkeys((*before, *now)):
-                held = before.get(name, _MISSING)
-                if now.get(name, _MISSING) is not held:
-                    yield cls, name, held
+    def __init__(self, types: tuple[type, ...]) -> None:
+        kinds = {cls: kind_of(cls) for cls in {*types}}
+        sorts = [kind and kind.sort for kind in map(kinds.__getitem__, types)]
+        self.containers = _picker(sorts, {"plain"})
+        self.tensors = _picker(sorts, {"tensor"})
+        self.others = _picker(sorts, {*sorts} - {None, "plain", "tensor"})
 
-    def moved_on(self) -> Iterator[Any]:
-        """Yield what was changed and nobody can put back: iterators, files, locks."""
-        for thing, ask, before in self._witnessed:
-            if _answer(ask, thing) != before:
-                yield thing
 
-    def _witness(self, thing: Any) -> None:
-        ask = witness_of(type(thing))
-        if ask is not None:
-            self._witnessed.append((thing, ask, _answer(ask, thing)))
+def _picker(sorts: list[Any], wanted: set[Any]) -> Callable[[Any], Iterable[Any]] | None:
+    """Return what takes the things of some sorts out of a tuple; None where there are none."""
+    if wanted.isdisjoint(sorts):
+        return None
+    places = [at for at, sort in enumerate(sorts) if sort in wanted]
+    # Of one alone, `itemgetter` would return no tuple.
+    return itemgetter(*places) if places[1:] else itemgetter(slice(places[0], places[0] + 1))
 
-    def _keep(self, thing: Any, kind: Kind) -> None:
-        """Keep what one thing holds, and line up what that leads to."""
-        if not self._objects_left:
-            self.objects_left_out = True
-            return
-        self._objects_left -= 1
-        if kind.sort == "array" and not self._affords(thing):
-            return
-        if kind.inside is not None:
-            self._add_entries(kind.inside(thing))
-        for part in kind.parts:
-            if part is OBJECT:
-                self.add_class(type(thing))
-            if not self._keep_part(thing, part):
-                return
 
-    def _keep_part(self, thing: Any, part: Part) -> bool:
-        held = part.take(thing)
-        entries = [*part.entries(held)]
-        if part is OBJECT and any(_is_machine(entry) for entry in entries):
-            # What threads work on is no longer as it was, whatever the model does.
-            return False
-        self._parts.append((thing, part, held))
-        self._add_entries(entries)
-        return True
-
-    def _add_entries(self, entries: Iterable[Any]) -> None:
-        entries = [*entries]
-        if len(entries) > _FEW and not any(map(kind_of, {*map(type, entries)})):
-            return
-        for entry in entries:
-            if kind_of(type(entry)) is not None and id(entry) not in self._seen:
-                self._pending.append(entry)
-
-    def _affords(self, thing: Any) -> bool:
-        """Tell whether an array is copied."""
-        if isinstance(thing, array):
-            size_bytes = len(thing) * thing.itemsize
-        elif not thing.flags.writeable:
-            return False
-        else:
-            size_bytes = thing.nbytes
-        if size_bytes > self._bytes_left:
-            self.bytes_left_out += size_bytes
-            return False
-        self._bytes_left -= size_bytes
-        return True
+def _name_of(thing: Any) -> str:
+    kind, name = kind_of(type(thing)), type(thing).__name__
+    if kind is not None and kind.sort == "module":
+        return f"the attributes of {name}"
+    return f"the generator {name}" if kind is not None and kind.sort == "generator" else f"a {name}"
 
 
 def _is_machine(thing: Any) -> bool:
     kind = kind_of(type(thing))
     return kind is not None and kind.sort == "machine"
-
-
-def _answer(ask: Witness, thing: Any) -> Any:
-    try:
-        return ask(thing)
-    except Exception:  # noqa: BLE001 (foreign code: what it cannot tell is not known)
-        return None
-
-
-def _attributes_of(cls: type) -> dict[str, Any]:
-    return {name: value for name, value in vars(cls).items() if name[:2] != "__"}
-
-
-def holds_stand_ins(nest: Any) -> bool:
-    """Tell whether a stand-in for a tensor is among what something leads to."""
-    contents = KeptContents(most_objects=_A_FEW)
-    contents.add(nest)
-    contents.walk()
-    return any(map(is_stand_in, contents.tensors))

@@ -1,143 +1,216 @@
-"""What a run may change in the process: random generators, settings, shared tables."""
+"""The settings of torch, Python and numpy that a run may change, and the process around them."""
 
 import gc
+import logging
 import os
 import random
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import torch
 
-from tbscope.sources.eager.keep.kinds import contents_of, refill, same
-from tbscope.sources.eager.keep.settings import SETTINGS, UNREADABLE, read
-from tbscope.sources.torch.module_internals import shared_tables
+from tbscope.sources.torch.module_internals import (
+    default_device,
+    mps_generator,
+    set_default_device,
+    shared_tables,
+)
 
-__all__ = ["Restorer", "keep_generator", "keep_process"]
-
-Restorer: TypeAlias = tuple[str, Callable[[], object]]
-"""What is put back, in words, and the function that does it."""
-
-
-def keep_process() -> Iterator[Restorer]:
-    """Yield the restorers of the random generators in use, of settings, and of shared tables."""
-    state = random.getstate()
-    yield "the random generator of Python", lambda: random.setstate(state)
-    # Looked up, never imported: what is not loaded has no state to keep.
-    numpy = sys.modules.get("numpy.random")
-    if numpy is not None:
-        held = numpy.get_state()
-        yield "the random generator of numpy", lambda: numpy.set_state(held)
-    yield keep_generator(torch.default_generator)
-    yield from _keep_devices()
-    # Weights that a run has cast lack gradients, or are those that it wrote and nobody has.
-    yield "the weights that autocast has cast", torch.clear_autocast_cache
-    yield _keep_settings()
-    yield _keep_environment()
-    yield _keep_filters()
-    yield _keep_tables([sys.path, gc.callbacks, *shared_tables()])
+__all__ = ["KeptSettings", "generators", "tables"]
 
 
-def keep_generator(generator: Any) -> Restorer:
-    """Return the restorer of one random generator: torch's, Python's or numpy's."""
-    if isinstance(generator, torch.Generator):
-        state = generator.get_state()
-        name = f"the random generator of torch on {generator.device}"
-        return name, lambda: generator.set_state(state)
-    name = f"the generator {type(generator).__name__}"
-    if hasattr(generator, "bit_generator"):
-        held = generator.bit_generator.state
-        return name, lambda: setattr(generator.bit_generator, "state", held)
-    if hasattr(generator, "state"):
-        position = generator.state
-        return name, lambda: setattr(generator, "state", position)
-    if hasattr(generator, "getstate"):
-        kept = generator.getstate()
-        return name, lambda: generator.setstate(kept)
-    legacy = generator.get_state()
-    return name, lambda: generator.set_state(legacy)
+_backends: Any = torch.backends
 
 
-def _keep_devices() -> Iterator[Restorer]:
-    """Yield the restorers of the generators of those devices that are in use already."""
-    for kind in ("cuda", "xpu"):
-        module = getattr(torch, kind)
-        if module.is_initialized():
-            for generator in module.default_generators:
-                yield keep_generator(generator)
-    if torch.backends.mps.is_available():
-        state = torch.mps.get_rng_state()
-        yield "the random generator of torch on mps", lambda: torch.mps.set_rng_state(state)
+class _Setting(NamedTuple):
+    """One setting.
+
+    Attributes:
+        read: Returns it; raises where this torch has no such setting.
+        write: Sets it.
+    """
+
+    read: Callable[[], Any]
+    write: Callable[[Any], Any]
 
 
-def _keep_settings() -> Restorer:
-    before = _read_all()
-
-    def restore() -> None:
-        after = _read_all()
-        if after == before:
-            return
-        for setting, held, now in zip(SETTINGS, before, after, strict=True):
-            # One setting may set others: what it was is asked again.
-            if held is not UNREADABLE and (now != held or read(setting) != held):
-                setting.write(held)
-
-    return "the settings of the process", restore
+def _attributes(owner: Any, names: Iterable[str]) -> Iterator[_Setting]:
+    """Yield the settings that are attributes of a module or an object."""
+    for name in names:
+        yield _Setting(partial(getattr, owner, name), partial(setattr, owner, name))
 
 
-def _read_all() -> list[Any]:
+def _autocast(device: str) -> _Setting:
+    def write(before: Any) -> None:
+        torch.set_autocast_enabled(device, before[0])
+        torch.set_autocast_dtype(device, before[1])
+
+    return _Setting(
+        lambda: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)), write
+    )
+
+
+def _attention(kernel: str) -> _Setting:
+    owner = _backends.cuda
+    # None where this torch has no such kernel, which is never set.
+    return _Setting(
+        getattr(owner, f"{kernel}_sdp_enabled", lambda: None),
+        getattr(owner, f"enable_{kernel}_sdp", lambda before: None),
+    )
+
+
+def _reduction(dtype: str) -> _Setting:
+    """Return whether sums in half precision are allowed, and in parts where torch has these."""
+    owner, name = _backends.cuda.matmul, f"allow_{dtype}_reduced_precision_reduction"
+    return _Setting(
+        lambda: (getattr(owner, name), getattr(owner, f"{name}_split_k", None)),
+        lambda before: setattr(owner, name, before[0] if before[1] is None else before),
+    )
+
+
+def _precision(path: str) -> _Setting:
+    """Return the precision of one library, or of one kind of operation in it."""
+    # Looked up when it is asked for: this torch may not have it.
+    owner = attrgetter(path)
+    return _Setting(
+        lambda: owner(_backends).fp32_precision,
+        lambda before: setattr(owner(_backends), "fp32_precision", before),
+    )
+
+
+# The smallest number above nothing; nothing where such numbers are taken for nothing.
+_TINY = 5e-324
+
+_sparse: Any = torch.sparse.check_sparse_tensor_invariants
+
+_OF_TORCH: tuple[_Setting, ...] = (
+    _Setting(torch.get_default_dtype, torch.set_default_dtype),
+    _Setting(default_device, set_default_device),
+    _Setting(torch.is_grad_enabled, torch.set_grad_enabled),
+    _Setting(torch.get_num_threads, torch.set_num_threads),
+    _Setting(
+        lambda: (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        ),
+        lambda before: torch.use_deterministic_algorithms(before[0], warn_only=before[1]),
+    ),
+    *_attributes(torch.utils.deterministic, ["fill_uninitialized_memory"]),
+    _Setting(
+        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        lambda before: torch.autograd.set_detect_anomaly(*before),
+    ),
+    _Setting(torch.is_warn_always_enabled, torch.set_warn_always),
+    _Setting(lambda: _TINY * 1.0 == 0.0, torch.set_flush_denormal),
+    _Setting(_sparse.is_enabled, lambda before: _sparse.enable() if before else _sparse.disable()),
+    _Setting(torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+    *map(_autocast, ("cpu", "cuda")),
+    *map(_attention, ("flash", "mem_efficient", "math", "cudnn")),
+    *map(_reduction, ("fp16", "bf16")),
+    _Setting(_backends.mha.get_fastpath_enabled, _backends.mha.set_fastpath_enabled),
+    *_attributes(_backends.quantized, ["engine"]),
+    *_attributes(_backends.cudnn, ["enabled", "benchmark", "deterministic", "benchmark_limit"]),
+    *_attributes(_backends.mkldnn, ["enabled", "deterministic"]),
+    # The precision of products, in torch's older words first: they set those below them, too.
+    _Setting(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    *_attributes(_backends.cudnn, ["allow_tf32"]),
+    *_attributes(_backends, ["fp32_precision"]),
+    *map(_precision, ("cuda.matmul", "cudnn", "cudnn.conv", "cudnn.rnn")),
+    *map(_precision, ("mkldnn.matmul", "mkldnn.conv", "mkldnn.rnn")),
+)
+
+
+def _numpy() -> Any:
+    # Looked up, never imported: what is not loaded has no settings.
+    return sys.modules["numpy"]
+
+
+def _set_environment(before: dict[str, str]) -> None:
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before)
+
+
+def _filters() -> tuple[Any, ...]:
+    return warnings.filters, (*warnings.filters,), warnings.showwarning
+
+
+def _set_filters(before: tuple[Any, ...]) -> None:
+    warnings.filters, filters, warnings.showwarning = before
+    warnings.filters[:] = filters  # type: ignore[index]
+    with warnings.catch_warnings():
+        # The memory of what was filtered is out of date: this has Python drop it.
+        pass
+
+
+_OF_PYTHON: tuple[_Setting, ...] = (
+    _Setting(gc.isenabled, lambda before: gc.enable() if before else gc.disable()),
+    _Setting(gc.get_threshold, lambda before: gc.set_threshold(*before)),
+    _Setting(sys.getrecursionlimit, sys.setrecursionlimit),
+    _Setting(os.getcwd, os.chdir),
+    _Setting(lambda: dict(os.environ), _set_environment),
+    _Setting(_filters, _set_filters),
+    *_attributes(sys, ["stdout", "stderr"]),
+    _Setting(lambda: logging.root.level, logging.root.setLevel),
+    _Setting(lambda: logging.root.manager.disable, logging.disable),
+    _Setting(
+        lambda: _numpy().get_printoptions(), lambda before: _numpy().set_printoptions(**before)
+    ),
+    _Setting(lambda: _numpy().geterr(), lambda before: _numpy().seterr(**before)),
+)
+
+_UNREADABLE = object()
+
+
+def _read(setting: _Setting) -> Any:
+    """Return a setting; `_UNREADABLE` where there is none, or where two of them disagree."""
     try:
-        return [setting.read() for setting in SETTINGS]
-    except Exception:  # noqa: BLE001 (two of them disagree)
-        return [*map(read, SETTINGS)]
+        return setting.read()
+    except Exception:  # noqa: BLE001 (torch raises many things)
+        return _UNREADABLE
 
 
-def _keep_tables(tables: list[Any]) -> Restorer:
-    empty = [table for table in tables if not table]
-    filled = [(table, contents_of(table)) for table in tables if table]
-
-    def restore() -> None:
-        for table in empty:
-            table.clear()
-        for table, held in filled:
-            if not same(table, held):
-                refill(table, held)
-
-    return "the tables of the process", restore
+# Those that there are, in the order in which they are set.
+_SETTINGS: tuple[_Setting, ...] = tuple(
+    setting for setting in (*_OF_TORCH, *_OF_PYTHON) if _read(setting) is not _UNREADABLE
+)
 
 
-def _keep_environment() -> Restorer:
-    variables: Any = os.environb if os.supports_bytes_environ else os.environ
-    # Its own table, where it has one: to copy that costs a hundredth.
-    table = getattr(variables, "_data", variables)
-    held = dict(table)
+class KeptSettings:
+    """The settings of the process as they were."""
 
-    def restore() -> None:
-        if table == held:
-            return
-        for name in [*variables]:
-            if variables.encodekey(name) not in held:
-                del variables[name]
-        for name, value in held.items():
-            if table.get(name) != value:
-                variables[variables.decodekey(name)] = variables.decodevalue(value)
+    def __init__(self) -> None:
+        self._before = [*map(_read, _SETTINGS)]
 
-    return "the environment", restore
+    def restore(self) -> None:
+        """Put them back."""
+        # Weights that a run has cast lack gradients, or are those that it wrote and nobody has.
+        torch.clear_autocast_cache()
+        for setting, before in zip(_SETTINGS, self._before, strict=True):
+            # One setting may set others: each is read after those in front of it are set.
+            if before is not _UNREADABLE and _read(setting) != before:
+                setting.write(before)
 
 
-def _keep_filters() -> Restorer:
-    held, table = warnings.filters[:], warnings.filters
-    shown = warnings.showwarning
+def tables() -> list[Any]:
+    """Return the tables that code of users fills for the whole process."""
+    return [sys.path, gc.callbacks, *shared_tables()]
 
-    def restore() -> None:
-        warnings.showwarning = shown
-        if warnings.filters is table and same(table, held):
-            return
-        warnings.filters = table
-        refill(table, held)
-        with warnings.catch_warnings():
-            # Whoever remembers what was filtered is told by this that it is out of date.
-            pass
 
-    return "the filters of warnings", restore
+def generators() -> Iterator[Any]:
+    """Yield the random generators of the process: Python's, numpy's, those of devices in use."""
+    yield random.getstate.__self__  # type: ignore[attr-defined]
+    # Looked up, never imported: what is not loaded has no state to keep.
+    numpy: Any = sys.modules.get("numpy.random")
+    if numpy is not None:
+        yield numpy.get_state.__self__
+    yield torch.default_generator
+    for device in (torch.cuda, torch.xpu):
+        if device.is_initialized():
+            yield from device.default_generators
+    if torch.backends.mps.is_available():
+        yield mps_generator()

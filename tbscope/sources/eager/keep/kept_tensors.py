@@ -1,7 +1,7 @@
 """What a run may change in tensors: their content, their place in memory, their gradients.
 
 Contents are not copied beforehand. Each tensor costs a second handle on its memory;
-its content is copied only when somebody is about to write into it.
+its content is copied only when something is about to write into it.
 
 Beside other threads, a gradient is not even looked at before the run does so: one that
 trains the model may be writing it, and torch guards neither the reading nor the setting of
@@ -9,14 +9,13 @@ one. For the same reason a tensor's place, and whether it asks for gradients, ar
 back only where the run itself is known to have changed them.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
 from tbscope.sources.eager.active import is_only_thread
 from tbscope.sources.eager.keep.kept_contents import Report
-from tbscope.sources.eager.keep.kinds import refill, same
 from tbscope.sources.torch.internals import (
     GRADIENT_HOOKS,
     flattened,
@@ -31,27 +30,35 @@ from tbscope.sources.torch.module_internals import UNINITIALIZED
 __all__ = ["KeptTensors"]
 
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
-_UNTOLD = object()
+_UNKNOWN = object()
 _COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
 
-class KeptTensors:
-    """Tensors as they were, with their gradients.
+class _Kept(NamedTuple):
+    """A tensor as it was.
 
     Attributes:
-        hooks: The functions that run on their gradients.
+        tensor: The tensor.
+        handle: A tensor on the same memory that nothing else has, of the same shape and strides.
+        key: The identity of that memory.
+        shape: Its shape.
+        requires_grad: Whether it asks for gradients.
+        history: Where it comes from in autograd; None for a leaf.
     """
 
+    tensor: torch.Tensor
+    handle: torch.Tensor
+    key: int
+    shape: torch.Size
+    requires_grad: bool
+    history: Any
+
+
+class KeptTensors:
+    """Tensors as they were, with their gradients."""
+
     def __init__(self) -> None:
-        self.hooks: list[Any] = []
-        self._tensors: list[torch.Tensor] = []
-        # For each tensor: a handle on its memory that nobody else has, what identifies
-        # that memory, its shape, whether it asks for gradients, and where it came from.
-        self._handles: list[torch.Tensor] = []
-        self._keys: list[int | None] = []
-        self._shapes: list[torch.Size] = []
-        self._asking: list[bool] = []
-        self._histories: list[Any] = []
+        self._kept: list[_Kept] = []
         self._leaves: list[torch.Tensor] = []
         # By identity, the tensors that the run has set in another way than by an operation,
         # or of which it has seen the gradient; and the gradients that they had.
@@ -59,102 +66,75 @@ class KeptTensors:
         self._gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self._known: set[int] = set()
         self._alone = is_only_thread()
-        # What Python knows of them: the tables of their attributes, those that held
-        # something with a copy, and the tensors whose gradients had no hooks.
-        self._tables: list[dict[str, Any]] = []
-        self._attributes: list[tuple[Any, dict[Any, Any]]] = []
+        # Those whose gradients had no hooks, by the attribute that has these.
         self._unhooked: list[tuple[str, list[torch.Tensor]]] = []
         self._lazy: list[tuple[Any, type, torch.device, torch.dtype]] = []
-        # The storages that no write has touched so far, and by id the tensors without
-        # one; what was copied of either, and the versions before the first write.
+        # The storages that no write has touched so far, and by identity the tensors without
+        # one; the copies of either, and the versions before the first write.
         self._untouched: set[int | None] = set()
         self._odd: dict[int, torch.Tensor] = {}
-        self._by_storage: dict[int | None, dict[int, int]] | None = None
+        self._by_storage: dict[int, dict[int, _Kept]] | None = None
         self._contents: list[_Content] = []
         self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._versions: list[tuple[torch.Tensor, int]] = []
-        self._moved: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._moved: list[_Kept] = []
 
-    def add(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Keep tensors as they are now, with their gradients and the tensors that they wrap."""
+    def add(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
+        """Keep tensors as they are now.
+
+        Returns:
+            What is to be kept with them: their attributes and hooks, the tensors that they
+            wrap, and, where no other thread may be writing these, their gradients.
+        """
         with without_functions():
-            tensors = list(tensors)
-            self._keep_attributes(tensors)
+            belongings: list[Any] = [tensor.__dict__ for tensor in tensors]
+            for name in GRADIENT_HOOKS:
+                hooks: list[Any] = [getattr(tensor, name) for tensor in tensors]
+                pairs = zip(tensors, hooks, strict=True)
+                self._unhooked.append((name, [tensor for tensor, hook in pairs if hook is None]))
+                belongings += [hook for hook in hooks if hook is not None]
             try:
-                if _PLAIN.issuperset(map(type, tensors)):
-                    self._keep(tensors)
-                    return
+                stored = tensors if _PLAIN.issuperset(map(type, tensors)) else None
+                self._keep(stored or ())
             except (RuntimeError, NotImplementedError):
                 # A sparse, opaque or nested one among them: each by itself.
-                pass
-            self._keep([tensor for tensor in tensors if self._has_storage(tensor)])
+                stored = None
+            if stored is None:
+                self._keep([tensor for tensor in tensors if self._has_storage(tensor)])
+                belongings += [inner for tensor in tensors for inner in flattened(tensor)]
+            leaves = [tensor for tensor in tensors if not isinstance(tensor, UNINITIALIZED)]
+            self._leaves += leaves
+            return belongings + (self._take_gradients(leaves) if self._alone else [])
 
-    def _keep(self, tensors: list[torch.Tensor]) -> None:
-        keys: list[int | None] = [tensor.untyped_storage()._cdata for tensor in tensors]
-        self._shapes += [tensor.shape for tensor in tensors]
-        self._keys += keys
-        self._tensors += tensors
-        self._handles += [tensor.data for tensor in tensors]
-        self._asking += [tensor.requires_grad for tensor in tensors]
-        self._histories += _histories_of(tensors)
+    def _keep(self, tensors: Sequence[torch.Tensor]) -> None:
+        keys: list[int] = [tensor.untyped_storage()._cdata for tensor in tensors]
+        handles = [tensor.data for tensor in tensors]
+        shapes = [tensor.shape for tensor in tensors]
+        asking = [tensor.requires_grad for tensor in tensors]
+        columns = tensors, handles, keys, shapes, asking, _histories_of(tensors)
+        self._kept += map(_Kept._make, zip(*columns, strict=True))
         self._untouched.update(keys)
         self._by_storage = None
-        self._leaves += tensors
-        if self._alone:
-            self._take_gradients(tensors)
 
     def kept(self) -> list[torch.Tensor]:
         """Return the tensors that are kept by their storage."""
-        return list(self._tensors)
+        return [kept.tensor for kept in self._kept]
 
     def written(self) -> list[torch.Tensor]:
         """Return the tensors that were announced as about to be written into."""
-        return [tensor for tensor, _ in (*self._moved, *self._copies)]
+        return [*(kept.tensor for kept in self._moved), *(tensor for tensor, _ in self._copies)]
 
     def _has_storage(self, tensor: torch.Tensor) -> bool:
-        """Tell whether a tensor is kept by its storage; if not, keep it in another way."""
+        """Whether a tensor is kept by its storage; if not, keep it in another way."""
         if isinstance(tensor, UNINITIALIZED):
             self._lazy.append((tensor, type(tensor), tensor.device, tensor.dtype))
             return False
-        inner = flattened(tensor)
-        if inner:
-            self.add(inner)
-        elif tensor.is_nested or storage_key(tensor) is None:
+        if flattened(tensor):
+            return False
+        if tensor.is_nested or storage_key(tensor) is None:
             self._odd[id(tensor)] = tensor
-        else:
-            return True
-        self._leaves.append(tensor)
-        if self._alone:
-            self._take_gradients([tensor])
-        return False
-
-    def _keep_attributes(self, tensors: list[torch.Tensor]) -> None:
-        """Keep what Python knows of tensors: their attributes, and the hooks of their gradients."""
-        tables = [tensor.__dict__ for tensor in tensors]
-        self._tables += tables
-        if any(tables):
-            self._attributes += [(table, table.copy()) for table in tables if table]
-        for name in GRADIENT_HOOKS:
-            found: list[Any] = [getattr(tensor, name) for tensor in tensors]
-            pairs = zip(tensors, found, strict=True)
-            self._unhooked.append((name, [tensor for tensor, hooks in pairs if hooks is None]))
-            hooked = [hooks for hooks in found if hooks is not None]
-            self._attributes += [(hooks, dict(hooks)) for hooks in hooked]
-            self.hooks += [hook for hooks in hooked for hook in hooks.values()]
-
-    def _restore_attributes(self, report: Report) -> None:
-        if any(self._tables):
-            kept = {id(table) for table, _ in self._attributes}
-            for table in self._tables:
-                if id(table) not in kept:
-                    table.clear()
-        for table, held in self._attributes:
-            if not same(table, held):
-                refill(table, held)
-        for name, tensors in self._unhooked:
-            for tensor in tensors:
-                if getattr(tensor, name) is not None:
-                    _attempt(report, tensor, setattr, tensor, name, None)
+            return False
+        return True
 
     def about_to_set(self, tensor: torch.Tensor) -> None:
         """Keep the gradient of a tensor, and remember that the run has changed it.
@@ -166,16 +146,22 @@ class KeptTensors:
             self._known = set(map(id, self._leaves))
         if id(tensor) in self._known and id(tensor) not in self._set:
             with outside_modes():
-                self._take_gradients([tensor])
+                self._add_gradients([tensor])
             self._set[id(tensor)] = tensor
 
     def about_to_accumulate(self) -> None:
         """Keep the gradients of all tensors. To be called right before the run adds to them."""
         with outside_modes():
-            self._take_gradients(self._leaves)
+            self._add_gradients(self._leaves)
         self._set = {id(tensor): tensor for tensor in self._leaves}
 
-    def _take_gradients(self, tensors: list[torch.Tensor]) -> None:
+    def _add_gradients(self, tensors: Sequence[torch.Tensor]) -> None:
+        found: list[Any] = self._take_gradients(tensors)
+        while found:
+            found = [one for one in self.add(found) if isinstance(one, torch.Tensor)]
+
+    def _take_gradients(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Take note of the gradients of leaves, and return those that there are."""
         leaves = [
             tensor
             for tensor, history in zip(tensors, _histories_of(tensors), strict=True)
@@ -184,9 +170,7 @@ class KeptTensors:
         gradients = [tensor.grad for tensor in leaves]
         for leaf, gradient in zip(leaves, gradients, strict=True):
             self._gradients[id(leaf)] = (leaf, gradient)
-        held = [gradient for gradient in gradients if gradient is not None]
-        if held:
-            self.add(held)
+        return [gradient for gradient in gradients if gradient is not None]
 
     def were_set(self) -> list[torch.Tensor]:
         """Return the tensors that were announced as about to be set."""
@@ -220,17 +204,17 @@ class KeptTensors:
         elif not inner and (key := storage_key(tensor)) in self._untouched:
             self._copy_storage(key)
 
-    def _copy_storage(self, key: int | None) -> None:
+    def _copy_storage(self, key: Any) -> None:
         if self._by_storage is None:
             self._by_storage = {}
-            for at, (tensor, owner) in enumerate(zip(self._tensors, self._keys, strict=True)):
-                self._by_storage.setdefault(owner, {})[id(tensor)] = at
+            for kept in self._kept:
+                self._by_storage.setdefault(kept.key, {})[id(kept.tensor)] = kept
         group = self._by_storage[key].values()
         with outside_modes(), torch.no_grad():
-            self._contents.append(_Content([self._handles[at] for at in group]))
-        for at in group:
-            self._note_version(self._tensors[at])
-            self._moved.append((self._tensors[at], self._handles[at]))
+            self._contents.append(_Content([kept.handle for kept in group]))
+        for kept in group:
+            self._note_version(kept.tensor)
+        self._moved += group
         self._untouched.discard(key)
 
     def _note_version(self, tensor: torch.Tensor) -> None:
@@ -245,72 +229,72 @@ class KeptTensors:
                 _attempt(report, content.handle, content.restore)
             for tensor, copy in self._copies:
                 _attempt(report, tensor, _fill, tensor, copy)
-            for tensor, handle in self._displaced():
-                _attempt(report, tensor, _put, tensor, handle)
+            changed = self._changed()
+            for kept in self._displaced(changed):
+                _attempt(report, kept.tensor, _put, kept)
             for lazy in self._lazy:
                 if type(lazy[0]) is not lazy[1]:
                     _attempt(report, lazy[0], _make_lazy, *lazy)
-            self._restore_attributes(report)
-            self._restore_histories(report)
-            self._restore_gradients(report)
+            for name, tensors in self._unhooked:
+                for tensor in tensors:
+                    if getattr(tensor, name) is not None:
+                        _attempt(report, tensor, setattr, tensor, name, None)
+            _restore_histories(changed, report)
+            for key, (tensor, gradient) in self._gradients.items():
+                if (self._alone or key in self._set) and tensor.grad is not gradient:
+                    _attempt(report, tensor, setattr, tensor, "grad", gradient)
             for tensor, version in self._versions:
                 if version_of(tensor) != version:
                     _attempt(report, tensor, set_version, tensor, version)
 
-    def _displaced(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Return the tensors whose memory or shape has changed, each with its old handle."""
+    def _changed(self) -> list[_Kept]:
+        """Return the tensors that the run may have written into or set."""
+        if self._alone:
+            return self._kept
+        changed = {id(kept.tensor) for kept in self._moved} | self._set.keys()
+        return [kept for kept in self._kept if id(kept.tensor) in changed]
+
+    def _displaced(self, changed: list[_Kept]) -> list[_Kept]:
+        """Return the tensors whose memory, shape or strides have changed."""
         displaced = [
-            (tensor, handle)
-            for tensor, handle in self._moved
-            if tensor.stride() != handle.stride()
-            or tensor.storage_offset() != handle.storage_offset()
+            kept
+            for kept in self._moved
+            if kept.tensor.stride() != kept.handle.stride()
+            or kept.tensor.storage_offset() != kept.handle.storage_offset()
         ]
         displaced += [
-            (tensor, self._handles[at])
-            for at, tensor in self._changed()
-            if storage_key(tensor) != self._keys[at] or tensor.shape != self._shapes[at]
+            kept
+            for kept in changed
+            if storage_key(kept.tensor) != kept.key or kept.tensor.shape != kept.shape
         ]
         return displaced
 
-    def _changed(self) -> list[tuple[int, torch.Tensor]]:
-        """Return the tensors that the run may have written into or set, by position."""
-        if self._alone:
-            return list(enumerate(self._tensors))
-        changed = {id(tensor) for tensor, _ in self._moved} | self._set.keys()
-        if not changed:
-            return []
-        return [(at, tensor) for at, tensor in enumerate(self._tensors) if id(tensor) in changed]
 
-    def _restore_histories(self, report: Report) -> None:
-        changed = self._changed()
-        histories = _histories_of([tensor for _, tensor in changed])
-        if all(
-            history is self._histories[at] and tensor.requires_grad == self._asking[at]
-            for (at, tensor), history in zip(changed, histories, strict=True)
-        ):
-            return
-        # Those of views may change with that of what they show.
-        for at, tensor in changed:
-            history = _history_of(tensor)
-            if history is not self._histories[at] or tensor.requires_grad != self._asking[at]:
-                _attempt(report, tensor, self._restore_history, at, history)
-
-    def _restore_history(self, at: int, history: Any) -> None:
-        tensor = self._tensors[at]
-        if history is not self._histories[at]:
-            if self._histories[at] is not None:
-                raise RuntimeError("a write gave it another history in autograd")
-            tensor.detach_()
-        tensor.requires_grad_(self._asking[at])
-
-    def _restore_gradients(self, report: Report) -> None:
-        for key, (tensor, gradient) in self._gradients.items():
-            if (self._alone or key in self._set) and tensor.grad is not gradient:
-                _attempt(report, tensor, setattr, tensor, "grad", gradient)
+def _restore_histories(changed: list[_Kept], report: Report) -> None:
+    """Put back where tensors come from in autograd, and whether they ask for gradients."""
+    histories = _histories_of([kept.tensor for kept in changed])
+    if all(
+        history is kept.history and kept.tensor.requires_grad == kept.requires_grad
+        for kept, history in zip(changed, histories, strict=True)
+    ):
+        return
+    # Those of views may change with that of their base.
+    for kept in changed:
+        history = _history_of(kept.tensor)
+        if history is not kept.history or kept.tensor.requires_grad != kept.requires_grad:
+            _attempt(report, kept.tensor, _restore_history, kept, history)
 
 
-def _histories_of(tensors: list[torch.Tensor]) -> list[Any]:
-    """Return `_history_of` each tensor, in a third of the time where all tell it."""
+def _restore_history(kept: _Kept, history: Any) -> None:
+    if history is not kept.history:
+        if kept.history is not None:
+            raise RuntimeError("a write gave it another history in autograd")
+        kept.tensor.detach_()
+    kept.tensor.requires_grad_(kept.requires_grad)
+
+
+def _histories_of(tensors: Sequence[torch.Tensor]) -> list[Any]:
+    """Return `_history_of` each tensor, in a third of the time where all have one."""
     try:
         return [tensor.grad_fn for tensor in tensors]
     except RuntimeError:
@@ -318,14 +302,14 @@ def _histories_of(tensors: list[torch.Tensor]) -> list[Any]:
 
 
 def _history_of(tensor: torch.Tensor) -> Any:
-    """Return where a tensor came from in autograd; None for a leaf.
+    """Return where a tensor comes from in autograd; None for a leaf.
 
-    torch tells nobody that of one of several views whose base was written into since.
+    torch raises for one of several views whose base was written into since.
     """
     try:
         return tensor.grad_fn
     except RuntimeError:
-        return _UNTOLD
+        return _UNKNOWN
 
 
 class _Content:
@@ -375,9 +359,9 @@ def _fill(tensor: torch.Tensor, copy: torch.Tensor) -> None:
     tensor.copy_(copy)
 
 
-def _put(tensor: torch.Tensor, handle: torch.Tensor) -> None:
+def _put(kept: _Kept) -> None:
     """Restore the memory, shape and strides of a tensor from the handle on them."""
-    tensor.data = handle
+    kept.tensor.data = kept.handle
 
 
 def _make_lazy(tensor: Any, cls: type, device: torch.device, dtype: torch.dtype) -> None:

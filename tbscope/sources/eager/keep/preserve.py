@@ -3,28 +3,23 @@
 What is kept: of modules the training flag, the class, every attribute, hook and child,
 and what they lead to; of tensors (parameters, buffers, tensors in attributes, inputs)
 content, shape, place and gradient; of inputs what they lead to; the random generators;
-the settings of torch and of the process. What cannot be kept is told where it was changed.
+the settings of torch and of the process.
 """
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from functools import partial
 from threading import get_ident
-from types import FunctionType, TracebackType
+from types import TracebackType
 from typing import Any
 
 import torch
 
 from tbscope.errors import TraceError
 from tbscope.sources.eager.active import keepers
-from tbscope.sources.eager.keep.kept_contents import MOST_OBJECTS, KeptContents
-from tbscope.sources.eager.keep.kept_objects import KeptModules
-from tbscope.sources.eager.keep.kept_process import Restorer, keep_generator, keep_process
+from tbscope.sources.eager.keep.kept_contents import KeptContents
+from tbscope.sources.eager.keep.kept_modules import KeptModules
+from tbscope.sources.eager.keep.kept_process import KeptSettings, generators, tables
 from tbscope.sources.eager.keep.kept_tensors import KeptTensors
-from tbscope.sources.eager.keep.kinds import is_foreign
-from tbscope.sources.eager.keep.surroundings import Surroundings
-from tbscope.sources.torch.internals import OPTIMIZER_HOOKS
-from tbscope.sources.torch.misfits import with_article
 
 __all__ = ["Preserved"]
 
@@ -35,26 +30,28 @@ class Preserved(AbstractContextManager["Preserved"]):
     """A block after which modules, inputs and process are as they were before it.
 
     Modules, inputs and their children stay the very same objects. Contents of tensors
-    are put back only if `about_to_write` was told of each write.
+    are put back only if `about_to_write` was called before each write.
 
     Args:
-        modules: The modules, each by itself: children count only where they are listed.
+        modules: The modules that run in the block, each by itself: their children are kept
+            with them, but change their mode only where they are listed.
         inputs: A nest of the modules' arguments.
-        training: The mode in which the modules run in the block; None for the one in
-            which each stands.
+        training: The mode in which the modules run in the block; None for the one that each has.
 
     Attributes:
         thread: The identity of the thread that runs the block.
-        about_to_write: To be told of each tensor that something is about to write into.
-        about_to_set: To be told of each tensor whose data, gradient or flag the run is about
+        left: What is not put back, in sentences.
+        about_to_write: To be called with each tensor that is about to be written into.
+        about_to_set: To be called with each tensor whose data, gradient or flag the run is about
             to set, or whose gradient it is about to take.
-        about_to_accumulate: To be told before the run adds to gradients.
+        about_to_accumulate: To be called before the run adds to gradients.
         switch: Has a module switch itself to the mode of the run, by its own method.
-        stood_in_evaluation: Tells whether all modules stood in evaluation before the block.
-        switched: Tells whether a module is kept, and in the mode of the run.
+        stood_in_evaluation: Whether all modules were in evaluation before the block.
+        switched: Whether a module is kept, and in the mode of the run.
+        note_mode: Takes note of the mode that another thread has given a module for good.
         kept: Returns the tensors whose content is kept.
-        written: Returns the tensors that `about_to_write` was told of.
-        were_set: Returns the tensors that `about_to_set` was told of.
+        written: Returns the tensors that `about_to_write` was called with.
+        were_set: Returns the tensors that `about_to_set` was called with.
 
     Raises:
         TraceError: Something could not be put back. Where the block itself raised, that
@@ -72,15 +69,15 @@ class Preserved(AbstractContextManager["Preserved"]):
         self._inputs = inputs
         self._tensors = KeptTensors()
         self._contents = KeptContents()
-        self._modules = KeptModules(self._contents, training)
-        self._surroundings = Surroundings()
-        self._process: list[Restorer] = []
+        self._modules = KeptModules(self._contents.modes, training)
+        self._settings: KeptSettings | None = None
         self.left: list[str] = []
         self._failures: list[tuple[str, Exception]] = []
         self.thread = 0
         self.switch = self._modules.switch
         self.stood_in_evaluation = self._modules.stood_in_evaluation
         self.switched = self._modules.switched
+        self.note_mode = self._modules.note_mode
         self.about_to_write = self._tensors.about_to_write
         self.kept = self._tensors.kept
         self.written = self._tensors.written
@@ -92,11 +89,12 @@ class Preserved(AbstractContextManager["Preserved"]):
         self.thread = get_ident()
         keepers.append(self)
         try:
-            self._process.extend(keep_process())
+            self._settings = KeptSettings()
+            for table in tables():
+                self._contents.keep_alone(table)
+            self._keep([*generators(), *self._to_keep, self._inputs])
             for module in self._to_keep:
-                self._modules.add(module)
-            self._contents.add(self._inputs)
-            self._take_found()
+                self._modules.switch_mode(module)
         except BaseException:
             self._restore()
             raise
@@ -107,66 +105,17 @@ class Preserved(AbstractContextManager["Preserved"]):
 
         One that is kept already stays as it is.
         """
-        self._modules.add(module)
-        self._take_found()
+        self._keep([module])
+        self._modules.switch_mode(module)
 
     def add_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Keep an optimizer that is about to make a step in the block, however it is reached."""
-        self._contents.add(optimizer)
-        for name in OPTIMIZER_HOOKS:
-            for hook in getattr(optimizer, name, {}).values():
-                self._add_hook(hook)
-        self._take_found()
+        self._keep([optimizer])
 
-    def note_mode(self, module: torch.nn.Module, training: bool) -> None:
-        """Take note that another thread has given a module a mode, which it is to have after."""
-        self._modules.note_mode(module, training)
-
-    def _take_found(self) -> None:
-        """Keep what modules and inputs lead to, and the modules, tensors and generators there."""
-        contents = self._contents
-        for hook in self._modules.hooks:
-            self._add_hook(hook)
-        self._modules.hooks = []
-        contents.walk()
-        while contents.modules:
-            found, contents.modules = contents.modules, []
-            for module in found:
-                if self._modules.keeps(module):
-                    continue
-                # One whose `__init__` never ran has not even a table of children.
-                if getattr(module, "_modules", None) is None:
-                    self._modules.add(module, switch=False)
-                    continue
-                for inner in torch.nn.Module.modules(module):
-                    # Not switched: its mode is its own until it is called.
-                    self._modules.add(inner, switch=False)
-            contents.walk()
-        for function, cls in self._modules.forwards:
-            if isinstance(function, FunctionType) and not is_foreign(cls):
-                self._surroundings.add(function, cls)
-        for function in contents.functions:
-            self._surroundings.add(function)
-        self._modules.forwards, contents.functions = [], []
-        generators = [*contents.generators, *self._surroundings.generators]
-        self._process += map(keep_generator, generators)
-        self._surroundings.generators = []
-        self._tensors.add([*self._modules.tensors, *contents.tensors])
-        contents.generators, contents.tensors, self._modules.tensors = [], [], []
-        if self._tensors.hooks:
-            hooks, self._tensors.hooks = self._tensors.hooks, []
-            for hook in hooks:
-                self._add_hook(hook)
-            self._take_found()
-
-    def _add_hook(self, hook: Any) -> None:
-        """Keep what a function leads to that runs in a backward pass: it may be a training step."""
-        self._contents.add(hook)
-        while isinstance(hook, partial):
-            hook = hook.func
-        function = getattr(hook, "__func__", hook)
-        if isinstance(function, FunctionType):
-            self._surroundings.add(function, keep=self._contents.add)
+    def _keep(self, things: Iterable[Any]) -> None:
+        """Keep things, what they lead to, and the tensors there."""
+        while tensors := self._contents.keep(things):
+            things = self._tensors.add(tensors)
 
     def __exit__(
         self,
@@ -184,40 +133,17 @@ class Preserved(AbstractContextManager["Preserved"]):
 
     def _restore(self) -> None:
         keepers.remove(self)
-        # Attributes come first, so that what follows meets the tensors it knows.
-        self._modules.restore(self._report)
-        self._contents.restore(self._report)
         try:
             self._tensors.restore(self._report)
         except Exception as error:  # noqa: BLE001 (reported)
             self._report("the tensors", error)
-        for name, restore in self._process:
-            try:
-                restore()
-            except Exception as error:  # noqa: BLE001 (reported)
-                self._report(name, error)
-
-        self._tell(self._surroundings.settle(self._report))
-
-    def _tell(self, left: list[str]) -> None:
-        """Note what is not as it was before."""
-        contents = self._contents
-        left += contents.rebound()
-        for thing in contents.moved_on():
-            held = self._modules.name_of(thing)
-            where = f" ({held})" if held else ""
-            left.append(f"{with_article(thing)}{where}")
-        self.left = [f"the run changed {what}, which is not put back" for what in left]
-        if contents.objects_left_out:
-            self.left.append(
-                f"the model and its inputs lead to more than {MOST_OBJECTS:,} objects: what the "
-                "run changed in the others is not put back"
-            )
-        if contents.bytes_left_out:
-            self.left.append(
-                f"{contents.bytes_left_out:,} bytes in arrays of numpy were not copied: what the "
-                "run wrote into them is not put back"
-            )
+        self._contents.restore(self._report)
+        try:
+            if self._settings is not None:
+                self._settings.restore()
+        except Exception as error:  # noqa: BLE001 (reported)
+            self._report("the settings of the process", error)
+        self.left = self._contents.left()
 
     def _report(self, what: str, error: Exception) -> None:
         self._failures.append((what, error))

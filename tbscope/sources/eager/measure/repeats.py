@@ -77,7 +77,6 @@ class Repeats:
 
     Attributes:
         disturbed: Whether somebody else seems to have written into the model meanwhile.
-        runs: How often the call was made.
     """
 
     def __init__(
@@ -100,7 +99,6 @@ class Repeats:
         self._grad = grad
         self._set = were_set
         self.disturbed = False
-        self.runs = 0
         buffers = [buffer for module in modules for buffer in module._buffers.values()]
         self._copied = [*written, *(buffer for buffer in buffers if buffer is not None)]
 
@@ -176,7 +174,6 @@ class Repeats:
         Raises:
             TraceError: The model raised.
         """
-        self.runs += 1
         try:
             return self._call()
         except Exception as error:

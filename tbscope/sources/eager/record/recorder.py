@@ -183,17 +183,11 @@ class Recorder(CallRecorder):
         arguments = []
         filled = ""
         held = self._values
-        known = held.held
         for given in args:
             kind = type(given)
             # Most arguments are tensors and numbers; the rest may be nests of them.
             if kind is torch.Tensor or kind is torch.nn.Parameter:
-                # `value_of`, as this runs for each tensor of a trace, and most are known.
-                entry = known.get(id(given))
-                if entry is not None and entry[0]() is given:
-                    value = entry[1]
-                else:
-                    value = self.value_of(given)
+                value = self.value_of(given)
                 read.append(given)
                 values.append(value)
                 arguments.append(_argument((None, value)))

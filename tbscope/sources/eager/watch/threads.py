@@ -73,6 +73,10 @@ class _Work:
         with self._watched(number):
             return self._function(*args, **kwargs)
 
+    def numbered(self, part: tuple[int, Any]) -> Any:
+        """Do one part of the work: its number, and the argument."""
+        return self.part(*part)
+
     @contextmanager
     def _watched(self, number: int) -> Iterator[None]:
         before = dict(vars(watching))
@@ -125,11 +129,11 @@ def _watched_map(
 ) -> Any:
     work = _work(func)
     if work is not func:
-        # `starmap` takes each entry apart, `map` does not.
-        apart = mapper.__name__ == "starmapstar"
-        parts = [(work, number, entry, apart) for number, entry in enumerate(iterable)]
-        func = _do_part
-        iterable = [(part,) for part in parts] if apart else parts
+        if mapper.__name__ == "starmapstar":
+            # `starmap` takes each entry apart, `map` does not.
+            func, iterable = work.part, [(at, *entry) for at, entry in enumerate(iterable)]
+        else:
+            func, iterable = work.numbered, enumerate(iterable)
     return _map.original(pool, func, iterable, mapper, *args)
 
 
@@ -149,14 +153,7 @@ def _in_parts(
     func: Callable[..., Any], iterable: Iterable[Any]
 ) -> tuple[Callable[..., Any], Iterable[Any]]:
     work = _work(func)
-    if work is func:
-        return func, iterable
-    return _do_part, ((work, number, entry, False) for number, entry in enumerate(iterable))
-
-
-def _do_part(part: tuple[_Work, int, Any, bool]) -> Any:
-    work, number, entry, apart = part
-    return work.part(number, *entry) if apart else work.part(number, entry)
+    return (func, iterable) if work is func else (work.numbered, enumerate(iterable))
 
 
 def _watched_start(thread: threading.Thread) -> None:
