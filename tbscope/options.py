@@ -11,7 +11,6 @@ from tbscope.checks import is_word
 from tbscope.drawing.bundles import Helpers, check_helpers
 from tbscope.drawing.categories import ColorBy, check_color_by
 from tbscope.drawing.naming import Labels, Style, check_labels, check_style
-from tbscope.drawing.wanted import Wanted, check_functions
 from tbscope.errors import ArgumentError
 from tbscope.option import Option, check_values, declared_in
 from tbscope.passes.dead import Dead, check_dead
@@ -91,12 +90,6 @@ class Drawing(TypedDict, total=False):
         templates: Whether equal boxes are made to have equal colours, as Chrome, Edge and
             Safari need it. False for Firefox, which needs nothing.
         cards: Whether the box of each module holds a node that tells of it.
-        icons: Whether the sizes that a leaf module was made with stand beside its node
-            (`64-128_k3`), where it has a neighbour in its box.
-        functions: Which boxes become calls of one function in the page's Functions panel: True
-            for the outermost of which there are several with the same definition
-            (`Graph.functions`), a set of classes or of their names, or a function of a
-            `Definition` that is true for those wanted.
         helpers: Whether what one run of a helper function did is a box of its name, and one
             round of a loop a box `step.0`: "auto" where a level is too full for the page, "all"
             for every function that ran several operations too, "none" for none.
@@ -172,18 +165,6 @@ class Drawing(TypedDict, total=False):
     ]
     cards: Annotated[
         bool, Option(True, "Put a node that tells of the module into the box of each module.")
-    ]
-    icons: Annotated[
-        bool,
-        Option(False, "Tell the sizes of a leaf module beside its node, as a small icon."),
-    ]
-    functions: Annotated[
-        Wanted,
-        Option(
-            False,
-            "Draw equal boxes as calls of one function, with its usages.",
-            check=check_functions,
-        ),
     ]
     helpers: Annotated[
         Helpers,

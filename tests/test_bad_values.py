@@ -326,7 +326,7 @@ def each(names, taken):
 
 OF_OPTIONS = {
     **each(("grad", "fake", "partial", "kernels", "verbose"), TRUTHS),
-    **each(("templates", "cards", "icons", "fold", "backward", "all_ranks"), TRUTHS),
+    **each(("templates", "cards", "fold", "backward", "all_ranks"), TRUTHS),
     **each(("training", "root"), {"None", *TRUTHS}),
     "fullgraph": TRUTHS,
     "dynamic": {"None", *TRUTHS},
@@ -355,7 +355,6 @@ OF_OPTIONS = {
     "color_by": {"None", "dict", *GIVING_FUNCTIONS},
     "depth": {"None", "10**5000", *NATURALS},
     "columns": {"None", *LISTS},
-    "functions": {*TRUTHS, *LISTS, "set", "frozenset"},
 }
 """Which values each option takes; the others are refused."""
 
@@ -403,7 +402,6 @@ OF_CALLS = {
     "add_graph(graph, input_to_model)": {"None"},
     "add_overlay(tag)": {"numpy text", "Text", *TAGS},
     "add_overlay(graph)": {"graph"},
-    "add_overlay(functions)": {"False"},
     "add_overlay(values key)": {"empty text", "number as text", "node", "call", "scope"},
     **each(
         ("add_overlay(values number)", "add_overlay(values gives)"),

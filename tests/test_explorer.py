@@ -54,7 +54,7 @@ def test_a_node_tells_its_card_and_its_tensors():
     attrs = {one["key"]: one["value"] for one in node["attrs"]}
     assert attrs["in_features"] == "4"
     assert attrs["device"] == "cpu"
-    assert node["label"] == "fc (Linear 4-4)"
+    assert node["label"] == "fc (Linear)"
     assert node["outputsMetadata"] == [
         {"id": "0", "attrs": [{"key": "tensor_shape", "value": "float32[2, 4]"}]}
     ]

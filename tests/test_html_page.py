@@ -401,7 +401,7 @@ def test_below_a_label_stand_the_class_and_the_sizes(show):
     below = page.page.eval_on_selector_all(
         "#world .node > .second", "all => all.map((one) => one.textContent)"
     )
-    assert sorted(below) == ["Input", "Linear 4-4", "Output"]
+    assert sorted(below) == ["Input", "Linear", "Output"]
     boxes = page.page.eval_on_selector_all(
         "#world .box > .second", "all => all.map((one) => one.textContent)"
     )

@@ -63,7 +63,7 @@ def graph_def_bytes(
         labels: The label by which each node is coloured, where there is one.
     Returns:
         A message: the seeds of the colours, the nodes in the order of the graph, its
-        outputs, the cards of its modules, and icons.
+        outputs, and the cards of its modules.
     Raises:
         ConversionError: A shape has a negative size.
 
@@ -106,8 +106,6 @@ class _Builder:
             self._add_output(output, head)
         for card, head in zip(layout.told, layout.cards, strict=True):
             self._add_card(card, head)
-        for head in layout.icons:
-            self._add(self._start(head), [])
         self._nodes.append(_VERSIONS)
         return b"".join(self._nodes)
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias, Unpack
 
-from tbscope.errors import ArgumentError
 from tbscope.graphdef.attributes import nest_to_text
 from tbscope.graphdef.worth import key_by_worth, worth_of_number
 from tbscope.ir.graph import Graph, Nest, Shape
@@ -18,7 +17,6 @@ from tbscope.options import DRAWING, Drawing
 from tbscope.page.constants import ASIDE_OP
 from tbscope.page.glyphs import Box, Item
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.ops import is_circle
 from tbscope.pipeline import draw
 from tbscope.sources.graphdef.ops import (
     Op,
@@ -30,7 +28,6 @@ from tbscope.sources.graphdef.ops import (
     reference_of,
     shapes_of,
 )
-from tbscope.words import shown
 
 __all__ = ["FIGURES", "LARGEST", "Glyph", "Picture", "Read", "Tensor", "Told", "picture_of"]
 
@@ -102,7 +99,7 @@ class Told:
         reads: Its inputs.
         label: What it is coloured by, where that was asked for.
         kind: What kind of operation it is; empty for none.
-        sizes: The sizes that a module was made with, in few characters; empty for none.
+        blocks: Of a box that contains equal blocks, their class and number; empty for others.
         figures: Its numbers, by the keys of `FIGURES`.
     """
 
@@ -112,7 +109,7 @@ class Told:
     reads: list[Read] = field(default_factory=list)
     label: str = ""
     kind: str = ""
-    sizes: str = ""
+    blocks: str = ""
     figures: dict[str, float] = field(default_factory=dict)
 
 
@@ -150,7 +147,6 @@ class Picture:
         self._reads: dict[Item, list[Read]] = {}
         # The message of each node, and of each box that has a card.
         self._nodes: dict[Box | Item, Any] = {}
-        self._icons: dict[Item, str] = {}
         self._times: dict[Box, int] = {}
         # The operation of each op type.
         self._operations: dict[str, str] = {}
@@ -159,11 +155,7 @@ class Picture:
         carded: list[Box] = []
         for node in nodes:
             item = self.item(node.name)
-            if item.embedded and not is_circle(item.op):
-                # An icon tells of the node that it reads.
-                for source in (*item.sources, *item.controls):
-                    self._icons[source] = item.label
-            elif item.op == ASIDE_OP:
+            if item.op == ASIDE_OP:
                 # The card of a module tells of the box that it stands in, and is no node there.
                 self._nodes[item.box] = node
                 carded.append(item.box)
@@ -191,7 +183,6 @@ class Picture:
                 told.label, told.kind = self.mark(glyph, "label"), self.mark(glyph, "kind")
             if isinstance(glyph, Item):
                 told.reads = self.reads(glyph)
-                told.sizes = self._icons.get(glyph, "")
             else:
                 self._add_up(glyph, told.figures)
         return told
@@ -204,7 +195,7 @@ class Picture:
             what: The classes of one block.
             times: How many blocks are in the box.
         """
-        self._told[box] = told = Told(sizes=f"{what} × {times}")
+        self._told[box] = told = Told(blocks=f"{what} × {times}")
         self._times[box] = times
         self._add_up(box, told.figures)
 
@@ -368,10 +359,10 @@ class Picture:
         return str(fact_of(node.attr["class"])).rpartition(".")[2]
 
     def second_line(self, glyph: Box | Item) -> str:
-        """What is told below a label: the class, where the label is another, and sizes."""
+        """What is told below a label: the class, if the label is another, and equal blocks."""
         of = self.class_of(glyph)
         shown_already = of.lower() in glyph.label.lower()
-        return " ".join(text for text in ("" if shown_already else of, self[glyph].sizes) if text)
+        return self[glyph].blocks or ("" if shown_already else of)
 
     def item(self, name: str) -> Item:
         """Return the node that has a name in the GraphDef."""
@@ -399,14 +390,8 @@ def picture_of(graph: Graph, *, kinds: bool = False, **drawing: Unpack[Drawing])
         ArgumentError: An option is none, or does not fit the graph.
         GraphError: The graph breaks an invariant.
     """
-    if drawing.get("functions", False) is not False:
-        raise ArgumentError(
-            f"functions={shown(drawing['functions'])} cannot be drawn in a picture",
-            why="it is for the panel of functions, which only TensorBoard's page has",
-            fix="leave functions out: an .html page colours equal boxes alike by itself",
-        )
-    # Sizes take no room that others need here; seeds only help the page to find equal boxes.
-    how: Any = {"icons": True, **drawing, "templates": False}
+    # Seeds only help TensorBoard's page to find equal boxes.
+    how: Any = {**drawing, "templates": False}
     notes = list(dict.fromkeys(str(note) for note in graph.notes))
     picture = Picture(graph.name, draw(graph, **how).graph_def.node, notes)
     picture.graph = graph
