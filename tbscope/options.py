@@ -83,10 +83,10 @@ class Drawing(TypedDict, total=False):
         hide: Patterns of further operations and modules that are left out.
         dead: Whether operations that no output depends on are drawn: "keep" or "drop".
         color_by: What the page colours nodes by under "XLA cluster": "kind", "class",
-            "resolution", "dtype", "trainable", "storage", "device", "source file", "rank",
+            "resolution", "dtype", "trainable", "device", "source file", "rank",
             "stage" of a pipeline, "mesh" for the dimension along which ranks do something
-            together, "difference" (of the graph of a `Difference`), `stages(4)`, a mapping from
-            names to labels, a function of a node, or "none".
+            together, "difference" (of the graph of a `Difference`), a mapping from names to
+            labels, a function of a node, or "none".
         templates: Whether equal boxes are made to have equal colours, as Chrome, Edge and
             Safari need it. False for Firefox, which needs nothing.
         cards: Whether the box of each module holds a node that tells of it.

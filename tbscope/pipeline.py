@@ -8,11 +8,10 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.collector import not_collecting
 from tbscope.drawing.build import graph_def_bytes
-from tbscope.drawing.categories import ColorBy, label_nodes
+from tbscope.drawing.categories import label_nodes
 from tbscope.drawing.figures import Figure, profile_figures
 from tbscope.drawing.layout import lay_out
 from tbscope.drawing.places import Origin, place_figures
-from tbscope.drawing.stages import Stages
 from tbscope.figures.costs import scope_work, work_of
 from tbscope.graphdef.stats import run_metadata
 from tbscope.ir.forms import require_graph
@@ -95,7 +94,8 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
     # Figures are told of parameters, too.
     drawn = copy_graph(graph, state=bool(figures))
     origin = Origin.of(graph, drawn) if figures else None
-    originals = _originals(graph, drawn, color_by)
+    # A function of the user's is asked for the nodes of the user's graph.
+    originals = dict(zip(drawn.nodes, graph.nodes, strict=True)) if callable(color_by) else None
     stacks = set_level(drawn, level)
     work = scope_work(graph)
     for stack in stacks:
@@ -127,11 +127,9 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
         stacks=[stack.node for stack in stacks],
         labels=options["labels"],
     )
-    if originals is not None and isinstance(color_by, Stages):
-        originals.update({stack.node: originals[stack.nodes[0]] for stack in stacks})
     labels = None
     if color_by is not None:
-        labels = label_nodes(drawn, color_by, layout.facts, originals, graph)
+        labels = label_nodes(drawn, color_by, layout.facts, originals)
     stats = (
         None
         if origin is None
@@ -140,18 +138,6 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
     data = graph_def_bytes(drawn, layout, labels=labels)
     let_go(set(drawn.nodes).difference(graph.nodes))
     return Drawn(data, None if stats is None else run_metadata(stats))
-
-
-def _originals(graph: Graph, copy: Graph, color_by: ColorBy | None) -> dict[Node, Node] | None:
-    """Return the node of a graph of which each of its copy's is one, where labels ask for it."""
-    if not callable(color_by) and not isinstance(color_by, Stages):
-        return None
-    originals = dict(zip(copy.nodes, graph.nodes, strict=True))
-    if isinstance(color_by, Stages):
-        # A kernel that is drawn runs where its operation does.
-        for twin, node in list(originals.items()):
-            originals.update(dict.fromkeys(twin.body.nodes if twin.body else (), node))
-    return originals
 
 
 def _stood_for(stacks: Sequence[Stack]) -> dict[Node | Scope, Node]:

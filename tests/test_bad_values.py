@@ -267,8 +267,6 @@ CALLS = {
     },
     "Recording(models)": tbscope.Recording,
     "Recording(named_models)": lambda value: tbscope.Recording((), value),
-    "stages(count)": tbscope.stages,
-    "stages(by)": lambda value: tbscope.stages(4, by=value),
     "merge_ranks(graphs)": tbscope.merge_ranks,
     "merge_ranks(graph)": lambda value: tbscope.merge_ranks([GRAPH, value]),
     "merge_ranks(alike)": lambda value: tbscope.merge_ranks([GRAPH], alike=value),
@@ -437,7 +435,6 @@ OF_CALLS = {
     "Recording(models)": LISTS,
     "Recording(named_models)": {"None", "dict"},
     **each(("Recording.input", "Recording.output"), TENSORS),
-    "stages(count)": {"1", "3"},
     "modules_to_functions(modules)": {
         *("None", "module class"),
         # The model itself has no name.

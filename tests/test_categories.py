@@ -76,8 +76,8 @@ def test_what_reads_no_parameter_is_neither_trainable_nor_frozen():
             "clas",
             "nodes cannot be coloured by 'clas'\n"
             "  why: color_by is one of 'class', 'kind', 'resolution', 'dtype', 'trainable', "
-            "'storage', 'device', 'source file', 'rank', 'stage', 'mesh', 'difference', 'none', "
-            "stages(4), a mapping, or a function\n"
+            "'device', 'source file', 'rank', 'stage', 'mesh', 'difference', 'none', "
+            "a mapping, or a function\n"
             "  fix: color_by='class'",
         ),
         (

@@ -255,13 +255,12 @@ def test_numbers_of_blocks_stand_on_the_stack(built_in, between):
     assert told["  flops" if built_in == "flops" else figure.name].i == sum(inside)
 
 
-def test_a_number_for_a_block_and_the_colour_of_a_stage_stand_on_the_stack():
+def test_a_number_for_a_block_stands_on_the_stack():
     graph = tbscope.trace(Net(*(Block() for _ in range(3))), X)
     figures = make_overlay(graph, "mine", {"layers.1": 5, "layers.2.up": 2})
-    found = draw(graph, figures, level="overview", color_by=tbscope.stages(1))
+    found = draw(graph, figures, level="overview")
     told = {node.name: node.attr for node in found.graph_def.node}["layers.0-2"]
     assert told["mine"].i == 7
-    assert told["_XlaCluster"].s == b"stage 1 (100 %)"
 
 
 def test_another_style_goes_with_it():

@@ -78,7 +78,6 @@ class Layout:
         cards: One for each card.
         told: The cards.
         facts: What is told of each node that stands for a module.
-        boxes: The name of the box of each scope; empty for one at the top level.
     """
 
     seeds: list[Seed] = field(default_factory=list)
@@ -87,7 +86,6 @@ class Layout:
     cards: list[NodeHead] = field(default_factory=list)
     told: list[Card] = field(default_factory=list)
     facts: dict[Node, dict[str, Nest]] = field(default_factory=dict)
-    boxes: dict[Scope, str] = field(default_factory=dict)
 
 
 def lay_out(
@@ -151,7 +149,6 @@ def lay_out(
         given.facts,
     )
     layout.facts = facts
-    layout.boxes = names.scopes
     if templates:
         classes, mirrored = _classes(names.scopes, given.short), mirrored_boxes(names.scopes)
         made = seeds(hierarchy, classes, mirrored)
