@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeAlias, TypedDict, Unpack, get_args
 
 from tbscope.checks import is_word
-from tbscope.drawing.bundles import Helpers, check_helpers
+from tbscope.drawing.bundles import Helpers
 from tbscope.drawing.categories import ColorBy, check_color_by
-from tbscope.drawing.naming import Labels, Style, check_labels, check_style
+from tbscope.drawing.naming import Labels, Style, check_style
 from tbscope.errors import ArgumentError
 from tbscope.option import Option, check_values, declared_in
-from tbscope.passes.dead import Dead, check_dead
-from tbscope.passes.levels import Level, check_level
+from tbscope.passes.dead import Dead
+from tbscope.passes.levels import Level
 from tbscope.passes.plumbing import check_patterns
 from tbscope.placing import LAST_STEP, check_run_name, check_step, check_tag
 from tbscope.ranks.asked import Ranks, check_ranks, check_ranks_timeout
@@ -44,18 +44,6 @@ Leaves: TypeAlias = Literal["node", "box"]
 
 OnError: TypeAlias = Literal["raise", "warn"]
 """What becomes of an error: it is raised, or warned of once."""
-
-
-# -- checks ---------------------------------------------------------------------------------
-
-
-def _check_leaves(leaves: object) -> None:
-    if not is_word(leaves, get_args(Leaves)):
-        raise ArgumentError(
-            f"leaf modules cannot be drawn as {shown(leaves)}",
-            why="leaves is 'node' or 'box'",
-            fix="leaves='box' to give every module a box",
-        )
 
 
 # -- declarations ---------------------------------------------------------------------------
@@ -105,7 +93,14 @@ class Drawing(TypedDict, total=False):
     ]
     labels: Annotated[
         Labels,
-        Option("name", "Call modules in lists 0, or 0_Block with their class.", check=check_labels),
+        Option(
+            "name",
+            "Call modules in lists 0, or 0_Block with their class.",
+            refusal=(
+                "boxes cannot be labelled by {}",
+                "labels='class' for names like 'layers/0_Block'",
+            ),
+        ),
     ]
     root: Annotated[
         bool | None,
@@ -120,7 +115,10 @@ class Drawing(TypedDict, total=False):
         Option(
             "op",
             "Draw stacks of equal blocks, modules, operations, or the kernels inside of them.",
-            check=check_level,
+            refusal=(
+                "a graph cannot be drawn at the level {}",
+                "level='module' for modules alone, level='aten' for the kernels of operations",
+            ),
         ),
     ]
     leaves: Annotated[
@@ -128,7 +126,10 @@ class Drawing(TypedDict, total=False):
         Option(
             "node",
             "Draw a module that runs one operation as a node or as a box.",
-            check=_check_leaves,
+            refusal=(
+                "leaf modules cannot be drawn as {}",
+                "leaves='box' to give every module a box",
+            ),
         ),
     ]
     keep: Annotated[
@@ -149,7 +150,14 @@ class Drawing(TypedDict, total=False):
     ]
     dead: Annotated[
         Dead,
-        Option("keep", "Draw or drop operations that no output depends on.", check=check_dead),
+        Option(
+            "keep",
+            "Draw or drop operations that no output depends on.",
+            refusal=(
+                "dead operations cannot be drawn as {}",
+                "dead='drop' to leave out what no output depends on",
+            ),
+        ),
     ]
     color_by: Annotated[
         ColorBy | None,
@@ -171,7 +179,10 @@ class Drawing(TypedDict, total=False):
         Option(
             "auto",
             "Draw what a helper function ran as a box: where a level is too full, always, never.",
-            check=check_helpers,
+            refusal=(
+                "helper functions cannot be drawn as {}",
+                "helpers='all' for a box of every function that ran several operations",
+            ),
         ),
     ]
 

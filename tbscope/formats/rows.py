@@ -95,8 +95,9 @@ def _collective(
     kind: CollectiveKind, reduction: str | None, group: tuple[Any, ...], *rest: Any
 ) -> Collective:
     ranks, mesh, name = group
-    moved, others = rest[:3], rest[3:]
-    return Collective(kind, reduction, ranks, mesh, *moved, name, *others)
+    given, got, peer, sequence, asynchronous, tensors = rest
+    moved = given, got, peer
+    return Collective(kind, reduction, ranks, mesh, *moved, name, sequence, asynchronous, tensors)
 
 
 def _function(name: str, nested: bool, loops: tuple[tuple[int, int], ...]) -> Function:
