@@ -41,7 +41,7 @@ def test_nodes_stand_in_the_layers_of_their_boxes_and_edges_join_them(name):
         read_from = [
             (edge["sourceNodeId"], edge["sourceNodeOutputId"]) for edge in node["incomingEdges"]
         ]
-        assert read_from == [(read.source.name, str(read.output)) for read in picture[item].reads]
+        assert read_from == [(read.source.name, str(read.output)) for read in picture.reads(item)]
         assert [edge["targetNodeInputId"] for edge in node["incomingEdges"]] == [
             str(at) for at in range(len(read_from))
         ]

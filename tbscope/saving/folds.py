@@ -216,7 +216,7 @@ class _Block:
             start = len(member.name)
             for item in self._folds.nodes_in(member):
                 read = [(self.place.get(one.source), one.output, one.waits) for one in reads[item]]
-                outputs = tuple(picture[item].outputs)
+                outputs = picture.outputs(item)
                 settings = self._folds.settings_of(item)
                 found.append((number, item.name[start:], item.op, settings, outputs, tuple(read)))
         return tuple(found), tuple(self._boxes())
