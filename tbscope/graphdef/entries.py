@@ -74,19 +74,7 @@ class FactEntries:
     """Makes and caches the entries of node facts: hyper-parameters, constant arguments, sizes."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, type, Hashable], bytes] = {}
         self._joined: dict[bytes, tuple[bytes, list[str]]] = {}
-
-    def get(self, name: str, constant: Nest) -> bytes:
-        """Return the entry of one fact; empty if it would be too large."""
-        kind = type(constant)
-        # Equal constants of two types (1 and True) are two, inside of a tuple, too.
-        plain = kind is bool or kind is int or kind is str or kind is float
-        key = (name, kind, constant if plain else repr(constant))
-        entry = self._known.get(key)
-        if entry is None:
-            entry = self._known[key] = self.make(name, constant)
-        return entry
 
     def make(self, name: str, constant: Nest) -> bytes:
         """Return the same entry as `get` without caching it: for a fact that only one node has."""
@@ -112,7 +100,7 @@ class FactEntries:
         return known
 
     def _join(self, facts: dict[str, Nest]) -> tuple[bytes, list[str]]:
-        entries = {name: self.get(name, constant) for name, constant in facts.items()}
+        entries = {name: self.make(name, constant) for name, constant in facts.items()}
         return b"".join(entries.values()), [
             fact_key(name) for name, entry in entries.items() if not entry
         ]

@@ -5,7 +5,8 @@ from typing import Literal, TypeAlias
 
 from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Constant, Graph, Node, Value
-from tbscope.ir.nodes import OPERATIONS, OWNED, TOLD
+from tbscope.ir.nodes import OPERATIONS, TOLD
+from tbscope.ir.regions import read_only_by
 
 __all__ = ["Dead", "mark_dead"]
 
@@ -86,15 +87,6 @@ def _with_effects(graph: Graph) -> set[Node]:
 
 
 def _drop(graph: Graph, unused: Set[Node]) -> None:
-    lost = {value.producer for node in unused for value in node.inputs}
-    kept = [node for node in graph.nodes if node not in unused]
-    for node in kept:
-        if node.inputs and lost:
-            for value in node.inputs:
-                lost.discard(value.producer)
-    for output in graph.outputs:
-        lost.discard(output.value.producer)
-    gone = {node for node in lost if node.kind in OWNED} | unused
     editor = Editor(graph)
-    editor.drop(gone, word=_UNUSED)
+    editor.drop(unused | read_only_by(graph, unused), word=_UNUSED)
     editor.apply()

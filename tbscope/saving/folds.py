@@ -174,14 +174,8 @@ class Folds:
 
     def _surround(self, parent: Box, label: str, members: Sequence[Glyph]) -> Box:
         """Put the members of a block into a box of their own."""
-        box = Box(f"{parent.name}/{label}" if parent.name else label, label, parent)
-        box.children = {member.label: member for member in members}
+        box = self.picture.surround(parent, label, members)
         pending = list(members)
-        for member in members:
-            if isinstance(member, Box):
-                member.parent = box
-            else:
-                member.box = box
         while pending:
             one = pending.pop()
             if isinstance(one, Box):

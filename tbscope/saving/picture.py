@@ -171,6 +171,17 @@ class Picture:
         self._blocks[box] = f"{what} × {times}"
         self._times[box] = times
 
+    def surround(self, parent: Box, label: str, members: Sequence[Glyph]) -> Box:
+        """Return a new box around children of another one; it is not among these yet."""
+        box = Box(f"{parent.name}/{label}" if parent.name else label, label, parent)
+        box.children = {member.label: member for member in members}
+        for member in members:
+            if isinstance(member, Box):
+                member.parent = box
+            else:
+                member.box = box
+        return box
+
     def repeats(self, box: Box) -> int:
         """How many equal blocks a box stands for, or 0 for a box that a node names."""
         return self._times.get(box, 0)
