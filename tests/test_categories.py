@@ -172,6 +172,19 @@ def test_a_module_of_any_class_has_the_kind_of_what_runs_in_it():
     assert kinds_of(ConvNorm(), (2,)) == {"activation"}
 
 
+def test_what_reads_parameters_is_trainable_frozen_or_partly_frozen():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2), nn.ReLU())
+    model[1].requires_grad_(requires_grad=False)
+    model[2].bias.requires_grad_(requires_grad=False)
+    graph = tbscope.trace(model, torch.rand(1, 2))
+    found = {
+        node.scope.qualified_name: label
+        for node, label in label_nodes(graph, "trainable").items()
+        if node.kind == "op"
+    }
+    assert found == {"0": "trainable", "1": "frozen", "2": "partly frozen"}
+
+
 def test_the_resolution_is_that_of_maps_alone():
     def model(x):
         y = nn.functional.max_pool2d(x, 2)

@@ -15,7 +15,8 @@ from test_html import evil
 import tbscope
 from tbscope.saving.cut import Cut
 from tbscope.saving.dot import dot_of
-from tbscope.saving.fitting import PAGE
+from tbscope.saving.fitting import PAGE, fitting
+from tbscope.saving.folds import Folds
 from tbscope.saving.graphviz import size_of
 from tbscope.saving.levels import Levels, Words
 from tbscope.saving.palette import LIGHT
@@ -194,6 +195,15 @@ def test_the_deepest_figure_that_fits_a_page_is_drawn(tmp_path, suffix):
         if deepest == 1:
             graph.save(path, depth=2)
             assert size_of(path.read_bytes())[1] > height
+
+
+def test_a_figure_fits_a_page_in_width_and_in_height():
+    (width, height), folds = PAGE, Folds(picture_of(nested()))
+    deepest = max(box.depth for box in folds.picture.boxes)
+    for wide, high, depth in ((0, 0, deepest), (1, 0, deepest - 1), (0, 1, deepest - 1)):
+        sizes = {deepest: (width + wide, height + high)}
+        found = fitting(folds, lambda cut: cut.depth, lambda at, sizes=sizes: sizes.get(at, PAGE))
+        assert found == depth
 
 
 @needs_graphviz

@@ -215,3 +215,20 @@ def test_blocks_with_other_hyperparameters_are_drawn_as_they_are(last):
     assert titles(row(*(nn.LeakyReLU() for _ in range(3)), last)) == {
         ("0-5", "Linear, LeakyReLU × 3")
     }
+
+
+def test_boxes_of_modules_that_were_made_otherwise_are_drawn_as_they_are():
+    class Told(Block):
+        def __init__(self, rate):
+            super().__init__()
+            self.rate = rate
+
+        def extra_repr(self):
+            return f"rate={self.rate}"
+
+    def row(*rates):
+        made = iter(rates)
+        return figure(Blocks(in_a_row, len(rates), lambda: Told(next(made))), X)
+
+    assert titles(row(1, 1, 1)) == {("0-2", "Told × 3")}
+    assert titles(row(1, 1, 2)) == {("0-1", "Told × 2")}

@@ -207,6 +207,7 @@ BAD = {
     "body": (["nodes", 5, "body"], [], "nodes[5].body is [], and should be an object"),
     "size": (["types", 0], [[-2], "f", "cpu"], "types[0].a size is -2, and should be a whole"),
     "row": (["types", 0], [[2]], "types[0] is [[2]], and should be a list of 3"),
+    "long row": (["sources", 0], ["a", 1, "f", 2], "sources[0] is ['a', 1, 'f', 2], and should be"),
     "scope around": (["scopes", 1, 0], 5, "scopes[1].parent is 5, which names"),
     "scope around itself": (["scopes", 1, 0], 1, "scopes[1].parent is 1, which names"),
     "scope kind": (["scopes", 1, 4], "room", "scopes[1].kind is 'room', and should be one of"),

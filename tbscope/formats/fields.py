@@ -118,7 +118,7 @@ def word(*words: str | None) -> Reader:
     """Return the reader of one of some words."""
 
     def read(what: str, told: Any, _: Tables) -> Any:
-        if type(told) not in (str, type(None)) or told not in words:
+        if told not in words:
             raise _wrong(what, told, f"one of {', '.join(map(str, words))}")
         return told
 

@@ -78,8 +78,6 @@ def _entries(*entries: Any) -> tuple[Any, ...]:
 def _sharding(shape: Shape | None, placements: tuple[str, ...], mesh: tuple[str, ...]) -> Sharding:
     if shape is None:
         raise FieldError("has no sizes")
-    if len(placements) != len(mesh):
-        raise FieldError(f"has {len(placements)} placements along {len(mesh)} dimensions")
     return Sharding(shape, placements, mesh)
 
 
