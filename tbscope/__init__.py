@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tbscope.comparing.check import Checked, check
     from tbscope.comparing.diff import diff
     from tbscope.comparing.difference import Difference
-    from tbscope.drawing.stages import stages
     from tbscope.errors import (
         ArgumentError,
         ConversionError,
@@ -159,7 +158,6 @@ __all__ = [
     "record",
     "scope",
     "scope_costs",
-    "stages",
     "to_graph_def",
     "trace",
     "uninstall",
@@ -173,7 +171,6 @@ _HOMES = {
     "tbscope.comparing.check": "Checked check",
     "tbscope.comparing.diff": "diff",
     "tbscope.comparing.difference": "Difference",
-    "tbscope.drawing.stages": "stages",
     "tbscope.figures.costs": "Costs graph_costs node_costs scope_costs",
     "tbscope.errors": "ArgumentError ConversionError GraphError InputError NotFoundError "
     "RanksError ScopeError TbscopeError TraceError WriterError",

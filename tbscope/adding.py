@@ -110,8 +110,8 @@ def add_graph(
         on_error: "raise" raises; "warn", for training scripts, warns once of each error
             and gives an empty graph with a note of it. Of several ranks it draws those that came.
         options: How it is drawn, beside these: `style`, `labels`, `root`, `level`, `leaves`,
-            `keep`, `hide`, `dead`, `color_by`, `templates`, `cards`, `icons`, `functions`,
-            `helpers` (see `tbscope.Drawing`).
+            `keep`, `hide`, `dead`, `color_by`, `templates`, `cards`, `helpers`
+            (see `tbscope.Drawing`).
     Returns:
         The graph that was drawn; on a rank that hands its graph to another one, that graph.
     Raises:

@@ -10,7 +10,9 @@ from functools import cache
 from typing import Any, TypeVar, get_args
 from typing import get_type_hints as hints_of
 
-from tbscope.checks import check_truth
+from tbscope.checks import check_truth, is_word
+from tbscope.errors import ArgumentError
+from tbscope.words import shown
 
 __all__ = ["Option", "check_values", "declared_in", "shows_options", "take_values"]
 
@@ -27,6 +29,8 @@ class Option:
         unset: What None stands for, where that is the default and is not plain.
         check: Raises ArgumentError unless it is given a value of the option; None where its
             type tells (a truth), and where what takes the option finds out by itself.
+        refusal: What another text than its choices is refused by, with `{}` for it, and the fix;
+            None for what has a check.
         name: Its name in Python; the command writes it with `-` for `_`.
         type: Its type.
     """
@@ -35,6 +39,7 @@ class Option:
     help: str
     unset: str = ""
     check: Callable[[Any], None] | None = None
+    refusal: tuple[str, str] | None = None
     name: str = ""
     type: Any = None
 
@@ -76,9 +81,18 @@ def check_values(options: Mapping[str, Option], values: Mapping[str, object]) ->
             continue
         if option.check is not None:
             option.check(values[name])
+        elif option.refusal is not None:
+            _check_choice(option, *option.refusal, values[name])
         elif option.type in (bool, bool | None):
             none = (option.unset or "as it is") if type(None) in get_args(option.type) else ""
             check_truth(name, values[name], none=none)
+
+
+def _check_choice(option: Option, what: str, fix: str, value: object) -> None:
+    if not is_word(value, option.choices):
+        *others, last = map(repr, option.choices)
+        why = f"{option.name} is {', '.join(others)} or {last}"
+        raise ArgumentError(what.format(shown(value)), why=why, fix=fix)
 
 
 def take_values(options: Mapping[str, Option], values: dict[str, Any]) -> dict[str, Any]:

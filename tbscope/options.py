@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeAlias, TypedDict, Unpack, get_args
 
 from tbscope.checks import is_word
-from tbscope.drawing.bundles import Helpers, check_helpers
+from tbscope.drawing.bundles import Helpers
 from tbscope.drawing.categories import ColorBy, check_color_by
-from tbscope.drawing.naming import Labels, Style, check_labels, check_style
-from tbscope.drawing.wanted import Wanted, check_functions
+from tbscope.drawing.naming import Labels, Style, check_style
 from tbscope.errors import ArgumentError
 from tbscope.option import Option, check_values, declared_in
-from tbscope.passes.dead import Dead, check_dead
-from tbscope.passes.levels import Level, check_level
+from tbscope.passes.dead import Dead
+from tbscope.passes.levels import Level
 from tbscope.passes.plumbing import check_patterns
 from tbscope.placing import LAST_STEP, check_run_name, check_step, check_tag
 from tbscope.ranks.asked import Ranks, check_ranks, check_ranks_timeout
@@ -47,18 +46,6 @@ OnError: TypeAlias = Literal["raise", "warn"]
 """What becomes of an error: it is raised, or warned of once."""
 
 
-# -- checks ---------------------------------------------------------------------------------
-
-
-def _check_leaves(leaves: object) -> None:
-    if not is_word(leaves, get_args(Leaves)):
-        raise ArgumentError(
-            f"leaf modules cannot be drawn as {shown(leaves)}",
-            why="leaves is 'node' or 'box'",
-            fix="leaves='box' to give every module a box",
-        )
-
-
 # -- declarations ---------------------------------------------------------------------------
 
 
@@ -84,19 +71,13 @@ class Drawing(TypedDict, total=False):
         hide: Patterns of further operations and modules that are left out.
         dead: Whether operations that no output depends on are drawn: "keep" or "drop".
         color_by: What the page colours nodes by under "XLA cluster": "kind", "class",
-            "resolution", "dtype", "trainable", "storage", "device", "source file", "rank",
+            "resolution", "dtype", "trainable", "device", "source file", "rank",
             "stage" of a pipeline, "mesh" for the dimension along which ranks do something
-            together, "difference" (of the graph of a `Difference`), `stages(4)`, a mapping from
-            names to labels, a function of a node, or "none".
+            together, "difference" (of the graph of a `Difference`), a mapping from names to
+            labels, a function of a node, or "none".
         templates: Whether equal boxes are made to have equal colours, as Chrome, Edge and
             Safari need it. False for Firefox, which needs nothing.
         cards: Whether the box of each module holds a node that tells of it.
-        icons: Whether the sizes that a leaf module was made with stand beside its node
-            (`64-128_k3`), where it has a neighbour in its box.
-        functions: Which boxes become calls of one function in the page's Functions panel: True
-            for the outermost of which there are several with the same definition
-            (`Graph.functions`), a set of classes or of their names, or a function of a
-            `Definition` that is true for those wanted.
         helpers: Whether what one run of a helper function did is a box of its name, and one
             round of a loop a box `step.0`: "auto" where a level is too full for the page, "all"
             for every function that ran several operations too, "none" for none.
@@ -112,7 +93,14 @@ class Drawing(TypedDict, total=False):
     ]
     labels: Annotated[
         Labels,
-        Option("name", "Call modules in lists 0, or 0_Block with their class.", check=check_labels),
+        Option(
+            "name",
+            "Call modules in lists 0, or 0_Block with their class.",
+            refusal=(
+                "boxes cannot be labelled by {}",
+                "labels='class' for names like 'layers/0_Block'",
+            ),
+        ),
     ]
     root: Annotated[
         bool | None,
@@ -127,7 +115,10 @@ class Drawing(TypedDict, total=False):
         Option(
             "op",
             "Draw stacks of equal blocks, modules, operations, or the kernels inside of them.",
-            check=check_level,
+            refusal=(
+                "a graph cannot be drawn at the level {}",
+                "level='module' for modules alone, level='aten' for the kernels of operations",
+            ),
         ),
     ]
     leaves: Annotated[
@@ -135,7 +126,10 @@ class Drawing(TypedDict, total=False):
         Option(
             "node",
             "Draw a module that runs one operation as a node or as a box.",
-            check=_check_leaves,
+            refusal=(
+                "leaf modules cannot be drawn as {}",
+                "leaves='box' to give every module a box",
+            ),
         ),
     ]
     keep: Annotated[
@@ -156,7 +150,14 @@ class Drawing(TypedDict, total=False):
     ]
     dead: Annotated[
         Dead,
-        Option("keep", "Draw or drop operations that no output depends on.", check=check_dead),
+        Option(
+            "keep",
+            "Draw or drop operations that no output depends on.",
+            refusal=(
+                "dead operations cannot be drawn as {}",
+                "dead='drop' to leave out what no output depends on",
+            ),
+        ),
     ]
     color_by: Annotated[
         ColorBy | None,
@@ -173,24 +174,15 @@ class Drawing(TypedDict, total=False):
     cards: Annotated[
         bool, Option(True, "Put a node that tells of the module into the box of each module.")
     ]
-    icons: Annotated[
-        bool,
-        Option(False, "Tell the sizes of a leaf module beside its node, as a small icon."),
-    ]
-    functions: Annotated[
-        Wanted,
-        Option(
-            False,
-            "Draw equal boxes as calls of one function, with its usages.",
-            check=check_functions,
-        ),
-    ]
     helpers: Annotated[
         Helpers,
         Option(
             "auto",
             "Draw what a helper function ran as a box: where a level is too full, always, never.",
-            check=check_helpers,
+            refusal=(
+                "helper functions cannot be drawn as {}",
+                "helpers='all' for a box of every function that ran several operations",
+            ),
         ),
     ]
 

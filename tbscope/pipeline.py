@@ -8,17 +8,11 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.collector import not_collecting
 from tbscope.drawing.build import graph_def_bytes
-from tbscope.drawing.categories import ColorBy, label_nodes
+from tbscope.drawing.categories import label_nodes
 from tbscope.drawing.figures import Figure, profile_figures
-from tbscope.drawing.icons import hyperparameter_icons
 from tbscope.drawing.layout import lay_out
-from tbscope.drawing.library import with_library
 from tbscope.drawing.places import Origin, place_figures
-from tbscope.drawing.stages import Stages
-from tbscope.drawing.wanted import Wanted
-from tbscope.errors import ArgumentError
 from tbscope.figures.costs import scope_work, work_of
-from tbscope.functions.functions import Functions
 from tbscope.graphdef.stats import run_metadata
 from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph, Node, copy_graph
@@ -33,7 +27,6 @@ from tbscope.passes.lent import part_lent
 from tbscope.passes.levels import Stack, set_level
 from tbscope.passes.plumbing import hide_plumbing
 from tbscope.passes.ties import name_ties
-from tbscope.words import shown
 
 __all__ = ["Drawn", "draw", "to_graph_def"]
 
@@ -96,15 +89,13 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
     level, leaves = options["level"], options["leaves"]
     root, color_by, cards = options["root"], options["color_by"], options["cards"]
     check_invariants(graph)
-    measured = figures is None
     if figures is None:
         figures = profile_figures(graph)
-    if figures and options["functions"] is not False:
-        _refuse_numbers(options["functions"], measured=measured)
     # Figures are told of parameters, too.
     drawn = copy_graph(graph, state=bool(figures))
     origin = Origin.of(graph, drawn) if figures else None
-    originals = _originals(graph, drawn, color_by)
+    # A function of the user's is asked for the nodes of the user's graph.
+    originals = dict(zip(drawn.nodes, graph.nodes, strict=True)) if callable(color_by) else None
     stacks = set_level(drawn, level)
     work = scope_work(graph)
     for stack in stacks:
@@ -128,8 +119,7 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
         circles=leaves == "node",
         templates=options["templates"],
         cards=cards,
-        # A function of the library shows each box as its definition has it.
-        helpers=options["helpers"] if options["functions"] is False else "none",
+        helpers=options["helpers"],
         work=work,
         also=[
             target for figure in figures for target in figure.numbers if isinstance(target, Scope)
@@ -137,13 +127,9 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
         stacks=[stack.node for stack in stacks],
         labels=options["labels"],
     )
-    if options["icons"]:
-        layout.icons = hyperparameter_icons(drawn, layout.nodes)
-    if originals is not None and isinstance(color_by, Stages):
-        originals.update({stack.node: originals[stack.nodes[0]] for stack in stacks})
     labels = None
     if color_by is not None:
-        labels = label_nodes(drawn, color_by, layout.facts, originals, graph)
+        labels = label_nodes(drawn, color_by, layout.facts, originals)
     stats = (
         None
         if origin is None
@@ -151,23 +137,7 @@ def _draw(graph: Graph, figures: Sequence[Figure] | None, options: Drawing) -> D
     )
     data = graph_def_bytes(drawn, layout, labels=labels)
     let_go(set(drawn.nodes).difference(graph.nodes))
-    if options["functions"] is not False:
-        plain = GraphDef.FromString(data)
-        message = with_library(plain, Functions(graph), layout.boxes, options["functions"])
-        data = message.SerializeToString(deterministic=True)
     return Drawn(data, None if stats is None else run_metadata(stats))
-
-
-def _originals(graph: Graph, copy: Graph, color_by: ColorBy | None) -> dict[Node, Node] | None:
-    """Return the node of a graph of which each of its copy's is one, where labels ask for it."""
-    if not callable(color_by) and not isinstance(color_by, Stages):
-        return None
-    originals = dict(zip(copy.nodes, graph.nodes, strict=True))
-    if isinstance(color_by, Stages):
-        # A kernel that is drawn runs where its operation does.
-        for twin, node in list(originals.items()):
-            originals.update(dict.fromkeys(twin.body.nodes if twin.body else (), node))
-    return originals
 
 
 def _stood_for(stacks: Sequence[Stack]) -> dict[Node | Scope, Node]:
@@ -177,19 +147,3 @@ def _stood_for(stacks: Sequence[Stack]) -> dict[Node | Scope, Node]:
         found.update(dict.fromkeys(stack.nodes, stack.node))
         found.update(dict.fromkeys(stack.scopes, stack.node))
     return found
-
-
-def _refuse_numbers(wanted: Wanted, *, measured: bool) -> None:
-    """Refuse figures on a graph with functions.
-
-    The page copies the body of a function into each call, and none of its numbers: calls, what
-    is in them and the boxes around them have none (render.ts, `cloneFunctionLibraryMetanode`).
-    """
-    fix = "leave functions out"
-    if measured:
-        fix += ", or draw it without its numbers: plain = graph.copy(); plain.profile = None"
-    raise ArgumentError(
-        f"functions={shown(wanted)} cannot be drawn with {'times' if measured else 'an overlay'}",
-        why="the page has numbers neither for calls of functions nor for boxes around them",
-        fix=fix,
-    )

@@ -8,10 +8,11 @@ import re
 from collections import Counter
 from typing import NamedTuple
 
+from label_truth import box_is_whole, node_is_whole
+
 import tbscope
 from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.label_widths import fits_box, fits_node
 from tbscope.page.scenes import read_scene
 
 _TITLE = re.compile(r"__function_library__(.*?)(_template)?")
@@ -52,7 +53,7 @@ def first_look(graph, **options):
         else:
             kind = _kind_of(glyph, is_box, held)
             bare = "" if is_box and _OUR_BOX.fullmatch(text) else text
-        fits = fits_box if is_box else fits_node
+        fits = box_is_whole if is_box else node_is_whole
         bare = _ADDED.sub("", bare)
         labels.append(Label(kind, text, not fits(text), not fits(text) and fits(bare)))
     return labels

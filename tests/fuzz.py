@@ -175,7 +175,7 @@ def _pb(rng: random.Random) -> bytes:
     if kind < 0.4:
         message = _random(rng)
     else:
-        message = _nested() if kind < 0.8 else tbscope.to_graph_def(chain(2), functions=True)
+        message = _nested() if kind < 0.8 else tbscope.to_graph_def(chain(2))
     for _ in range(rng.choice((0, 0, 1, 3, 10))):
         _tangle(message, rng)
     if rng.random() < 0.4:

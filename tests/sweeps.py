@@ -12,7 +12,7 @@ from typing import TypeVar
 Case = TypeVar("Case")
 
 FILES = (
-    *("test_chunks_page.py", "test_functions_page.py", "test_label_widths.py"),
+    *("test_chunks_page.py", "test_label_widths.py"),
     *("test_page_big.py", "test_templates_page.py", "test_training_page.py"),
     "test_benchmarks_alone.py",
 )

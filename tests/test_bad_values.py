@@ -267,8 +267,6 @@ CALLS = {
     },
     "Recording(models)": tbscope.Recording,
     "Recording(named_models)": lambda value: tbscope.Recording((), value),
-    "stages(count)": tbscope.stages,
-    "stages(by)": lambda value: tbscope.stages(4, by=value),
     "merge_ranks(graphs)": tbscope.merge_ranks,
     "merge_ranks(graph)": lambda value: tbscope.merge_ranks([GRAPH, value]),
     "merge_ranks(alike)": lambda value: tbscope.merge_ranks([GRAPH], alike=value),
@@ -326,7 +324,7 @@ def each(names, taken):
 
 OF_OPTIONS = {
     **each(("grad", "fake", "partial", "kernels", "verbose"), TRUTHS),
-    **each(("templates", "cards", "icons", "fold", "backward", "all_ranks"), TRUTHS),
+    **each(("templates", "cards", "fold", "backward", "all_ranks"), TRUTHS),
     **each(("training", "root"), {"None", *TRUTHS}),
     "fullgraph": TRUTHS,
     "dynamic": {"None", *TRUTHS},
@@ -355,7 +353,6 @@ OF_OPTIONS = {
     "color_by": {"None", "dict", *GIVING_FUNCTIONS},
     "depth": {"None", "10**5000", *NATURALS},
     "columns": {"None", *LISTS},
-    "functions": {*TRUTHS, *LISTS, "set", "frozenset"},
 }
 """Which values each option takes; the others are refused."""
 
@@ -403,7 +400,6 @@ OF_CALLS = {
     "add_graph(graph, input_to_model)": {"None"},
     "add_overlay(tag)": {"numpy text", "Text", *TAGS},
     "add_overlay(graph)": {"graph"},
-    "add_overlay(functions)": {"False"},
     "add_overlay(values key)": {"empty text", "number as text", "node", "call", "scope"},
     **each(
         ("add_overlay(values number)", "add_overlay(values gives)"),
@@ -439,7 +435,6 @@ OF_CALLS = {
     "Recording(models)": LISTS,
     "Recording(named_models)": {"None", "dict"},
     **each(("Recording.input", "Recording.output"), TENSORS),
-    "stages(count)": {"1", "3"},
     "modules_to_functions(modules)": {
         *("None", "module class"),
         # The model itself has no name.

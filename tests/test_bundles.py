@@ -256,12 +256,11 @@ def test_a_function_with_modules_in_it_is_a_box_before_loops_are_looked_at():
     assert boxes(hierarchy) == ["part", "part.1"]
 
 
-def test_a_users_own_names_and_functions_of_the_panel_have_no_such_boxes():
+def test_a_users_own_names_have_no_such_boxes():
     def by_path(scope):
         return scope.path
 
-    for drawing in ({"style": by_path}, {"functions": True}):
-        assert not any("turn" in node.name for node in drawn(Helped, **drawing).node)
+    assert not any("turn" in node.name for node in drawn(Helped, style=by_path).node)
     torch_style = [node.name for node in drawn(Helped, style="torch").node]
     assert any(name.startswith("Helped/turn.1/") for name in torch_style)
 

@@ -76,8 +76,8 @@ def test_what_reads_no_parameter_is_neither_trainable_nor_frozen():
             "clas",
             "nodes cannot be coloured by 'clas'\n"
             "  why: color_by is one of 'class', 'kind', 'resolution', 'dtype', 'trainable', "
-            "'storage', 'device', 'source file', 'rank', 'stage', 'mesh', 'difference', 'none', "
-            "stages(4), a mapping, or a function\n"
+            "'device', 'source file', 'rank', 'stage', 'mesh', 'difference', 'none', "
+            "a mapping, or a function\n"
             "  fix: color_by='class'",
         ),
         (
@@ -170,6 +170,19 @@ def test_a_module_of_any_class_has_the_kind_of_what_runs_in_it():
             return x.relu()
 
     assert kinds_of(ConvNorm(), (2,)) == {"activation"}
+
+
+def test_what_reads_parameters_is_trainable_frozen_or_partly_frozen():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2), nn.ReLU())
+    model[1].requires_grad_(requires_grad=False)
+    model[2].bias.requires_grad_(requires_grad=False)
+    graph = tbscope.trace(model, torch.rand(1, 2))
+    found = {
+        node.scope.qualified_name: label
+        for node, label in label_nodes(graph, "trainable").items()
+        if node.kind == "op"
+    }
+    assert found == {"0": "trainable", "1": "frozen", "2": "partly frozen"}
 
 
 def test_the_resolution_is_that_of_maps_alone():

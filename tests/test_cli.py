@@ -232,26 +232,6 @@ def test_the_definitions_are_printed_once_each_before_the_graph_of_their_uses():
     assert "  %1 : Float(2, 4) = Linear(%x), scope: Linear[fc]" in parts[2]
 
 
-def test_equal_boxes_are_written_as_functions_where_asked(folder):
-    target = "torch.nn:Transformer"
-    words = [
-        "-a",
-        "d_model=8",
-        "-a",
-        "nhead=2",
-        "-a",
-        "dim_feedforward=8",
-        "-a",
-        "batch_first=true",
-    ]
-    words += ["-i", "3x1x8", "-i", "3x1x8", "-o", "graph.pb"]
-    for flag, count in (("--functions", 2), ("--no-functions", 0)):
-        result = tbscope("export", target, *words, flag)
-        assert result.exit_code == 0, result.output
-        graph = GraphDef.FromString((folder / "graph.pb").read_bytes())
-        assert len(graph.library.function) == count
-
-
 def test_what_is_measured_is_written_with_the_graph(folder):
     words = ["-i", "2x3", "--profile", "--logdir", "runs/it", "-o", "graph.pbtxt"]
     result = tbscope("export", "torch.nn:ReLU", *words)

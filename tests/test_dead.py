@@ -10,7 +10,8 @@ import tbscope
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Constant, Note
 from tbscope.ir.invariants import verify
-from tbscope.passes.dead import check_dead, mark_dead
+from tbscope.options import check_options
+from tbscope.passes.dead import mark_dead
 from tbscope.passes.modules import collapse_modules
 
 
@@ -171,7 +172,7 @@ def test_the_batches_that_are_counted_in_training_stay():
 
 def test_dead_is_keep_or_drop():
     with pytest.raises(ArgumentError) as caught:
-        check_dead("hide")
+        check_options(dead="hide")
     assert str(caught.value) == (
         "dead operations cannot be drawn as 'hide'\n"
         "  why: dead is 'keep' or 'drop'\n"

@@ -89,13 +89,13 @@ def test_names_that_the_page_shows_whole_stay():
 @pytest.mark.parametrize(
     ("title", "shown"),
     [
-        ("EncoderLayer", "EncoderLayer"),
-        ("DecoderLayer", "DecoderLayer "),
-        ("DepthWiseConv", "DepthWiseConv    "),
+        ("EncoderLayer", "EncoderLayer   "),
+        ("DecoderLayer", "DecoderLayer   "),
+        ("DepthWiseConv", "DepthWiseConv     "),
         # Of the first words as much is left as there is room for, if that is three letters or more.
-        ("TransformerEncoderLayer", "Tran..EncoderLayer"),
+        ("TransformerEncoderLayer", "Tra..EncoderLayer "),
         ("FrozenBatchNorm2d", "Fro..BatchNorm2d  "),
-        ("NewGELUActivation", "..GELUActivation"),
+        ("NewGELUActivation", "..GELUActivation "),
         ("mask_invalid_locations", "mask_in..locations"),
         ("update_recurrent_state", "..recurrent_state"),
         # No word of these is short enough, or is one.

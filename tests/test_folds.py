@@ -203,3 +203,32 @@ def test_no_line_is_lost_and_none_is_invented(name):
     assert drawn <= reached
     shown = {*Cut(picture, None, folds).walk()}
     assert all(start in shown and end in shown for start, end in drawn)
+
+
+@pytest.mark.parametrize("last", [nn.LeakyReLU(0.0001), nn.LeakyReLU(0.01, inplace=True)])
+def test_blocks_with_other_hyperparameters_are_drawn_as_they_are(last):
+    def row(*activations):
+        parts = (part for activation in activations for part in (nn.Linear(4, 4), activation))
+        return figure(nn.Sequential(*parts), X)
+
+    assert titles(row(*(nn.LeakyReLU() for _ in range(4)))) == {("0-7", "Linear, LeakyReLU × 4")}
+    assert titles(row(*(nn.LeakyReLU() for _ in range(3)), last)) == {
+        ("0-5", "Linear, LeakyReLU × 3")
+    }
+
+
+def test_boxes_of_modules_that_were_made_otherwise_are_drawn_as_they_are():
+    class Told(Block):
+        def __init__(self, rate):
+            super().__init__()
+            self.rate = rate
+
+        def extra_repr(self):
+            return f"rate={self.rate}"
+
+    def row(*rates):
+        made = iter(rates)
+        return figure(Blocks(in_a_row, len(rates), lambda: Told(next(made))), X)
+
+    assert titles(row(1, 1, 1)) == {("0-2", "Told × 3")}
+    assert titles(row(1, 1, 2)) == {("0-1", "Told × 2")}

@@ -197,15 +197,6 @@ def test_what_our_drawings_have_in_no_scope_is_in_none_though_its_name_has_steps
     assert [node.kernels for node in again.nodes[1:]] == [["aten::relu"], ["aten::tanh"]]
 
 
-def test_the_functions_of_our_drawings_are_opened():
-    graph = tbscope.trace(nn.Sequential(Block(), Block(), Block()), torch.ones(1, 2))
-    drawn = tbscope.to_graph_def(graph, functions={Block})
-    assert len(drawn.library.function) == 1
-    read = tbscope.from_graph_def(drawn)
-    assert [node.op for node in read.nodes if node.kind == "op"] == ["Linear", "relu", "add"] * 3
-    assert read.outputs[0].value.producer.op == "add"
-
-
 def test_functions_that_call_themselves_are_not_opened_for_ever():
     message = library(("f", ["a"], ["r=g"], ["g: f(a)", "h: f(a)"]))
     message.node.extend(graph_def("x: Placeholder()", "y: f(x)").node)

@@ -3,6 +3,7 @@
 import pytest
 from build import GraphBuilder, chain
 
+import tbscope
 from tbscope.drawing.layout import lay_out
 from tbscope.ir.graph import Output
 from tbscope.passes.leaves import collapse_leaves
@@ -93,3 +94,15 @@ def test_no_two_names_are_equal():
     layout = laid_out(build.graph, cards=True)
     names = [head.name for head in (*layout.nodes, *layout.outputs, *layout.cards)]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(("count", "boxed"), [(10, True), (150, False)])
+def test_a_long_named_input_has_a_box_only_where_its_level_needs_no_cut(count, boxed):
+    build = GraphBuilder("Net")
+    x = build.input("last_hidden_state_of_all", (1,))
+    for _ in range(count):
+        x = build.op("exp", x)
+    build.output("out", x)
+    drawn = tbscope.to_graph_def(build.graph)
+    (name,) = (node.name for node in drawn.node if node.op == "Input")
+    assert name == ("last_hidden_state_of_all/" if boxed else "") + "last_hidden_state_of_all"

@@ -13,8 +13,9 @@ from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Note
 from tbscope.ir.invariants import verify
 from tbscope.ir.modules import ModuleTree
+from tbscope.options import check_options
 from tbscope.passes.leaves import collapse_leaves
-from tbscope.passes.levels import check_level, set_level
+from tbscope.passes.levels import set_level
 from tbscope.passes.plumbing import hide_plumbing
 
 
@@ -301,7 +302,7 @@ def test_kernels_that_were_not_recorded_are_asked_for():
 
 def test_a_level_is_one_of_four():
     with pytest.raises(ArgumentError) as caught:
-        check_level("layer")
+        check_options(level="layer")
     assert str(caught.value) == (
         "a graph cannot be drawn at the level 'layer'\n"
         "  why: level is 'overview', 'module', 'op' or 'aten'\n"

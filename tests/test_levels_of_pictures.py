@@ -45,7 +45,7 @@ def test_each_child_of_a_picture_is_in_the_level_of_its_box(name):
             assert words[level["label"][row]] == glyph.label
             assert words[level["class"][row]] == picture.class_of(glyph)
             types = [[n, words[s], words[d]] for n, s, d in level["outputs"][row]]
-            told = picture[glyph].outputs
+            told = picture.outputs(glyph)
             assert types == [[one.elements, one.size_text, one.dtype] for one in told]
     others = [at for at, glyph in enumerate(levels.glyphs) if at and not is_circle(glyph)]
     assert sorted(drawn_once) == others
@@ -105,7 +105,7 @@ def test_a_card_has_the_facts_and_the_neighbours_of_a_node():
     card = levels.card(number, words)
     texts = list(words.number)
     facts = [texts[at] for at in card["facts"]]
-    assert dict(zip(facts[::2], facts[1::2], strict=True)) == picture[levels.glyphs[number]].facts
+    assert dict(zip(facts[::2], facts[1::2], strict=True)) == picture.facts(levels.glyphs[number])
     links = {
         texts[title]: [(texts[name], texts[text]) for _, name, text in zip(*[iter(of)] * 3)]  # noqa: B905
         for title, of in card["links"]
@@ -218,8 +218,8 @@ def test_a_box_of_equal_blocks_has_the_numbers_of_all():
     picture = picture_of(net(Flat(), torch.ones(1, 4)))
     Levels(picture)
     (box,) = (box for box in picture.boxes if picture.repeats(box))
-    assert picture[box].figures["parameter_count"] == 30 * 20
-    assert picture[picture.root].figures["parameter_count"] == 31 * 20
+    assert picture.figure(box, "parameter_count") == 30 * 20
+    assert picture.figure(picture.root, "parameter_count") == 31 * 20
 
 
 def test_figures_have_a_title_and_the_largest_at_the_top():

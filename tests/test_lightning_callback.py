@@ -87,9 +87,7 @@ def test_several_optimizers_by_hand_are_all_drawn(callback, tmp_path):
 
 
 def test_a_directory_of_its_own_a_tag_and_other_numbers(callback, tmp_path):
-    drawn = callback(
-        str(tmp_path / "own"), tag="step", overlays=["calls"], backward=False, functions=True
-    )
+    drawn = callback(str(tmp_path / "own"), tag="step", overlays=["calls"], backward=False)
     trainer = trainer_of_lightning(tmp_path, [drawn], logger=False)
     trainer.fit(lit_net(), points())
     assert tags_in(tmp_path / "own") == {"step", "step/calls"}

@@ -1,12 +1,8 @@
 """The rule on calls of library functions: which forms the page draws in the flow, and which not."""
 
 import pytest
-import torch
-from test_function_library import Hidden
-from test_functions import Block, Stack
 from test_linter import message, with_library
 
-import tbscope
 from tbscope import lint
 
 LIBRARY = "__function_library__"
@@ -114,12 +110,3 @@ def test_a_no_op_may_have_calls_drawn_in_time_and_no_more(nodes, through):
     assert found(graph_def, "function-call") == []
     plain = message("x In", *nodes)
     assert len(found(plain, "no-op")) == 1
-
-
-def test_what_is_read_by_no_call_of_ours_is_drawn_in_the_flow():
-    graph = tbscope.trace(Stack(Hidden(), torch.nn.Tanh()), torch.ones(2, 4))
-    graph_def = tbscope.to_graph_def(graph, functions={Block})
-    assert tbscope.lint(graph_def) == []
-    (card,) = (node for node in graph_def.node if node.op == "NoOp" and "/" not in node.name)
-    del card.input[:]
-    assert len(found(graph_def)) == 2

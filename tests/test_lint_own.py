@@ -15,11 +15,6 @@ from torch.nn import functional
 
 import tbscope
 
-
-def repeated(definition):
-    return len(definition.uses) > 1
-
-
 DRAWINGS = (
     {},
     {"leaves": "box"},
@@ -31,12 +26,9 @@ DRAWINGS = (
     {"level": "aten", "leaves": "box", "style": "torch", "dead": "drop"},
     {"keep": ["*"], "templates": False},
     {"cards": False, "color_by": "class"},
-    {"icons": True, "style": "torch"},
-    {"icons": True, "functions": True},
     {"helpers": "all"},
     {"labels": "class"},
-    {"functions": True, "labels": "class"},
-    {"functions": repeated, "cards": False, "leaves": "box"},
+    {"cards": False, "leaves": "box"},
 )
 # Which boxes may point at each other, and which not, is told by test_stands.py.
 TOLD_ELSEWHERE = {"box-cycle"}
@@ -46,14 +38,12 @@ EVERY = {
     "root": (None, True, False),
     "style": ("tf", "torch"),
     "helpers": ("auto", "all", "none"),
-    "functions": (False, False, True),
     "dead": ("keep", "drop"),
     "color_by": ("kind", "class", "none"),
     "keep": ((), ("*",)),
     "labels": ("name", "class"),
     "templates": (True, False),
     "cards": (True, False),
-    "icons": (False, True),
 }
 LAYERS = {
     "linear": (lambda: nn.Linear(4, 4), (2, 4)),
@@ -232,7 +222,7 @@ def test_no_random_model_that_loops_breaks_an_error_rule_in_any_random_drawing(s
 
 @pytest.mark.parametrize("name", LOOPED)
 def test_no_model_that_loops_loses_an_output(name):
-    drawings = [how for how in DRAWINGS if "functions" not in how] + [{"helpers": "none"}]
+    drawings = [*DRAWINGS, {"helpers": "none"}]
     assert findings(*LOOPED[name](), drawings) == {}
 
 

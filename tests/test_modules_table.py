@@ -106,7 +106,7 @@ def test_the_table_agrees_with_the_summary(name):
     _, rows = rows_of(levels)
     calls = {}
     for row in rows:
-        facts = levels.picture[levels.glyphs[row["at"]]].facts
+        facts = levels.picture.facts(levels.glyphs[row["at"]])
         calls.setdefault(facts.get("module", ""), []).append(row)
     told = {row["name"]: row for row in graph.summary().rows if row["kind"] == "module"}
     assert calls.keys() == told.keys()
@@ -161,7 +161,7 @@ def test_each_call_of_a_module_that_is_drawn_has_one_row(name):
     model, given = NASTY[name]
     levels = Levels(picture_of(net(model(), *given)))
     _, rows = rows_of(levels)
-    facts = [levels.picture[glyph].facts for glyph in levels.glyphs]
+    facts = [levels.picture.facts(glyph) for glyph in levels.glyphs]
     assert sorted(row["at"] for row in rows) == [
         at for at, known in enumerate(facts) if "class" in known
     ]

@@ -24,13 +24,12 @@ def test_a_graph_and_its_overlays_are_written_to_the_run_that_is_named(tmp_path)
     assert tags_in(tmp_path / "other") == {"__run_graph__", "parameters"}
 
 
-def test_the_graph_is_drawn_as_it_is_asked_for_and_calls_of_functions_have_no_overlay(tmp_path):
-    drawing = {"style": "torch", "leaves": "box", "functions": True}
+def test_the_graph_is_drawn_as_it_is_asked_for(tmp_path):
+    drawing = {"style": "torch", "leaves": "box"}
     asked = order(str(tmp_path), overlays=["parameters"], drawing=drawing)
     assert told_while(lambda: asked.write(chain(12), list)) == []
     (graph,) = graphs_in(tmp_path)
     assert any("Linear[0]" in node.name for node in graph.node)
-    assert graph.library.function
     assert "parameters" in tags_in(tmp_path)
 
 

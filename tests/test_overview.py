@@ -255,19 +255,17 @@ def test_numbers_of_blocks_stand_on_the_stack(built_in, between):
     assert told["  flops" if built_in == "flops" else figure.name].i == sum(inside)
 
 
-def test_a_number_for_a_block_and_the_colour_of_a_stage_stand_on_the_stack():
+def test_a_number_for_a_block_stands_on_the_stack():
     graph = tbscope.trace(Net(*(Block() for _ in range(3))), X)
     figures = make_overlay(graph, "mine", {"layers.1": 5, "layers.2.up": 2})
-    found = draw(graph, figures, level="overview", color_by=tbscope.stages(1))
+    found = draw(graph, figures, level="overview")
     told = {node.name: node.attr for node in found.graph_def.node}["layers.0-2"]
     assert told["mine"].i == 7
-    assert told["_XlaCluster"].s == b"stage 1 (100 %)"
 
 
-def test_other_styles_and_functions_go_with_it():
+def test_another_style_goes_with_it():
     nodes = drawn(Net(Block(), Block()), style="torch")
     assert nodes["Net/Block[layers.0-1]"].op == "Block"
-    assert "layers.0-1" in drawn(Net(Block(), Block()), functions=True)
 
 
 def test_a_model_without_equal_blocks_is_as_at_the_level_of_operations():

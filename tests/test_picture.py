@@ -32,10 +32,10 @@ def test_a_card_tells_of_its_box_in_the_order_of_the_page():
     message = tbscope.to_graph_def(graph, templates=False)
     picture = picture_of(graph)
     (card,) = (node for node in message.node if node.name == "blocks/0/Block")
-    told = picture[picture.hierarchy.boxes["blocks/0"]]
-    assert list(told.facts) == [key.strip() for key in sorted(card.attr, reverse=True)]
-    assert told.facts["class"] == "nets.Block"
-    assert list(told.facts).index("class") < list(told.facts).index("parameter_count")
+    facts = picture.facts(picture.hierarchy.boxes["blocks/0"])
+    assert list(facts) == [key.strip() for key in sorted(card.attr, reverse=True)]
+    assert facts["class"] == "nets.Block"
+    assert list(facts).index("class") < list(facts).index("parameter_count")
 
 
 def test_no_shape_is_drawn_for_a_card():
@@ -47,7 +47,7 @@ def test_no_shape_is_drawn_for_a_card():
 
 def test_an_output_is_told_with_its_sizes_and_its_type():
     picture = picture_of(nested())
-    assert picture[item(picture, "blocks/0/fc")].outputs == (Tensor((2, 4), "float32"),)
+    assert picture.outputs(item(picture, "blocks/0/fc")) == (Tensor((2, 4), "float32"),)
     assert [Tensor(sizes, "f").size_text for sizes in ((2, 4), (), (None, 3), None)] == [
         *("2×4", "scalar", "?×3", "?")
     ]
@@ -58,7 +58,7 @@ def test_each_of_several_outputs_has_its_type():
     graph = net(nn.LSTM(3, 4), torch.ones(5, 1, 3))
     picture = picture_of(graph, leaves="box")
     (node,) = (one for one in picture.items if one.op == "lstm")
-    assert [tensor.size_text for tensor in picture[node].outputs] == ["5×1×4", "1×1×4", "1×1×4"]
+    assert [tensor.size_text for tensor in picture.outputs(node)] == ["5×1×4", "1×1×4", "1×1×4"]
     reads = {
         read.output for one in picture.items for read in picture.flow(one) if read.source is node
     }
@@ -69,7 +69,7 @@ def test_outputs_of_several_types_are_told_each_with_its_own():
     graph = tbscope.trace(lambda x: x.max(dim=0), (torch.ones(3, 4),))
     picture = picture_of(graph)
     (node,) = (one for one in picture.items if one.op == "max")
-    assert [tensor.dtype for tensor in picture[node].outputs] == ["float32", "int64"]
+    assert [tensor.dtype for tensor in picture.outputs(node)] == ["float32", "int64"]
 
 
 def test_a_line_goes_through_circles_to_what_they_read():
@@ -105,8 +105,8 @@ def test_what_is_read_has_a_type_where_it_is_known():
 def test_the_numbers_of_a_box_are_those_of_its_card():
     picture = picture_of(nested())
     box = picture.hierarchy.boxes["blocks/0"]
-    assert picture[box].figures["parameter_count"] == 4 * 4 + 4
-    assert picture[picture.root].figures["parameter_count"] == 2 * (4 * 4 + 4)
+    assert picture.figure(box, "parameter_count") == 4 * 4 + 4
+    assert picture.figure(picture.root, "parameter_count") == 2 * (4 * 4 + 4)
 
 
 def test_a_parameter_that_is_read_twice_counts_once_in_the_box_with_a_card():
@@ -119,63 +119,55 @@ def test_a_parameter_that_is_read_twice_counts_once_in_the_box_with_a_card():
             return self.fc(self.fc(x))
 
     picture = picture_of(net(Twice(), torch.ones(1, 4)))
-    numbers = [picture[node].figures.get("parameter_count", 0) for node in picture.items]
-    assert (sum(numbers), picture[picture.root].figures["parameter_count"]) == (40, 20)
+    numbers = [(picture.figure(node, "parameter_count") or 0) for node in picture.items]
+    assert (sum(numbers), picture.figure(picture.root, "parameter_count")) == (40, 20)
 
 
 def test_a_box_without_a_card_has_the_sum_of_what_is_in_it():
     picture = picture_of(nested(), cards=False)
     box = picture.hierarchy.boxes["blocks"]
-    assert picture[box].facts == {}
-    assert picture[box].figures["parameter_count"] == 2 * (4 * 4 + 4)
-    assert "peak_bytes" not in picture[box].figures
+    assert picture.facts(box) == {}
+    assert picture.figure(box, "parameter_count") == 2 * (4 * 4 + 4)
+    assert picture.figure(box, "peak_bytes") is None
 
 
 def test_of_peaks_a_box_has_the_largest():
     graph = tbscope.trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.ones(2, 4), profile=1)
     picture = picture_of(graph, cards=False)
-    peaks = [picture[node].figures.get("peak_bytes", 0) for node in picture.items]
-    assert picture[picture.root].figures["peak_bytes"] == max(peaks) < sum(peaks)
+    peaks = [(picture.figure(node, "peak_bytes") or 0) for node in picture.items]
+    assert picture.figure(picture.root, "peak_bytes") == max(peaks) < sum(peaks)
 
 
 def test_a_number_that_is_told_for_readers_is_read_back():
     graph = net(nn.Linear(300, 300), torch.ones(1, 300))
     picture = picture_of(graph)
     (node,) = (one for one in picture.items if one.op == "Linear")
-    assert picture[node].figures["parameter_count"] == 300 * 300 + 300
-    assert picture[node].facts["parameter_count"].endswith("(90,300)")
+    assert picture.figure(node, "parameter_count") == 300 * 300 + 300
+    assert picture.facts(node)["parameter_count"].endswith("(90,300)")
 
 
 def test_kinds_are_told_and_are_no_labels_unless_they_are_asked_for():
     picture = picture_of(nested())
-    told = picture[item(picture, "blocks/0/fc")]
-    assert (told.kind, told.label) == ("linear", "")
+    node = item(picture, "blocks/0/fc")
+    assert (picture.mark(node, "kind"), picture.mark(node, "label")) == ("linear", "")
     picture = picture_of(nested(), color_by="kind")
-    told = picture[item(picture, "blocks/0/fc")]
-    assert (told.kind, told.label) == ("", "linear")
+    node = item(picture, "blocks/0/fc")
+    assert (picture.mark(node, "kind"), picture.mark(node, "label")) == ("", "linear")
 
 
 def test_beside_other_labels_kinds_are_told_where_they_are_asked_for():
     plain = picture_of(nested(), color_by="dtype")
     told = picture_of(nested(), kinds=True, color_by="dtype")
-    assert {plain[node].kind for node in plain.items} == {""}
-    assert told[item(told, "blocks/0/fc")].kind == "linear"
-    assert told[item(told, "blocks/0/fc")].label == "float32"
-    assert [told[node].facts for node in told.items] == [plain[node].facts for node in plain.items]
+    assert {plain.mark(node, "kind") for node in plain.items} == {""}
+    assert told.mark(item(told, "blocks/0/fc"), "kind") == "linear"
+    assert told.mark(item(told, "blocks/0/fc"), "label") == "float32"
+    assert [told.facts(node) for node in told.items] == [plain.facts(node) for node in plain.items]
 
 
-def test_icons_are_told_of_the_node_that_they_stand_beside():
-    graph = net(nn.Sequential(nn.Linear(3, 5), nn.ReLU()), torch.ones(1, 3))
-    picture = picture_of(graph)
-    (node,) = (one for one in picture.items if one.op == "Linear")
-    assert (node.label, picture[node].sizes, picture.second_line(node)) == (
-        "0",
-        "3-5",
-        "Linear 3-5",
-    )
+def test_the_second_line_of_a_layer_is_its_class():
+    picture = picture_of(net(nn.Sequential(nn.Linear(3, 5), nn.ReLU()), torch.ones(1, 3)))
     assert [one.label for one in picture.items] == ["input", "weight", "bias", "0", "1", "out"]
-    plain = picture_of(graph, icons=False)
-    assert plain.second_line(item(plain, "0")) == "Linear"
+    assert picture.second_line(item(picture, "0")) == "Linear"
 
 
 def test_a_class_that_is_the_label_is_not_told_twice():
@@ -188,9 +180,3 @@ def test_notes_are_told_once():
     build.output("out", build.op("relu", build.input("x", (1,))))
     build.graph.notes += [tbscope.Note("it is so"), tbscope.Note("it is so")]
     assert picture_of(build.graph).notes == ("it is so",)
-
-
-def test_calls_of_functions_are_for_the_page_alone():
-    with pytest.raises(tbscope.ArgumentError, match="functions=True cannot be drawn in a picture"):
-        picture_of(nested(), functions=True)
-    assert picture_of(nested(), functions=False).boxes

@@ -64,7 +64,7 @@ def blocks():
     [
         *({}, {"leaves": "box"}, {"dead": "drop"}, {"hide": ["BatchNorm1d", "abs"]}),
         *({"level": level} for level in ("overview", "module", "aten")),
-        *({"color_by": "class"}, {"color_by": lambda node: node.name}, {"functions": True}),
+        *({"color_by": "class"}, {"color_by": lambda node: node.name}),
     ],
 )
 def test_a_drawing_leaves_what_the_model_holds_as_it_was(blocks, drawing):
@@ -128,7 +128,7 @@ def test_an_option_that_is_none_is_named(option, fix):
     assert str(caught.value) == (
         f"a graph cannot be drawn with {option}=\n"
         "  why: the options of a drawing are style, labels, root, level, leaves, keep, hide, dead, "
-        "color_by, templates, cards, icons, functions, helpers\n"
+        "color_by, templates, cards, helpers\n"
         f"  fix: {fix}"
     )
 

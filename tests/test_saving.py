@@ -159,7 +159,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path):
 def test_what_fails_to_be_drawn_leaves_the_old_file(tmp_path):
     path = tmp_path / "graph.html"
     path.write_text("old")
-    assert "functions=True cannot be drawn in a picture" in refusal(path, functions=True)
+    assert "leaf modules cannot be drawn as 3" in refusal(path, leaves=3)
     assert path.read_text() == "old"
 
 

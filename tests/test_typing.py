@@ -120,7 +120,6 @@ with tbscope.record() as recording:
         pass
 assert_type(recording.graph, tbscope.Graph)
 drawing: tbscope.Drawing = {"style": "torch", "root": True, "keep": ["view"]}
-drawing["color_by"] = tbscope.stages(4, by="bytes")
 w.add_graph(graph, **drawing)
 try:
     pass
@@ -136,7 +135,6 @@ w = tbscope.SummaryWriter()
 w.add_graph(graph, step="3")                     # arg-type
 w.add_graph(graph, levels="op")                  # call-arg
 w.add_graph(graph, level="kernel")               # arg-type
-tbscope.stages(4, by="size")                     # arg-type
 w.add_graph(graph, on_error="ignore")            # arg-type
 w.add_overlay("flops")                           # call-arg
 tbscope.trace(torch.nn.ReLU(), training="eval")  # arg-type

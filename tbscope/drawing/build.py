@@ -25,7 +25,7 @@ from tbscope.graphdef.entries import (
 from tbscope.graphdef.shapes import device_to_text
 from tbscope.graphdef.wire import delimited, field, varint
 from tbscope.ir.graph import Graph, Nest, Node, Output, Shape, Value
-from tbscope.ir.nests import PLAIN, form_of
+from tbscope.ir.nests import PLAIN
 from tbscope.ir.regions import OPERATIONS, STATE
 from tbscope.ir.scopes import Scope
 
@@ -63,7 +63,7 @@ def graph_def_bytes(
         labels: The label by which each node is coloured, where there is one.
     Returns:
         A message: the seeds of the colours, the nodes in the order of the graph, its
-        outputs, the cards of its modules, and icons.
+        outputs, and the cards of its modules.
     Raises:
         ConversionError: A shape has a negative size.
 
@@ -82,8 +82,6 @@ class _Builder:
         self._nodes: list[bytes] = []
         self._parameters = parameters_by_place(graph)
         self._facts = FactEntries()
-        # What parameters and buffers tell beside their names.
-        self._states: dict[bytes, bytes] = {}
         self._scopes: Once[Scope | None, bytes] = Once(_scope_entry)
         # A source has many nodes; to compare it costs as much as to print it.
         self._sources: dict[int, bytes] = {}
@@ -106,8 +104,6 @@ class _Builder:
             self._add_output(output, head)
         for card, head in zip(layout.told, layout.cards, strict=True):
             self._add_card(card, head)
-        for head in layout.icons:
-            self._add(self._start(head), [])
         self._nodes.append(_VERSIONS)
         return b"".join(self._nodes)
 
@@ -231,31 +227,17 @@ class _Builder:
             facts.setdefault(name or f"arg{position}", nest)
 
     def _add_state(self, fields: list[bytes], node: Node) -> list[str]:
-        """Add the entries of a parameter or buffer, and return the keys of those too large.
-
-        Half of the nodes of most models are such, and alike in equal layers but for their names:
-        a quarter of the time of one is saved by that.
-        """
+        """Add the entries of a parameter or buffer, and return the keys of those too large."""
         value = node.outputs[0]
         known = self._parameters.get((node.scope, attribute_of(node)))
         size_bytes = known.size_bytes if known else value.size_bytes
         learnt = known.requires_grad if known else None
-        form = form_of((node.attributes, value.shape, size_bytes, learnt))
-        name = self._facts.make("name", node.name)
-        alike = self._states.get(form) if form and name else None
-        if alike is not None:
-            fields += (name, alike)
-            return []
         facts: dict[str, Nest] = {**node.attributes, "name": node.name, "shape": value.shape}
         if size_bytes is not None:
             facts["bytes"] = size_bytes
         if learnt is not None:
             facts["requires_grad"] = learnt
-        before = len(fields)
-        too_large = self._add_facts(fields, facts)
-        if form and not too_large and fields[before:-1] == [name]:
-            self._states[form] = fields[-1]
-        return too_large
+        return self._add_facts(fields, facts)
 
 
 def _tell_once(facts: dict[str, Nest], given: Value) -> None:

@@ -12,8 +12,6 @@ from tbscope.checks import ask, entries_of, is_word
 from tbscope.drawing.classes import class_labels
 from tbscope.drawing.kinds import kind_of
 from tbscope.drawing.rank_labels import rank_labels
-from tbscope.drawing.sharing import sharing_labels
-from tbscope.drawing.stages import Stages, stage_labels
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Nest, Node
 from tbscope.ir.regions import OWNED, Nearest
@@ -27,7 +25,6 @@ Category: TypeAlias = Literal[
     "resolution",
     "dtype",
     "trainable",
-    "storage",
     "device",
     "source file",
     "rank",
@@ -38,9 +35,9 @@ Category: TypeAlias = Literal[
 ]
 """A category that tbscope knows by itself; "none" gives no colours, as None does."""
 
-ColorBy: TypeAlias = Category | Stages | Mapping[str, str] | Callable[[Node], str | None]
-"""What a node is coloured by: a category; `stages(4)`; a mapping from the name of a node, or from
-a qualified name or printed path of a scope, to a label; or a function of a node."""
+ColorBy: TypeAlias = Category | Mapping[str, str] | Callable[[Node], str | None]
+"""What a node is coloured by: a category; a mapping from the name of a node, or from a qualified
+name or printed path of a scope, to a label; or a function of a node."""
 
 
 # The batch, the channels, height and width.
@@ -53,16 +50,13 @@ def check_color_by(color_by: ColorBy | None) -> None:
     if isinstance(color_by, Mapping):
         _labels_of(color_by)
         return
-    if color_by is None or isinstance(color_by, Stages):
-        return
-    if callable(color_by) and not isinstance(color_by, type):
+    if color_by is None or (callable(color_by) and not isinstance(color_by, type)):
         return
     if not is_word(color_by, known):
         near = near_names(color_by, known, most=1, cutoff=0.6)
         raise ArgumentError(
             f"nodes cannot be coloured by {shown(color_by)}",
-            why=f"color_by is one of {', '.join(map(repr, known))}, stages(4), a mapping, or a "
-            "function",
+            why=f"color_by is one of {', '.join(map(repr, known))}, a mapping, or a function",
             fix=f"color_by={(near or ['class'])[0]!r}",
         )
 
@@ -72,7 +66,6 @@ def label_nodes(
     color_by: ColorBy,
     facts: Mapping[Node, dict[str, Nest]] | None = None,
     originals: Mapping[Node, Node] | None = None,
-    recorded: Graph | None = None,
 ) -> dict[Node, str]:
     """Return the label of each node that has one.
 
@@ -83,7 +76,6 @@ def label_nodes(
             finds it in the node's `attributes`, if that node is none of the user's graph.
         originals: The node of the user's graph, as `graph.nodes` has it, of which each one is
             the copy. A function is asked for that.
-        recorded: The user's graph; None for the one that is drawn.
     Returns:
         Labels by node. Nodes without one keep the page's neutral colour.
     Raises:
@@ -95,10 +87,6 @@ def label_nodes(
         return {}
     if isinstance(color_by, Mapping):
         return _by_mapping(graph, _labels_of(color_by))
-    if isinstance(color_by, Stages):
-        return stage_labels(recorded or graph, color_by, graph, originals or {})
-    if color_by == "storage":
-        return sharing_labels(graph)
     if color_by in ("rank", "stage"):
         return rank_labels(graph, by_stage=color_by == "stage")
     if color_by == "class":

@@ -10,6 +10,7 @@ from collections.abc import Collection, Set
 
 from tbscope.drawing.naming import Names
 from tbscope.ir.graph import Graph, Node
+from tbscope.ir.nodes import sources_of
 from tbscope.ir.regions import OPERATIONS, OWNED
 
 __all__ = ["is_one_alone", "move_out_of_leaves", "parameters_to_draw", "read_by_stacks"]
@@ -45,13 +46,8 @@ def _unread(graph: Graph, circles: Set[str]) -> set[Node]:
         for output in graph.outputs:
             unread.difference_update((output.value.producer, *output.control_inputs))
         for node in graph.nodes:
-            unread.difference_update(_sources(node))
+            unread.difference_update(sources_of(node))
     return unread
-
-
-def _sources(node: Node) -> list[Node]:
-    """Return what a node reads or waits for."""
-    return [*[value.producer for value in node.inputs], *node.control_inputs]
 
 
 def _without_neighbour(graph: Graph, names: Names, circles: Set[str]) -> dict[Node, str]:
@@ -102,7 +98,7 @@ def is_one_alone(graph: Graph, stacks: Collection[Node]) -> bool:
     joined: set[Node] = set()
     for node in graph.nodes:
         if node.kind in OPERATIONS:
-            sources = [source for source in _sources(node) if source.kind in OPERATIONS]
+            sources = [source for source in sources_of(node) if source.kind in OPERATIONS]
             joined.update(sources, [node] if sources else ())
     return not joined.issuperset(stacks)
 

@@ -74,7 +74,7 @@ def shown_whole(title: str) -> str:
     are left out before the last ones, which tell the kind of module, and a mark stands for them.
 
     >>> shown_whole("DecoderLayer"), shown_whole("DisentangledSelfAttention")
-    ('DecoderLayer ', 'Dis..SelfAttention')
+    ('DecoderLayer   ', 'Dis..SelfAttention')
     >>> shown_whole("LayerCrossAttention")
     '..CrossAttention'
     """

@@ -77,9 +77,7 @@ class Layout:
         outputs: One for each of its outputs.
         cards: One for each card.
         told: The cards.
-        icons: One for each icon beside a node.
         facts: What is told of each node that stands for a module.
-        boxes: The name of the box of each scope; empty for one at the top level.
     """
 
     seeds: list[Seed] = field(default_factory=list)
@@ -87,9 +85,7 @@ class Layout:
     outputs: list[NodeHead] = field(default_factory=list)
     cards: list[NodeHead] = field(default_factory=list)
     told: list[Card] = field(default_factory=list)
-    icons: list[NodeHead] = field(default_factory=list)
     facts: dict[Node, dict[str, Nest]] = field(default_factory=dict)
-    boxes: dict[Scope, str] = field(default_factory=dict)
 
 
 def lay_out(
@@ -153,7 +149,6 @@ def lay_out(
         given.facts,
     )
     layout.facts = facts
-    layout.boxes = names.scopes
     if templates:
         classes, mirrored = _classes(names.scopes, given.short), mirrored_boxes(names.scopes)
         made = seeds(hierarchy, classes, mirrored)

@@ -16,6 +16,7 @@ from tbscope.cycles import find_cycles
 from tbscope.drawing.bundles import Bundles
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.guests import Guests
+from tbscope.ir.nodes import sources_of
 from tbscope.ir.regions import OWNED, STATE
 from tbscope.ir.scopes import Scope, ScopePart
 from tbscope.page.constants import LEVEL_LIMIT, SLOW_LIMIT
@@ -173,7 +174,7 @@ class _Placing:
         # Each level asks it of all below it.
         known = self._sources.get(node)
         if known is None:
-            sources = [value.producer for value in node.inputs] + node.control_inputs
+            sources = sources_of(node)
             known = [source for source in sources if source.kind not in self._hidden]
             self._sources[node] = known
         return known

@@ -12,6 +12,7 @@ from statistics import mean
 from tbscope.figures.units import bytes_text
 from tbscope.ir.climbs import upward
 from tbscope.ir.graph import Graph, Node, Note, Value
+from tbscope.ir.nodes import sources_of
 from tbscope.ir.ranks import Part, ranks_text
 
 __all__ = ["exchange_notes", "share_notes"]
@@ -119,7 +120,7 @@ def _read_at_once(graph: Graph, joined: Sequence[Node]) -> Iterator[Note]:
     work = [place for place, node in enumerate(graph.nodes) if node.flops]
     readers: dict[Node, int] = {}
     for place, node in enumerate(graph.nodes):
-        for other in (*(value.producer for value in node.inputs), *node.control_inputs):
+        for other in sources_of(node):
             if other.collective is not None:
                 readers.setdefault(other, place)
     rounds: dict[tuple[str, str, str, str], list[Node]] = defaultdict(list)

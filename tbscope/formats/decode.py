@@ -6,48 +6,41 @@ from typing import Any, TypeVar, get_args
 
 from tbscope.errors import ArgumentError, GraphError
 from tbscope.formats.encode import FORMAT, VERSION
-from tbscope.formats.fields import FieldError, Fields, at, number_of, row_of
-from tbscope.formats.rows import (
-    check_kind,
-    collective_of_row,
-    function_of_row,
-    gradient_of_row,
-    group_of_row,
-    mesh_dimension_of_row,
-    parameter_of_row,
-    part_of_row,
-    profile_of,
-    sharding_of_row,
-    signature_of,
-    source_of_row,
-    texts_of,
-    type_of_row,
+from tbscope.formats.fields import (
+    FieldError,
+    Fields,
+    Reader,
+    at,
+    entry_of,
+    listed,
+    mapping,
+    number,
+    optional_text,
+    several,
+    text,
+    truth,
+    whole,
+    word,
 )
+from tbscope.formats.rows import GRADIENT, MEASURED, MESH, MODULE, PART, STRAY, TABLES
 from tbscope.ir.graph import (
     Argument,
     Body,
     Call,
-    Collective,
     Constant,
     Graph,
-    Measured,
-    Module,
     Nest,
     Node,
     NodeKind,
     Note,
     Output,
-    Parameter,
+    Profile,
     Role,
-    Shape,
-    Sharding,
-    Source,
     Value,
 )
 from tbscope.ir.invariants import check_invariants
 from tbscope.ir.nests import values_in
-from tbscope.ir.runs import Function, Run
-from tbscope.ir.scopes import Phase, Scope, ScopeKind, ScopePart
+from tbscope.ir.scopes import Phase, Scope
 from tbscope.words import shown
 
 __all__ = ["decode_graph"]
@@ -56,17 +49,20 @@ _MOST_CHARACTERS = 200_000_000
 # Containers and bodies in each other. Python's own limit is no measure: it is the process's,
 # and others raise it.
 _MOST_DEEP = 100
-_ROLES = (None, *get_args(Role))
-_KINDS, _PHASES, _SCOPE_KINDS = get_args(NodeKind), get_args(Phase), get_args(ScopeKind)
+_ROLE, _KIND, _PHASE = (
+    word(None, *get_args(Role)),
+    word(*get_args(NodeKind)),
+    word(*get_args(Phase)),
+)
+_TOPIC = word("run", "python", "unused", "random", "flops")
+_SCOPE, _SOURCE, _RUN = entry_of("scopes"), entry_of("sources"), entry_of("runs")
+_PARAMETERS, _GRADIENTS = several(entry_of("parameters")), several(GRADIENT)
 _CONTAINERS = ("tuple", "list", "dict")
-_TOPICS = ("run", "python", "unused", "random", "flops")
 _GRAPH_KEYS = frozenset(
     {
-        *("format", "version", "name", "rank", "types", "scopes", "sources"),
-        *("parameters", "functions", "runs", "other_nodes", "other_values", "nodes"),
-        *("inputs", "outputs", "calls", "notes", "modules", "signatures", "uncounted"),
-        *("profile", "world_size", "mesh", "shardings", "groups", "collectives"),
-        "parts",
+        *("format", "version", "name", "rank", "world_size", "mesh", "parts", *TABLES),
+        *("other_nodes", "other_values", "nodes", "inputs", "outputs", "calls", "notes"),
+        *("modules", "signatures", "uncounted", "profile"),
     }
 )
 _NODE_KEYS = frozenset(
@@ -77,7 +73,6 @@ _NODE_KEYS = frozenset(
         *("collective",),
     }
 )
-_SCOPE_WORDS = frozenset({"kind", "phase"})
 _STRAY_KEYS = frozenset({"name", "op", "kind"})
 _BODY_KEYS = frozenset({"nodes", "results", "writers"})
 _ARGUMENT_KEYS = frozenset({"name", "is"})
@@ -106,7 +101,7 @@ def decode_graph(data: Any) -> Graph:
     """
     try:
         _check_version(data)
-        graph = _Decoder(Fields(data, _GRAPH_KEYS)).decode()
+        graph = _Decoder(data).decode()
         check_invariants(graph)
     except (FieldError, RecursionError, GraphError) as error:
         why = _reason(error)
@@ -153,157 +148,148 @@ def _each(place: str, entries: Iterable[Any], decode: Callable[[Any], _Thing]) -
 class _Decoder:
     """One graph while it is decoded."""
 
-    def __init__(self, told: Fields) -> None:
-        self._told = told
+    def __init__(self, data: Any) -> None:
+        # Scopes and runs are in tables whose rows name earlier ones.
+        self._tables: dict[str, list[Any]] = {key: [] for key in TABLES}
+        self._told = self._object(data, _GRAPH_KEYS)
         self._nodes: list[Node] = []
         self._values: list[Value] = []
         self._fields: list[Fields] = []
-        self._types: list[tuple[Shape | None, str, str, Sharding | None]] = []
-        self._collectives: list[Collective] = []
-        self._scopes: list[Scope] = []
-        # The length of the path of each, and of all.
-        self._lengths: list[int] = []
+        # The length of the path of each scope, and of all.
+        self._lengths: dict[Scope | None, int] = {None: -1}
         self._characters = 0
-        self._sources: list[Source] = []
-        self._functions: list[Function] = []
-        self._runs: list[Run] = []
-        self._parameters: list[Parameter] = []
         # How many containers and bodies stand around what is decoded.
         self._depth = 0
 
     def decode(self) -> Graph:
         told = self._told
-        shardings = _each("shardings", told.entries("shardings"), sharding_of_row)
-        of_type = partial(type_of_row, shardings=shardings)
-        self._types = _each("types", told.entries("types"), of_type)
-        groups = _each("groups", told.entries("groups"), group_of_row)
-        of_collective = partial(collective_of_row, groups=groups)
-        self._collectives = _each("collectives", told.entries("collectives"), of_collective)
-        _each("scopes", told.entries("scopes"), self._add_scope)
-        self._sources = _each("sources", told.entries("sources"), source_of_row)
-        of_parameter = partial(parameter_of_row, shardings=shardings)
-        self._parameters = _each("parameters", told.entries("parameters"), of_parameter)
-        self._functions = _each("functions", told.entries("functions"), function_of_row)
-        _each("runs", told.entries("runs"), self._add_run)
-        graph = Graph(told.text("name"), rank=told.whole("rank"))
-        graph.world_size = told.whole("world_size", 1)
-        graph.mesh = tuple(_each("mesh", told.entries("mesh"), mesh_dimension_of_row))
-        graph.parts = tuple(_each("parts", told.entries("parts"), part_of_row))
+        for key in TABLES:
+            self._each(key, partial(self._add_row, key))
+        graph = Graph(told.get("name", text), rank=told.get("rank", whole, 0))
+        graph.world_size = told.get("world_size", whole, 1)
+        graph.mesh = tuple(self._each("mesh", self._row(MESH)))
+        graph.parts = tuple(self._each("parts", self._row(PART)))
         # Each node is there, with what it gives, before one names it.
-        graph.nodes = _each("nodes", told.entries("nodes"), self._make)
+        graph.nodes = self._each("nodes", self._make)
         made = len(self._fields)
-        _each("other_nodes", told.entries("other_nodes"), self._make_stray)
-        _each("other_values", told.entries("other_values"), self._make_other)
+        self._each("other_nodes", self._make_stray)
+        self._each("other_values", self._make_other)
         _each("nodes", range(made), self._fill)
-        graph.inputs = _each("inputs", told.entries("inputs"), self._node)
-        graph.outputs = _each("outputs", told.entries("outputs"), self._output)
-        graph.calls = _each("calls", told.entries("calls"), self._call)
-        graph.notes = _each("notes", told.entries("notes"), self._note)
-        graph.modules = _each("modules", told.entries("modules"), self._module)
+        graph.inputs = self._each("inputs", self._node)
+        graph.outputs = self._each("outputs", self._output)
+        graph.calls = self._each("calls", self._call)
+        graph.notes = self._each("notes", self._note)
+        graph.modules = self._each("modules", self._row(MODULE))
+        names_of = several(optional_text)
         graph.signatures = {
-            op: signature_of(op, names) for op, names in told.mapping("signatures").items()
+            op: names_of(f"signatures of {shown(op)}", names, self._tables)
+            for op, names in told.get("signatures", mapping, {}).items()
         }
-        graph.uncounted = texts_of("uncounted", told.mapping("uncounted"))
-        graph.profile = profile_of(told.raw("profile"))
+        graph.uncounted = {
+            kernel: text(f"uncounted of {shown(kernel)}", why, self._tables)
+            for kernel, why in told.get("uncounted", mapping, {}).items()
+        }
+        graph.profile = self._profile(told.raw("profile"))
         return graph
 
-    def _add_scope(self, row: Any) -> None:
-        above, label, attribute, index, kind, name, phase = row_of(row, 6, 7)
-        parent = None
-        if above is not None:
-            parent = self._scopes[at("the scope around it", above, 0, len(self._scopes))]
-        check_kind("label", label, str)
-        check_kind("attribute", attribute, str, type(None))
-        check_kind("qualified name", name, str, type(None))
-        at("number", index, 0, 2**63)
-        words = Fields({"kind": kind, "phase": phase or "forward"}, _SCOPE_WORDS)
-        part = ScopePart(label, attribute, index)
-        # Each path holds those around it.
-        length = len(str(part)) + (0 if above is None else self._lengths[above] + 1)
-        self._lengths.append(length)
-        self._characters += length
-        if self._characters > _MOST_CHARACTERS:
-            raise FieldError(
-                f"is too deep: the paths have {self._characters:,} characters up to here"
-            )
-        kind, opened = words.word("kind", None, _SCOPE_KINDS), words.word("phase", None, _PHASES)
-        self._scopes.append(
-            Scope(part, parent=parent, kind=kind, qualified_name=name, phase=opened)
-        )
+    def _each(self, key: str, decode: Callable[[Any], _Thing]) -> list[_Thing]:
+        """Decode each entry of a list of the graph."""
+        return _each(key, self._told.get(key, listed, []), decode)
 
-    def _add_run(self, row: Any) -> None:
-        function, above, step = row_of(row, 3, 3)
-        around = None
-        if above is not None:
-            around = self._runs[at("the run around it", above, 0, len(self._runs))]
-        known = self._functions[at("function", function, 0, len(self._functions))]
-        self._runs.append(Run(known, around, number_of(step)))
+    def _object(self, data: Any, known: frozenset[str]) -> Fields:
+        return Fields(data, known, self._tables)
+
+    def _row(self, row: Reader) -> Callable[[Any], Any]:
+        return lambda data: row("", data, self._tables)
+
+    def _add_row(self, key: str, row: Any) -> None:
+        made = TABLES[key]("", row, self._tables)
+        self._tables[key].append(made)
+        if key == "scopes":
+            # Each path holds those around it.
+            length = len(str(made.part)) + self._lengths[made.parent] + 1
+            self._lengths[made] = length
+            self._characters += length
+            if self._characters > _MOST_CHARACTERS:
+                raise FieldError(
+                    f"is too deep: the paths have {self._characters:,} characters up to here"
+                )
+
+    def _profile(self, data: Any) -> Profile | None:
+        if data is None:
+            return None
+        fields = Profile.__dataclass_fields__
+        told = self._object(data, frozenset(fields))
+        given: dict[str, Any] = {
+            name: (text if field.type is str else number)(
+                f"profile.{name}", told.raw(name), self._tables
+            )
+            for name, field in fields.items()
+        }
+        return Profile(**given)
 
     # -- nodes ------------------------------------------------------------------------
 
     def _make(self, data: Any) -> Node:
-        told = Fields(data, _NODE_KEYS)
-        node = Node(told.text("name"), told.text("op"), told.word("kind", "op", _KINDS))
-        self._nodes.append(node)
+        told = self._object(data, _NODE_KEYS)
+        node = self._head(told)
         self._fields.append(told)
-        for kind in told.entries("outputs"):
-            value = Value(
-                node, len(node.outputs), *self._types[at("outputs", kind, 0, len(self._types))]
-            )
+        types = self._tables["types"]
+        for kind in told.get("outputs", listed, []):
+            value = Value(node, len(node.outputs), *types[at("outputs", kind, 0, len(types))])
             node.outputs.append(value)
             self._values.append(value)
         if "body" in told:
-            body = Fields(told.mapping("body"), _BODY_KEYS)
+            body = self._object(told.get("body", mapping), _BODY_KEYS)
             self._enter()
-            node.body = Body(_each("body.nodes", body.entries("nodes"), self._make), [])
+            node.body = Body(_each("body.nodes", body.get("nodes", listed, []), self._make), [])
             self._depth -= 1
         return node
 
+    def _head(self, told: Fields) -> Node:
+        node = Node(told.get("name", text), told.get("op", text), told.get("kind", _KIND, "op"))
+        self._nodes.append(node)
+        return node
+
     def _make_stray(self, data: Any) -> None:
-        told = Fields(data, _STRAY_KEYS)
-        self._nodes.append(
-            Node(told.text("name"), told.text("op"), told.word("kind", "op", _KINDS))
-        )
+        self._head(self._object(data, _STRAY_KEYS))
 
     def _make_other(self, row: Any) -> None:
-        producer, index, kind = row_of(row, 3, 3)
-        typed = self._types[at("type", kind, 0, len(self._types))]
-        index = at("index", index, 0, 2**31)
+        producer, index, typed = STRAY("", row, self._tables)
         self._values.append(Value(self._node(producer), index, *typed))
 
     def _fill(self, number: int) -> None:
         node, told = self._nodes[number], self._fields[number]
-        node.scope = self._one("scope", told, self._scopes)
+        node.scope = told.get("scope", _SCOPE, None)
         node.arguments = self._arguments(told)
         if "inputs" in told:
-            node.inputs = _each("inputs", told.entries("inputs"), self._value)
+            node.inputs = _each("inputs", told.get("inputs", listed), self._value)
         else:
             node.inputs = [
                 value for argument in node.arguments for value in values_in(argument.nest)
             ]
-        node.control_inputs = _each("after", told.entries("after"), self._node)
-        node.source = self._one("source", told, self._sources)
-        node.kernels = told.texts("kernels")
+        node.control_inputs = self._after(told)
+        node.source = told.get("source", _SOURCE, None)
+        node.kernels = list(told.get("kernels", several(text), ()))
         node.attributes = self._facts("attributes", told)
-        node.flops = told.whole("flops", None)
-        node.allocated_bytes = told.whole("allocated_bytes")
-        node.gradients = tuple(_each("gradients", told.entries("gradients"), gradient_of_row))
-        node.role = told.word("role", None, _ROLES)
-        node.random = told.truth("random")
+        node.flops = told.get("flops", whole, None)
+        node.allocated_bytes = told.get("allocated_bytes", whole, 0)
+        node.gradients = told.get("gradients", _GRADIENTS, ())
+        node.role = told.get("role", _ROLE, None)
+        node.random = told.get("random", truth, default=False)
         node.writes = tuple(
-            at("writes", place, 0, len(node.inputs)) for place in told.entries("writes")
+            at("writes", place, 0, len(node.inputs)) for place in told.get("writes", listed, ())
         )
-        node.phase = told.word("phase", "forward", _PHASES)
-        node.run = self._one("run", told, self._runs)
-        node.step = told.whole("step")
-        node.collective = self._one("collective", told, self._collectives)
-        if "measured" in told:
-            numbers = row_of(told.raw("measured"), 2, 3)
-            node.measured = Measured(*[one if one is None else number_of(one) for one in numbers])
+        node.phase = told.get("phase", _PHASE, "forward")
+        node.run = told.get("run", _RUN, None)
+        node.step = told.get("step", whole, 0)
+        node.collective = told.get("collective", entry_of("collectives"), None)
+        node.measured = told.get("measured", MEASURED, None)
         if node.body is not None:
-            body = Fields(told.raw("body"), _BODY_KEYS)
-            node.body.results = _each("body.results", body.entries("results"), self._value)
-            node.body.writers = _each("body.writers", body.entries("writers"), self._node)
+            body = self._object(told.raw("body"), _BODY_KEYS)
+            results, writers = body.get("results", listed, ()), body.get("writers", listed, ())
+            node.body.results = _each("body.results", results, self._value)
+            node.body.writers = _each("body.writers", writers, self._node)
 
     def _node(self, number: Any) -> Node:
         return self._nodes[at("node", number, 0, len(self._nodes))]
@@ -311,52 +297,54 @@ class _Decoder:
     def _value(self, number: Any) -> Value:
         return self._values[at("value", number, 0, len(self._values))]
 
-    def _one(self, key: str, told: Fields, table: list[_Thing]) -> _Thing | None:
-        if key not in told:
-            return None
-        return table[at(key, told.raw(key), 0, len(table))]
+    def _after(self, told: Fields) -> list[Node]:
+        return _each("after", told.get("after", listed, ()), self._node)
 
     # -- nests ------------------------------------------------------------------------
 
     def _arguments(self, told: Fields) -> list[Argument]:
-        return _each("arguments", told.entries("arguments"), self._argument)
+        return _each("arguments", told.get("arguments", listed, ()), self._argument)
 
     def _argument(self, data: Any) -> Argument:
         if type(data) is dict and "is" in data:
-            named = Fields(data, _ARGUMENT_KEYS)
-            return Argument(named.text("name"), self._nest(named.raw("is")))
+            named = self._object(data, _ARGUMENT_KEYS)
+            return Argument(named.get("name", text), self._nest(named.raw("is")))
         return Argument(None, self._nest(data))
 
     def _facts(self, key: str, told: Fields) -> dict[Any, Any]:
-        facts = told.raw(key, {})
+        facts = told.raw(key)
         if type(facts) is list:
             return self._dict(facts)
-        return {name: self._nest(entry) for name, entry in told.mapping(key).items()}
+        return {name: self._nest(entry) for name, entry in told.get(key, mapping, {}).items()}
 
     def _nest(self, data: Any) -> Nest:
         kind = type(data)
         if kind is list:
-            return self._value(row_of(data, 1, 1)[0])
+            return self._value(self._entries(data, 1)[0])
         if kind is not dict:
             return data
         if len(data) != 1:
             raise FieldError(f"is {shown(data)}, and should have one key")
         ((key, held),) = data.items()
         if key == "constant":
-            check_kind("constant", held, str)
-            return Constant(held)
+            return Constant(text("constant", held, self._tables))
         if key in _CONTAINERS:
             self._enter()
             made = self._dict(held) if key == "dict" else self._nests(held)
             self._depth -= 1
             return tuple(made) if key == "tuple" else made
         if key == "complex":
-            real, imaginary = row_of(held, 2, 2)
+            parts = [number("a number", part, self._tables) for part in self._entries(held, 2)]
             try:
-                return complex(float(number_of(real)), float(number_of(imaginary)))
+                return complex(*map(float, parts))
             except OverflowError:
                 raise FieldError(f"is {shown(held)}, which no complex number holds") from None
-        return number_of(data)
+        return number("a number", data, self._tables)
+
+    def _entries(self, data: Any, count: int) -> list[Any]:
+        if type(data) is not list or len(data) != count:
+            raise FieldError(f"is {shown(data)}, and should be a list of {count}")
+        return data
 
     def _enter(self) -> None:
         """Go into a container or a body."""
@@ -365,14 +353,12 @@ class _Decoder:
             raise RecursionError(f"{_MOST_DEEP} containers or bodies stand in each other")
 
     def _nests(self, data: Any) -> list[Nest]:
-        check_kind("entries", data, list)
-        return [self._nest(entry) for entry in data]
+        return [self._nest(entry) for entry in listed("entries", data, self._tables)]
 
     def _dict(self, data: Any) -> dict[Nest, Nest]:
-        check_kind("entries", data, list)
         made = {}
-        for row in data:
-            key, entry = row_of(row, 2, 2)
+        for row in listed("entries", data, self._tables):
+            key, entry = self._entries(row, 2)
             name = self._nest(key)
             try:
                 made[name] = self._nest(entry)
@@ -383,55 +369,43 @@ class _Decoder:
     # -- the rest ---------------------------------------------------------------------
 
     def _output(self, data: Any) -> Output:
-        told = Fields(data, _OUTPUT_KEYS)
+        told = self._object(data, _OUTPUT_KEYS)
         return Output(
-            told.text("name"),
+            told.get("name", text),
             self._value(told.raw("value")),
-            tuple(_each("after", told.entries("after"), self._node)),
+            tuple(self._after(told)),
             self._value(told.raw("given")) if "given" in told else None,
-            told.text("via", ""),
+            told.get("via", text, ""),
         )
 
     def _call(self, data: Any) -> Call:
-        told = Fields(data, _CALL_KEYS)
-        scope = self._one("scope", told, self._scopes)
-        if scope is None:
+        told = self._object(data, _CALL_KEYS)
+        if "scope" not in told:
             raise FieldError("scope is missing")
+        scope = told.get("scope", _SCOPE)
         return Call(
             scope,
-            told.text("class"),
-            told.optional_text("qualified_name", scope.qualified_name),
+            told.get("class", text),
+            told.get("qualified_name", optional_text, scope.qualified_name),
             self._arguments(told),
             self._nest(told.raw("results")),
             self._facts("hyperparameters", told),
-            told.truth("training"),
-            self._owned(told.entries("parameters")),
-            self._one("source", told, self._sources),
-            self._one("defined", told, self._sources),
-            told.whole("number"),
-            self._one("run", told, self._runs),
-            told.whole("step"),
-            self._one("caller", told, self._scopes),
-            told.text("called_as", ""),
+            told.get("training", truth, default=False),
+            told.get("parameters", _PARAMETERS, ()),
+            told.get("source", _SOURCE, None),
+            told.get("defined", _SOURCE, None),
+            told.get("number", whole, 0),
+            told.get("run", _RUN, None),
+            told.get("step", whole, 0),
+            told.get("caller", _SCOPE, None),
+            told.get("called_as", text, ""),
         )
-
-    def _owned(self, numbers: Any) -> tuple[Parameter, ...]:
-        check_kind("parameters", numbers, list)
-        table = self._parameters
-        return tuple(table[at("parameters", number, 0, len(table))] for number in numbers)
 
     def _note(self, data: Any) -> Note:
-        told = Fields(data, _NOTE_KEYS)
+        told = self._object(data, _NOTE_KEYS)
         return Note(
-            told.text("text"),
-            self._one("source", told, self._sources),
-            self._one("node", told, self._nodes),
-            told.word("topic", "run", _TOPICS),
+            told.get("text", text),
+            told.get("source", _SOURCE, None),
+            self._node(told.raw("node")) if "node" in told else None,
+            told.get("topic", _TOPIC, "run"),
         )
-
-    def _module(self, row: Any) -> Module:
-        name, class_name, numbers, borrowed = row_of(row, 3, 4)
-        check_kind("name", name, str)
-        check_kind("class", class_name, str)
-        borrowed = () if borrowed is None else self._owned(borrowed)
-        return Module(name, class_name, self._owned(numbers), borrowed)

@@ -1,226 +1,185 @@
-"""Decodes the rows of tables, and what else of a graph names no node and no value."""
+"""Rows: how each row of a table is read, and of other lists without keys."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, get_args
 
-from tbscope.formats.fields import FieldError, Fields, at, number_of, row_of, sizes_of
+from tbscope.formats.fields import (
+    FieldError,
+    Reader,
+    Tables,
+    at,
+    entry_of,
+    integer,
+    mapping,
+    number,
+    optional,
+    optional_text,
+    several,
+    sizes,
+    text,
+    truth,
+    whole,
+    word,
+)
 from tbscope.ir.collectives import CollectiveKind
 from tbscope.ir.graph import (
     Collective,
     Gradient,
+    Measured,
     MeshDimension,
+    Module,
     Parameter,
     Part,
-    Profile,
     Shape,
     Sharding,
     Source,
 )
-from tbscope.ir.runs import Function
+from tbscope.ir.runs import Function, Run
+from tbscope.ir.scopes import Phase, Scope, ScopeKind, ScopePart
 from tbscope.words import shown
 
-__all__ = [
-    "check_kind",
-    "collective_of_row",
-    "function_of_row",
-    "gradient_of_row",
-    "group_of_row",
-    "mesh_dimension_of_row",
-    "parameter_of_row",
-    "part_of_row",
-    "profile_of",
-    "sharding_of_row",
-    "signature_of",
-    "source_of_row",
-    "texts_of",
-    "type_of_row",
-]
+__all__ = ["GRADIENT", "MEASURED", "MESH", "MODULE", "PART", "STRAY", "TABLES"]
 
 
-def check_kind(what: str, told: Any, *kinds: type) -> None:
-    """Check that something is of one of some types."""
-    if type(told) not in kinds:
-        words = " or ".join(_WORDS[kind] for kind in kinds)
-        raise FieldError(f"{what} is {shown(told)}, and should be {words}")
+class Row:
+    """One kind of row.
+
+    Args:
+        make: Makes of its entries what it describes.
+        rest: What its last entries are if they are missing.
+        entries: The reader of each entry, by its name.
+    """
+
+    def __init__(
+        self, make: Callable[..., Any], rest: tuple[Any, ...] = (), /, **entries: Reader
+    ) -> None:
+        self._make = make
+        self._rest = rest
+        self._entries = entries
+        self._least = len(entries) - len(rest)
+
+    def __call__(self, what: str, told: Any, tables: Tables) -> Any:
+        """Return what a row describes."""
+        least, most = self._least, len(self._entries)
+        if type(told) is not list or not least <= len(told) <= most:
+            many = str(most) if least == most else f"{least} to {most}"
+            raise FieldError(f"{what} is {shown(told)}, and should be a list of {many}".lstrip())
+        found = [
+            read(name, entry, tables)
+            for (name, read), entry in zip(self._entries.items(), told, strict=False)
+        ]
+        return self._make(*found, *self._rest[len(found) - least :])
 
 
-_WORDS: dict[type, str] = {
-    str: "a text",
-    type(None): "null",
-    list: "a list",
-    int: "a whole number",
-    bool: "true or false",
-}
+def _entries(*entries: Any) -> tuple[Any, ...]:
+    return entries
 
 
-def type_of_row(
-    row: Any, shardings: Sequence[Sharding]
-) -> tuple[Shape | None, str, str, Sharding | None]:
-    """Return the shape, the dtype and the device of a type, and what one rank holds of it."""
-    sizes, dtype, device, sharding = row_of(row, 3, 4)
-    check_kind("dtype", dtype, str)
-    check_kind("device", device, str)
-    return sizes_of(sizes), dtype, device, _sharding_at(sharding, shardings)
-
-
-def sharding_of_row(row: Any) -> Sharding:
-    """Return what one rank holds of a tensor."""
-    sizes, placements, mesh = row_of(row, 3, 3)
-    shape = sizes_of(sizes)
+def _sharding(shape: Shape | None, placements: tuple[str, ...], mesh: tuple[str, ...]) -> Sharding:
     if shape is None:
         raise FieldError("has no sizes")
-    for what, words in (("placements", placements), ("mesh", mesh)):
-        check_kind(what, words, list)
-        for word in words:
-            check_kind(what, word, str)
-    if len(placements) != len(mesh):
-        raise FieldError(f"has {len(placements)} placements along {len(mesh)} dimensions")
-    return Sharding(shape, tuple(placements), tuple(mesh))
+    return Sharding(shape, placements, mesh)
 
 
-def group_of_row(row: Any) -> tuple[tuple[int, ...], str, str]:
-    """Return the ranks of a group, the dimension of the mesh, and torch's name for it."""
-    ranks, mesh, name = row_of(row, 3, 3)
-    check_kind("ranks", ranks, list)
-    check_kind("mesh", mesh, str)
-    check_kind("name", name, str)
-    return tuple(at("rank", rank, 0, 2**31) for rank in ranks), mesh, name
+def _scope(
+    parent: Scope | None, label: str, attribute: str | None, index: int, *rest: Any
+) -> Scope:
+    kind, name, phase = rest
+    part = ScopePart(label, attribute, index)
+    return Scope(part, parent=parent, kind=kind, qualified_name=name, phase=phase)
 
 
-def collective_of_row(row: Any, groups: Sequence[tuple[tuple[int, ...], str, str]]) -> Collective:
-    """Return what a node does together with other ranks."""
-    kind, reduction, group, given, got, peer, sequence, asynchronous, tensors = row_of(row, 9, 9)
-    kind = Fields({"kind": kind}, frozenset({"kind"})).word("kind", None, _COLLECTIVES)
-    check_kind("reduction", reduction, str, type(None))
-    check_kind("asynchronous", asynchronous, bool)
-    ranks, mesh, name = groups[at("group", group, 0, len(groups))]
-    return Collective(
-        kind,
-        reduction,
-        ranks,
-        mesh,
-        at("input bytes", number_of(given), 0, 2**63),
-        at("output bytes", number_of(got), 0, 2**63),
-        None if peer is None else at("peer", peer, 0, 2**31),
-        name,
-        at("sequence", sequence, 0, 2**63),
-        asynchronous,
-        at("tensors", tensors, 0, 2**63),
-    )
+def _collective(
+    kind: CollectiveKind, reduction: str | None, group: tuple[Any, ...], *rest: Any
+) -> Collective:
+    ranks, mesh, name = group
+    given, got, peer, sequence, asynchronous, tensors = rest
+    moved = given, got, peer
+    return Collective(kind, reduction, ranks, mesh, *moved, name, sequence, asynchronous, tensors)
 
 
-_COLLECTIVES = get_args(CollectiveKind)
+def _function(name: str, nested: bool, loops: tuple[tuple[int, int], ...]) -> Function:
+    return Function(name, loops, nested)
 
 
-def mesh_dimension_of_row(row: Any) -> MeshDimension:
-    """Return one dimension of the device mesh."""
-    name, size, coordinate = row_of(row, 3, 3)
-    check_kind("name", name, str)
-    size = at("size", size, 1, 2**31)
+def _dimension(name: str, size: int, coordinate: int) -> MeshDimension:
     return MeshDimension(name, size, at("coordinate", coordinate, 0, size))
 
 
-def part_of_row(row: Any) -> Part:
-    """Return the ranks of one part of a merged graph, and what each of them has."""
-    ranks, scope, stage, figures = row_of(row, 4, 4)
-    check_kind("ranks", ranks, list)
-    check_kind("scope", scope, str)
-    if stage is not None:
-        at("stage", stage, 0, 2**63)
-    told = Fields(figures, frozenset(figures if type(figures) is dict else ()))
-    return Part(
-        tuple(at("rank", rank, 0, 2**31) for rank in ranks),
-        scope,
-        stage,
-        {name: told.whole(name) for name in figures},
-    )
+def _figures(_: str, told: Any, tables: Tables) -> dict[str, int]:
+    entries: Iterable[tuple[str, Any]] = mapping("figures", told, tables).items()
+    return {name: whole(name, count, tables) for name, count in entries}
 
 
-def _sharding_at(number: Any, shardings: Sequence[Sharding]) -> Sharding | None:
-    if number is None:
-        return None
-    return shardings[at("sharding", number, 0, len(shardings))]
+TABLES: dict[str, Row] = {
+    "shardings": Row(_sharding, shape=sizes, placements=several(text), mesh=several(text)),
+    "types": Row(
+        *(_entries, (None,)),
+        shape=sizes,
+        dtype=text,
+        device=text,
+        sharding=optional(entry_of("shardings")),
+    ),
+    "groups": Row(_entries, ranks=several(whole), mesh=text, name=text),
+    "collectives": Row(
+        _collective,
+        kind=word(*get_args(CollectiveKind)),
+        reduction=optional_text,
+        group=entry_of("groups"),
+        input_bytes=whole,
+        output_bytes=whole,
+        peer=optional(whole),
+        sequence=whole,
+        asynchronous=truth,
+        tensors=whole,
+    ),
+    "scopes": Row(
+        *(_scope, ("forward",)),
+        parent=optional(entry_of("scopes")),
+        label=text,
+        attribute=optional_text,
+        index=whole,
+        kind=word(*get_args(ScopeKind)),
+        qualified_name=optional_text,
+        phase=word(*get_args(Phase)),
+    ),
+    "sources": Row(Source, file=text, line=integer, function=text),
+    "parameters": Row(
+        *(Parameter, ("cpu", -1, None)),
+        name=text,
+        kind=word("parameter", "buffer"),
+        shape=sizes,
+        dtype=text,
+        size_bytes=number,
+        requires_grad=truth,
+        device=text,
+        number=integer,
+        sharding=optional(entry_of("shardings")),
+    ),
+    "functions": Row(
+        _function, name=text, nested=truth, loops=several(Row(_entries, first=number, last=number))
+    ),
+    "runs": Row(
+        Run, function=entry_of("functions"), around=optional(entry_of("runs")), step=number
+    ),
+}
+"""The rows of all tables, in an order in which none names a later one."""
 
-
-def source_of_row(row: Any) -> Source:
-    """Return a place in the code."""
-    file, line, function = row_of(row, 3, 3)
-    check_kind("file", file, str)
-    check_kind("line", line, int)
-    check_kind("function", function, str)
-    return Source(file, line, function)
-
-
-def parameter_of_row(row: Any, shardings: Sequence[Sharding] = ()) -> Parameter:
-    """Return a parameter or buffer."""
-    name, kind, sizes, dtype, size_bytes, grad, device, number, sharding = row_of(row, 6, 9)
-    check_kind("name", name, str)
-    if kind not in ("parameter", "buffer"):
-        raise FieldError(f"kind is {shown(kind)}, and should be parameter or buffer")
-    check_kind("dtype", dtype, str)
-    check_kind("requires_grad", grad, bool)
-    check_kind("device", device, str, type(None))
-    check_kind("number", number, int, type(None))
-    return Parameter(
-        name,
-        kind,
-        sizes_of(sizes),
-        dtype,
-        number_of(size_bytes),
-        grad,
-        "cpu" if device is None else device,
-        -1 if number is None else number,
-        _sharding_at(sharding, shardings),
-    )
-
-
-def gradient_of_row(row: Any) -> Gradient:
-    """Return what the backward pass computes."""
-    flops, inputs = row_of(row, 2, 2)
-    check_kind("inputs", inputs, list)
-    return Gradient(number_of(flops), tuple(at("input", one, 0, 2**31) for one in inputs))
-
-
-def function_of_row(row: Any) -> Function:
-    """Return a function of the user's."""
-    name, nested, loops = row_of(row, 3, 3)
-    check_kind("name", name, str)
-    check_kind("nested", nested, bool)
-    check_kind("loops", loops, list)
-    steps = [row_of(loop, 2, 2) for loop in loops]
-    return Function(
-        name, tuple((number_of(first), number_of(last)) for first, last in steps), nested
-    )
-
-
-def signature_of(op: str, names: Any) -> tuple[str | None, ...]:
-    """Return the names of the arguments of an operation."""
-    check_kind(f"signatures of {shown(op)}", names, list)
-    for name in names:
-        check_kind(f"signatures of {shown(op)}: a name", name, str, type(None))
-    return tuple(names)
-
-
-def texts_of(key: str, mapping: dict[str, Any]) -> dict[str, str]:
-    """Return a mapping from texts to texts."""
-    for name, text in mapping.items():
-        check_kind(f"{key} of {shown(name)}", text, str)
-    return mapping
-
-
-def profile_of(data: Any) -> Profile | None:
-    """Return how times were measured; None where they were not."""
-    if data is None:
-        return None
-    names = Profile.__dataclass_fields__
-    told = Fields(data, frozenset(names))
-    given: dict[str, Any] = {}
-    for name, field in names.items():
-        if field.type is str:
-            given[name] = told.text(name)
-        else:
-            try:
-                given[name] = number_of(told.raw(name))
-            except FieldError as fault:
-                raise FieldError(f"profile.{name} {fault}") from None
-    return Profile(**given)
+MESH = Row(_dimension, name=text, size=whole, coordinate=integer)
+PART = Row(Part, ranks=several(whole), scope=text, stage=optional(whole), figures=_figures)
+MODULE = Row(
+    *(Module, ((),)),
+    name=text,
+    class_name=text,
+    parameters=several(entry_of("parameters")),
+    borrowed=several(entry_of("parameters")),
+)
+GRADIENT = Row(Gradient, flops=number, inputs=several(whole))
+MEASURED = Row(
+    *(Measured, (None,)),
+    duration_us=optional(number),
+    peak_bytes=optional(number),
+    at_peak_bytes=optional(number),
+)
+STRAY = Row(_entries, producer=integer, index=whole, type=entry_of("types"))
+"""A value that something names and no node of the graph gives, with the number of its node."""

@@ -10,7 +10,6 @@ from typing import Any
 
 from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 
-from tbscope.graphdef import wire
 from tbscope.ir.graph import Nest, Value
 from tbscope.page.constants import ATTRIBUTE_BYTES, EXACT_INTEGER
 
@@ -18,7 +17,6 @@ __all__ = [
     "MOST_BYTES",
     "MOST_CHARACTERS",
     "ascii_line",
-    "attr_value_bytes",
     "nest_to_text",
     "to_attr_value",
 ]
@@ -49,18 +47,6 @@ def to_attr_value(constant: Nest) -> AttrValue | None:
     if message is None:
         message = _text_value(nest_to_text(constant))
     return message if message.ByteSize() <= MOST_BYTES else None
-
-
-def attr_value_bytes(constant: Nest) -> bytes | None:
-    """Return the message that `to_attr_value` makes, serialised."""
-    kind = type(constant)
-    # Most are of these types, and need no message in between.
-    if kind is bool:
-        return wire.truth_value(constant)
-    if kind is int and _is_exact(constant):
-        return wire.integer_value(constant)
-    message = to_attr_value(constant)
-    return None if message is None else message.SerializeToString(deterministic=True)
 
 
 def ascii_line(text: str) -> str:

@@ -12,7 +12,7 @@ from typing import TypeVar
 from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 
 from tbscope.graphdef import wire
-from tbscope.graphdef.attributes import MOST_CHARACTERS, ascii_line, attr_value_bytes
+from tbscope.graphdef.attributes import MOST_CHARACTERS, ascii_line, to_attr_value
 from tbscope.graphdef.shapes import shape_bytes
 from tbscope.graphdef.worth import key_by_worth, number_by_worth
 from tbscope.ir.graph import Nest, Shape
@@ -74,19 +74,7 @@ class FactEntries:
     """Makes and caches the entries of node facts: hyper-parameters, constant arguments, sizes."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, type, Hashable], bytes] = {}
         self._joined: dict[bytes, tuple[bytes, list[str]]] = {}
-
-    def get(self, name: str, constant: Nest) -> bytes:
-        """Return the entry of one fact; empty if it would be too large."""
-        kind = type(constant)
-        # Equal constants of two types (1 and True) are two, inside of a tuple, too.
-        plain = kind is bool or kind is int or kind is str or kind is float
-        key = (name, kind, constant if plain else repr(constant))
-        entry = self._known.get(key)
-        if entry is None:
-            entry = self._known[key] = self.make(name, constant)
-        return entry
 
     def make(self, name: str, constant: Nest) -> bytes:
         """Return the same entry as `get` without caching it: for a fact that only one node has."""
@@ -95,8 +83,8 @@ class FactEntries:
             constant = number_by_worth(name, constant)
         if type(constant) is str:
             return _text_entry(head, constant)
-        value = attr_value_bytes(constant)
-        return b"" if value is None else wire.attribute(head, value)
+        value = to_attr_value(constant)
+        return b"" if value is None else _entry(head, value)
 
     def join(self, facts: dict[str, Nest]) -> tuple[bytes, list[str]]:
         """Return the entries of all facts of a node, joined, and the keys of those too large.
@@ -112,7 +100,7 @@ class FactEntries:
         return known
 
     def _join(self, facts: dict[str, Nest]) -> tuple[bytes, list[str]]:
-        entries = {name: self.get(name, constant) for name, constant in facts.items()}
+        entries = {name: self.make(name, constant) for name, constant in facts.items()}
         return b"".join(entries.values()), [
             fact_key(name) for name, entry in entries.items() if not entry
         ]
@@ -185,14 +173,14 @@ def outputs_entries(outputs: tuple[tuple[Shape | None, str], ...]) -> bytes:
         return entries + _text_entry(_DTYPE, _counted(dtype for _, dtype in outputs))
     dtype = AttrValue()
     dtype.list.s.extend(dtypes)
-    return entries + _entry("dtype", dtype)
+    return entries + _entry(_DTYPE, dtype)
 
 
 def too_large_entry(keys: list[str]) -> bytes:
     """Return the entry that names the attributes left out because they are too large."""
     value = AttrValue()
     value.list.s.extend(key.encode("ascii") for key in keys)
-    return _entry(TOO_LARGE, value)
+    return _entry(wire.attribute_head(TOO_LARGE), value)
 
 
 def _text_entry(head: bytes, text: str) -> bytes:
@@ -203,5 +191,5 @@ def _text_entry(head: bytes, text: str) -> bytes:
     return wire.text_attribute(head, line.encode("ascii"))
 
 
-def _entry(key: str, value: AttrValue) -> bytes:
-    return wire.attribute(wire.attribute_head(key), value.SerializeToString(deterministic=True))
+def _entry(head: bytes, value: AttrValue) -> bytes:
+    return wire.attribute(head, value.SerializeToString(deterministic=True))

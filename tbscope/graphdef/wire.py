@@ -11,27 +11,22 @@ __all__ = [
     "attribute_head",
     "delimited",
     "field",
-    "integer_value",
     "list_value",
     "text_attribute",
     "text_value",
-    "truth_value",
     "varint",
 ]
 
 _SHORT = [bytes((length,)) for length in range(0x80)]
 _LONG = 0x4000
-_WORD = 2**64 - 1
 
 # tensorboard/compat/proto/node_def.proto: the fields of an entry of `attr`, which is field 5.
 _ATTRIBUTE = _SHORT[5 << 3 | 2]
 _KEY = 1
 _VALUE = 2
-# tensorboard/compat/proto/attr_value.proto: the fields `list`, `s`, `i` and `b`.
+# tensorboard/compat/proto/attr_value.proto: the fields `list` and `s`.
 _LIST = _SHORT[1 << 3 | 2]
 _TEXT = _SHORT[2 << 3 | 2]
-_INTEGER = _SHORT[3 << 3]
-_TRUTH = _SHORT[5 << 3]
 
 
 def varint(number: int) -> bytes:
@@ -69,16 +64,6 @@ def list_value(items: bytes) -> bytes:
 def text_value(text: bytes) -> bytes:
     """Encode an AttrValue that is a text."""
     return _TEXT + delimited(text)
-
-
-def integer_value(number: int) -> bytes:
-    """Encode an AttrValue that is an integer of 64 bits."""
-    return _INTEGER + varint(number & _WORD)
-
-
-def truth_value(truth: bool) -> bytes:
-    """Encode an AttrValue that is true or false."""
-    return _TRUTH + _SHORT[truth]
 
 
 def attribute_head(key: str) -> bytes:

@@ -79,11 +79,9 @@ class Order:
                 yield writer
 
     def _add_overlays(self, writer: object, graph: Graph) -> None:
-        # What has been made calls of functions has no place for numbers.
-        drawing: Drawing = {**self.drawing, "functions": False}
         for name in self.overlays:
             tag = name if self.tag is None else f"{self.tag}/{name}"
-            add_overlay(writer, tag, graph, name, run_name=self.run_name, **drawing)
+            add_overlay(writer, tag, graph, name, run_name=self.run_name, **self.drawing)
 
     @contextmanager
     def going_on(self) -> Iterator[None]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from tbscope.cycles import find_cycles
 from tbscope.ir.graph import Call, Graph, Node
 from tbscope.ir.levels import Unit, level_links, unit_of
+from tbscope.ir.nodes import sources_of
 from tbscope.ir.regions import OWNED, Inherited, Nearest, upward
 from tbscope.ir.returns import find_returns
 from tbscope.ir.runs import Run
@@ -360,7 +361,7 @@ class _Neighbours:
 
     def _note(self, node: Node) -> None:
         here = self._borrowed(node.scope)
-        for source in (*[value.producer for value in node.inputs], *node.control_inputs):
+        for source in sources_of(node):
             there = self._borrowed(source.scope)
             if source.kind in OWNED or here == there:
                 continue

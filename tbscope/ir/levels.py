@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Literal, TypeAlias
 
 from tbscope.ir.graph import Graph, Node
+from tbscope.ir.nodes import sources_of
 from tbscope.ir.regions import OWNED
 from tbscope.ir.scopes import Scope
 
@@ -49,7 +50,7 @@ def level_links(
         if box == "elsewhere" and not beyond:
             continue
         places[node] = here = box if isinstance(box, Scope) else node
-        for source in (*[value.producer for value in node.inputs], *node.control_inputs):
+        for source in sources_of(node):
             if source in places and places[source] is not here:
                 links[places[source], here] = None
     return links

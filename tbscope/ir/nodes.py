@@ -26,6 +26,7 @@ __all__ = [
     "Value",
     "copy_arguments",
     "let_go",
+    "sources_of",
     "with_values",
 ]
 
@@ -218,6 +219,11 @@ class Body:
     nodes: list[Node]
     results: list[Value]
     writers: list[Node] = field(default_factory=list)
+
+
+def sources_of(node: Node) -> list[Node]:
+    """Return the nodes that a node reads, and then those that it only waits for."""
+    return [*[value.producer for value in node.inputs], *node.control_inputs]
 
 
 def let_go(nodes: Iterable[Node]) -> None:

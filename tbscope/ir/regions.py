@@ -5,7 +5,7 @@ until the graph is changed. The kinds of nodes and the climbs along scopes, on w
 regions stand, are handed on from here.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from typing import NamedTuple
 
 from tbscope.ir.climbs import (
@@ -32,9 +32,20 @@ __all__ = [
     "crossings",
     "describe_calls",
     "inside_out",
+    "read_only_by",
     "upward",
     "with_above",
 ]
+
+
+def read_only_by(graph: Graph, nodes: Set[Node]) -> set[Node]:
+    """Return the parameters, buffers and constants that nothing reads but some nodes."""
+    found = {value.producer for node in nodes for value in node.inputs}
+    found = {node for node in found if node.kind in OWNED}
+    for node in graph.nodes if found else ():
+        if node not in nodes:
+            found.difference_update([value.producer for value in node.inputs])
+    return found.difference([output.value.producer for output in graph.outputs])
 
 
 class Crossing(NamedTuple):

@@ -12,6 +12,7 @@ from itertools import takewhile
 from tbscope.cycles import find_cycles
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.levels import Unit, level_links
+from tbscope.ir.nodes import sources_of
 from tbscope.ir.regions import OWNED, upward
 from tbscope.ir.scopes import Scope
 
@@ -99,7 +100,7 @@ def _late_units(graph: Graph, box: Scope, places: _Places) -> Iterator[Unit]:
     for node in graph.nodes:
         if node.kind in OWNED or node.phase != "forward":
             continue
-        sources = [*[value.producer for value in node.inputs], *node.control_inputs]
+        sources = sources_of(node)
         way = [] if node in nodes else list(upward(node.scope))
         if box not in way or not hosts.keys().isdisjoint(way[: way.index(box)]):
             if any(source in inside or source in led_to for source in sources):

@@ -1,12 +1,12 @@
 """What a user wants left out of a drawing, and what can be: one tensor in, one tensor out."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node, Value
 from tbscope.ir.nodes import TOLD
-from tbscope.ir.regions import OPERATIONS, OWNED
+from tbscope.ir.regions import OPERATIONS, OWNED, read_only_by
 from tbscope.ir.scopes import Scope
 from tbscope.passes.bypass import step_text
 from tbscope.passes.patterns import Patterns, check_found
@@ -83,7 +83,7 @@ def find_hidden(graph: Graph, hide: Sequence[str]) -> Hidden:
                 # What matches inside of a module that stays may go by itself.
                 pending += _moved_inwards(patterns, key, nodes, place)
     _check_hidden(graph, patterns, place, hidden, outermost)
-    hidden.sources = _read_by_none(graph, hidden.nodes)
+    hidden.sources = read_only_by(graph, hidden.nodes)
     return hidden
 
 
@@ -156,20 +156,6 @@ def _bound(graph: Graph) -> set[Node]:
     for output in graph.outputs:
         bound.update(output.control_inputs)
     return bound
-
-
-def _read_by_none(graph: Graph, gone: Set[Node]) -> set[Node]:
-    """Return the parameters, buffers and constants that only the nodes which go have read."""
-    lost = {
-        value.producer for node in gone for value in node.inputs if value.producer.kind in OWNED
-    }
-    for node in graph.nodes:
-        if node not in gone:
-            for value in node.inputs:
-                lost.discard(value.producer)
-    for output in graph.outputs:
-        lost.discard(output.value.producer)
-    return lost
 
 
 def _check_hidden(

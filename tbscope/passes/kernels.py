@@ -3,6 +3,7 @@
 from tbscope.errors import ArgumentError
 from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Body, Graph, Node, Value
+from tbscope.ir.nodes import sources_of
 from tbscope.ir.scopes import Scope, ScopePart
 
 __all__ = ["expand_kernels"]
@@ -99,7 +100,7 @@ def _latest(writers: list[Node], inside: set[Node]) -> list[Node]:
     pending = list(writers)
     while pending:
         node = pending.pop()
-        for other in (*(value.producer for value in node.inputs), *node.control_inputs):
+        for other in sources_of(node):
             if other in inside and other not in reached:
                 reached.add(other)
                 pending.append(other)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Call, Graph, Nest, Node, Value
+from tbscope.ir.nodes import sources_of
 from tbscope.ir.regions import Regions, add_with_above
 from tbscope.ir.scopes import Scope
 
@@ -58,7 +59,7 @@ def _needed_before(graph: Graph, into: dict[Node, Node]) -> set[Node]:
     for node in graph.nodes:
         ran.add(node)
         here = into.get(node, node)
-        for other in (*(value.producer for value in node.inputs), *node.control_inputs):
+        for other in sources_of(node):
             whole = into.get(other)
             if whole is not None and whole is not here and whole not in ran:
                 needed.add(whole)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Argument, Call, Graph, Node, Value
 from tbscope.ir.nests import values_in
-from tbscope.ir.nodes import TOLD
+from tbscope.ir.nodes import TOLD, sources_of
 from tbscope.ir.regions import OPERATIONS, STATE, Regions, with_above
 from tbscope.passes.leaves import stand_for
 
@@ -70,7 +70,7 @@ def _leave_interleaved(graph: Graph, inside: dict[Node, Call]) -> None:
     broken: set[Call] = set()
     for place, node in enumerate(graph.nodes):
         here = inside.get(node)
-        for source in (*(value.producer for value in node.inputs), *node.control_inputs):
+        for source in sources_of(node):
             call = inside.get(source)
             if call is not None and call is not here and last[call] > place:
                 broken.add(call)

@@ -15,6 +15,7 @@ from tbscope.cycles import in_order
 from tbscope.functions.functions import Functions
 from tbscope.ir.editing import Editor, cut_call, replace_calls, replace_nodes
 from tbscope.ir.graph import Call, Graph, Node
+from tbscope.ir.nodes import sources_of
 from tbscope.ir.regions import OPERATIONS, STATE, Nearest, with_above
 from tbscope.ir.scopes import Scope, ScopePart
 from tbscope.passes.modules import join, read_outside
@@ -112,10 +113,7 @@ class _Stacking:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._order = {node: at for at, node in enumerate(graph.nodes)}
-        self._sources = {
-            node: [*(value.producer for value in node.inputs), *node.control_inputs]
-            for node in graph.nodes
-        }
+        self._sources = {node: sources_of(node) for node in graph.nodes}
         self._readers: dict[Node, list[Node]] = defaultdict(list)
         for node, sources in self._sources.items():
             for source in sources:
@@ -310,11 +308,7 @@ def _standing(
 def _sort(graph: Graph) -> None:
     """Have each node stand after all that it reads again, as near to its place as can be."""
     order = {node: at for at, node in enumerate(graph.nodes)}
-    steps = (
-        (order[source], order[node])
-        for node in graph.nodes
-        for source in (*(value.producer for value in node.inputs), *node.control_inputs)
-    )
+    steps = ((order[source], order[node]) for node in graph.nodes for source in sources_of(node))
     nodes = [graph.nodes[at] for at in in_order(len(order), steps)]
     assert len(nodes) == len(order), "no stack reads what depends on it"
     replace_nodes(graph, nodes)

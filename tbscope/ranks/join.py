@@ -12,6 +12,7 @@ from typing import NamedTuple
 from tbscope.cycles import in_order
 from tbscope.ir.collectives import Collective
 from tbscope.ir.graph import Node
+from tbscope.ir.nodes import sources_of
 
 __all__ = ["Joint", "find_joints"]
 
@@ -136,7 +137,7 @@ def _ordered(
             members.append(nodes)
     steps = [(units[sender], units[receiver]) for sender, receiver in messages]
     for node, unit in units.items():
-        before = (*(value.producer for value in node.inputs), *node.control_inputs)
+        before = sources_of(node)
         steps += ((units[other], unit) for other in before)
     for part in parts if as_ran else ():
         for one, other in pairwise(node for node in part if not _goes_on(node)):

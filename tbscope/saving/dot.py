@@ -9,7 +9,7 @@ import html
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from tbscope.page.glyphs import Box, Item
 from tbscope.saving.cut import Cut, Line
@@ -30,7 +30,7 @@ _ESCAPED = re.compile(r'["\\]')
 _ENDS = ("Input", "Output")
 
 
-def dot_of(cut: Cut, starts: Sequence[Box | Item] = ()) -> str:
+def dot_of(cut: Cut) -> str:
     """Return the graph as DOT, of which every byte is ASCII.
 
     Nodes and boxes are coloured by their labels if the graph is drawn with `color_by`, else by
@@ -38,17 +38,15 @@ def dot_of(cut: Cut, starts: Sequence[Box | Item] = ()) -> str:
 
     Args:
         cut: What is drawn.
-        starts: The shapes at which the columns of a long chain begin; none for one column.
     """
-    return "\n".join([*_Writer(cut, starts).lines(), ""])
+    return "\n".join([*_Writer(cut).lines(), ""])
 
 
 class _Writer:
     """Writes one cut, line by line."""
 
-    def __init__(self, cut: Cut, starts: Sequence[Box | Item]) -> None:
+    def __init__(self, cut: Cut) -> None:
         self._cut = cut
-        self._starts = starts
         picture = self._picture = cut.picture
         self._number = {glyph: at for at, glyph in enumerate(cut.walk())}
         glyphs: list[Box | Item] = [*picture.boxes, *picture.items]
@@ -81,9 +79,6 @@ class _Writer:
         yield from self._inside(self._picture.root, "  ")
         for line in self._cut.lines:
             yield f"  {self._edge(line)}"
-        if self._starts:
-            beside = "; ".join(f"n{self._number[shape]}" for shape in self._starts)
-            yield f"  {{rank=same; {beside}}}"
         yield "}"
 
     def _inside(self, box: Box, indent: str) -> Iterator[str]:
@@ -128,9 +123,6 @@ class _Writer:
 
     def _edge(self, line: Line) -> str:
         found: dict[str, str] = {}
-        if line.end in self._starts[1:]:
-            # It leads up to the next column.
-            found |= {"constraint": "false", "tailport": "e", "headport": "w"}
         if line.text:
             # A blank keeps the text off its line.
             found["label"] = f" {line.text}"

@@ -22,9 +22,9 @@ def explorer_of(picture: Picture) -> str:
         "nodes": [_node(picture, item) for item in picture.items],
         # By the path of the layer; that of the graph is empty.
         "groupNodeAttributes": {
-            box.name: dict(picture[box].facts)
+            box.name: picture.facts(box)
             for box in (picture.root, *picture.boxes)
-            if picture[box].facts
+            if picture.facts(box)
         },
     }
     whole = {"label": picture.title or "graph", "graphs": [graph]}
@@ -32,9 +32,9 @@ def explorer_of(picture: Picture) -> str:
 
 
 def _node(picture: Picture, item: Item) -> dict[str, Any]:
-    told, second = picture[item], picture.second_line(item)
-    facts = {**told.facts, "device": told.device}
-    waits = [read.source.name for read in told.reads if read.waits]
+    reads, second = picture.reads(item), picture.second_line(item)
+    facts = {**picture.facts(item), "device": picture.device(item)}
+    waits = [read.source.name for read in reads if read.waits]
     node: dict[str, Any] = {
         "id": item.name,
         "label": f"{item.label} ({second})" if second else item.label,
@@ -46,14 +46,15 @@ def _node(picture: Picture, item: Item) -> dict[str, Any]:
                 "sourceNodeOutputId": str(read.output),
                 "targetNodeInputId": str(at),
             }
-            for at, read in enumerate(told.reads)
+            for at, read in enumerate(reads)
         ],
         "outputsMetadata": [
-            {"id": str(at), "attrs": _tensor(tensor)} for at, tensor in enumerate(told.outputs)
+            {"id": str(at), "attrs": _tensor(tensor)}
+            for at, tensor in enumerate(picture.outputs(item))
         ],
         "inputsMetadata": [
             {"id": str(at), "attrs": [{"key": "__tensor_tag", "value": read.source.name}]}
-            for at, read in enumerate(told.reads)
+            for at, read in enumerate(reads)
             if not read.waits
         ],
     }

@@ -3,10 +3,8 @@
 A guess of its size spares Graphviz what is too large.
 """
 
-import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from itertools import accumulate
+from collections.abc import Callable
 from typing import TypeVar
 
 from tbscope.page.glyphs import Box, Item, box_around
@@ -30,68 +28,35 @@ _MOST = 1.05
 
 def fitting(
     folds: Folds,
-    draw: Callable[[Cut, Sequence[Glyph]], _Drawn],
+    draw: Callable[[Cut], _Drawn],
     size_of: Callable[[_Drawn], tuple[float, float]],
 ) -> _Drawn:
     """Return the drawing of the deepest cut that fits a page; of the shallowest if none does.
 
     Args:
         folds: A picture with its runs.
-        draw: Draws a cut, with the shapes at which its columns begin.
+        draw: Draws a cut.
         size_of: Gives the size of a drawing in points.
     """
     cut = Cut(folds.picture, None, folds)
     while True:
-        tops = _tops(cut)
-        width, height = _guess(cut, tops)
-        starts: Sequence[Glyph] = ()
-        if height > _MOST * PAGE[1]:
-            starts = _column_starts(cut, tops, height)
-        fits = width <= PAGE[0] and height / max(len(starts), 1) <= _MOST * PAGE[1]
-        if fits or not cut.depth:
-            drawn = draw(cut, starts)
+        width, height = _guess(cut)
+        if (width <= PAGE[0] and height <= _MOST * PAGE[1]) or not cut.depth:
+            drawn = draw(cut)
             width, height = size_of(drawn)
             if not cut.depth or (width <= PAGE[0] and height <= PAGE[1]):
                 return drawn
         cut = Cut(folds.picture, cut.depth - 1, folds)
 
 
-def _guess(cut: Cut, tops: dict[Glyph, float]) -> tuple[float, float]:
+def _guess(cut: Cut) -> tuple[float, float]:
     """Return about how wide, at least, and how high Graphviz draws a cut."""
+    tops = _tops(cut)
     ranks: Counter[int] = Counter()
     for glyph, top in tops.items():
         text = max(cut.title(glyph), key=len)
         ranks[round(top / (_NODE + _GAP + _LABEL))] += round(len(text) * _LETTER + _PAD)
     return max(ranks.values(), default=0), max(tops.values(), default=0) + _NODE
-
-
-def _column_starts(cut: Cut, tops: dict[Glyph, float], height: float) -> Sequence[Glyph]:
-    """Return the shapes at which the columns of a long chain begin; none for what is no chain."""
-    if len({box_around(shape) for shape in tops}) > 1:
-        # Graphviz leads the line to the next column around open boxes, and across the others.
-        return ()
-    order = sorted(tops, key=tops.__getitem__)
-    place = {shape: at for at, shape in enumerate(order)}
-    # How many lines cross the space above each shape.
-    crossing = [0] * (len(order) + 1)
-    for line in cut.lines:
-        first, last = sorted((place[line.start], place[line.end]))
-        crossing[first + 1] += 1
-        crossing[last + 1] -= 1
-    ends = {line.end for line in cut.lines}
-    joints = [
-        shape
-        for shape, lines in zip(order, accumulate(crossing), strict=False)
-        if lines == 1 and shape in ends
-    ]
-    if not joints:
-        return ()
-    columns = math.ceil(height / PAGE[1])
-    starts = [order[0]]
-    for column in range(1, columns):
-        top = height * column / columns
-        starts.append(min(joints, key=lambda shape: abs(tops[shape] - top)))
-    return starts if len({*starts}) == len(starts) else ()
 
 
 def _tops(cut: Cut) -> dict[Glyph, float]:

@@ -1,9 +1,9 @@
 """Folds: runs of equal blocks in a figure, of which the first block is drawn for all.
 
-Blocks are equal if their nodes have the same names, operations, sizes and lines, and if each block
-is joined alike with the rest: it reads the block before it, or none of them does; what one gives to
-others than the next block, each gives. So a line is drawn, or is inside a block that is not drawn,
-or leads from a block of a run to the next one.
+Blocks are equal if their nodes have the same names, operations, hyper-parameters, sizes and lines,
+and if each block is joined alike with the rest: it reads the block before it, or none of them does;
+what one gives to others than the next block, each gives. So a line is drawn, or is inside a block
+that is not drawn, or leads from a block of a run to the next one.
 """
 
 from collections.abc import Hashable, Sequence
@@ -44,6 +44,8 @@ class Folds:
         # The boxes around blocks of several members.
         self._made: set[Box] = set()
         self._inside: dict[Glyph, list[Item]] = {}
+        calls = picture.graph.calls if picture.graph else []
+        self._hyperparameters = {call.scope.path: call.hyperparameters for call in calls}
         for item in picture.items:
             if not item.embedded:
                 self.reads[item] = [*picture.flow(item)]
@@ -68,6 +70,11 @@ class Folds:
     def nodes_in(self, glyph: Glyph) -> list[Item]:
         """Return the nodes in a box at any depth, in order; of a node, itself."""
         return self._inside[glyph] if isinstance(glyph, Box) else [glyph]
+
+    def settings_of(self, glyph: Glyph) -> object:
+        """Return the class of a node or a box, and the hyper-parameters of its module."""
+        scope = self.picture.fact(glyph, "scope")
+        return self.picture.class_of(glyph), self._hyperparameters.get(str(scope))
 
     def beside(self, item: Item, around: Box) -> Hashable:
         """Return what contains a node and is in a box, or beside it: there without numbers.
@@ -167,14 +174,8 @@ class Folds:
 
     def _surround(self, parent: Box, label: str, members: Sequence[Glyph]) -> Box:
         """Put the members of a block into a box of their own."""
-        box = Box(f"{parent.name}/{label}" if parent.name else label, label, parent)
-        box.children = {member.label: member for member in members}
+        box = self.picture.surround(parent, label, members)
         pending = list(members)
-        for member in members:
-            if isinstance(member, Box):
-                member.parent = box
-            else:
-                member.box = box
         while pending:
             one = pending.pop()
             if isinstance(one, Box):
@@ -201,28 +202,28 @@ class _Block:
         self.place = {item: place for place, item in enumerate(self.nodes)}
 
     @cached_property
-    def content(self) -> Hashable:
+    def content(self) -> object:
         """What is equal in equal blocks: nodes, in which boxes they are, and what they read."""
         picture, reads = self._folds.picture, self._folds.reads
-        found: list[Hashable] = []
+        found: list[object] = []
         for number, member in enumerate(self.members):
             start = len(member.name)
             for item in self._folds.nodes_in(member):
                 read = [(self.place.get(one.source), one.output, one.waits) for one in reads[item]]
-                outputs = tuple(picture[item].outputs)
-                text = picture.second_line(item)
-                found.append((number, item.name[start:], item.op, text, outputs, tuple(read)))
+                outputs = picture.outputs(item)
+                settings = self._folds.settings_of(item)
+                found.append((number, item.name[start:], item.op, settings, outputs, tuple(read)))
         return tuple(found), tuple(self._boxes())
 
-    def _boxes(self) -> list[Hashable]:
+    def _boxes(self) -> list[object]:
         picture = self._folds.picture
-        found: list[Hashable] = []
+        found: list[object] = []
         pending = list(self.members)
         while pending:
             one = pending.pop()
             if isinstance(one, Box):
                 inside = [child.label for child in picture.children(one)]
-                found.append((picture.second_line(one), tuple(inside)))
+                found.append((self._folds.settings_of(one), tuple(inside)))
                 pending += picture.children(one)
         return found
 

@@ -1,6 +1,6 @@
 """Forms: what a graph can be saved as, each known by the end of a file's name."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from tbscope.saving.folds import Folds
 from tbscope.saving.graphviz import rendered, size_of
 from tbscope.saving.html import page_of
 from tbscope.saving.mermaid import mermaid_of
-from tbscope.saving.picture import Glyph, picture_of
+from tbscope.saving.picture import picture_of
 from tbscope.words import shown
 
 __all__ = ["FORMS", "How", "Form", "data_of", "form_of", "listed_forms"]
@@ -95,8 +95,8 @@ def _about(cut: Cut) -> str:
 
 
 def _by_graphviz(form: str) -> Callable[[Graph, How], bytes]:
-    def draw(cut: Cut, starts: Sequence[Glyph] = ()) -> bytes:
-        return rendered(dot_of(cut, starts), form, _about(cut))
+    def draw(cut: Cut) -> bytes:
+        return rendered(dot_of(cut), form, _about(cut))
 
     def write(graph: Graph, how: How) -> bytes:
         folds = Folds(picture_of(graph, **how.drawing))

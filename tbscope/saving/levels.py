@@ -156,7 +156,7 @@ class Levels:
                 lambda one: {mode: words.of(inside(mode, one).below) for mode in self._legends}
             ),
             "same": of_boxes(lambda one: sorted(self._structures_below(one))),
-            "outputs": each(lambda glyph: [_type(one, words) for one in picture[glyph].outputs]),
+            "outputs": each(lambda glyph: [_type(one, words) for one in picture.outputs(glyph)]),
             "figures": {key: each(lambda one: picture.figure(one, key)) for key in self._figures},  # noqa: B023
             "circles": [
                 [self.number[one] for one in circles.get(glyph, ())]
@@ -219,12 +219,12 @@ class Levels:
             "name": words.of(glyph.name for glyph in self.glyphs),
             "label": words.of(glyph.label for glyph in self.glyphs),
             "class": words.of(self._stages.words_of(glyph) for glyph in self.glyphs),
-            "kind": words.of(picture[glyph].kind for glyph in self.glyphs),
+            "kind": words.of(picture.mark(glyph, "kind") for glyph in self.glyphs),
             "outputs": [
-                words.of(f"{one.size_text} {one.dtype}" for one in picture[glyph].outputs)
+                words.of(f"{one.size_text} {one.dtype}" for one in picture.outputs(glyph))
                 for glyph in self.glyphs
             ],
-            "facts": [_facts(picture[glyph].facts, words) for glyph in self.glyphs],
+            "facts": [_facts(picture.facts(glyph), words) for glyph in self.glyphs],
         }
 
     @cached_property
@@ -264,13 +264,13 @@ class Levels:
     # -- cards -------------------------------------------------------------------------------
 
     def _card(self, glyph: Glyph, words: Words) -> dict[str, Any]:
-        told = self.picture[glyph]
+        picture = self.picture
         links: dict[str, list[tuple[Glyph, str]]] = {}
 
         def add(title: str, other: Glyph, text: str = "") -> None:
             links.setdefault(title, []).append((other, text))
 
-        for read in told.reads:
+        for read in picture.reads(glyph) if isinstance(glyph, Item) else ():
             if read.waits:
                 add("Waits for", read.source)
             else:
@@ -285,7 +285,7 @@ class Levels:
             _, entering, leaving = self._lines[glyph]
             for title, lines, end in (("Inputs", entering, 0), ("Read by", leaving, 1)):
                 crossing = {
-                    (pair[end], at): self.picture.type_of(*at)
+                    (pair[end], at): picture.type_of(*at)
                     for pair, line in lines.items()
                     for at in line.tensors
                 }
@@ -298,9 +298,9 @@ class Levels:
             for other in others:
                 add(title, other)
         return {
-            "facts": _facts(told.facts, words),
-            "outputs": [_type(one, words) for one in told.outputs],
-            "device": words("" if isinstance(glyph, Box) else told.device),
+            "facts": _facts(picture.facts(glyph), words),
+            "outputs": [_type(one, words) for one in picture.outputs(glyph)],
+            "device": words("" if isinstance(glyph, Box) else picture.device(glyph)),
             "links": [
                 [
                     words(title),
@@ -312,7 +312,7 @@ class Levels:
                 ]
                 for title, found in links.items()
             ],
-            "figures": {key: self.picture.figure(glyph, key) for key in self._figures},
+            "figures": {key: picture.figure(glyph, key) for key in self._figures},
         }
 
     def _sizes(self, read: Read) -> str:

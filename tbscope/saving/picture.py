@@ -5,11 +5,9 @@ the page's boxes, names and cards, whatever options it is drawn with.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias, Unpack
 
-from tbscope.errors import ArgumentError
 from tbscope.graphdef.attributes import nest_to_text
 from tbscope.graphdef.worth import key_by_worth, worth_of_number
 from tbscope.ir.graph import Graph, Nest, Shape
@@ -18,10 +16,8 @@ from tbscope.options import DRAWING, Drawing
 from tbscope.page.constants import ASIDE_OP
 from tbscope.page.glyphs import Box, Item
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.ops import is_circle
 from tbscope.pipeline import draw
 from tbscope.sources.graphdef.ops import (
-    Op,
     device_of,
     dtype_of,
     fact_of,
@@ -30,9 +26,8 @@ from tbscope.sources.graphdef.ops import (
     reference_of,
     shapes_of,
 )
-from tbscope.words import shown
 
-__all__ = ["FIGURES", "LARGEST", "Glyph", "Picture", "Read", "Tensor", "Told", "picture_of"]
+__all__ = ["FIGURES", "LARGEST", "Glyph", "Picture", "Read", "Tensor", "picture_of"]
 
 Glyph: TypeAlias = Box | Item
 """A box, or a node."""
@@ -91,31 +86,6 @@ class Read(NamedTuple):
     waits: bool
 
 
-@dataclass(slots=True)
-class Told:
-    """What a picture tells of a node or a box beside its place.
-
-    Attributes:
-        facts: Its card, in the order of the page.
-        outputs: The types of what it gives.
-        device: Where that is.
-        reads: Its inputs.
-        label: What it is coloured by, where that was asked for.
-        kind: What kind of operation it is; empty for none.
-        sizes: The sizes that a module was made with, in few characters; empty for none.
-        figures: Its numbers, by the keys of `FIGURES`.
-    """
-
-    facts: dict[str, str] = field(default_factory=dict)
-    outputs: tuple[Tensor, ...] = ()
-    device: str = ""
-    reads: list[Read] = field(default_factory=list)
-    label: str = ""
-    kind: str = ""
-    sizes: str = ""
-    figures: dict[str, float] = field(default_factory=dict)
-
-
 class Picture:
     """A graph as it is drawn.
 
@@ -146,11 +116,14 @@ class Picture:
         self.items: list[Item] = []
         self.kinds: dict[str, str] | None = None
         self.labels_are_kinds = False
-        self._told: dict[Box | Item, Told] = {}
+        self._facts: dict[Glyph, dict[str, str]] = {}
+        self._outputs: dict[Glyph, tuple[Tensor, ...]] = {}
+        self._numbers: dict[tuple[Glyph, str], float | None] = {}
+        # The class and the number of the equal blocks that a box stands for.
+        self._blocks: dict[Glyph, str] = {}
         self._reads: dict[Item, list[Read]] = {}
         # The message of each node, and of each box that has a card.
         self._nodes: dict[Box | Item, Any] = {}
-        self._icons: dict[Item, str] = {}
         self._times: dict[Box, int] = {}
         # The operation of each op type.
         self._operations: dict[str, str] = {}
@@ -159,11 +132,7 @@ class Picture:
         carded: list[Box] = []
         for node in nodes:
             item = self.item(node.name)
-            if item.embedded and not is_circle(item.op):
-                # An icon tells of the node that it reads.
-                for source in (*item.sources, *item.controls):
-                    self._icons[source] = item.label
-            elif item.op == ASIDE_OP:
+            if item.op == ASIDE_OP:
                 # The card of a module tells of the box that it stands in, and is no node there.
                 self._nodes[item.box] = node
                 carded.append(item.box)
@@ -177,24 +146,19 @@ class Picture:
                 if isinstance(child, Box) or child.op != ASIDE_OP
             }
 
-    def __getitem__(self, glyph: Box | Item) -> Told:
-        """What is told of a node or a box; nothing of a box without a card.
+    def facts(self, glyph: Glyph) -> dict[str, str]:
+        """The card of a node or a box in the order of the page; nothing of a box without a card.
 
         Cards are read when they are asked for: most nodes of a large graph are never looked at.
         """
-        told = self._told.get(glyph)
-        if told is None:
-            told = self._told[glyph] = Told()
+        known = self._facts.get(glyph)
+        if known is None:
             node = self._nodes.get(glyph)
-            if node is not None:
-                _tell(op_of(node), told)
-                told.label, told.kind = self.mark(glyph, "label"), self.mark(glyph, "kind")
-            if isinstance(glyph, Item):
-                told.reads = self.reads(glyph)
-                told.sizes = self._icons.get(glyph, "")
-            else:
-                self._add_up(glyph, told.figures)
-        return told
+            read = {} if node is None else op_of(node).facts
+            # The page lists attributes by their names, the largest first.
+            known = {key: _text(read[key]) for key in reversed(read) if key not in _HIDDEN}
+            self._facts[glyph] = known
+        return known
 
     def fold(self, box: Box, what: str, times: int) -> None:
         """Have a box stand for equal blocks.
@@ -204,22 +168,40 @@ class Picture:
             what: The classes of one block.
             times: How many blocks are in the box.
         """
-        self._told[box] = told = Told(sizes=f"{what} × {times}")
+        self._blocks[box] = f"{what} × {times}"
         self._times[box] = times
-        self._add_up(box, told.figures)
+
+    def surround(self, parent: Box, label: str, members: Sequence[Glyph]) -> Box:
+        """Return a new box around children of another one; it is not among these yet."""
+        box = Box(f"{parent.name}/{label}" if parent.name else label, label, parent)
+        box.children = {member.label: member for member in members}
+        for member in members:
+            if isinstance(member, Box):
+                member.parent = box
+            else:
+                member.box = box
+        return box
 
     def repeats(self, box: Box) -> int:
         """How many equal blocks a box stands for, or 0 for a box that a node names."""
         return self._times.get(box, 0)
 
-    def figure(self, glyph: Box | Item, key: str) -> float | None:
-        """One number of a node or a box, by a key of `FIGURES`, or None if it has none."""
+    def figure(self, glyph: Glyph, key: str) -> float | None:
+        """One number of a node or a box, by a key of `FIGURES`, or None if it has none.
+
+        A box whose card does not have it has that of what is in it.
+        """
         if key not in self._figures:
             return None
-        if glyph not in self._told and isinstance(glyph, Item):
-            # Sums ask each node for the few numbers among its attributes.
-            return worth_of_number(self.fact(glyph, key))
-        return self[glyph].figures.get(key)
+        if (glyph, key) not in self._numbers:
+            number = worth_of_number(self.fact(glyph, key))
+            if number is None and isinstance(glyph, Box):
+                inside = [self.figure(child, key) for child in self.children(glyph)]
+                known = [one for one in inside if one is not None]
+                if known:
+                    number = max(known) if key in LARGEST else sum(known)
+            self._numbers[glyph, key] = number
+        return self._numbers[glyph, key]
 
     @cached_property
     def _figures(self) -> list[str]:
@@ -278,20 +260,15 @@ class Picture:
 
     def dtype(self, item: Item) -> str:
         """The element type of the first output of a node, or nothing if it has no output."""
-        if item in self._told:
-            return next((one.dtype for one in self[item].outputs), "")
-        node = self._nodes[item]
-        if _SHAPES not in node.attr or not node.attr[_SHAPES].list.shape:
-            return ""
-        several = fact_of(node.attr["dtype"]) if "dtype" in node.attr else None
-        return str(several[0]) if isinstance(several, list) and several else dtype_of(node)
+        return next((one.dtype for one in self.outputs(item)), "")
 
-    def outputs(self, item: Item) -> tuple[Tensor, ...]:
-        """The types of what a node gives."""
-        if item in self._told:
-            return self[item].outputs
-        node = self._nodes[item]
-        return _tensors(shapes_of(node), self.fact(item, "dtype"), dtype_of(node))
+    def outputs(self, glyph: Glyph) -> tuple[Tensor, ...]:
+        """The types of what a node gives; none of a box."""
+        known = self._outputs.get(glyph)
+        if known is None:
+            known = _tensors(self._nodes[glyph]) if isinstance(glyph, Item) else ()
+            self._outputs[glyph] = known
+        return known
 
     def device(self, item: Item) -> str:
         """The device of a node, as torch names it."""
@@ -348,7 +325,7 @@ class Picture:
 
     def type_of(self, item: Item, output: int) -> Tensor | None:
         """The type of an output, or None if it is not known."""
-        outputs = self[item].outputs
+        outputs = self.outputs(item)
         return outputs[output] if output < len(outputs) else None
 
     def class_of(self, glyph: Box | Item) -> str:
@@ -368,23 +345,14 @@ class Picture:
         return str(fact_of(node.attr["class"])).rpartition(".")[2]
 
     def second_line(self, glyph: Box | Item) -> str:
-        """What is told below a label: the class, where the label is another, and sizes."""
+        """What is told below a label: the class, if the label is another, and equal blocks."""
         of = self.class_of(glyph)
         shown_already = of.lower() in glyph.label.lower()
-        return " ".join(text for text in ("" if shown_already else of, self[glyph].sizes) if text)
+        return self._blocks.get(glyph) or ("" if shown_already else of)
 
     def item(self, name: str) -> Item:
         """Return the node that has a name in the GraphDef."""
         return self.hierarchy.items[self.hierarchy.strict.get(name, name)]
-
-    def _add_up(self, box: Box, figures: dict[str, float]) -> None:
-        """Give a box those figures that its card does not tell, of what stands in it."""
-        for key in self._figures:
-            if key not in figures:
-                held = [self.figure(child, key) for child in self.children(box)]
-                known = [number for number in held if number is not None]
-                if known:
-                    figures[key] = max(known) if key in LARGEST else sum(known)
 
 
 def picture_of(graph: Graph, *, kinds: bool = False, **drawing: Unpack[Drawing]) -> Picture:
@@ -399,14 +367,8 @@ def picture_of(graph: Graph, *, kinds: bool = False, **drawing: Unpack[Drawing])
         ArgumentError: An option is none, or does not fit the graph.
         GraphError: The graph breaks an invariant.
     """
-    if drawing.get("functions", False) is not False:
-        raise ArgumentError(
-            f"functions={shown(drawing['functions'])} cannot be drawn in a picture",
-            why="it is for the panel of functions, which only TensorBoard's page has",
-            fix="leave functions out: an .html page colours equal boxes alike by itself",
-        )
-    # Sizes take no room that others need here; seeds only help the page to find equal boxes.
-    how: Any = {"icons": True, **drawing, "templates": False}
+    # Seeds only help TensorBoard's page to find equal boxes.
+    how: Any = {**drawing, "templates": False}
     notes = list(dict.fromkeys(str(note) for note in graph.notes))
     picture = Picture(graph.name, draw(graph, **how).graph_def.node, notes)
     picture.graph = graph
@@ -421,22 +383,12 @@ def picture_of(graph: Graph, *, kinds: bool = False, **drawing: Unpack[Drawing])
     return picture
 
 
-def _tell(op: Op, told: Told) -> None:
-    # The page lists attributes by their names, the largest first.
-    facts = {key: op.facts[key] for key in reversed(op.facts)}
-    told.facts = {key: _text(fact) for key, fact in facts.items() if key not in _HIDDEN}
-    told.outputs = _tensors(op.shapes, facts.get("dtype"), op.dtype)
-    told.device = op.device
-    for key in FIGURES:
-        number = worth_of_number(facts[key]) if key in facts else None
-        if number is not None:
-            told.figures[key] = number
-
-
-def _tensors(shapes: Sequence[Shape | None], dtypes: Nest, dtype: str) -> tuple[Tensor, ...]:
+def _tensors(node: Any) -> tuple[Tensor, ...]:
     """Return the types of outputs, which have one element type or several in a list."""
-    each = dtypes if isinstance(dtypes, list) else [dtype] * len(shapes)
-    return tuple(Tensor(sizes, str(one)) for sizes, one in zip(shapes, each, strict=False))
+    shapes = shapes_of(node)
+    several = fact_of(node.attr["dtype"]) if "dtype" in node.attr else None
+    dtypes = several if isinstance(several, list) else [dtype_of(node)] * len(shapes)
+    return tuple(Tensor(sizes, str(one)) for sizes, one in zip(shapes, dtypes, strict=False))
 
 
 def _text(fact: Nest) -> str:

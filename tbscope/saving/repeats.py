@@ -89,13 +89,7 @@ def _fold(
     label = _label(members[0].label, members[-1].label)
     while label in parent.children:
         label = f"{label}_"
-    box = Box(f"{parent.name}/{label}" if parent.name else label, label, parent)
-    box.children = {member.label: member for member in members}
-    for member in members:
-        if isinstance(member, Box):
-            member.parent = box
-        else:
-            member.box = box
+    box = picture.surround(parent, label, members)
     names = [picture.class_of(one) or stem(one.label) for one in members[:period]]
     picture.fold(box, ", ".join(names), times)
     return box

@@ -117,7 +117,7 @@ def _trainable(picture: Picture, glyph: Glyph) -> float | None:
 def _output(picture: Picture, glyph: Glyph) -> str:
     """Return the sizes of what a module gives, in the form of its card."""
     if isinstance(glyph, Item):
-        return ", ".join(one.size_text for one in picture[glyph].outputs)
+        return ", ".join(one.size_text for one in picture.outputs(glyph))
     return _TENSOR.sub(_sizes, str(picture.fact(glyph, "results") or ""))
 
 

@@ -24,7 +24,6 @@ from tbscope.graphdef.wire import delimited, field, varint
 from tbscope.words import shown
 from tbscope.writing.at_once import write_at_once
 from tbscope.writing.failures import foresee_failure, writing_failed
-from tbscope.writing.holders import find_writer
 from tbscope.writing.records import (
     await_free_name,
     file_path,
@@ -330,16 +329,11 @@ def _writes_nothing(holder: object) -> bool:
 
 def _not_a_writer(writer: object, end: object, trail: list[Route]) -> WriterError:
     way = "".join(f".{route.name}{'()' if route.call else ''}" for route in trail)
-    inside = "" if trail else find_writer(writer)
-    fix = "give a SummaryWriter, e.g. tbscope.SummaryWriter('runs/x')"
-    if inside:
-        cls = type(writer).__name__
-        fix = f"give the writer that it holds: the {inside} of the {cls}"
     return WriterError(
         f"cannot write a graph to {describe(writer)}",
         why=(f"its {way} is {describe(end)}, which has" if way else "it has")
         + f" none of {', '.join(map(str, ROUTES))}",
-        fix=fix,
+        fix="give a SummaryWriter, e.g. tbscope.SummaryWriter('runs/x')",
     )
 
 

@@ -1,7 +1,7 @@
 """Roboto: how wide the characters are in which the page writes labels, and the pairs of them.
 
 Measured on a canvas of the page, as it measures its labels itself (index.js, `measureText`).
-A table of what its font file tells; `label_widths.py` reads it.
+A table of what its font file tells; `label_truth.py` reads it.
 """
 
 __all__ = ["CLOSER", "UNITS", "WIDTHS"]
