@@ -287,7 +287,7 @@ def _given(node: torch.fx.Node, names: FrameNames) -> Given:
         return Given("input" if is_tensor else "number", names.path(text)[0], told)
     held = names.held(example)
     if held is not None:
-        return Given(held.kind, held.name, told)
+        return Given(*held, told)
     name, was_there = names.path(text)
     if isinstance(example, torch.nn.Parameter):
         return Given("parameter", name, told, example)
