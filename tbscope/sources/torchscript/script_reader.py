@@ -99,15 +99,9 @@ class ScriptReader(Reader):
         """Return what is known of what a node gives."""
         return node.told if isinstance(node, Step) else super().type_of(node)
 
-    def where(self, node: ProgramNode) -> tuple[Scope | None, Source | None]:
-        """Return the scope and the line of a node."""
-        if not isinstance(node, Step):
-            return super().where(node)
-        if node is not self._where[0]:
-            place = self.places.scope_of(node.stack, node.source), node.source
-            self._where = node, place
-        known: tuple[Scope | None, Source | None] = self._where[1]
-        return known
+    def line(self, node: ProgramNode) -> Source | None:
+        """Return the line of a node."""
+        return node.source if isinstance(node, Step) else super().line(node)
 
     def _is_all(self, node: Any) -> bool:
         """Tell whether an operation may be the only one of its scope.
