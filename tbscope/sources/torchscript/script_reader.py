@@ -13,7 +13,6 @@ import torch
 
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Node, Source, Value
-from tbscope.ir.scopes import Scope
 from tbscope.sources.programs.places import Places
 from tbscope.sources.programs.reader import ProgramNode, Reader
 from tbscope.sources.programs.slots import Held, Slot
