@@ -167,7 +167,6 @@ PLUMBING: dict[str, Callable[[Any, Frame], None]] = {
     "prim::Exit": _nothing,
     "aten::warn": _nothing,
     "aten::wait": _same,
-    "prim::awaitable_wait": _same,
     "prim::unchecked_cast": _same,
     "prim::unchecked_unwrap_optional": _same,
     "aten::_unwrap_optional": _same,

@@ -295,7 +295,7 @@ class Walk:
             give(node, frame, self.block(running[0], [], frame))
             return
         bodies = [
-            Body(label, _reading(self.block, block, [], frame))
+            Body(label, partial(self.block, block, [], frame))
             for label, block in zip(("if", "else"), running, strict=True)
         ]
         step = self._step(node, frame, "If")
@@ -338,25 +338,8 @@ class Walk:
         scope, _ = self.reader.where(step)
         inner = Frame(frame.part, frame.function, frame.stack, lambda: step.source)
         with self.reader.places.body("fork", scope):
-            if "Subgraph" in node.attributeNames():
-                results = self.graph(node.g("Subgraph"), given, inner)
-            else:
-                inner.values.update(frame.values)
-                results = self.block(next(iter(node.blocks())), given, inner)
+            results = self.graph(node.g("Subgraph"), given, inner)
         give(node, frame, [results[0] if len(results) == 1 else tuple(results)])
-
-    def _group(self, node: Any, frame: Frame) -> None:
-        """Read operations that torch has grouped."""
-        given = [frame.values[number] for number in numbers(node)]
-        if "Subgraph" not in node.attributeNames():
-            self._generic(node.kind(), node, given, frame)
-            return
-        inner = Frame(frame.part, frame.function, frame.stack, self._line(node, frame))
-        give(node, frame, self.graph(node.g("Subgraph"), given, inner))
-
-
-def _reading(read: Callable[..., list[Held]], *given: Any) -> Callable[[], list[Held]]:
-    return lambda: read(*given)
 
 
 def _count_of(output: Any) -> int | None:
@@ -406,8 +389,4 @@ _HANDLERS: dict[str, Callable[[Walk, Any, Frame], None]] = {
     "prim::If": Walk._if,
     "prim::Loop": Walk._loop,
     "prim::fork": Walk._fork,
-    "prim::awaitable": Walk._fork,
-    "prim::DifferentiableGraph": Walk._group,
-    "prim::TensorExprGroup": Walk._group,
-    "prim::FusionGroup": Walk._group,
 }
