@@ -128,8 +128,10 @@ class Body:
         return self._build.add_value(node, held.shape, held.dtype)
 
     def _add(self, node: Any, scope: Scope | None) -> None:
-        attributes = {one.name: attribute_value(one) for one in node.attribute}
-        bodies = [one for one in node.attribute if one.type in (one.GRAPH, one.GRAPHS)]
+        attributes = {
+            one.name: attribute_value(one) for one in node.attribute if one.type != one.GRAPH
+        }
+        bodies = [one for one in node.attribute if one.type == one.GRAPH]
         # Files have them in any order; of an If the branch that is taken comes first.
         bodies.sort(key=lambda one: one.name, reverse=True)
         if node.op_type == "Constant" and self._constant(node, attributes):
@@ -139,12 +141,11 @@ class Body:
         read = [self.nest(name, scope) if name else None for name in node.input]
         domain = "" if node.domain == "ai.onnx" else node.domain
         names = input_names(node.op_type, domain, self._reading.version(domain), len(read))
-        arguments = [*read, *self._results_of_bodies(node, bodies, read, scope)]
-        arguments += [
-            Argument(name, value)
-            for name, value in attributes.items()
-            if not any(name == body.name for body in bodies)
-        ]
+        arguments = [*read]
+        for body in bodies:
+            block = self._reading.block(body.name, scope)
+            arguments.append(Argument(body.name, self._body(node, body.g, read, block)))
+        arguments += [Argument(name, value) for name, value in attributes.items()]
         kinds = [self._type(name) for name in node.output]
         kernel = f"{domain or 'onnx'}::{node.op_type}"
         values = [value for value in read if isinstance(value, Value)]
@@ -190,19 +191,6 @@ class Body:
         return UNKNOWN if found is None else found
 
     # -- bodies -------------------------------------------------------------------------
-
-    def _results_of_bodies(
-        self, node: Any, bodies: Sequence[Any], read: Sequence[Nest], scope: Scope | None
-    ) -> list[Argument]:
-        """Add the bodies of an operation; return what they give, by the name of each."""
-        found = []
-        for attribute in bodies:
-            graphs = list(attribute.graphs) or [attribute.g]
-            for place, graph in enumerate(graphs):
-                label = attribute.name if len(graphs) == 1 else f"{attribute.name}_{place}"
-                given = self._body(node, graph, read, self._reading.block(label, scope))
-                found.append(Argument(label, given))
-        return found
 
     def _body(self, node: Any, graph: Any, read: Sequence[Nest], scope: Scope) -> list[Nest]:
         types = dict(types_in(graph))

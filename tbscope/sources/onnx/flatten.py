@@ -133,8 +133,8 @@ class _Flattening:
                 listed[:] = [names[name] if name else "" for name in listed]
             _resolve(twin, given)
         for attribute in twin.attribute:
-            for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-                self._inside(graph, names, given, frame)
+            if attribute.HasField("g"):
+                self._inside(attribute.g, names, given, frame)
         return twin
 
     def _inside(
@@ -194,8 +194,6 @@ def _with_inner(nodes: Iterable[Any]) -> Iterator[Any]:
         yield node
         for attribute in node.attribute:
             pending += attribute.g.node
-            for graph in attribute.graphs:
-                pending += graph.node
 
 
 def _tell(node: Any, frame: Frame) -> None:

@@ -106,8 +106,6 @@ class Origins:
                 own = _without(levels, around)
                 self._of[tuple(node.output)] = origin._replace(levels=own)
             for attribute in node.attribute:
-                for graph in attribute.graphs:
-                    self._add(graph.node, levels)
                 if attribute.HasField("g"):
                     self._add(attribute.g.node, levels)
 

@@ -47,9 +47,6 @@ class Place:
             yield place
             place = place.parent
 
-    def __repr__(self) -> str:
-        return f"Place({self.level.name!r}, {self.number})"
-
 
 class Places:
     """The calls of one model, found node by node.
@@ -78,10 +75,6 @@ class Places:
             place.do((*names[depth + 1 :], origin.target))
         self._before = path
         return path[-1] if path else None
-
-    def again(self, depth: int) -> Place | None:
-        """Return the call at a depth around the node before; None at the top."""
-        return self._before[depth - 1] if depth else None
 
     def _exact(self, levels: Sequence[Level], numbers: Sequence[int]) -> list[Place]:
         path: list[Place] = []

@@ -194,7 +194,6 @@ class _Regrouping:
         wanted = Wanted(region, names, levels, attributes)
         node = self._functions.call(wanted)
         self._cutter.replace(region, node)
-        self._functions.fill(node, wanted)
         if self._order is not None:
             self._order.renamed(zip(region.outputs, node.outputs, strict=True))
         for each in place.path():
