@@ -24,20 +24,12 @@ class Possessions:
         reader: Who reads the program.
         state: Its parameters, buffers and constants.
         training: In which mode modules are read; None for that which each is in.
-        owners: Where the name of the module is noted that had a frozen tensor.
     """
 
-    def __init__(
-        self,
-        reader: ScriptReader,
-        state: State,
-        training: bool | None,
-        owners: dict[Slot, str],
-    ) -> None:
+    def __init__(self, reader: ScriptReader, state: State, training: bool | None) -> None:
         self.reader = reader
         self.state = state
         self.training = training
-        self.owners = owners
 
     def constant(self, node: Any, frame: Frame) -> None:
         """Read a node that gives a constant."""
@@ -72,19 +64,15 @@ class Possessions:
         return thing
 
     def _constant_tensor(self, tensor: torch.Tensor, name: str, frame: Frame) -> Slot:
-        if name.startswith("self."):
-            # What was frozen has the name that it had as a parameter.
-            name = name.removeprefix("self.")
-            slot = self.state.held(name, tensor)
-            self.owners[slot] = name.rpartition(".")[0]
-            return slot
         typed = type_nest(tensor)
         stack = frame.stack
+        # What was frozen has the name that it had as a parameter.
+        own = name.removeprefix("self.") if name.startswith("self.") else None
 
         def make() -> Any:
             scope = self.reader.places.scope_of(stack, None)
             content = content_of(tensor)
-            return self.reader.add_source("constant", None, typed, scope=scope, attributes=content)
+            return self.reader.add_source("constant", own, typed, scope=scope, attributes=content)
 
         return Slot(typed, make=make)
 

@@ -27,7 +27,6 @@ from tbscope.sources.torchscript.archive import Loaded, load_script
 from tbscope.sources.torchscript.borders import Inputs, accepts
 from tbscope.sources.torchscript.frames import Frame
 from tbscope.sources.torchscript.held import Number, Part, class_name, lowered
-from tbscope.sources.torchscript.inlined import Inlined, is_inlined
 from tbscope.sources.torchscript.kinds import has_torchscript, is_function, is_script
 from tbscope.sources.torchscript.modules import ScriptPart, modules_of
 from tbscope.sources.torchscript.script_reader import ScriptReader
@@ -181,8 +180,6 @@ class _Script:
             trusts_types=inputs.as_traced,
         )
         frame = Frame(part, self._method.name, {}, _no_line)
-        if part is not None and is_inlined(graph):
-            frame.inlined = Inlined()
         given = inputs.held if part is None else [part, *inputs.held]
         results = walk.graph(graph, given, frame)
         result = results[0] if len(results) == 1 else tuple(results)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tbscope.ir.graph import Source
-from tbscope.sources.programs.slots import Held, Slot, slots_in
+from tbscope.sources.programs.slots import Held, Slot
 from tbscope.sources.programs.state import State
 from tbscope.sources.programs.work import Done
 from tbscope.sources.torch.module_internals import (
@@ -71,8 +71,7 @@ class Walk:
     ) -> None:
         self.reader = reader
         self.trusts_types = trusts_types
-        self._owners: dict[Slot, str] = {}
-        possessions = Possessions(reader, state, training, self._owners)
+        possessions = Possessions(reader, state, training)
         self._plumbing = {
             **PLUMBING,
             "prim::Constant": possessions.constant,
@@ -220,11 +219,7 @@ class Walk:
     ) -> Step:
         name = node.outputsAt(0).debugName() if node.outputsSize() else ""
         source = self._source(node, frame)
-        stack = frame.stack
-        if frame.inlined is not None:
-            owners = [self._owners[slot] for slot in slots_in([args]) if slot in self._owners]
-            stack = frame.inlined.stack(node, owners)
-        return Step(name, target, args, kwargs or {}, told, stack, source, frame.has_others)
+        return Step(name, target, args, kwargs or {}, told, frame.stack, source, frame.has_others)
 
     def _source(self, node: Any, frame: Frame) -> Source | None:
         return source_of(node.sourceRange(), frame.function) or frame.source
