@@ -14,11 +14,10 @@ from tbscope.ir.nests import walk
 from tbscope.ir.regions import STATE
 from tbscope.ir.scopes import Scope
 from tbscope.sources.onnx.alignment import fits, side_by_side
-from tbscope.sources.onnx.exporting import Operation, operation_of
-from tbscope.sources.onnx.metadata import Level, origin_by_metadata
+from tbscope.sources.onnx.exporting import Operation
 from tbscope.sources.onnx.types import dtype_name
 
-__all__ = ["Order", "numbers_by_record"]
+__all__ = ["Order"]
 
 
 class Order:
@@ -194,46 +193,6 @@ class Order:
         return names
 
 
-def numbers_by_record(record: Graph, nodes: Iterable[Any]) -> dict[str, tuple[int, ...]]:
-    """Return which call of each module around it an operation ran in, by its name.
-
-    Args:
-        record: What `tbscope.trace` gave for the model.
-        nodes: The nodes of the ONNX model, which tell of the modules and not of their calls.
-    """
-    levels: dict[str, tuple[Level, ...]] = {}
-    theirs: dict[str, list[Operation]] = defaultdict(list)
-    for node in nodes:
-        origin = origin_by_metadata(node.metadata_props)
-        if origin is None or not origin.levels or not origin.name:
-            continue
-        name = origin.levels[-1].name
-        operation = operation_of(origin.name, (name, 0), origin.target, node)
-        if origin.name in levels:
-            # The last of the nodes that an operation became gives its result.
-            theirs[name][-1] = operation
-        else:
-            theirs[name].append(operation)
-        levels[origin.name] = origin.levels
-    called = _called_by_scope(record)
-    ours: dict[str, list[Node]] = defaultdict(list)
-    for node in record.nodes:
-        key = _call_around(node.scope, called) if node.kind == "op" else None
-        if key is not None:
-            ours[key[0]].append(node)
-    numbers: dict[str, tuple[int, ...]] = {}
-    for name, operations in theirs.items():
-        around: dict[str, int] = {}
-        found = {one.name: node for node, one in side_by_side(ours[name], operations)}
-        for operation in operations:
-            if operation.name in found:
-                around = _numbers_around(found[operation.name].scope, called)
-            of_levels = [around.get(level.name) for level in levels[operation.name]]
-            if None not in of_levels:
-                numbers[operation.name] = tuple(number or 0 for number in of_levels)
-    return numbers
-
-
 def _called_by_scope(record: Graph) -> dict[Scope, tuple[str, int]]:
     """Return which call of which module each scope is that of."""
     counts: dict[str, int] = defaultdict(int)
@@ -242,17 +201,6 @@ def _called_by_scope(record: Graph) -> dict[Scope, tuple[str, int]]:
         if call.qualified_name is not None and call.number == 0:
             found[call.scope] = call.qualified_name, counts[call.qualified_name]
             counts[call.qualified_name] += 1
-    return found
-
-
-def _numbers_around(scope: Scope | None, called: Mapping[Scope, tuple[str, int]]) -> dict[str, int]:
-    """Return the numbers of the calls around a scope, with its own, by the names of the modules."""
-    found: dict[str, int] = {}
-    while scope is not None:
-        if scope in called:
-            name, number = called[scope]
-            found.setdefault(name, number)
-        scope = scope.parent
     return found
 
 
