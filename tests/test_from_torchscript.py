@@ -459,7 +459,7 @@ def test_inputs_have_their_paths():
 
 @pytest.mark.parametrize("inputs", [(torch.ones(1, 4), 1), (1, 2, 3)])
 def test_more_inputs_than_it_takes_are_refused(inputs):
-    with pytest.raises(tbscope.InputError, match=r"inputs are given for the 1 of Block\(\)"):
+    with pytest.raises(tbscope.InputError, match=r"Block\(\) cannot be called so: too many positional"):
         tbscope.from_torchscript(torch.jit.script(example("called twice")[0].block), *inputs)
 
 
@@ -470,7 +470,7 @@ def test_fewer_inputs_than_it_takes_are_refused():
         tbscope.from_torchscript(script, torch.ones(1))
 
     assert str(caught.value) == (
-        "lambda_of_two() is missing 'y'\n"
+        "lambda_of_two() cannot be called so: missing a required argument: 'y'\n"
         "  why: it takes x, y\n"
         "  fix: give all inputs that have no default, or no inputs at all"
     )

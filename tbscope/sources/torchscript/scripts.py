@@ -168,7 +168,7 @@ class _Script:
         values = list(graph.inputs())[0 if part is None else 1 :]
         name = self._builder.graph.name
         noted = self._loaded.traced_with
-        inputs = Inputs(name, self._method.schema, values, args, kwargs, noted)
+        inputs = Inputs(name, self._method, values, args, kwargs, noted)
         for name, held in zip(inputs.names, inputs.held, strict=True):
             for path, slot in _slots_of(held, name):
                 slot.value = reader.add_source("input", path, slot.type)
