@@ -459,7 +459,7 @@ def test_inputs_have_their_paths():
 
 @pytest.mark.parametrize("inputs", [(torch.ones(1, 4), 1), (1, 2, 3)])
 def test_more_inputs_than_it_takes_are_refused(inputs):
-    with pytest.raises(tbscope.InputError, match=r"Block\(\) cannot be called so: too many positional"):
+    with pytest.raises(tbscope.InputError, match=r"Block\(\) cannot .* too many positional"):
         tbscope.from_torchscript(torch.jit.script(example("called twice")[0].block), *inputs)
 
 

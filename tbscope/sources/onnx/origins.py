@@ -103,7 +103,7 @@ class Origins:
         for node, origin in zip(listed, whole, strict=True):
             levels = origin.levels if origin is not None else around
             if origin is not None:
-                own = _without(levels, around)
+                own = levels[len(_common(levels, around)) :]
                 self._of[tuple(node.output)] = origin._replace(levels=own)
             for attribute in node.attribute:
                 if attribute.HasField("g"):
@@ -194,7 +194,3 @@ def _common(one: Sequence[Level], other: Sequence[Level]) -> tuple[Level, ...]:
     while count < min(len(one), len(other)) and one[count] == other[count]:
         count += 1
     return tuple(one[:count])
-
-
-def _without(levels: tuple[Level, ...], around: Sequence[Level]) -> tuple[Level, ...]:
-    return levels[len(_common(levels, around)) :]

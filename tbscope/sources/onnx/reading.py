@@ -67,8 +67,10 @@ class _Reading:
         self._versions = {entry.domain: entry.version for entry in model.opset_import}
         self._inferred = infer(model, self._flat.nodes)
         self._held = held_in(model.graph)
-        nodes, parameters = self._inferred.nodes, self._names_of_parameters()
-        self._origins = Origins(nodes, self._flat.frames, parameters)
+        parameters = {
+            name for name, one in self._held.items() if one.kind == "parameter" and "." in name
+        }
+        self._origins = Origins(self._inferred.nodes, self._flat.frames, parameters)
         self.build = GraphBuilder(self._name(title))
         self._scopes = Scopes(self.build, self._origins.classes())
         self._frames: dict[int, Scope] = {}
@@ -157,9 +159,6 @@ class _Reading:
         """Return the version of a domain, as far as a schema can have it: in 32 bits."""
         version: int = self._versions.get(domain, 1)
         return max(0, min(version, 2**31 - 1))
-
-    def _names_of_parameters(self) -> set[str]:
-        return {name for name, one in self._held.items() if one.kind == "parameter" and "." in name}
 
     def _name(self, title: str) -> str:
         known = self._origins.model_class()

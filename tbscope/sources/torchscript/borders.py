@@ -113,12 +113,9 @@ def _fits(thing: Any, kind: Any) -> bool:
         fits = isinstance(thing, tuple) and len(thing) == len(kinds)
         return fits and all(map(_fits, thing, kinds))
     taken = _TAKEN.get(name)
-    return taken is None or (isinstance(thing, taken) and not _is_other_truth(thing, name))
-
-
-def _is_other_truth(thing: Any, name: str) -> bool:
-    """Tell whether something is a truth value where a number is taken."""
-    return isinstance(thing, bool) and name in ("IntType", "FloatType")
+    # A truth value is no number.
+    other = isinstance(thing, bool) and name in ("IntType", "FloatType")
+    return taken is None or (isinstance(thing, taken) and not other)
 
 
 _TAKEN: dict[str, type | tuple[type, ...]] = {

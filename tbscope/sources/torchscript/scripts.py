@@ -88,7 +88,7 @@ def graph_of_script(
             loaded = load_script(script)
         elif is_script(script):
             held = script if is_function(script) else script_handle(script)
-            loaded = Loaded(held, _no_function, None)
+            loaded = Loaded(held, lambda name: None, None)
         else:
             raise ArgumentError(
                 f"from_torchscript was given {with_article(script)}",
@@ -179,7 +179,7 @@ class _Script:
             training=self._training,
             trusts_types=inputs.as_traced,
         )
-        frame = Frame(part, self._method.name, {}, _no_line)
+        frame = Frame(part, self._method.name, {}, lambda: None)
         given = inputs.held if part is None else [part, *inputs.held]
         results = walk.graph(graph, given, frame)
         result = results[0] if len(results) == 1 else tuple(results)
@@ -201,14 +201,6 @@ class _Script:
             Argument(name, reader.nest(lowered(held)))
             for name, held in zip(inputs.names, inputs.held, strict=True)
         ]
-
-
-def _no_line() -> None:
-    """Tell where the whole is called: nowhere."""
-
-
-def _no_function(name: str) -> None:
-    """Stand in for what gives the functions of a file."""
 
 
 def _slots_of(held: Held, name: str) -> list[tuple[str, Slot]]:
