@@ -179,6 +179,52 @@ def test_a_scripted_function_runs_its_defaults():
     assert [node.op for node in other.nodes if node.kind == "op"] == ["relu"]
 
 
+def factor(script):
+    """Give the number by which a script multiplies an input of 6 rows and 4 columns."""
+    graph = tbscope.from_torchscript(script, torch.ones(6, 4))
+    (mul,) = (node for node in graph.nodes if node.op == "mul")
+    return mul.arguments[1].nest
+
+
+@pytest.mark.parametrize(
+    ("told", "number"),
+    [
+        *(("x.size(-2)", 6), ("x.stride(-2)", 4), ("x.numel()", 24), ("len(x)", 6)),
+        *(("1 if x.is_floating_point() else 2", 1), ("1 if x.is_complex() else 2", 2)),
+        *(("1 if x.is_cuda else 2", 2), ("x.dim()", 2), ("max([3, x.size(1)])", 4)),
+        *(('int("{}".format(x.dim()) == "2")', 1), ("round(2.5) + x.dim()", 4.0)),
+    ],
+)
+def test_what_a_script_asks_of_a_tensor_is_known_as_a_number(told, number):
+    script = torch.jit.CompilationUnit(f"def f(x):\n    return x * ({told})\n").f
+    assert factor(script) == number
+
+
+@pytest.mark.parametrize(
+    ("change", "number"),
+    [("reverse()", 2), ("sort()", 1), ("append(x.dim())", 1), ("insert(0, 5)", 5), ("pop(0)", 3)],
+)
+def test_a_list_of_numbers_is_followed_through_its_changes(change, number):
+    body = f"    xs = [1, 3, 2]\n    xs.{change}\n    return x * xs[0]\n"
+    assert factor(torch.jit.CompilationUnit(f"def f(x):\n{body}").f) == number
+
+
+@pytest.mark.parametrize(
+    ("make", "number"),
+    [
+        (lambda n: 10 - n, 4),
+        (lambda n: torch.sub(n, 2, alpha=4), -2),
+        (lambda n: torch.add(n, 2, alpha=4), 14),
+        (lambda n: torch.div(-n, 4, rounding_mode="trunc"), -1),
+        (lambda n: torch.div(-n, 4, rounding_mode="floor"), -2),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_numbers_made_of_sizes_are_known_in_a_trace(make, number):
+    trace = torch.jit.trace(lambda x: x * make(x.shape[0]), torch.ones(6, 4))
+    assert factor(trace) == number
+
+
 def test_a_traced_function_tells_its_shapes_without_inputs():
     trace = torch.jit.trace(lambda x, y: (x @ y, x.sum()), (torch.ones(2, 3), torch.ones(3, 4)))
 

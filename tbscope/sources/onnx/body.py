@@ -11,13 +11,14 @@ from tbscope.ir.graph import Argument, Nest, Source, Value
 from tbscope.ir.scopes import Scope
 from tbscope.sources.onnx.operations import (
     NO_FORMULA,
+    UNCOUNTED,
     flops_of,
-    has_no_formula,
     input_names,
     is_random,
     role_of,
 )
 from tbscope.sources.onnx.origins import frame_number
+from tbscope.sources.onnx.scoping import Scopes
 from tbscope.sources.onnx.tensors import Held, attribute_value, held_in
 from tbscope.sources.onnx.types import UNKNOWN, ValueType, types_in
 from tbscope.words import shown
@@ -41,15 +42,10 @@ class Surroundings(Protocol):
     """What the nodes of a model ask of the model."""
 
     build: GraphBuilder
+    scopes: Scopes
 
     def scope_of(self, node: Any, around: Scope | None, body: int) -> Scope | None:
         """Return the scope in which a node stands."""
-
-    def block(self, label: str, around: Scope | None) -> Scope:
-        """Open a scope for the body of an operation."""
-
-    def owner(self, name: str, reader: Scope | None) -> Scope | None:
-        """Return the scope of the module that owns a parameter."""
 
     def version(self, domain: str) -> int:
         """Return the version of a domain."""
@@ -122,7 +118,7 @@ class Body:
 
     def _hold(self, held: Held, reader: Scope | None) -> Value:
         # A constant is its reader's, a parameter that of the module which is named with it.
-        scope = reader if held.kind == "constant" else self._reading.owner(held.name, reader)
+        scope = reader if held.kind == "constant" else self._reading.scopes.owner(held.name, reader)
         node = self._build.append_source(held.kind, held.name, scope)
         node.attributes.update(held.attributes)
         return self._build.add_value(node, held.shape, held.dtype)
@@ -137,13 +133,13 @@ class Body:
         if node.op_type == "Constant" and self._constant(node, attributes):
             return
         if bodies:
-            scope = self._reading.block(node.op_type, scope)
+            scope = self._reading.scopes.block(node.op_type, scope)
         read = [self.nest(name, scope) if name else None for name in node.input]
         domain = "" if node.domain == "ai.onnx" else node.domain
         names = input_names(node.op_type, domain, self._reading.version(domain), len(read))
         arguments = [*read]
         for body in bodies:
-            block = self._reading.block(body.name, scope)
+            block = self._reading.scopes.block(body.name, scope)
             arguments.append(Argument(body.name, self._body(node, body.g, read, block)))
         arguments += [Argument(name, value) for name, value in attributes.items()]
         kinds = [self._type(name) for name in node.output]
@@ -163,7 +159,7 @@ class Body:
         )
         graph = self._build.graph
         graph.signatures.setdefault(node.op_type, tuple(names))
-        if has_no_formula(node.op_type):
+        if node.op_type in UNCOUNTED:
             graph.uncounted[kernel] = NO_FORMULA
         if node.name:
             added.attributes["onnx_name"] = node.name

@@ -1,6 +1,7 @@
 """Where each node of an ONNX model comes from, in whichever way the file tells it."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from itertools import takewhile
 from typing import Any
 
 from tbscope.sources.onnx.flatten import FRAME, Frame
@@ -190,7 +191,5 @@ def filled(told: Sequence[Origin | None], frames: Sequence[int]) -> list[Origin 
 
 
 def _common(one: Sequence[Level], other: Sequence[Level]) -> tuple[Level, ...]:
-    count = 0
-    while count < min(len(one), len(other)) and one[count] == other[count]:
-        count += 1
-    return tuple(one[:count])
+    pairs = zip(one, other, strict=False)
+    return tuple([level for level, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)])

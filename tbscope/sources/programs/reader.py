@@ -5,7 +5,7 @@ on stand-ins; what it reads, writes and shows, by the schema of its operator.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import torch
 
@@ -35,29 +35,9 @@ from tbscope.sources.torch.roles import is_random, role_of
 __all__ = ["ProgramNode", "Reader"]
 
 
-class ProgramNode(Protocol):
-    """A node of a program, as torch.fx has it, or another form of program that is read alike."""
-
-    @property
-    def name(self) -> str:
-        """Its name in the program."""
-
-    @property
-    def target(self) -> Any:
-        """What it calls."""
-
-    @property
-    def args(self) -> Any:
-        """Its positional arguments."""
-
-    @property
-    def kwargs(self) -> Any:
-        """Its keyword arguments."""
-
-    @property
-    def meta(self) -> Any:
-        """What its program tells of it."""
-
+ProgramNode: TypeAlias = Any
+"""A node of a program, as torch.fx has it, or another form of program that is read alike: with
+`name`, `target`, `args`, `kwargs`, and `meta` for what its program tells of it."""
 
 # What holds in every run of the program, or hands a number to Python.
 _READ_OUT = frozenset({"_local_scalar_dense", "item"})

@@ -224,10 +224,6 @@ class Walk:
     def _source(self, node: Any, frame: Frame) -> Source | None:
         return source_of(node.sourceRange(), frame.function) or frame.source
 
-    def _line(self, node: Any, frame: Frame) -> Callable[[], Source | None]:
-        """Return what tells the line of a call."""
-        return lambda: self._source(node, frame)
-
     # -- taking apart ---------------------------------------------------------------------
 
     def _unpack(self, node: Any, frame: Frame) -> None:
@@ -262,7 +258,7 @@ class Walk:
             self._calls += 1
             stack = {**stack, f"call {self._calls}": (part.name, class_name(part.kind))}
         outer = None if stack is not frame.stack else frame
-        inner = Frame(part, name, stack, self._line(node, frame), outer)
+        inner = Frame(part, name, stack, partial(self._source, node, frame), outer)
         give(node, frame, self.graph(graph, given, inner))
 
     def _call_function(self, node: Any, frame: Frame) -> None:
@@ -272,7 +268,7 @@ class Walk:
         if graph is None:
             graph = self._functions[name] = self._by_name(name) or script_call_graph(node)
         given = [frame.values[value.unique()] for value in values]
-        line = self._line(node, frame)
+        line = partial(self._source, node, frame)
         inner = Frame(frame.part, name.rpartition(".")[2], frame.stack, line, frame)
         give(node, frame, self.graph(graph, given, inner))
 
