@@ -6,6 +6,7 @@ from typing import Any, Literal
 import torch
 
 from tbscope.figures.notes import Read, find_notes
+from tbscope.ir.builder import SourceKind
 from tbscope.ir.graph import Graph, Module, Parameter, Value
 from tbscope.ir.regions import describe_calls
 from tbscope.sources.programs.reader import Reader
@@ -63,28 +64,17 @@ class State:
     def slot(self, name: str, told: Any = None) -> Slot:
         """Return the slot of a parameter or buffer; its node is made once it is read."""
         name = self._first.get(name, name)
-        slot = self._slots.get(name)
-        if slot is None:
-            kind = self._kinds.get(name, "buffer")
-            typed = self._type(name, told)
-            slot = self._slots[name] = Slot(typed, make=lambda: self._make(name, kind, typed))
-        return slot
+        return self._slot(name, self._kinds.get(name, "buffer"), told)
 
     def constant(self, name: str, told: Any = None) -> Slot:
         """Return the slot of a constant; its node is made once it is read."""
+        return self._slot(name, "constant", told)
+
+    def _slot(self, name: str, kind: SourceKind, told: Any) -> Slot:
         slot = self._slots.get(name)
         if slot is None:
             typed = self._type(name, told)
-
-            def make() -> Value:
-                tensor = self._tensors.get(name)
-                content = content_of(tensor) if isinstance(tensor, torch.Tensor) else {}
-                scope = self._reader.places.home(name.rpartition(".")[0])
-                return self._reader.add_source(
-                    "constant", name, typed, scope=scope, attributes=content
-                )
-
-            slot = self._slots[name] = Slot(typed, make=make)
+            slot = self._slots[name] = Slot(typed, make=lambda: self._make(name, kind, typed))
         return slot
 
     def _type(self, name: str, told: Any) -> TensorType:
@@ -94,11 +84,13 @@ class State:
             known = type_nest(tensor)
         return known or UNKNOWN
 
-    def _make(self, name: str, kind: Literal["parameter", "buffer"], typed: TensorType) -> Value:
+    def _make(self, name: str, kind: SourceKind, typed: TensorType) -> Value:
         scope = self._reader.places.home(name.rpartition(".")[0])
         attributes: dict[str, Any] = {}
         tensor = self._tensors.get(name)
-        if tensor is not None:
+        if kind == "constant":
+            attributes = content_of(tensor) if isinstance(tensor, torch.Tensor) else {}
+        elif tensor is not None:
             attributes = {"requires_grad": bool(tensor.requires_grad), **made_of(tensor)}
         return self._reader.add_source(kind, name, typed, scope=scope, attributes=attributes)
 
