@@ -493,6 +493,25 @@ def test_shapes_follow_from_other_inputs_than_those_of_the_trace():
     assert [output.value.shape for output in larger.outputs] == [(7, 3)]
 
 
+def test_element_types_follow_from_other_inputs_than_those_of_the_trace():
+    trace = torch.jit.trace(nn.ReLU(), torch.ones(2))
+    other = tbscope.from_torchscript(trace, torch.ones(2, dtype=torch.float64))
+    assert [output.value.dtype for output in other.outputs] == ["float64"]
+
+
+def test_what_a_branch_makes_of_another_element_type_has_none_that_is_known():
+    body = "    if bool(x.sum() > 0):\n        x = x.double()\n    return x\n"
+    script = torch.jit.CompilationUnit(f"def f(x):\n{body}").f
+    (output,) = tbscope.from_torchscript(script, torch.ones(2)).outputs
+    assert (output.value.producer.op, output.value.dtype) == ("If", "unknown")
+
+
+def test_a_row_has_its_shape_whichever_it_is():
+    script = torch.jit.CompilationUnit("def f(x, y):\n    return x[int(y)] * 2\n").f
+    graph = tbscope.from_torchscript(script, torch.ones(6, 4), torch.ones(()))
+    assert [output.value.shape for output in graph.outputs] == [(4,)]
+
+
 def test_inputs_have_their_paths():
     class Net(nn.Module):
         def forward(self, pair: tuple[torch.Tensor, torch.Tensor], by: torch.Tensor):
