@@ -446,7 +446,7 @@ OF_CALLS = {
         *(WORDS - {"blank", "percent", "bracket", "pattern"}),
         *("numpy text", "Text"),
     },
-    "modules_to_functions(record)": {"None", *GRAPHS},
+    "modules_to_functions(record)": {"None"},
 }
 """Which values a parameter takes that is no option."""
 

@@ -132,24 +132,23 @@ def test_each_call_of_a_module_is_a_call_of_its_function(again):
     ]  # fmt: skip
 
 
-def test_the_file_and_the_record_tell_the_calls_too(again):
+def test_a_file_tells_neither_where_a_call_ends_nor_what_a_record_is_of(again):
     _, _, program, record = again
     message = program.model_proto
-    with_record = tbscope.modules_to_functions(message, ["Sequential"], record=record)
-    assert [line.rpartition(", ")[2] for line in with_record.functions] == ["4 uses"]
-    # The file alone does not tell where one call ends and the next begins.
     alone = tbscope.modules_to_functions(message, ["Sequential"])
     assert [line.rpartition(", ")[2] for line in alone.functions] == ["1 use", "1 use"]
+    with pytest.raises(tbscope.ArgumentError, match="record= is given with ModelProto"):
+        tbscope.modules_to_functions(message, ["Sequential"], record=record)
 
 
 def test_hyper_parameters_are_attributes_of_the_calls(again):
     _, _, program, record = again
-    result = tbscope.modules_to_functions(program.model_proto, {nn.Linear}, record=record)
+    result = tbscope.modules_to_functions(program, {nn.Linear}, record=record)
     assert result.functions == [
         "modules::Linear(%input, %weight, %bias; in_features, out_features, bias)"
         " -> (%linear), 4 uses"
     ]
-    call = next(each for each in result.model.graph.node if each.op_type == "Linear")
+    call = next(each for each in onnx_message(result).graph.node if each.op_type == "Linear")
     given = {each.name: onnx.helper.get_attribute_value(each) for each in call.attribute}
     assert given == {"in_features": 4, "out_features": 4, "bias": 1}
 
@@ -210,12 +209,8 @@ def test_an_argument_is_found_though_the_exporter_left_a_view_of_it_out():
             return self.sub(y.detach(), x.detach())
 
     args = tuple(tensors(2, 3))
-    result, plain = exported(Net().eval(), args, modules={Sub})
+    result, _ = exported(Net().eval(), args, modules={Sub})
     assert [each[:2] for each in called(result, "Sub")] == [["y", "x"]]
-    # The file has nothing of these views.
-    record = tbscope.trace(Net(), args)
-    other = tbscope.modules_to_functions(plain, {Sub}, record=record)
-    assert list(other.model.graph.node[0].input)[:2] == ["y", "x"]
     assert result.functions[0].startswith("modules::Sub(%a, %b,")
 
 

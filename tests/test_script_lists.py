@@ -400,3 +400,17 @@ def test_tensors_that_one_branch_sets_under_some_key_and_the_other_under_its_own
 
     (values,) = (node for node in graph.nodes if node.op == "values")
     assert {value.producer.op for value in values.inputs} == {"input", "exp", "cos"}
+
+
+def written_in_a_branch(x, flag: bool):
+    y = x + 1
+    if flag:
+        y.add_(2)
+    return y * 3
+
+
+def test_what_was_made_right_before_a_branch_is_merged_behind_it():
+    graph = tbscope.from_torchscript(torch.jit.script(written_in_a_branch))
+    producers = {node.op: [value.producer.op for value in node.inputs] for node in graph.nodes}
+    assert producers["mul"] == ["If"]
+    assert producers["If"] == ["add", "add_"]

@@ -9,7 +9,7 @@ from torch import nn
 
 import tbscope
 from tbscope.cli import main
-from tbscope.sources.files import kind_of_content
+from tbscope.sources.contents import kind_of_content
 from tbscope.words import shown
 
 RUN = "a model is run to learn its graph: tbscope.trace(model, input)"

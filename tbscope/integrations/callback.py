@@ -1,20 +1,27 @@
 """What every callback is asked for: what it draws of a training, and where it writes it."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Unpack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Unpack
 
-from tbscope.integrations.orders import Order
+from tbscope.adding import add_graph, add_overlay
+from tbscope.checks import check_truth, is_word
+from tbscope.errors import ArgumentError, WriterError
+from tbscope.ir.graph import Graph
 from tbscope.option import shows_options
-from tbscope.options import Drawing
+from tbscope.options import Drawing, check_options
+from tbscope.overlays.built_in import BUILT_IN
+from tbscope.warning import warn_once
+from tbscope.words import error_text, shown
+from tbscope.writer import SummaryWriter
+from tbscope.writing.sinks import open_sink
+from tbscope.writing.tags import Entry
 
-if TYPE_CHECKING:
-    from tbscope.ir.graph import Graph
-
-__all__ = ["DrawingCallback"]
+__all__ = ["DrawingCallback", "warn_of_none"]
 
 
 class DrawingCallback:
-    """Holds an order for one drawing; a library's own class stands beside it.
+    """Draws a training step, once; a library's own class stands beside it.
 
     Attributes:
         graph: The graph that was drawn; None before there is one.
@@ -45,13 +52,84 @@ class DrawingCallback:
             ArgumentError: One of them is none.
         """
         super().__init__()
+        if not (logdir is None or isinstance(logdir, str)):
+            raise ArgumentError(
+                f"logdir={shown(logdir)} is no directory",
+                why="it is the path of one, or None for the writer that the trainer has",
+                fix="GraphCallback('runs/x'), or GraphCallback()",
+            )
+        check_truth("backward", backward)
+        _check_overlays(overlays)
+        check_options(**drawing)
+        Entry(tag, None, run_name).check()
         self.graph: Graph | None = None
-        self._order = Order(
-            logdir,
-            tag=tag,
-            run_name=run_name,
-            backward=backward,
-            overlays=overlays,
-            drawing=drawing,
-        )
+        self._logdir = logdir
+        self._tag = tag
+        self._run_name = run_name
+        self._backward = backward
+        self._overlays = tuple(overlays)
+        self._drawing = drawing
         self._begun = False
+
+    def _write(self, graph: Graph, holders: Callable[[], Iterable[object]]) -> None:
+        """Write a graph with its numbers; what fails is warned of, once.
+
+        Args:
+            graph: The graph.
+            holders: Gives what may hold a writer: the loggers of a trainer.
+        """
+        with self._going_on(), self._opened(holders) as writer:
+            add_graph(writer, graph, tag=self._tag, run_name=self._run_name, **self._drawing)
+            for name in self._overlays:
+                tag = name if self._tag is None else f"{self._tag}/{name}"
+                add_overlay(writer, tag, graph, name, run_name=self._run_name, **self._drawing)
+
+    @contextmanager
+    def _opened(self, holders: Callable[[], Iterable[object]]) -> Iterator[object]:
+        if self._logdir is None:
+            yield _writer_among(holders())
+        else:
+            with SummaryWriter(self._logdir) as writer:
+                yield writer
+
+    @contextmanager
+    def _going_on(self) -> Iterator[None]:
+        """Have an error in a block be one warning: no training ends for a picture."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  It is told.
+            warn_of_none(error_text(error))
+
+
+def warn_of_none(text: str) -> None:
+    """Warn, once, that there is no graph."""
+    warn_once(f"tbscope drew no training step: {text}")
+
+
+def _check_overlays(overlays: Sequence[str]) -> None:
+    if isinstance(overlays, list | tuple) and all(is_word(name, BUILT_IN) for name in overlays):
+        return
+    raise ArgumentError(
+        f"overlays={shown(overlays)} names other overlays than are built in",
+        why=f"it is a list of some of {', '.join(BUILT_IN)}",
+        fix='overlays=["flops", "parameters"], or overlays=() for none',
+    )
+
+
+def _writer_among(holders: Iterable[object]) -> object:
+    """Return the first that leads to a writer of event files.
+
+    Raises:
+        WriterError: None does.
+    """
+    for holder in holders:
+        try:
+            open_sink(holder)
+        except WriterError:  # It logs to something else.
+            continue
+        return holder
+    raise WriterError(
+        "the trainer has no writer of TensorBoard's",
+        why="none of its loggers writes event files",
+        fix="give it one that does, or name a directory: GraphCallback('runs/x')",
+    )

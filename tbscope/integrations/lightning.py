@@ -49,8 +49,8 @@ class GraphCallback(DrawingCallback, Callback):
         # That of the loop, if it is as far away as it was; another one does no harm.
         hook = sys._getframe(1)
         frame = hook.f_back or hook
-        with self._order.going_on(), ExitStack() as stack:
-            recording = record(pl_module, backward=self._order.backward)
+        with self._going_on(), ExitStack() as stack:
+            recording = record(pl_module, backward=self._backward)
             if tensor_leaves(batch, "batch"):
                 recording.input(batch=batch)
             stack.enter_context(_quiet_logging(pl_module))
@@ -65,11 +65,11 @@ class GraphCallback(DrawingCallback, Callback):
         recording, self._recording = self._recording, None
         if recording is None:
             return
-        with self._order.going_on():
+        with self._going_on():
             self._open.close()
             self.graph = recording.graph
             self.graph.name = type(pl_module).__name__
-            self._order.write(self.graph, lambda: trainer.loggers)
+            self._write(self.graph, lambda: trainer.loggers)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Record no more: a step that has not come to its end is not drawn."""

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from tbscope.integrations.callback import DrawingCallback
+from tbscope.integrations.callback import DrawingCallback, warn_of_none
 from tbscope.ir.graph import Graph
 from tbscope.sources.eager.waiting import Waiting
 
@@ -39,12 +39,12 @@ class GraphCallback(DrawingCallback, TrainerCallback):
         if self._begun or not state.is_world_process_zero:
             return
         self._begun = True
-        with self._order.going_on():
+        with self._going_on():
             self._waiting = Waiting(
                 trained["model"],
                 done=self._take,
-                failed=self._order.warn,
-                backward=self._order.backward,
+                failed=warn_of_none,
+                backward=self._backward,
                 optimizer=None,
                 every=None,
             )
@@ -55,7 +55,7 @@ class GraphCallback(DrawingCallback, TrainerCallback):
             self._waiting.remove()
             self._waiting = None
             if self.graph is not None:
-                self._order.write(self.graph, self._callbacks)
+                self._write(self.graph, self._callbacks)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **trained: Any) -> None:
         """Wait no longer."""
@@ -63,7 +63,7 @@ class GraphCallback(DrawingCallback, TrainerCallback):
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             waiting.remove()
-            self._order.warn("no call of the model in training mode has come to an end")
+            warn_of_none("no call of the model in training mode has come to an end")
 
     def _take(self, graph: Graph, _calls: int) -> None:
         self.graph = graph

@@ -103,15 +103,16 @@ def _without_graph(thing: object) -> tuple[str, str]:
     return f"it takes {', '.join(map(str, SOURCES[:-1]))}", _RUN_IT
 
 
-def _exported(program: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+def _read(read: Callable[[Any], Graph]) -> Callable[[Any, Any, Mapping[str, Any]], Graph]:
+    """Return what makes the graph of a thing that takes no inputs and no options of a run."""
+    return lambda thing, input_to_model, run: _as_it_is(read(thing), input_to_model, run)
+
+
+def _exported(program: Any) -> Graph:
     # As below.
     from tbscope.sources.programs.exported import from_export
 
-    return _as_it_is(from_export(program), input_to_model, run)
-
-
-def _compiled(graphs: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
-    return _as_it_is(graphs.overview, input_to_model, run)
+    return from_export(program)
 
 
 def _traced_by_fx(module: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
@@ -149,11 +150,11 @@ def _scripted(script: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph
     return graph_of_script(script, args, keywords, training=training)
 
 
-def _script_file(path: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+def _script_file(path: Any) -> Graph:
     # As below.
     from tbscope.sources.torchscript.scripts import from_torchscript
 
-    return _as_it_is(from_torchscript(path), input_to_model, run)
+    return from_torchscript(path)
 
 
 def _as_it_is(graph: Graph, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
@@ -179,11 +180,11 @@ def _as_it_is(graph: Graph, input_to_model: Any, run: Mapping[str, Any]) -> Grap
     return graph
 
 
-def _read(model: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+def _onnx(model: Any) -> Graph:
     # Few ever read one, and each import is part of a user's first graph.
     from tbscope.sources.onnx.reading import from_onnx
 
-    return _as_it_is(from_onnx(model), input_to_model, run)
+    return from_onnx(model)
 
 
 def _is_missing(thing: object) -> bool:
@@ -197,11 +198,11 @@ def _is_log(thing: object) -> bool:
     return file_kind(thing) in ("events", "directory")
 
 
-def _logged(path: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+def _logged(path: Any) -> Graph:
     # As above.
     from tbscope.sources.logs.reading import graph_in_log
 
-    return _as_it_is(graph_in_log(path), input_to_model, run)
+    return graph_in_log(path)
 
 
 def _is_graph_def(thing: object) -> bool:
@@ -210,30 +211,29 @@ def _is_graph_def(thing: object) -> bool:
     return file_kind(thing) in ("graph_def", "graph_def_text")
 
 
-def _drawn(thing: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+def _drawn(thing: Any) -> Graph:
     # As above.
     from tbscope.sources.graphdef.reading import from_graph_def
 
-    return _as_it_is(from_graph_def(thing), input_to_model, run)
+    return from_graph_def(thing)
 
 
 def _is_saved(thing: object) -> bool:
     return file_kind(thing) == "json"
 
 
-def _saved(path: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
+def _saved(path: Any) -> Graph:
     from tbscope.formats.json import graph_from_json
 
     data = read_whole(path, "no graph can be read")
     try:
-        graph = graph_from_json(data)
+        return graph_from_json(data)
     except ArgumentError as error:
         raise ArgumentError(
             f"no graph can be read from {shown(path)}",
             why=f"{error.what}: {error.why}",
             fix=error.fix,
         ) from error
-    return _as_it_is(graph, input_to_model, run)
 
 
 def _wanted(value: object) -> str:
@@ -247,17 +247,19 @@ def _run(model: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
 SOURCES = (
     GraphSource("a graph that is made already", lambda given: isinstance(given, Graph), _as_it_is),
     GraphSource(
-        "the graphs of torch.compile", lambda given: isinstance(given, CompiledGraphs), _compiled
+        "the graphs of torch.compile",
+        lambda given: isinstance(given, CompiledGraphs),
+        _read(lambda graphs: graphs.overview),
     ),
-    GraphSource("the path of a file that graph.save wrote", _is_saved, _saved),
-    GraphSource("that of an event file, or of a log directory", _is_log, _logged),
-    GraphSource("a GraphDef, or the path of one", _is_graph_def, _drawn),
-    GraphSource("a program that torch.export made", is_exported, _exported),
-    GraphSource("the path of a .pt2 file", is_program_file, _exported),
+    GraphSource("the path of a file that graph.save wrote", _is_saved, _read(_saved)),
+    GraphSource("that of an event file, or of a log directory", _is_log, _read(_logged)),
+    GraphSource("a GraphDef, or the path of one", _is_graph_def, _read(_drawn)),
+    GraphSource("a program that torch.export made", is_exported, _read(_exported)),
+    GraphSource("the path of a .pt2 file", is_program_file, _read(_exported)),
     GraphSource("what torch.jit traced or scripted", is_script, _scripted),
-    GraphSource("the path of a file of torch.jit.save", is_script_file, _script_file),
+    GraphSource("the path of a file of torch.jit.save", is_script_file, _read(_script_file)),
     # Behind other files: what none of them is, its name may tell.
-    GraphSource("an ONNX model, or the path of one", is_model, _read),
+    GraphSource("an ONNX model, or the path of one", is_model, _read(_onnx)),
     GraphSource("a graph module of torch.fx", is_graph_module, _traced_by_fx),
     GraphSource("a module or another callable, which is run", lambda given: True, _run),
 )

@@ -104,7 +104,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     ),
     "tbscope/sources/torchscript": dict.fromkeys(
         (
-            *("archive", "borders", "control", "frames", "held", "inlined", "kinds"),
+            *("archive", "borders", "control", "frames", "held", "kinds"),
             *("lines", "numbers", "operators", "ports", "possessions", "questions"),
             *("script_reader", "scripts", "traced_inputs", "types", "walk"),
         ),

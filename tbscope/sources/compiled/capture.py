@@ -24,7 +24,9 @@ from tbscope.sources.compiled.reasons import (
     reason_text,
     source_in,
 )
+from tbscope.sources.compiled.results import GraphBreak
 from tbscope.sources.compiled.stages import Lowered, lowered
+from tbscope.sources.programs.lines import own_line
 from tbscope.sources.programs.types import type_nest
 from tbscope.sources.torch.compiler_internals import (
     Reason,
@@ -35,9 +37,9 @@ from tbscope.sources.torch.compiler_internals import (
     source_text,
     stack_of,
 )
-from tbscope.sources.torch.locate import is_foreign_file, short_path
+from tbscope.sources.torch.locate import is_foreign_file
 
-__all__ = ["Capture", "Captured", "Gap", "Origin"]
+__all__ = ["Capture", "Captured", "Origin"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,24 +88,6 @@ class Captured:
     outputs: list[str | None] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """A graph break: where Python goes on by itself.
-
-    Attributes:
-        reason: Why, in one line.
-        details: All that the compiler says.
-        source: The line that it cannot compile.
-        skipped: The function that is left to Python as a whole, from there on; None where the
-            compiler goes on behind the line.
-    """
-
-    reason: str
-    details: str
-    source: Source | None
-    skipped: str | None = None
-
-
 class Capture:
     """A backend that takes down what it is given to compile.
 
@@ -135,7 +119,7 @@ class Capture:
         self._stages = stages
         self.alone = alone
         self._reasons = new_reasons(0)[1] if alone else 0
-        self.events: list[Captured | Gap] = []
+        self.events: list[Captured | GraphBreak] = []
         self.codes: dict[CodeType, None] = {}
         self.inputs: dict[str, Any] = {}
         self.passed: dict[str, str] = {}
@@ -180,7 +164,7 @@ class Capture:
         captured = self._captured(module, frame, example_inputs)
         self.events.append(captured)
         if reason is not None and reason.breaks:
-            self.events.append(_gap(reason))
+            self._add_break(reason)
         if self._inner is None:
             return self._watched(captured, module.forward)
         return self._watched(captured, self._inner(module, example_inputs, **options))
@@ -196,11 +180,12 @@ class Capture:
         text = str(error)
         place = source_in(stack_of(error))
         last = self.events[-1] if len(self.events) > known else None
-        if isinstance(last, Gap) and last.details in text and last.source == place:
+        if isinstance(last, GraphBreak) and last.details in text and last.source == place:
             # The same break, before the compiler knew that it cannot go on behind it.
             self.events.pop()
         source = place or _defined(code)
-        self.events.append(Gap(reason_text(text), text, source, _function(code, variables)))
+        skipped = _function(code, variables)
+        self.events.append(GraphBreak(reason_text(text), text, source, skipped, len(self.graphs)))
 
     def met(self, code: CodeType) -> None:
         """Take note of a frame that the compiler looks at."""
@@ -217,7 +202,14 @@ class Capture:
         new, self._reasons = new_reasons(self._reasons)
         if own is not None and own.breaks and new:
             new.pop()
-        self.events += map(_gap, new)
+        for reason in new:
+            self._add_break(reason)
+
+    def _add_break(self, reason: Reason) -> None:
+        source = source_in(reason.stack)
+        self.events.append(
+            GraphBreak(reason_text(reason.text), reason.text, source, None, len(self.graphs))
+        )
 
     def _captured(
         self, module: torch.fx.GraphModule, frame: Any, example_inputs: Sequence[Any]
@@ -275,10 +267,6 @@ class Capture:
         return known[1] if known is not None and known[0]() is tensor else None
 
 
-def _gap(reason: Reason) -> Gap:
-    return Gap(reason_text(reason.text), reason.text, source_in(reason.stack))
-
-
 def _given(node: torch.fx.Node, names: FrameNames) -> Given:
     text, example = source_text(node), example_of(node)
     told = type_nest(node.meta.get("example_value"))
@@ -287,7 +275,7 @@ def _given(node: torch.fx.Node, names: FrameNames) -> Given:
         return Given("input" if is_tensor else "number", names.path(text)[0], told)
     held = names.held(example)
     if held is not None:
-        return Given(held.kind, held.name, told)
+        return Given(*held, told)
     name, was_there = names.path(text)
     if isinstance(example, torch.nn.Parameter):
         return Given("parameter", name, told, example)
@@ -339,6 +327,4 @@ def _function(code: CodeType, variables: Mapping[str, Any]) -> str:
 
 
 def _defined(code: CodeType) -> Source | None:
-    if is_foreign_file(code.co_filename) or code.co_filename.startswith("<"):
-        return None
-    return Source(short_path(code.co_filename), code.co_firstlineno, plain_name(code.co_name))
+    return own_line([(code.co_filename, code.co_firstlineno, plain_name(code.co_name))])

@@ -1,6 +1,5 @@
 """Compiles a model as torch.compile would, and draws what is captured of it."""
 
-import functools
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal, TypeAlias
@@ -20,7 +19,8 @@ from tbscope.sources.compiled.results import CompiledGraphs
 from tbscope.sources.compiled.stages import STAGES
 from tbscope.sources.eager.active import alone, one_at_a_time
 from tbscope.sources.eager.keep.preserve import Preserved
-from tbscope.sources.eager.trace import owner_of, trace
+from tbscope.sources.eager.measure.write_watch import WriteWatch
+from tbscope.sources.eager.trace import name_of, owner_of, trace
 from tbscope.sources.programs.types import type_nest
 from tbscope.sources.torch.compiler_internals import (
     as_dynamo_does,
@@ -33,10 +33,9 @@ from tbscope.sources.torch.compiler_internals import (
     stop_own_compiling,
 )
 from tbscope.sources.torch.inputs import argument_names, bind_inputs
-from tbscope.sources.torch.internals import DispatchMode, quiet_fake_mode
+from tbscope.sources.torch.internals import quiet_fake_mode
 from tbscope.sources.torch.module_internals import uncompiled
 from tbscope.sources.torch.nests import result_leaves, tensor_leaves
-from tbscope.sources.torch.operations import kernel_facts
 from tbscope.words import error_text, shown
 
 __all__ = ["CompileBackend", "Stage", "compile_backend", "compile_graphs"]
@@ -145,7 +144,7 @@ class _Run:
             stop_own_compiling(self._modules)
             stack.enter_context(kept_compiler(capture, lambda: list(capture.codes)))
             self._keep_contents()
-            capture.running = lambda: _Writes(self._preserved)
+            capture.running = lambda: WriteWatch(self._preserved.about_to_write)
             for name, given in argument_names(self._model, self._args, self._kwargs):
                 for path, tensor in tensor_leaves(given, name, public=True):
                     capture.know(path, tensor)
@@ -169,7 +168,7 @@ class _Run:
             leaves = result_leaves(result)
             capture.outputs(leaves)
             types = [(path, type_nest(tensor)) for path, tensor in leaves]
-            title = _name_of(self._model)
+            title = name_of(self._model)
             self._require(title)
             found = graphs_of(capture, title, types, dynamo="dynamo" in self._stages)
         found.overview.notes += map(Note, self._preserved.left)
@@ -211,27 +210,9 @@ class _Run:
             )
 
 
-class _Writes(DispatchMode):  # type: ignore[no-untyped-call]
-    """Has what a graph writes into kept before."""
-
-    def __init__(self, preserved: Preserved) -> None:
-        super().__init__()
-        self._preserved = preserved
-
-    def __torch_dispatch__(
-        self, kernel: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        facts = kernel_facts(kernel)
-        if facts.writes:
-            for tensor in facts.written(args, kwargs):
-                self._preserved.about_to_write(tensor)
-        return kernel(*args, **kwargs)
-
-
 def _error(error: Exception, model: Any, *, fullgraph: bool) -> TraceError:
     """Return the error for a model that raised, or that cannot be compiled as a whole."""
-    name = _name_of(model)
+    name = name_of(model)
     text = str(error)
     if fullgraph and is_unsupported(error):
         place = source_in(stack_of(error))
@@ -246,16 +227,6 @@ def _error(error: Exception, model: Any, *, fullgraph: bool) -> TraceError:
         why=reason_text(text) if is_of_compiler(error) else error_text(error),
         fix="tbscope.trace draws what runs without torch.compile",
     )
-
-
-def _name_of(model: Any) -> str:
-    owner = owner_of(model)
-    if owner is not None:
-        return type(owner).__name__
-    while isinstance(model, functools.partial):
-        model = model.func
-    name = getattr(model, "__name__", None) or type(model).__name__
-    return "lambda" if name == "<lambda>" else str(name)
 
 
 class CompileBackend:

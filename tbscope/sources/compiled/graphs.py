@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tbscope.ir.graph import Graph, Node, Note
-from tbscope.sources.compiled.capture import Capture, Captured, Gap
+from tbscope.sources.compiled.capture import Capture, Captured
 from tbscope.sources.compiled.copies import Given
 from tbscope.sources.compiled.names import Names
 from tbscope.sources.compiled.reading import Reading, flat
@@ -47,15 +47,7 @@ def graphs_of(
         for lowered in captured.lowered:
             paths = _paths(captured, lowered)
             graphs[f"{own}, {lowered.stage}"] = _graph(names, title, captured, lowered, paths)
-    breaks = []
-    count = 0
-    for event in capture.events:
-        if isinstance(event, Captured):
-            count += 1
-        else:
-            breaks.append(
-                GraphBreak(event.reason, event.details, event.source, event.skipped, count)
-            )
+    breaks = [event for event in capture.events if isinstance(event, GraphBreak)]
     return CompiledGraphs(overview, graphs, breaks, recompiled)
 
 
@@ -150,7 +142,7 @@ class _Overview:
         self._gave: dict[tuple[int, int], Slot] = {}
         # What the latest graph gave, what Python ran behind it, and its latest node.
         self._loose: list[Slot] | None = None
-        self._gaps: list[Gap] = []
+        self._gaps: list[GraphBreak] = []
         self._last: Node | None = None
 
     def graph(self, results: Sequence[tuple[str, Any]]) -> Graph:
@@ -162,7 +154,7 @@ class _Overview:
         outputs: dict[str, Slot] = {}
         notes: list[Note] = []
         for event in self._capture.events:
-            if isinstance(event, Gap):
+            if isinstance(event, GraphBreak):
                 self._gaps.append(event)
                 continue
             notes += _notes(event)
@@ -254,7 +246,7 @@ class _Overview:
         if read is None:
             read = [self._input(path, one) for path, one in self._capture.inputs.items()]
         slots: list[Slot] = []
-        gaps: list[Gap | None] = [*self._gaps]
+        gaps: list[GraphBreak | None] = [*self._gaps]
         for number, gap in enumerate(gaps or [None]):
             attributes = {}
             if gap is not None:

@@ -6,15 +6,16 @@ walked through the variables of the frame: nothing of them is evaluated.
 
 import functools
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from types import MethodType
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import torch
 
+from tbscope.sources.programs.state import state_of
 from tbscope.sources.torch.module_internals import uncompiled
 
-__all__ = ["FrameNames", "Held", "Names"]
+__all__ = ["FrameNames", "Names"]
 
 _START = re.compile(r"(?P<where>[LG])\[(?P<quote>['\"])(?P<name>.*?)(?P=quote)\]")
 _STEP = re.compile(r"\[(['\"])(?P<key>.*?)\1\]|\[(?P<index>-?\d+)\]|\.(?P<attribute>\w+)")
@@ -22,20 +23,6 @@ _STEP = re.compile(r"\[(['\"])(?P<key>.*?)\1\]|\[(?P<index>-?\d+)\]|\.(?P<attrib
 _TABLES = frozenset({"_modules", "_parameters", "_buffers", "__dict__"})
 # What partials and methods hold.
 _REACHED = frozenset({"func", "args", "keywords", "__self__"})
-
-
-class Held(NamedTuple):
-    """A tensor that a module holds.
-
-    Attributes:
-        name: Its qualified name.
-        kind: What it is.
-        tensor: The tensor.
-    """
-
-    name: str
-    kind: Literal["parameter", "buffer"]
-    tensor: torch.Tensor
 
 
 class Names:
@@ -53,24 +40,16 @@ class Names:
         self.root = root
         self.found: dict[str, torch.nn.Module] = {}
 
-    def state(self) -> Iterator[Held]:
-        """Yield what the model holds, in the order of the module tree; tied ones each time."""
-        if self.root is None:
-            return
-        for name, module in self.root.named_modules(remove_duplicate=False):
-            prefix = f"{name}." if name else ""
-            for attribute, parameter in module._parameters.items():
-                if parameter is not None:
-                    yield Held(prefix + attribute, "parameter", parameter)
-            for attribute, buffer in module._buffers.items():
-                if buffer is not None:
-                    yield Held(prefix + attribute, "buffer", buffer)
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what each tensor of the model is, and the tensors, by name (see `state_of`)."""
+        return state_of(self._own())
 
     def modules(self) -> dict[str, torch.nn.Module]:
         """Return the modules of the model, by qualified name, and those found in variables."""
-        if self.root is None:
-            return dict(self.found)
-        return {**dict(self.root.named_modules(remove_duplicate=False)), **self.found}
+        return {**self._own(), **self.found}
+
+    def _own(self) -> dict[str, torch.nn.Module]:
+        return {} if self.root is None else dict(self.root.named_modules(remove_duplicate=False))
 
 
 class FrameNames:
@@ -98,12 +77,13 @@ class FrameNames:
             for name, module in reversed(list(names.modules().items()))
             if name not in names.found
         }
-        self._held = {id(held.tensor): held for held in reversed(list(names.state()))}
+        self._kinds, self._tensors = names.state()
+        self._first = {id(held): name for name, held in reversed(self._tensors.items())}
 
-    def held(self, tensor: Any) -> Held | None:
-        """Return the name of a tensor that the model holds; None for any other."""
-        found = self._held.get(id(tensor))
-        return found if found is not None and found.tensor is tensor else None
+    def held(self, tensor: Any) -> tuple[str, str] | None:
+        """Return what a tensor of the model is, and its first name; None for any other."""
+        name = self._first.get(id(tensor))
+        return None if name is None else (self._kinds[name], name)
 
     def known(self, module: torch.nn.Module) -> str | None:
         """Return the qualified name of a module; None for one that the model does not hold."""

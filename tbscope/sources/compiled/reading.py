@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 
-from tbscope.figures.notes import Read, find_notes
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Constant, Graph, Node, Source, Value
 from tbscope.ir.scopes import Scope
@@ -14,7 +13,6 @@ from tbscope.sources.compiled.names import Names
 from tbscope.sources.programs.graph_modules import Parts, hyperparameters_of
 from tbscope.sources.programs.places import Places, class_name_of
 from tbscope.sources.programs.reader import ProgramNode, Reader
-from tbscope.sources.programs.results import describe_edges
 from tbscope.sources.programs.slots import Held as HeldNest
 from tbscope.sources.programs.slots import Slot, slots_in
 from tbscope.sources.programs.state import State
@@ -49,12 +47,12 @@ class Reading:
         else:
             self._places.root = self.builder.new_scope(label, parent=None, kind="hand")
         self.reader = _Reader(self.builder, self._places)
-        own = list(names.state())
-        loose = {each.name: each for each in given if each.tensor is not None}
-        kinds: dict[str, Any] = {held.name: held.kind for held in own}
-        kinds |= {each.name: each.kind for each in loose.values() if each.kind != "constant"}
-        tensors = {held.name: held.tensor for held in own}
-        tensors |= {each.name: each.tensor for each in loose.values() if each.tensor is not None}
+        kinds, tensors = names.state()
+        for each in given:
+            if each.tensor is not None:
+                tensors[each.name] = each.tensor
+                if each.kind != "constant":
+                    kinds[each.name] = each.kind
         self.state = State(self.reader, kinds, tensors)
 
     @property
@@ -129,17 +127,8 @@ class Reading:
             outputs: What the model gives, by path.
             whole: Whether all that ran is in it.
         """
-        reader, places = self.reader, self._places
-        for name, slot in outputs:
-            value = slot.read()
-            self.builder.add_output(name, value, control_inputs=slot.writers())
-        graph = self.builder.graph
-        describe_edges(graph, places)
         self._describe_calls(outputs)
-        self.state.describe(self._modules, places, self._class_of)
-        reads = [Read(slot.read(), by, source) for slot, by, source in reader.read_out]
-        graph.notes += find_notes(graph, reads=reads, whole=whole)
-        return self.builder.finish()
+        return self.state.finish(outputs, self._modules, self._class_of, whole=whole)
 
     def _describe_calls(self, outputs: Sequence[tuple[str, Slot]]) -> None:
         for call in self.builder.graph.calls:

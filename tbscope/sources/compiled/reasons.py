@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tbscope.ir.graph import Source
-from tbscope.sources.torch.locate import is_foreign_file, short_path
+from tbscope.sources.programs.lines import own_line
 from tbscope.words import cut
 
 __all__ = ["function_name", "guard_text", "plain_name", "reason_text", "source_in"]
@@ -65,12 +65,10 @@ def guard_text(text: str) -> str:
 
 def source_in(stack: Iterable[Any]) -> Source | None:
     """Return the innermost line of the user's code in a stack, whose innermost frame is last."""
-    for frame in reversed(list(stack)):
-        if not frame.filename.startswith("<") and not is_foreign_file(frame.filename):
-            return Source(
-                short_path(frame.filename), int(frame.lineno or 0), plain_name(frame.name)
-            )
-    return None
+    return own_line(
+        (frame.filename, frame.lineno or 0, plain_name(frame.name))
+        for frame in reversed(list(stack))
+    )
 
 
 def plain_name(name: str) -> str:

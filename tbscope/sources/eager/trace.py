@@ -39,7 +39,7 @@ from tbscope.sources.torch.registry import class_label
 from tbscope.sources.torch.unfinished import computed
 from tbscope.words import error_text, shown, without_addresses
 
-__all__ = ["owner_of", "trace"]
+__all__ = ["name_of", "owner_of", "trace"]
 
 
 @never_compiled
@@ -175,7 +175,7 @@ class _Run:
         self._given = given
         self._log = CallLog() if steps else None
         self._owner = owner_of(model)
-        self._recorder = recorder = Recorder(_name_of(model), boundary=watched_call, bodies=kernels)
+        self._recorder = recorder = Recorder(name_of(model), boundary=watched_call, bodies=kernels)
         if isinstance(model, torch.nn.Module):
             recorder.registry.add_root(model)
         elif self._owner is not None:
@@ -344,7 +344,7 @@ class _Run:
             with recorder.scopes.inside(owner, 0):
                 result = model(*self._args, **self._kwargs)
         else:
-            name = _name_of(model)
+            name = name_of(model)
             recorder.open_scope(name)
             result = computed(model(*self._args, **self._kwargs), self._tell)
             recorder.know(result)
@@ -393,7 +393,8 @@ def owner_of(model: Any) -> torch.nn.Module | None:
     return owner if isinstance(owner, torch.nn.Module) else None
 
 
-def _name_of(model: Any) -> str:
+def name_of(model: Any) -> str:
+    """Return the name of a callable: of a module, or of a method of one, that of its class."""
     owner = owner_of(model)
     if owner is not None:
         return class_label(owner)

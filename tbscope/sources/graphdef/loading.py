@@ -10,7 +10,8 @@ from tensorboard.compat.proto.node_def_pb2 import NodeDef
 
 from tbscope.errors import ArgumentError
 from tbscope.files import path_of
-from tbscope.sources.files import kind_of_content, read_whole
+from tbscope.sources.contents import kind_of_content
+from tbscope.sources.files import read_whole
 from tbscope.sources.graphdef.wire import WireError, fields
 from tbscope.sources.local_files import unreadable
 from tbscope.words import error_text, shown

@@ -47,28 +47,27 @@ class Field(NamedTuple):
     at: int
 
 
-def fields(data: "bytes | mmap", start: int = 0, end: int | None = None) -> Iterator[Field]:
+def fields(data: "bytes | mmap") -> Iterator[Field]:
     """Yield the fields of a message, in order, without a copy of what they hold.
 
     Raises:
         WireError: A field breaks off, or claims more than there is.
     """
-    end = len(data) if end is None else end
-    place = start
+    place, end = 0, len(data)
     while place < end:
         at = place
-        key, place = _varint(data, place, end)
+        key, place = _varint(data, place)
         number, kind = key >> 3, key & 7
         value = 0
         if number == 0:
             raise WireError(at, "a field has the number 0")
         if kind == _VARINT:
             first = place
-            value, place = _varint(data, place, end)
+            value, place = _varint(data, place)
             yield Field(number, kind, first, place, value, at)
             continue
         if kind == _BYTES:
-            size, place = _varint(data, place, end)
+            size, place = _varint(data, place)
         elif kind in (_FIXED64, _FIXED32):
             size = 8 if kind == _FIXED64 else 4
         else:
@@ -79,10 +78,10 @@ def fields(data: "bytes | mmap", start: int = 0, end: int | None = None) -> Iter
         place += size
 
 
-def _varint(data: "bytes | mmap", place: int, end: int) -> tuple[int, int]:
+def _varint(data: "bytes | mmap", place: int) -> tuple[int, int]:
     value = shift = 0
     first = place
-    while place < end:
+    while place < len(data):
         digit = data[place]
         place += 1
         value |= (digit & 0x7F) << shift

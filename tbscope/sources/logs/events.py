@@ -91,7 +91,8 @@ def _found(number: int, event: bytes, start: int, end: int) -> Iterator[Found]:
     if number == _GRAPH_DEF:
         yield Found("graph_def", None, 0, 0, data)
     elif number == _META_GRAPH:
-        yield Found("graph_def", "meta_graph", 0, 0, _graph_of_meta(data))
+        graph = MetaGraphDef.FromString(data).graph_def
+        yield Found("graph_def", "meta_graph", 0, 0, graph.SerializeToString())
     elif number == _TAGGED:
         tagged = TaggedRunMetadata.FromString(data)
         yield from _of_metadata(tagged.tag, tagged.run_metadata)
@@ -124,8 +125,3 @@ def _of_metadata(tag: str, data: bytes) -> Iterator[Found]:
 def plain_tag(tag: str) -> str:
     """Return a tag without the blank that ours end with, and which the page does not show."""
     return tag.removesuffix(" ") or tag
-
-
-def _graph_of_meta(data: bytes) -> bytes:
-    graph: bytes = MetaGraphDef.FromString(data).graph_def.SerializeToString()
-    return graph

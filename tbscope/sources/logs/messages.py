@@ -8,15 +8,11 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 from tbscope.errors import ArgumentError
 from tbscope.sources.graphdef.loading import graph_def_of_bytes
-from tbscope.sources.graphdef.wire import WireError, fields
-from tbscope.sources.local_files import unreadable
-from tbscope.sources.logs.event_files import DOING, found_in_file, log_files
+from tbscope.sources.logs.event_files import found_in_file, log_files
 from tbscope.sources.logs.events import Found
 from tbscope.sources.logs.keras import graph_def_of_keras
 
 __all__ = ["LoggedMessage", "messages_in_log"]
-
-_NODE = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +40,12 @@ class LoggedMessage:
         return bool(self.found.record)
 
     def count_nodes(self) -> int:
-        """Return how many nodes are drawn, without reading them.
+        """Return how many nodes are drawn.
 
         Raises:
             ArgumentError: The message is damaged.
         """
-        if self.found.kind == "keras":
-            return len(self.graph_def().node)
-        try:
-            return sum(1 for field in fields(self.found.data) if field.number == _NODE)
-        except WireError as error:
-            raise unreadable(self.file, DOING, f"a GraphDef of it is damaged: {error}") from error
+        return len(self.graph_def().node)
 
     def graph_def(self) -> GraphDef:
         """Return the GraphDef that the page draws.

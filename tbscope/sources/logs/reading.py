@@ -189,7 +189,7 @@ def _graph_of(one: Found, path: str, figures: dict[str, Measured]) -> Graph:
         if one.record:
             return graph_of_record(one.record)
         if one.kind == "keras":
-            return _graph_of_keras(one.data)
+            return graph_of_message(*graph_def_of_keras(one.data))
         return graph_of_message(graph_def_of_bytes(one.data, path), "", figures)
     except ArgumentError as error:
         raise ArgumentError(
@@ -197,8 +197,3 @@ def _graph_of(one: Found, path: str, figures: dict[str, Measured]) -> Graph:
             why=f"{error.what}: {error.why}",
             fix=error.fix,
         ) from error
-
-
-def _graph_of_keras(data: bytes) -> Graph:
-    message, name = graph_def_of_keras(data)
-    return graph_of_message(message, name)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from tbscope.ir.graph import Node
 from tbscope.sources.onnx.exporting import Operation
 
-__all__ = ["fits", "side_by_side"]
+__all__ = ["side_by_side"]
 
 _SAME, _ALIKE, _SIZED = 4, 3, 1
 _MOST_CELLS = 4_000_000
@@ -14,7 +14,7 @@ _MOST_CELLS = 4_000_000
 def _likeness(node: Node, operation: Operation) -> int:
     """Return how much an operation of the record is like one of the program; 0 for not at all."""
     shapes = [value.shape for value in node.outputs]
-    sized = operation.shape is None or not shapes or fits(operation.shape, shapes[0])
+    sized = operation.shape is None or not shapes or _fits(operation.shape, shapes[0])
     names = {node.op.strip("_").rpartition(".")[2]}
     names.update(kernel.rpartition("::")[2].strip("_") for kernel in node.kernels)
     if operation.target in names:
@@ -23,7 +23,7 @@ def _likeness(node: Node, operation: Operation) -> int:
     return (_ALIKE if near else _SIZED) if sized and operation.shape is not None else 0
 
 
-def fits(one: Sequence[int | None], other: Sequence[int | None] | None) -> bool:
+def _fits(one: Sequence[int | None], other: Sequence[int | None] | None) -> bool:
     """Tell whether two shapes may be the same, as far as both are known."""
     if other is None:
         return True
@@ -35,9 +35,12 @@ def fits(one: Sequence[int | None], other: Sequence[int | None] | None) -> bool:
 def side_by_side(
     ours: Sequence[Node], theirs: Sequence[Operation]
 ) -> Iterable[tuple[Node, Operation]]:
-    """Return pairs of two sequences, in order in both, that are together as alike as can be."""
+    """Return pairs of two sequences, in order in both, that are together as alike as can be.
+
+    None of sequences that are too long for it.
+    """
     if len(ours) * len(theirs) > _MOST_CELLS:
-        return _one_by_one(ours, theirs)
+        return []
     best = [[0] * (len(theirs) + 1) for _ in range(len(ours) + 1)]
     for i in range(len(ours) - 1, -1, -1):
         row, below = best[i], best[i + 1]
@@ -58,16 +61,4 @@ def side_by_side(
             i, j = i + 1, j + 1
         else:
             i += 1
-    return pairs
-
-
-def _one_by_one(ours: Sequence[Node], theirs: Sequence[Operation]) -> list[tuple[Node, Operation]]:
-    """As `side_by_side`, for sequences that are too long for it: the next that is the same."""
-    pairs, start = [], 0
-    for operation in theirs:
-        for place in range(start, len(ours)):
-            if _likeness(ours[place], operation) == _SAME:
-                pairs.append((ours[place], operation))
-                start = place + 1
-                break
     return pairs

@@ -11,13 +11,14 @@ from tbscope.ir.graph import Argument, Nest, Source, Value
 from tbscope.ir.scopes import Scope
 from tbscope.sources.onnx.operations import (
     NO_FORMULA,
+    UNCOUNTED,
     flops_of,
-    has_no_formula,
     input_names,
     is_random,
     role_of,
 )
 from tbscope.sources.onnx.origins import frame_number
+from tbscope.sources.onnx.scoping import Scopes
 from tbscope.sources.onnx.tensors import Held, attribute_value, held_in
 from tbscope.sources.onnx.types import UNKNOWN, ValueType, types_in
 from tbscope.words import shown
@@ -41,15 +42,10 @@ class Surroundings(Protocol):
     """What the nodes of a model ask of the model."""
 
     build: GraphBuilder
+    scopes: Scopes
 
     def scope_of(self, node: Any, around: Scope | None, body: int) -> Scope | None:
         """Return the scope in which a node stands."""
-
-    def block(self, label: str, around: Scope | None) -> Scope:
-        """Open a scope for the body of an operation."""
-
-    def owner(self, name: str, reader: Scope | None) -> Scope | None:
-        """Return the scope of the module that owns a parameter."""
 
     def version(self, domain: str) -> int:
         """Return the version of a domain."""
@@ -122,29 +118,30 @@ class Body:
 
     def _hold(self, held: Held, reader: Scope | None) -> Value:
         # A constant is its reader's, a parameter that of the module which is named with it.
-        scope = reader if held.kind == "constant" else self._reading.owner(held.name, reader)
+        scope = reader if held.kind == "constant" else self._reading.scopes.owner(held.name, reader)
         node = self._build.append_source(held.kind, held.name, scope)
         node.attributes.update(held.attributes)
         return self._build.add_value(node, held.shape, held.dtype)
 
     def _add(self, node: Any, scope: Scope | None) -> None:
-        attributes = {one.name: attribute_value(one) for one in node.attribute}
-        bodies = [one for one in node.attribute if one.type in (one.GRAPH, one.GRAPHS)]
+        attributes = {
+            one.name: attribute_value(one) for one in node.attribute if one.type != one.GRAPH
+        }
+        bodies = [one for one in node.attribute if one.type == one.GRAPH]
         # Files have them in any order; of an If the branch that is taken comes first.
         bodies.sort(key=lambda one: one.name, reverse=True)
         if node.op_type == "Constant" and self._constant(node, attributes):
             return
         if bodies:
-            scope = self._reading.block(node.op_type, scope)
+            scope = self._reading.scopes.block(node.op_type, scope)
         read = [self.nest(name, scope) if name else None for name in node.input]
         domain = "" if node.domain == "ai.onnx" else node.domain
         names = input_names(node.op_type, domain, self._reading.version(domain), len(read))
-        arguments = [*read, *self._results_of_bodies(node, bodies, read, scope)]
-        arguments += [
-            Argument(name, value)
-            for name, value in attributes.items()
-            if not any(name == body.name for body in bodies)
-        ]
+        arguments = [*read]
+        for body in bodies:
+            block = self._reading.scopes.block(body.name, scope)
+            arguments.append(Argument(body.name, self._body(node, body.g, read, block)))
+        arguments += [Argument(name, value) for name, value in attributes.items()]
         kinds = [self._type(name) for name in node.output]
         kernel = f"{domain or 'onnx'}::{node.op_type}"
         values = [value for value in read if isinstance(value, Value)]
@@ -162,7 +159,7 @@ class Body:
         )
         graph = self._build.graph
         graph.signatures.setdefault(node.op_type, tuple(names))
-        if has_no_formula(node.op_type):
+        if node.op_type in UNCOUNTED:
             graph.uncounted[kernel] = NO_FORMULA
         if node.name:
             added.attributes["onnx_name"] = node.name
@@ -190,19 +187,6 @@ class Body:
         return UNKNOWN if found is None else found
 
     # -- bodies -------------------------------------------------------------------------
-
-    def _results_of_bodies(
-        self, node: Any, bodies: Sequence[Any], read: Sequence[Nest], scope: Scope | None
-    ) -> list[Argument]:
-        """Add the bodies of an operation; return what they give, by the name of each."""
-        found = []
-        for attribute in bodies:
-            graphs = list(attribute.graphs) or [attribute.g]
-            for place, graph in enumerate(graphs):
-                label = attribute.name if len(graphs) == 1 else f"{attribute.name}_{place}"
-                given = self._body(node, graph, read, self._reading.block(label, scope))
-                found.append(Argument(label, given))
-        return found
 
     def _body(self, node: Any, graph: Any, read: Sequence[Nest], scope: Scope) -> list[Nest]:
         types = dict(types_in(graph))

@@ -5,30 +5,16 @@ Source: onnx/onnx.proto (`ModelProto`), onnx/serialization.py
 
 import os
 import re
-from itertools import islice
-from mmap import ACCESS_READ, mmap
 from typing import Literal, TypeAlias
 
-from tbscope.sources.graphdef.wire import WireError, fields
+from tbscope.sources.contents import kind_of_content
 
 __all__ = ["FileForm", "form_of"]
 
 FileForm: TypeAlias = Literal["protobuf", "textproto", "json", "onnxtxt"]
 """The forms in which a model is written, as `onnx.load` calls them."""
 
-_NUMBER, _BYTES = 0, 2
-# The fields of a model in the binary form, with how each is written.
-_FIELDS = {
-    1: _NUMBER,
-    5: _NUMBER,
-    **dict.fromkeys((2, 3, 4, 6, 7, 8, 14, 20, 25, 26), _BYTES),
-}
-_GRAPH = 7
-# The version of the format, and those of the operators: a model has both.
-_VERSIONS = {1, 8}
-# Of functions a model may have any number.
-_MOST_FIELDS = 100_000
-_HEAD = 4096
+_HEAD_BYTES = 4096
 _TEXTS: dict[FileForm, re.Pattern[bytes]] = {
     "textproto": re.compile(rb"(\s|#[^\n]*\n)*ir_version\s*:"),
     "json": re.compile(rb'\s*\{\s*"(irVersion|ir_version)"\s*:'),
@@ -45,27 +31,10 @@ def form_of(path: str) -> FileForm | None:
         return None
     try:
         with open(path, "rb") as file:
-            head = file.read(_HEAD)
-            if not head:
-                return None
-            with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
-                if _is_model(content):
-                    return "protobuf"
+            head = file.read(_HEAD_BYTES)
+            size = os.fstat(file.fileno()).st_size
     except OSError:
         return None
+    if kind_of_content(head, size) == "onnx":
+        return "protobuf"
     return next((form for form, pattern in _TEXTS.items() if pattern.match(head)), None)
-
-
-def _is_model(content: bytes | mmap) -> bool:
-    """Whether bytes begin like a model in the binary form, up to its graph."""
-    seen: set[int] = set()
-    try:
-        for field in islice(fields(content), _MOST_FIELDS):
-            if _FIELDS.get(field.number) != field.kind:
-                return False
-            seen.add(field.number)
-            if _GRAPH in seen and seen & _VERSIONS:
-                return True
-    except WireError:
-        pass
-    return False

@@ -49,7 +49,6 @@ class Cutter:
         self._graph = graph
         self._place: dict[Any, int] = {}
         self._top: dict[Any, Any] = {}
-        self._graph_outputs = set(graph.outputs)
         for place, node in enumerate(graph):
             self._add(node, place)
 
@@ -68,8 +67,7 @@ class Cutter:
             value
             for node in ordered
             for value in node.outputs
-            if value in self._graph_outputs
-            or any(self._top[use.node] not in inside for use in value.uses())
+            if value.is_graph_output() or self._readers(value, inside)
         ]
         held = [value for value in taken if value.is_initializer()]
         inputs = [value for value in taken if not value.is_initializer()]
@@ -78,21 +76,14 @@ class Cutter:
     def replace(self, region: Region, node: Any) -> None:
         """Put one node in place of a region; its outputs are those of the region, in order."""
         last = region.nodes[-1]
-        inside = set(region.nodes)
-        place = self._place[last]
-        between = self._needs_order(region, inside)
+        between = self._needs_order(region)
         self._graph.insert_after(last, node)
-        self._add(node, place)
+        self._add(node, self._place[last])
+        for each in region.nodes:
+            for inner, place, _ in list(reads(each)):
+                inner.replace_input_with(place, None)
         for old, new in zip(region.outputs, node.outputs, strict=True):
-            for use in tuple(old.uses()):
-                if self._top[use.node] not in inside:
-                    use.node.replace_input_with(use.idx, new)
-            for index, value in enumerate(self._graph.outputs):
-                if value is old:
-                    self._graph.outputs[index] = new
-            if old in self._graph_outputs:
-                self._graph_outputs.discard(old)
-                self._graph_outputs.add(new)
+            old.replace_all_uses_with(new, replace_graph_outputs=True)
         self._graph.remove(region.nodes)
         if between:
             # What stood between the nodes and reads what they give comes after them now.
@@ -100,13 +91,12 @@ class Cutter:
             for new_place, each in enumerate(self._graph):
                 self._place[each] = new_place
 
-    def _needs_order(self, region: Region, inside: set[Any]) -> bool:
-        last = self._place[region.nodes[-1]]
+    def _needs_order(self, region: Region) -> bool:
+        last, inside = self._place[region.nodes[-1]], set(region.nodes)
         return any(
-            self._place[self._top[use.node]] < last
+            self._place[reader] < last
             for value in region.outputs
-            for use in value.uses()
-            if self._top[use.node] not in inside
+            for reader in self._readers(value, inside)
         )
 
     def _cycle(
@@ -141,13 +131,8 @@ class Cutter:
 
 def _graphs(node: Any) -> Iterator[Any]:
     for attribute in node.attributes.values():
-        kind = attribute.type.name
-        if attribute.is_ref():
-            continue
-        if kind == "GRAPH":
+        if attribute.type.name == "GRAPH" and not attribute.is_ref():
             yield attribute.as_graph()
-        elif kind == "GRAPHS":
-            yield from attribute.as_graphs()
 
 
 def _with_inner(node: Any) -> Iterator[Any]:

@@ -4,14 +4,12 @@ The file tells in which module an operation ran; which call of it, the names in 
 program tell (`L__self__tw@1`).
 """
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tbscope.ir.graph import Shape
-from tbscope.sources.onnx.places import Place
 
-__all__ = ["Operation", "numbers_of", "operation_of", "operations_of", "operations_of_file"]
+__all__ = ["Operation", "numbers_of", "operations_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,27 +66,6 @@ def operations_of(program: Any) -> list[Operation]:
             )
         )
     return found
-
-
-def operations_of_file(
-    nodes: Iterable[Any], places: Mapping[Any, Place | None], origins: Mapping[Any, Any]
-) -> list[Operation]:
-    """Return the operations of an exported program as far as the nodes of a model tell them."""
-    found: dict[str, Operation] = {}
-    for node in nodes:
-        place, origin = places.get(node), origins.get(node)
-        if place is None or origin is None or not origin.name:
-            continue
-        call = place.level.name, place.number
-        found[origin.name] = operation_of(origin.name, call, origin.target, node)
-    return list(found.values())
-
-
-def operation_of(name: str, call: tuple[str, int], target: str, node: Any) -> Operation:
-    """Return an operation as the last node tells it that it became."""
-    shape = node.outputs[0].shape if len(node.outputs) == 1 else None
-    sizes = None if shape is None else [s if isinstance(s, int) else None for s in shape]
-    return Operation(name, call, _plain(target), None if sizes is None else tuple(sizes))
 
 
 def _is_part(node: Any) -> bool:

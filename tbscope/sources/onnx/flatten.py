@@ -5,7 +5,7 @@ all bodies are laid out in one list, under names of their own, each node with th
 call that it came from.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ __all__ = ["FRAME", "Flat", "Frame", "flatten"]
 FRAME = "tbscope.frame"
 """The metadata of a node that tells from which call of a function it came."""
 
-_MOST_NODES = 2_000_000
+_MOST_NODES = 200_000
 _MOST_DEPTH = 100
 
 
@@ -67,19 +67,11 @@ class _Flattening:
         self._graph = model.graph
         self._functions = {_key(one.domain, one.name, one): one for one in model.functions}
         self._frames: dict[int, Frame] = {}
-        self._sizes: dict[tuple[str, str, str], int] = {}
+        self._count = 0
 
     def run(self) -> Flat:
         if not self._functions:
             return Flat(list(self._graph.node), {})
-        # Before anything is laid out: functions that call each other twice double with each.
-        if self._size(self._graph.node, ()) > _MOST_NODES:
-            raise ArgumentError(
-                f"the functions of the ONNX model have more than {_MOST_NODES:,} nodes where they "
-                "are called",
-                why="each call draws the body of its function",
-                fix="read a part of the model: onnx.utils.extract_model",
-            )
         nodes = self._expand(self._graph.node, {}, {}, None)
         return Flat(nodes, self._frames)
 
@@ -93,6 +85,15 @@ class _Flattening:
         """Return nodes under the names of the model, with the attributes of a call."""
         found: list[Any] = []
         for node in nodes:
+            self._count += 1
+            # Functions that call each other twice double with each.
+            if self._count > _MOST_NODES:
+                raise ArgumentError(
+                    f"the functions of the ONNX model have more than {_MOST_NODES:,} nodes where "
+                    "they are called",
+                    why="each call draws the body of its function",
+                    fix="read a part of the model: onnx.utils.extract_model",
+                )
             twin = self._renamed(node, names, attributes, frame)
             function = self._functions.get(_key(node.domain, node.op_type, node))
             if function is None:
@@ -102,6 +103,7 @@ class _Flattening:
         return found
 
     def _called(self, function: Any, node: Any, around: Frame | None) -> list[Any]:
+        _check_depth(function, around)
         frame = Frame(len(self._frames) + 1, around, node, function)
         self._frames[frame.number] = frame
         names = dict(zip(function.input, node.input, strict=False))
@@ -133,8 +135,8 @@ class _Flattening:
                 listed[:] = [names[name] if name else "" for name in listed]
             _resolve(twin, given)
         for attribute in twin.attribute:
-            for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-                self._inside(graph, names, given, frame)
+            if attribute.HasField("g"):
+                self._inside(attribute.g, names, given, frame)
         return twin
 
     def _inside(
@@ -147,27 +149,6 @@ class _Flattening:
         nodes = self._expand(graph.node, names, given, frame)
         del graph.node[:]
         graph.node.extend(nodes)
-
-    def _size(self, nodes: Iterable[Any], around: tuple[tuple[str, str, str], ...]) -> int:
-        """Return how many nodes there are with the bodies of all functions that they call."""
-        count = 0
-        for node in _with_inner(nodes):
-            key = _key(node.domain, node.op_type, node)
-            function = self._functions.get(key)
-            count += 1
-            if function is None:
-                continue
-            if key in around or len(around) >= _MOST_DEPTH:
-                raise ArgumentError(
-                    f"the function {shown(function.name)} of the ONNX model is called inside of "
-                    f"{len(around)} calls of functions",
-                    why="a function calls itself" if key in around else "the calls have no end",
-                    fix="onnx.checker.check_model tells more",
-                )
-            if key not in self._sizes:
-                self._sizes[key] = self._size(function.node, (*around, key))
-            count += self._sizes[key]
-        return count
 
 
 class _Names(dict[str, str]):
@@ -186,16 +167,18 @@ def _key(domain: str, name: str, message: Any) -> tuple[str, str, str]:
     return "" if domain == "ai.onnx" else domain, name, getattr(message, "overload", "")
 
 
-def _with_inner(nodes: Iterable[Any]) -> Iterator[Any]:
-    """Return nodes with those of their bodies."""
-    pending = list(nodes)
-    while pending:
-        node = pending.pop()
-        yield node
-        for attribute in node.attribute:
-            pending += attribute.g.node
-            for graph in attribute.graphs:
-                pending += graph.node
+def _check_depth(function: Any, around: Frame | None) -> None:
+    """Raise ArgumentError where a function is called in itself, or in too many others."""
+    depth, itself = 0, False
+    while around is not None and not itself:
+        depth, itself, around = depth + 1, around.function is function, around.parent
+    if itself or depth >= _MOST_DEPTH:
+        raise ArgumentError(
+            f"the function {shown(function.name)} of the ONNX model is called inside of "
+            f"{depth} calls of functions",
+            why="a function calls itself" if itself else "the calls have no end",
+            fix="onnx.checker.check_model tells more",
+        )
 
 
 def _tell(node: Any, frame: Frame) -> None:

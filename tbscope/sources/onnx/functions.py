@@ -47,12 +47,10 @@ class Made:
 
     Attributes:
         function: The function of `onnx_ir`.
-        class_name: The full name of the class of the module.
         uses: The qualified names of the modules that it stands for, one for each call.
     """
 
     function: Any
-    class_name: str
     uses: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -89,71 +87,50 @@ class Functions:
 
     def call(self, wanted: Wanted) -> Any:
         """Return a node that calls the function of a region; nothing is replaced yet."""
-        region = wanted.region
         key = self._key(wanted)
         made = self._by_key.get(key)
         if made is None:
             class_name = wanted.levels[-1].class_name or "Module"
-            name = self._unique(re.sub(r"\W", "_", label_of(class_name)))
-            made = self._by_key[key] = Made(
-                self._ir.Function(
-                    self._domain,
-                    name,
-                    graph=self._ir.Graph([], [], nodes=[], name=name),
-                    attributes=[],
-                ),
-                class_name,
-            )
+            made = self._by_key[key] = Made(self._function(wanted, class_name))
+        else:
+            _keep_common_types(made.function, wanted.region.nodes)
         made.uses.append(wanted.levels[-1].name)
-        return self._node(made, wanted, region)
+        return self._node(made, wanted, wanted.region)
 
-    def fill(self, node: Any, wanted: Wanted) -> None:
-        """Move the nodes of a region, which was replaced by a call, into the function.
-
-        Where another region that is the same was moved there before, they are dropped.
-        """
-        made = next(one for one in self._by_key.values() if one.function.name == node.op_type)
+    def _function(self, wanted: Wanted, class_name: str) -> Any:
+        """Return a function with a copy of the nodes of a region."""
         region = wanted.region
-        if len(made.uses) > 1:
-            _keep_common_types(made.function, region.nodes)
-            for each in region.nodes:
-                for inner, place, _ in list(reads(each)):
-                    inner.replace_input_with(place, None)
-            return
-        given = [*region.inputs, *region.held]
-        inputs = self._inputs(wanted)
-        for each in region.nodes:
-            for inner, place, value in list(reads(each)):
-                if value in inputs:
-                    inner.replace_input_with(place, inputs[value])
-        for each in region.nodes:
-            self._make_relative(each, wanted.levels)
-            for value in each.outputs:
-                value.metadata_props.clear()
         versions = self._model.graph.opset_imports
-        domains = {each.domain for each in region.nodes}
+        domains = {""}
         for each in region.nodes:
-            domains.update(inner.domain for inner, _, _ in reads(each))
-        graph = self._ir.Graph(
-            [inputs[value] for value in given],
-            list(region.outputs),
+            domains.update([each.domain, *(inner.domain for inner, _, _ in reads(each))])
+        graph = self._ir.GraphView(
+            [*region.inputs, *region.held],
+            region.outputs,
             nodes=region.nodes,
-            name=node.op_type,
-            opset_imports={"": versions.get("", 1), **{d: versions.get(d, 1) for d in domains}},
-        )
+            name=_unique(re.sub(r"\W", "_", label_of(class_name)), self._names),
+            opset_imports={domain: versions.get(domain, 1) for domain in domains},
+        ).clone()
+        for value, name in zip(graph.inputs, self._input_names(wanted), strict=True):
+            # Each call may give it something of another type; a tensor would be renamed with it.
+            value.const_value = value.type = value.shape = None
+            value.name = name
+            value.metadata_props.clear()
+        for ours, copied in zip(region.nodes, graph, strict=True):
+            self._make_relative(copied, wanted.levels, calls=ours in self._calls)
+            for value in copied.outputs:
+                value.metadata_props.clear()
+        attributes = self._ir.convenience.convert_attributes(wanted.attributes)
         function = self._ir.Function(
             self._domain,
-            node.op_type,
+            graph.name,
             graph=graph,
-            attributes=[
-                self._ir.Attr(name, attribute.type, None)
-                for name, attribute in node.attributes.items()
-            ],
+            attributes=[self._ir.Attr(each.name, each.type, None) for each in attributes],
         )
-        function.metadata_props[OF_MODULE] = made.class_name
-        made.function = function
+        function.metadata_props[OF_MODULE] = class_name
         self._model.functions[function.identifier()] = function
         versions.setdefault(self._domain, 1)
+        return function
 
     # -- the call -----------------------------------------------------------------------
 
@@ -172,32 +149,25 @@ class Functions:
             [*region.inputs, *region.held],
             ir.convenience.convert_attributes(wanted.attributes),
             outputs=outputs,
-            name=self._node_name(level.name or made.function.name),
+            name=_unique(level.name or made.function.name, self._node_names),
             metadata_props=written(origin),
         )
         self._calls.add(node)
         return node
 
-    def _inputs(self, wanted: Wanted) -> dict[Any, Any]:
-        """Return the inputs of a function, by the values that its first call gives it."""
+    def _input_names(self, wanted: Wanted) -> list[str]:
+        """Return the names of the inputs of a function, of which its first call tells."""
         region = wanted.region
         taken = {value.name for node in region.nodes for value in node.outputs}
         for node in region.nodes:
             taken.update(value.name for inner, _, _ in reads(node) for value in inner.outputs)
-        inputs: dict[Any, Any] = {}
         prefix = f"{wanted.levels[-1].name}." if wanted.levels[-1].name else ""
-        for value in (*region.inputs, *region.held):
-            wish = wanted.names.get(value) or _local_name(value, prefix)
-            inputs[value] = self._ir.Value(name=_unique(wish, taken))
-        return inputs
+        return [
+            _unique(wanted.names.get(value) or _local_name(value, prefix), taken)
+            for value in (*region.inputs, *region.held)
+        ]
 
-    def _unique(self, name: str) -> str:
-        return _unique(name, self._names)
-
-    def _node_name(self, name: str) -> str:
-        return _unique(name, self._node_names)
-
-    def _make_relative(self, node: Any, levels: Sequence[Level]) -> None:
+    def _make_relative(self, node: Any, levels: Sequence[Level], *, calls: bool) -> None:
         """Have the metadata of a node count its modules from the one that becomes a function."""
         origin = origin_by_metadata(node.metadata_props)
         name = levels[-1].name
@@ -210,7 +180,7 @@ class Functions:
             level._replace(name=_relative(level.name, name))
             for level in origin.levels[len(levels) :]
         )
-        own = _relative(origin.name, name) if node in self._calls else origin.name
+        own = _relative(origin.name, name) if calls else origin.name
         top = Level("", levels[-1].class_name)
         node.metadata_props.update(written(Origin((top, *inner), own, origin.target)))
 
@@ -250,20 +220,12 @@ class Functions:
         )
 
     def _attribute_key(self, attribute: Any, ids: dict[Any, Any], levels: Sequence[Level]) -> Any:
-        kind = attribute.type.name
-        if attribute.is_ref():
-            return kind, attribute.ref_attr_name
-        if kind == "GRAPH":
-            return kind, self._graph_key(attribute.as_graph(), ids, levels)
-        if kind == "GRAPHS":
-            return kind, tuple(self._graph_key(one, ids, levels) for one in attribute.as_graphs())
-        if kind in ("TENSOR", "TENSORS"):
-            tensors = [attribute.value] if kind == "TENSOR" else list(attribute.value)
-            return kind, tuple(
-                (one.dtype.name, tuple(map(str, one.shape)), one.tobytes()) for one in tensors
-            )
-        value = attribute.value
-        return kind, tuple(value) if isinstance(value, list | tuple) else str(value)
+        if attribute.type.name == "GRAPH" and not attribute.is_ref():
+            return self._graph_key(attribute.as_graph(), ids, levels)
+        message = self._ir.to_proto(attribute)
+        # Tensors have names that tell nothing.
+        message.t.name = ""
+        return message.SerializeToString(deterministic=True)
 
     def _graph_key(self, graph: Any, ids: dict[Any, Any], levels: Sequence[Level]) -> Any:
         for value in (*graph.inputs, *graph.initializers.values()):

@@ -104,18 +104,6 @@ def _broken_text(message: Any) -> bytes | None:
                 for text in [held] if isinstance(held, str | bytes) else held:
                     if isinstance(text, bytes):
                         return text
-            elif entry.name == "metadata_props":
-                # Most messages of a file are such pairs.
-                for pair in held:
-                    for text in (pair.key, pair.value):
-                        if isinstance(text, bytes):
-                            return text
-            elif entry.name == "dim":
-                # And most others are sizes.
-                for size in held:
-                    for text in (size.dim_param, size.denotation):
-                        if isinstance(text, bytes):
-                            return text
             elif entry.type == entry.TYPE_MESSAGE:
                 pending += [held] if hasattr(held, "ListFields") else held
     return None

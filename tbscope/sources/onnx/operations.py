@@ -9,7 +9,7 @@ from typing import Any
 from tbscope.ir.graph import Role, Shape
 from tbscope.sources.onnx.extra import need
 
-__all__ = ["NO_FORMULA", "flops_of", "has_no_formula", "input_names", "is_random", "role_of"]
+__all__ = ["NO_FORMULA", "UNCOUNTED", "flops_of", "input_names", "is_random", "role_of"]
 
 # Source: the operator schemas, onnx/defs.
 _ROLES: Mapping[str, Role] = {
@@ -25,14 +25,14 @@ _RANDOM = frozenset(
         *("Bernoulli", "Multinomial"),
     }
 )
-# What computes much, and has no formula here.
-_NO_FORMULA = frozenset(
+UNCOUNTED = frozenset(
     {
         *("LSTM", "GRU", "RNN", "Einsum", "Attention", "DeformConv", "DFT", "STFT"),
         *("MultiHeadAttention", "GroupQueryAttention", "PackedAttention", "LinearAttention"),
         *("QAttention", "FusedConv", "MatMulNBits", "MoE", "QMoE"),
     }
 )
+"""The operators that compute much, and have no formula here."""
 _MATMULS = frozenset(
     {"MatMul", "MatMulInteger", "FusedMatMul", "QLinearMatMul", "MatMulIntegerToFloat"}
 )
@@ -55,11 +55,6 @@ def role_of(operator: str, *, reads: bool) -> Role | None:
 def is_random(operator: str, attributes: Mapping[str, Any]) -> bool:
     """Tell whether an operator draws random numbers."""
     return operator in _RANDOM or (operator == "Dropout" and bool(attributes.get("training_mode")))
-
-
-def has_no_formula(operator: str) -> bool:
-    """Tell whether an operator computes much of which nothing is counted."""
-    return operator in _NO_FORMULA
 
 
 def flops_of(

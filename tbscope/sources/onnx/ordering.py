@@ -13,12 +13,10 @@ from tbscope.ir.graph import Call, Graph, Node, Value
 from tbscope.ir.nests import walk
 from tbscope.ir.regions import STATE
 from tbscope.ir.scopes import Scope
-from tbscope.sources.onnx.alignment import fits, side_by_side
-from tbscope.sources.onnx.exporting import Operation, operation_of
-from tbscope.sources.onnx.metadata import Level, origin_by_metadata
-from tbscope.sources.onnx.types import dtype_name
+from tbscope.sources.onnx.alignment import side_by_side
+from tbscope.sources.onnx.exporting import Operation
 
-__all__ = ["Order", "numbers_by_record"]
+__all__ = ["Order"]
 
 
 class Order:
@@ -91,46 +89,27 @@ class Order:
             for path, leaf in walk(argument.nest, argument.name or f"argument_{place}")
             if isinstance(leaf, Value)
         ]
-        found, names = self._matched(leaves, [*values, *held], [*values])
+        names = self._matched(leaves, {*values, *held})
         rest = [value for value in values if value not in names]
-        return [*found, *rest], [value for value in held if value not in names], names
+        return [*names, *rest], [value for value in held if value not in names], names
 
     def sort_outputs(self, call: Call, values: Sequence[Any]) -> list[Any]:
         """Put what leaves a module in the order of its results, and behind it what else leaves."""
         leaves = [(path, leaf) for path, leaf in walk(call.results) if isinstance(leaf, Value)]
-        found, names = self._matched(leaves, values, values)
-        return [*found, *(value for value in values if value not in names)]
+        found = self._matched(leaves, {*values})
+        return [*found, *(value for value in values if value not in found)]
 
-    def _matched(
-        self, leaves: Sequence[tuple[str, Value]], values: Sequence[Any], rest: Sequence[Any]
-    ) -> tuple[list[Any], dict[Any, str]]:
-        """Return values in the order of the leaves that they are, with the names of these.
-
-        A leaf that is no value is left out; one that nothing is known of is the first value of
-        its type that nothing else is.
-        """
-        free = dict.fromkeys(values)
-        by_leaf: dict[int, Any] = {}
-        seen: set[Any] = set()
-        for place, (_, leaf) in enumerate(leaves):
+    def _matched(self, leaves: Sequence[tuple[str, Value]], values: set[Any]) -> dict[Any, str]:
+        """Return those of some values that are leaves, in the order of these, with their names."""
+        found: dict[Any, str] = {}
+        for name, leaf in leaves:
             for candidate in map(self._current, self._candidates(leaf)):
-                if candidate in seen:
+                if candidate in found:
                     break
-                if candidate in free:
-                    del free[candidate]
-                    seen.add(candidate)
-                    by_leaf[place] = candidate
+                if candidate in values:
+                    found[candidate] = name
                     break
-        open_ones = [value for value in rest if value in free]
-        for place, (_, leaf) in enumerate(leaves):
-            # Of what is known elsewhere in the model, nothing here takes the place.
-            if place not in by_leaf and next(self._candidates(leaf), None) is None:
-                near = next((one for one in open_ones if _is_like(one, leaf)), None)
-                if near is not None:
-                    open_ones.remove(near)
-                    by_leaf[place] = near
-        places = sorted(by_leaf)
-        return [by_leaf[place] for place in places], {by_leaf[at]: leaves[at][0] for at in places}
+        return found
 
     def _current(self, value: Any) -> Any:
         while value in self._now:
@@ -194,46 +173,6 @@ class Order:
         return names
 
 
-def numbers_by_record(record: Graph, nodes: Iterable[Any]) -> dict[str, tuple[int, ...]]:
-    """Return which call of each module around it an operation ran in, by its name.
-
-    Args:
-        record: What `tbscope.trace` gave for the model.
-        nodes: The nodes of the ONNX model, which tell of the modules and not of their calls.
-    """
-    levels: dict[str, tuple[Level, ...]] = {}
-    theirs: dict[str, list[Operation]] = defaultdict(list)
-    for node in nodes:
-        origin = origin_by_metadata(node.metadata_props)
-        if origin is None or not origin.levels or not origin.name:
-            continue
-        name = origin.levels[-1].name
-        operation = operation_of(origin.name, (name, 0), origin.target, node)
-        if origin.name in levels:
-            # The last of the nodes that an operation became gives its result.
-            theirs[name][-1] = operation
-        else:
-            theirs[name].append(operation)
-        levels[origin.name] = origin.levels
-    called = _called_by_scope(record)
-    ours: dict[str, list[Node]] = defaultdict(list)
-    for node in record.nodes:
-        key = _call_around(node.scope, called) if node.kind == "op" else None
-        if key is not None:
-            ours[key[0]].append(node)
-    numbers: dict[str, tuple[int, ...]] = {}
-    for name, operations in theirs.items():
-        around: dict[str, int] = {}
-        found = {one.name: node for node, one in side_by_side(ours[name], operations)}
-        for operation in operations:
-            if operation.name in found:
-                around = _numbers_around(found[operation.name].scope, called)
-            of_levels = [around.get(level.name) for level in levels[operation.name]]
-            if None not in of_levels:
-                numbers[operation.name] = tuple(number or 0 for number in of_levels)
-    return numbers
-
-
 def _called_by_scope(record: Graph) -> dict[Scope, tuple[str, int]]:
     """Return which call of which module each scope is that of."""
     counts: dict[str, int] = defaultdict(int)
@@ -242,17 +181,6 @@ def _called_by_scope(record: Graph) -> dict[Scope, tuple[str, int]]:
         if call.qualified_name is not None and call.number == 0:
             found[call.scope] = call.qualified_name, counts[call.qualified_name]
             counts[call.qualified_name] += 1
-    return found
-
-
-def _numbers_around(scope: Scope | None, called: Mapping[Scope, tuple[str, int]]) -> dict[str, int]:
-    """Return the numbers of the calls around a scope, with its own, by the names of the modules."""
-    found: dict[str, int] = {}
-    while scope is not None:
-        if scope in called:
-            name, number = called[scope]
-            found.setdefault(name, number)
-        scope = scope.parent
     return found
 
 
@@ -282,12 +210,3 @@ def _inputs_by_node(nodes: Sequence[Node], inputs: Sequence[Any]) -> dict[Node, 
             if value is not None:
                 found[node] = value
     return found
-
-
-def _is_like(value: Any, leaf: Value) -> bool:
-    """Tell whether a value of the ONNX model has the type of one of the record."""
-    if value.dtype is not None and dtype_name(value.dtype.value) != leaf.dtype:
-        return False
-    if value.shape is None or leaf.shape is None:
-        return False
-    return fits([size if isinstance(size, int) else None for size in value.shape], leaf.shape)

@@ -1,6 +1,7 @@
 """Where each node of an ONNX model comes from, in whichever way the file tells it."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from itertools import takewhile
 from typing import Any
 
 from tbscope.sources.onnx.flatten import FRAME, Frame
@@ -103,11 +104,9 @@ class Origins:
         for node, origin in zip(listed, whole, strict=True):
             levels = origin.levels if origin is not None else around
             if origin is not None:
-                own = _without(levels, around)
+                own = levels[len(_common(levels, around)) :]
                 self._of[tuple(node.output)] = origin._replace(levels=own)
             for attribute in node.attribute:
-                for graph in attribute.graphs:
-                    self._add(graph.node, levels)
                 if attribute.HasField("g"):
                     self._add(attribute.g.node, levels)
 
@@ -192,11 +191,5 @@ def filled(told: Sequence[Origin | None], frames: Sequence[int]) -> list[Origin 
 
 
 def _common(one: Sequence[Level], other: Sequence[Level]) -> tuple[Level, ...]:
-    count = 0
-    while count < min(len(one), len(other)) and one[count] == other[count]:
-        count += 1
-    return tuple(one[:count])
-
-
-def _without(levels: tuple[Level, ...], around: Sequence[Level]) -> tuple[Level, ...]:
-    return levels[len(_common(levels, around)) :]
+    pairs = zip(one, other, strict=False)
+    return tuple([level for level, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)])

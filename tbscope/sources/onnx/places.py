@@ -5,7 +5,7 @@ order in which they ran: who comes back into a module that was left, and does th
 done before, is in another call of it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from tbscope.sources.onnx.metadata import Level, Origin
 
@@ -19,36 +19,20 @@ class Place:
         parent: The call around it; None for the outermost.
         level: The module.
         number: Which call of the module it is.
+        done: The operations that ran in it, each with the modules around it.
     """
 
-    __slots__ = ("_seen", "level", "number", "parent")
+    __slots__ = ("done", "level", "number", "parent")
 
     def __init__(self, level: Level, parent: "Place | None", number: int) -> None:
         self.level = level
         self.parent = parent
         self.number = number
-        self._seen: set[tuple[str, ...]] = set()
+        self.done: set[tuple[str, ...]] = set()
 
     def path(self) -> list["Place"]:
         """Return the calls down to this one, outermost first."""
-        return [*reversed(list(self._upward()))]
-
-    def has_done(self, what: tuple[str, ...]) -> bool:
-        """Tell whether an operation ran in it already."""
-        return what in self._seen
-
-    def do(self, what: tuple[str, ...]) -> None:
-        """Tell of an operation that runs in it."""
-        self._seen.add(what)
-
-    def _upward(self) -> Iterator["Place"]:
-        place: Place | None = self
-        while place is not None:
-            yield place
-            place = place.parent
-
-    def __repr__(self) -> str:
-        return f"Place({self.level.name!r}, {self.number})"
+        return [*(self.parent.path() if self.parent else []), self]
 
 
 class Places:
@@ -75,13 +59,9 @@ class Places:
             path = self._found(origin)
         names = [level.name for level in origin.levels]
         for depth, place in enumerate(path):
-            place.do((*names[depth + 1 :], origin.target))
+            place.done.add((*names[depth + 1 :], origin.target))
         self._before = path
         return path[-1] if path else None
-
-    def again(self, depth: int) -> Place | None:
-        """Return the call at a depth around the node before; None at the top."""
-        return self._before[depth - 1] if depth else None
 
     def _exact(self, levels: Sequence[Level], numbers: Sequence[int]) -> list[Place]:
         path: list[Place] = []
@@ -104,7 +84,7 @@ class Places:
                 continue
             same = False
             place = self._last.get((around, level))
-            if place is None or place.has_done((*names[depth + 1 :], origin.target)):
+            if place is None or (*names[depth + 1 :], origin.target) in place.done:
                 number = self._count.get(level, 0)
                 self._count[level] = number + 1
                 place = self._last[around, level] = Place(level, around, number)

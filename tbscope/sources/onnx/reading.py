@@ -67,10 +67,12 @@ class _Reading:
         self._versions = {entry.domain: entry.version for entry in model.opset_import}
         self._inferred = infer(model, self._flat.nodes)
         self._held = held_in(model.graph)
-        nodes, parameters = self._inferred.nodes, self._names_of_parameters()
-        self._origins = Origins(nodes, self._flat.frames, parameters)
+        parameters = {
+            name for name, one in self._held.items() if one.kind == "parameter" and "." in name
+        }
+        self._origins = Origins(self._inferred.nodes, self._flat.frames, parameters)
         self.build = GraphBuilder(self._name(title))
-        self._scopes = Scopes(self.build, self._origins.classes())
+        self.scopes = Scopes(self.build, self._origins.classes())
         self._frames: dict[int, Scope] = {}
         self._places: dict[tuple[Frame | None, Scope | None], Places] = {}
 
@@ -120,7 +122,7 @@ class _Reading:
             return around
         # Each body has calls of its own.
         places = self._places.setdefault((frame, around), Places())
-        return self._scopes.of(places.of(origin), around)
+        return self.scopes.of(places.of(origin), around)
 
     def _scope_of_frame(self, frame: Frame, around: Scope | None, body: int) -> Scope:
         """Return the scope of the call of a function."""
@@ -140,16 +142,8 @@ class _Reading:
         else:
             function = frame.function
             level = Level(frame.node.name, f"{function.domain}::{function.name}")
-        self._frames[frame.number] = scope = self._scopes.call(level, around)
+        self._frames[frame.number] = scope = self.scopes.call(level, around)
         return scope
-
-    def block(self, label: str, around: Scope | None) -> Scope:
-        """Open a scope for the body of an operation."""
-        return self._scopes.block(label, around)
-
-    def owner(self, name: str, reader: Scope | None) -> Scope | None:
-        """Return the scope of the module that owns a parameter."""
-        return self._scopes.owner(name, reader)
 
     # -- what is known of the model -----------------------------------------------------
 
@@ -157,9 +151,6 @@ class _Reading:
         """Return the version of a domain, as far as a schema can have it: in 32 bits."""
         version: int = self._versions.get(domain, 1)
         return max(0, min(version, 2**31 - 1))
-
-    def _names_of_parameters(self) -> set[str]:
-        return {name for name, one in self._held.items() if one.kind == "parameter" and "." in name}
 
     def _name(self, title: str) -> str:
         known = self._origins.model_class()
@@ -171,9 +162,9 @@ class _Reading:
 
     def _describe_calls(self, values: Mapping[str, Nest]) -> None:
         """Tell of each call what it was given, and what it gave."""
-        describe_calls(self.build.graph, self._scopes.calls.values(), owned=STATE)
+        describe_calls(self.build.graph, self.scopes.calls.values(), owned=STATE)
         for number, scope in self._frames.items():
-            frame, call = self._flat.frames[number], self._scopes.calls[scope]
+            frame, call = self._flat.frames[number], self.scopes.calls[scope]
             given, made = frame.node.input, frame.node.output
             # In the body of an operation, names are those of the body.
             if values.keys() >= {name for name in (*given, *made) if name}:

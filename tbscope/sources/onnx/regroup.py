@@ -11,12 +11,12 @@ from tbscope.ir.graph import Graph
 from tbscope.sources.onnx.choosing import Modules, check_domain, chooser
 from tbscope.sources.onnx.contents import form_of
 from tbscope.sources.onnx.cutting import Cutter, Region
-from tbscope.sources.onnx.exporting import numbers_of, operations_of, operations_of_file
+from tbscope.sources.onnx.exporting import numbers_of, operations_of
 from tbscope.sources.onnx.extra import need
 from tbscope.sources.onnx.functions import Functions, Made, Wanted
 from tbscope.sources.onnx.loading import is_program, load_model
 from tbscope.sources.onnx.metadata import Level, Origin, origin_by_metadata, written
-from tbscope.sources.onnx.ordering import Order, numbers_by_record
+from tbscope.sources.onnx.ordering import Order
 from tbscope.sources.onnx.origins import filled
 from tbscope.sources.onnx.places import Place, Places
 from tbscope.sources.onnx.scoping import label_of
@@ -60,16 +60,16 @@ def modules_to_functions(
         modules: Which modules: classes, qualified names and patterns of them (`layers.*`), names
             of classes; or a function that tells it of a `Module`. None for all but the outermost.
         domain: The domain of the functions.
-        record: What `tbscope.trace` gave for the same model: it tells the order of arguments and
-            results, their names, and the hyper-parameters. Without it, what enters stands in the
-            order in which it is read.
+        record: What `tbscope.trace` gave for the same model, beside an `ONNXProgram`: it tells the
+            order of arguments and results, their names, and the hyper-parameters. Without it,
+            what enters stands in the order in which it is read.
     Returns:
         The model: equal bodies are one function, a module inside of another one is called in its
         body, and what a body reads of the model's tensors it is given behind its arguments.
         What cannot be a function stays inline, and is told.
     Raises:
         ArgumentError: onnx_ir is not installed; it is no model, or one that tells nothing of
-            modules; or no module is meant.
+            modules; no module is meant; or there is a record of what is no `ONNXProgram`.
     """
     chosen = chooser(modules)
     domain = check_domain(domain)
@@ -82,10 +82,16 @@ class _Regrouping:
     def __init__(self, given: Any, domain: Any, record: Graph | None) -> None:
         ir = need("onnx_ir")
         self._as_message = True
-        numbers: Mapping[str, Sequence[int]] = {}
-        program = getattr(given, "exported_program", None) if is_program(given) else None
+        program = None
         if is_program(given):
-            given = given.model
+            program, given = given.exported_program, given.model
+        elif record is not None:
+            raise ArgumentError(
+                f"record= is given with {shown(given)}",
+                why="only what torch.onnx.export gave tells which operations of the record it has",
+                fix="program = torch.onnx.export(model, args, dynamo=True); "
+                "tbscope.modules_to_functions(program, record=record)",
+            )
         if isinstance(given, ir.Model):
             self._as_message = False
             self._model = given.clone()
@@ -96,17 +102,13 @@ class _Regrouping:
         else:
             self._model = ir.from_proto(load_model(given))
         self._graph = self._model.graph
-        if program is not None:
-            numbers = numbers_of(program)
-        elif record is not None:
-            numbers = numbers_by_record(record, self._graph)
         # Functions tell more in a file of version 10: which module they are.
         self._model.ir_version = max(self._model.ir_version, 10)
         self._left: list[str] = []
         self._functions = Functions(self._model, domain)
         self._cutter = Cutter(self._graph)
-        self._find_places(Places(numbers))
-        self._order = self._make_order(record, program)
+        self._find_places(Places({} if program is None else numbers_of(program)))
+        self._order = None if record is None else self._make_order(record, program)
 
     def run(self, chosen: "Callable[[Level], bool]", modules: Modules) -> Regrouped:
         places = [place for place in self._all if chosen(place.level)]
@@ -131,7 +133,6 @@ class _Regrouping:
                 fix="export it anew: torch.onnx.export(model, args, path, dynamo=True)",
             )
         self._origins: dict[Any, Origin | None] = {}
-        self._places: dict[Any, Place | None] = {}
         # In the order in which they came; of a dict, as nodes are taken out.
         self._nodes: dict[Place, dict[Any, None]] = {}
         self._all: list[Place] = []
@@ -143,16 +144,13 @@ class _Regrouping:
                 own = origin._replace(name=name, target=node.op_type)
                 node.metadata_props.update(written(own))
             place = places.of(origin) if origin is not None and origin.levels else None
-            self._places[node] = place
             for each in place.path() if place else []:
                 if each not in self._nodes:
                     self._nodes[each] = {}
                     self._all.append(each)
                 self._nodes[each][node] = None
 
-    def _make_order(self, record: Graph | None, program: Any) -> Order | None:
-        if record is None:
-            return None
+    def _make_order(self, record: Graph, program: Any) -> Order:
         values = dict(self._graph.initializers.items())
         for node in self._graph:
             origin = self._origins[node]
@@ -160,13 +158,9 @@ class _Regrouping:
                 values[origin.name] = node.outputs[0]
         for node in self._graph:
             values.update({str(value.name): value for value in node.outputs})
-        operations = (
-            operations_of_file(self._graph, self._places, self._origins)
-            if program is None
-            else operations_of(program)
-        )
         values.update({str(value.name): value for value in self._graph.inputs})
         calls = [(place.level.name, place.level.class_name, place.number) for place in self._all]
+        operations = operations_of(program)
         return Order(record, operations, values, list(self._graph.inputs), calls)
 
     def _regroup(self, place: Place) -> None:
@@ -194,7 +188,6 @@ class _Regrouping:
         wanted = Wanted(region, names, levels, attributes)
         node = self._functions.call(wanted)
         self._cutter.replace(region, node)
-        self._functions.fill(node, wanted)
         if self._order is not None:
             self._order.renamed(zip(region.outputs, node.outputs, strict=True))
         for each in place.path():

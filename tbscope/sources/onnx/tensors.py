@@ -110,10 +110,8 @@ def literal(tensor: Any) -> Nest:
 
 
 def attribute_value(attribute: Any) -> Nest:
-    """Return what an attribute of a node holds, as a constant; None for a graph."""
+    """Return what an attribute of a node holds, as a constant."""
     onnx = need("onnx")
-    if attribute.type in (attribute.GRAPH, attribute.GRAPHS):
-        return None
     if attribute.type == attribute.TENSOR:
         told = literal(attribute.t)
         sizes = ", ".join(map(str, attribute.t.dims))

@@ -158,7 +158,7 @@ def _tells_all(nodes: Iterable[Any], told: Mapping[str, ValueType]) -> bool:
     """Tell whether the type and each size is told of all that nodes give; bodies may give more."""
     for node in nodes:
         for attribute in node.attribute:
-            if attribute.type in (attribute.GRAPH, attribute.GRAPHS):
+            if attribute.type == attribute.GRAPH:
                 return False
         for name in node.output:
             kind = told.get(name, UNKNOWN)

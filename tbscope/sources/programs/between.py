@@ -5,6 +5,7 @@ layers. What is made of a result of one part, and read by another, stands in the
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -62,10 +63,7 @@ def _common(stacks: Iterable[_Stack | None]) -> _Stack | None:
     known = [stack for stack in stacks if stack is not None]
     if not known:
         return None
-    first, *others = known
-    count = 0
-    while all(
-        count < len(stack) and stack[count][0] == first[count][0] for stack in (first, *others)
-    ):
-        count += 1
-    return first[:count]
+    levels = zip(*known, strict=False)
+    return tuple(
+        [level[0] for level in takewhile(lambda level: len({key for key, _ in level}) == 1, levels)]
+    )

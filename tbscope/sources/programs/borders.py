@@ -4,7 +4,7 @@ A program holds a flat list of tensors, and a plan of the nest in which they wer
 filled with tensors without content, and walked as the eager tracer walks a real one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from tbscope.sources.programs.types import replaced
 from tbscope.sources.torch.nest_internals import filled
 from tbscope.sources.torch.nests import result_leaves, tensor_leaves
 
-__all__ = ["input_paths", "nest_of", "output_paths", "result_paths"]
+__all__ = ["input_paths", "result_paths", "results_of"]
 
 
 def input_paths(
@@ -48,32 +48,39 @@ def input_paths(
         for path, tensor in tensor_leaves(given, name, public=True):
             paths.setdefault(id(tensor), path)
     found = [paths.get(id(mark), other) for mark, other in zip(marks, fallback, strict=True)]
-    return found, [(name, _unmarked(given, marks, leaves)) for name, given in named]
+    held = {id(mark): leaf for mark, leaf in zip(marks, leaves, strict=True)}
+    return found, [(name, _unmarked(given, held)) for name, given in named]
 
 
-def output_paths(plan: Any, leaves: Sequence[Any]) -> list[tuple[str, Slot]]:
-    """Return each tensor that a program gives with its path in the result (`logits`, `out.0`).
+def results_of(plan: Any, leaves: Sequence[Any]) -> tuple[list[tuple[str, Slot]], Held]:
+    """Return each tensor that a program gives with its path in the result, and the result.
 
     Args:
-        plan: How they were nested; None where the program does not tell.
+        plan: How it is nested; None where the program does not tell.
         leaves: What the program gives, flat.
+    Returns:
+        The tensors with their paths (`logits`, `out.0`), and all in its nest: flat where that is
+        none of plain containers.
     """
     marks = [_mark(leaf) for leaf in leaves]
     nest = None if plan is None else _filled(plan, marks)
-    held = {id(mark): leaf for mark, leaf in zip(marks, leaves, strict=True)}
     found: list[tuple[str, Slot]] = []
+    result: Held = leaves[0] if len(leaves) == 1 else tuple(leaves)
     if nest is not None:
+        held = {id(mark): leaf for mark, leaf in zip(marks, leaves, strict=True)}
         found = [
             (path, held[id(tensor)]) for path, tensor in result_leaves(nest) if id(tensor) in held
         ]
+        result = _unmarked(nest, held)
     told = {id(slot) for _, slot in found}
     rest = [leaf for leaf in leaves if type(leaf) is Slot and id(leaf) not in told]
     alone = len(rest) == len(leaves) == 1
-    return found + [
+    found += [
         ("out" if alone else f"out.{at}", leaf)
         for at, leaf in enumerate(leaves)
         if any(leaf is other for other in rest)
     ]
+    return found, result
 
 
 def result_paths(held: Held, name: str = "", *, public: bool = True) -> list[tuple[str, Slot]]:
@@ -97,15 +104,6 @@ def result_paths(held: Held, name: str = "", *, public: bool = True) -> list[tup
     return [(path, marks[id(tensor)]) for path, tensor in leaves]
 
 
-def nest_of(plan: Any, leaves: Sequence[Any]) -> Held:
-    """Return what a program gives in its nest; flat where that is none of plain containers."""
-    marks = [_mark(leaf) for leaf in leaves]
-    nest = None if plan is None else _filled(plan, marks)
-    if nest is None:
-        return leaves[0] if len(leaves) == 1 else tuple(leaves)
-    return _unmarked(nest, marks, leaves)
-
-
 def _mark(leaf: Any) -> Any:
     """Return a tensor without content for a slot; a constant as it is."""
     if type(leaf) is not Slot:
@@ -123,6 +121,5 @@ def _filled(plan: Any, marks: Sequence[Any]) -> Any:
         return None
 
 
-def _unmarked(nest: Any, marks: Sequence[Any], leaves: Sequence[Any]) -> Held:
-    held = {id(mark): leaf for mark, leaf in zip(marks, leaves, strict=True)}
+def _unmarked(nest: Any, held: Mapping[int, Any]) -> Held:
     return replaced(nest, torch.Tensor, lambda tensor: held.get(id(tensor), tensor))

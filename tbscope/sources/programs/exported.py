@@ -10,7 +10,7 @@ from tbscope.errors import ArgumentError
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Graph
 from tbscope.sources.programs.archive import load_program
-from tbscope.sources.programs.borders import input_paths, nest_of, output_paths
+from tbscope.sources.programs.borders import input_paths, results_of
 from tbscope.sources.programs.kinds import is_exported
 from tbscope.sources.programs.places import Places, label_of
 from tbscope.sources.programs.reader import Reader
@@ -47,7 +47,6 @@ def from_export(exported_program_or_path: Any, *, trusted: bool = False) -> Grap
     check_truth("trusted", trusted)
     program = exported_program_or_path
     if isinstance(program, str | os.PathLike):
-        _check_path(program)
         return _of_file(program, trusted=trusted)
     if not is_exported(program):
         raise ArgumentError(
@@ -69,17 +68,6 @@ def _of_file(path: Any, *, trusted: bool) -> Graph:
             f"no graph can be made of the program in {shown(path)}",
             why=error_text(error),
             fix="write it anew with torch.export.save(program, path)",
-        ) from error
-
-
-def _check_path(given: Any) -> None:
-    try:
-        os.fspath(given)
-    except Exception as error:
-        raise ArgumentError(
-            f"from_export was given {with_article(given)}, which tells no path",
-            why=error_text(error),
-            fix="tbscope.from_export('model.pt2')",
         ) from error
 
 
@@ -119,11 +107,12 @@ class _Exported:
         given = Walk(reader, self._state).read(self._module)
         leaves = self._write_back_all(given)
         plan = getattr(self._program.call_spec, "out_spec", None)
+        found, result = results_of(plan, leaves)
         if places.root is not None:
             root = places.call_of[places.root]
             root.arguments = [Argument(name, reader.nest(held)) for name, held in arguments]
-            root.results = reader.nest(nest_of(plan, leaves))
-        return self._state.finish(output_paths(plan, leaves), self._names, self._class_of)
+            root.results = reader.nest(result)
+        return self._state.finish(found, self._names, self._class_of)
 
     # -- inputs and outputs ---------------------------------------------------------------
 

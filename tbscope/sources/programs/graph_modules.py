@@ -10,7 +10,7 @@ from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError, InputError
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Constant, Graph
-from tbscope.sources.programs.borders import input_paths, nest_of, output_paths, result_paths
+from tbscope.sources.programs.borders import input_paths, result_paths, results_of
 from tbscope.sources.programs.functions import call_method
 from tbscope.sources.programs.kinds import is_graph_module
 from tbscope.sources.programs.places import Places, class_name_of, label_of
@@ -97,7 +97,7 @@ class _Traced:
         result = Parts(reader, self._state).result(self._module)
         if out_plan is not None:
             leaves = list(result) if isinstance(result, tuple | list) else [result]
-            found, nest = output_paths(out_plan, leaves), nest_of(out_plan, leaves)
+            found, nest = results_of(out_plan, leaves)
         else:
             found, nest = result_paths(result), result
         root.training = self._module.training

@@ -26,7 +26,7 @@ def source_of(trace: str) -> Source | None:
     return own_line(reversed(_FRAME.findall(trace[-_MOST:])))
 
 
-def own_line(lines: Iterable[tuple[str, str, str]]) -> Source | None:
+def own_line(lines: Iterable[tuple[str, str | int, str]]) -> Source | None:
     """Return the first line that is not torch's, nor of Python's library; None for none.
 
     Args:

@@ -5,7 +5,7 @@ on stand-ins; what it reads, writes and shows, by the schema of its operator.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import torch
 
@@ -35,29 +35,9 @@ from tbscope.sources.torch.roles import is_random, role_of
 __all__ = ["ProgramNode", "Reader"]
 
 
-class ProgramNode(Protocol):
-    """A node of a program, as torch.fx has it, or another form of program that is read alike."""
-
-    @property
-    def name(self) -> str:
-        """Its name in the program."""
-
-    @property
-    def target(self) -> Any:
-        """What it calls."""
-
-    @property
-    def args(self) -> Any:
-        """Its positional arguments."""
-
-    @property
-    def kwargs(self) -> Any:
-        """Its keyword arguments."""
-
-    @property
-    def meta(self) -> Any:
-        """What its program tells of it."""
-
+ProgramNode: TypeAlias = Any
+"""A node of a program, as torch.fx has it, or another form of program that is read alike: with
+`name`, `target`, `args`, `kwargs`, and `meta` for what its program tells of it."""
 
 # What holds in every run of the program, or hands a number to Python.
 _READ_OUT = frozenset({"_local_scalar_dense", "item"})
@@ -107,26 +87,29 @@ class Reader:
                 return type_nest(told)
         return None
 
+    def line(self, node: ProgramNode) -> Source | None:
+        """Return the line of a node, by its stack trace."""
+        trace = node.meta.get("stack_trace")
+        return source_of(trace) if type(trace) is str else None
+
     def where(self, node: ProgramNode) -> tuple[Scope | None, Source | None]:
         """Return the scope and the line of a node."""
         if node is self._where[0]:
             known: tuple[Scope | None, Source | None] = self._where[1]
             return known
-        meta = node.meta
-        trace = meta.get("stack_trace")
-        source = source_of(trace) if type(trace) is str else None
-        stack = meta.get("nn_module_stack") or self.between.get(node)
-        if self.in_one_call:
-            stack = None
-        place = (self.places.scope_of(stack, source), source)
+        stack = None if self.in_one_call else node.meta.get("nn_module_stack")
+        if not stack and not self.in_one_call and self.between:
+            stack = self.between.get(node)
+        return self.stand(node, stack)
+
+    def stand(
+        self, node: ProgramNode, stack: Mapping[str, Any] | None
+    ) -> tuple[Scope | None, Source | None]:
+        """Have a node stand in these calls, also where its metadata tell of others."""
+        source = self.line(node)
+        place = self.places.scope_of(stack, source), source
         self._where = node, place
         return place
-
-    def stand(self, node: ProgramNode, stack: Mapping[str, Any]) -> None:
-        """Have a node stand in these calls, where its metadata tell of others."""
-        trace = node.meta.get("stack_trace")
-        source = source_of(trace) if type(trace) is str else None
-        self._where = node, (self.places.scope_of(stack, source), source)
 
     # -- nodes --------------------------------------------------------------------------
 
@@ -159,7 +142,8 @@ class Reader:
             done = None
             if not facts.writes:
                 if facts.label in _READ_OUT:
-                    self._note_read(args, node)
+                    line = self.line(node)
+                    self.read_out += [(slot, "item", line) for slot in slots_in(args)]
                 return told
         else:
             done = self._done(facts, args, kwargs, told)
@@ -230,10 +214,7 @@ class Reader:
             shows = dict(enumerate(written)) if name.endswith("_") else {}
             return self.give(appended, told, read, written, shows)
         appended.random = is_random(done.kernels, arguments, positional_names(function))
-        among = list(dict.fromkeys(read))
-        written = [among[place] for place in done.written]
-        shows = {at: among[place] for at, place in enumerate(done.shows) if place is not None}
-        return self.give(appended, told, read, written, shows)
+        return self._give_done(appended, told, read, done, [])
 
     def _stand_at_source(self, node: ProgramNode, args: Any) -> None:
         """Have a write of which nobody told the place stand where what it writes was made."""
@@ -294,14 +275,20 @@ class Reader:
             if facts.makes_tensor and not facts.writes:
                 node.allocated_bytes = sum([each.size_bytes for each in gave])
         elif done.shows:
-            among = list(dict.fromkeys(read))
-            written += [among[place] for place in done.written if among[place] not in written]
-            shows = {at: among[place] for at, place in enumerate(done.shows) if place is not None}
-            return self.give(node, told, read, written, shows)
+            return self._give_done(node, told, read, done, written)
         else:
             node.role = role_of(node.kernels, reads=bool(read))
         shown = shown_slots(facts, args, kwargs, told) if may_show(facts) else None
         return self.give(node, told, read, written, shown)
+
+    def _give_done(
+        self, node: Node, told: Any, read: list[Slot], done: Done, written: list[Slot]
+    ) -> Held:
+        """Give an operation its outputs, after a run on stand-ins told what it writes and shows."""
+        among = list(dict.fromkeys(read))
+        written += [among[place] for place in done.written if among[place] not in written]
+        shows = {at: among[place] for at, place in enumerate(done.shows) if place is not None}
+        return self.give(node, told, read, written, shows)
 
     def nest(self, held: Held) -> Nest:
         """Return a nest with the values that its slots have now."""
@@ -403,12 +390,6 @@ class Reader:
                 typed.symbols if before is None else f"{before}, {typed.symbols}"
             )
         return value
-
-    def _note_read(self, args: Any, node: ProgramNode) -> None:
-        trace = node.meta.get("stack_trace")
-        source = source_of(trace) if type(trace) is str else None
-        for slot in slots_in(args):
-            self.read_out.append((slot, "item", source))
 
 
 def _stands_nowhere(node: Any) -> bool:

@@ -19,17 +19,13 @@ def gives_tensor(facts: KernelFacts) -> bool:
 
 def written_slots(facts: KernelFacts, args: Any, kwargs: Any) -> list[Slot]:
     """Return the slots into which an operator writes, as its schema tells."""
-    if not facts.writes or (facts.flag is not None and not _flagged(facts.flag, args)):
+    if not facts.writes or (facts.flag is not None and not any(args[facts.flag : facts.flag + 1])):
         return []
     found: list[Slot] = []
     for position, name in facts.writes:
         given = args[position] if position < len(args) else kwargs.get(name)
         found += [slot for slot in slots_in(given) if slot not in found]
     return found
-
-
-def _flagged(flag: int, args: Any) -> bool:
-    return len(args) > flag and bool(args[flag])
 
 
 class _Shown(NamedTuple):

@@ -1,15 +1,15 @@
 """The state of a program: its parameters, buffers and constants, each once, by name."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import torch
 
 from tbscope.figures.notes import Read, find_notes
+from tbscope.ir.builder import SourceKind
 from tbscope.ir.graph import Graph, Module, Parameter, Value
-from tbscope.sources.programs.places import Places
+from tbscope.ir.regions import describe_calls
 from tbscope.sources.programs.reader import Reader
-from tbscope.sources.programs.results import describe_edges
 from tbscope.sources.programs.slots import Slot
 from tbscope.sources.programs.types import UNKNOWN, TensorType, type_nest
 from tbscope.sources.torch.contents import content_of
@@ -64,28 +64,17 @@ class State:
     def slot(self, name: str, told: Any = None) -> Slot:
         """Return the slot of a parameter or buffer; its node is made once it is read."""
         name = self._first.get(name, name)
-        slot = self._slots.get(name)
-        if slot is None:
-            kind = self._kinds.get(name, "buffer")
-            typed = self._type(name, told)
-            slot = self._slots[name] = Slot(typed, make=lambda: self._make(name, kind, typed))
-        return slot
+        return self._slot(name, self._kinds.get(name, "buffer"), told)
 
     def constant(self, name: str, told: Any = None) -> Slot:
         """Return the slot of a constant; its node is made once it is read."""
+        return self._slot(name, "constant", told)
+
+    def _slot(self, name: str, kind: SourceKind, told: Any) -> Slot:
         slot = self._slots.get(name)
         if slot is None:
             typed = self._type(name, told)
-
-            def make() -> Value:
-                tensor = self._tensors.get(name)
-                content = content_of(tensor) if isinstance(tensor, torch.Tensor) else {}
-                scope = self._reader.places.home(name.rpartition(".")[0])
-                return self._reader.add_source(
-                    "constant", name, typed, scope=scope, attributes=content
-                )
-
-            slot = self._slots[name] = Slot(typed, make=make)
+            slot = self._slots[name] = Slot(typed, make=lambda: self._make(name, kind, typed))
         return slot
 
     def _type(self, name: str, told: Any) -> TensorType:
@@ -95,11 +84,13 @@ class State:
             known = type_nest(tensor)
         return known or UNKNOWN
 
-    def _make(self, name: str, kind: Literal["parameter", "buffer"], typed: TensorType) -> Value:
+    def _make(self, name: str, kind: SourceKind, typed: TensorType) -> Value:
         scope = self._reader.places.home(name.rpartition(".")[0])
         attributes: dict[str, Any] = {}
         tensor = self._tensors.get(name)
-        if tensor is not None:
+        if kind == "constant":
+            attributes = content_of(tensor) if isinstance(tensor, torch.Tensor) else {}
+        elif tensor is not None:
             attributes = {"requires_grad": bool(tensor.requires_grad), **made_of(tensor)}
         return self._reader.add_source(kind, name, typed, scope=scope, attributes=attributes)
 
@@ -130,39 +121,38 @@ class State:
             for owner, own in found.items()
         }
 
-    def describe(self, names: Iterable[str], places: Places, class_of: Any) -> None:
-        """Tell the graph which modules there are, and its calls which parameters they have.
-
-        Args:
-            names: The qualified names of the modules, in the order of the tree.
-            places: The scopes of the program.
-            class_of: Returns the full name of the class of a module that was not called.
-        """
-        own = self.own()
-        graph = self._reader.graph
-        for call in graph.calls:
-            call.parameters = own.get(call.qualified_name or "", ())
-        for name in dict.fromkeys(["", *names, *own]):
-            class_name = places.classes.get(name) or class_of(name)
-            graph.modules.append(Module(name, class_name, own.get(name, ())))
-
     def finish(
-        self, outputs: Iterable[tuple[str, Slot]], names: Iterable[str], class_of: Any
+        self,
+        outputs: Iterable[tuple[str, Slot]],
+        names: Iterable[str],
+        class_of: Callable[[str], str],
+        *,
+        whole: bool = True,
     ) -> Graph:
         """Return the graph of all that was read.
 
         Args:
             outputs: The results of the program, by path.
-            names: As for `describe`.
-            class_of: As for `describe`.
+            names: The qualified names of the modules, in the order of the tree.
+            class_of: Returns the full name of the class of a module that was not called.
+            whole: Whether all that ran is in it.
         """
         reader = self._reader
+        graph, places = reader.graph, reader.places
         for path, slot in outputs:
             reader.builder.add_output(path, slot.read(), control_inputs=slot.writers())
-        describe_edges(reader.graph, reader.places)
-        self.describe(names, reader.places, class_of)
+        # A program does not tell what its calls were given: it is what enters and leaves them.
+        calls = [call for call in graph.calls if call.scope is not places.root]
+        describe_calls(graph, calls, lambda scope: places.runs_in.get(scope, scope.parent))
+        own = self.own()
+        for call in graph.calls:
+            call.caller = places.callers.get(call.scope)
+            call.parameters = own.get(call.qualified_name or "", ())
+        for name in dict.fromkeys(["", *names, *own]):
+            class_name = places.classes.get(name) or class_of(name)
+            graph.modules.append(Module(name, class_name, own.get(name, ())))
         reads = [Read(slot.read(), by, source) for slot, by, source in reader.read_out]
-        reader.graph.notes += find_notes(reader.graph, reads=reads, whole=True)
+        graph.notes += find_notes(graph, reads=reads, whole=whole)
         return reader.builder.finish()
 
 

@@ -1,6 +1,7 @@
 """The borders of a program of TorchScript: what its inputs are, by name and in their nests."""
 
 from collections.abc import Mapping, Sequence
+from inspect import Signature
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from tbscope.sources.programs.slots import Held, slots_of
 from tbscope.sources.programs.types import type_nest, types_in
 from tbscope.sources.torch.inputs import require_made
 from tbscope.sources.torch.nests import tensor_leaves
+from tbscope.sources.torch.signatures import signature_of
 from tbscope.sources.torchscript.held import Number
 from tbscope.sources.torchscript.types import gives_tensors, unknown_by
 from tbscope.words import shown
@@ -24,7 +26,7 @@ class Inputs:
 
     Args:
         name: The name of the module or function.
-        schema: The schema of the method.
+        method: The method or the function, which has a schema.
         values: The inputs of its graph, without the module.
         args: The arguments by position; None where there are no inputs.
         kwargs: Those by name.
@@ -39,16 +41,25 @@ class Inputs:
     def __init__(
         self,
         name: str,
-        schema: Any,
+        method: Any,
         values: Sequence[Any],
         args: Sequence[Any] | None,
         kwargs: Mapping[str, Any],
         traced_with: Sequence[Any] | None = None,
     ) -> None:
-        parameters = list(schema.arguments)[-len(values) :] if values else []
+        parameters = list(method.schema.arguments)[-len(values) :] if values else []
         self.names = [str(parameter.name) for parameter in parameters]
-        given = _bound(name, parameters, args or (), kwargs)
         by_hand = bool(args or kwargs)
+        given: Mapping[str, Any] = {}
+        if by_hand:
+            try:
+                given = (signature_of(method) or Signature()).bind(*args or (), **kwargs).arguments
+            except TypeError as error:
+                raise InputError(
+                    f"{name}() cannot be called so: {error}",
+                    why=f"it takes {', '.join(self.names) or 'none'}",
+                    fix="give all inputs that have no default, or no inputs at all",
+                ) from error
         self.held: list[Held] = []
         self.as_traced = True
         noted = [] if by_hand or traced_with is None else list(traced_with)
@@ -70,12 +81,6 @@ class Inputs:
                 told = own
             elif parameter.has_default_value():
                 told = parameter.default_value
-            elif by_hand:
-                raise InputError(
-                    f"{name}() is missing {parameter.name!r}",
-                    why=f"it takes {', '.join(self.names)}",
-                    fix="give all inputs that have no default, or no inputs at all",
-                )
             self.held.append(slots_of(told))
 
 
@@ -85,28 +90,6 @@ def accepts(schema: Any, args: Sequence[Any]) -> bool:
     return len(args) <= len(parameters) and all(
         _fits(thing, parameter.type) for thing, parameter in zip(args, parameters, strict=False)
     )
-
-
-def _bound(
-    name: str, parameters: list[Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> dict[str, Any]:
-    names = [str(parameter.name) for parameter in parameters]
-    if len(args) > len(names):
-        raise InputError(
-            f"{len(args)} inputs are given for the {len(names)} of {name}()",
-            why=f"it takes {', '.join(names) or 'none'}",
-            fix="tbscope.from_torchscript(module, *inputs), or no inputs at all",
-        )
-    given = dict(zip(names, args, strict=False))
-    wrong = [key for key in kwargs if key in given or key not in names]
-    if wrong:
-        raise InputError(
-            f"{name}() takes no input {wrong[0]!r} by name",
-            why=f"it takes {', '.join(names) or 'none'}, and {len(args)} of them are given "
-            "by position",
-            fix="give each input once, by its name",
-        )
-    return {**given, **kwargs}
 
 
 def _unknown(parameter: Any, value: Any) -> Any:
@@ -130,12 +113,9 @@ def _fits(thing: Any, kind: Any) -> bool:
         fits = isinstance(thing, tuple) and len(thing) == len(kinds)
         return fits and all(map(_fits, thing, kinds))
     taken = _TAKEN.get(name)
-    return taken is None or (isinstance(thing, taken) and not _is_other_truth(thing, name))
-
-
-def _is_other_truth(thing: Any, name: str) -> bool:
-    """Tell whether something is a truth value where a number is taken."""
-    return isinstance(thing, bool) and name in ("IntType", "FloatType")
+    # A truth value is no number.
+    other = isinstance(thing, bool) and name in ("IntType", "FloatType")
+    return taken is None or (isinstance(thing, taken) and not other)
 
 
 _TAKEN: dict[str, type | tuple[type, ...]] = {

@@ -2,16 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tbscope.ir.graph import Source
 from tbscope.sources.programs.slots import Held
 from tbscope.sources.torchscript.held import Part, lowered
 from tbscope.sources.torchscript.ports import gives, nodes_of, numbers
 from tbscope.sources.torchscript.types import gives_tensors
-
-if TYPE_CHECKING:
-    from tbscope.sources.torchscript.inlined import Inlined
 
 __all__ = ["PLUMBING", "Frame", "give"]
 
@@ -29,7 +26,6 @@ class Frame:
     Attributes:
         values: What each value of its graph holds, by number.
         graph: Its graph.
-        inlined: Tells the module calls around its nodes, where these stand in one graph.
     """
 
     __slots__ = (
@@ -38,7 +34,6 @@ class Frame:
         "_source",
         "function",
         "graph",
-        "inlined",
         "outer",
         "part",
         "stack",
@@ -61,7 +56,6 @@ class Frame:
         self.outer = outer
         self.values: dict[int, Held] = {}
         self.graph: Any = None
-        self.inlined: Inlined | None = None
         self._has_others: bool | None = None
 
     @property
@@ -167,7 +161,6 @@ PLUMBING: dict[str, Callable[[Any, Frame], None]] = {
     "prim::Exit": _nothing,
     "aten::warn": _nothing,
     "aten::wait": _same,
-    "prim::awaitable_wait": _same,
     "prim::unchecked_cast": _same,
     "prim::unchecked_unwrap_optional": _same,
     "aten::_unwrap_optional": _same,

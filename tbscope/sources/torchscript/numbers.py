@@ -3,6 +3,7 @@
 Such an operation is no node of a graph. What it gives is known where what it is given is known.
 """
 
+import builtins
 import math
 import operator
 from collections.abc import Callable
@@ -26,20 +27,18 @@ def compute(kind: str, given: list[Held]) -> Held:
     label = kind.partition("::")[2]
     if kind in _IDENTITY and len(given) == 2 and given[1] is None and type(given[0]) is not Number:
         return (given[0] is None) is (kind == "aten::__is__")
-    container = _ON_CONTAINERS.get(kind)
-    if container is not None and given and type(given[0]) in (list, tuple, dict):
+    holds = bool(given) and type(given[0]) in (list, tuple, dict)
+    function = _ON_CONTAINERS.get(kind) if holds else None
+    if function is not None:
         if is_open(given[0]) and kind != "aten::clear":
             # Whichever entry it is, of one tensor alone it is that.
             slots = dict.fromkeys(slots_in(given[0])) if kind == "aten::__getitem__" else {}
             return next(iter(slots)) if len(slots) == 1 else _unknown(label, given)
         if kind in _BY_KEY and not is_known(given[1:2]):
             return _unknown(label, given)
-        try:
-            return container(*given)
-        except (LookupError, TypeError, ValueError):
-            return _unknown(label, given)
-    function = PLAIN.get(kind)
-    if function is None or not is_known(given):
+    elif is_known(given):
+        function = PLAIN.get(kind)
+    if function is None:
         return _unknown(label, given)
     try:
         return function(*given)
@@ -97,104 +96,62 @@ def _format(text: Any, *given: Any) -> str:
     return str(text)
 
 
-def _round(number: Any, digits: Any = None) -> Any:
-    return round(number) if digits is None else round(number, digits)
-
-
-def _range_length(start: Any, end: Any, step: Any) -> int:
-    return len(range(start, end, step))
-
-
-def _same(given: Any) -> Any:
+def _same(given: Any, *_: Any) -> Any:
     return given
 
 
+def _named(home: Any, *names: str) -> dict[str, Callable[..., Any]]:
+    """Return functions that TorchScript calls as Python does."""
+    return {f"aten::{name}": getattr(home, name) for name in names}
+
+
 PLAIN: dict[str, Callable[..., Any]] = {
+    **_named(operator, "mul", "floordiv", "mod", "pow", "neg", "abs"),
+    **_named(operator, "eq", "ne", "lt", "le", "gt", "ge"),
+    **_named(operator, "__and__", "__or__", "__xor__", "__lshift__", "__rshift__", "__not__"),
+    **_named(math, "fmod", "floor", "ceil", "sqrt", "exp", "log", "log2"),
+    **_named(builtins, "round", "str"),
+    **_named(str, "lower", "upper", "startswith", "endswith"),
     "aten::add": _add,
     "aten::sub": _subtract,
     "aten::rsub": lambda one, other, scale=1: other - one * scale,
-    "aten::mul": operator.mul,
     "aten::div": _divide,
     "aten::true_divide": operator.truediv,
-    "aten::floordiv": operator.floordiv,
     "aten::floor_divide": operator.floordiv,
     "aten::remainder": operator.mod,
-    "aten::fmod": math.fmod,
-    "aten::mod": operator.mod,
-    "aten::pow": operator.pow,
-    "aten::neg": operator.neg,
-    "aten::abs": abs,
-    "aten::eq": operator.eq,
-    "aten::ne": operator.ne,
-    "aten::lt": operator.lt,
-    "aten::le": operator.le,
-    "aten::gt": operator.gt,
-    "aten::ge": operator.ge,
-    "aten::__and__": operator.and_,
-    "aten::__or__": operator.or_,
-    "aten::__xor__": operator.xor,
-    "aten::__lshift__": operator.lshift,
-    "aten::__rshift__": operator.rshift,
-    "aten::__not__": operator.not_,
     "aten::__is__": operator.is_,
     "aten::__isnot__": operator.is_not,
-    "aten::__range_length": _range_length,
+    "aten::__range_length": lambda start, end, step: len(range(start, end, step)),
     "aten::__derive_index": lambda index, start, step: start + index * step,
-    "aten::floor": math.floor,
-    "aten::ceil": math.ceil,
-    "aten::round": _round,
-    "aten::sqrt": math.sqrt,
-    "aten::exp": math.exp,
-    "aten::log": math.log,
-    "aten::log2": math.log2,
-    "aten::Int": int,
-    "aten::IntImplicit": int,
-    "aten::Float": float,
-    "aten::FloatImplicit": float,
+    **dict.fromkeys(("aten::Int", "aten::IntImplicit"), int),
+    **dict.fromkeys(("aten::Float", "aten::FloatImplicit"), float),
     "aten::Bool": bool,
-    "aten::ScalarImplicit": _same,
-    "aten::item": _same,
-    "aten::str": str,
     "aten::format": _format,
-    "aten::percentFormat": lambda text, *given: text,
-    "aten::lower": str.lower,
-    "aten::upper": str.upper,
-    "aten::startswith": str.startswith,
-    "aten::endswith": str.endswith,
-    "aten::to": lambda number, *_: number,
-    "aten::detach": _same,
-    "aten::clone": lambda number, *_: number,
+    **dict.fromkeys(("aten::ScalarImplicit", "aten::item", "aten::percentFormat"), _same),
+    **dict.fromkeys(("aten::to", "aten::detach", "aten::clone", "aten::as_tensor"), _same),
+    "prim::NumToTensor": _same,
     "prim::abs": abs,
     "prim::max": max,
     "prim::min": min,
-    "prim::NumToTensor": _same,
-    "aten::as_tensor": lambda number, *_: number,
 }
 """What computes numbers of numbers, by what TorchScript calls it."""
 
 
-def _replace(nest: Any, key: Any, entry: Any) -> Any:
-    nest[key] = entry
-    return nest
+def _changed(change: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what changes a list or a dict, and gives that."""
+
+    def changed(nest: Any, *given: Any) -> Any:
+        change(nest, *given)
+        return nest
+
+    return changed
 
 
-def _append(nest: list[Any], entry: Any) -> Any:
-    nest.append(entry)
-    return nest
-
-
-def _extend(nest: list[Any], entries: Any) -> Any:
-    nest.extend(entries)
-    return nest
-
-
-def _insert(nest: list[Any], at: Any, entry: Any) -> Any:
-    nest.insert(at, entry)
-    return nest
-
-
-def _get(nest: dict[Any, Any], key: Any, default: Any = None) -> Any:
-    return nest.get(key, default)
+def _if_known(label: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what looks at all entries: it gives a number where one of them is not known."""
+    return lambda *given: (
+        function(*given) if is_known(list(given)) else Number(label, origins(list(given)))
+    )
 
 
 def _pop(nest: Any, key: Any = -1, *default: Any) -> Any:
@@ -207,62 +164,46 @@ def _pop_first(nest: dict[Any, Any]) -> Any:
     return key, nest.pop(key)
 
 
-def _reversed(nest: list[Any]) -> Any:
-    nest.reverse()
-    return nest
-
-
-def _clear(nest: Any) -> Any:
-    nest.clear()
-    return nest
-
-
 def _joined(one: Any, other: Any) -> Any:
     if type(one) is not type(other) or isinstance(one, dict):
         raise TypeError("these are not joined")
     return one + other
 
 
-def _equal(one: Any, other: Any) -> Any:
-    return one == other if is_known([one, other]) else Number("eq", origins([one, other]))
-
-
 _ON_CONTAINERS: dict[str, Callable[..., Any]] = {
     "aten::__getitem__": operator.getitem,
     "aten::slice": _slice,
     "aten::len": len,
-    "aten::append": _append,
-    "aten::extend": _extend,
-    "aten::insert": _insert,
-    "aten::_set_item": _replace,
+    "aten::append": _changed(list.append),
+    "aten::extend": _changed(list.extend),
+    "aten::insert": _changed(list.insert),
+    "aten::_set_item": _changed(operator.setitem),
     "aten::__contains__": lambda nest, entry: (
         entry in nest if isinstance(nest, dict) or is_known(nest) else Number("contains")
     ),
     "aten::pop": _pop,
     "aten::Delete": _pop,
     "aten::popitem": _pop_first,
-    "aten::setdefault": lambda nest, key, default: nest.setdefault(key, default),
-    "aten::remove": lambda nest, entry: nest.remove(entry),
+    "aten::setdefault": dict.setdefault,
+    "aten::remove": list.remove,
     "aten::sort": lambda nest, reverse=False: nest.sort(reverse=reverse),
-    "aten::get": _get,
+    "aten::get": dict.get,
     "aten::keys": list,
     "aten::values": lambda nest: list(nest.values()),
-    "aten::items": lambda nest: [tuple(pair) for pair in nest.items()],
-    "aten::update": lambda nest, other: nest.update(other),
+    "aten::items": lambda nest: list(nest.items()),
+    "aten::update": dict.update,
     "aten::copy": lambda nest: nest.copy(),
     "aten::list": list,
-    "aten::reverse": _reversed,
-    "aten::clear": _clear,
+    "aten::reverse": _changed(list.reverse),
+    "aten::clear": _changed(lambda nest: nest.clear()),
     "aten::add": _joined,
-    "aten::add_": _extend,
+    "aten::add_": _changed(list.extend),
     "aten::mul": operator.mul,
-    "aten::eq": _equal,
-    "aten::ne": lambda one, other: (
-        one != other if is_known([one, other]) else Number("ne", origins([one, other]))
-    ),
-    "prim::max": lambda nest, *others: max(nest) if is_known(nest) else Number("max"),
-    "prim::min": lambda nest, *others: min(nest) if is_known(nest) else Number("min"),
-    "aten::sum": lambda nest: sum(nest) if is_known(nest) else Number("sum"),
+    "aten::eq": _if_known("eq", operator.eq),
+    "aten::ne": _if_known("ne", operator.ne),
+    "prim::max": _if_known("max", max),
+    "prim::min": _if_known("min", min),
+    "aten::sum": _if_known("sum", sum),
     "aten::Bool": bool,
 }
 

@@ -1,5 +1,7 @@
 """The constants of TorchScript's code, and the attributes of its modules and objects."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,20 +26,12 @@ class Possessions:
         reader: Who reads the program.
         state: Its parameters, buffers and constants.
         training: In which mode modules are read; None for that which each is in.
-        owners: Where the name of the module is noted that had a frozen tensor.
     """
 
-    def __init__(
-        self,
-        reader: ScriptReader,
-        state: State,
-        training: bool | None,
-        owners: dict[Slot, str],
-    ) -> None:
+    def __init__(self, reader: ScriptReader, state: State, training: bool | None) -> None:
         self.reader = reader
         self.state = state
         self.training = training
-        self.owners = owners
 
     def constant(self, node: Any, frame: Frame) -> None:
         """Read a node that gives a constant."""
@@ -46,7 +40,8 @@ class Possessions:
         if type(thing) not in FLAT:
             # A function is called by its name.
             known = output.type().kind() != "FunctionType"
-            thing = self._held(thing, output.debugName(), frame) if known else None
+            leaf_of = partial(self._constant, frame=frame)
+            thing = _nest(thing, output.debugName(), leaf_of) if known else None
         frame.values[output.unique()] = thing
 
     def foreign(self, node: Any, frame: Frame) -> None:
@@ -55,36 +50,24 @@ class Possessions:
         held = self._constant_tensor(node.t("value"), output.debugName(), frame)
         frame.values[output.unique()] = held
 
-    def _held(self, thing: Any, name: str, frame: Frame) -> Held:
-        """Return a constant of the code as it is held."""
-        if type(thing) in FLAT:
+    def _constant(self, thing: Any, name: str, frame: Frame) -> Held:
+        """Return what a constant of the code is, where that holds nothing else."""
+        if not isinstance(thing, torch.Tensor):
             return thing
-        if isinstance(thing, torch.Tensor):
-            if thing.dim() == 0 and thing.layout is torch.strided and not thing.is_meta:
-                return thing.item()
-            return self._constant_tensor(thing, name, frame)
-        if isinstance(thing, list | tuple):
-            return type(thing)(
-                [self._held(each, f"{name}.{at}", frame) for at, each in enumerate(thing)]
-            )
-        if isinstance(thing, dict):
-            return {key: self._held(each, f"{name}.{key}", frame) for key, each in thing.items()}
-        return thing
+        if thing.dim() == 0 and thing.layout is torch.strided and not thing.is_meta:
+            return thing.item()
+        return self._constant_tensor(thing, name, frame)
 
     def _constant_tensor(self, tensor: torch.Tensor, name: str, frame: Frame) -> Slot:
-        if name.startswith("self."):
-            # What was frozen has the name that it had as a parameter.
-            name = name.removeprefix("self.")
-            slot = self.state.held(name, tensor)
-            self.owners[slot] = name.rpartition(".")[0]
-            return slot
         typed = type_nest(tensor)
         stack = frame.stack
+        # What was frozen has the name that it had as a parameter.
+        own = name.removeprefix("self.") if name.startswith("self.") else None
 
         def make() -> Any:
             scope = self.reader.places.scope_of(stack, None)
             content = content_of(tensor)
-            return self.reader.add_source("constant", None, typed, scope=scope, attributes=content)
+            return self.reader.add_source("constant", own, typed, scope=scope, attributes=content)
 
         return Slot(typed, make=make)
 
@@ -102,25 +85,16 @@ class Possessions:
             held = Number(name)
         else:
             path = f"{part.name}.{name}" if part.name else name
-            held = part.attributes[name] = self._attribute(part.handle.getattr(name), path)
+            leaf_of = partial(self._attribute, owner=path)
+            held = part.attributes[name] = _nest(part.handle.getattr(name), path, leaf_of)
         frame.values[node.output().unique()] = held
 
-    def _attribute(self, thing: Any, name: str, *, own: bool = True) -> Held:
-        """Return what an attribute holds, as it is held; `own` tells that it has a name itself."""
-        if type(thing) in FLAT:
-            return thing
+    def _attribute(self, thing: Any, name: str, owner: str) -> Held:
+        """Return what is in the attribute of such a name, where that holds nothing else."""
         if isinstance(thing, torch.Tensor):
-            # What is held in a list has no name of its own, where it is a parameter.
-            return self.state.held(name if own else self.state.name_of(thing) or name, thing)
-        if isinstance(thing, list | tuple):
-            return type(thing)(
-                [self._attribute(each, f"{name}.{at}", own=False) for at, each in enumerate(thing)]
-            )
-        if isinstance(thing, dict):
-            return {
-                key: self._attribute(each, f"{name}.{key}", own=False)
-                for key, each in thing.items()
-            }
+            # What is in a list has no name of its own, where it is a parameter.
+            own = None if name == owner else self.state.name_of(thing)
+            return self.state.held(own or name, thing)
         if hasattr(thing, "_type"):
             # To ask a handle for what it does not have takes long.
             handle = thing if hasattr(type(thing), "_type") else getattr(thing, "_c", thing)
@@ -133,3 +107,20 @@ class Possessions:
         if type(owner) is Part:
             self.reader.change(owner.attributes)
             owner.attributes[node.s("name")] = value
+
+
+def _nest(thing: Any, name: str, leaf_of: Callable[[Any, str], Held]) -> Held:
+    """Return a constant or the content of an attribute, as it is held.
+
+    Args:
+        thing: The constant, or the content.
+        name: Its name; an entry has that with its key.
+        leaf_of: Returns how something is held that is no list and no dict, by its name.
+    """
+    if type(thing) in FLAT:
+        return thing
+    if isinstance(thing, list | tuple):
+        return type(thing)([_nest(each, f"{name}.{at}", leaf_of) for at, each in enumerate(thing)])
+    if isinstance(thing, dict):
+        return {key: _nest(each, f"{name}.{key}", leaf_of) for key, each in thing.items()}
+    return leaf_of(thing, name)

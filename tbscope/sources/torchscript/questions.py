@@ -62,18 +62,14 @@ def _dtype(tensor: Slot) -> Held:
     return _unknown(tensor, "dtype") if code is None else code
 
 
-def _is_floating(tensor: Slot) -> Held:
-    name = tensor.type.dtype
-    return _unknown(tensor, "dtype") if name == "unknown" else name.startswith(("float", "bfloat"))
+def _is_of(*kinds: str) -> Callable[[Slot], Held]:
+    """Return what answers whether a tensor has elements of some kinds."""
 
+    def answer(tensor: Slot) -> Held:
+        name = tensor.type.dtype
+        return _unknown(tensor, "dtype") if name == "unknown" else name.startswith(kinds)
 
-def _is_complex(tensor: Slot) -> Held:
-    name = tensor.type.dtype
-    return _unknown(tensor, "dtype") if name == "unknown" else name.startswith("complex")
-
-
-def _device(tensor: Slot) -> Held:
-    return torch.device(tensor.type.device)
+    return answer
 
 
 def _stride(tensor: Slot, dimension: Any = None) -> Held:
@@ -105,29 +101,25 @@ QUESTIONS: dict[str, Callable[..., Held]] = {
     "aten::numel": _count,
     "aten::len": lambda tensor: _length(tensor, 0),
     "aten::stride": _stride,
-    "aten::is_floating_point": _is_floating,
-    "aten::is_complex": _is_complex,
-    "aten::is_contiguous": _asks("is_contiguous()"),
-    "aten::storage_offset": _asks("storage_offset()"),
-    "aten::element_size": _asks("element_size()"),
-    "aten::requires_grad": _asks("requires_grad"),
-    "aten::get_device": _asks("get_device()"),
+    "aten::is_floating_point": _is_of("float", "bfloat"),
+    "aten::is_complex": _is_of("complex"),
     "aten::__is__": lambda tensor, other: tensor is other,
     "aten::__isnot__": lambda tensor, other: tensor is not other,
     "prim::dtype": _dtype,
-    "prim::device": _device,
+    "prim::device": lambda tensor: torch.device(tensor.type.device),
     "prim::layout": lambda tensor: 0,
     "prim::shape": _size,
-    "prim::is_cuda": _is_on("cuda"),
-    "prim::is_cpu": _is_on("cpu"),
-    "prim::is_xpu": _is_on("xpu"),
-    "prim::is_meta": _is_on("meta"),
-    "prim::is_mps": _is_on("mps"),
-    "prim::is_sparse": _asks("is_sparse"),
-    "prim::is_quantized": _asks("is_quantized"),
-    "prim::is_nested": _asks("is_nested"),
-    "prim::is_mkldnn": _asks("is_mkldnn"),
-    "prim::is_leaf": _asks("is_leaf"),
-    "prim::requires_grad": _asks("requires_grad"),
+    **{f"prim::is_{kind}": _is_on(kind) for kind in ("cuda", "cpu", "xpu", "meta", "mps")},
+    "aten::requires_grad": _asks("requires_grad"),
+    **{
+        f"aten::{name}": _asks(f"{name}()")
+        for name in ("is_contiguous", "storage_offset", "element_size", "get_device")
+    },
+    **{
+        f"prim::{name}": _asks(name)
+        for name in (
+            *("is_sparse", "is_quantized", "is_nested", "is_mkldnn", "is_leaf", "requires_grad"),
+        )
+    },
 }
 """What answers, by what TorchScript calls it, from what is known of a tensor."""

@@ -13,7 +13,6 @@ import torch
 
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Node, Source, Value
-from tbscope.ir.scopes import Scope
 from tbscope.sources.programs.places import Places
 from tbscope.sources.programs.reader import ProgramNode, Reader
 from tbscope.sources.programs.slots import Held, Slot
@@ -99,15 +98,9 @@ class ScriptReader(Reader):
         """Return what is known of what a node gives."""
         return node.told if isinstance(node, Step) else super().type_of(node)
 
-    def where(self, node: ProgramNode) -> tuple[Scope | None, Source | None]:
-        """Return the scope and the line of a node."""
-        if not isinstance(node, Step):
-            return super().where(node)
-        if node is not self._where[0]:
-            place = self.places.scope_of(node.stack, node.source), node.source
-            self._where = node, place
-        known: tuple[Scope | None, Source | None] = self._where[1]
-        return known
+    def line(self, node: ProgramNode) -> Source | None:
+        """Return the line of a node."""
+        return node.source if isinstance(node, Step) else super().line(node)
 
     def _is_all(self, node: Any) -> bool:
         """Tell whether an operation may be the only one of its scope.

@@ -27,7 +27,6 @@ from tbscope.sources.torchscript.archive import Loaded, load_script
 from tbscope.sources.torchscript.borders import Inputs, accepts
 from tbscope.sources.torchscript.frames import Frame
 from tbscope.sources.torchscript.held import Number, Part, class_name, lowered
-from tbscope.sources.torchscript.inlined import Inlined, is_inlined
 from tbscope.sources.torchscript.kinds import has_torchscript, is_function, is_script
 from tbscope.sources.torchscript.modules import ScriptPart, modules_of
 from tbscope.sources.torchscript.script_reader import ScriptReader
@@ -89,7 +88,7 @@ def graph_of_script(
             loaded = load_script(script)
         elif is_script(script):
             held = script if is_function(script) else script_handle(script)
-            loaded = Loaded(held, _no_function, None)
+            loaded = Loaded(held, lambda name: None, None)
         else:
             raise ArgumentError(
                 f"from_torchscript was given {with_article(script)}",
@@ -169,7 +168,7 @@ class _Script:
         values = list(graph.inputs())[0 if part is None else 1 :]
         name = self._builder.graph.name
         noted = self._loaded.traced_with
-        inputs = Inputs(name, self._method.schema, values, args, kwargs, noted)
+        inputs = Inputs(name, self._method, values, args, kwargs, noted)
         for name, held in zip(inputs.names, inputs.held, strict=True):
             for path, slot in _slots_of(held, name):
                 slot.value = reader.add_source("input", path, slot.type)
@@ -180,9 +179,7 @@ class _Script:
             training=self._training,
             trusts_types=inputs.as_traced,
         )
-        frame = Frame(part, self._method.name, {}, _no_line)
-        if part is not None and is_inlined(graph):
-            frame.inlined = Inlined()
+        frame = Frame(part, self._method.name, {}, lambda: None)
         given = inputs.held if part is None else [part, *inputs.held]
         results = walk.graph(graph, given, frame)
         result = results[0] if len(results) == 1 else tuple(results)
@@ -204,14 +201,6 @@ class _Script:
             Argument(name, reader.nest(lowered(held)))
             for name, held in zip(inputs.names, inputs.held, strict=True)
         ]
-
-
-def _no_line() -> None:
-    """Tell where the whole is called: nowhere."""
-
-
-def _no_function(name: str) -> None:
-    """Stand in for what gives the functions of a file."""
 
 
 def _slots_of(held: Held, name: str) -> list[tuple[str, Slot]]:

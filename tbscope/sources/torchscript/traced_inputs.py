@@ -24,15 +24,13 @@ class _Stub:
     """
 
     named = ""
+    held: tuple[Any, ...] = ()
 
     def __new__(cls, *given: Any) -> "_Stub":
         """Make one, also where the pickle calls the class alone."""
         stub = super().__new__(cls)
         stub.held = given
         return stub
-
-    def __init__(self, *given: Any) -> None:
-        self.held: tuple[Any, ...] = given
 
     def __setstate__(self, state: Any) -> None:
         """Take the content of an object."""

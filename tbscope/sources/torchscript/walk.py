@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tbscope.ir.graph import Source
-from tbscope.sources.programs.slots import Held, Slot, slots_in
+from tbscope.sources.programs.slots import Held, Slot
 from tbscope.sources.programs.state import State
 from tbscope.sources.programs.work import Done
 from tbscope.sources.torch.module_internals import (
@@ -71,8 +71,7 @@ class Walk:
     ) -> None:
         self.reader = reader
         self.trusts_types = trusts_types
-        self._owners: dict[Slot, str] = {}
-        possessions = Possessions(reader, state, training, self._owners)
+        possessions = Possessions(reader, state, training)
         self._plumbing = {
             **PLUMBING,
             "prim::Constant": possessions.constant,
@@ -220,18 +219,10 @@ class Walk:
     ) -> Step:
         name = node.outputsAt(0).debugName() if node.outputsSize() else ""
         source = self._source(node, frame)
-        stack = frame.stack
-        if frame.inlined is not None:
-            owners = [self._owners[slot] for slot in slots_in([args]) if slot in self._owners]
-            stack = frame.inlined.stack(node, owners)
-        return Step(name, target, args, kwargs or {}, told, stack, source, frame.has_others)
+        return Step(name, target, args, kwargs or {}, told, frame.stack, source, frame.has_others)
 
     def _source(self, node: Any, frame: Frame) -> Source | None:
         return source_of(node.sourceRange(), frame.function) or frame.source
-
-    def _line(self, node: Any, frame: Frame) -> Callable[[], Source | None]:
-        """Return what tells the line of a call."""
-        return lambda: self._source(node, frame)
 
     # -- taking apart ---------------------------------------------------------------------
 
@@ -267,7 +258,7 @@ class Walk:
             self._calls += 1
             stack = {**stack, f"call {self._calls}": (part.name, class_name(part.kind))}
         outer = None if stack is not frame.stack else frame
-        inner = Frame(part, name, stack, self._line(node, frame), outer)
+        inner = Frame(part, name, stack, partial(self._source, node, frame), outer)
         give(node, frame, self.graph(graph, given, inner))
 
     def _call_function(self, node: Any, frame: Frame) -> None:
@@ -277,7 +268,7 @@ class Walk:
         if graph is None:
             graph = self._functions[name] = self._by_name(name) or script_call_graph(node)
         given = [frame.values[value.unique()] for value in values]
-        line = self._line(node, frame)
+        line = partial(self._source, node, frame)
         inner = Frame(frame.part, name.rpartition(".")[2], frame.stack, line, frame)
         give(node, frame, self.graph(graph, given, inner))
 
@@ -295,7 +286,7 @@ class Walk:
             give(node, frame, self.block(running[0], [], frame))
             return
         bodies = [
-            Body(label, _reading(self.block, block, [], frame))
+            Body(label, partial(self.block, block, [], frame))
             for label, block in zip(("if", "else"), running, strict=True)
         ]
         step = self._step(node, frame, "If")
@@ -338,25 +329,8 @@ class Walk:
         scope, _ = self.reader.where(step)
         inner = Frame(frame.part, frame.function, frame.stack, lambda: step.source)
         with self.reader.places.body("fork", scope):
-            if "Subgraph" in node.attributeNames():
-                results = self.graph(node.g("Subgraph"), given, inner)
-            else:
-                inner.values.update(frame.values)
-                results = self.block(next(iter(node.blocks())), given, inner)
+            results = self.graph(node.g("Subgraph"), given, inner)
         give(node, frame, [results[0] if len(results) == 1 else tuple(results)])
-
-    def _group(self, node: Any, frame: Frame) -> None:
-        """Read operations that torch has grouped."""
-        given = [frame.values[number] for number in numbers(node)]
-        if "Subgraph" not in node.attributeNames():
-            self._generic(node.kind(), node, given, frame)
-            return
-        inner = Frame(frame.part, frame.function, frame.stack, self._line(node, frame))
-        give(node, frame, self.graph(node.g("Subgraph"), given, inner))
-
-
-def _reading(read: Callable[..., list[Held]], *given: Any) -> Callable[[], list[Held]]:
-    return lambda: read(*given)
 
 
 def _count_of(output: Any) -> int | None:
@@ -406,8 +380,4 @@ _HANDLERS: dict[str, Callable[[Walk, Any, Frame], None]] = {
     "prim::If": Walk._if,
     "prim::Loop": Walk._loop,
     "prim::fork": Walk._fork,
-    "prim::awaitable": Walk._fork,
-    "prim::DifferentiableGraph": Walk._group,
-    "prim::TensorExprGroup": Walk._group,
-    "prim::FusionGroup": Walk._group,
 }
