@@ -27,13 +27,14 @@ def find(*, patterns: tuple[Pattern, ...], as_json: bool, output: Path | None, *
 
     TARGET is a model or a graph, as for `tbscope show`. A PATTERN is a name with * and ? in it,
     as a shell has them. It is looked for everywhere, or in one place: name: (also of the module
-    around), op: (also of the kernels inside), class: (of the module around), source: (file,
-    file:line or function), shape: (of a result, 2x3). Of several patterns, all must match. Exits
-    with 1 where nothing does.
+    around, and as the page writes both: layer1/0/relu), op: (also of the kernels inside), class:
+    (of the module around), source: (file, file:line or function), shape: (of a result, 2x3). Of
+    several patterns, all must match. Exits with 1 where nothing does.
 
     \b
     tbscope find torch.nn:Linear -a in_features=3 -a out_features=5 -i 1x3 op:linear
     tbscope find runs/net 'encoder.*' op:softmax
+    tbscope find runs/net layer1/0/relu
     tbscope find model.onnx 'shape:*x768' --json
     """  # noqa: D301
     graph = graph_of_target(**run)

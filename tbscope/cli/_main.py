@@ -23,7 +23,6 @@ COMMANDS: Mapping[str, str] = {
     "ls": "List every graph of every run in a log: run, tag, step, nodes, bytes.",
     "stats": "Count what a graph holds, by operation and by class of module.",
     "find": "Print the nodes of a graph that match: by name, operation, class, source or shape.",
-    "where": "Print the lines of code that a node or a module comes from.",
     "lint": "Tell which rules of TensorBoard's page a graph breaks.",
     "diff": "Tell how two models, graphs or logs differ.",
     "check": "Check that a model is what a pin tells, and no larger than it may be.",

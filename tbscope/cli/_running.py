@@ -26,7 +26,6 @@ from tbscope.cli._parameters import (
     parse_maker,
     parse_target,
 )
-from tbscope.cli._progress import progress
 from tbscope.cli._results import say
 from tbscope.cli._words import in_command_words
 from tbscope.errors import TraceError
@@ -186,8 +185,7 @@ def graph_of_target(
         }
         given |= {"mode": mode, "method": method, "download": download, **how}
         refuse_run_options(target, given)
-        with progress(f"reading {target.path}"):
-            graph = _read_graph(target)
+        graph = _read_graph(target)
         _tell_notes(graph)
         return graph
     _check_inputs(inputs, inputs_from)
@@ -201,7 +199,7 @@ def graph_of_target(
     torch.manual_seed(seed)
     fake = bool(how.get("fake"))
     # What the model prints is no part of the command's own output.
-    with progress(f"running {target}"), contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         for place in (loss_from, inputs_from, target):
             if isinstance(place, ModelSpec):

@@ -252,9 +252,7 @@ def alone(step: Step) -> Block:
     """Return a block in which a call stands alone, to be compared with one that wraps it."""
     assert step.block is not None, "an operation is not wrapped"
     given = tuple(Ref(step.label, output=at) for at in range(len(step.gives)))
-    inner = replace(
-        step, reads=tuple(Ref(name, role="in") for name in step.ports), waits=(), place=""
-    )
+    inner = replace(step, reads=tuple(Ref(name, role="in") for name in step.ports), place="")
     ports = tuple(
         Port(name, "argument", kind) for name, kind in zip(step.ports, step.took, strict=True)
     )

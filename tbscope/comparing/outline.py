@@ -20,13 +20,12 @@ Facts = tuple[tuple[str, str], ...]
 
 
 class Ref(NamedTuple):
-    """What is read, or waited for.
+    """What is read.
 
     Attributes:
         label: That of an input of the block, or of a step in it.
         inner: Further labels, where what is read inside of a call is none of its results.
-        output: Which output of the step it is; None for an input, and for a step that is
-            waited for.
+        output: Which output of the step it is; None for an input.
         role: "in" for an input, "state" for a parameter or buffer, "step" for a step.
     """
 
@@ -88,7 +87,6 @@ class Step:
         ports: The names of the inputs of the called block, one for each of these.
         took: The types of these.
         gives: The types of what it gives.
-        waits: The steps that it waits for.
     """
 
     label: str
@@ -101,7 +99,6 @@ class Step:
     ports: tuple[str, ...] = ()
     took: tuple[str, ...] = ()
     gives: tuple[str, ...] = ()
-    waits: tuple[Ref, ...] = ()
 
 
 @dataclass(eq=False)
@@ -118,7 +115,6 @@ class Block:
         steps: What runs in it, in order.
         results: What it gives, as text with `%0` for the first tensor.
         given: The tensors among that.
-        ends: The steps that these wait for: of the graph itself alone, and where there are any.
         again: Whether an earlier call of the same module has told what it owns.
     """
 
@@ -131,7 +127,6 @@ class Block:
     steps: tuple[Step, ...] = ()
     results: str = ""
     given: tuple[Ref, ...] = ()
-    ends: tuple[tuple[Ref, ...], ...] = ()
     again: bool = False
 
     @cached_property
@@ -152,10 +147,10 @@ class Block:
         for step in self.steps:
             inner = step.block and (step.block.digest if types else step.block.structure)
             told += [step.label, step.op, step.place, inner, step.facts, step.arguments]
-            told += [step.reads, step.ports, step.waits, len(step.gives)]
+            told += [step.reads, step.ports, len(step.gives)]
             if types:
                 told += [step.took, step.gives]
-        return repr([*told, self.results, self.given, self.ends, self.again])
+        return repr([*told, self.results, self.given, self.again])
 
     @cached_property
     def bag(self) -> Counter[str]:

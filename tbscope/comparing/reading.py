@@ -84,7 +84,6 @@ class Reading:
             steps,
             results,
             tuple(told.refs),
-            _ends(tuple(tuple(map(ref.wait, waits)) for waits in definition.ends)),
             self._is_again(use),
         )
         known = self._known.setdefault(block.digest, block)
@@ -97,7 +96,6 @@ class Reading:
         place = "/".join(
             map(_place_text, step.places[: -1 if isinstance(step, CallStep) else None])
         )
-        waits = tuple(map(ref.wait, step.waits))
         if isinstance(step, CallStep):
             assert isinstance(part, Use), "a call is a use"
             wanted = [
@@ -118,7 +116,6 @@ class Reading:
                 ports=tuple(name for name, _, _ in wanted),
                 took=tuple(kind for _, _, kind in wanted),
                 gives=tuple(self._type(part.value(given)) for given in step.definition.given),
-                waits=waits,
             )
         assert isinstance(part, Node), "an operation is a node"
         reads = tuple(map(ref, step.inputs))
@@ -144,7 +141,6 @@ class Reading:
             reads,
             took=tuple(map(self._type, part.inputs)),
             gives=tuple(map(self._type, part.outputs)),
-            waits=waits,
         )
 
     def _names(self, step: Operation) -> list[str]:
@@ -278,10 +274,6 @@ class _Refs:
             inner.append(self._labels_of(definition)[at])
         return Ref(self._labels[ref.path[0]], tuple(inner), ref.output)
 
-    def wait(self, ref: Read | Given) -> Ref:
-        """Return what is waited for: nothing of the block where it stands outside."""
-        return Ref("outside", role="in") if isinstance(ref, Read) else self(ref)
-
 
 class _Texts:
     """Writes nests, with a number for each tensor in them.
@@ -322,10 +314,6 @@ def nest_text(nest: Nest, tensor: Callable[[Any], str]) -> str:
         return f"{{{', '.join(entries)}}}"
     text = without_addresses(repr(nest))
     return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
-
-
-def _ends(ends: tuple[tuple[Ref, ...], ...]) -> tuple[tuple[Ref, ...], ...]:
-    return ends if any(ends) else ()
 
 
 def _results(definition: Definition) -> dict[str, Nest]:

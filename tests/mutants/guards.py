@@ -53,7 +53,6 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "_tables": ("cli_commands", "cli_queries", "cli"),
         "_target": ("cli", "cli_inputs", "cli_commands", "cli_errors", "cli_graphs"),
         "_view": ("cli_view", "cli_errors"),
-        "_where": _ASKED,
         "_words": ("cli_errors",),
     },
     "tbscope/comparing": {
