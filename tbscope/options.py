@@ -20,7 +20,7 @@ from tbscope.passes.plumbing import check_patterns
 from tbscope.placing import LAST_STEP, check_run_name, check_step, check_tag
 from tbscope.ranks.asked import Ranks, check_ranks, check_ranks_timeout
 from tbscope.running import RUNNING, WORLD, Running, World
-from tbscope.words import near_names, shown
+from tbscope.words import did_you_mean, shown
 
 __all__ = [
     "DRAWING",
@@ -285,8 +285,7 @@ def _instead_of(unknown: str) -> str:
     if unknown in PLACING | GATHERING:
         return f"give {unknown}= to add_graph"
     known = RUNNING | WORLD | PLACING | GATHERING | DRAWING
-    near = near_names(unknown, known, cutoff=0.7)
-    return f"did you mean {', '.join(map(repr, near))}?" if near else f"leave {unknown} out"
+    return did_you_mean(unknown, known, f"leave {unknown} out", cutoff=0.7)
 
 
 def with_defaults(drawing: Drawing) -> Drawing:

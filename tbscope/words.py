@@ -10,6 +10,7 @@ from typing import Any
 
 __all__ = [
     "cut",
+    "did_you_mean",
     "error_text",
     "near_names",
     "printable",
@@ -122,6 +123,14 @@ def near_names(
     # The search takes the product of the lengths.
     names = [each for each in known if isinstance(each, str) and len(each) <= _MOST_NAME]
     return difflib.get_close_matches(str.__str__(name)[:_MOST_NAME], names, n=most, cutoff=cutoff)
+
+
+def did_you_mean(
+    name: object, known: Iterable[object], otherwise: str, *, cutoff: float = 0.4
+) -> str:
+    """Return what to do about a name that nothing has: take a near one, or else another way."""
+    near = near_names(name, known, cutoff=cutoff)
+    return f"did you mean {', '.join(map(repr, near))}?" if near else otherwise
 
 
 def _class(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from tbscope.cli._matching import Pattern, matching_nodes, parse_pattern, words_
 from tbscope.cli._results import give, give_json, gives_results
 from tbscope.cli._running import graph_of_target, takes_a_target
 from tbscope.errors import NotFoundError
-from tbscope.words import near_names
+from tbscope.words import did_you_mean
 
 if TYPE_CHECKING:
     from tbscope.ir.graph import Graph, Node
@@ -59,14 +59,14 @@ def _nothing(graph: "Graph", patterns: tuple[Pattern, ...]) -> NotFoundError:
     for pattern in patterns:
         if any(True for _ in matching_nodes(graph, (pattern,))):
             continue
-        near = _near(graph, pattern)
-        if near:
-            return NotFoundError(what, fix=f"did you mean {', '.join(map(repr, near))}?")
-        return NotFoundError(what, fix="*word* finds a part of a name, tbscope show prints all")
+        otherwise = "*word* finds a part of a name, tbscope show prints all"
+        known, word = _words(graph, pattern), pattern.text.strip("*?")
+        return NotFoundError(what, fix=did_you_mean(word, known, otherwise, cutoff=0.6))
     return NotFoundError(what, why="each pattern matches some, but none matches all of them")
 
 
-def _near(graph: "Graph", pattern: Pattern) -> list[str]:
+def _words(graph: "Graph", pattern: Pattern) -> dict[str, None]:
+    """Return the words that a pattern is looked for in, each once."""
     classes = {call.scope: call.class_name for call in graph.calls}
     known: dict[str, None] = {}
     for node in graph.nodes:
@@ -74,7 +74,7 @@ def _near(graph: "Graph", pattern: Pattern) -> list[str]:
         for field, several in words.items():
             if pattern.field in (None, field):
                 known.update(dict.fromkeys(several))
-    return near_names(pattern.text.strip("*?"), known, cutoff=0.6)
+    return known
 
 
 def _plain(node: "Node") -> dict[str, Any]:

@@ -12,7 +12,7 @@ from tbscope.functions.find import find_definitions
 from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Parameter, Value
 from tbscope.ir.invariants import check_invariants
-from tbscope.ir.modules import Holdings, parameters_in
+from tbscope.ir.modules import Holdings, numbers_in, parameters_in
 from tbscope.ir.nests import walk
 from tbscope.ir.nodes import STATE
 from tbscope.ir.text import type_to_text
@@ -178,16 +178,7 @@ class Reading:
         )
 
     def _held(self, held: Parameter) -> Held:
-        numbers = 1
-        for size in held.shape or ():
-            numbers *= size or 0
-        return Held(
-            held.name,
-            held.kind,
-            self._type(held),
-            held.requires_grad,
-            numbers if held.shape is not None else 0,
-        )
+        return Held(held.name, held.kind, self._type(held), held.requires_grad, numbers_in(held))
 
     def _type(self, typed: Value | Parameter) -> str:
         key = typed.shape, typed.dtype

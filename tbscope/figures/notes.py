@@ -4,7 +4,6 @@ What Python read, what was given and not used, what is random, what FLOPs leave 
 sentences, however large the model.
 """
 
-import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Set
@@ -12,6 +11,7 @@ from itertools import chain
 from typing import Literal, NamedTuple
 
 from tbscope.ir.graph import Graph, Module, Node, Note, Parameter, Source, Value
+from tbscope.ir.modules import numbers_in
 from tbscope.ir.regions import STATE, with_above
 
 __all__ = ["Read", "find_notes", "left_notes"]
@@ -176,7 +176,7 @@ def _idle_notes(graph: Graph, idle: set[str], used: set[int]) -> list[Note]:
         for parameter in module.parameters:
             if parameter.kind == "parameter" and parameter.number not in seen:
                 seen.add(parameter.number)
-                group.parameters += _numbers_in(parameter)
+                group.parameters += numbers_in(parameter)
     holding = sorted(
         (one for one in groups.values() if one.parameters), key=lambda one: -one.parameters
     )
@@ -222,7 +222,7 @@ def _parameter_notes(unread: Iterable[tuple[str, Parameter]]) -> list[Note]:
             groups[_pattern(name)].append((name, parameter))
     notes = []
     for pattern, group in groups.items():
-        total = f"{sum(_numbers_in(parameter) for _, parameter in group):,} numbers"
+        total = f"{sum(numbers_in(parameter) for _, parameter in group):,} numbers"
         if len(group) == 1:
             text = f"no operation reads the parameter {group[0][0]} ({total})"
         else:
@@ -258,12 +258,6 @@ def _flops_notes(graph: Graph) -> Iterator[Note]:
 
 def _qualified(module: Module, name: str) -> str:
     return f"{module.name}.{name}" if module.name else name
-
-
-def _numbers_in(parameter: Parameter) -> int:
-    if parameter.shape is None:
-        return 0
-    return math.prod(length for length in parameter.shape if length is not None)
 
 
 def _pattern(name: str) -> str:

@@ -11,7 +11,7 @@ from tbscope.functions.text import functions_to_text
 from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Call, Graph
 from tbscope.ir.scopes import Scope
-from tbscope.words import near_names, shown
+from tbscope.words import did_you_mean, shown
 
 __all__ = ["Functions"]
 
@@ -70,12 +70,11 @@ class Functions(Sequence[Definition]):
         for definition in self._definitions:
             if definition.name == name:
                 return definition
-        near = near_names(str(name), [one.name for one in self._definitions])
-        fix = f"did you mean {', '.join(map(repr, near))}?" if near else "print(graph.functions())"
+        known = [one.name for one in self._definitions]
         raise NotFoundError(
             f"the graph of {self.graph.name} has no definition named {shown(name)}",
             why="definitions are named after their classes, further ones with a number",
-            fix=fix,
+            fix=did_you_mean(str(name), known, "print(graph.functions())"),
         )
 
     @overload

@@ -40,7 +40,7 @@ from tbscope.ir.nodes import (
 from tbscope.ir.ranks import Part
 from tbscope.ir.scopes import Scope
 from tbscope.ir.ways_up import Functions, Table, way_up
-from tbscope.words import near_names, shown
+from tbscope.words import did_you_mean, shown
 
 __all__ = [
     "Argument",
@@ -241,13 +241,14 @@ class Graph:
         known = [call.qualified_name for call in self.calls if call.qualified_name]
         known += [call.scope.path for call in self.calls]
         known += [node.name for node in self.nodes if node.kind != "op"]
-        near = near_names(name, dict.fromkeys(known))
         return NotFoundError(
             f"the graph of {self.name} holds nothing named {shown(name)}",
             why="no call, node or scope has that name in this run",
-            fix=f"did you mean {', '.join(map(repr, near))}?"
-            if near
-            else "see graph.calls and graph.nodes for what was recorded",
+            fix=did_you_mean(
+                name,
+                dict.fromkeys(known),
+                "see graph.calls and graph.nodes for what was recorded",
+            ),
         )
 
     def copy(self) -> "Graph":

@@ -1,6 +1,5 @@
 """What each rank has of the whole: what it holds, computes and moves, and its stage."""
 
-import math
 from collections.abc import Mapping, Sequence
 from statistics import mean
 
@@ -12,6 +11,7 @@ from tbscope.figures.here import (
     parameters_of,
 )
 from tbscope.ir.graph import Graph, Note, Parameter
+from tbscope.ir.modules import numbers_in
 from tbscope.ir.ranks import Part, ranks_text
 from tbscope.ir.regions import OPERATIONS
 from tbscope.ranks.alike import is_message
@@ -73,11 +73,7 @@ def whole_model(parts: Sequence[tuple[Part, Sequence[Graph]]]) -> dict[str, int]
                         tied.add(one.number)
                     found.setdefault((part.stage, f"{module.name}.{one.name}"), one)
     return {
-        "model_parameters": sum(
-            math.prod(size or 0 for size in one.shape)
-            for one in found.values()
-            if one.shape is not None
-        ),
+        "model_parameters": sum(map(numbers_in, found.values())),
         "model_parameter_bytes": sum(one.size_bytes for one in found.values()),
     }
 
