@@ -7,10 +7,10 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args, get_origin
 from typing import get_type_hints as hints_of
 
-from tbscope.checks import check_truth
+from tbscope.checks import check_choice, check_truth
 
 __all__ = ["Option", "check_values", "declared_in", "shows_options", "take_values"]
 
@@ -26,7 +26,7 @@ class Option:
         help: One line, as the command and the documentation print it.
         unset: What None stands for, where that is the default and is not plain.
         check: Raises ArgumentError unless it is given a value of the option; None where its
-            type tells (a truth), and where what takes the option finds out by itself.
+            type tells (a truth, one of some texts), and where what takes the option finds out.
         name: Its name in Python; the command writes it with `-` for `_`.
         type: Its type.
     """
@@ -79,6 +79,8 @@ def check_values(options: Mapping[str, Option], values: Mapping[str, object]) ->
         elif option.type in (bool, bool | None):
             none = (option.unset or "as it is") if type(None) in get_args(option.type) else ""
             check_truth(name, values[name], none=none)
+        elif get_origin(option.type) is Literal:
+            check_choice(name, values[name], option.choices)
 
 
 def take_values(options: Mapping[str, Option], values: dict[str, Any]) -> dict[str, Any]:

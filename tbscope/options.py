@@ -7,20 +7,20 @@ tell what stands here: names, types and defaults, and a line on each. Tests hold
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeAlias, TypedDict, Unpack, get_args
 
-from tbscope.checks import is_word
-from tbscope.drawing.bundles import Helpers, check_helpers
+from tbscope.checks import check_choice
+from tbscope.drawing.bundles import Helpers
 from tbscope.drawing.categories import ColorBy, check_color_by
-from tbscope.drawing.naming import Labels, Style, check_labels, check_style
+from tbscope.drawing.naming import Labels, Style, check_style
 from tbscope.drawing.wanted import Wanted, check_functions
 from tbscope.errors import ArgumentError
 from tbscope.option import Option, check_values, declared_in
-from tbscope.passes.dead import Dead, check_dead
-from tbscope.passes.levels import Level, check_level
+from tbscope.passes.dead import Dead
+from tbscope.passes.levels import Level
 from tbscope.passes.plumbing import check_patterns
 from tbscope.placing import LAST_STEP, check_run_name, check_step, check_tag
 from tbscope.ranks.asked import Ranks, check_ranks, check_ranks_timeout
 from tbscope.running import RUNNING, WORLD, Running, World
-from tbscope.words import did_you_mean, shown
+from tbscope.words import did_you_mean
 
 __all__ = [
     "DRAWING",
@@ -45,18 +45,6 @@ Leaves: TypeAlias = Literal["node", "box"]
 
 OnError: TypeAlias = Literal["raise", "warn"]
 """What becomes of an error: it is raised, or warned of once."""
-
-
-# -- checks ---------------------------------------------------------------------------------
-
-
-def _check_leaves(leaves: object) -> None:
-    if not is_word(leaves, get_args(Leaves)):
-        raise ArgumentError(
-            f"leaf modules cannot be drawn as {shown(leaves)}",
-            why="leaves is 'node' or 'box'",
-            fix="leaves='box' to give every module a box",
-        )
 
 
 # -- declarations ---------------------------------------------------------------------------
@@ -112,7 +100,7 @@ class Drawing(TypedDict, total=False):
     ]
     labels: Annotated[
         Labels,
-        Option("name", "Call modules in lists 0, or 0_Block with their class.", check=check_labels),
+        Option("name", "Call modules in lists 0, or 0_Block with their class."),
     ]
     root: Annotated[
         bool | None,
@@ -127,7 +115,6 @@ class Drawing(TypedDict, total=False):
         Option(
             "op",
             "Draw stacks of equal blocks, modules, operations, or the kernels inside of them.",
-            check=check_level,
         ),
     ]
     leaves: Annotated[
@@ -135,7 +122,6 @@ class Drawing(TypedDict, total=False):
         Option(
             "node",
             "Draw a module that runs one operation as a node or as a box.",
-            check=_check_leaves,
         ),
     ]
     keep: Annotated[
@@ -156,7 +142,7 @@ class Drawing(TypedDict, total=False):
     ]
     dead: Annotated[
         Dead,
-        Option("keep", "Draw or drop operations that no output depends on.", check=check_dead),
+        Option("keep", "Draw or drop operations that no output depends on."),
     ]
     color_by: Annotated[
         ColorBy | None,
@@ -190,7 +176,6 @@ class Drawing(TypedDict, total=False):
         Option(
             "auto",
             "Draw what a helper function ran as a box: where a level is too full, always, never.",
-            check=check_helpers,
         ),
     ]
 
@@ -302,12 +287,7 @@ def check_placing(tag: object, step: object, run_name: object = None) -> None:
 
 def check_on_error(on_error: object) -> None:
     """Raise ArgumentError unless this tells what becomes of an error."""
-    if not is_word(on_error, get_args(OnError)):
-        raise ArgumentError(
-            f"on_error={shown(on_error)} is not known",
-            why="an error is raised, or warned of",
-            fix='give on_error="raise" or on_error="warn"',
-        )
+    check_choice("on_error", on_error, get_args(OnError))
 
 
 def check_gathering(ranks: object, ranks_timeout: object) -> None:

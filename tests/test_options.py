@@ -50,9 +50,7 @@ TAKERS = {
     "to_graph_def": (DRAWING,),
     "tbscope export": (RUNNING, DRAWING, PLACING),
     "tbscope view": (RUNNING, DRAWING),
-    **dict.fromkeys(
-        [f"tbscope {name}" for name in ("show", "stats", "find", "where", "lint")], (RUNNING,)
-    ),
+    **dict.fromkeys([f"tbscope {name}" for name in ("show", "stats", "find", "lint")], (RUNNING,)),
     "tbscope convert": (RUNNING, DRAWING),
     "tbscope run": (DRAWING,),
     "install": (DRAWING,),

@@ -1,5 +1,6 @@
 """`tbscope find`: prints the nodes of a graph that patterns match."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,9 +97,7 @@ def _plain(node: "Node") -> dict[str, Any]:
             }
             for value in node.outputs
         ],
-        "source": None
-        if source is None
-        else {"file": source.file, "line": source.line, "function": source.function},
+        "source": source and asdict(source),
         "flops": node.flops,
         "duration_us": node.duration_us,
     }

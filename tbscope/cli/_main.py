@@ -27,7 +27,7 @@ COMMANDS: Mapping[str, str] = {
     "diff": "Tell how two models, graphs or logs differ.",
     "check": "Check that a model is what a pin tells, and no larger than it may be.",
     "run": "Run a script whose SummaryWriters draw what tbscope draws.",
-    "demo": "Write the graph of a small captioning model.",
+    "demo": "Write the graph of a small Transformer.",
 }
 """What `--help` lists. The command NAME is the function of that name in the file `_NAME.py`."""
 

@@ -1,15 +1,12 @@
 """Bundles: boxes that are no scopes of a graph, and the words for which of them are wanted."""
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
-from tbscope.checks import is_word
-from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Node
 from tbscope.ir.scopes import Scope, ScopePart
-from tbscope.words import shown
 
-__all__ = ["STAGES", "Bundles", "Helpers", "Stage", "check_helpers"]
+__all__ = ["STAGES", "Bundles", "Helpers", "Stage"]
 
 Helpers: TypeAlias = Literal["auto", "all", "none"]
 """Which helper functions and loops are boxes: those in levels that are too full ("auto"), every
@@ -38,13 +35,3 @@ class Bundles:
     inner: dict[Scope, Scope] = field(default_factory=dict)
     parts: dict[Scope, ScopePart] = field(default_factory=dict)
     free: list[Scope] = field(default_factory=list)
-
-
-def check_helpers(helpers: object) -> None:
-    """Raise ArgumentError unless this tells which helper functions are boxes."""
-    if not is_word(helpers, get_args(Helpers)):
-        raise ArgumentError(
-            f"helper functions cannot be drawn as {shown(helpers)}",
-            why="helpers is 'auto', 'all' or 'none'",
-            fix="helpers='all' for a box of every function that ran several operations",
-        )

@@ -28,7 +28,6 @@ __all__ = [
     "Names",
     "Style",
     "attribute_of",
-    "check_labels",
     "check_style",
     "name_graph",
     "tell_keys",
@@ -167,16 +166,6 @@ def check_style(style: Style) -> None:
             f"no naming style is {shown(style)}",
             why="a style is 'tf', 'torch', or a function of a Scope that gives its name",
             fix="style='tf' for names like 'Net/layer1/0'",
-        )
-
-
-def check_labels(labels: object) -> None:
-    """Raise ArgumentError unless this says what names a module that has a number."""
-    if not is_word(labels, ("name", "class")):
-        raise ArgumentError(
-            f"boxes cannot be labelled by {shown(labels)}",
-            why="labels is 'name' or 'class'",
-            fix="labels='class' for names like 'layers/0_Block'",
         )
 
 

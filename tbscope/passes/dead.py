@@ -1,36 +1,19 @@
 """Finds what was computed for nothing: operations that nothing which remains depends on."""
 
 from collections.abc import Set
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
-from tbscope.checks import is_word
-from tbscope.errors import ArgumentError
 from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Constant, Graph, Node, Value
 from tbscope.ir.nodes import OPERATIONS, OWNED, TOLD
-from tbscope.words import shown
 
-__all__ = ["Dead", "check_dead", "mark_dead"]
+__all__ = ["Dead", "mark_dead"]
 
 Dead: TypeAlias = Literal["keep", "drop"]
 """Whether operations that nothing depends on are drawn."""
 
 _UNUSED = Constant("<unused>")
 _TOLD = frozenset(TOLD)
-
-
-def check_dead(dead: object) -> None:
-    """Check the option, before anything has been run for it.
-
-    Raises:
-        ArgumentError: It is neither "keep" nor "drop".
-    """
-    if not is_word(dead, get_args(Dead)):
-        raise ArgumentError(
-            f"dead operations cannot be drawn as {shown(dead)}",
-            why="dead is 'keep' or 'drop'",
-            fix="dead='drop' to leave out what no output depends on",
-        )
 
 
 def mark_dead(graph: Graph, dead: Dead = "keep") -> None:
