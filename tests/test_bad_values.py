@@ -233,9 +233,8 @@ CALLS = {
     "node_costs(graph)": tbscope.node_costs,
     "node_costs(backward)": lambda value: tbscope.node_costs(GRAPH, backward=value),
     "scope_costs(graph)": tbscope.scope_costs,
-    "scope_costs(costs)": lambda value: tbscope.scope_costs(GRAPH, value),
     "graph_costs(graph)": tbscope.graph_costs,
-    "graph_costs(costs)": lambda value: tbscope.graph_costs(GRAPH, value),
+    "graph_costs(backward)": lambda value: tbscope.graph_costs(GRAPH, backward=value),
     "Summary(graph)": tbscope.Summary,
     **{f"Graph.summary({name})": _summed(name) for name in ("depth", "columns", "fold")},
     "Graph.summary(column)": lambda value: GRAPH.summary(columns=[value]),
@@ -411,7 +410,6 @@ OF_CALLS = {
     ),
     **each(("to_graph_def(graph)", "verify(graph)", "node_costs(graph)", "load(thing)"), GRAPHS),
     **each(("scope_costs(graph)", "graph_costs(graph)", "Summary(graph)"), GRAPHS),
-    **each(("scope_costs(costs)", "graph_costs(costs)"), {"None"}),
     "to_graph_def(style gives)": {
         *(WORDS - {"blank", "percent"}),
         *("empty text", "dots", "300 characters"),

@@ -5,7 +5,7 @@ from typing import Any
 
 from tbscope.collector import not_collecting
 from tbscope.comparing.outline import Block, Facts, Held, Outline, Port, Ref, Step, Uncalled
-from tbscope.figures.costs import graph_costs, node_costs
+from tbscope.figures.costs import graph_costs
 from tbscope.functions.definition import CallStep, Definition, Given, Input, Place, Read, Use
 from tbscope.functions.definition import Step as Operation
 from tbscope.functions.find import find_definitions
@@ -223,7 +223,7 @@ class Reading:
 
     def _totals(self) -> dict[str, int]:
         graph = self.graph
-        costs = graph_costs(graph, node_costs(graph, backward=False))
+        costs = graph_costs(graph, backward=False)
         held = Holdings()
         for parameter in parameters_in(graph).values():
             held.add(parameter)
