@@ -12,6 +12,7 @@ __all__ = [
     "cut",
     "did_you_mean",
     "error_text",
+    "first_of",
     "near_names",
     "printable",
     "shown",
@@ -102,6 +103,17 @@ def visible(text: str) -> str:
 def _escape(found: re.Match[str]) -> str:
     units = found[0].encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{high:02x}{low:02x}" for high, low in zip(*[iter(units)] * 2, strict=True))
+
+
+def first_of(texts: Iterable[str], most: int) -> str:
+    """Return the first of some texts in a row, with the number of the others.
+
+    >>> first_of(["a", "b"], 2), first_of("abcde", 2)
+    ('a, b', 'a, b and 3 more')
+    """
+    listed = list(texts)
+    more = len(listed) - most
+    return ", ".join(listed[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def error_text(error: BaseException) -> str:

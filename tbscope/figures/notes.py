@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 from tbscope.ir.graph import Graph, Module, Node, Note, Parameter, Source, Value
 from tbscope.ir.modules import numbers_in
 from tbscope.ir.regions import STATE, with_above
+from tbscope.words import first_of
 
 __all__ = ["Read", "find_notes", "left_notes"]
 
@@ -185,7 +186,7 @@ def _idle_notes(graph: Graph, idle: set[str], used: set[int]) -> list[Note]:
     if empty:
         total = sum(len(one.names) for one in empty)
         what = "a module" if total == 1 else f"{total:,} modules"
-        named = _some([one.title() for one in empty])
+        named = first_of([one.title() for one in empty], _MOST_NAMED)
         notes.append(Note(f"nothing ran in {what} without parameters: {named}", topic="unused"))
     return _few(notes, "modules in which nothing ran")
 
@@ -269,12 +270,6 @@ def _counted(times: Counter[str]) -> str:
     return ", ".join(
         f"{name} x{count:,}" if count > 1 else name for name, count in times.most_common()
     )
-
-
-def _some(texts: list[str]) -> str:
-    more = len(texts) - _MOST_NAMED
-    named = ", ".join(texts[:_MOST_NAMED])
-    return f"{named} and {more:,} more" if more > 0 else named
 
 
 def _few(notes: list[Note], what: str, topic: Literal["run", "unused"] = "unused") -> list[Note]:

@@ -14,7 +14,7 @@ from tbscope.ir.graph import Graph, Node, Note, Value
 from tbscope.ir.regions import OPERATIONS
 from tbscope.ir.scopes import PHASE_BOXES, Scope
 from tbscope.ir.text import constants_of
-from tbscope.words import shown
+from tbscope.words import first_of, shown
 
 __all__ = ["changed_operations", "fold_steps"]
 
@@ -123,7 +123,7 @@ def _fold(graph: Graph, steps: Sequence[list[Node]]) -> None:
         if len(numbers) > 1:
             text = f"steps {numbers[0]} to {numbers[-1]} are equal and drawn as one"
             if constants:
-                text += f"; they differ in what was given to {_some(constants)}"
+                text += f"; they differ in what was given to {first_of(constants, _MOST_TOLD)}"
             notes.insert(0, text)
     # It tells what the drawing is.
     graph.notes[:0] = map(Note, notes)
@@ -184,7 +184,7 @@ def changed_operations(first: Iterable[Node], later: Iterable[Node]) -> str:
     before, now = (
         Counter(_line(node) for node in run if node.kind in OPERATIONS) for run in (first, later)
     )
-    return _some([*(f"no {line}" for line in before - now), *(now - before)])
+    return first_of([*(f"no {line}" for line in before - now), *(now - before)], _MOST_TOLD)
 
 
 def _line(node: Node) -> str:
@@ -199,9 +199,3 @@ def _line(node: Node) -> str:
     place = f" in {'/'.join(reversed(parts))}" if parts else ""
     added = " (accumulates)" if node.attributes.get("accumulates") else ""
     return f"{node.op}{added} -> {shapes or 'nothing'}{place}"
-
-
-def _some(texts: Iterable[str]) -> str:
-    told = list(texts)
-    more = f", and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
-    return ", ".join(told[:_MOST_TOLD]) + more
