@@ -400,3 +400,10 @@ def test_a_difference_is_true_where_there_is_one_and_lists_what_is_the_same():
     assert "blocks.1.fc1" in names
     assert repr(difference) == "<Difference of Net and Net: 1>"
     assert difference.totals["parameters"] == (382, 382)
+
+
+def test_a_model_is_compared_with_a_graph_that_has_run_on_either_side():
+    net = Net()
+    graph = tbscope.trace(net, (X, MASK))
+    assert not tbscope.diff(graph, net, (X, MASK))
+    assert not tbscope.diff(net, graph, (X, MASK))

@@ -13,6 +13,8 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+from tbscope.cycles import inner_first
+
 __all__ = ["Block", "Facts", "Held", "Outline", "Port", "Ref", "Step", "Uncalled", "text_digest"]
 
 Facts = tuple[tuple[str, str], ...]
@@ -181,8 +183,8 @@ class Block:
         _ = self.structure, self.digest, self.bag, self.operations, self.numbers
 
     def below(self) -> "Iterator[Block]":
-        """Return the blocks that are called in it, each once."""
-        return iter(dict.fromkeys(step.block for step in self.steps if step.block is not None))
+        """Yield the blocks that are called in it."""
+        return (step.block for step in self.steps if step.block is not None)
 
     def __repr__(self) -> str:
         return f"<Block {self.label}: {len(self.steps)} steps>"
@@ -232,19 +234,7 @@ class Outline:
 
     def blocks(self) -> Sequence[Block]:
         """Return all blocks, each once and after those that are called in it."""
-        found: dict[Block, None] = {}
-        seen = {self.main}
-        pending = [(self.main, self.main.below())]
-        while pending:
-            block, inner = pending[-1]
-            below = next((one for one in inner if one not in seen), None)
-            if below is None:
-                found[block] = None
-                pending.pop()
-            else:
-                seen.add(below)
-                pending.append((below, below.below()))
-        return list(found)
+        return inner_first(self.main, Block.below)
 
 
 def text_digest(text: str) -> str:

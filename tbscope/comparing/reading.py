@@ -15,7 +15,7 @@ from tbscope.ir.invariants import check_invariants
 from tbscope.ir.modules import Holdings, numbers_in, parameters_in
 from tbscope.ir.nests import walk
 from tbscope.ir.nodes import STATE
-from tbscope.ir.text import type_to_text
+from tbscope.ir.text import nest_to_text, one_line, type_to_text
 from tbscope.words import without_addresses
 
 __all__ = ["Reading", "nest_text", "reading_of"]
@@ -292,19 +292,11 @@ class _Texts:
 
 def nest_text(nest: Nest, tensor: Callable[[Any], str]) -> str:
     """Return a nest as Python writes it, in a way that is the same in every process."""
-    kind = type(nest)
-    if kind is Read or kind is Given:
-        return tensor(nest)
-    if kind is list:
-        return f"[{', '.join(nest_text(entry, tensor) for entry in nest)}]"
-    if kind is tuple:
-        comma = "," if len(nest) == 1 else ""
-        return f"({', '.join(nest_text(entry, tensor) for entry in nest)}{comma})"
-    if kind is dict:
-        entries = (f"{key!r}: {nest_text(entry, tensor)}" for key, entry in nest.items())
-        return f"{{{', '.join(entries)}}}"
-    text = without_addresses(repr(nest))
-    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+
+    def entry(one: Nest) -> str:
+        return tensor(one) if type(one) in (Read, Given) else one_line(without_addresses(repr(one)))
+
+    return nest_to_text(nest, entry)
 
 
 def _results(definition: Definition) -> dict[str, Nest]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import overload
 
 from tbscope.collector import not_collecting
+from tbscope.cycles import inner_first
 from tbscope.errors import NotFoundError
 from tbscope.functions.definition import Definition, Use
 from tbscope.functions.find import find_definitions
@@ -44,7 +45,8 @@ class Functions(Sequence[Definition]):
                     pending.append(part)
                     assert part.scope is not None, "only the graph itself has no scope"
                     self._uses[part.scope] = part
-        self._definitions = _inner_first(self.main)
+        # The graph itself comes last, and is none of them.
+        self._definitions = inner_first(self.main, Definition.nested)[:-1]
 
     def use(self, call: Call | Scope) -> Use:
         """Return the use that a call, or its scope, is.
@@ -97,21 +99,3 @@ class Functions(Sequence[Definition]):
     def __repr__(self) -> str:
         uses = sum(len(one.uses) for one in self._definitions)
         return f"<Functions of {self.graph.name}: {len(self)} definitions, {uses} uses>"
-
-
-def _inner_first(main: Definition) -> list[Definition]:
-    """Return all definitions, each after those in its body, in the order of the run."""
-    found: dict[Definition, None] = {}
-    pending = [(main, main.nested())]
-    on_way = {main}
-    while pending:
-        definition, inner = pending[-1]
-        below = next((one for one in inner if one not in on_way), None)
-        if below is None:
-            found[definition] = None
-            pending.pop()
-        else:
-            on_way.add(below)
-            pending.append((below, below.nested()))
-    del found[main]
-    return list(found)

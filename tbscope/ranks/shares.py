@@ -8,10 +8,9 @@ from tbscope.figures.here import (
     communication_bytes,
     flops_here,
     numbers_here,
-    parameters_of,
 )
 from tbscope.ir.graph import Graph, Note, Parameter
-from tbscope.ir.modules import numbers_in
+from tbscope.ir.modules import numbers_in, parameters_in
 from tbscope.ir.ranks import Part, ranks_text
 from tbscope.ir.regions import OPERATIONS
 from tbscope.ranks.alike import is_message
@@ -29,7 +28,7 @@ _NOTED = {
 
 def figures_of(graph: Graph) -> dict[str, int]:
     """Return what one rank holds, computes and moves, by the names of the summary's columns."""
-    held = parameters_of(graph)
+    held = parameters_in(graph).values()
     operations = [node for node in graph.nodes if node.kind in OPERATIONS]
     return {
         "parameters": sum(map(numbers_here, held)),
