@@ -18,6 +18,14 @@ def test_a_rank_with_more_than_its_share_is_named():
     ]
 
 
+def test_of_several_ranks_with_more_the_largest_share_is_told():
+    counts = {0: 40, 1: 30, 2: 10, 3: 10, 4: 10, 5: 10}
+    parts = [Part((rank,), figures={"flops": count}) for rank, count in counts.items()]
+    assert [note.text for note in share_notes(parts)] == [
+        "ranks 0-1 have up to 2.2 times the mean of the FLOPs"
+    ]
+
+
 def test_ranks_with_exactly_the_most_that_is_usual_are_not_named():
     parts = [Part((0,), figures={"flops": 12}), Part((1,), figures={"flops": 8})]
     assert share_notes(parts) == []

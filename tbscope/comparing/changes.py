@@ -4,7 +4,7 @@ The pairs of blocks are walked from the whole to its parts; what is equal inside
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tbscope.comparing.matching import Match, is_telling, matched_inputs
@@ -52,16 +52,7 @@ class Change:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data (docs/diff.md)."""
-        return {
-            "fate": self.fate,
-            "kind": self.kind,
-            "before": self.before,
-            "after": self.after,
-            "label": self.label,
-            "details": [one._asdict() for one in self.details],
-            "operations": self.operations,
-            "parameters": self.parameters,
-        }
+        return {**asdict(self), "details": [one._asdict() for one in self.details]}
 
 
 class Visit(NamedTuple):

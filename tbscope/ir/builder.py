@@ -32,7 +32,7 @@ from tbscope.ir.graph import (
 )
 from tbscope.ir.invariants import verify
 from tbscope.ir.nests import values_in
-from tbscope.ir.node_names import Names
+from tbscope.ir.node_names import Names, claim_name
 from tbscope.ir.scopes import Scope, ScopeKind, ScopePart
 
 __all__ = ["GraphBuilder", "SourceKind"]
@@ -67,7 +67,6 @@ class GraphBuilder:
         # Those numbers that a source chose itself.
         self._chosen: set[tuple[tuple[Scope | None, str, str | None], int]] = set()
         self._output_names: set[str] = set()
-        self._output_numbers: dict[str, int] = {}
         self._append = self.graph.nodes.append
         self._number = self.names.number
 
@@ -323,11 +322,7 @@ class GraphBuilder:
 
     def add_output(self, name: str, value: Value, *, control_inputs: Iterable[Node] = ()) -> Output:
         """Add an output of the model under its path in the result (`logits`), made unique."""
-        unique, number = name, self._output_numbers.get(name, 2)
-        while unique in self._output_names:
-            unique, number = f"{name}~{number}", number + 1
-            self._output_numbers[name] = number
-        self._output_names.add(unique)
+        unique = claim_name(name, self._output_names)
         output = Output(name=unique, value=value, control_inputs=tuple(control_inputs))
         self.graph.outputs.append(output)
         return output
