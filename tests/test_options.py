@@ -51,7 +51,6 @@ TAKERS = {
     "tbscope export": (RUNNING, DRAWING, PLACING),
     "tbscope view": (RUNNING, DRAWING),
     **dict.fromkeys([f"tbscope {name}" for name in ("show", "stats", "find", "lint")], (RUNNING,)),
-    "tbscope convert": (RUNNING, DRAWING),
     "tbscope run": (DRAWING,),
     "install": (DRAWING,),
     "installed": (DRAWING,),

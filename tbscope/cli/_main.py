@@ -17,7 +17,6 @@ __all__ = ["COMMANDS", "main"]
 
 COMMANDS: Mapping[str, str] = {
     "export": "Write the graph of a model: for TensorBoard, as a page, a picture or a GraphDef.",
-    "convert": "Write a graph that is in one form in another.",
     "view": "Show the graph of a model in TensorBoard, and open the page.",
     "show": "Print the graph of a model, the table of its modules, or their definitions.",
     "ls": "List every graph of every run in a log: run, tag, step, nodes, bytes.",

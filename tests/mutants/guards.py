@@ -30,7 +30,6 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "tbscope/cli": {
         "_check": ("cli_diff", "cli_errors"),
-        "_convert": ("cli_forms", "cli_errors"),
         "_diff": ("cli_diff", "cli_errors"),
         "_export": ("cli", "cli_errors"),
         "_files": ("cli_forms", "cli", "cli_errors"),
