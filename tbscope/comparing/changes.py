@@ -13,7 +13,7 @@ from tbscope.comparing.pairs import Detail, Pair, compare_blocks, held_details
 
 __all__ = ["Change", "Comparison", "Fate", "Kind", "Visit"]
 
-Fate: TypeAlias = Literal["added", "removed", "changed", "same"]
+Fate: TypeAlias = Literal["added", "removed", "changed"]
 """What became of a part."""
 
 Kind: TypeAlias = Literal["module", "operation", "input", "output", "parameter"]
@@ -26,7 +26,7 @@ class Change:
     """What became of one part of a model.
 
     Attributes:
-        fate: "added", "removed", "changed" or "same".
+        fate: "added", "removed" or "changed".
         kind: What the part is.
         before: Its name before; None where it is added.
         after: Its name after; None where it is removed.
@@ -108,7 +108,6 @@ class Comparison:
         self._pairs: dict[tuple[str, str, bool], Pair] = {}
         self._names: dict[str, str] = {}
         self._lone: list[tuple[Change, Step]] = []
-        self._visits: list[Visit] = []
         self.main = self.pair(left.main, right.main)
         self.inputs = matched_inputs(left.main, right.main)
         walked = list(self._walked())
@@ -153,7 +152,6 @@ class Comparison:
             if isinstance(visit, Change):
                 yield visit
                 continue
-            self._visits.append(visit)
             self.follows += visit.pair.follows
             pending += reversed(list(self._parts(visit)))
 
@@ -199,19 +197,6 @@ class Comparison:
             yield _change("changed", names, other, details)
         if below is not None:
             yield below
-
-    def same(self) -> Iterator[Change]:
-        """Return the outermost steps that are the same in both, with all in them."""
-        if not self._visits:
-            for step in self.right.main.steps:
-                name = "" if root_of(self.right.main) is step else step.label
-                yield _change("same", (name, name), step, [])
-        for visit in self._visits:
-            left, right = visit.pair.left.steps, visit.pair.right.steps
-            for match in visit.pair.matches:
-                if self.below(visit, match) is None and match not in visit.pair.steps:
-                    one, other = left[match.left], right[match.right]
-                    yield _change("same", (visit.name(one, 0), visit.name(other, 1)), other, [])
 
     def _moved(self, walked: list[Change]) -> Iterator[Change]:
         """Return changes with one in place of two, where a module went to another place."""

@@ -120,20 +120,6 @@ class Graph:
     def __repr__(self) -> str:
         return f"<Graph {self.name}: {len(self.nodes)} nodes, {len(self.calls)} calls>"
 
-    def scope_path(self, node: Node) -> str:
-        """Return the printed path of a node's scope; empty at the top level.
-
-        Raises:
-            ArgumentError: It is no node.
-        """
-        if not isinstance(node, Node):
-            raise ArgumentError(
-                f"scope_path takes a node, and was given {shown(node)}",
-                why="what stands in a scope is a Node",
-                fix="graph.scope_path(graph.nodes[0])",
-            )
-        return node.scope.path if node.scope else ""
-
     def scopes(self) -> Iterator[Scope]:
         """Return every scope in which a node or a call stands, parents first, each once."""
         seen: dict[Scope, None] = {}
