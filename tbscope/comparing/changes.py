@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tbscope.comparing.matching import Match, is_telling, matched_inputs
+from tbscope.comparing.matching import Match, is_telling, matched_inputs, only_call
 from tbscope.comparing.outline import Block, Outline, Port, Step
 from tbscope.comparing.pairs import Detail, Pair, compare_blocks, held_details
 
@@ -75,14 +75,9 @@ class Visit(NamedTuple):
             return alone
         if above is None:
             block = (self.pair.left, self.pair.right)[side]
-            return "" if root_of(block) is step else step.label
+            at = only_call(block)
+            return "" if at >= 0 and block.steps[at] is step else step.label
         return f"{above}.{step.label}" if above else step.label
-
-
-def root_of(main: Block) -> Step | None:
-    """Return the call of the model in what stands outside of all calls; None for several."""
-    calls = [step for step in main.steps if step.block is not None]
-    return calls[0] if len(calls) == 1 else None
 
 
 class Comparison:
@@ -180,7 +175,7 @@ class Comparison:
         """Return the change that a step is which stands on one side alone."""
         name = visit.name(step, fate == "added")
         names = (None, name) if fate == "added" else (name, None)
-        change = _change(fate, names, step, [Detail(*told) for told in _told(step, fate)])
+        change = _change(fate, names, step, list(_told(step, fate)))
         self._lone.append((change, step))
         return change
 
@@ -352,7 +347,7 @@ def _joined(ran: list[Change], uncalled: list[Change]) -> Iterator[Change]:
             yield change
 
 
-def _told(step: Step, fate: Fate) -> Iterator[tuple[str, str, str]]:
+def _told(step: Step, fate: Fate) -> Iterator[Detail]:
     """Return what a step that came or went was set to."""
     if step.block is None:
         facts = [(name or f"argument {at}", text) for at, (name, text) in enumerate(step.arguments)]
@@ -360,7 +355,7 @@ def _told(step: Step, fate: Fate) -> Iterator[tuple[str, str, str]]:
     else:
         facts = [(name, text) for name, text in step.block.facts if not name.startswith("training")]
     for name, text in facts:
-        yield (name, "", text) if fate == "added" else (name, text, "")
+        yield Detail(name, "", text) if fate == "added" else Detail(name, text, "")
 
 
 def _input_label(port: Port) -> str:
