@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         Value,
     )
     from tbscope.ir.invariants import verify
-    from tbscope.ir.scopes import Scope, ScopePart, parse_scope_path, print_scope_path
+    from tbscope.ir.scopes import Scope, ScopePart, parse_scope_path
     from tbscope.options import Drawing
     from tbscope.pipeline import to_graph_def
     from tbscope.ranks.merge import merge_ranks
@@ -152,7 +152,6 @@ __all__ = [
     "node_costs",
     "parse_scope_path",
     "pop_scope",
-    "print_scope_path",
     "push_scope",
     "read_log",
     "record",
@@ -184,7 +183,7 @@ _HOMES = {
     "tbscope.rules.linter": "Finding lint",
     "tbscope.options": "Drawing",
     "tbscope.pipeline": "to_graph_def",
-    "tbscope.ir.scopes": "Scope ScopePart parse_scope_path print_scope_path",
+    "tbscope.ir.scopes": "Scope ScopePart parse_scope_path",
     "tbscope.sources.compiled.compiling": "CompileBackend compile_backend compile_graphs",
     "tbscope.sources.compiled.results": "CompiledGraphs GraphBreak",
     "tbscope.sources.eager.by_hand": "pop_scope push_scope scope",

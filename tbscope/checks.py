@@ -14,6 +14,7 @@ __all__ = [
     "InputSize",
     "ask",
     "attribute_of",
+    "check_choice",
     "check_truth",
     "entries_of",
     "is_text",
@@ -71,6 +72,26 @@ def check_truth(name: str, value: object, *, none: str = "") -> None:
     else:
         why, fix = f"{name} is True or False", f"{name}=True, or leave {name} out"
     raise ArgumentError(f"{name}={shown(value)} is no answer to yes or no", why=why, fix=fix)
+
+
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Check that an option is one of some texts.
+
+    Args:
+        name: What it is called.
+        value: What was given.
+        choices: The texts, two or more.
+    Raises:
+        ArgumentError: It is something else.
+    """
+    if is_word(value, choices):
+        return
+    *others, last = map(repr, choices)
+    raise ArgumentError(
+        f"{name} cannot be {shown(value)}",
+        why=f"{name} is {', '.join(others)} or {last}",
+        fix=f"{name}={choices[0]!r}, or leave {name} out",
+    )
 
 
 def names_of(given: Mapping[Any, Any], *, option: str) -> list[Any]:

@@ -4,10 +4,10 @@ It knows nothing of what the places are: nodes, scopes, or shapes on a page.
 """
 
 import heapq
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TypeVar
 
-__all__ = ["find_cycles", "in_order"]
+__all__ = ["find_cycles", "in_order", "inner_first"]
 
 _Place = TypeVar("_Place", bound=Hashable)
 
@@ -89,3 +89,25 @@ def in_order(count: int, steps: Iterable[tuple[int, int]]) -> list[int]:
             if not waiting[reader]:
                 heapq.heappush(ready, reader)
     return done
+
+
+def inner_first(whole: _Place, parts: Callable[[_Place], Iterable[_Place]]) -> list[_Place]:
+    """Return all that a whole is made of, each once and after its own parts; the whole comes last.
+
+    Args:
+        whole: The outermost one.
+        parts: Gives what one is made of; nothing is a part of itself.
+    """
+    found: dict[_Place, None] = {}
+    seen = {whole}
+    way = [(whole, iter(parts(whole)))]
+    while way:
+        one, ahead = way[-1]
+        part = next((part for part in ahead if part not in seen), None)
+        if part is None:
+            found[one] = None
+            way.pop()
+        else:
+            seen.add(part)
+            way.append((part, iter(parts(part))))
+    return list(found)

@@ -4,8 +4,7 @@
     ├── ArgumentError (TypeError, ValueError)   what the caller gave cannot be used
     │   ├── InputError                          the inputs do not fit the model's forward
     │   └── WriterError                         the writer takes no events, or cannot write them
-    ├── TraceError (RuntimeError)               the model raised while it was watched; also an
-    │                                           instance of the class of what it raised
+    ├── TraceError (RuntimeError)               the model raised while it was watched
     ├── ScopeError (RuntimeError)               scopes by hand, or recordings, end out of order
     ├── RanksError (RuntimeError)               ranks of a distributed run sent no graph in time
     ├── GraphError (ValueError)                 a graph breaks an invariant
@@ -15,10 +14,6 @@
 Every message has three parts: what happened, why, and what to do. None is longer than a screen,
 and each can be printed anywhere.
 """
-
-import sys
-from types import GetSetDescriptorType, MemberDescriptorType
-from typing import Any
 
 from tbscope.words import printable
 
@@ -33,7 +28,6 @@ __all__ = [
     "TbscopeError",
     "TraceError",
     "WriterError",
-    "trace_error_like",
 ]
 
 _MOST_OF_A_PART = 1500
@@ -52,20 +46,12 @@ class TbscopeError(Exception):
         self.what = printable(what, _MOST_OF_A_PART)
         self.why = printable(why, _MOST_OF_A_PART)
         self.fix = printable(fix, _MOST_OF_A_PART)
-        # By name, as the next class may be that of an error of the user's, which takes others.
-        Exception.__init__(self, self._text())
-
-    def __str__(self) -> str:
-        # Not that of a class which `trace_error_like` adds: a KeyError prints in quotes.
-        return self._text()
-
-    def _text(self) -> str:
         lines = [self.what]
         if self.why:
             lines.append(f"  why: {self.why}")
         if self.fix:
             lines.append(f"  fix: {self.fix}")
-        return "\n".join(lines)
+        super().__init__("\n".join(lines))
 
     def __reduce__(self) -> tuple[object, ...]:
         """Rebuild with keywords, so that errors cross processes."""
@@ -89,11 +75,7 @@ class WriterError(ArgumentError):
 
 
 class TraceError(TbscopeError, RuntimeError):
-    """The model raised while it was watched; `__cause__` is the error that it raised.
-
-    It is an instance of that error's class, too, where the class allows it, so that
-    `except KeyError` around a call of `add_graph` catches what it would catch around the model.
-    """
+    """The model raised while it was watched; `__cause__` is the error that it raised."""
 
 
 class ScopeError(TbscopeError, RuntimeError):
@@ -114,70 +96,3 @@ class ConversionError(TbscopeError, ValueError):
 
 class NotFoundError(TbscopeError, LookupError):
     """A graph holds no call, node or scope of the name asked for."""
-
-
-# These end a loop or a generator silently, wherever they pass.
-_NEVER_ADDED = (StopIteration, StopAsyncIteration)
-_OWN_STATE = frozenset({"args", "what", "why", "fix"})
-
-
-def trace_error_like(error: Exception, what: str, *, why: str = "", fix: str = "") -> TraceError:
-    """Return the error for a model that raised, as an instance of what it raised, too.
-
-    Args:
-        error: What the model raised.
-        what: As for any error.
-        why: As for any error.
-        fix: As for any error.
-    Returns:
-        A `TraceError` with the attributes of the original (`errno`, `filename`), where the class
-        of that can be joined with ours; else one without.
-    """
-    kind = type(error)
-    if issubclass(TraceError, kind) or issubclass(kind, _NEVER_ADDED):
-        return TraceError(what, why=why, fix=fix)
-    try:
-        joined = _joined(kind)(what, why=why, fix=fix)
-    except Exception:  # noqa: BLE001  Whatever that class wants, it allows no other base.
-        return TraceError(what, why=why, fix=fix)
-    _take_over(joined, error)
-    return joined
-
-
-def _joined(kind: type[Exception]) -> type[TraceError]:
-    """Return a class of both kinds, which is called like ours."""
-    bases = (kind,) if issubclass(kind, TraceError) else (TraceError, kind)
-    told = {"__module__": TraceError.__module__, "__reduce__": _reduce_joined, "_original": kind}
-    return type("TraceError", bases, told)
-
-
-def _reduce_joined(error: Any) -> tuple[object, ...]:
-    # Where the original's class cannot be found by its name, the error goes without it.
-    found: Any = sys.modules.get(error._original.__module__)
-    for name in error._original.__qualname__.split("."):
-        found = getattr(found, name, None)
-    kind = found if found is error._original else Exception
-    return _rebuild_joined, (kind, error.what, error.why, error.fix)
-
-
-def _rebuild_joined(kind: type[Exception], what: str, why: str, fix: str) -> TraceError:
-    if kind is Exception:
-        return TraceError(what, why=why, fix=fix)
-    return _joined(kind)(what, why=why, fix=fix)
-
-
-def _take_over(joined: TraceError, error: Exception) -> None:
-    """Give an error the attributes of another one, as far as it has a place for them."""
-    fields = [
-        name
-        for base in type(error).__mro__
-        for name, held in vars(base).items()
-        if isinstance(held, MemberDescriptorType | GetSetDescriptorType)
-    ]
-    for name in {*fields, *getattr(error, "__dict__", ())} - _OWN_STATE:
-        if name.startswith("__"):
-            continue
-        try:
-            setattr(joined, name, getattr(error, name))
-        except (AttributeError, TypeError):
-            continue

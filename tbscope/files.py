@@ -45,13 +45,10 @@ def path_text(path: Any, *, refused: Callable[[object], ArgumentError]) -> str:
     Raises:
         ArgumentError: It is none.
     """
-    try:
-        text = os.fspath(path)
-    except Exception as error:
-        raise refused(path) from error
-    if not isinstance(text, str) or "\0" in text or not text:
+    text = path_of(path)
+    if not text or "\0" in text:
         raise refused(path)
-    return str.__str__(text)
+    return text
 
 
 def write_whole(path: str, data: bytes) -> None:

@@ -7,12 +7,10 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args, get_origin
 from typing import get_type_hints as hints_of
 
-from tbscope.checks import check_truth, is_word
-from tbscope.errors import ArgumentError
-from tbscope.words import shown
+from tbscope.checks import check_choice, check_truth
 
 __all__ = ["Option", "check_values", "declared_in", "shows_options", "take_values"]
 
@@ -28,9 +26,7 @@ class Option:
         help: One line, as the command and the documentation print it.
         unset: What None stands for, where that is the default and is not plain.
         check: Raises ArgumentError unless it is given a value of the option; None where its
-            type tells (a truth), and where what takes the option finds out by itself.
-        refusal: What another text than its choices is refused by, with `{}` for it, and the fix;
-            None for what has a check.
+            type tells (a truth, one of some texts), and where what takes the option finds out.
         name: Its name in Python; the command writes it with `-` for `_`.
         type: Its type.
     """
@@ -39,7 +35,6 @@ class Option:
     help: str
     unset: str = ""
     check: Callable[[Any], None] | None = None
-    refusal: tuple[str, str] | None = None
     name: str = ""
     type: Any = None
 
@@ -81,18 +76,11 @@ def check_values(options: Mapping[str, Option], values: Mapping[str, object]) ->
             continue
         if option.check is not None:
             option.check(values[name])
-        elif option.refusal is not None:
-            _check_choice(option, *option.refusal, values[name])
         elif option.type in (bool, bool | None):
             none = (option.unset or "as it is") if type(None) in get_args(option.type) else ""
             check_truth(name, values[name], none=none)
-
-
-def _check_choice(option: Option, what: str, fix: str, value: object) -> None:
-    if not is_word(value, option.choices):
-        *others, last = map(repr, option.choices)
-        why = f"{option.name} is {', '.join(others)} or {last}"
-        raise ArgumentError(what.format(shown(value)), why=why, fix=fix)
+        elif get_origin(option.type) is Literal:
+            check_choice(name, values[name], option.choices)
 
 
 def take_values(options: Mapping[str, Option], values: dict[str, Any]) -> dict[str, Any]:

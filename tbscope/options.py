@@ -7,7 +7,7 @@ tell what stands here: names, types and defaults, and a line on each. Tests hold
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeAlias, TypedDict, Unpack, get_args
 
-from tbscope.checks import is_word
+from tbscope.checks import check_choice
 from tbscope.drawing.bundles import Helpers
 from tbscope.drawing.categories import ColorBy, check_color_by
 from tbscope.drawing.naming import Labels, Style, check_style
@@ -19,7 +19,7 @@ from tbscope.passes.plumbing import check_patterns
 from tbscope.placing import LAST_STEP, check_run_name, check_step, check_tag
 from tbscope.ranks.asked import Ranks, check_ranks, check_ranks_timeout
 from tbscope.running import RUNNING, WORLD, Running, World
-from tbscope.words import near_names, shown
+from tbscope.words import did_you_mean
 
 __all__ = [
     "DRAWING",
@@ -93,14 +93,7 @@ class Drawing(TypedDict, total=False):
     ]
     labels: Annotated[
         Labels,
-        Option(
-            "name",
-            "Call modules in lists 0, or 0_Block with their class.",
-            refusal=(
-                "boxes cannot be labelled by {}",
-                "labels='class' for names like 'layers/0_Block'",
-            ),
-        ),
+        Option("name", "Call modules in lists 0, or 0_Block with their class."),
     ]
     root: Annotated[
         bool | None,
@@ -115,10 +108,6 @@ class Drawing(TypedDict, total=False):
         Option(
             "op",
             "Draw stacks of equal blocks, modules, operations, or the kernels inside of them.",
-            refusal=(
-                "a graph cannot be drawn at the level {}",
-                "level='module' for modules alone, level='aten' for the kernels of operations",
-            ),
         ),
     ]
     leaves: Annotated[
@@ -126,10 +115,6 @@ class Drawing(TypedDict, total=False):
         Option(
             "node",
             "Draw a module that runs one operation as a node or as a box.",
-            refusal=(
-                "leaf modules cannot be drawn as {}",
-                "leaves='box' to give every module a box",
-            ),
         ),
     ]
     keep: Annotated[
@@ -150,14 +135,7 @@ class Drawing(TypedDict, total=False):
     ]
     dead: Annotated[
         Dead,
-        Option(
-            "keep",
-            "Draw or drop operations that no output depends on.",
-            refusal=(
-                "dead operations cannot be drawn as {}",
-                "dead='drop' to leave out what no output depends on",
-            ),
-        ),
+        Option("keep", "Draw or drop operations that no output depends on."),
     ]
     color_by: Annotated[
         ColorBy | None,
@@ -179,10 +157,6 @@ class Drawing(TypedDict, total=False):
         Option(
             "auto",
             "Draw what a helper function ran as a box: where a level is too full, always, never.",
-            refusal=(
-                "helper functions cannot be drawn as {}",
-                "helpers='all' for a box of every function that ran several operations",
-            ),
         ),
     ]
 
@@ -277,8 +251,7 @@ def _instead_of(unknown: str) -> str:
     if unknown in PLACING | GATHERING:
         return f"give {unknown}= to add_graph"
     known = RUNNING | WORLD | PLACING | GATHERING | DRAWING
-    near = near_names(unknown, known, cutoff=0.7)
-    return f"did you mean {', '.join(map(repr, near))}?" if near else f"leave {unknown} out"
+    return did_you_mean(unknown, known, f"leave {unknown} out", cutoff=0.7)
 
 
 def with_defaults(drawing: Drawing) -> Drawing:
@@ -295,12 +268,7 @@ def check_placing(tag: object, step: object, run_name: object = None) -> None:
 
 def check_on_error(on_error: object) -> None:
     """Raise ArgumentError unless this tells what becomes of an error."""
-    if not is_word(on_error, get_args(OnError)):
-        raise ArgumentError(
-            f"on_error={shown(on_error)} is not known",
-            why="an error is raised, or warned of",
-            fix='give on_error="raise" or on_error="warn"',
-        )
+    check_choice("on_error", on_error, get_args(OnError))
 
 
 def check_gathering(ranks: object, ranks_timeout: object) -> None:

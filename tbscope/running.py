@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypedDict
 from tbscope.checks import Dtypes, InputSize
 from tbscope.errors import ArgumentError
 from tbscope.option import Option, declared_in, take_values
-from tbscope.words import near_names
+from tbscope.words import did_you_mean
 
 __all__ = ["RUNNING", "WORLD", "Running", "Tracing", "World", "run_options"]
 
@@ -109,10 +109,9 @@ def run_options(values: Tracing) -> dict[str, Any]:
     others: dict[str, Any] = {**values}
     taken = take_values(_TRACING, others)
     for name in others:
-        near = near_names(name, _TRACING, cutoff=0.7)
         raise ArgumentError(
             f"a model cannot be run with {name}=",
             why=f"the options of a run are {', '.join(_TRACING)}",
-            fix=f"did you mean {', '.join(map(repr, near))}?" if near else f"leave {name} out",
+            fix=did_you_mean(name, _TRACING, f"leave {name} out", cutoff=0.7),
         )
     return taken

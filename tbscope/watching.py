@@ -1,14 +1,15 @@
 """Graphs of a training that runs: `watch` draws a model's next call, and the step around it."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import torch
 
 from tbscope.adding import add_graph
 from tbscope.checks import check_truth
 from tbscope.errors import ArgumentError, TraceError
-from tbscope.ir.graph import Graph, Node, Note
+from tbscope.ir.graph import Graph, Note
+from tbscope.ir.steps import changed_operations
 from tbscope.option import shows_options
 from tbscope.options import Drawing, check_gathering, check_options
 from tbscope.ranks.asked import Ranks
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from tbscope.sources.eager.waiting import Waiting
 
 __all__ = ["Watched", "watch"]
-
-_MOST_CHANGES = 5
 
 
 class Watched:
@@ -119,7 +118,7 @@ def watch(
     def draw(graph: Graph, calls: int) -> None:
         before, watched.graph = watched.graph, graph
         if before is not None:
-            changes = _changes(before, graph)
+            changes = changed_operations(before.nodes, graph.nodes)
             if not changes:
                 return
             graph.notes.insert(0, Note(f"before call {calls:,} the structure changed: {changes}"))
@@ -204,25 +203,3 @@ def _check(model: object, every: object, optimizer: object) -> None:
             why="it is a torch.optim.Optimizer whose step ends the graph",
             fix="leave it out for the first one that holds a parameter of the model",
         )
-
-
-def _changes(before: Graph, now: Graph) -> str:
-    """Tell in which lines two graphs differ; empty where in none."""
-    old, new = map(_lines, (before, now))
-    gone, come = list(dict.fromkeys(old)), list(dict.fromkeys(new))
-    told = [f"no {line}" for line in gone if line not in set(new)]
-    told += [line for line in come if line not in set(old)]
-    if not told and len(old) != len(new):
-        told = [f"{len(new):,} operations instead of {len(old):,}"]
-    more = f", and {len(told) - _MOST_CHANGES} more" if len(told) > _MOST_CHANGES else ""
-    return ", ".join(told[:_MOST_CHANGES]) + more
-
-
-def _lines(graph: Graph) -> list[str]:
-    return [_line(node) for node in graph.nodes if node.kind == "op"]
-
-
-def _line(node: Node) -> str:
-    shapes: Any = [list(value.shape or ()) for value in node.outputs]
-    place = f" in {node.scope}" if node.scope else ""
-    return f"{node.op} -> {', '.join(map(str, shapes)) or 'nothing'}{place}"

@@ -10,7 +10,9 @@ from typing import Any
 
 __all__ = [
     "cut",
+    "did_you_mean",
     "error_text",
+    "first_of",
     "near_names",
     "printable",
     "shown",
@@ -103,6 +105,17 @@ def _escape(found: re.Match[str]) -> str:
     return "".join(f"\\u{high:02x}{low:02x}" for high, low in zip(*[iter(units)] * 2, strict=True))
 
 
+def first_of(texts: Iterable[str], most: int) -> str:
+    """Return the first of some texts in a row, with the number of the others.
+
+    >>> first_of(["a", "b"], 2), first_of("abcde", 2)
+    ('a, b', 'a, b and 3 more')
+    """
+    listed = list(texts)
+    more = len(listed) - most
+    return ", ".join(listed[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
 def error_text(error: BaseException) -> str:
     """Return an error on one line: `RuntimeError: the message`."""
     try:
@@ -122,6 +135,14 @@ def near_names(
     # The search takes the product of the lengths.
     names = [each for each in known if isinstance(each, str) and len(each) <= _MOST_NAME]
     return difflib.get_close_matches(str.__str__(name)[:_MOST_NAME], names, n=most, cutoff=cutoff)
+
+
+def did_you_mean(
+    name: object, known: Iterable[object], otherwise: str, *, cutoff: float = 0.4
+) -> str:
+    """Return what to do about a name that nothing has: take a near one, or else another way."""
+    near = near_names(name, known, cutoff=cutoff)
+    return f"did you mean {', '.join(map(repr, near))}?" if near else otherwise
 
 
 def _class(error: BaseException) -> str:

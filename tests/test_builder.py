@@ -9,6 +9,7 @@ import tbscope
 from tbscope.errors import GraphError
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Constant, Node, Value
+from tbscope.ir.scopes import ScopePart
 
 DOC = Path(__file__).parents[1] / "docs" / "how-to-add-a-source.md"
 
@@ -52,14 +53,13 @@ def test_a_number_that_is_taken_is_refused(index, first):
     build = GraphBuilder("Net")
     build.new_scope("A", "a", parent=None, index=first)
     build.new_scope("A", "b", parent=None, index=index)
-    with pytest.raises(GraphError) as caught:
-        build.new_scope("A", "a", parent=None, index=index)
+    assert not build.is_free(ScopePart("A", "a", index), None)
+    for number in (0, 1):
+        scope = build.new_scope("A", "a", parent=None, index=index)
+        build.add_call(scope, class_name="A", number=number)
     shown = f"A[a].{index}" if index else "A[a]"
-    assert str(caught.value) == (
-        f"the scope {shown} is opened twice in the graph\n"
-        "  why: no two scopes have the same path\n"
-        "  fix: leave index out, and each has the next number that is free"
-    )
+    with pytest.raises(GraphError, match=re.escape(f"paths: 2 scopes have the path {shown}")):
+        build.finish()
 
 
 def test_a_call_has_the_name_that_its_holders_give_it():
@@ -150,21 +150,9 @@ def strange():
 @pytest.mark.parametrize(
     ("slip", "says"),
     [
-        (lambda b, x: b.add_node("relu", [[strange()]]), "relu reads %9, which is not in"),
-        (
-            lambda b, x: b.add_node("relu", [x], control_inputs=[strange().producer]),
-            "relu waits for %9, which is not in the graph of Net",
-        ),
         (lambda b, x: b.add_node("add_", [x, x], writes=(2,)), "writes into its inputs (2,), of"),
         (lambda b, x: b.add_node("add_", [x, 1], writes=(-1,)), "writes into its inputs (-1,), of"),
         (lambda b, x: b.add_node("relu", [x], role="views"), "has the role 'views', which is none"),
-        (lambda b, x: b.add_op("relu", [x], (-1,)), "a value of the shape (-1,)"),
-        (lambda b, x: b.add_op("relu", [x], (1.5,)), "a value of the shape (1.5,)"),
-        (lambda b, x: b.add_op("relu", [x], (1,), dtype=""), "a value without an element type"),
-        (
-            lambda b, x: b.add_call(b.new_scope("a", parent=None, kind="hand"), class_name="A"),
-            "a call is added in a, a scope of the kind 'hand'",
-        ),
     ],
 )
 def test_what_no_graph_may_hold_is_refused_at_once(slip, says):
@@ -173,6 +161,33 @@ def test_what_no_graph_may_hold_is_refused_at_once(slip, says):
     with pytest.raises(GraphError, match=re.escape(says)):
         slip(build, x)
     assert str(build.graph) == before
+
+
+@pytest.mark.parametrize(
+    ("slip", "says"),
+    [
+        (
+            lambda b, x: b.add_node("relu", [[strange()]]),
+            "edges: %1 (relu) reads %9, which no node of the graph gives",
+        ),
+        (
+            lambda b, x: b.add_node("relu", [x], control_inputs=[strange().producer]),
+            "edges: %1 (relu) waits for %9 (relu), which is not in the graph",
+        ),
+        (lambda b, x: b.add_op("relu", [x], (-1,)), "has the shape (-1,), where -1 is no size"),
+        (lambda b, x: b.add_op("relu", [x], (1.5,)), "has the shape (1.5,), where 1.5 is no size"),
+        (lambda b, x: b.add_op("relu", [x], (1,), dtype=""), "types: %1 has no dtype"),
+        (
+            lambda b, x: b.add_call(b.new_scope("a", parent=None, kind="hand"), class_name="A"),
+            "calls: the scope a is of the kind 'hand', and a call has it",
+        ),
+    ],
+)
+def test_what_breaks_an_invariant_is_refused_at_the_end(slip, says):
+    build, x = net()
+    slip(build, x)
+    with pytest.raises(GraphError, match=re.escape(says)):
+        build.finish()
 
 
 def test_what_is_just_right_is_taken():
@@ -186,9 +201,11 @@ def test_a_scope_has_one_call():
     build = GraphBuilder("Net")
     with build.call("A", class_name="A") as call:
         pass
-    with pytest.raises(GraphError, match="a second call is added in A"):
-        build.add_call(call.scope, class_name="A")
     assert build.add_call(call.scope, class_name="A", number=1).number == 1
+    assert len(build.finish().calls) == 2
+    build.add_call(call.scope, class_name="A")
+    with pytest.raises(GraphError, match="calls: 2 calls have the scope A and the number 0"):
+        build.finish()
 
 
 def test_a_graph_is_finished_outside_of_all_scopes_and_then_verified():

@@ -309,9 +309,9 @@ def test_what_is_none_of_the_words_is_refused(helpers):
     with pytest.raises(tbscope.ArgumentError) as caught:
         drawn(Helped, helpers=helpers)
     assert str(caught.value) == (
-        f"helper functions cannot be drawn as {helpers!r}\n"
+        f"helpers cannot be {helpers!r}\n"
         "  why: helpers is 'auto', 'all' or 'none'\n"
-        "  fix: helpers='all' for a box of every function that ran several operations"
+        "  fix: helpers='auto', or leave helpers out"
     )
 
 

@@ -10,7 +10,7 @@ import tbscope
 def paths(run):
     graph = tbscope.trace(run, torch.ones(2))
     tbscope.verify(graph)
-    return [graph.scope_path(node) for node in graph.nodes if node.kind == "op"]
+    return [str(node.scope or "") for node in graph.nodes if node.kind == "op"]
 
 
 class Net(nn.Module):

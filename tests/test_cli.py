@@ -327,7 +327,7 @@ def test_demo_writes_a_log_and_prints_the_line_that_opens_it():
     assert (result.exit_code, result.output) == (0, "tensorboard --logdir runs/demo\n")
     (graph,) = graphs_in("runs/demo")
     names = {node.name for node in graph.node}
-    assert {"head", "encoder/stage1/0/conv1", "picture", "scores"} <= names
+    assert {"encoder/layers/0/linear1", "decoder/layers/2/norm3", "src", "tgt"} <= names
     assert tags_in("runs/demo") == {"__run_graph__", "profile", "flops", "parameters"}
 
 

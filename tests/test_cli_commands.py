@@ -3,7 +3,6 @@
 import io
 import json
 import sys
-import threading
 from pathlib import Path
 
 import click
@@ -13,7 +12,6 @@ from cli_runs import enter
 from click.testing import CliRunner
 
 from tbscope.cli._command import command
-from tbscope.cli._progress import progress
 from tbscope.cli._results import give, give_json, gives_results
 from tbscope.cli._running import graphs_of_targets, takes_targets
 from tbscope.cli._tables import give_tables, table
@@ -94,50 +92,14 @@ def test_a_file_that_cannot_be_written_is_refused_before_any_work():
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal, and tells when something is written."""
+    """A stream that says whether it is a terminal."""
 
     def __init__(self, *, is_terminal=True):
         super().__init__()
         self.is_terminal = is_terminal
-        self.written = threading.Event()
 
     def isatty(self):
         return self.is_terminal
-
-    def write(self, text):
-        done = super().write(text)
-        self.written.set()
-        return done
-
-
-def test_on_a_terminal_long_work_is_told_and_the_line_is_gone_afterwards():
-    shown = Terminal()
-    with progress("running net.py:Net", to=shown, after_s=0):
-        assert shown.written.wait(60)
-    first, *others, blank, end = shown.getvalue().split("\r")
-    assert first == "running net.py:Net: 0 s"
-    assert (blank.strip(), end) == ("", "")
-    assert len(blank) == max(map(len, [first, *others]))
-
-
-def test_short_work_and_what_is_no_terminal_show_nothing():
-    for shown, after_s in ((Terminal(), 3600), (Terminal(is_terminal=False), 0)):
-        with progress("running", to=shown, after_s=after_s):
-            pass
-        assert shown.getvalue() == ""
-
-
-def test_the_line_is_gone_also_where_the_work_fails():
-    shown = Terminal()
-
-    def work():
-        with progress("running", to=shown, after_s=0):
-            assert shown.written.wait(60)
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        work()
-    assert shown.getvalue().endswith(" \r")
 
 
 # -- tables ---------------------------------------------------------------------------------

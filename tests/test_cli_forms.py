@@ -1,4 +1,4 @@
-"""`tbscope convert` and `tbscope export -o`: graphs in all forms from the command line."""
+"""`tbscope export -o`: graphs in all forms from the command line."""
 
 import json
 from pathlib import Path
@@ -31,43 +31,43 @@ def done(*words):
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_convert_writes_what_the_library_saves(end):
-    assert done("convert", "in.json", f"out{end}") == ""
+def test_export_writes_what_the_library_saves(end):
+    assert done("export", "in.json", "-o", f"out{end}") == ""
     nested().save(f"own{end}")
     assert Path(f"out{end}").read_bytes() == Path(f"own{end}").read_bytes()
 
 
 def test_options_of_a_drawing_and_the_depth_reach_the_file():
-    done("convert", "in.json", "out.dot", "--style", "torch", "--depth", "1", "--hide", "relu")
+    done("export", "in.json", "-o", "out.dot", "--style", "torch", "--depth", "1", "--hide", "relu")
     nested().save("own.dot", style="torch", depth=1, hide=["relu"])
     assert Path("out.dot").read_bytes() == Path("own.dot").read_bytes()
     nested().save("own.dot")
     assert Path("out.dot").read_bytes() != Path("own.dot").read_bytes()
 
 
-def test_a_name_that_ends_in_a_slash_is_a_log_directory():
-    assert done("convert", "in.json", "runs/new/") == "tensorboard --logdir runs/new/\n"
+def test_a_log_directory_is_written_and_read():
+    assert done("export", "in.json", "--logdir", "runs/new/") == "tensorboard --logdir runs/new/\n"
     assert graphs_in("runs/new") == [library.to_graph_def(nested())]
-    done("convert", "in.json", "runs/styled/", "--style", "torch")
+    done("export", "in.json", "--logdir", "runs/styled/", "--style", "torch")
     assert graphs_in("runs/styled") == [library.to_graph_def(nested(), style="torch")]
-    assert done("convert", "runs/new", "out.json") == ""
+    assert done("export", "runs/new", "-o", "out.json") == ""
     assert Path("out.json").read_bytes() == Path("in.json").read_bytes()
 
 
 @pytest.mark.parametrize("end", [".pb", ".pbtxt"])
 def test_what_is_drawn_goes_from_form_to_form(end):
-    done("convert", "in.json", f"middle{end}")
-    done("convert", f"middle{end}", "out.html")
+    done("export", "in.json", "-o", f"middle{end}")
+    done("export", f"middle{end}", "-o", "out.html")
     assert "blocks/0/fc" in Path("out.html").read_text()
 
 
 def test_standard_output_shows_a_graph_def_or_the_text_that_is_asked_for():
-    assert text_format.Parse(done("convert", "in.json", "-"), GraphDef()) == library.to_graph_def(
-        nested()
-    )
-    assert done("convert", "in.json", ".mmd").startswith("flowchart TB\n")
+    assert text_format.Parse(
+        done("export", "in.json", "-o", "-"), GraphDef()
+    ) == library.to_graph_def(nested())
+    assert done("export", "in.json", "-o", ".mmd").startswith("flowchart TB\n")
     assert json.loads(done("export", "in.json", "-o", ".json"))["format"] == "tbscope.Graph"
-    assert "is no text, which standard output shows" in misused("convert", "in.json", ".pb")
+    assert "is no text, which standard output shows" in misused("export", "in.json", "-o", ".pb")
     assert sorted(path.name for path in Path().iterdir()) == ["in.json", "nets.py"]
 
 
@@ -85,7 +85,7 @@ def test_where_one_form_cannot_be_drawn_none_is_written(monkeypatch, tmp_path):
     told = refused("export", "in.json", "-o", "a.html", "-o", "a.svg")
     assert told.startswith("Error: cannot draw a picture in the form .svg\n")
     assert not Path("a.html").exists()
-    assert refused("convert", "in.json", "a.png").startswith("Error: cannot draw a picture")
+    assert refused("export", "in.json", "-o", "a.png").startswith("Error: cannot draw a picture")
 
 
 def test_a_depth_without_a_form_that_has_one_is_a_misuse():
@@ -93,71 +93,52 @@ def test_a_depth_without_a_form_that_has_one_is_a_misuse():
     assert misused("export", "in.json", "-o", "a.html", "--depth", "1") == told
     assert misused("export", "in.json", "--logdir", "runs", "--depth", "1") == told
     done("export", "in.json", "-o", "a.html", "-o", "a.dot", "--depth", "1")
-    assert refused("convert", "in.json", "a.pb", "--depth", "1") == (
-        "Error: --depth 1 changes nothing in a .pb file\n"
-        "  why: it is for .dot, .svg, .png, .mmd, in which boxes neither open nor close\n"
-        "  fix: leave --depth out\n"
-    )
-    assert misused("convert", "in.json", "runs/", "--depth", "1") == (
-        "Error: --depth is for a picture: boxes open on TensorBoard's page."
-    )
 
 
-def test_options_that_change_nothing_are_refused_in_the_words_of_the_command():
-    assert refused("convert", "in.json", "out.json", "--style", "torch") == (
-        "Error: --style torch changes nothing in a .json file\n"
-        "  why: it holds the graph itself, and no drawing of it\n"
-        "  fix: leave --style out\n"
-    )
-    assert not Path("out.json").exists()
-
-
-@pytest.mark.parametrize("words", [("convert", "in.json"), ("export", "in.json", "-o")])
-def test_an_unknown_end_is_a_misuse_that_lists_all(words):
-    told = misused(*words, "out.jpg")
+def test_an_unknown_end_is_a_misuse_that_lists_all():
+    told = misused("export", "in.json", "-o", "out.jpg")
     assert all(form.suffix in told for form in FORMS)
 
 
-def test_convert_makes_no_onnx_model():
-    assert "an ONNX model holds the weights" in misused("convert", "in.json", "out.onnx")
+def test_export_makes_no_onnx_model():
+    assert "an ONNX model holds the weights" in misused("export", "in.json", "-o", "out.onnx")
 
 
-def test_convert_takes_a_graph_of_a_log_by_its_tag_and_its_step():
+def test_export_takes_a_graph_of_a_log_by_its_tag_and_its_step():
     with library.SummaryWriter("runs/net") as writer:
         writer.add_graph(chain(1))
         for step in (3, 4):
             writer.add_graph(chain(step), tag="large", step=step)
     for target, length in (("runs/net:large", 4), ("runs/net:large@3", 3)):
-        done("convert", target, "out.json")
+        done("export", target, "-o", "out.json")
         assert str(library.load("out.json")) == str(chain(length))
-    assert "no graph is tagged 'largo'" in refused("convert", "runs/net:largo", "out.json")
-    told = tbscope("convert", "runs/net", "out.json")
+    assert "no graph is tagged 'largo'" in refused("export", "runs/net:largo", "-o", "out.json")
+    told = tbscope("export", "runs/net", "-o", "out.json")
     assert told.stderr.startswith("note: 'runs/net': this is the graph of the run; 1 beside it")
     assert str(library.load("out.json")) == str(chain(1))
 
 
-def test_convert_runs_a_model_as_export_does():
-    for words in (("convert", *NET, "out.mmd"), ("export", *NET, "-o", "own.mmd")):
-        assert tbscope(*words).exit_code == 0
-    assert Path("out.mmd").read_bytes() == Path("own.mmd").read_bytes()
-    tbscope("convert", *NET, "out.pbtxt", "--level", "aten")
+def test_a_model_is_run_and_what_is_read_is_not():
+    tbscope("export", *NET, "-o", "out.pbtxt", "--level", "aten")
     assert "aten::addmm" in Path("out.pbtxt").read_text()
-    assert "--input is for a model that runs" in misused("convert", "in.json", "a.mmd", "-i", "1")
+    assert "--input is for a model that runs" in misused(
+        "export", "in.json", "-o", "a.mmd", "-i", "1"
+    )
 
 
 def test_what_is_not_there_or_holds_no_graph_is_told():
-    assert refused("convert", "in.json", "no/out.html") == (
+    assert refused("export", "in.json", "-o", "no/out.html") == (
         "Error: cannot write 'no/out.html'\n  why: there is no folder 'no'\n"
         "  fix: make it first: mkdir -p no\n"
     )
-    assert "is no file with a graph" in misused("convert", "gone.json", "out.html")
+    assert "is no file with a graph" in misused("export", "gone.json", "-o", "out.html")
     Path("notes.txt").write_text("no graph")
-    assert "holds no graph" in refused("convert", "notes.txt", "out.html")
+    assert "holds no graph" in refused("export", "notes.txt", "-o", "out.html")
     assert sorted(path.name for path in Path().glob("out*")) == []
 
 
 def test_help_names_every_form():
     assert all(f"{form.suffix} " in FORMS_HELP or form.suffix in FORMS_HELP for form in FORMS)
-    told = " ".join(tbscope("convert", "--help").stdout.split())
+    told = " ".join(tbscope("export", "--help").stdout.split())
     assert all(form.suffix in told for form in FORMS)
-    assert "tbscope convert runs/net graph.html" in told
+    assert "tbscope export model.onnx -o net.svg" in told

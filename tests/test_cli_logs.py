@@ -136,7 +136,7 @@ def test_where_one_run_has_a_graph_of_its_own_that_one_is_meant():
 
 def test_every_command_takes_the_first_log_that_a_newcomer_writes():
     assert tbscope("demo").exit_code == 0
-    for name, *words in (["stats"], ["show", "--summary"], ["find", "op:relu"], ["where", "head"]):
+    for name, *words in (["stats"], ["show", "--summary"], ["find", "op:relu"]):
         result = tbscope(name, "runs/demo", *words)
         assert result.exit_code == 0, result.output
         assert "note: 'runs/demo': this is the graph of the run; " in result.stderr

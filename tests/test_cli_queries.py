@@ -1,4 +1,4 @@
-"""What the command tells of a graph: `stats`, `find` and `where`, on models, files and logs."""
+"""What the command tells of a graph: `stats` and `find`, on models, files and logs."""
 
 import json
 from pathlib import Path
@@ -167,6 +167,22 @@ def test_find_prints_the_operations_that_match(pattern, found):
         assert told(*words) == found
 
 
+def test_find_takes_the_names_of_the_page():
+    Path("two.py").write_text(
+        "from torch import nn\n"
+        "from nets import Net\n"
+        "model = nn.Sequential(nn.Sequential(Net()), nn.Linear(4, 1))\n"
+    )
+    words = ["find", "two.py:model", "-i", "2x3", "source:*"]
+    relu = told(*words, "0/0/relu")
+    assert relu.count("\n") == 1
+    assert relu.endswith(
+        " = relu(%2, inplace=False), scope: Sequential/Sequential[0]/Net[0]"
+        "  # nets.py:18 in forward\n"
+    )
+    assert told(*words, "0/0/fc") == told(*words, "0.0.fc")
+
+
 def test_each_field_is_matched_by_its_own_words_alone():
     words = {"name": "fc", "op": "linear", "class": "Linear", "source": "forward", "shape": "2x4"}
     for field in FIELDS:
@@ -233,85 +249,6 @@ def test_an_empty_pattern_is_refused():
     assert misused("find", "graph.json", "op:") == f"Error: Invalid value for 'PATTERN...': {told_}"
 
 
-# -- where ----------------------------------------------------------------------------------
-
-
-def test_where_tells_the_lines_of_a_module():
-    called = "nets.py:17 in forward: Net/Linear[fc] is called\n"
-    first, second = told("where", *NET, "fc").splitlines(keepends=True)
-    assert first == called
-    assert second.startswith("torch/nn/modules/linear.py:")
-    assert second.endswith(" in Linear: torch.nn.modules.linear.Linear is defined\n")
-    assert told("where", *NET, "Net/Linear[fc]") == first + second
-
-
-@pytest.mark.parametrize("name", ["%3", "3"])
-def test_where_tells_the_line_of_a_node(name):
-    assert told("where", *NET, name) == "nets.py:18 in forward: relu in Net\n"
-
-
-def test_where_takes_the_names_of_the_page():
-    Path("two.py").write_text(
-        "from torch import nn\n"
-        "from nets import Net\n"
-        "model = nn.Sequential(nn.Sequential(Net()), nn.Linear(4, 1))\n"
-    )
-    words = ["where", "two.py:model", "-i", "2x3"]
-    at = "Sequential/0/0/relu"
-    assert told(*words, at) == f"nets.py:18 in forward: relu at {at}\n"
-    # A box, and one operation that stands for a module.
-    assert told(*words, "Sequential/0/0") == told(*words, "0/0") == told(*words, "0.0")
-    assert told(*words, "Sequential/0/0/fc") == told(*words, "0/0/fc") == told(*words, "0.0.fc")
-    for name in ("Sequential/0/9", "Sequential/0/0/Ne"):
-        assert f"holds nothing named '{name}'" in tbscope(*words, name).stderr
-
-
-def test_where_tells_each_call_of_a_module_and_each_line_once():
-    Path("again.py").write_text(
-        "from torch import nn\n"
-        "class Again(nn.Module):\n"
-        "    def __init__(self):\n"
-        "        super().__init__()\n"
-        "        self.act = nn.ReLU()\n"
-        "    def forward(self, x):\n"
-        "        x = self.act(x)\n"
-        "        return self.act(x)\n"
-    )
-    words = ["where", "again.py:Again", "-i", "2"]
-    lines = told(*words, "act").splitlines()
-    assert lines[:2] == [
-        "again.py:7 in forward: Again/ReLU[act] is called",
-        "again.py:8 in forward: Again/ReLU[act].1 is called",
-    ]
-    assert [line.partition(": ")[2] for line in lines[2:]] == [
-        "torch.nn.modules.activation.ReLU is defined"
-    ]
-    assert told(*words, "Again/ReLU[act].1").splitlines()[0] == lines[1]
-
-
-def test_where_tells_lines_as_json():
-    assert json.loads(told("where", *NET, "%3", "--json")) == {
-        "version": 1,
-        "graph": "Net",
-        "places": [
-            {"file": "nets.py", "line": 18, "function": "forward", "what": "relu in Net"},
-        ],
-    }
-
-
-def test_what_has_no_line_and_what_is_not_there_are_two_messages():
-    assert refused("where", "graph.json", "0") == (
-        "Error: no line of code is known for '0' in the graph of Chain\n"
-        "  why: no code of yours called it, or the graph was written without lines\n"
-        "  fix: for a graph that was read, give its model: path/to/file.py:NAME\n"
-    )
-    assert refused("where", "graph.json", "layer9") == (
-        "Error: the graph of Chain holds nothing named 'layer9'\n"
-        "  why: no call, node or scope has that name in this run\n"
-        "  fix: tbscope show TARGET prints what was recorded\n"
-    )
-
-
 # -- files and logs of others ---------------------------------------------------------------
 
 
@@ -326,5 +263,3 @@ def test_queries_read_logs_of_torchs_and_of_ours():
             writer.add_graph(model, x)
         assert "linear  " in told("stats", name)
         assert " = relu(" in told("find", name, "op:relu", "shape:2x4")
-    assert "Linear is defined" in told("where", "ours", "0")
-    assert "no line of code is known for '0'" in refused("where", "torchs", "0").splitlines()[-3]

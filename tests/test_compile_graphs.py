@@ -328,8 +328,9 @@ def test_an_error_of_the_users_own_class_reaches_the_user():
         torch._dynamo.graph_break()
         raise OwnError("mine")
 
-    with pytest.raises(OwnError, match="mine"):
+    with pytest.raises(tbscope.TraceError, match="mine") as caught:
         tbscope.compile_graphs(model, X)
+    assert isinstance(caught.value.__cause__, OwnError)
 
 
 def test_what_runs_nothing_has_no_graph():

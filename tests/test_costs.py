@@ -319,9 +319,3 @@ def test_what_was_not_measured_has_no_time_and_adds_none():
     total.add(Costs(duration_us=2.5, uncounted=Counter({"aten::gelu": 2})))
     total.add(Costs())
     assert (total.duration_us, total.flops, total.uncounted["aten::gelu"]) == (2.5, 1, 2)
-
-
-def test_costs_that_are_known_are_not_found_anew():
-    graph, outer, _ = nested()
-    known = {node: Costs(flops=7) for node in graph.nodes if node.kind == "op"}
-    assert (scope_costs(graph, known)[outer].flops, graph_costs(graph, known).flops) == (14, 14)

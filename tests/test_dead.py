@@ -10,7 +10,6 @@ import tbscope
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Constant, Note
 from tbscope.ir.invariants import verify
-from tbscope.options import check_options
 from tbscope.passes.dead import mark_dead
 from tbscope.passes.modules import collapse_modules
 
@@ -172,11 +171,11 @@ def test_the_batches_that_are_counted_in_training_stay():
 
 def test_dead_is_keep_or_drop():
     with pytest.raises(ArgumentError) as caught:
-        check_options(dead="hide")
+        tbscope.to_graph_def(tbscope.Graph("Net"), dead="hide")
     assert str(caught.value) == (
-        "dead operations cannot be drawn as 'hide'\n"
+        "dead cannot be 'hide'\n"
         "  why: dead is 'keep' or 'drop'\n"
-        "  fix: dead='drop' to leave out what no output depends on"
+        "  fix: dead='keep', or leave dead out"
     )
 
 

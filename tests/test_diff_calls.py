@@ -202,3 +202,56 @@ def test_what_differs_from_a_pin_is_what_differs_from_its_model(tmp_path, one, o
     assert expected
     checked = tbscope.check(other, X, pin=pin)
     assert [str(change) for change in checked.difference.changes] == expected
+
+
+class Holding(nn.Module):
+    """Hands on, through a layer where it has one."""
+
+    def __init__(self, *, layer):
+        super().__init__()
+        self.fc = nn.Linear(4, 4) if layer else None
+
+    def forward(self, x):
+        return x.tanh() if self.fc is None else self.fc(x).tanh()
+
+
+def test_a_module_that_came_to_two_places_is_moved_to_none():
+    before, after = (
+        nn.Sequential(*(Holding(layer=layer) for layer in layers))
+        for layers in ((True, False, False), (False, True, True))
+    )
+    difference = tbscope.diff(before, after, torch.rand(2, 4))
+    fates = [(one.fate, one.name) for one in difference.changes if one.label == "Linear"]
+    assert fates == [("removed", "0.fc"), ("added", "1.fc"), ("added", "2.fc")]
+
+
+class Running(nn.Module):
+    """Runs some operations."""
+
+    def __init__(self, *ops):
+        super().__init__()
+        self.ops = ops
+
+    def forward(self, x):
+        for op in self.ops:
+            x = op(x)
+        return x
+
+
+class Other(Running):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("ops", "fates"),
+    [
+        ((torch.relu, torch.tanh, torch.exp, torch.neg), {"changed"}),
+        ((torch.relu, torch.tanh, torch.cos, torch.neg), {"added", "removed"}),
+    ],
+)
+def test_modules_of_other_names_and_classes_match_just_if_most_of_them_is_alike(ops, fates):
+    before, after = nn.Sequential(), nn.Sequential()
+    before.add_module("one", Running(torch.relu, torch.tanh, torch.exp, torch.abs))
+    after.add_module("two", Other(*ops))
+    changes = tbscope.diff(before, after, torch.rand(2, 4)).changes
+    assert {one.fate for one in changes if one.kind == "module"} == fates

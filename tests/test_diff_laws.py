@@ -54,8 +54,6 @@ def test_a_real_model_does_not_differ_from_itself(name):
     difference = tbscope.diff(graph, graph.copy())
     assert not difference
     assert (difference.changes, difference.follows) == ([], 0)
-    assert [change.fate for change in difference.same] == ["same"] * len(difference.same)
-    assert sum(change.operations for change in difference.same) == len(operations(graph))
     assert {node.attributes["difference"] for node in difference.graph.nodes} == {"same"}
     assert len(difference.graph.nodes) == len(graph.nodes)
 
@@ -89,9 +87,13 @@ def test_a_pin_tells_of_a_real_model_what_its_graph_does(name):
     assert (read.digest, read.totals) == (outline.digest, outline.totals)
 
 
-# Whether an operation is a view follows from what it is, two constants print alike, and one class
-# may be imported under two names.
-UNTOLD = {"role", "no role", "constant in a nest", "class", "class of an inner call"}
+# Whether an operation is a view follows from what it is, what waits for what from what is written,
+# two constants print alike, and one class may be imported under two names.
+UNTOLD = {
+    *("role", "no role"),
+    *("control edge", "control edge from elsewhere", "control edge from outside"),
+    *("constant in a nest", "class", "class of an inner call"),
+}
 
 
 @pytest.mark.parametrize("name", [name for name in MUTATIONS if name not in UNTOLD])

@@ -217,6 +217,4 @@ def test_a_layer_that_is_not_told_by_a_number_goes_by_its_name():
 
 
 def test_blocks_that_changed_places_are_moved():
-    assert heads(layers("a", "b odd", "c"), layers("b odd", "a", "c")) == [
-        "~ Linear: a, moved: behind b"
-    ]
+    assert heads(layers("a", "b odd", "c"), layers("b odd", "a", "c")) == ["~ Odd: b, moved: first"]

@@ -1,8 +1,6 @@
 """What a model raises is told with what to do about it, and can be caught as what it is."""
 
 import pickle
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +8,6 @@ from bad_values import MuteError
 from torch import nn
 
 import tbscope
-from tbscope.errors import trace_error_like
 
 X = torch.ones(2, 3)
 HERE = "test_failures_told.py"
@@ -105,7 +102,7 @@ def test_a_model_that_calls_itself_without_end_is_told_so():
         assert error.fix.startswith("the model's calls are nested deeper than Python's limit of ")
         assert f", at {HERE}:" in error.fix
         assert f" in {name}: if they end at all, call sys.setrecursionlimit() " in error.fix
-        assert isinstance(error, RecursionError)
+        assert isinstance(error.__cause__, RecursionError)
 
 
 def test_an_error_whose_text_cannot_be_read_hides_nothing():
@@ -164,81 +161,17 @@ def test_a_list_that_a_model_takes_as_one_argument_is_told_to_be_wrapped():
 # -- classes ---------------------------------------------------------------------------------
 
 
-class OfTwoError(KeyError):
-    def __init__(self, key, place):
-        super().__init__(key)
-        self.place = place
-
-
-class SlottedError(RuntimeError):
-    __slots__ = ("code",)
-
-    def __init__(self, code):
-        super().__init__("slotted")
-        self.code = code
-
-
-class FinalError(Exception):
-    def __init_subclass__(cls):
-        raise TypeError("no class below this one")
-
-
-class PickyError(RuntimeError):
-    def __new__(cls, a, b, c):
-        return super().__new__(cls, a)
-
-
-def caused(function):
-    try:
-        function()
-    except Exception as error:  # noqa: BLE001  Any will do.
-        return error
-    raise AssertionError
-
-
-ALIKE = [
-    KeyError("x"),
-    OfTwoError(1, "here"),
-    SlottedError(7),
-    caused(Path("/nowhere/at/all").read_text),
-    caused(b"\xff".decode),
-    caused(lambda: compile("a b", "file", "exec")),
-    caused(lambda: None.x),
-    AssertionError(),
-    torch.OutOfMemoryError("x"),
-    tbscope.ArgumentError("x"),
-]
-
-
-@pytest.mark.parametrize("original", ALIKE, ids=lambda error: type(error).__name__)
-def test_an_error_can_be_caught_as_what_the_model_raised(original):
+@pytest.mark.parametrize("original", [KeyError("x"), AssertionError(), tbscope.ArgumentError("x")])
+def test_an_error_names_what_the_model_raised_and_has_it_as_its_cause(original):
     def fail(x):
         raise original
 
     error = failure(fail)
-    assert isinstance(error, type(original))
-    assert type(error).__name__ == "TraceError"
+    assert type(error) is tbscope.TraceError
     assert str(error).startswith("the model raised while it was being traced, in fail\n  why: ")
     assert error.__cause__ is original
-
-
-def test_an_error_has_what_the_original_tells():
-    assert failure(Slips("key")).args[0].startswith("the model raised")
-    alike = [trace_error_like(error, "what") for error in ALIKE]
-    assert alike[1].place == "here"
-    assert alike[2].code == 7
-    assert (alike[3].errno, alike[3].filename) == (2, "/nowhere/at/all")
-    assert alike[5].lineno == 1
-    assert all(error.what == "what" for error in alike)
-
-
-@pytest.mark.parametrize(
-    "original", [FinalError("x"), PickyError(1, 2, 3), ExceptionGroup("x", [OSError()])]
-)
-def test_a_class_that_allows_no_other_is_left_out(original):
-    error = trace_error_like(original, "what", why="why", fix="fix")
-    assert type(error) is tbscope.TraceError
-    assert str(error) == "what\n  why: why\n  fix: fix"
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy)) == (tbscope.TraceError, str(error))
 
 
 def test_the_end_of_an_iterator_ends_no_loop_around_a_trace():
@@ -247,21 +180,3 @@ def test_the_end_of_an_iterator_ends_no_loop_around_a_trace():
 
     with pytest.raises(tbscope.TraceError):
         list(map(tbscope.trace, [ends], [X]))
-
-
-@pytest.mark.parametrize("original", ALIKE, ids=lambda error: type(error).__name__)
-def test_such_an_error_crosses_processes(original):
-    error = trace_error_like(original, "what", why="why", fix="fix")
-    copy = pickle.loads(pickle.dumps(error))
-    assert isinstance(copy, tbscope.TraceError)
-    assert isinstance(copy, type(original))
-    assert str(copy) == "what\n  why: why\n  fix: fix"
-
-
-def test_an_error_of_a_class_that_no_module_has_crosses_without_it():
-    class LocalError(Exception):
-        pass
-
-    copy = pickle.loads(pickle.dumps(trace_error_like(LocalError(), "what")))
-    assert type(copy) is tbscope.TraceError
-    assert LocalError.__module__ in sys.modules

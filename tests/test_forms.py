@@ -25,11 +25,3 @@ def test_what_is_no_graph_is_refused_by_whoever_takes_one(taker):
         "  why: a graph is what tbscope.trace, tbscope.record and add_graph give\n"
         "  fix: graph = tbscope.trace(model, input)"
     )
-
-
-def test_costs_are_those_of_the_same_graph():
-    one, other = chain(1), chain(2)
-    assert tbscope.graph_costs(one, tbscope.node_costs(one)).operations == 1
-    for give in (tbscope.graph_costs, tbscope.scope_costs):
-        with pytest.raises(tbscope.ArgumentError, match=f"^{give.__name__} was given .* as costs"):
-            give(one, tbscope.node_costs(other))

@@ -377,3 +377,34 @@ def test_what_a_call_gives_back_is_named_by_its_place_among_the_results():
     assert second.inputs[0] == refs.Given((0,), 0)
     use = functions.find("Stack").uses[0]
     assert use.value(second.inputs[0]).producer.op == "add"
+
+
+class Scale(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+
+    def forward(self, x):
+        return x * self.weight
+
+
+class Borrower(nn.Module):
+    """Reads the parameter of a module beside it, which it does not register."""
+
+    def __init__(self, lender):
+        super().__init__()
+        self.lenders = [lender]
+
+    def forward(self, x):
+        return x + self.lenders[0].weight
+
+
+def test_a_parameter_of_a_module_whose_name_begins_alike_is_captured():
+    net = nn.Sequential()
+    lender = Scale()
+    net.add_module("fc", Borrower(lender))
+    net.add_module("fc2", lender)
+    functions = tbscope.trace(net, torch.rand(2, 4)).functions()
+    kinds = [one.kind for one in functions.find("Borrower").inputs]
+    assert kinds == ["argument", "captured"]
+    assert [one.kind for one in functions.find("Scale").inputs] == ["argument", "parameter"]

@@ -221,7 +221,8 @@ def other_types(graph):
 def other_run(graph):
     for node in graph.nodes:
         node.source, node.kernels = Source("net.py", 3, "forward"), ["aten::add"]
-        node.flops, node.allocated_bytes, node.duration_us = 12, 34, 5.6
+        node.flops, node.allocated_bytes = 12, 34
+        node.measure(duration_us=5.6)
         if node.kind == "op":
             node.attributes["read_by_python"] = "item at net.py:3"
 

@@ -76,10 +76,10 @@ def test_what_is_not_there_is_not_found():
         graph.find("fc2")
 
 
-def test_the_path_of_a_node_is_empty_at_the_top_level():
+def test_a_node_at_the_top_level_has_no_scope_and_any_other_a_path():
     graph = two_calls().graph
-    assert graph.scope_path(graph.inputs[0]) == ""
-    assert graph.scope_path(graph.nodes[-1]) == "Net/Linear[fc].1"
+    assert graph.inputs[0].scope is None
+    assert graph.nodes[-1].scope.path == "Net/Linear[fc].1"
 
 
 def test_a_graph_says_how_much_it_holds():

@@ -112,7 +112,7 @@ def test_other_labels_are_refused():
     with pytest.raises(tbscope.ArgumentError) as caught:
         tbscope.to_graph_def(tbscope.Graph("Net"), labels="classes")
     assert str(caught.value) == (
-        "boxes cannot be labelled by 'classes'\n"
+        "labels cannot be 'classes'\n"
         "  why: labels is 'name' or 'class'\n"
-        "  fix: labels='class' for names like 'layers/0_Block'"
+        "  fix: labels='name', or leave labels out"
     )

@@ -16,7 +16,6 @@ from torch.nn.utils import clip_grad
 from torch.utils.tensorboard import SummaryWriter
 
 import tbscope
-from tbscope.cli._demo_model import make_inputs, make_model
 from tbscope.sources.torch.locate import helper_name, raised_at, short_path
 
 
@@ -111,12 +110,6 @@ def test_where_the_command_asked_for_a_layer_of_torch_no_line_is_told(tmp_path, 
     nodes = text_format.Parse(result.stdout, GraphDef()).node
     assert {node.op for node in nodes} >= {"Linear"}
     assert not any("source" in facts(node) for node in nodes)
-
-
-def test_the_model_of_the_demo_has_its_own_lines():
-    graph = tbscope.trace(make_model(), make_inputs())
-    files = {file for file, _, _ in places(graph)}
-    assert files == {"_demo_model.py", "test_locate.py"}
 
 
 @pytest.mark.parametrize(

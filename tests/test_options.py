@@ -50,10 +50,7 @@ TAKERS = {
     "to_graph_def": (DRAWING,),
     "tbscope export": (RUNNING, DRAWING, PLACING),
     "tbscope view": (RUNNING, DRAWING),
-    **dict.fromkeys(
-        [f"tbscope {name}" for name in ("show", "stats", "find", "where", "lint")], (RUNNING,)
-    ),
-    "tbscope convert": (RUNNING, DRAWING),
+    **dict.fromkeys([f"tbscope {name}" for name in ("show", "stats", "find", "lint")], (RUNNING,)),
     "tbscope run": (DRAWING,),
     "install": (DRAWING,),
     "installed": (DRAWING,),

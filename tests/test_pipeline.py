@@ -106,9 +106,9 @@ def test_a_way_to_draw_leaves_that_is_none_is_named():
     with pytest.raises(ArgumentError) as caught:
         to_graph_def(chain(1), leaves="circle")
     assert str(caught.value) == (
-        "leaf modules cannot be drawn as 'circle'\n"
+        "leaves cannot be 'circle'\n"
         "  why: leaves is 'node' or 'box'\n"
-        "  fix: leaves='box' to give every module a box"
+        "  fix: leaves='node', or leave leaves out"
     )
 
 

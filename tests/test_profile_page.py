@@ -135,7 +135,7 @@ def test_the_card_of_a_module_tells_the_sum_and_the_peak(page, graph):
     inside = [
         node
         for node in graph.nodes
-        if node.duration_us is not None and graph.scope_path(node).startswith("Net/Block[first]")
+        if node.duration_us is not None and str(node.scope or "").startswith("Net/Block[first]")
     ]
     card = page.info_card("first/Block")
     assert f"({sum(node.allocated_bytes for node in inside):,})" in card

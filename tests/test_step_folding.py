@@ -9,6 +9,7 @@ from torch import nn
 from training_steps import Net
 
 import tbscope
+from tbscope.ir.steps import changed_operations
 
 BATCHES = list(torch.linspace(-1, 1, 60).reshape(4, 5, 3))
 
@@ -272,3 +273,12 @@ def test_what_is_no_number_of_steps_is_told(steps):
     with pytest.raises(tbscope.ArgumentError, match="is no number of steps"):
         tbscope.record(steps=steps)
     assert tbscope.record(steps=1) is not None
+
+
+def test_operations_alone_tell_one_run_from_another():
+    x = torch.rand(2, 3)
+    one, other, now = (tbscope.trace(act, x) for act in (nn.ReLU(), nn.ReLU(), nn.Tanh()))
+    other.nodes.insert(0, tbscope.Node("w", "parameter", "parameter"))
+    assert changed_operations(one.nodes, other.nodes) == ""
+    changes = changed_operations(one.nodes, now.nodes)
+    assert changes == "no relu -> [2, 3] in ReLU, tanh -> [2, 3] in Tanh"

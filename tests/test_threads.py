@@ -462,9 +462,7 @@ assert not net[0].bias.requires_grad
 
 
 def test_what_a_thread_has_set_stays_that_ends_amid_a_draw():
-    done = subprocess.run(
-        [sys.executable, "-c", ENDING], capture_output=True, text=True, timeout=300, check=False
-    )
+    done = run_warm("-c", ENDING)
     assert done.returncode == 0, done.stderr[-2000:]
 
 

@@ -166,7 +166,7 @@ def test_a_method_of_a_model_is_drawn_in_the_scope_of_the_model():
             return self.encoder(x).tanh()
 
     graph = tbscope.trace(AutoEncoder().encode, torch.randn(1, 3))
-    assert [graph.scope_path(node) for node in ops(graph)] == [
+    assert [node.scope.path for node in ops(graph)] == [
         "AutoEncoder/Linear[encoder]",
         "AutoEncoder",
     ]

@@ -8,7 +8,7 @@ import tbscope
 
 
 def paths(graph, kind="op"):
-    return [graph.scope_path(node) for node in graph.nodes if node.kind == kind]
+    return [str(node.scope or "") for node in graph.nodes if node.kind == kind]
 
 
 class Wrap(nn.Module):

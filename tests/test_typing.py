@@ -67,7 +67,6 @@ assert_type(tbscope.add_graph(None, model, x, ranks=[0, 8], ranks_timeout=5), tb
 assert_type(tbscope.node_costs(graph), dict[tbscope.Node, tbscope.Costs])
 assert_type(tbscope.scope_costs(graph), dict[tbscope.Scope, tbscope.Costs])
 assert_type(tbscope.parse_scope_path("Net/Linear[fc]"), tuple[tbscope.ScopePart, ...])
-assert_type(tbscope.print_scope_path(tbscope.parse_scope_path("Net")), str)
 assert_type(tbscope.lint(tbscope.to_graph_def(graph)), list[tbscope.Finding])
 assert_type(tbscope.verify(graph), None)
 assert_type(tbscope.from_export(torch.export.export(model, (x,))), tbscope.Graph)

@@ -8,7 +8,15 @@ from bad_values import MAKE, MuteError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbscope.words import cut, error_text, near_names, printable, shown, visible
+from tbscope.words import (
+    cut,
+    did_you_mean,
+    error_text,
+    near_names,
+    printable,
+    shown,
+    visible,
+)
 
 
 @pytest.mark.parametrize(
@@ -79,3 +87,10 @@ TURNS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 @pytest.mark.parametrize("text", ["a\tb\n", "ü", "日本", "👩‍👧", "a b", "\\x1b"])
 def test_what_a_terminal_shows_is_left_as_it_is(text):
     assert visible(text) == text
+
+
+def test_a_name_that_nothing_has_is_told_near_ones_or_another_way():
+    known = ["linear", "relu", "lineage"]
+    assert did_you_mean("linaer", known, "see all") == "did you mean 'linear', 'lineage'?"
+    assert did_you_mean("linaer", known, "see all", cutoff=0.8) == "did you mean 'linear'?"
+    assert did_you_mean("zzz", known, "see all") == "see all"

@@ -302,7 +302,7 @@ def test_on_error_is_raise_or_warn(tmp_path):
     with SummaryWriter(tmp_path) as writer, pytest.raises(ArgumentError) as error:
         writer.add_graph(torch.nn.ReLU(), torch.rand(1), on_error="ignore")
     assert str(error.value) == (
-        "on_error='ignore' is not known\n"
-        "  why: an error is raised, or warned of\n"
-        '  fix: give on_error="raise" or on_error="warn"'
+        "on_error cannot be 'ignore'\n"
+        "  why: on_error is 'raise' or 'warn'\n"
+        "  fix: on_error='raise', or leave on_error out"
     )

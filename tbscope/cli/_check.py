@@ -13,6 +13,8 @@ from tbscope.errors import ArgumentError
 
 __all__ = ["check"]
 
+_LIMITS = ("max_parameters", "max_flops", "max_activation_bytes")
+
 
 def _limit(_: click.Context, option: click.Parameter, text: str | None) -> str | None:
     """Refuse what is no number, before a model runs."""
@@ -63,9 +65,6 @@ def check(
     *,
     pin: str | None,
     update: bool,
-    max_parameters: str | None,
-    max_flops: str | None,
-    max_activation_bytes: str | None,
     no_op: tuple[str, ...],
     as_json: bool,
     output: Path | None,
@@ -81,20 +80,16 @@ def check(
     tbscope check nets.py:make_model -i 2x3 --pin net.json
     tbscope check nets.py:make_model -i 2x3 --max-params 25M --max-flops 4G --no-op view
     """  # noqa: D301
-    limits = {
-        "max_parameters": max_parameters,
-        "max_flops": max_flops,
-        "max_activation_bytes": max_activation_bytes,
-    }
+    limits = {name: run.pop(name) for name in _LIMITS}
     if update and pin is None:
         raise click.UsageError("--update writes a pin: give its --pin FILE, too.")
     if pin is None and not no_op and not any(limits.values()):
         raise click.UsageError("There is nothing to check: give --pin FILE, a --max- or --no-op.")
     graph = graph_of_target(**run)
-    from tbscope.comparing.check import check_graph
+    from tbscope.comparing.check import check as check_graph
 
     with in_command_words():
-        checked = check_graph(graph, pin=pin, update=update, limits=limits, no_op=no_op)
+        checked = check_graph(graph, pin=pin, update=update, no_op=no_op, **limits)
     if as_json:
         give_json(checked.to_dict(), output)
     else:

@@ -19,7 +19,6 @@ __all__ = [
     "changed",
     "check_depth_use",
     "data_of_outputs",
-    "depth_option",
     "put_outputs",
 ]
 
@@ -29,15 +28,6 @@ FORMS_HELP = (
     "GraphDef as text and in binary form)"
 )
 """What help tells of the forms."""
-
-depth_option = click.option(
-    "--depth",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="In .dot, .svg, .png and .mmd: how many boxes are open around the innermost nodes.  "
-    "[default: all, or as many as fit a page]",
-)
-"""Adds `--depth` to a command."""
 
 
 def changed(drawing: dict[str, Any]) -> Any:

@@ -10,7 +10,6 @@ from tbscope.cli._drawn import (
     changed,
     check_depth_use,
     data_of_outputs,
-    depth_option,
     put_outputs,
 )
 from tbscope.cli._files import check_folder
@@ -47,7 +46,13 @@ def _takes_a_drawing(command: Command) -> Command:
                 "- for a GraphDef as text on standard output, an end alone (.mmd) for another text "
                 "there.  [repeatable]",
             ),
-            depth_option,
+            click.option(
+                "--depth",
+                type=click.IntRange(min=0),
+                metavar="N",
+                help="In .dot, .svg, .png and .mmd: how many boxes are open around the innermost "
+                "nodes.  [default: all, or as many as fit a page]",
+            ),
             *library_options(PLACING),
             *drawing_options(),
         ],
@@ -68,13 +73,15 @@ def export(
     """Write the graph of a model: for TensorBoard, as a page, a picture or a GraphDef.
 
     TARGET is package.module:NAME or path/to/file.py:NAME, where NAME is a model, or a function
-    or class that makes one; or the path of a graph: a log, a GraphDef, or any file that
-    tbscope.load takes.
+    or class that makes one; or the path of a graph: a log directory or an event file, followed by
+    :TAG or :TAG@STEP where it holds several, a GraphDef, or any file that tbscope.load takes.
 
     \b
     tbscope export torch.nn:Linear -a in_features=3 -a out_features=5 -i 1x3 --logdir runs/linear
     tbscope export nets.py:make_model -i ids=2x128:int64 -o graph.pbtxt
     tbscope export nets.py:make_model -i 1x3 -o graph.html -o README.mmd
+    tbscope export runs/net:Default -o graph.html
+    tbscope export model.onnx -o net.svg --depth 1
     tbscope export nets.py:make_model -i 1x3 --logdir runs/net --tag large --overlay flops
     """  # noqa: D301
     drawing: Any = {name: options.pop(name) for name in DRAWING}

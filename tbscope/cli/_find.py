@@ -1,5 +1,6 @@
 """`tbscope find`: prints the nodes of a graph that patterns match."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from tbscope.cli._matching import Pattern, matching_nodes, parse_pattern, words_
 from tbscope.cli._results import give, give_json, gives_results
 from tbscope.cli._running import graph_of_target, takes_a_target
 from tbscope.errors import NotFoundError
-from tbscope.words import near_names
+from tbscope.words import did_you_mean
 
 if TYPE_CHECKING:
     from tbscope.ir.graph import Graph, Node
@@ -27,13 +28,14 @@ def find(*, patterns: tuple[Pattern, ...], as_json: bool, output: Path | None, *
 
     TARGET is a model or a graph, as for `tbscope show`. A PATTERN is a name with * and ? in it,
     as a shell has them. It is looked for everywhere, or in one place: name: (also of the module
-    around), op: (also of the kernels inside), class: (of the module around), source: (file,
-    file:line or function), shape: (of a result, 2x3). Of several patterns, all must match. Exits
-    with 1 where nothing does.
+    around, and as the page writes both: layer1/0/relu), op: (also of the kernels inside), class:
+    (of the module around), source: (file, file:line or function), shape: (of a result, 2x3). Of
+    several patterns, all must match. Exits with 1 where nothing does.
 
     \b
     tbscope find torch.nn:Linear -a in_features=3 -a out_features=5 -i 1x3 op:linear
     tbscope find runs/net 'encoder.*' op:softmax
+    tbscope find runs/net layer1/0/relu
     tbscope find model.onnx 'shape:*x768' --json
     """  # noqa: D301
     graph = graph_of_target(**run)
@@ -58,14 +60,14 @@ def _nothing(graph: "Graph", patterns: tuple[Pattern, ...]) -> NotFoundError:
     for pattern in patterns:
         if any(True for _ in matching_nodes(graph, (pattern,))):
             continue
-        near = _near(graph, pattern)
-        if near:
-            return NotFoundError(what, fix=f"did you mean {', '.join(map(repr, near))}?")
-        return NotFoundError(what, fix="*word* finds a part of a name, tbscope show prints all")
+        otherwise = "*word* finds a part of a name, tbscope show prints all"
+        known, word = _words(graph, pattern), pattern.text.strip("*?")
+        return NotFoundError(what, fix=did_you_mean(word, known, otherwise, cutoff=0.6))
     return NotFoundError(what, why="each pattern matches some, but none matches all of them")
 
 
-def _near(graph: "Graph", pattern: Pattern) -> list[str]:
+def _words(graph: "Graph", pattern: Pattern) -> dict[str, None]:
+    """Return the words that a pattern is looked for in, each once."""
     classes = {call.scope: call.class_name for call in graph.calls}
     known: dict[str, None] = {}
     for node in graph.nodes:
@@ -73,7 +75,7 @@ def _near(graph: "Graph", pattern: Pattern) -> list[str]:
         for field, several in words.items():
             if pattern.field in (None, field):
                 known.update(dict.fromkeys(several))
-    return near_names(pattern.text.strip("*?"), known, cutoff=0.6)
+    return known
 
 
 def _plain(node: "Node") -> dict[str, Any]:
@@ -95,9 +97,7 @@ def _plain(node: "Node") -> dict[str, Any]:
             }
             for value in node.outputs
         ],
-        "source": None
-        if source is None
-        else {"file": source.file, "line": source.line, "function": source.function},
+        "source": source and asdict(source),
         "flops": node.flops,
         "duration_us": node.duration_us,
     }

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -144,14 +145,5 @@ def _count(linted: list[_Linted]) -> str:
 def _plain(one: _Linted) -> dict[str, Any]:
     return {
         "target": one.target,
-        "findings": [
-            {
-                "rule": finding.rule,
-                "severity": finding.severity,
-                "node": finding.node,
-                "message": finding.message,
-                "fix": finding.fix,
-            }
-            for finding in one.findings
-        ],
+        "findings": list(map(asdict, one.findings)),
     }

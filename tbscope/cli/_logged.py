@@ -4,7 +4,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tbscope.errors import ArgumentError, NotFoundError
-from tbscope.words import near_names, shown
+from tbscope.words import did_you_mean, shown
 
 if TYPE_CHECKING:
     from tbscope.ir.graph import Graph
@@ -72,10 +72,8 @@ def _not_there(logged: "list[LoggedGraph]", path: str, tag: str) -> NotFoundErro
             why=f"its steps are {steps}{' and more' if len(same) > 8 else ''}",
             fix=f"tbscope ls {path} lists them",
         )
-    near = near_names(tag, dict.fromkeys(tag_text(one.tag) for one in logged))
+    tags = dict.fromkeys(tag_text(one.tag) for one in logged)
     return NotFoundError(
         f"no graph is tagged {shown(tag)} in {shown(path)}",
-        fix=f"did you mean {', '.join(map(repr, near))}?"
-        if near
-        else f"tbscope ls {path} lists all",
+        fix=did_you_mean(tag, tags, f"tbscope ls {path} lists all"),
     )

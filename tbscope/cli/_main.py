@@ -17,18 +17,16 @@ __all__ = ["COMMANDS", "main"]
 
 COMMANDS: Mapping[str, str] = {
     "export": "Write the graph of a model: for TensorBoard, as a page, a picture or a GraphDef.",
-    "convert": "Write a graph that is in one form in another.",
     "view": "Show the graph of a model in TensorBoard, and open the page.",
     "show": "Print the graph of a model, the table of its modules, or their definitions.",
     "ls": "List every graph of every run in a log: run, tag, step, nodes, bytes.",
     "stats": "Count what a graph holds, by operation and by class of module.",
     "find": "Print the nodes of a graph that match: by name, operation, class, source or shape.",
-    "where": "Print the lines of code that a node or a module comes from.",
     "lint": "Tell which rules of TensorBoard's page a graph breaks.",
     "diff": "Tell how two models, graphs or logs differ.",
     "check": "Check that a model is what a pin tells, and no larger than it may be.",
     "run": "Run a script whose SummaryWriters draw what tbscope draws.",
-    "demo": "Write the graph of a small captioning model.",
+    "demo": "Write the graph of a small Transformer.",
 }
 """What `--help` lists. The command NAME is the function of that name in the file `_NAME.py`."""
 

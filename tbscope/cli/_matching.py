@@ -70,7 +70,11 @@ def words_of(node: "Node", class_name: str) -> dict[str, list[str]]:
     names, classes = [node.name], [class_name] if class_name else []
     scope = node.scope
     if scope is not None:
-        names += [scope.path, *([scope.qualified_name] if scope.qualified_name else [])]
+        names.append(scope.path)
+        if scope.qualified_name:
+            # The page has it in this form, with the operation behind.
+            box = scope.qualified_name.replace(".", "/")
+            names += [scope.qualified_name, box, f"{box}/{node.op}"]
         classes += [scope.part.label] if scope.kind in ("module", "container") else []
     if node.kind == "module":
         classes.append(node.op)

@@ -15,7 +15,6 @@ from tbscope.words import shown
 
 __all__ = [
     "DTYPES",
-    "FactoryArgument",
     "GraphPath",
     "HubConfig",
     "InputSpec",
@@ -39,6 +38,7 @@ DTYPES = (
 
 _INPUT = re.compile(r"(?:([^\W\d]\w*)=)?(scalar|\d{1,18}(?:x\d{1,18})*)(?::(\w+))?", re.ASCII)
 
+_FUNCTION = "path/to/file.py:{0} or package.module:{0}"
 
 # A colon before digits and a slash begins the port of a machine.
 _REMOTE = re.compile(r"(\w[\w+.-]*://(?:[^:]|:[0-9]+(?=/))*)(?::(.+))?", re.DOTALL)
@@ -118,14 +118,6 @@ class InputSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class FactoryArgument:
-    """One `--arg`: a keyword argument of the factory."""
-
-    name: str
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
 class OutputFile:
     """One `-o`: a file for the graph, or standard output.
 
@@ -136,11 +128,6 @@ class OutputFile:
 
     path: Path | None
     name: str
-
-    @classmethod
-    def of(cls, name: str) -> "OutputFile":
-        """Return the file of this name."""
-        return cls(Path(name), name)
 
 
 def parse_target(text: str) -> Target:
@@ -172,13 +159,9 @@ def parse_target(text: str) -> Target:
         path, tag = text[: colon.start()], text[colon.end() :]
         if tag and _holds_tags(path):
             return GraphPath(path, tag)
-    place, _, attribute = text.rpartition(":")
-    if not place or not all(part.isidentifier() for part in attribute.split(".")):
-        raise _bad(
-            text,
-            "package.module:make_model or path/to/file.py:make_model, and is no file with a graph",
-        )
-    return ModelSpec(place, attribute)
+    return _parse_named(
+        text, "package.module:make_model or path/to/file.py:make_model, and is no file with a graph"
+    )
 
 
 def _holds_tags(path: str) -> bool:
@@ -219,7 +202,7 @@ def parse_maker(text: str) -> ModelSpec:
     Raises:
         click.BadParameter: The text has another form.
     """
-    return _parse_function(text, "make_inputs")
+    return _parse_named(text, _FUNCTION.format("make_inputs"))
 
 
 def parse_loss(text: str) -> ModelSpec:
@@ -228,21 +211,21 @@ def parse_loss(text: str) -> ModelSpec:
     Raises:
         click.BadParameter: The text has another form.
     """
-    return _parse_function(text, "make_loss")
+    return _parse_named(text, _FUNCTION.format("make_loss"))
 
 
-def _parse_function(text: str, example: str) -> ModelSpec:
+def _parse_named(text: str, form: str) -> ModelSpec:
     place, _, attribute = text.rpartition(":")
     if not place or not all(part.isidentifier() for part in attribute.split(".")):
-        raise _bad(text, f"path/to/file.py:{example} or package.module:{example}")
+        raise _bad(text, form)
     return ModelSpec(place, attribute)
 
 
-def parse_factory_argument(text: str) -> FactoryArgument:
+def parse_factory_argument(text: str) -> tuple[str, Any]:
     """Read `NAME=VALUE`; a value that is no Python literal is a text.
 
     >>> parse_factory_argument("depth=50"), parse_factory_argument("size=base")
-    (FactoryArgument(name='depth', value=50), FactoryArgument(name='size', value='base'))
+    (('depth', 50), ('size', 'base'))
 
     Raises:
         click.BadParameter: The text has another form.
@@ -251,9 +234,9 @@ def parse_factory_argument(text: str) -> FactoryArgument:
     if not equals or not name.isidentifier():
         raise _bad(text, "NAME=VALUE, e.g. depth=50")
     try:
-        return FactoryArgument(name, ast.literal_eval(value))
+        return name, ast.literal_eval(value)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return FactoryArgument(name, value)
+        return name, value
 
 
 def parse_output(text: str) -> OutputFile:
@@ -275,7 +258,7 @@ def parse_output(text: str) -> OutputFile:
     except ArgumentError as error:
         raise click.BadParameter(f"{error.what}: {error.why}") from error
     if text != form.suffix:
-        return OutputFile.of(text)
+        return OutputFile(Path(text), text)
     if not form.is_text:
         raise click.BadParameter(f"{shown(text)} is no text, which standard output shows")
     return OutputFile(None, text)

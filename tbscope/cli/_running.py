@@ -14,7 +14,6 @@ import click
 
 from tbscope.cli._options import Command, decorate, flag_of, library_options
 from tbscope.cli._parameters import (
-    FactoryArgument,
     GraphPath,
     HubConfig,
     InputSpec,
@@ -26,7 +25,6 @@ from tbscope.cli._parameters import (
     parse_maker,
     parse_target,
 )
-from tbscope.cli._progress import progress
 from tbscope.cli._results import say
 from tbscope.cli._words import in_command_words
 from tbscope.errors import TraceError
@@ -146,25 +144,43 @@ def _run_options() -> list[Callable[[Command], Command]]:
     ]
 
 
-def graph_of_target(
-    target: Target,
-    *,
-    inputs: tuple[InputSpec, ...],
-    arguments: tuple[FactoryArgument, ...],
-    seed: int,
-    mode: str | None,
-    inputs_from: ModelSpec | None = None,
-    loss_from: ModelSpec | None = None,
-    method: str | None = None,
-    download: bool = False,
-    **how: Any,
-) -> "Graph":
+def graph_of_target(target: Target, **run: Any) -> "Graph":
     """Return the graph of a target, and tell on standard error what to note.
 
     A model and its inputs are made, and it is run once.
 
     Args:
         target: Where the model is; or its graph, which is read instead.
+        run: The options of a run, by their names in the command.
+    Raises:
+        TbscopeError: There is no such model, or it raised; or the file holds no graph.
+    """
+    if isinstance(target, GraphPath):
+        refuse_run_options(target, run)
+        graph = _read_graph(target)
+    else:
+        graph = _graph_of_model(target, **run)
+    _tell_notes(graph)
+    return graph
+
+
+def _graph_of_model(
+    target: ModelSpec | HubConfig,
+    *,
+    inputs: tuple[InputSpec, ...],
+    arguments: tuple[tuple[str, Any], ...],
+    seed: int,
+    mode: str | None,
+    inputs_from: ModelSpec | None,
+    loss_from: ModelSpec | None,
+    method: str | None,
+    download: bool,
+    **how: Any,
+) -> "Graph":
+    """Return the graph of a model that is run.
+
+    Args:
+        target: Where it is.
         inputs: The tensors to make up.
         arguments: What its factory is given.
         seed: Of the weights and the inputs.
@@ -174,22 +190,7 @@ def graph_of_target(
         method: The method that is run in place of forward.
         download: Whether the config of a model may be downloaded.
         how: Further options of `trace`.
-    Raises:
-        TbscopeError: There is no such model, or it raised; or the file holds no graph.
     """
-    if isinstance(target, GraphPath):
-        given: dict[str, Any] = {
-            "inputs": inputs,
-            "inputs_from": inputs_from,
-            "loss_from": loss_from,
-            "arguments": arguments,
-        }
-        given |= {"mode": mode, "method": method, "download": download, **how}
-        refuse_run_options(target, given)
-        with progress(f"reading {target.path}"):
-            graph = _read_graph(target)
-        _tell_notes(graph)
-        return graph
     _check_inputs(inputs, inputs_from)
     if download and not isinstance(target, HubConfig):
         raise click.UsageError("--download is for hf:NAME.")
@@ -200,29 +201,28 @@ def graph_of_target(
 
     torch.manual_seed(seed)
     fake = bool(how.get("fake"))
-    # What the model prints is no part of the command's own output.
-    with progress(f"running {target}"), contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
+        # What the model prints is no part of the command's own output.
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         for place in (loss_from, inputs_from, target):
             if isinstance(place, ModelSpec):
                 stack.enter_context(import_path(place))
-        model = _model_of(target, arguments, download=download, fake=fake)
+        model = _model_of(target, dict(arguments), download=download, fake=fake)
         called = find_method(model, method, target) if method else model
         made = None if inputs_from is None else load_inputs(inputs_from)
         how["loss"] = None if loss_from is None else load_loss(loss_from)
         with in_command_words(inputs), _exits_told(target):
             positional, named = _inputs_for(model, target, inputs, seed=seed, fake=fake)
             given = positional if made is None else made
-            graph = trace(called, given, kwargs=named or None, training=MODES[mode], **how)
-    _tell_notes(graph)
-    return graph
+            return trace(called, given, kwargs=named or None, training=MODES[mode], **how)
 
 
 def _check_inputs(inputs: tuple[InputSpec, ...], inputs_from: ModelSpec | None) -> None:
-    named_twice = _first_repeated([spec.name for spec in inputs if spec.name])
-    if named_twice:
-        raise click.UsageError(f"--input gives {named_twice!r} twice.")
-    if inputs_from is not None and any(spec.name is None for spec in inputs):
+    names = [spec.name for spec in inputs]
+    for name in names:
+        if name and names.count(name) > 1:
+            raise click.UsageError(f"--input gives {name!r} twice.")
+    if inputs_from is not None and None in names:
         raise click.UsageError(
             "--inputs gives all positional inputs: beside it, --input needs names."
         )
@@ -230,19 +230,18 @@ def _check_inputs(inputs: tuple[InputSpec, ...], inputs_from: ModelSpec | None) 
 
 def _model_of(
     target: ModelSpec | HubConfig,
-    arguments: tuple[FactoryArgument, ...],
+    arguments: Mapping[str, Any],
     *,
     download: bool,
     fake: bool,
 ) -> "torch.nn.Module":
-    given = {argument.name: argument.value for argument in arguments}
     if isinstance(target, ModelSpec):
         from tbscope.cli._target import load_model
 
-        return load_model(target, given)
+        return load_model(target, arguments)
     from tbscope.cli._hub import load_hub_model
 
-    return load_hub_model(target, given, download=download, meta=fake)
+    return load_hub_model(target, arguments, download=download, meta=fake)
 
 
 def _inputs_for(
@@ -270,10 +269,8 @@ def graphs_of_targets(targets: Sequence[Target], **run: Any) -> "list[Graph]":
         targets: Where they are.
         run: The options of a run, as for `graph_of_target`.
     """
-    read = run
-    if not all(isinstance(target, GraphPath) for target in targets):
-        # They concern the other one.
-        read = {"inputs": (), "arguments": (), "seed": 0, "mode": None}
+    # Beside a model, they concern the model.
+    read = run if all(isinstance(target, GraphPath) for target in targets) else {}
     return [
         graph_of_target(target, **(read if isinstance(target, GraphPath) else run))
         for target in targets
@@ -336,7 +333,3 @@ def _tell_notes(graph: "Graph") -> None:
         say(f"note: {note}", err=True)
     if len(notes) > _MOST_NOTES:
         say(f"note: and {len(notes) - _MOST_NOTES} more, in graph.notes", err=True)
-
-
-def _first_repeated(names: list[str]) -> str | None:
-    return next((name for index, name in enumerate(names) if name in names[:index]), None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tbscope.cli._parameters import ModelSpec
 from tbscope.errors import ArgumentError
-from tbscope.words import error_text, near_names, shown
+from tbscope.words import did_you_mean, error_text, shown
 
 if TYPE_CHECKING:
     import torch
@@ -101,8 +101,10 @@ def find_method(model: "torch.nn.Module", name: str, target: object) -> Callable
         ArgumentError: There is none of that name.
     """
     found: Any = model
+    fix = otherwise = "give the name of one: --method encode"
     for part in name.split("."):
-        near = near_names(part, [one for one in dir(found) if not one.startswith("_")], cutoff=0.6)
+        known = [one for one in dir(found) if not one.startswith("_")]
+        fix = did_you_mean(part, known, otherwise, cutoff=0.6)
         found = getattr(found, part, None)
         if found is None:
             break
@@ -110,9 +112,7 @@ def find_method(model: "torch.nn.Module", name: str, target: object) -> Callable
         raise ArgumentError(
             f"{type(model).__name__} of {str(target)!r} has no method {name!r}",
             why="" if found is None else f"{name!r} is {_kind(found)}",
-            fix=f"did you mean {', '.join(map(repr, near))}?"
-            if near and found is None
-            else "give the name of one: --method encode",
+            fix=fix if found is None else otherwise,
         )
     return found  # type: ignore[no-any-return]
 
@@ -177,13 +177,11 @@ def _find_attribute(module: ModuleType, target: ModelSpec) -> Any:
         try:
             found = getattr(found, name)
         except AttributeError:
-            near = near_names(name, dir(found), cutoff=0.6)
+            otherwise = "give the name of a model, or of a function or class that makes one"
             raise ArgumentError(
                 f"{target.place!r} has no {target.attribute!r}",
                 why="" if found is module else f"{_kind(found)} has no attribute {name!r}",
-                fix=f"did you mean {', '.join(map(repr, near))}?"
-                if near
-                else "give the name of a model, or of a function or class that makes one",
+                fix=did_you_mean(name, dir(found), otherwise, cutoff=0.6),
             ) from None
         except (Exception, SystemExit) as error:
             # A lazy package loads it only now.

@@ -11,7 +11,7 @@ import click
 
 from tbscope.cli._options import flag_of
 from tbscope.cli._parameters import InputSpec
-from tbscope.errors import ArgumentError, InputError, TbscopeError, TraceError
+from tbscope.errors import ArgumentError, InputError, TbscopeError
 from tbscope.options import DRAWING, PLACING
 from tbscope.running import RUNNING
 from tbscope.words import error_text
@@ -98,12 +98,7 @@ def in_command_words(inputs: Sequence[InputSpec] = ()) -> Iterator[None]:
         fix = _with_types(fix, inputs)
         if (what, fix) == (error.what, error.fix):
             raise
-        raise _plain_class(error)(what, why=error.why, fix=fix) from error
-
-
-def _plain_class(error: TbscopeError) -> type[TbscopeError]:
-    # That of a TraceError may be one that was made for it.
-    return TraceError if isinstance(error, TraceError) else type(error)
+        raise type(error)(what, why=error.why, fix=fix) from error
 
 
 def _with_types(fix: str, inputs: Sequence[InputSpec]) -> str:

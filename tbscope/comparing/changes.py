@@ -4,16 +4,16 @@ The pairs of blocks are walked from the whole to its parts; what is equal inside
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tbscope.comparing.matching import Match, is_telling, matched_inputs
+from tbscope.comparing.matching import Match, is_telling, matched_inputs, only_call
 from tbscope.comparing.outline import Block, Outline, Port, Step
 from tbscope.comparing.pairs import Detail, Pair, compare_blocks, held_details
 
 __all__ = ["Change", "Comparison", "Fate", "Kind", "Visit"]
 
-Fate: TypeAlias = Literal["added", "removed", "changed", "same"]
+Fate: TypeAlias = Literal["added", "removed", "changed"]
 """What became of a part."""
 
 Kind: TypeAlias = Literal["module", "operation", "input", "output", "parameter"]
@@ -26,7 +26,7 @@ class Change:
     """What became of one part of a model.
 
     Attributes:
-        fate: "added", "removed", "changed" or "same".
+        fate: "added", "removed" or "changed".
         kind: What the part is.
         before: Its name before; None where it is added.
         after: Its name after; None where it is removed.
@@ -52,16 +52,7 @@ class Change:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data (docs/diff.md)."""
-        return {
-            "fate": self.fate,
-            "kind": self.kind,
-            "before": self.before,
-            "after": self.after,
-            "label": self.label,
-            "details": [one._asdict() for one in self.details],
-            "operations": self.operations,
-            "parameters": self.parameters,
-        }
+        return {**asdict(self), "details": [one._asdict() for one in self.details]}
 
 
 class Visit(NamedTuple):
@@ -84,14 +75,9 @@ class Visit(NamedTuple):
             return alone
         if above is None:
             block = (self.pair.left, self.pair.right)[side]
-            return "" if root_of(block) is step else step.label
+            at = only_call(block)
+            return "" if at >= 0 and block.steps[at] is step else step.label
         return f"{above}.{step.label}" if above else step.label
-
-
-def root_of(main: Block) -> Step | None:
-    """Return the call of the model in what stands outside of all calls; None for several."""
-    calls = [step for step in main.steps if step.block is not None]
-    return calls[0] if len(calls) == 1 else None
 
 
 class Comparison:
@@ -117,7 +103,6 @@ class Comparison:
         self._pairs: dict[tuple[str, str, bool], Pair] = {}
         self._names: dict[str, str] = {}
         self._lone: list[tuple[Change, Step]] = []
-        self._visits: list[Visit] = []
         self.main = self.pair(left.main, right.main)
         self.inputs = matched_inputs(left.main, right.main)
         walked = list(self._walked())
@@ -162,7 +147,6 @@ class Comparison:
             if isinstance(visit, Change):
                 yield visit
                 continue
-            self._visits.append(visit)
             self.follows += visit.pair.follows
             pending += reversed(list(self._parts(visit)))
 
@@ -191,7 +175,7 @@ class Comparison:
         """Return the change that a step is which stands on one side alone."""
         name = visit.name(step, fate == "added")
         names = (None, name) if fate == "added" else (name, None)
-        change = _change(fate, names, step, [Detail(*told) for told in _told(step, fate)])
+        change = _change(fate, names, step, list(_told(step, fate)))
         self._lone.append((change, step))
         return change
 
@@ -208,19 +192,6 @@ class Comparison:
             yield _change("changed", names, other, details)
         if below is not None:
             yield below
-
-    def same(self) -> Iterator[Change]:
-        """Return the outermost steps that are the same in both, with all in them."""
-        if not self._visits:
-            for step in self.right.main.steps:
-                name = "" if root_of(self.right.main) is step else step.label
-                yield _change("same", (name, name), step, [])
-        for visit in self._visits:
-            left, right = visit.pair.left.steps, visit.pair.right.steps
-            for match in visit.pair.matches:
-                if self.below(visit, match) is None and match not in visit.pair.steps:
-                    one, other = left[match.left], right[match.right]
-                    yield _change("same", (visit.name(one, 0), visit.name(other, 1)), other, [])
 
     def _moved(self, walked: list[Change]) -> Iterator[Change]:
         """Return changes with one in place of two, where a module went to another place."""
@@ -376,7 +347,7 @@ def _joined(ran: list[Change], uncalled: list[Change]) -> Iterator[Change]:
             yield change
 
 
-def _told(step: Step, fate: Fate) -> Iterator[tuple[str, str, str]]:
+def _told(step: Step, fate: Fate) -> Iterator[Detail]:
     """Return what a step that came or went was set to."""
     if step.block is None:
         facts = [(name or f"argument {at}", text) for at, (name, text) in enumerate(step.arguments)]
@@ -384,7 +355,7 @@ def _told(step: Step, fate: Fate) -> Iterator[tuple[str, str, str]]:
     else:
         facts = [(name, text) for name, text in step.block.facts if not name.startswith("training")]
     for name, text in facts:
-        yield (name, "", text) if fate == "added" else (name, text, "")
+        yield Detail(name, "", text) if fate == "added" else Detail(name, text, "")
 
 
 def _input_label(port: Port) -> str:

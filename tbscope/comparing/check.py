@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeAlias, Unpack
 
-from tbscope.checks import Dtypes, InputSize, check_truth
+from tbscope.checks import check_truth
 from tbscope.collector import collecting_rarely
 from tbscope.comparing.difference import Difference
 from tbscope.comparing.limits import Limit, parse_limit
@@ -19,10 +19,15 @@ from tbscope.files import path_text, write_whole
 from tbscope.ir.graph import Graph
 from tbscope.ir.modules import lists_parameters
 from tbscope.ir.nodes import OPERATIONS
+from tbscope.option import shows_options
+from tbscope.running import Tracing, run_options
 from tbscope.sources.table import graph_of, load, runs
 from tbscope.words import error_text, shown
 
-__all__ = ["Checked", "check", "check_graph"]
+__all__ = ["Checked", "check"]
+
+# The limits by name: each as it was given, and as a count.
+_Limits: TypeAlias = Mapping[str, tuple[Limit, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,7 @@ class Checked:
         }
 
 
+@shows_options
 def check(
     model: Any,
     input_to_model: Any = None,
@@ -79,11 +85,7 @@ def check(
     max_flops: Limit | None = None,
     max_activation_bytes: Limit | None = None,
     no_op: str | Sequence[str] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    input_size: InputSize | None = None,
-    dtypes: Dtypes | None = None,
-    training: bool | None = False,
-    fake: bool = False,
+    **run: Unpack[Tracing],
 ) -> Checked:
     """Check that a model is what a pin tells, and no larger than it may be.
 
@@ -98,11 +100,7 @@ def check(
         max_activation_bytes: The most bytes of results: `"1.5GiB"`.
         no_op: Patterns of operations and of classes of modules that are not to be in it: `"view"`,
             `"*Norm*"`.
-        kwargs: Further keyword arguments of forward.
-        input_size: In place of `input_to_model`, the size of an input to make up.
-        dtypes: The element types of these inputs.
-        training: Whether it runs in training mode; None for the mode that it is in.
-        fake: Whether it computes nothing but shapes.
+        run: How it runs, as for `tbscope.trace`.
     Returns:
         What was found: true where all is well. Its text tells what is not.
     Raises:
@@ -111,140 +109,81 @@ def check(
         InputError: The inputs do not fit forward.
         TraceError: The model raised.
     """
-    limits = {
+    check_truth("update", update)
+    given = {
         "max_parameters": max_parameters,
         "max_flops": max_flops,
         "max_activation_bytes": max_activation_bytes,
     }
-    wanted = _Wanted(pin, update, limits, no_op)
-    run = {
-        "kwargs": kwargs,
-        "input_size": input_size,
-        "dtypes": dtypes,
-        "training": training,
-        "fake": fake,
+    limits = {
+        name: (limit, parse_limit(limit, name))
+        for name, limit in given.items()
+        if limit is not None
     }
+    patterns = _patterns(no_op)
+    path = None if pin is None else path_text(pin, refused=_no_path)
+    if path is None and update:
+        raise ArgumentError(
+            "update=True was given without a pin",
+            why="a pin is the file that is updated",
+            fix="pin='net.json'",
+        )
+    if path is None and not limits and not patterns:
+        raise ArgumentError(
+            "check was given nothing to check",
+            why="it compares a model with a pin, or with limits",
+            fix="pin='net.json', max_parameters='25M', max_flops='4G', or no_op=['view']",
+        )
+    # Before a model runs for nothing.
+    before = None if path is None else _read_pin(path, pin, update=update)
     with collecting_rarely():
-        if runs(model):
-            graph = graph_of(model, input_to_model, run)
-        else:
-            graph = graph_of(load(model), input_to_model, run)
-        return wanted.check(graph)
-
-
-def check_graph(
-    graph: Graph,
-    *,
-    pin: Any = None,
-    update: bool = False,
-    limits: Mapping[str, Limit | None],
-    no_op: Sequence[str] = (),
-) -> Checked:
-    """Do what `check` does, with a graph.
-
-    Args:
-        graph: The graph.
-        pin: As for `check`.
-        update: As for `check`.
-        limits: Limits by their names, `max_parameters`, `max_flops`, `max_activation_bytes`.
-        no_op: As for `check`.
-    Raises:
-        ArgumentError: As for `check`.
-    """
-    return _Wanted(pin, update, limits, no_op).check(graph)
-
-
-class _Wanted:
-    """What a model is to be.
-
-    Args:
-        pin: As for `check`.
-        update: As for `check`.
-        limits: As for `check_graph`.
-        no_op: As for `check`.
-    Raises:
-        ArgumentError: One of them is none, or there is nothing to check.
-    """
-
-    def __init__(
-        self, pin: Any, update: bool, limits: Mapping[str, Limit | None], no_op: str | Sequence[str]
-    ) -> None:
-        check_truth("update", update)
-        self._limits = {
-            name: (limit, parse_limit(limit, name))
-            for name, limit in limits.items()
-            if limit is not None
-        }
-        self._patterns = _patterns(no_op)
-        self._pin = None if pin is None else path_text(pin, refused=_no_path)
-        self._update = update
-        if self._pin is None and update:
-            raise ArgumentError(
-                "update=True was given without a pin",
-                why="a pin is the file that is updated",
-                fix="pin='net.json'",
-            )
-        if self._pin is None and not self._limits and not self._patterns:
-            raise ArgumentError(
-                "check was given nothing to check",
-                why="it compares a model with a pin, or with limits",
-                fix="pin='net.json', max_parameters='25M', max_flops='4G', or no_op=['view']",
-            )
-        # Before a model runs for nothing.
-        self._before = None if self._pin is None else _read_pin(self._pin, pin, update=update)
-
-    def check(self, graph: Graph) -> Checked:
-        """Return what is found in a graph."""
-        self._require_parameters(graph)
+        graph = graph_of(model if runs(model) else load(model), input_to_model, run_options(run))
+        if "max_parameters" in limits:
+            _require_parameters(graph)
         reading = reading_of(graph)
         outline = reading.outline
-        failures = [*self._too_large(outline), *self._unwanted(graph)]
-        difference = None if self._before is None else Difference(self._before, reading)
-        written = False
-        if self._pin is not None:
-            if self._update:
-                written = _write_pin(self._pin, outline)
-            elif difference:
-                failures.insert(0, self._moved(difference))
-        return Checked(tuple(failures), difference, written, self._pin, outline.totals)
+        failures = [*_too_large(outline, limits), *_unwanted(graph, patterns)]
+        difference = None if before is None else Difference(before, reading)
+        if difference and not update:
+            failures.insert(0, f"the architecture is no longer that of {path}\n{difference}")
+        written = path is not None and update and _write_pin(path, outline)
+    return Checked(tuple(failures), difference, written, path, outline.totals)
 
-    def _require_parameters(self, graph: Graph) -> None:
-        """Refuse to count the parameters of a drawing, which tells of each at most its shape."""
-        if "max_parameters" not in self._limits or lists_parameters(graph):
-            return
-        if any(node.kind == "parameter" for node in graph.nodes):
-            raise ArgumentError(
-                f"the parameters of {shown(graph.name)} cannot be counted",
-                why="it was read from a drawing, which does not tell what its modules hold",
-                fix="check the model itself, or what graph.save('net.json') has kept of it",
-            )
 
-    def _moved(self, difference: Difference) -> str:
-        return f"the architecture is no longer that of {self._pin}\n{difference}"
+def _require_parameters(graph: Graph) -> None:
+    """Refuse to count the parameters of a drawing, which tells of each at most its shape."""
+    if not lists_parameters(graph) and any(node.kind == "parameter" for node in graph.nodes):
+        raise ArgumentError(
+            f"the parameters of {shown(graph.name)} cannot be counted",
+            why="it was read from a drawing, which does not tell what its modules hold",
+            fix="check the model itself, or what graph.save('net.json') has kept of it",
+        )
 
-    def _too_large(self, outline: Outline) -> Iterator[str]:
-        for name, (limit, most) in self._limits.items():
-            total = name.removeprefix("max_")
-            count = outline.totals[total]
-            if count > most:
-                told = f"{most:,}" if type(limit) is int else f"{limit} ({most:,})"
-                yield f"too large: {count:,} {TOTALS[total]} are more than {told}"
 
-    def _unwanted(self, graph: Graph) -> Iterator[str]:
-        for pattern in self._patterns:
-            found = [
-                _place(node.scope.qualified_name if node.scope else None, node.op)
-                for node in graph.nodes
-                if node.kind in OPERATIONS and fnmatchcase(node.op, pattern)
-            ]
-            found += [
-                call.qualified_name or call.scope.path
-                for call in graph.calls
-                if fnmatchcase(call.scope.part.label, pattern)
-            ]
-            if found:
-                times = f" {len(found)} times" if len(found) > 1 else ""
-                yield f"not allowed: {pattern!r} is in it{times}: {folded_names(found)}"
+def _too_large(outline: Outline, limits: _Limits) -> Iterator[str]:
+    for name, (limit, most) in limits.items():
+        total = name.removeprefix("max_")
+        count = outline.totals[total]
+        if count > most:
+            told = f"{most:,}" if type(limit) is int else f"{limit} ({most:,})"
+            yield f"too large: {count:,} {TOTALS[total]} are more than {told}"
+
+
+def _unwanted(graph: Graph, patterns: Sequence[str]) -> Iterator[str]:
+    for pattern in patterns:
+        found = [
+            _place(node.scope.qualified_name if node.scope else None, node.op)
+            for node in graph.nodes
+            if node.kind in OPERATIONS and fnmatchcase(node.op, pattern)
+        ]
+        found += [
+            call.qualified_name or call.scope.path
+            for call in graph.calls
+            if fnmatchcase(call.scope.part.label, pattern)
+        ]
+        if found:
+            times = f" {len(found)} times" if len(found) > 1 else ""
+            yield f"not allowed: {pattern!r} is in it{times}: {folded_names(found)}"
 
 
 def _place(scope: str | None, op: str) -> str:

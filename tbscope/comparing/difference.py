@@ -57,11 +57,6 @@ class Difference:
         """What both have, and is not the same."""
         return [change for change in self.changes if change.fate == "changed"]
 
-    @cached_property
-    def same(self) -> list[Change]:
-        """The outermost modules and operations that are the same in both, with all in them."""
-        return list(self._comparison.same())
-
     @property
     def totals(self) -> dict[str, tuple[int, int]]:
         """Parameters, FLOPs, bytes and counts, before and after."""

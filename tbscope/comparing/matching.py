@@ -6,12 +6,22 @@ A call that stands in another one under its old name is wrapped: then the inner 
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 from tbscope.comparing.alignment import align
 from tbscope.comparing.outline import Block, Port, Ref, Step
 
-__all__ = ["Match", "alone", "is_telling", "match_steps", "matched_inputs", "plain_arguments"]
+__all__ = [
+    "Match",
+    "alone",
+    "is_telling",
+    "match_steps",
+    "matched_inputs",
+    "only_call",
+    "plain_arguments",
+]
 
 _NUMBER = re.compile(r"~[0-9]+\Z")
 _PLACE = re.compile(r"%[0-9]+")
@@ -57,13 +67,14 @@ def _matches(left: Block, right: Block) -> list[Match]:
     if not left.label or not right.label:
         return _wrapped_steps(left, right)
     one, other = left.steps, right.steps
-    bags = _Alike()
-    whole = _only_call(left), _only_call(right)
+    # Equal layers are the same block: each pair is asked once.
+    alike = cache(_alike)
+    whole = only_call(left), only_call(right)
 
     def score(at: int, place: int) -> float:
         if (at, place) == whole:
             return 1.0
-        return _score(one[at], other[place], bags)
+        return _score(one[at], other[place], alike)
 
     pairs = align(
         (list(map(_name, one)), list(map(_name, other))),
@@ -79,7 +90,7 @@ def _matches(left: Block, right: Block) -> list[Match]:
     return sorted(found, key=lambda match: match.left)
 
 
-def _only_call(block: Block) -> int:
+def only_call(block: Block) -> int:
     """Return the place of the model in what stands outside of all calls; -1 where it is not so."""
     places = [at for at, step in enumerate(block.steps) if step.block is not None]
     return places[0] if len(places) == 1 and not block.class_name else -1
@@ -100,24 +111,15 @@ def plain_arguments(step: Step) -> tuple[tuple[str, str], ...]:
     return tuple((name, _PLACE.sub("%", text)) for name, text in step.arguments)
 
 
-class _Alike:
-    """Tells how much of what two blocks do is the same; each pair is asked once."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[Block, Block], float] = {}
-
-    def __call__(self, left: Block, right: Block) -> float:
-        known = self._known.get((left, right))
-        if known is None:
-            one, other = left.bag, right.bag
-            # By shares, so that six layers of a kind are like twelve.
-            rows, columns = one.total(), other.total()
-            known = sum(min(one[name] / rows, other[name] / columns) for name in one & other)
-            self._known[left, right] = known
-        return known
+def _alike(left: Block, right: Block) -> float:
+    """Return how much of what two blocks do is the same, from 0 to 1."""
+    one, other = left.bag, right.bag
+    # By shares, so that six layers of a kind are like twelve.
+    rows, columns = one.total(), other.total()
+    return sum(min(one[name] / rows, other[name] / columns) for name in one & other)
 
 
-def _score(one: Step, other: Step, alike: _Alike) -> float:
+def _score(one: Step, other: Step, alike: Callable[[Block, Block], float]) -> float:
     if one.block is None or other.block is None:
         if one.block is not None or other.block is not None:
             return 0.0
@@ -252,9 +254,7 @@ def alone(step: Step) -> Block:
     """Return a block in which a call stands alone, to be compared with one that wraps it."""
     assert step.block is not None, "an operation is not wrapped"
     given = tuple(Ref(step.label, output=at) for at in range(len(step.gives)))
-    inner = replace(
-        step, reads=tuple(Ref(name, role="in") for name in step.ports), waits=(), place=""
-    )
+    inner = replace(step, reads=tuple(Ref(name, role="in") for name in step.ports), place="")
     ports = tuple(
         Port(name, "argument", kind) for name, kind in zip(step.ports, step.took, strict=True)
     )

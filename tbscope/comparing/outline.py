@@ -13,6 +13,8 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+from tbscope.cycles import inner_first
+
 __all__ = ["Block", "Facts", "Held", "Outline", "Port", "Ref", "Step", "Uncalled", "text_digest"]
 
 Facts = tuple[tuple[str, str], ...]
@@ -20,13 +22,12 @@ Facts = tuple[tuple[str, str], ...]
 
 
 class Ref(NamedTuple):
-    """What is read, or waited for.
+    """What is read.
 
     Attributes:
         label: That of an input of the block, or of a step in it.
         inner: Further labels, where what is read inside of a call is none of its results.
-        output: Which output of the step it is; None for an input, and for a step that is
-            waited for.
+        output: Which output of the step it is; None for an input.
         role: "in" for an input, "state" for a parameter or buffer, "step" for a step.
     """
 
@@ -88,7 +89,6 @@ class Step:
         ports: The names of the inputs of the called block, one for each of these.
         took: The types of these.
         gives: The types of what it gives.
-        waits: The steps that it waits for.
     """
 
     label: str
@@ -101,7 +101,6 @@ class Step:
     ports: tuple[str, ...] = ()
     took: tuple[str, ...] = ()
     gives: tuple[str, ...] = ()
-    waits: tuple[Ref, ...] = ()
 
 
 @dataclass(eq=False)
@@ -118,7 +117,6 @@ class Block:
         steps: What runs in it, in order.
         results: What it gives, as text with `%0` for the first tensor.
         given: The tensors among that.
-        ends: The steps that these wait for: of the graph itself alone, and where there are any.
         again: Whether an earlier call of the same module has told what it owns.
     """
 
@@ -131,7 +129,6 @@ class Block:
     steps: tuple[Step, ...] = ()
     results: str = ""
     given: tuple[Ref, ...] = ()
-    ends: tuple[tuple[Ref, ...], ...] = ()
     again: bool = False
 
     @cached_property
@@ -152,10 +149,10 @@ class Block:
         for step in self.steps:
             inner = step.block and (step.block.digest if types else step.block.structure)
             told += [step.label, step.op, step.place, inner, step.facts, step.arguments]
-            told += [step.reads, step.ports, step.waits, len(step.gives)]
+            told += [step.reads, step.ports, len(step.gives)]
             if types:
                 told += [step.took, step.gives]
-        return repr([*told, self.results, self.given, self.ends, self.again])
+        return repr([*told, self.results, self.given, self.again])
 
     @cached_property
     def bag(self) -> Counter[str]:
@@ -186,8 +183,8 @@ class Block:
         _ = self.structure, self.digest, self.bag, self.operations, self.numbers
 
     def below(self) -> "Iterator[Block]":
-        """Return the blocks that are called in it, each once."""
-        return iter(dict.fromkeys(step.block for step in self.steps if step.block is not None))
+        """Yield the blocks that are called in it."""
+        return (step.block for step in self.steps if step.block is not None)
 
     def __repr__(self) -> str:
         return f"<Block {self.label}: {len(self.steps)} steps>"
@@ -237,19 +234,7 @@ class Outline:
 
     def blocks(self) -> Sequence[Block]:
         """Return all blocks, each once and after those that are called in it."""
-        found: dict[Block, None] = {}
-        seen = {self.main}
-        pending = [(self.main, self.main.below())]
-        while pending:
-            block, inner = pending[-1]
-            below = next((one for one in inner if one not in seen), None)
-            if below is None:
-                found[block] = None
-                pending.pop()
-            else:
-                seen.add(below)
-                pending.append((below, below.below()))
-        return list(found)
+        return inner_first(self.main, Block.below)
 
 
 def text_digest(text: str) -> str:

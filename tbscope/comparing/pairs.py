@@ -86,12 +86,6 @@ class Pair:
         one, other = self.left.given[left], self.right.given[right]
         if not self.ways.same(one, other):
             yield Detail("is", str(one), str(other))
-        ends = (
-            self.left.ends[left] if self.left.ends else (),
-            self.right.ends[right] if self.right.ends else (),
-        )
-        if not self.ways.same_all(*ends):
-            yield Detail("waits for", *map(_refs, ends))
 
     def below(self, match: Match) -> tuple[Block, Block, bool] | None:
         """Return the blocks of two calls that stand for each other; None where they are equal."""
@@ -315,7 +309,7 @@ class _Ways:
                 yield Detail("argument", "", port.name)
 
     def reads(self, one: Step, other: Step, match: Match) -> Iterator[Detail]:
-        """Return how what a step reads and waits for differs, where that tells something new."""
+        """Return how what a step reads differs, where that tells something new."""
         pairs: list[tuple[Ref, Ref]] = []
         if one.block is not None and other.block is not None:
             ports = _matched_ports(one, other)
@@ -327,17 +321,6 @@ class _Ways:
         # What stands at another place reads what is there.
         if not match.moved and not all(self.same(*pair) for pair in pairs):
             yield Detail("reads", _refs(one.reads), _refs(other.reads))
-        # What is waited for stands in no order, and what came or went is told itself.
-        before = [ref for ref in one.waits if self._is_waited(ref, one, 0)]
-        after = [ref for ref in other.waits if self._is_waited(ref, other, 1)]
-        if len(before) != len(after) or not all(
-            any(self._is_same(ref, now) for now in after) for ref in before
-        ):
-            yield Detail("waits for", _refs(before), _refs(after))
-
-    def _is_waited(self, ref: Ref, step: Step, side: int) -> bool:
-        """Tell whether here is the place to tell of it: what a call hands on is told in it."""
-        return ref.label not in self._passed[side] and (step.block is None or ref.role == "step")
 
     def same_all(self, left: Iterable[Ref], right: Iterable[Ref]) -> bool:
         """Tell whether all refs are the same, one by one."""

@@ -107,8 +107,6 @@ def _block_lines(block: Block, names: Mapping[Block, str]) -> Iterator[str]:
     if block.steps:
         steps = ",\n".join(f"   {_json(_of_step(step, names))}" for step in block.steps)
         yield f'  "steps": [\n{steps}\n  ],\n'
-    if block.ends:
-        yield f'  "ends": {_json([list(map(_of_ref, ends)) for ends in block.ends])},\n'
     yield f'  "results": {_json([block.results, *map(_of_ref, block.given)])}}}'
 
 
@@ -124,7 +122,6 @@ def _of_step(step: Step, names: Mapping[Block, str]) -> dict[str, Any]:
         "ports": list(step.ports),
         "takes": list(step.took),
         "gives": list(step.gives),
-        "waits": list(map(_of_ref, step.waits)),
     }
     return {name: held for name, held in told.items() if held}
 
@@ -173,7 +170,6 @@ def _block(told: Mapping[str, Any], blocks: Mapping[str, Block]) -> Block:
         _many(told.get("steps", []), lambda step: _step(step, blocks)),
         _text(results),
         _many(given, _ref),
-        tuple(_many(ends, _ref) for ends in told.get("ends", [])),
         told.get("again", False) is True,
     )
 
@@ -191,7 +187,6 @@ def _step(told: Mapping[str, Any], blocks: Mapping[str, Block]) -> Step:
         _many(told.get("ports", []), _text),
         _many(told.get("takes", []), _text),
         _many(told.get("gives", []), _text),
-        _many(told.get("waits", []), _ref),
     )
 
 

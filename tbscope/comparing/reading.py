@@ -5,17 +5,17 @@ from typing import Any
 
 from tbscope.collector import not_collecting
 from tbscope.comparing.outline import Block, Facts, Held, Outline, Port, Ref, Step, Uncalled
-from tbscope.figures.costs import graph_costs, node_costs
+from tbscope.figures.costs import graph_costs
 from tbscope.functions.definition import CallStep, Definition, Given, Input, Place, Read, Use
 from tbscope.functions.definition import Step as Operation
 from tbscope.functions.find import find_definitions
 from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Parameter, Value
 from tbscope.ir.invariants import check_invariants
-from tbscope.ir.modules import Holdings, parameters_in
+from tbscope.ir.modules import Holdings, numbers_in, parameters_in
 from tbscope.ir.nests import walk
 from tbscope.ir.nodes import STATE
-from tbscope.ir.text import type_to_text
+from tbscope.ir.text import nest_to_text, one_line, type_to_text
 from tbscope.words import without_addresses
 
 __all__ = ["Reading", "nest_text", "reading_of"]
@@ -84,7 +84,6 @@ class Reading:
             steps,
             results,
             tuple(told.refs),
-            _ends(tuple(tuple(map(ref.wait, waits)) for waits in definition.ends)),
             self._is_again(use),
         )
         known = self._known.setdefault(block.digest, block)
@@ -97,7 +96,6 @@ class Reading:
         place = "/".join(
             map(_place_text, step.places[: -1 if isinstance(step, CallStep) else None])
         )
-        waits = tuple(map(ref.wait, step.waits))
         if isinstance(step, CallStep):
             assert isinstance(part, Use), "a call is a use"
             wanted = [
@@ -118,7 +116,6 @@ class Reading:
                 ports=tuple(name for name, _, _ in wanted),
                 took=tuple(kind for _, _, kind in wanted),
                 gives=tuple(self._type(part.value(given)) for given in step.definition.given),
-                waits=waits,
             )
         assert isinstance(part, Node), "an operation is a node"
         reads = tuple(map(ref, step.inputs))
@@ -144,7 +141,6 @@ class Reading:
             reads,
             took=tuple(map(self._type, part.inputs)),
             gives=tuple(map(self._type, part.outputs)),
-            waits=waits,
         )
 
     def _names(self, step: Operation) -> list[str]:
@@ -182,16 +178,7 @@ class Reading:
         )
 
     def _held(self, held: Parameter) -> Held:
-        numbers = 1
-        for size in held.shape or ():
-            numbers *= size or 0
-        return Held(
-            held.name,
-            held.kind,
-            self._type(held),
-            held.requires_grad,
-            numbers if held.shape is not None else 0,
-        )
+        return Held(held.name, held.kind, self._type(held), held.requires_grad, numbers_in(held))
 
     def _type(self, typed: Value | Parameter) -> str:
         key = typed.shape, typed.dtype
@@ -236,7 +223,7 @@ class Reading:
 
     def _totals(self) -> dict[str, int]:
         graph = self.graph
-        costs = graph_costs(graph, node_costs(graph, backward=False))
+        costs = graph_costs(graph, backward=False)
         held = Holdings()
         for parameter in parameters_in(graph).values():
             held.add(parameter)
@@ -278,10 +265,6 @@ class _Refs:
             inner.append(self._labels_of(definition)[at])
         return Ref(self._labels[ref.path[0]], tuple(inner), ref.output)
 
-    def wait(self, ref: Read | Given) -> Ref:
-        """Return what is waited for: nothing of the block where it stands outside."""
-        return Ref("outside", role="in") if isinstance(ref, Read) else self(ref)
-
 
 class _Texts:
     """Writes nests, with a number for each tensor in them.
@@ -309,23 +292,11 @@ class _Texts:
 
 def nest_text(nest: Nest, tensor: Callable[[Any], str]) -> str:
     """Return a nest as Python writes it, in a way that is the same in every process."""
-    kind = type(nest)
-    if kind is Read or kind is Given:
-        return tensor(nest)
-    if kind is list:
-        return f"[{', '.join(nest_text(entry, tensor) for entry in nest)}]"
-    if kind is tuple:
-        comma = "," if len(nest) == 1 else ""
-        return f"({', '.join(nest_text(entry, tensor) for entry in nest)}{comma})"
-    if kind is dict:
-        entries = (f"{key!r}: {nest_text(entry, tensor)}" for key, entry in nest.items())
-        return f"{{{', '.join(entries)}}}"
-    text = without_addresses(repr(nest))
-    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
 
+    def entry(one: Nest) -> str:
+        return tensor(one) if type(one) in (Read, Given) else one_line(without_addresses(repr(one)))
 
-def _ends(ends: tuple[tuple[Ref, ...], ...]) -> tuple[tuple[Ref, ...], ...]:
-    return ends if any(ends) else ()
+    return nest_to_text(nest, entry)
 
 
 def _results(definition: Definition) -> dict[str, Nest]:

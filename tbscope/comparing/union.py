@@ -47,6 +47,7 @@ class _Union:
         # What each node and each scope of the first graph became.
         self._nodes: dict[Node, Node | None] = {}
         self._values: dict[Value, Value] = {}
+        # By a constant of the first graph, the one that its reader reads now.
         self._constants: dict[Node, Node] = {}
         self._told: dict[Use, str] = {}
         self._scopes: dict[Scope | None, Scope | None] = {None: None}
@@ -154,7 +155,7 @@ class _Union:
                 now = self._comparison.name_now(node.name)
             twin = names.get(now or "")
             if node.kind == "constant":
-                twin = self._constant(node)
+                twin = self._constants.get(node)
             if twin is None or twin.kind != node.kind:
                 continue
             self._nodes[node] = twin
@@ -170,10 +171,6 @@ class _Union:
     def _is_there(self, scope: Scope | None) -> bool:
         """Tell whether the module of a scope still is one; containers tell nothing of that."""
         return scope is None or scope.kind != "module" or scope in self._scopes
-
-    def _constant(self, node: Node) -> Node | None:
-        """Return the constant that what reads a constant of the first graph reads now."""
-        return self._constants.get(node)
 
     def _match_constants(self) -> None:
         for node, copy in self._nodes.items():

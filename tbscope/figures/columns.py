@@ -7,7 +7,7 @@ from tbscope.checks import is_word
 from tbscope.errors import ArgumentError
 from tbscope.figures.units import bytes_text, count_text, duration_text, flops_text
 from tbscope.ir.graph import Shape
-from tbscope.words import near_names, shown
+from tbscope.words import did_you_mean, shown
 
 __all__ = ["Column", "Row", "chosen_columns"]
 
@@ -163,11 +163,10 @@ def chosen_columns(names: Sequence[str] | None, rows: Sequence[Row]) -> list[Col
         )
     for name in names:
         if not is_word(name, _COLUMNS):
-            near = near_names(name, _COLUMNS)
             raise ArgumentError(
                 f"a summary has no column {shown(name)}",
                 why=f"its columns are {', '.join(_COLUMNS)}",
-                fix=f"did you mean {', '.join(map(repr, near))}?" if near else "take one of these",
+                fix=did_you_mean(name, _COLUMNS, "take one of these"),
             )
     return [_COLUMNS[name] for name in names]
 

@@ -10,13 +10,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tbscope.checks import check_truth
-from tbscope.errors import ArgumentError
 from tbscope.figures.saved import has_backward, saved_bytes
 from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Graph, Node, Value
 from tbscope.ir.regions import OPERATIONS, STATE, inside_out
 from tbscope.ir.scopes import Scope
-from tbscope.words import shown
 
 __all__ = [
     "Costs",
@@ -188,18 +186,17 @@ def work_of(node: Node, graph: Graph) -> Work:
     return Work(node.flops or 0, Counter(uncounted_kernels(node, graph.uncounted)))
 
 
-def scope_costs(graph: Graph, costs: dict[Node, Costs] | None = None) -> dict[Scope, Costs]:
+def scope_costs(graph: Graph) -> dict[Scope, Costs]:
     """Return the costs of all that ran in each scope and below it.
 
     Args:
         graph: A graph as it was recorded.
-        costs: What `node_costs` gives for it, where that is known already.
     Raises:
-        ArgumentError: It is no graph, or these are no costs of it.
+        ArgumentError: It is no graph.
     """
-    costs = _checked(graph, costs, "scope_costs")
+    require_graph(graph, "scope_costs")
     totals: dict[Scope, Costs] = {scope: Costs() for scope in graph.scopes()}
-    for node, cost in costs.items():
+    for node, cost in node_costs(graph).items():
         if node.scope is not None:
             totals[node.scope].add(cost)
     for call in graph.calls:
@@ -209,37 +206,20 @@ def scope_costs(graph: Graph, costs: dict[Node, Costs] | None = None) -> dict[Sc
     return totals
 
 
-def graph_costs(graph: Graph, costs: dict[Node, Costs] | None = None) -> Costs:
+def graph_costs(graph: Graph, *, backward: bool = True) -> Costs:
     """Return the costs of everything that ran.
 
     Args:
         graph: A graph as it was recorded.
-        costs: What `node_costs` gives for it, where that is known already.
+        backward: As for `node_costs`.
     Raises:
-        ArgumentError: It is no graph, or these are no costs of it.
+        ArgumentError: It is no graph.
     """
-    costs = _checked(graph, costs, "graph_costs")
+    require_graph(graph, "graph_costs")
     whole = Costs(calls=len(graph.calls))
-    for cost in costs.values():
+    for cost in node_costs(graph, backward=backward).values():
         whole.add(cost)
     return whole
-
-
-def _checked(graph: Graph, costs: dict[Node, Costs] | None, doing: str) -> dict[Node, Costs]:
-    require_graph(graph, doing)
-    if costs is None:
-        return node_costs(graph)
-    if type(costs) is not dict or costs.keys() != _operations(graph):
-        raise ArgumentError(
-            f"{doing} was given {shown(costs)} as costs",
-            why=f"these are what node_costs gives for the graph of {graph.name}",
-            fix="costs=tbscope.node_costs(graph), or leave costs out",
-        )
-    return costs
-
-
-def _operations(graph: Graph) -> set[Node]:
-    return {node for node in graph.nodes if node.kind in OPERATIONS}
 
 
 def needs_gradient(graph: Graph) -> frozenset[Value]:

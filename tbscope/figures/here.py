@@ -7,20 +7,7 @@ from fractions import Fraction
 from tbscope.ir.graph import Graph, Node, Parameter, Shape, Sharding
 from tbscope.ir.regions import OPERATIONS
 
-__all__ = ["bytes_here", "communication_bytes", "flops_here", "numbers_here", "parameters_of"]
-
-
-def parameters_of(graph: Graph) -> list[Parameter]:
-    """Return the parameters of a model, each once."""
-    return list(
-        {
-            # Where nothing tells which ones are tied, each counts.
-            (one.number if one.number >= 0 else (module.name, one.name)): one
-            for module in graph.modules
-            for one in module.parameters
-            if one.kind == "parameter"
-        }.values()
-    )
+__all__ = ["bytes_here", "communication_bytes", "flops_here", "numbers_here"]
 
 
 def numbers_here(one: Parameter) -> int:

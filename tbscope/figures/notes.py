@@ -4,7 +4,6 @@ What Python read, what was given and not used, what is random, what FLOPs leave 
 sentences, however large the model.
 """
 
-import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Set
@@ -12,7 +11,9 @@ from itertools import chain
 from typing import Literal, NamedTuple
 
 from tbscope.ir.graph import Graph, Module, Node, Note, Parameter, Source, Value
+from tbscope.ir.modules import numbers_in
 from tbscope.ir.regions import STATE, with_above
+from tbscope.words import first_of
 
 __all__ = ["Read", "find_notes"]
 
@@ -171,7 +172,7 @@ def _idle_notes(graph: Graph, idle: set[str], used: set[int]) -> list[Note]:
         for parameter in module.parameters:
             if parameter.kind == "parameter" and parameter.number not in seen:
                 seen.add(parameter.number)
-                group.parameters += _numbers_in(parameter)
+                group.parameters += numbers_in(parameter)
     holding = sorted(
         (one for one in groups.values() if one.parameters), key=lambda one: -one.parameters
     )
@@ -180,7 +181,7 @@ def _idle_notes(graph: Graph, idle: set[str], used: set[int]) -> list[Note]:
     if empty:
         total = sum(len(one.names) for one in empty)
         what = "a module" if total == 1 else f"{total:,} modules"
-        named = _some([one.title() for one in empty])
+        named = first_of([one.title() for one in empty], _MOST_NAMED)
         notes.append(Note(f"nothing ran in {what} without parameters: {named}", topic="unused"))
     return _few(notes, "modules in which nothing ran")
 
@@ -217,7 +218,7 @@ def _parameter_notes(unread: Iterable[tuple[str, Parameter]]) -> list[Note]:
             groups[_pattern(name)].append((name, parameter))
     notes = []
     for pattern, group in groups.items():
-        total = f"{sum(_numbers_in(parameter) for _, parameter in group):,} numbers"
+        total = f"{sum(numbers_in(parameter) for _, parameter in group):,} numbers"
         if len(group) == 1:
             text = f"no operation reads the parameter {group[0][0]} ({total})"
         else:
@@ -255,12 +256,6 @@ def _qualified(module: Module, name: str) -> str:
     return f"{module.name}.{name}" if module.name else name
 
 
-def _numbers_in(parameter: Parameter) -> int:
-    if parameter.shape is None:
-        return 0
-    return math.prod(length for length in parameter.shape if length is not None)
-
-
 def _pattern(name: str) -> str:
     """Return a dotted path with `*` for each number: `layers.*.bias`, `expert_*`."""
     return _NUMBER.sub("*", name)
@@ -270,12 +265,6 @@ def _counted(times: Counter[str]) -> str:
     return ", ".join(
         f"{name} x{count:,}" if count > 1 else name for name, count in times.most_common()
     )
-
-
-def _some(texts: list[str]) -> str:
-    more = len(texts) - _MOST_NAMED
-    named = ", ".join(texts[:_MOST_NAMED])
-    return f"{named} and {more:,} more" if more > 0 else named
 
 
 def _few(notes: list[Note], what: str, topic: Literal["run", "unused"] = "unused") -> list[Note]:

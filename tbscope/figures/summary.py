@@ -26,7 +26,7 @@ from tbscope.ir.modules import (
 )
 from tbscope.ir.nests import walk as walk_nest
 from tbscope.ir.scopes import Scope
-from tbscope.words import shown
+from tbscope.words import first_of, shown
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -321,7 +321,7 @@ def _footer(totals: Mapping[str, Any], *, counted: bool) -> Iterator[tuple[str, 
             learnt = ", all trainable" if count else ""
         yield "Parameters", f"{count:,} ({bytes_text(totals['parameter_bytes'])}){learnt}"
     if totals["tied"]:
-        yield "Tied (=)", f"{_some([' = '.join(one) for one in totals['tied']])}; counted once"
+        yield "Tied (=)", f"{first_of(map(' = '.join, totals['tied']), _MOST_NAMED)}; counted once"
     if totals["unregistered_parameters"]:
         more = count_text(totals["unregistered_parameters"])
         yield "Unregistered", f"{more} more, in modules that no module registers"
@@ -351,10 +351,4 @@ def _uncounted(times: Mapping[str, int], reasons: Mapping[str, str]) -> str:
         text = f"{name} x{count}" if count > 1 else name
         why = reasons.get(name, "")
         texts.append(f"{text} ({why})" if why != common else text)
-    return _some(texts)
-
-
-def _some(texts: list[str]) -> str:
-    more = len(texts) - _MOST_NAMED
-    named = ", ".join(texts[:_MOST_NAMED])
-    return f"{named} and {more} more" if more > 0 else named
+    return first_of(texts, _MOST_NAMED)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import overload
 
 from tbscope.collector import not_collecting
+from tbscope.cycles import inner_first
 from tbscope.errors import NotFoundError
 from tbscope.functions.definition import Definition, Use
 from tbscope.functions.find import find_definitions
@@ -11,7 +12,7 @@ from tbscope.functions.text import functions_to_text
 from tbscope.ir.forms import require_graph
 from tbscope.ir.graph import Call, Graph
 from tbscope.ir.scopes import Scope
-from tbscope.words import near_names, shown
+from tbscope.words import did_you_mean, shown
 
 __all__ = ["Functions"]
 
@@ -44,7 +45,8 @@ class Functions(Sequence[Definition]):
                     pending.append(part)
                     assert part.scope is not None, "only the graph itself has no scope"
                     self._uses[part.scope] = part
-        self._definitions = _inner_first(self.main)
+        # The graph itself comes last, and is none of them.
+        self._definitions = inner_first(self.main, Definition.nested)[:-1]
 
     def use(self, call: Call | Scope) -> Use:
         """Return the use that a call, or its scope, is.
@@ -70,12 +72,11 @@ class Functions(Sequence[Definition]):
         for definition in self._definitions:
             if definition.name == name:
                 return definition
-        near = near_names(str(name), [one.name for one in self._definitions])
-        fix = f"did you mean {', '.join(map(repr, near))}?" if near else "print(graph.functions())"
+        known = [one.name for one in self._definitions]
         raise NotFoundError(
             f"the graph of {self.graph.name} has no definition named {shown(name)}",
             why="definitions are named after their classes, further ones with a number",
-            fix=fix,
+            fix=did_you_mean(str(name), known, "print(graph.functions())"),
         )
 
     @overload
@@ -98,21 +99,3 @@ class Functions(Sequence[Definition]):
     def __repr__(self) -> str:
         uses = sum(len(one.uses) for one in self._definitions)
         return f"<Functions of {self.graph.name}: {len(self)} definitions, {uses} uses>"
-
-
-def _inner_first(main: Definition) -> list[Definition]:
-    """Return all definitions, each after those in its body, in the order of the run."""
-    found: dict[Definition, None] = {}
-    pending = [(main, main.nested())]
-    on_way = {main}
-    while pending:
-        definition, inner = pending[-1]
-        below = next((one for one in inner if one not in on_way), None)
-        if below is None:
-            found[definition] = None
-            pending.pop()
-        else:
-            on_way.add(below)
-            pending.append((below, below.nested()))
-    del found[main]
-    return list(found)

@@ -32,7 +32,7 @@ from tbscope.ir.graph import (
 )
 from tbscope.ir.invariants import verify
 from tbscope.ir.nests import values_in
-from tbscope.ir.node_names import Names
+from tbscope.ir.node_names import Names, claim_name
 from tbscope.ir.scopes import Scope, ScopeKind, ScopePart
 
 __all__ = ["GraphBuilder", "SourceKind"]
@@ -67,9 +67,6 @@ class GraphBuilder:
         # Those numbers that a source chose itself.
         self._chosen: set[tuple[tuple[Scope | None, str, str | None], int]] = set()
         self._output_names: set[str] = set()
-        self._output_numbers: dict[str, int] = {}
-        self._called: set[tuple[Scope, int]] = set()
-        self._known: set[Node] = set()
         self._append = self.graph.nodes.append
         self._number = self.names.number
 
@@ -94,8 +91,6 @@ class GraphBuilder:
             kind: What it is.
             qualified_name: Its name in `named_modules()`.
             index: Its number, where the source knows it; None for the next one.
-        Raises:
-            GraphError: A scope with this number is there already.
         """
         alike = (parent, label, attribute)
         free = self._numbers.get(alike, 0)
@@ -104,13 +99,6 @@ class GraphBuilder:
             while self._chosen and (alike, index) in self._chosen:
                 index += 1
             self._numbers[alike] = index + 1
-        elif not self.is_free(ScopePart(label, attribute, index), parent):
-            raise GraphError(
-                f"the scope {ScopePart(label, attribute, index)} is opened twice "
-                f"in {parent or 'the graph'}",
-                why="no two scopes have the same path",
-                fix="leave index out, and each has the next number that is free",
-            )
         else:
             self._chosen.add((alike, index))
         part = ScopePart(label, attribute, index)
@@ -175,26 +163,7 @@ class GraphBuilder:
     def add_call(
         self, scope: Scope, *, class_name: str, arguments: Sequence[Nest] = (), **facts: Any
     ) -> Call:
-        """Add the call of a module whose scope is there already.
-
-        Raises:
-            GraphError: The scope is no module's, or another call has it with the same number.
-        """
-        if scope.kind != "module":
-            raise GraphError(
-                f"a call is added in {scope}, a scope of the kind {scope.kind!r}",
-                why="only a scope of the kind 'module' is that of a call",
-                fix="open it with build.call(...), or with kind='module'",
-            )
-        numbered = scope, facts.get("number", 0)
-        if numbered in self._called:
-            raise GraphError(
-                f"a second call is added in {scope}",
-                why="each call of a module has a scope of its own",
-                fix="open a new scope, which has the next number; where the same call runs again, "
-                "give number=1",
-            )
-        self._called.add(numbered)
+        """Add the call of a module whose scope is there already."""
         facts.setdefault("qualified_name", scope.qualified_name)
         call = Call(
             scope=scope, class_name=class_name, arguments=list(map(_argument, arguments)), **facts
@@ -265,8 +234,7 @@ class GraphBuilder:
             scope: Where it stands; None for the scope that is open.
             facts: Further fields of `Node`.
         Raises:
-            GraphError: It reads or waits for something that is not in the graph, writes into
-                what it does not read, or has a role or a shape that is none.
+            GraphError: It writes into what it does not read, or has a role that is none.
         """
         named = [_argument(given) for given in arguments]
         node = Node(
@@ -278,13 +246,12 @@ class GraphBuilder:
             arguments=named,
             **facts,
         )
-        self._check(node)
+        _check(node)
         for shape in outputs:
             self.add_value(node, shape, dtype, device)
         node.name = self._number() if name is None else self.names.unique(name)
         self.operations += kind == "op"
         self._append(node)
-        self._known.add(node)
         return node
 
     def add_op(
@@ -296,23 +263,7 @@ class GraphBuilder:
     def add_value(
         self, node: Node, shape: Shape | None, dtype: str = "float32", device: str = "cpu"
     ) -> Value:
-        """Add an output to a node.
-
-        Raises:
-            GraphError: A size is negative or no number, or there is no element type.
-        """
-        if shape is not None and not all(map(_is_size, shape)):
-            raise GraphError(
-                f"{node.op} is to give a value of the shape {shape!r}",
-                why="it is a tuple of sizes: numbers from 0 up, or None where one is not known",
-                fix="give tuple(int(size) for size in shape)",
-            )
-        if not dtype:
-            raise GraphError(
-                f"{node.op} is to give a value without an element type",
-                why="the page shows it, and bytes are counted by it",
-                fix="give its dtype as torch names it: 'float32'",
-            )
+        """Add an output to a node."""
         value = Value(
             producer=node, index=len(node.outputs), shape=shape, dtype=dtype, device=device
         )
@@ -371,11 +322,7 @@ class GraphBuilder:
 
     def add_output(self, name: str, value: Value, *, control_inputs: Iterable[Node] = ()) -> Output:
         """Add an output of the model under its path in the result (`logits`), made unique."""
-        unique, number = name, self._output_numbers.get(name, 2)
-        while unique in self._output_names:
-            unique, number = f"{name}~{number}", number + 1
-            self._output_numbers[name] = number
-        self._output_names.add(unique)
+        unique = claim_name(name, self._output_names)
         output = Output(name=unique, value=value, control_inputs=tuple(control_inputs))
         self.graph.outputs.append(output)
         return output
@@ -395,41 +342,20 @@ class GraphBuilder:
         verify(self.graph)
         return self.graph
 
-    def _check(self, node: Node) -> None:
-        known = self._known
-        if len(known) < len(self.graph.nodes):
-            # Those that are known stand first: nothing else is looked at twice.
-            known.update(self.graph.nodes[len(known) :])
-        for value in node.inputs:
-            if value.producer not in known:
-                self._refuse(node, f"reads %{value.name}", "add what gives it first")
-        for other in node.control_inputs:
-            if other not in known:
-                self._refuse(node, f"waits for %{other.name}", "add that node first")
-        if not all(0 <= place < len(node.inputs) for place in node.writes):
-            raise GraphError(
-                f"{node.op} writes into its inputs {node.writes}, of which it has "
-                f"{len(node.inputs)}",
-                why="`writes` are positions among the values that it reads",
-                fix="count the values in its arguments from 0",
-            )
-        if node.role not in _ROLES:
-            raise GraphError(
-                f"{node.op} has the role {node.role!r}, which is none",
-                why=f"the roles are {', '.join(map(str, _ROLES[1:]))}",
-                fix="leave it out for an operation that computes something",
-            )
 
-    def _refuse(self, node: Node, does: str, fix: str) -> None:
+def _check(node: Node) -> None:
+    if not all(0 <= place < len(node.inputs) for place in node.writes):
         raise GraphError(
-            f"{node.op} {does}, which is not in the graph of {self.graph.name}",
-            why="nodes are added in the order in which they ran",
-            fix=fix,
+            f"{node.op} writes into its inputs {node.writes}, of which it has {len(node.inputs)}",
+            why="`writes` are positions among the values that it reads",
+            fix="count the values in its arguments from 0",
         )
-
-
-def _is_size(size: object) -> bool:
-    return size is None or (type(size) is int and size >= 0)
+    if node.role not in _ROLES:
+        raise GraphError(
+            f"{node.op} has the role {node.role!r}, which is none",
+            why=f"the roles are {', '.join(map(str, _ROLES[1:]))}",
+            fix="leave it out for an operation that computes something",
+        )
 
 
 def _argument(given: Nest) -> Argument:

@@ -40,7 +40,7 @@ from tbscope.ir.nodes import (
 from tbscope.ir.ranks import Part
 from tbscope.ir.scopes import Scope
 from tbscope.ir.ways_up import Functions, Table, way_up
-from tbscope.words import near_names, shown
+from tbscope.words import did_you_mean, shown
 
 __all__ = [
     "Argument",
@@ -119,20 +119,6 @@ class Graph:
 
     def __repr__(self) -> str:
         return f"<Graph {self.name}: {len(self.nodes)} nodes, {len(self.calls)} calls>"
-
-    def scope_path(self, node: Node) -> str:
-        """Return the printed path of a node's scope; empty at the top level.
-
-        Raises:
-            ArgumentError: It is no node.
-        """
-        if not isinstance(node, Node):
-            raise ArgumentError(
-                f"scope_path takes a node, and was given {shown(node)}",
-                why="what stands in a scope is a Node",
-                fix="graph.scope_path(graph.nodes[0])",
-            )
-        return node.scope.path if node.scope else ""
 
     def scopes(self) -> Iterator[Scope]:
         """Return every scope in which a node or a call stands, parents first, each once."""
@@ -241,13 +227,14 @@ class Graph:
         known = [call.qualified_name for call in self.calls if call.qualified_name]
         known += [call.scope.path for call in self.calls]
         known += [node.name for node in self.nodes if node.kind != "op"]
-        near = near_names(name, dict.fromkeys(known))
         return NotFoundError(
             f"the graph of {self.name} holds nothing named {shown(name)}",
             why="no call, node or scope has that name in this run",
-            fix=f"did you mean {', '.join(map(repr, near))}?"
-            if near
-            else "see graph.calls and graph.nodes for what was recorded",
+            fix=did_you_mean(
+                name,
+                dict.fromkeys(known),
+                "see graph.calls and graph.nodes for what was recorded",
+            ),
         )
 
     def copy(self) -> "Graph":

@@ -7,6 +7,7 @@ summary are made of one such tree; each parameter counts once in every part arou
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from tbscope.ir.climbs import upward
@@ -34,6 +35,7 @@ by hand, or a module in which nothing ran."""
 _Place: TypeAlias = tuple[object, ...]
 
 
+@dataclass(slots=True, eq=False)
 class Holdings:
     """Sums over parameters and buffers, each counted once.
 
@@ -47,19 +49,13 @@ class Holdings:
         tensors: How many parameters and buffers they are.
     """
 
-    __slots__ = (
-        "buffer_bytes",
-        "buffers",
-        "parameter_bytes",
-        "parameters",
-        "shared",
-        "tensors",
-        "trainable",
-    )
-
-    def __init__(self) -> None:
-        self.parameters = self.trainable = self.shared = self.parameter_bytes = 0
-        self.buffers = self.buffer_bytes = self.tensors = 0
+    parameters: int = 0
+    trainable: int = 0
+    shared: int = 0
+    parameter_bytes: int = 0
+    buffers: int = 0
+    buffer_bytes: int = 0
+    tensors: int = 0
 
     @property
     def size_bytes(self) -> int:
@@ -99,6 +95,7 @@ def numbers_in(parameter: Parameter) -> int:
     return math.prod([size for size in shape if size is not None] if None in shape else sizes)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Part:
     """A module with its calls, or a block by hand.
 
@@ -117,47 +114,23 @@ class Part:
         holds: The sums over the parameters and buffers in it and below it.
     """
 
-    __slots__ = (
-        "attribute",
-        "borrowed",
-        "calls",
-        "children",
-        "class_name",
-        "held",
-        "holds",
-        "kind",
-        "label",
-        "name",
-        "parent",
-        "scopes",
-    )
+    label: str
+    _: KW_ONLY
+    parent: "Part | None" = None
+    kind: PartKind = "unused"
+    class_name: str = ""
+    attribute: str | None = None
+    name: str | None = None
+    held: tuple[Parameter, ...] = ()
+    borrowed: tuple[Parameter, ...] = ()
+    children: "list[Part]" = field(default_factory=list)
+    scopes: list[Scope] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    holds: Holdings = field(default_factory=Holdings)
 
-    def __init__(
-        self,
-        label: str,
-        *,
-        parent: "Part | None" = None,
-        kind: PartKind = "unused",
-        class_name: str = "",
-        attribute: str | None = None,
-        name: str | None = None,
-        held: tuple[Parameter, ...] = (),
-        borrowed: tuple[Parameter, ...] = (),
-    ) -> None:
-        self.label = label
-        self.kind: PartKind = kind
-        self.class_name = class_name
-        self.attribute = attribute
-        self.name = name
-        self.parent = parent
-        self.children: list[Part] = []
-        self.held = held
-        self.borrowed = borrowed
-        self.scopes: list[Scope] = []
-        self.calls: list[Call] = []
-        self.holds = Holdings()
-        if parent is not None:
-            parent.children.append(self)
+    def __post_init__(self) -> None:
+        if self.parent is not None:
+            self.parent.children.append(self)
 
     @property
     def title(self) -> str:

@@ -173,27 +173,19 @@ class Node:
         """How long it ran, in microseconds; None where that was not measured."""
         return None if self.measured is None else self.measured.duration_us
 
-    @duration_us.setter
-    def duration_us(self, duration_us: float) -> None:
-        self.measured = replace(self.measured or Measured(), duration_us=duration_us)
-
     @property
     def peak_bytes(self) -> int | None:
         """The most bytes of results that were alive while it ran; None where not measured."""
         return None if self.measured is None else self.measured.peak_bytes
-
-    @peak_bytes.setter
-    def peak_bytes(self, peak_bytes: int) -> None:
-        self.measured = replace(self.measured or Measured(), peak_bytes=peak_bytes)
 
     @property
     def at_peak_bytes(self) -> int | None:
         """What it allocated and was alive at the peak of the run; None where not measured."""
         return None if self.measured is None else self.measured.at_peak_bytes
 
-    @at_peak_bytes.setter
-    def at_peak_bytes(self, at_peak_bytes: int) -> None:
-        self.measured = replace(self.measured or Measured(), at_peak_bytes=at_peak_bytes)
+    def measure(self, **facts: Any) -> None:
+        """Take note of some facts of `Measured`; the others stay."""
+        self.measured = replace(self.measured or Measured(), **facts)
 
     def __str__(self) -> str:
         return str(way_up("Node.__str__")(self))

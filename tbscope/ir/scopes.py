@@ -23,7 +23,6 @@ __all__ = [
     "ScopeKind",
     "ScopePart",
     "parse_scope_path",
-    "print_scope_path",
 ]
 
 ScopeKind = Literal["module", "container", "hand", "op", "function", "rank"]
@@ -84,13 +83,6 @@ _set_label, _set_attribute, _set_index = (
 )
 
 
-def _is_part(part: object) -> bool:
-    if not isinstance(part, ScopePart):
-        return False
-    kinds = ((part.label, str), (part.attribute, str | None), (part.index, int))
-    return all(isinstance(held, kind) for held, kind in kinds)
-
-
 def _escape(reserved: re.Pattern[str], text: str) -> str:
     return reserved.sub(_escaped, text)
 
@@ -104,27 +96,11 @@ def _unescape(text: str) -> str:
     return _ESCAPE.sub(lambda found: chr(int(found[found.lastindex or 0], 16)), text)
 
 
-def print_scope_path(parts: tuple[ScopePart, ...]) -> str:
-    """Print the parts of a path, outermost first, as `Net/Sequential[layer1]/Linear[0]`.
-
-    Raises:
-        ArgumentError: They are no parts.
-    """
-    given: object = parts
-    if not isinstance(given, tuple | list) or not all(map(_is_part, given)):
-        raise ArgumentError(
-            f"no scope path can be printed of {shown(parts)}",
-            why="a path is a tuple of ScopePart, of a label, an attribute or None, a number",
-            fix="print_scope_path((ScopePart('Net'), ScopePart('Linear', 'fc')))",
-        )
-    return "/".join(map(str, parts))
-
-
 def parse_scope_path(text: str) -> tuple[ScopePart, ...]:
     """Read a printed scope path back into its parts.
 
     Args:
-        text: A path as `print_scope_path` gives it, or as the attribute `scope` of a node in
+        text: A path as `scope.path` prints it, or as the attribute `scope` of a node in
             a GraphDef tells it, in ASCII; empty for the top level.
     Returns:
         One part per step, outermost first.

@@ -14,9 +14,9 @@ from tbscope.ir.graph import Graph, Node, Note, Value
 from tbscope.ir.regions import OPERATIONS
 from tbscope.ir.scopes import PHASE_BOXES, Scope
 from tbscope.ir.text import constants_of
-from tbscope.words import shown
+from tbscope.words import first_of, shown
 
-__all__ = ["fold_steps"]
+__all__ = ["changed_operations", "fold_steps"]
 
 # The block by which a user tells where a step begins and ends.
 _STEP = "step"
@@ -96,7 +96,8 @@ def _fold(graph: Graph, steps: Sequence[list[Node]]) -> None:
     for number, step in enumerate(steps[1:], 2):
         own = _rows(step)
         if own != rows or not _read_alike(first, step):
-            notes.append(f"step {number} is not equal to the one before: {_changes(first, step)}")
+            changes = changed_operations(first, step) or "its tensors come from elsewhere"
+            notes.append(f"step {number} is not equal to the one before: {changes}")
             first, rows = step, own
             names.append([number])
             differ.append({})
@@ -122,7 +123,7 @@ def _fold(graph: Graph, steps: Sequence[list[Node]]) -> None:
         if len(numbers) > 1:
             text = f"steps {numbers[0]} to {numbers[-1]} are equal and drawn as one"
             if constants:
-                text += f"; they differ in what was given to {_some(constants)}"
+                text += f"; they differ in what was given to {first_of(constants, _MOST_TOLD)}"
             notes.insert(0, text)
     # It tells what the drawing is.
     graph.notes[:0] = map(Note, notes)
@@ -178,11 +179,12 @@ def _place(node: Node) -> str:
     return f"{node.op} in {node.scope}" if node.scope else node.op
 
 
-def _changes(first: Iterable[Node], later: Iterable[Node]) -> str:
-    """Tell in which operations two steps differ."""
-    before, now = (Counter(map(_line, step)) for step in (first, later))
-    told = [f"no {line}" for line in before - now] + list(now - before)
-    return _some(dict.fromkeys(told)) if told else "its tensors come from elsewhere"
+def changed_operations(first: Iterable[Node], later: Iterable[Node]) -> str:
+    """Return in words which operations two runs do not have in common; empty where they do."""
+    before, now = (
+        Counter(_line(node) for node in run if node.kind in OPERATIONS) for run in (first, later)
+    )
+    return first_of([*(f"no {line}" for line in before - now), *(now - before)], _MOST_TOLD)
 
 
 def _line(node: Node) -> str:
@@ -197,9 +199,3 @@ def _line(node: Node) -> str:
     place = f" in {'/'.join(reversed(parts))}" if parts else ""
     added = " (accumulates)" if node.attributes.get("accumulates") else ""
     return f"{node.op}{added} -> {shapes or 'nothing'}{place}"
-
-
-def _some(texts: Iterable[str]) -> str:
-    told = list(texts)
-    more = f", and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
-    return ", ".join(told[:_MOST_TOLD]) + more

@@ -8,7 +8,7 @@ The form is that of TorchScript. Its only reader is a person; nothing parses it.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from tbscope.ir.graph import (
     Argument,
@@ -158,18 +158,28 @@ def _argument(argument: Argument) -> str:
     return told if argument.name is None else f"{argument.name}={told}"
 
 
-def nest_to_text(nest: Nest) -> str:
-    """Return a nest as the arguments of a printed node have it."""
+def _entry(entry: Nest) -> str:
     # A value is known by its producer, for this file stands below graph.py.
-    if hasattr(nest, "producer"):
-        return _name(nest)
-    if isinstance(nest, list):
-        return f"[{', '.join(map(nest_to_text, nest))}]"
-    if isinstance(nest, tuple):
-        return f"({', '.join(map(nest_to_text, nest))}{',' if len(nest) == 1 else ''})"
-    if isinstance(nest, dict):
-        return f"{{{', '.join(_entries(nest))}}}"
-    return one_line(repr(nest))
+    return _name(entry) if hasattr(entry, "producer") else one_line(repr(entry))
+
+
+def nest_to_text(nest: Nest, entry: Callable[[Nest], str] = _entry) -> str:
+    """Return a nest as the arguments of a printed node have it.
+
+    Args:
+        nest: The nest.
+        entry: Gives the text of each value and constant in it.
+    """
+    kind = type(nest)
+    if kind is list:
+        return f"[{', '.join(nest_to_text(one, entry) for one in nest)}]"
+    if kind is tuple:
+        comma = "," if len(nest) == 1 else ""
+        return f"({', '.join(nest_to_text(one, entry) for one in nest)}{comma})"
+    if kind is dict:
+        told = (f"{one_line(repr(key))}: {nest_to_text(one, entry)}" for key, one in nest.items())
+        return f"{{{', '.join(told)}}}"
+    return entry(nest)
 
 
 def constants_of(node: Node) -> tuple[str, ...]:
@@ -183,11 +193,6 @@ def constants_of(node: Node) -> tuple[str, ...]:
 
 def _without_value(entry: Nest) -> Nest:
     return None if isinstance(entry, Value) else entry
-
-
-def _entries(nest: "dict[Nest, Nest]") -> Iterator[str]:
-    for key, entry in nest.items():
-        yield f"{nest_to_text(key)}: {nest_to_text(entry)}"
 
 
 def _output(output: Output) -> str:

@@ -10,35 +10,22 @@ import json
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tbscope.errors import ArgumentError
 from tbscope.formats.record import graph_of_record, record_of
 from tbscope.ir.graph import Graph, MeshDimension
 from tbscope.words import error_text
 
-__all__ = ["Posts", "Store"]
+if TYPE_CHECKING:
+    from torch.distributed import Store
+
+__all__ = ["Posts"]
 
 # What a store takes as one value: torch's takes 8 MiB.
 _CHUNK_BYTES = 4 * 2**20
 _SHORTEST_S, _LONGEST_S = 0.001, 0.1
 _CLOSED = "closed"
-
-
-class Store(Protocol):
-    """What is asked of a store: `torch.distributed.Store` has it."""
-
-    def set(self, key: str, value: Any, /) -> None:
-        """Keep a value under a key."""
-
-    def get(self, key: str, /) -> bytes:
-        """Return the value of a key that is there."""
-
-    def check(self, keys: list[str], /) -> bool:
-        """Tell whether all of some keys are there."""
-
-    def delete_key(self, key: str, /) -> bool:
-        """Let go of a key."""
 
 
 class Posts:
@@ -49,7 +36,7 @@ class Posts:
         name: What this call is known by on all ranks.
     """
 
-    def __init__(self, store: Store, name: str) -> None:
+    def __init__(self, store: "Store", name: str) -> None:
         self._store = store
         self._name = name
         self._known: dict[str, Graph] = {}

@@ -1,26 +1,34 @@
 """What each rank has of the whole: what it holds, computes and moves, and its stage."""
 
-import math
 from collections.abc import Mapping, Sequence
+from statistics import mean
 
 from tbscope.figures.here import (
     bytes_here,
     communication_bytes,
     flops_here,
     numbers_here,
-    parameters_of,
 )
-from tbscope.ir.graph import Graph, Parameter
-from tbscope.ir.ranks import Part
+from tbscope.ir.graph import Graph, Note, Parameter
+from tbscope.ir.modules import numbers_in, parameters_in
+from tbscope.ir.ranks import Part, ranks_text
 from tbscope.ir.regions import OPERATIONS
 from tbscope.ranks.alike import is_message
 
-__all__ = ["figures_of", "whole_model", "with_stages"]
+__all__ = ["figures_of", "share_notes", "whole_model", "with_stages"]
+
+# Ranks with more than so many times the mean are noted: the others may wait for them.
+_MORE = 1.2
+_NOTED = {
+    "parameter_bytes": "the bytes of parameters",
+    "activation_bytes": "the bytes of activations",
+    "flops": "the FLOPs",
+}
 
 
 def figures_of(graph: Graph) -> dict[str, int]:
     """Return what one rank holds, computes and moves, by the names of the summary's columns."""
-    held = parameters_of(graph)
+    held = parameters_in(graph).values()
     operations = [node for node in graph.nodes if node.kind in OPERATIONS]
     return {
         "parameters": sum(map(numbers_here, held)),
@@ -29,6 +37,21 @@ def figures_of(graph: Graph) -> dict[str, int]:
         "activation_bytes": sum(node.allocated_bytes for node in operations),
         "communication_bytes": sum(communication_bytes(graph).values()),
     }
+
+
+def share_notes(parts: Sequence[Part]) -> list[Note]:
+    """Return the notes on ranks that have more than others, which may wait for them."""
+    notes = []
+    for name, words in _NOTED.items():
+        by_rank = {rank: part.figures.get(name, 0) for part in parts for rank in part.ranks}
+        usual = mean(by_rank.values()) if by_rank else 0
+        ahead = {rank: count for rank, count in by_rank.items() if count > _MORE * usual}
+        if ahead:
+            times = max(ahead.values()) / usual
+            have = "has" if len(ahead) == 1 else "have"
+            text = f"{ranks_text(ahead)} {have} up to {times:.2g} times the mean of {words}"
+            notes.append(Note(text))
+    return notes
 
 
 def whole_model(parts: Sequence[tuple[Part, Sequence[Graph]]]) -> dict[str, int]:
@@ -49,11 +72,7 @@ def whole_model(parts: Sequence[tuple[Part, Sequence[Graph]]]) -> dict[str, int]
                         tied.add(one.number)
                     found.setdefault((part.stage, f"{module.name}.{one.name}"), one)
     return {
-        "model_parameters": sum(
-            math.prod(size or 0 for size in one.shape)
-            for one in found.values()
-            if one.shape is not None
-        ),
+        "model_parameters": sum(map(numbers_in, found.values())),
         "model_parameter_bytes": sum(one.size_bytes for one in found.values()),
     }
 

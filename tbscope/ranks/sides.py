@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from tbscope.figures.rank_notes import exchange_notes, share_notes
 from tbscope.ir.climbs import upward
 from tbscope.ir.editing import Editor, replace_nodes
 from tbscope.ir.graph import Argument, Graph, Node, Note, Output, Value
@@ -15,7 +14,7 @@ from tbscope.ranks.alike import sizes_of
 from tbscope.ranks.copies import RankCopy
 from tbscope.ranks.differing import tell_differences
 from tbscope.ranks.join import Joint, find_joints
-from tbscope.ranks.shares import figures_of, whole_model, with_stages
+from tbscope.ranks.shares import figures_of, share_notes, whole_model, with_stages
 
 __all__ = ["side_by_side"]
 
@@ -40,7 +39,6 @@ def side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
         box = _box_of(part, parts) if len(groups) > 1 else None
         copy = RankCopy(group[0], part.ranks, box, number, phases)
         number = copy.next_number
-        copy.graph.notes += exchange_notes(copy.graph)
         tell_differences(copy.graph, group)
         copies.append(copy)
         merged.calls += copy.graph.calls

@@ -11,6 +11,7 @@ from tbscope.page.glyphs import Box, Glyph, Series
 from tbscope.page.library import is_library
 from tbscope.page.scenes import Scene
 from tbscope.rules.reading import Fault, Reading, quote, shown_place
+from tbscope.words import first_of
 
 __all__ = ["box_cycle", "false_series", "lone_node", "long_chain", "lost_output", "wide_level"]
 
@@ -181,6 +182,5 @@ def _loss(scene: Scene, glyph: Glyph) -> str:
     names = [quote(other.name) for other, why in scene.aside.items() if why != "isolated"]
     if not names:
         return "is not connected any more"
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     verb = "is" if len(names) == 1 else "are"
-    return f"is not connected any more since {', '.join(names[:3])}{more} {verb} put aside"
+    return f"is not connected any more since {first_of(names, 3)} {verb} put aside"

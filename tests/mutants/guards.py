@@ -30,7 +30,6 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "tbscope/cli": {
         "_check": ("cli_diff", "cli_errors"),
-        "_convert": ("cli_forms", "cli_errors"),
         "_diff": ("cli_diff", "cli_errors"),
         "_export": ("cli", "cli_errors"),
         "_files": ("cli_forms", "cli", "cli_errors"),
@@ -53,7 +52,6 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "_tables": ("cli_commands", "cli_queries", "cli"),
         "_target": ("cli", "cli_inputs", "cli_commands", "cli_errors", "cli_graphs"),
         "_view": ("cli_view", "cli_errors"),
-        "_where": _ASKED,
         "_words": ("cli_errors",),
     },
     "tbscope/comparing": {

@@ -8,7 +8,7 @@ import torch
 
 from tbscope.checks import attribute_of, check_truth
 from tbscope.collector import collecting_rarely
-from tbscope.errors import ArgumentError, TbscopeError, TraceError, trace_error_like
+from tbscope.errors import ArgumentError, TbscopeError, TraceError
 from tbscope.ir.graph import Note
 from tbscope.sources.compiled.capture import Capture
 from tbscope.sources.compiled.graphs import graphs_of
@@ -221,8 +221,7 @@ def _error(error: Exception, model: Any, *, fullgraph: bool) -> TraceError:
             why=reason_text(text),
             fix="leave fullgraph=True out to see the graphs before and behind that line",
         )
-    return trace_error_like(
-        error,
+    return TraceError(
         f"{name} raised while torch.compile captured it, and not when it was called by itself",
         why=reason_text(text) if is_of_compiler(error) else error_text(error),
         fix="tbscope.trace draws what runs without torch.compile",

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tbscope.errors import TraceError, trace_error_like
+from tbscope.errors import TraceError
 from tbscope.ir.graph import Call, Parameter, Source, Value
 from tbscope.ir.nests import values_in
 from tbscope.ir.text import type_to_text
@@ -62,7 +62,7 @@ def trace_error(error: Exception, recorder: Recorder, told: Told) -> TraceError:
         recorder: The recorder of the run; it knows the innermost call that failed.
         told: How it was run.
     Returns:
-        An error that is an instance of what the model raised, too, where that is possible.
+        An error that names the module and the way out.
     """
     frame = recorder.failures.call(error)
     call = None if frame is None else frame.call
@@ -76,8 +76,7 @@ def trace_error(error: Exception, recorder: Recorder, told: Told) -> TraceError:
             why=text,
             fix="report it with the traceback above; the model is as it was before",
         )
-    return trace_error_like(
-        error,
+    return TraceError(
         f"the model raised while it was being traced, {cut(where, _MOST_OF_PATH)}",
         why=text,
         fix=_fix(error, text, call, place, told),

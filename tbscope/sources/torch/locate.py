@@ -36,8 +36,6 @@ OWN_FILES = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 """How the paths of tbscope's sources begin."""
 _PACKAGE = os.path.dirname(os.path.dirname(OWN_FILES)) + os.sep
 _COMMAND = os.path.join(_PACKAGE, "cli", "")
-# The one file of tbscope that is read as a user's: `tbscope demo` draws what stands there.
-_EXAMPLE = os.path.join(_COMMAND, "_demo_model.py")
 _STDLIB = tuple({sysconfig.get_path(key) + os.sep for key in ("stdlib", "platstdlib")})
 _SITE = tuple({sysconfig.get_path(key) + os.sep for key in ("purelib", "platlib")})
 
@@ -100,8 +98,8 @@ def is_foreign_file(file: str) -> bool:
 
 
 def is_own_file(file: str) -> bool:
-    """Tell whether a file is one of tbscope, but for the example that the command draws."""
-    return file.startswith(_PACKAGE) and file != _EXAMPLE
+    """Tell whether a file is one of tbscope."""
+    return file.startswith(_PACKAGE)
 
 
 def raised_in_tbscope(error: BaseException) -> bool:
@@ -269,7 +267,7 @@ class Locator:
 
     def _place(self, frame: FrameType, code: CodeType) -> Source | None:
         file = code.co_filename
-        if file.startswith(_COMMAND) and file != _EXAMPLE:
+        if file.startswith(_COMMAND):
             return None
         short = self._short.get(file)
         if short is None:

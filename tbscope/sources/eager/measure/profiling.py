@@ -189,9 +189,10 @@ class _Measurement:
         self._share_highest(alive, watch)
         for reading, node in _matched(self._all, watch.readings):
             # What is read around a kernel is forgotten by the reading around its function.
-            node.peak_bytes = max(inner.after for inner in (reading, *reading.kernels))
+            highest = max(inner.after for inner in (reading, *reading.kernels))
+            node.measure(peak_bytes=highest)
             for inner, kernel in _inside(reading, node):
-                kernel.peak_bytes = inner.after
+                kernel.measure(peak_bytes=inner.after)
         return alive.highest
 
     def _tell_device_kernels(self) -> None:
@@ -221,10 +222,10 @@ class _Measurement:
         if not places:
             return
         for node in nodes.values():
-            node.at_peak_bytes = 0
+            node.measure(at_peak_bytes=0)
         for maker, size_bytes in alive.held_at_highest().items():
             node = nodes[places[max(bisect_right(places, maker) - 1, 0)]]
-            node.at_peak_bytes = (node.at_peak_bytes or 0) + size_bytes
+            node.measure(at_peak_bytes=(node.at_peak_bytes or 0) + size_bytes)
 
     @contextmanager
     def _looking_away(self, watch: CallWatch) -> Iterator[None]:
@@ -252,7 +253,7 @@ class _Measurement:
             if node in self._times:
                 duration_us = median(self._times[node])
                 operations_us += duration_us
-                node.duration_us = duration_us
+                node.measure(duration_us=duration_us)
                 self._share(node)
             elif node in self._clocks:
                 missed.append(node)
@@ -260,7 +261,7 @@ class _Measurement:
                 inside.append(node)
             elif node.kind == "op":
                 # What comes in goes out: nothing ran.
-                node.duration_us = 0.0
+                node.measure(duration_us=0.0)
         if missed:
             self._note(
                 f"{len(missed)} of {len(self._clocks)} operations have no times: when the model "
@@ -286,7 +287,7 @@ class _Measurement:
         assert node.duration_us is not None
         times = [median(self._times[kernel]) for kernel in kernels]
         for kernel, time_us in zip(kernels, times, strict=True):
-            kernel.duration_us = node.duration_us * (time_us / (sum(times) or 1))
+            kernel.measure(duration_us=node.duration_us * (time_us / (sum(times) or 1)))
 
     def _note(self, text: str, node: Node) -> None:
         self._graph.notes.append(Note(text, node.source, node))

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from tbscope.errors import ArgumentError, TraceError, trace_error_like
+from tbscope.errors import ArgumentError, TraceError
 from tbscope.sources.eager.active import is_only_thread
 from tbscope.sources.eager.keep.preserve import Preserved
 from tbscope.sources.eager.measure.write_watch import WriteWatch
@@ -177,8 +177,7 @@ class Repeats:
         try:
             return self._call()
         except Exception as error:
-            raise trace_error_like(
-                error,
+            raise TraceError(
                 "the model raised when it was measured, after it had run once to be drawn",
                 why=error_text(error),
                 fix="leave profile out, or give a model that runs any number of times",
