@@ -10,16 +10,15 @@ from weakref import ref
 import torch
 
 from tbscope.ir.graph import Node, Value
-from tbscope.sources.eager.record.wrappers import Inside, Wrappers, shape_of
+from tbscope.sources.eager.record.wrappers import Inside, Wrappers, add_value, shape_of
 from tbscope.sources.torch.internals import innermost_transform
-from tbscope.sources.torch.ranks import sharding_of
 from tbscope.sources.torch.storage import (
     Writes,
     lies_in,
     same_storage,
     storage_keys,
 )
-from tbscope.sources.torch.wrapping import PLAIN
+from tbscope.sources.torch.wrapping import PLAIN, type_names
 
 __all__ = ["TensorValues"]
 
@@ -55,8 +54,6 @@ class TensorValues:
         self.writes = Writes()
         self.from_pass: Callable[[torch.Tensor], Value | None] = _nothing
         self.of_passes: set[Value] = set()
-        # What element types and devices are called.
-        self._words: dict[tuple[torch.dtype, torch.device], tuple[str, str]] = {}
 
     def get(self, tensor: torch.Tensor) -> Value | None:
         """Return the value that a tensor holds now; None for one that has to be looked into."""
@@ -76,22 +73,16 @@ class TensorValues:
 
     def give(self, node: Node, tensor: torch.Tensor) -> Value:
         """Make a tensor the next output of a node."""
-        kind = tensor.dtype, tensor.device
-        words = self._words.get(kind)
-        if words is None:
-            words = self._words[kind] = str(kind[0]).removeprefix("torch."), str(kind[1])
-        dtype, device = words
-        outputs = node.outputs
-        plain = type(tensor) in PLAIN and innermost_transform() is None
-        shape = tuple(tensor.shape) if plain and not tensor.is_nested else shape_of(tensor)
-        # By position, as this runs for each tensor of a trace.
-        value = Value(node, len(outputs), shape, dtype, device)
-        outputs.append(value)
-        if plain:
-            self.held[id(tensor)] = (ref(tensor), value)
-        else:
-            value.sharding = sharding_of(tensor)
+        if type(tensor) not in PLAIN or innermost_transform() is not None:
+            value = add_value(node, tensor)
             self.wrappers.hold(tensor, value)
+            return value
+        types = type_names(tensor.dtype, tensor.device)
+        shape = shape_of(tensor) if tensor.is_nested else tuple(tensor.shape)
+        # By position, as this runs for each tensor of a trace.
+        value = Value(node, len(node.outputs), shape, *types)
+        node.outputs.append(value)
+        self.held[id(tensor)] = (ref(tensor), value)
         return value
 
     def hold(self, tensor: torch.Tensor, value: Value) -> None:
@@ -129,10 +120,7 @@ class TensorValues:
 
     def make(self, node: Node, tensor: torch.Tensor) -> Value:
         """Make a tensor of others that are known the output of a node."""
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        value = Value(node, len(node.outputs), shape_of(tensor), dtype, str(tensor.device))
-        value.sharding = sharding_of(tensor)
-        node.outputs.append(value)
+        value = add_value(node, tensor)
         self.wrappers.keep(tensor, value)
         return value
 
