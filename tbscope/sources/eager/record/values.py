@@ -4,7 +4,7 @@ A tensor that is written into holds a new value from then on. What reads the sam
 storage through another tensor gets the writer as a control input.
 """
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Set
 from weakref import ref
 
 import torch
@@ -161,7 +161,6 @@ class TensorValues:
         written: list[torch.Tensor],
         read: list[torch.Tensor],
         values: list[Value],
-        stored: Sequence[int] | None = None,
     ) -> tuple[int, ...]:
         """Return which of the tensors that an operation reads it wrote into, by position.
 
@@ -169,7 +168,6 @@ class TensorValues:
             written: The tensors that its kernels wrote into, maybe views of those.
             read: The tensors that it reads.
             values: Their values, before the operation has outputs.
-            stored: The storages of those that it reads, as `plain_keys` tells them.
         """
         if not read:
             return ()
@@ -177,12 +175,11 @@ class TensorValues:
         keys = storage_keys(written)
         identities = {id(tensor) for tensor in written}
         replaced = {self.find(tensor) for tensor in written}
-        inside = [key in keys for key in stored] if stored else [lies_in(one, keys) for one in read]
         return tuple(
             [
                 place
                 for place, other in enumerate(read)
-                if inside[place] or id(other) in identities or values[place] in replaced
+                if lies_in(other, keys) or id(other) in identities or values[place] in replaced
             ]
         )
 
@@ -211,18 +208,14 @@ class TensorValues:
         found = candidates.first(tensor)
         return tensor if found is None and hidden and known else found
 
-    def earlier_writers(
-        self, read: list[torch.Tensor], values: list[Value], stored: Sequence[int] | None = None
-    ) -> list[Node]:
+    def earlier_writers(self, read: list[torch.Tensor], values: list[Value]) -> list[Node]:
         """Return the nodes that wrote into the tensors' memory through another tensor, in order.
 
         Args:
             read: The tensors that are read.
             values: Their values.
-            stored: Their storages, as `plain_keys` tells them.
         """
-        # Mostly what is read is what was written last.
-        if not self.written or (stored is not None and self.writes.are_latest(values, stored)):
+        if not self.written:
             return []
         found: dict[Node, None] = {}
         for tensor, value in zip(read, values, strict=True):
@@ -232,14 +225,9 @@ class TensorValues:
             found.pop(value.producer, None)
         return sorted(found, key=self._order_of)
 
-    def forget_fresh(
-        self,
-        results: list[torch.Tensor],
-        read: list[torch.Tensor],
-        stored: Sequence[int] | None = None,
-    ) -> None:
+    def forget_fresh(self, results: list[torch.Tensor], read: list[torch.Tensor]) -> None:
         """Forget writes to storages that results have taken over from tensors that are gone."""
-        self.writes.forget_fresh(results, read, stored)
+        self.writes.forget_fresh(results, read)
 
     def alive(
         self, wanted: Callable[[Value], bool] | None = None
