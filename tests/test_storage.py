@@ -5,7 +5,7 @@ import torch
 from build import GraphBuilder
 
 import tbscope
-from tbscope.sources.torch.storage import Region, Writes, plain_keys, same_storage
+from tbscope.sources.torch.storage import Region, Writes, same_storage
 
 BASE = torch.zeros(24)
 VIEWS = {
@@ -124,35 +124,12 @@ def test_no_storage_is_at_the_address_of_one_that_was_written_into_and_is_gone(d
         assert writes.touching(torch.zeros(2, device=device), -1) == []
 
 
-@pytest.mark.parametrize("told", [True, False])
 @pytest.mark.parametrize("read", [True, False])
-def test_writes_into_memory_that_is_new_again_are_forgotten(read, told):
+def test_writes_into_memory_that_is_new_again_are_forgotten(read):
     build, writes, tensor = GraphBuilder(), Writes(), torch.zeros(2)
     value = build.op("fill_", build.input("x", (2,)))
     writes.add(value.producer, 1, value, tensor)
     # What an operation gives is new unless it read the same memory.
     before = [tensor.view(1, 2)] if read else [torch.ones(2)]
-    writes.forget_fresh([tensor], before, plain_keys(before) if told else None)
+    writes.forget_fresh([tensor], before)
     assert [write.value for write in writes.touching(tensor, 0)] == ([value] if read else [])
-
-
-def test_storages_are_told_of_plain_tensors_alone():
-    plain = torch.zeros(2)
-    assert (
-        plain_keys([plain, plain.view(1, 2), torch.nn.Parameter(plain)])
-        == [plain.untyped_storage()._cdata] * 3
-    )
-    assert plain_keys([plain, plain.as_subclass(type("Own", (torch.Tensor,), {}))]) is None
-    assert plain_keys([plain, plain.to_sparse()]) is None
-
-
-def test_the_latest_write_is_that_of_one_node_alone():
-    build, writes, tensor = GraphBuilder(), Writes(), torch.zeros(2)
-    first, second = (build.op("fill_", build.input(name, (2,))) for name in "xy")
-    key = tensor.untyped_storage()._cdata
-    assert writes.are_latest([first], [key])
-    writes.add(first.producer, 1, first, tensor)
-    assert writes.are_latest([first], [key])
-    writes.add(second.producer, 2, second, tensor[:1])
-    assert writes.are_latest([second, first], [key, 0])
-    assert not writes.are_latest([second, first], [key, key])

@@ -9,12 +9,6 @@ from versions import needs_torch
 import tbscope
 
 
-def test_tensors_that_a_generator_gives_are_inputs():
-    graph = tbscope.trace(lambda xs: sum(xs) * 2, (x for x in torch.randn(3, 2)))
-    tbscope.verify(graph)
-    assert [node.name for node in graph.inputs] == ["xs.0", "xs.1", "xs.2"]
-
-
 def test_a_generator_given_back_is_run_to_its_end():
     class Steps(nn.Module):
         def __init__(self):

@@ -12,6 +12,7 @@ from tbscope.sources.torch.internals import (
     running_node,
     sequence_number,
 )
+from tbscope.sources.torch.wrapping import type_names
 
 __all__ = [
     "accumulates_into",
@@ -44,7 +45,7 @@ def gave_of(node: Any) -> list[tuple[tuple[int, ...] | None, str, str]]:
     for shape, dtype, device in gradient_types(node):
         sizes = tuple(shape)
         known = all(type(size) is int for size in sizes)
-        types.append((sizes if known else None, str(dtype).removeprefix("torch."), str(device)))
+        types.append((sizes if known else None, *type_names(dtype, device)))
     return types
 
 

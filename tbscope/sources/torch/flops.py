@@ -4,7 +4,7 @@
 has no formula is told as such, with its name: it never counts as nothing without a word.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -70,7 +70,6 @@ class Formulas(dict[KernelFacts, Formula | None]):
         work: list[KernelWork],
         read: list[torch.Tensor],
         results: list[torch.Tensor],
-        stored: Sequence[int] | None = None,
     ) -> None:
         """Set the FLOPs of a node from its kernels, and the size of the memory of its results.
 
@@ -79,8 +78,6 @@ class Formulas(dict[KernelFacts, Formula | None]):
             work: The work of the kernels that have a formula.
             read: The tensors among the operation's arguments.
             results: The tensors that it returned.
-            stored: The storages of those that it reads, as `plain_keys` tells them, if somebody
-                has asked already.
         """
         kernels = node.kernels
         if not work:
@@ -99,7 +96,7 @@ class Formulas(dict[KernelFacts, Formula | None]):
             if read and len(results) == 1 and results[0] is read[0]:
                 # What it gives was there before.
                 return
-        keys = memory_keys(read) if stored is None else stored
+        keys = memory_keys(read)
         if work:
             node.flops = _number(
                 work[0][0] if len(work) == 1 else sum([flops for flops, _ in work])

@@ -6,14 +6,14 @@ no dependency is lost; writes to other parts of the same storage do not count, s
 that none is invented.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from tbscope.ir.graph import Node, Value
-from tbscope.sources.torch.internals import memory_keys, storage_key
+from tbscope.sources.torch.internals import storage_key
 from tbscope.sources.torch.wrapping import PLAIN, memory_of
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "Write",
     "Writes",
     "lies_in",
-    "plain_keys",
     "same_storage",
     "storage_keys",
 ]
@@ -193,20 +192,6 @@ class Writes:
                 kept.pop()
             kept.append(Write(node, order, value, region))
 
-    def are_latest(self, values: Iterable[Value], keys: Iterable[int]) -> bool:
-        """Tell whether nothing was written into storages since the nodes ran that gave values.
-
-        Args:
-            values: The values.
-            keys: The storage of each.
-        """
-        find = self._by_storage.get
-        for value, key in zip(values, keys, strict=True):
-            writes = find(key)
-            if writes and writes[-1].node is not value.producer:
-                return False
-        return True
-
     def touching(self, tensor: torch.Tensor, since: int) -> list[Write]:
         """Return the writes after `since` into the memory of this tensor, the latest first."""
         key = storage_key(tensor)
@@ -223,42 +208,21 @@ class Writes:
                 found += _overlapping(self._by_storage[key], Region(part), since)
         return found
 
-    def forget_fresh(
-        self,
-        results: list[torch.Tensor],
-        read: list[torch.Tensor],
-        stored: Sequence[int] | None = None,
-    ) -> None:
+    def forget_fresh(self, results: list[torch.Tensor], read: list[torch.Tensor]) -> None:
         """Forget writes to storages that are new now, at the address of one that is gone.
 
         Args:
             results: What may lie in new storages.
             read: What was there before.
-            stored: The storages of the latter, as `plain_keys` tells them.
         """
         by_storage = self._by_storage
         if read and len(results) == 1 and results[0] is read[0]:
             # It gives back what it has written into.
             return
-        # Of many, each is looked up in a set.
-        old: Collection[int] | None = stored if len(results) == 1 else None
-        for result in results:
-            key = storage_key(result)
-            if key is not None and type(result) in PLAIN:
-                if key not in by_storage:
-                    continue
-                keys = [key]
-            else:
-                keys = [
-                    key
-                    for part in memory_of(result)
-                    if (key := storage_key(part)) is not None and key in by_storage
-                ]
-            for key in keys:
-                if old is None:
-                    old = storage_keys(read) if stored is None else {*stored}
-                if key not in old:
-                    by_storage.pop(key, None)
+        fresh = {key for key in storage_keys(results) if key in by_storage}
+        if fresh:
+            for key in fresh - storage_keys(read):
+                del by_storage[key]
 
 
 def _overlapping(writes: list[Write], region: Region, since: int) -> list[Write]:
@@ -276,17 +240,6 @@ def same_storage(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Tell whether two tensors are views of one storage."""
     key = storage_key(one)
     return key is not None and key == storage_key(other)
-
-
-def plain_keys(tensors: Sequence[torch.Tensor]) -> list[int] | None:
-    """Return the identity of the storage of each tensor, to be looked up once for an operation.
-
-    None where one is of a class of its own, or has no storage, so that each is a case of its own.
-    """
-    if not PLAIN.issuperset(map(type, tensors)):
-        return None
-    keys = memory_keys(tensors)
-    return None if None in keys else keys  # type: ignore[return-value]
 
 
 def storage_keys(tensors: Iterable[torch.Tensor]) -> set[int]:

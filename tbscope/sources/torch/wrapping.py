@@ -23,6 +23,7 @@ __all__ = [
     "made_of",
     "memory_of",
     "size_bytes_of",
+    "type_names",
 ]
 
 PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -30,6 +31,12 @@ PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 
 _FUNCTIONS = tuple(kind.__torch_function__ for kind in (torch.Tensor, torch.nn.Parameter))
 _CONTAINERS = (list, tuple, dict)
+
+
+@cache
+def type_names(dtype: torch.dtype, device: torch.device) -> tuple[str, str]:
+    """Return the names of an element type and of a device: `float32`, `cuda:0`."""
+    return str(dtype).removeprefix("torch."), str(device)
 
 
 def is_wrapper(kind: type) -> bool:

@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 import torch
 
 from tbscope.ir.graph import Argument, Body, Constant, Node, Value
-from tbscope.sources.eager.record.wrappers import shape_of
+from tbscope.sources.eager.record.wrappers import add_value
 from tbscope.sources.torch.internals import schema_of
 from tbscope.sources.torch.literals import FILLED, Literals, collect_tensors
 from tbscope.sources.torch.operations import KernelFacts
-from tbscope.sources.torch.ranks import sharding_of
 from tbscope.sources.torch.roles import is_random, role_of
 from tbscope.sources.torch.storage import same_storage
 
@@ -141,7 +140,7 @@ class KernelRuns:
             fresh = id(tensor) not in given or any(tensor is other for other in written)
             if fresh and id(tensor) not in told:
                 told.add(id(tensor))
-                value = _give(node, tensor)
+                value = add_value(node, tensor)
                 self._held[id(tensor)] = value
                 self._known.append((tensor, value))
         self._writers += [(tensor, node) for tensor in written]
@@ -198,21 +197,13 @@ class KernelRuns:
             return value
         for other, writer in reversed(self._writers):
             if other is not tensor and same_storage(other, tensor):
-                return _give(writer, tensor)
+                return add_value(writer, tensor)
         return self._value_of(tensor)
 
 
 def _argument_names(facts: KernelFacts) -> tuple[str, ...]:
     schema = schema_of(facts.kernel)
     return () if schema is None else tuple(argument.name for argument in schema.arguments)
-
-
-def _give(node: Node, tensor: torch.Tensor) -> Value:
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    value = Value(node, len(node.outputs), shape_of(tensor), dtype, str(tensor.device))
-    value.sharding = sharding_of(tensor)
-    node.outputs.append(value)
-    return value
 
 
 def _same_layout(one: torch.Tensor, other: torch.Tensor) -> bool:

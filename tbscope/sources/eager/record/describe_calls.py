@@ -16,7 +16,7 @@ from tbscope.sources.torch.locate import short_path
 from tbscope.sources.torch.module_internals import UNINITIALIZED
 from tbscope.sources.torch.ranks import sharding_of
 from tbscope.sources.torch.registry import ModulePlace, Registry, TensorPlace
-from tbscope.sources.torch.wrapping import PLAIN, size_bytes_of
+from tbscope.sources.torch.wrapping import PLAIN, size_bytes_of, type_names
 
 __all__ = ["describe_calls"]
 
@@ -24,16 +24,16 @@ __all__ = ["describe_calls"]
 def describe_calls(recorder: Recorder) -> None:
     """Complete a recorder's graph with the facts of its modules, called or not."""
     facts: dict[int, tuple[Any, ...]] = {}
-    words = _Words()
+    classes = _Classes()
     registry = recorder.registry
     owned = _Owned(registry)
     for call, module in zip(recorder.graph.calls, recorder.modules_called, strict=True):
         known = facts.get(id(module))
         if known is None:
             known = facts[id(module)] = (
-                *words.of_class(type(module)),
+                *classes[type(module)],
                 _hyperparameters(module, recorder),
-                _parameters(module, words, owned),
+                _parameters(module, owned),
             )
         call.class_name, call.defined, call.hyperparameters, call.parameters = known
     modules = recorder.graph.modules
@@ -46,36 +46,19 @@ def describe_calls(recorder: Recorder) -> None:
         if known is not None:
             described, parameters = known[0], known[3]
         else:
-            described = words.of_class(type(module))[0]
-            parameters = _parameters(module, words, owned)
-        modules.append(
-            Module(place.name, described, parameters, _borrowed(place, registry, words, owned))
-        )
+            described = classes[type(module)][0]
+            parameters = _parameters(module, owned)
+        modules.append(Module(place.name, described, parameters, _borrowed(place, registry, owned)))
 
 
-class _Words:
-    """What classes, element types and devices are called, each looked up once in a run."""
+class _Classes(dict[type, tuple[str, Source | None]]):
+    """The full name of each class, and the place where it is defined."""
 
-    def __init__(self) -> None:
-        self._classes: dict[type, tuple[str, Source | None]] = {}
-        self._tensors: dict[tuple[torch.dtype, torch.device], tuple[str, str]] = {}
-
-    def of_class(self, cls: type) -> tuple[str, Source | None]:
-        """Return the full name of a class, and the place where it is defined."""
-        about = self._classes.get(cls)
-        if about is None:
-            place = class_source(cls)
-            source = Source(short_path(place[0]), place[1], cls.__name__) if place else None
-            about = self._classes[cls] = (f"{cls.__module__}.{cls.__qualname__}", source)
+    def __missing__(self, cls: type) -> tuple[str, Source | None]:
+        place = class_source(cls)
+        source = Source(short_path(place[0]), place[1], cls.__name__) if place else None
+        about = self[cls] = (f"{cls.__module__}.{cls.__qualname__}", source)
         return about
-
-    def of_tensor(self, tensor: torch.Tensor) -> tuple[str, str]:
-        """Return what the element type and the device of a tensor are called."""
-        kind = tensor.dtype, tensor.device
-        words = self._tensors.get(kind)
-        if words is None:
-            words = self._tensors[kind] = str(kind[0]).removeprefix("torch."), str(kind[1])
-        return words
 
 
 class _Owned:
@@ -106,9 +89,7 @@ def _hyperparameters(module: torch.nn.Module, recorder: Recorder) -> dict[str, A
         return {}
 
 
-def _borrowed(
-    place: ModulePlace, registry: Registry, words: _Words, owned: _Owned
-) -> tuple[Parameter, ...]:
+def _borrowed(place: ModulePlace, registry: Registry, owned: _Owned) -> tuple[Parameter, ...]:
     """Describe the tensors of the children whose place is in another module."""
     borrowed: list[Parameter] = []
     for name, child in place.module._modules.items():
@@ -118,7 +99,7 @@ def _borrowed(
             for path, module in torch.nn.Module.named_modules(child, prefix=name):
                 borrowed += [
                     parameter._replace(name=f"{path}.{parameter.name}")
-                    for parameter in _parameters(module, words, owned)
+                    for parameter in _parameters(module, owned)
                 ]
     return tuple(borrowed)
 
@@ -130,19 +111,19 @@ def _is_within(inner: ModulePlace, outer: ModulePlace) -> bool:
     return above is outer
 
 
-def _parameters(module: torch.nn.Module, words: _Words, owned: _Owned) -> tuple[Parameter, ...]:
+def _parameters(module: torch.nn.Module, owned: _Owned) -> tuple[Parameter, ...]:
     """Describe the tensors that a module owns itself: its parameters, then its buffers."""
     described: list[Parameter] = []
     parameters, buffers = module._parameters, module._buffers
     if parameters:
         described += [
-            _parameter(name, "parameter", words, *owned.by(module, name, tensor))
+            _parameter(name, "parameter", *owned.by(module, name, tensor))
             for name, tensor in parameters.items()
             if tensor is not None
         ]
     if buffers:
         described += [
-            _parameter(name, "buffer", words, *owned.by(module, name, tensor))
+            _parameter(name, "buffer", *owned.by(module, name, tensor))
             for name, tensor in buffers.items()
             if tensor is not None
         ]
@@ -152,11 +133,10 @@ def _parameters(module: torch.nn.Module, words: _Words, owned: _Owned) -> tuple[
 def _parameter(
     name: str,
     kind: Literal["parameter", "buffer"],
-    words: _Words,
     tensor: torch.Tensor,
     place: TensorPlace | None,
 ) -> Parameter:
-    dtype, device = words.of_tensor(tensor)
+    dtype, device = type_names(tensor.dtype, tensor.device)
     number = -1 if place is None else place.number
     asks = tensor.requires_grad
     if type(tensor) in PLAIN:

@@ -17,6 +17,7 @@ from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.eager.record.wrappers import shape_of
 from tbscope.sources.torch.autograd import accumulates_into, running_node
 from tbscope.sources.torch.literals import collect_tensors
+from tbscope.sources.torch.wrapping import type_names
 
 __all__ = ["Passed", "Passing"]
 
@@ -203,5 +204,5 @@ class Passed:
                 body.results.append(given.inner)
 
     def _output(self, node: Node, like: torch.Tensor) -> Value:
-        dtype = str(like.dtype).removeprefix("torch.")
-        return self._builder.add_value(node, shape_of(like), dtype, str(like.device))
+        types = type_names(like.dtype, like.device)
+        return self._builder.add_value(node, shape_of(like), *types)

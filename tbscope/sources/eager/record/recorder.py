@@ -29,7 +29,6 @@ from tbscope.sources.torch.operation_arguments import add_signature
 from tbscope.sources.torch.operations import CUTS_UNSEEN, RANDOM, READS, KernelFacts
 from tbscope.sources.torch.ranks import process_rank
 from tbscope.sources.torch.roles import is_random, role_of
-from tbscope.sources.torch.storage import plain_keys
 from tbscope.sources.torch.wrapping import PLAIN
 from tbscope.warning import warn
 
@@ -218,8 +217,7 @@ class Recorder(CallRecorder):
         optimizers = self.optimizers
         if optimizers is not None:
             scope = optimizers.place(scope, (place, frame), read, values)
-        stored = plain_keys(read) if written or held.written else None
-        writers = held.earlier_writers(read, values, stored) if held.written else []
+        writers = held.earlier_writers(read, values) if held.written else []
         node = self._append_op(name, scope, values, arguments, writers, source, kernels)
         if passing is not None:
             # What led to its arguments leads to what it gives already.
@@ -232,13 +230,13 @@ class Recorder(CallRecorder):
             if node.random and self._open_ended and not self._told_of_numbers:
                 self._tell_of_numbers(frame)
         if written:
-            node.writes = held.places_of(written, read, values, stored)
+            node.writes = held.places_of(written, read, values)
             if filled:
                 node.attributes["fills"] = filled
         # Before the node has outputs: its kernels read what was there before.
         inside = self._kernel_runs(node, operation.runs, read) if operation.runs else None
         if kernels:
-            self.operations.formulas.describe(node, operation.work, read, results, stored)
+            self.operations.formulas.describe(node, operation.work, read, results)
         if joined:
             self.collectives.join(node, joined, written)
         candidates = read
@@ -255,7 +253,7 @@ class Recorder(CallRecorder):
         if passing is not None:
             self.passed.add(node, passing, None if inside is None else inside.given)
         if held.written:
-            held.forget_fresh(results, candidates, stored if candidates is read else None)
+            held.forget_fresh(results, candidates)
         if backward is not None:
             backward.ran(node, read, results)
         if optimizers is not None:

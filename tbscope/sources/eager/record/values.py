@@ -4,22 +4,21 @@ A tensor that is written into holds a new value from then on. What reads the sam
 storage through another tensor gets the writer as a control input.
 """
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Set
 from weakref import ref
 
 import torch
 
 from tbscope.ir.graph import Node, Value
-from tbscope.sources.eager.record.wrappers import Inside, Wrappers, shape_of
+from tbscope.sources.eager.record.wrappers import Inside, Wrappers, add_value, shape_of
 from tbscope.sources.torch.internals import innermost_transform
-from tbscope.sources.torch.ranks import sharding_of
 from tbscope.sources.torch.storage import (
     Writes,
     lies_in,
     same_storage,
     storage_keys,
 )
-from tbscope.sources.torch.wrapping import PLAIN
+from tbscope.sources.torch.wrapping import PLAIN, type_names
 
 __all__ = ["TensorValues"]
 
@@ -55,8 +54,6 @@ class TensorValues:
         self.writes = Writes()
         self.from_pass: Callable[[torch.Tensor], Value | None] = _nothing
         self.of_passes: set[Value] = set()
-        # What element types and devices are called.
-        self._words: dict[tuple[torch.dtype, torch.device], tuple[str, str]] = {}
 
     def get(self, tensor: torch.Tensor) -> Value | None:
         """Return the value that a tensor holds now; None for one that has to be looked into."""
@@ -76,22 +73,16 @@ class TensorValues:
 
     def give(self, node: Node, tensor: torch.Tensor) -> Value:
         """Make a tensor the next output of a node."""
-        kind = tensor.dtype, tensor.device
-        words = self._words.get(kind)
-        if words is None:
-            words = self._words[kind] = str(kind[0]).removeprefix("torch."), str(kind[1])
-        dtype, device = words
-        outputs = node.outputs
-        plain = type(tensor) in PLAIN and innermost_transform() is None
-        shape = tuple(tensor.shape) if plain and not tensor.is_nested else shape_of(tensor)
-        # By position, as this runs for each tensor of a trace.
-        value = Value(node, len(outputs), shape, dtype, device)
-        outputs.append(value)
-        if plain:
-            self.held[id(tensor)] = (ref(tensor), value)
-        else:
-            value.sharding = sharding_of(tensor)
+        if type(tensor) not in PLAIN or innermost_transform() is not None:
+            value = add_value(node, tensor)
             self.wrappers.hold(tensor, value)
+            return value
+        types = type_names(tensor.dtype, tensor.device)
+        shape = shape_of(tensor) if tensor.is_nested else tuple(tensor.shape)
+        # By position, as this runs for each tensor of a trace.
+        value = Value(node, len(node.outputs), shape, *types)
+        node.outputs.append(value)
+        self.held[id(tensor)] = (ref(tensor), value)
         return value
 
     def hold(self, tensor: torch.Tensor, value: Value) -> None:
@@ -129,10 +120,7 @@ class TensorValues:
 
     def make(self, node: Node, tensor: torch.Tensor) -> Value:
         """Make a tensor of others that are known the output of a node."""
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        value = Value(node, len(node.outputs), shape_of(tensor), dtype, str(tensor.device))
-        value.sharding = sharding_of(tensor)
-        node.outputs.append(value)
+        value = add_value(node, tensor)
         self.wrappers.keep(tensor, value)
         return value
 
@@ -173,7 +161,6 @@ class TensorValues:
         written: list[torch.Tensor],
         read: list[torch.Tensor],
         values: list[Value],
-        stored: Sequence[int] | None = None,
     ) -> tuple[int, ...]:
         """Return which of the tensors that an operation reads it wrote into, by position.
 
@@ -181,7 +168,6 @@ class TensorValues:
             written: The tensors that its kernels wrote into, maybe views of those.
             read: The tensors that it reads.
             values: Their values, before the operation has outputs.
-            stored: The storages of those that it reads, as `plain_keys` tells them.
         """
         if not read:
             return ()
@@ -189,12 +175,11 @@ class TensorValues:
         keys = storage_keys(written)
         identities = {id(tensor) for tensor in written}
         replaced = {self.find(tensor) for tensor in written}
-        inside = [key in keys for key in stored] if stored else [lies_in(one, keys) for one in read]
         return tuple(
             [
                 place
                 for place, other in enumerate(read)
-                if inside[place] or id(other) in identities or values[place] in replaced
+                if lies_in(other, keys) or id(other) in identities or values[place] in replaced
             ]
         )
 
@@ -223,18 +208,14 @@ class TensorValues:
         found = candidates.first(tensor)
         return tensor if found is None and hidden and known else found
 
-    def earlier_writers(
-        self, read: list[torch.Tensor], values: list[Value], stored: Sequence[int] | None = None
-    ) -> list[Node]:
+    def earlier_writers(self, read: list[torch.Tensor], values: list[Value]) -> list[Node]:
         """Return the nodes that wrote into the tensors' memory through another tensor, in order.
 
         Args:
             read: The tensors that are read.
             values: Their values.
-            stored: Their storages, as `plain_keys` tells them.
         """
-        # Mostly what is read is what was written last.
-        if not self.written or (stored is not None and self.writes.are_latest(values, stored)):
+        if not self.written:
             return []
         found: dict[Node, None] = {}
         for tensor, value in zip(read, values, strict=True):
@@ -244,14 +225,9 @@ class TensorValues:
             found.pop(value.producer, None)
         return sorted(found, key=self._order_of)
 
-    def forget_fresh(
-        self,
-        results: list[torch.Tensor],
-        read: list[torch.Tensor],
-        stored: Sequence[int] | None = None,
-    ) -> None:
+    def forget_fresh(self, results: list[torch.Tensor], read: list[torch.Tensor]) -> None:
         """Forget writes to storages that results have taken over from tensors that are gone."""
-        self.writes.forget_fresh(results, read, stored)
+        self.writes.forget_fresh(results, read)
 
     def alive(
         self, wanted: Callable[[Value], bool] | None = None

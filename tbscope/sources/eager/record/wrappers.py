@@ -10,11 +10,18 @@ from weakref import ref
 
 import torch
 
-from tbscope.ir.graph import Shape, Value
+from tbscope.ir.graph import Node, Shape, Value
 from tbscope.sources.torch.internals import batch_dimension, functorch_inner, plain_size
-from tbscope.sources.torch.wrapping import PLAIN, held_tensors, holds_others, is_wrapper
+from tbscope.sources.torch.ranks import sharding_of
+from tbscope.sources.torch.wrapping import (
+    PLAIN,
+    held_tensors,
+    holds_others,
+    is_wrapper,
+    type_names,
+)
 
-__all__ = ["Inside", "Step", "Wrappers", "shape_of"]
+__all__ = ["Inside", "Step", "Wrappers", "add_value", "shape_of"]
 
 Held: TypeAlias = dict[int, tuple["ref[torch.Tensor]", Value]]
 
@@ -54,8 +61,7 @@ class Inside:
         self.outer = outer
         self.step = step
         self.shape = shape_of(tensor)
-        self.dtype = str(tensor.dtype).removeprefix("torch.")
-        self.device = str(tensor.device)
+        self.dtype, self.device = type_names(tensor.dtype, tensor.device)
         self.value: Value | None = None
 
     @property
@@ -253,6 +259,15 @@ class Wrappers:
     def _composite(self, tensor: torch.Tensor) -> _Composite | None:
         found = self._composites.get(id(tensor))
         return found if found is not None and found.held() is tensor else None
+
+
+def add_value(node: Node, tensor: torch.Tensor) -> Value:
+    """Make a tensor the next output of a node."""
+    types = type_names(tensor.dtype, tensor.device)
+    value = Value(node, len(node.outputs), shape_of(tensor), *types)
+    value.sharding = sharding_of(tensor)
+    node.outputs.append(value)
+    return value
 
 
 def shape_of(tensor: torch.Tensor) -> Shape:
