@@ -352,3 +352,58 @@ def test_a_file_is_regrouped_as_what_it_holds_is(tmp_path):
     feeds = feeds_of(model, [torch.rand(SHAPE)])
     onnx.load_external_data_for_model(result.model, str(tmp_path))
     same_numbers(result.model, feeds, run(model, feeds))
+
+
+def with_constants(*tensors):
+    """Give layers that each multiply by a tensor of their own."""
+    nodes, value = [], "x"
+    for number, tensor in enumerate(tensors):
+        levels = at(f"layer{number}")
+        nodes += [
+            node("Constant", [], [f"c{number}"], levels=levels, value=tensor),
+            node("Mul", [value, f"c{number}"], [f"m{number}"], levels=levels),
+        ]
+        value = f"m{number}"
+    return built(nodes)
+
+
+def test_constants_are_equal_by_what_they_hold_and_not_by_their_names():
+    alike = checked(with_constants(weight("a", 3), weight("b", 3)))
+    assert [line.rpartition(", ")[2] for line in alike.functions] == ["2 uses"]
+    other = checked(with_constants(weight("a", 3), weight("a", 2, 3)))
+    assert [line.rpartition(", ")[2] for line in other.functions] == ["1 use", "1 use"]
+
+
+@pytest.mark.parametrize(
+    ("origin", "name"), [("layer0.fc.weight", "weight_folded"), ("val_3", "val_3")]
+)
+def test_a_tensor_that_was_computed_before_is_named_by_what_it_was(origin, name):
+    levels = at("layer0", "fc")
+    model = built([node("Mul", ["x", "val_7"], ["y"], levels=levels)], [weight("val_7", 3)])
+    entry = info("val_7", FLOAT, [3])
+    told = entry.metadata_props.add()
+    told.key, told.value = "pkg.onnxscript.optimizer.folded_from", repr([origin])
+    model.graph.value_info.append(entry)
+    (line,) = checked(model, ["Fc"]).functions
+    assert line == f"modules::Fc(%x, %{name}) -> (%y), 1 use"
+
+
+def choosing(name, value, shape):
+    """Give a node that gives a value or its negative; both bodies tell the shape of that."""
+    bodies = {
+        branch: helper.make_graph(
+            [node(op, [value], [f"{name}_{op}"])], branch, [], [info(f"{name}_{op}", FLOAT, shape)]
+        )
+        for branch, op in (("then_branch", "Identity"), ("else_branch", "Neg"))
+    }
+    return node("If", ["yes"], [name], levels=at(name), **bodies)
+
+
+@pytest.mark.parametrize(("shape", "uses"), [(SHAPE, ["2 uses"]), ([3, 2], ["1 use", "1 use"])])
+def test_bodies_that_tell_other_types_are_other_functions(shape, uses):
+    between = node("Identity" if shape == SHAPE else "Transpose", ["layer0"], ["t"], levels=[NET])
+    nodes = [choosing("layer0", "x", SHAPE), between, choosing("layer1", "t", shape)]
+    outputs = [info("layer1", FLOAT, shape)]
+    held = [onnx.numpy_helper.from_array(torch.tensor(True).numpy(), "yes")]
+    result = checked(model_of(nodes, [info("x", FLOAT, SHAPE)], outputs, held))
+    assert [line.rpartition(", ")[2] for line in result.functions] == uses

@@ -7,6 +7,7 @@ from onnx import helper
 from onnx_build import BOOL, FLOAT, INT, export, info, model_of, node, weight
 
 import tbscope
+from tbscope.sources.onnx.operations import flops_of
 
 NET, LAYER, LINEAR = ("", "nets.Net"), ("layers.0", "nets.Layer"), ("layers.0.fc", "nets.Linear")
 
@@ -292,6 +293,30 @@ def test_a_function_is_a_call_with_its_body():
     assert draws_well(graph) == []
 
 
+@pytest.mark.parametrize(("given", "told"), [({}, 0.1), ({"alpha": 0.5}, 0.5)])
+def test_an_attribute_of_a_function_holds_where_its_call_gives_none(given, told):
+    function = helper.make_function(
+        *("my", "Leak", ["a"], ["b"]),
+        [node("LeakyRelu", ["a"], ["b"])],
+        [helper.make_opsetid("", 20)],
+        attribute_protos=[helper.make_attribute("alpha", 0.1)],
+    )
+    function.node[0].attribute.append(
+        onnx.AttributeProto(name="alpha", type=onnx.AttributeProto.FLOAT, ref_attr_name="alpha")
+    )
+    call = node("Leak", ["x"], ["y"], domain="my", **given)
+    shown = [info("x", FLOAT, [2])], [info("y", FLOAT, [2])]
+    graph = tbscope.from_onnx(model_of([call], *shown, functions=[function]))
+    assert graph.nodes[-1].arguments[-1].nest == told
+
+
+def test_what_a_call_of_a_function_hands_on_unread_is_no_node():
+    call = node("Steps", ["x", "b"], ["y", ""], domain="my")
+    pair = [info("x", FLOAT, [2]), info("b", FLOAT, [2])], [info("y", FLOAT, [2])]
+    graph = tbscope.from_onnx(model_of([call], *pair, functions=functions()))
+    assert "Identity" not in {each.op for each in graph.nodes}
+
+
 def test_what_a_function_names_hides_nothing_outside():
     nodes = [
         node("Neg", ["x"], ["t"]),
@@ -422,6 +447,27 @@ def test_small_numbers_are_told_where_they_are_read():
         "  %3 : Float(3, 1) = Mul(%2, 0.5)",
     ]
     assert [node.role for node in graph.nodes[1:]] == ["view", "view", None]
+
+
+def test_a_parameter_of_one_number_is_a_node():
+    model = model_of(
+        [node("Mul", ["x", "scale"], ["y"])],
+        [info("x", FLOAT, [2])],
+        [info("y", FLOAT, [2])],
+        [weight("scale", 1)],
+    )
+    entry = info("scale", FLOAT, [1])
+    told = entry.metadata_props.add()
+    told.key, told.value = "pkg.torch.export.graph_signature.InputSpec.kind", "PARAMETER"
+    model.graph.value_info.append(entry)
+    assert [each.kind for each in tbscope.from_onnx(model).nodes] == ["input", "parameter", "op"]
+
+
+@pytest.mark.parametrize("operator", ["Conv", "QLinearConv"])
+def test_the_flops_of_a_convolution_are_those_of_its_kernel(operator):
+    beside = [(), ()] if operator == "QLinearConv" else []
+    shapes = [(1, 2, 4, 4), *beside, (3, 2, 3, 3)]
+    assert flops_of(operator, shapes, (1, 3, 4, 4), {}) == 2 * (3 * 4 * 4) * (2 * 3 * 3)
 
 
 def test_a_larger_tensor_is_a_node():

@@ -192,7 +192,9 @@ class _Reading:
         owners = [
             []
             if op.op in _FOLDED
-            else [paths[self._at[name]] for name, _ in op.reads if self._gets(name)]
+            else [
+                paths[self._at[name]] for name, _ in op.reads if self._ops[self._at[name]].op == GET
+            ]
             for op in self._ops
         ]
         if any(owners):
@@ -201,9 +203,6 @@ class _Reading:
             op.op not in _FOLDED and bool(op.reads) and "scope" not in op.facts for op in self._ops
         ]
         return with_calls(paths, runs)
-
-    def _gets(self, name: str) -> bool:
-        return self._ops[self._at[name]].op == GET
 
     # -- nodes ------------------------------------------------------------------------
 
@@ -217,7 +216,8 @@ class _Reading:
             self._given[place] = {"": self._made(op)}
         elif op.function:
             self._given[place] = {}
-        elif self._is_output(op) or self._is_card(op):
+        elif self._is_output(op) or (op.op == _CARD and "class" in op.facts):
+            # The node of a card tells of the module around it, and no more.
             self._describe(place)
         elif not op.reads and (op.op in _INPUTS or op.op == IO):
             self._add_input(place)
@@ -231,10 +231,6 @@ class _Reading:
     def _is_output(self, op: Op) -> bool:
         return len(op.reads) == 1 and (op.op in _OUTPUTS or op.op == IO)
 
-    def _is_card(self, op: Op) -> bool:
-        """Tell whether a node of a drawing of ours tells of the module around it, and no more."""
-        return op.op == _CARD and "class" in op.facts
-
     def _describe(self, place: int) -> None:
         """Take over what a node tells of the call in which it stands."""
         op = self._ops[place]
@@ -246,16 +242,14 @@ class _Reading:
 
     def _is_small(self, place: int) -> bool:
         """Tell whether a list can stand in arguments: lists of lists grow beyond all bounds."""
-        made = [self._made_of[at] for at in self._places_read(place) if at in self._made_of]
-        size = len(self._ops[place].reads) + sum(size for size, _ in made)
+        places = [self._at[name] for name, _ in self._ops[place].reads]
+        made = [self._made_of[at] for at in places if at in self._made_of]
+        size = len(places) + sum(size for size, _ in made)
         depth = 1 + max((depth for _, depth in made), default=0)
         if size > _MOST_ENTRIES or depth > _MOST_DEPTH:
             return False
         self._made_of[place] = size, depth
         return True
-
-    def _places_read(self, place: int) -> list[int]:
-        return [self._at[name] for name, _ in self._ops[place].reads]
 
     def _made(self, op: Op) -> Nest:
         held = [self._nest(read) for read in op.reads]

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tbscope.ir.climbs import Nearest
 from tbscope.ir.graph import Call, Graph, Node, Value
 from tbscope.ir.nests import walk
 from tbscope.ir.regions import STATE
@@ -158,9 +159,10 @@ class Order:
     ) -> dict[Node, str]:
         """Return the operations of the program that those of the record became, by name."""
         ours: dict[tuple[str, int], list[Node]] = defaultdict(list)
+        call_around = Nearest(number_of.get)
         for node in record.nodes:
             if node.kind == "op":
-                key = _call_around(node.scope, number_of)
+                key = call_around(node.scope)
                 if key is not None:
                     ours[key].append(node)
         theirs: dict[tuple[str, int], list[Operation]] = defaultdict(list)
@@ -182,16 +184,6 @@ def _called_by_scope(record: Graph) -> dict[Scope, tuple[str, int]]:
             found[call.scope] = call.qualified_name, counts[call.qualified_name]
             counts[call.qualified_name] += 1
     return found
-
-
-def _call_around(
-    scope: Scope | None, number_of: Mapping[Scope, tuple[str, int]]
-) -> tuple[str, int] | None:
-    while scope is not None:
-        if scope in number_of:
-            return number_of[scope]
-        scope = scope.parent
-    return None
 
 
 def _inputs_by_node(nodes: Sequence[Node], inputs: Sequence[Any]) -> dict[Node, Any]:

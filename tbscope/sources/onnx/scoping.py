@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tbscope.ir.builder import GraphBuilder
+from tbscope.ir.climbs import upward
 from tbscope.ir.scopes import Scope, ScopeKind
 from tbscope.sources.onnx.metadata import Level
 from tbscope.sources.onnx.places import Place
@@ -63,8 +64,8 @@ class Scopes:
         Of a module that is called several times, it is the call around the reader, else the first.
         """
         owner = name.rpartition(".")[0]
-        for scope in [reader, *(reader.ancestors() if reader else [])]:
-            if scope is not None and scope.qualified_name == owner:
+        for scope in upward(reader):
+            if scope.qualified_name == owner:
                 return scope
         if owner in self._named:
             return self._named[owner]
@@ -133,6 +134,5 @@ class Scopes:
 
 def _name_around(scope: Scope | None) -> str | None:
     """Return the qualified name of the innermost module around; bodies and functions have none."""
-    while scope is not None and scope.qualified_name is None:
-        scope = scope.parent
-    return None if scope is None else scope.qualified_name
+    names = (each.qualified_name for each in upward(scope))
+    return next((name for name in names if name is not None), None)
