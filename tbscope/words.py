@@ -14,6 +14,7 @@ __all__ = [
     "error_text",
     "first_of",
     "near_names",
+    "one_line",
     "printable",
     "shown",
     "text_of",
@@ -81,6 +82,11 @@ def without_addresses(text: str) -> str:
 def cut(text: str, most: int) -> str:
     """Return a text as it is, or where it is longer, its beginning and three dots."""
     return text if len(text) <= most else f"{text[:most]}..."
+
+
+def one_line(text: str) -> str:
+    """Return a name on one line, whatever it holds: keys of a user's dict may hold anything."""
+    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
 
 
 def printable(text: object, most: int) -> str:

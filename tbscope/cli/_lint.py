@@ -13,8 +13,8 @@ from tbscope.cli._logged import tag_text
 from tbscope.cli._parameters import GraphPath, Target
 from tbscope.cli._results import give, give_json, gives_results, say
 from tbscope.cli._running import graph_of_target, refuse_run_options, takes_a_target
-from tbscope.cli._tables import plain_cell
 from tbscope.errors import ArgumentError
+from tbscope.words import one_line
 
 if TYPE_CHECKING:
     from tbscope.rules.linter import Finding
@@ -117,14 +117,14 @@ def _messages(target: GraphPath) -> "Iterator[LoggedMessage]":
 def _lines(one: _Linted, *, several: bool) -> Iterator[str]:
     """Yield what is found in one graph: of each rule the first few."""
     if several and one.findings:
-        yield f"{plain_cell(one.target)}"
+        yield one_line(one.target)
     counts: Counter[str] = Counter()
     total = Counter(finding.rule for finding in one.findings)
     for finding in one.findings:
         counts[finding.rule] += 1
         if counts[finding.rule] > _MOST_OF_A_RULE:
             continue
-        yield plain_cell(f"{finding.severity} {finding}")
+        yield one_line(f"{finding.severity} {finding}")
         if counts[finding.rule] == min(total[finding.rule], _MOST_OF_A_RULE):
             more = total[finding.rule] - _MOST_OF_A_RULE
             if more > 0:

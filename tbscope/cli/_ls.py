@@ -10,9 +10,10 @@ from tbscope.cli._command import command
 from tbscope.cli._logged import tag_text
 from tbscope.cli._parameters import parse_folder
 from tbscope.cli._results import give, give_json, gives_results, say
-from tbscope.cli._tables import give_tables, plain_cell, table
+from tbscope.cli._tables import give_tables, table
 from tbscope.errors import ArgumentError
 from tbscope.figures.tables import Table
+from tbscope.words import one_line
 
 if TYPE_CHECKING:
     from tbscope.sources.logs.messages import LoggedMessage
@@ -76,8 +77,8 @@ def _row(one: "LoggedMessage", logdir: str) -> dict[str, Any]:
 def _table(found: Iterable[dict[str, Any]]) -> Table:
     rows = [
         (
-            plain_cell(one["run"]),
-            plain_cell(tag_text(one["tag"])),
+            one_line(one["run"]),
+            one_line(tag_text(one["tag"])),
             f"{one['step']}",
             f"{one['nodes']:,}",
             f"{one['bytes']:,}",

@@ -7,8 +7,9 @@ from typing import Any
 from tbscope.cli._command import command
 from tbscope.cli._results import give_json, gives_results
 from tbscope.cli._running import graph_of_target, takes_a_target
-from tbscope.cli._tables import give_tables, plain_cell, table
+from tbscope.cli._tables import give_tables, table
 from tbscope.figures.tables import Table
+from tbscope.words import one_line
 
 __all__ = ["stats"]
 
@@ -52,7 +53,7 @@ def _tables(counted: dict[str, Any], footer: Sequence[tuple[str, str]]) -> Itera
         f"{count:,} {_KINDS[kind]}{'' if count == 1 else 's'}" for kind, count in nodes.items()
     ]
     head = [
-        ("Graph", plain_cell(counted["graph"])),
+        ("Graph", one_line(counted["graph"])),
         ("Nodes", f"{sum(nodes.values()):,}: {', '.join(kinds)}" if kinds else "0"),
         ("Calls", f"{counted['calls']:,}, {counted['depth']:,} deep"),
     ]
@@ -62,7 +63,7 @@ def _tables(counted: dict[str, Any], footer: Sequence[tuple[str, str]]) -> Itera
     if counted["classes"]:
         rows = [
             (
-                plain_cell(row["class"]),
+                one_line(row["class"]),
                 f"{row['modules']:,}",
                 f"{row['calls']:,}",
                 count_text(row["own_parameters"]),
@@ -80,7 +81,7 @@ def _ops_table(counted: dict[str, Any]) -> Table:
     # A graph without bytes was not watched: that it has no FLOPs does not make them 0.
     watched = bool(counted["totals"]["activation_bytes"])
     columns = {
-        "Op": [plain_cell(row["op"]) for row in ops],
+        "Op": [one_line(row["op"]) for row in ops],
         "Count": [f"{row['count']:,}" for row in ops],
         "FLOPs": [
             flops_text(row["flops"]) if row["flops"] or (watched and row["flops"] == 0) else ""

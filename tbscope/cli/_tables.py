@@ -6,7 +6,7 @@ from pathlib import Path
 from tbscope.cli._results import give
 from tbscope.figures.tables import Table, shows_rich
 
-__all__ = ["give_tables", "plain_cell", "table"]
+__all__ = ["give_tables", "table"]
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: int = 0) -> Table:
@@ -29,8 +29,3 @@ def give_tables(tables: Sequence[Table], output: Path | None = None) -> None:
     """
     if output is not None or not shows_rich(*tables):
         give("\n\n".join(map(str, tables)), output)
-
-
-def plain_cell(text: str) -> str:
-    """Return a name of a user's on one line."""
-    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")

@@ -15,8 +15,8 @@ from tbscope.ir.invariants import check_invariants
 from tbscope.ir.modules import Holdings, numbers_in, parameters_in
 from tbscope.ir.nests import walk
 from tbscope.ir.nodes import STATE
-from tbscope.ir.text import nest_to_text, one_line, type_to_text
-from tbscope.words import without_addresses
+from tbscope.ir.text import nest_to_text, type_to_text
+from tbscope.words import one_line, without_addresses
 
 __all__ = ["Reading", "nest_text", "reading_of"]
 

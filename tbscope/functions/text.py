@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 
 from tbscope.functions.definition import Definition, Given, Read
 from tbscope.ir.nests import walk
-from tbscope.ir.text import body_to_lines, graph_to_text, listed, nest_to_text, one_line
+from tbscope.ir.text import body_to_lines, graph_to_text, listed, nest_to_text
+from tbscope.words import one_line
 
 __all__ = ["definition_to_text", "functions_to_text", "head_to_text"]
 

@@ -23,6 +23,7 @@ from tbscope.ir.graph import (
 )
 from tbscope.ir.nests import map_nest
 from tbscope.ir.nodes import OPERATIONS, STATE
+from tbscope.words import one_line
 
 __all__ = [
     "body_to_lines",
@@ -30,7 +31,6 @@ __all__ = [
     "graph_to_text",
     "listed",
     "nest_to_text",
-    "one_line",
     "node_to_text",
     "type_text",
     "type_to_text",
@@ -220,8 +220,3 @@ def _typed_name(value: Value) -> str:
 
 def _name(value: Value) -> str:
     return f"%{one_line(value.name)}"
-
-
-def one_line(text: str) -> str:
-    """Return a name on one line, whatever it holds: keys of a user's dict may hold anything."""
-    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")

@@ -10,15 +10,12 @@ import json
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tbscope.errors import ArgumentError
 from tbscope.formats.record import graph_of_record, record_of
 from tbscope.ir.graph import Graph, MeshDimension
 from tbscope.words import error_text
-
-if TYPE_CHECKING:
-    from torch.distributed import Store
 
 __all__ = ["Posts"]
 
@@ -32,11 +29,12 @@ class Posts:
     """What the ranks of a run have for each other when one of their calls is drawn.
 
     Args:
-        store: The store, of whose keys nobody else has those that begin with `name`.
+        store: A `torch.distributed.Store`, of whose keys nobody else has those that begin with
+            `name`.
         name: What this call is known by on all ranks.
     """
 
-    def __init__(self, store: "Store", name: str) -> None:
+    def __init__(self, store: Any, name: str) -> None:
         self._store = store
         self._name = name
         self._known: dict[str, Graph] = {}
