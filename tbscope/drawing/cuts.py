@@ -157,13 +157,7 @@ def _with_modules(level: Siblings, way: Groups, pinned: set[int]) -> Iterator[Gr
 
 def _alike(level: Siblings, places: set[int]) -> Iterator[Groups]:
     """Yield a way to have children share a box that read the same and feed the same."""
-    reads: dict[int, set[int]] = {place: set() for place in places}
-    feeds: dict[int, set[int]] = {place: set() for place in places}
-    for start, end in level.links:
-        if end in reads and not is_state(level.ops[start]):
-            reads[end].add(start)
-        if start in feeds:
-            feeds[start].add(end)
+    reads, feeds = _neighbours(level, places)
     found: dict[tuple[frozenset[int], frozenset[int]], list[int]] = {}
     for place in sorted(places):
         if reads[place]:
@@ -172,6 +166,20 @@ def _alike(level: Siblings, places: set[int]) -> Iterator[Groups]:
     groups = [group for group in found.values() if SERIES_SIZE <= len(group) < len(level) - 1]
     if groups:
         yield groups
+
+
+def _neighbours(
+    level: Siblings, places: Iterable[int]
+) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
+    """Return what each child reads, but for parameters, and what it feeds."""
+    reads: dict[int, set[int]] = {place: set() for place in places}
+    feeds: dict[int, set[int]] = {place: set() for place in reads}
+    for start, end in level.links:
+        if end in reads and not is_state(level.ops[start]):
+            reads[end].add(start)
+        if start in feeds:
+            feeds[start].add(end)
+    return reads, feeds
 
 
 def _joined(way: Groups, groups: Groups) -> Groups:
@@ -429,16 +437,11 @@ def _of_numbered(
 
 def _side_by_side(level: Siblings, group: list[int]) -> list[int]:
     """Return a group with its parameters if all in it read and feed the same, else nothing."""
-    reads: dict[int, set[int]] = {place: set() for place in group}
-    feeds: dict[int, set[int]] = {place: set() for place in group}
+    reads, feeds = _neighbours(level, group)
     of_state: dict[int, set[int]] = {}
     for start, end in level.links:
         if is_state(level.ops[start]):
             of_state.setdefault(start, set()).add(end)
-        elif end in reads:
-            reads[end].add(start)
-        if start in feeds:
-            feeds[start].add(end)
     first = group[0]
     if any(reads[place] != reads[first] or feeds[place] != feeds[first] for place in group):
         return []

@@ -7,7 +7,7 @@ before a graph is asked for.
 import json
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tensorboard.plugins import base_plugin
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tbscope.saving.levels import Levels
 
 __all__ = ["ModelTab"]
+
+_Number = TypeVar("_Number", int, float)
 
 _TYPES = {"js": "text/javascript", "css": "text/css", "html": "text/plain"}
 
@@ -88,8 +90,8 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
         context, experiment = _asked_by(request)
         asked = request.args
         try:
-            step = _number(asked.get("step")) if "step" in asked else None
-            time = _number(asked.get("time"), float) if "time" in asked else None
+            step = _number(asked["step"], int) if "step" in asked else None
+            time = _number(asked["time"], float) if "time" in asked else None
             place = Place(experiment, asked.get("run", ""), asked.get("tag", ""), step, time)
             logged = self._logged()
             before = _before(asked, experiment)
@@ -164,7 +166,7 @@ def _part(levels: "Levels", kind: str, number: str | None) -> dict[str, Any]:
     elif kind in ("head", "index"):
         told = getattr(levels, kind)(words)
     else:
-        told = getattr(levels, kind)(levels.require(_number(number), kind), words)
+        told = getattr(levels, kind)(levels.require(_number(number, int), kind), words)
     return {"words": list(words.number), kind: told}
 
 
@@ -178,7 +180,7 @@ def _before(asked: Any, experiment: str) -> "Place | None":
 
     if "before_run" not in asked:
         return None
-    step = _number(asked["before_step"]) if "before_step" in asked else None
+    step = _number(asked["before_step"], int) if "before_step" in asked else None
     return Place(experiment, asked["before_run"], asked.get("before_tag", ""), step)
 
 
@@ -192,11 +194,7 @@ def _record(levels: "Levels", graph: "Graph") -> dict[str, Any]:
     return {"words": list(words.number), "record": told}
 
 
-@overload
-def _number(text: str | None) -> int: ...
-@overload
-def _number(text: str | None, kind: type[float]) -> float: ...
-def _number(text: str | None, kind: type[float] = int) -> float:
+def _number(text: str | None, kind: Callable[[str], _Number]) -> _Number:
     from tbscope.errors import ArgumentError
 
     try:

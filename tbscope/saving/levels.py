@@ -58,6 +58,8 @@ class Levels:
         self.glyphs: list[Glyph] = [picture.root, *picture.boxes, *picture.items]
         self.number = {glyph: number for number, glyph in enumerate(self.glyphs)}
         self.inside: Counter[Box] = Counter()
+        # The structures of the boxes in each box.
+        self._same: dict[Box, set[int]] = {}
         self._lines = Lines(picture)
         self._stages = Stages(picture)
         self._text = Texts(picture, self._stages)
@@ -421,10 +423,6 @@ class Levels:
                     known.add(self._structures[child])
                     known |= self._structures_below(child)
         return known
-
-    @cached_property
-    def _same(self) -> dict[Box, set[int]]:
-        return {}
 
     def _title(self, box: Box) -> str:
         return self.picture.class_of(box) or box.label
