@@ -73,6 +73,12 @@ def nobody_waits():
         each.remove()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """Give one process more than there are cores: many tests wait for a browser or a server."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_collection_finish():
     """Have the garbage collector leave out what all tests share, which is most of what there is."""
     gc.collect()

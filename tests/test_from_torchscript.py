@@ -433,7 +433,7 @@ def branches(depth):
 def test_branches_in_branches_without_end_are_refused():
     assert tbscope.from_torchscript(branches(40)).nodes
     with pytest.raises(tbscope.ArgumentError) as caught:
-        tbscope.from_torchscript(branches(250))
+        tbscope.from_torchscript(branches(280))
 
     assert "its calls and blocks nest deeper than tbscope follows" in str(caught.value)
 

@@ -77,6 +77,7 @@ class Layout:
         outputs: One for each of its outputs.
         cards: One for each card.
         told: The cards.
+        boxes: The name of the box of each scope; empty for one at the top level.
         facts: What is told of each node that stands for a module.
     """
 
@@ -85,6 +86,7 @@ class Layout:
     outputs: list[NodeHead] = field(default_factory=list)
     cards: list[NodeHead] = field(default_factory=list)
     told: list[Card] = field(default_factory=list)
+    boxes: dict[Scope, str] = field(default_factory=dict)
     facts: dict[Node, dict[str, Nest]] = field(default_factory=dict)
 
 
@@ -148,6 +150,7 @@ def lay_out(
         drawing.names,
         given.facts,
     )
+    layout.boxes = names.scopes
     layout.facts = facts
     if templates:
         classes, mirrored = _classes(names.scopes, given.short), mirrored_boxes(names.scopes)

@@ -10,7 +10,7 @@ from tbscope.figures.here import (
     numbers_here,
 )
 from tbscope.ir.graph import Graph, Note, Parameter
-from tbscope.ir.modules import numbers_in, parameters_in
+from tbscope.ir.modules import numbers_in
 from tbscope.ir.ranks import Part, ranks_text
 from tbscope.ir.regions import OPERATIONS
 from tbscope.ranks.alike import is_message
@@ -28,7 +28,13 @@ _NOTED = {
 
 def figures_of(graph: Graph) -> dict[str, int]:
     """Return what one rank holds, computes and moves, by the names of the summary's columns."""
-    held = parameters_in(graph).values()
+    held = {
+        # Where nothing tells which ones are tied, each counts.
+        (one.number if one.number >= 0 else (module.name, one.name)): one
+        for module in graph.modules
+        for one in module.parameters
+        if one.kind == "parameter"
+    }.values()
     operations = [node for node in graph.nodes if node.kind in OPERATIONS]
     return {
         "parameters": sum(map(numbers_here, held)),

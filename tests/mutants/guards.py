@@ -65,9 +65,8 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
     "tbscope/integrations": {
-        "callback": ("orders", "transformers_callback", "lightning_callback"),
+        "callback": ("callback", "transformers_callback", "lightning_callback"),
         "lightning": ("lightning_callback",),
-        "orders": ("orders", "transformers_callback", "lightning_callback"),
         "transformers": ("transformers_callback",),
     },
     "tbscope/overlays": dict.fromkeys(

@@ -9,6 +9,7 @@ import functools
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 import torch
@@ -177,7 +178,7 @@ def faked() -> Iterator[StandIns]:
             yield StandIns(mode)
     finally:
         for cache in gc.get_referrers(_CACHE):
-            if type(cache) is _CACHE and _has_stand_in(gc.get_referents(cache)):
+            if type(cache) is _CACHE and any(map(_has_stand_in, _newest(cache))):
                 cache.cache_clear()
 
 
@@ -185,9 +186,23 @@ def faked() -> Iterator[StandIns]:
 _CACHE: Any = type(functools.lru_cache(lambda: None))
 
 
-def _has_stand_in(nest: Any, levels: int = 4) -> bool:
-    """Whether a stand-in is in lists, tuples and mappings, down to so many levels."""
-    entries = [*nest.values()] if type(nest) is dict else nest
-    if isinstance(entries, list | tuple):
-        return levels > 0 and any(_has_stand_in(entry, levels - 1) for entry in entries)
-    return is_fake(type(entries))
+def _newest(cache: Any) -> list[Any]:
+    """Return what a cache remembers since lately, keys and results: it may be a million of them."""
+    size = cache.cache_info().currsize
+    things = gc.get_referents(cache)[-1000:] if size else []
+    # A cache without limit has its results in a table.
+    tables = [thing for thing in things if type(thing) is dict and len(thing) == size]
+    return [*things, *(last for table in tables for last in islice(reversed(table.values()), 300))]
+
+
+def _has_stand_in(remembered: Any) -> bool:
+    """Whether a stand-in is among the first leaves of a key or result, which may be a data set."""
+    return any(is_fake(type(leaf)) for leaf in islice(_leaves(remembered, levels=4), 100))
+
+
+def _leaves(nest: Any, levels: int) -> Iterator[Any]:
+    if not isinstance(nest, list | tuple | dict):
+        yield nest
+    elif levels > 0:
+        for entry in nest.values() if isinstance(nest, dict) else nest:
+            yield from _leaves(entry, levels - 1)
