@@ -303,3 +303,33 @@ def test_a_cache_that_remembers_a_list_which_contains_itself_is_left():
     entries = ring()
     tbscope.trace(nn.Linear(2, 2), torch.ones(1, 2), fake=True)
     assert ring() is entries
+
+
+@pytest.mark.parametrize("maxsize", [None, 5000])
+def test_a_stand_in_is_found_among_many_results_and_no_data_set_is_walked(maxsize):
+    looked = []
+
+    class Data(list):
+        def __iter__(self):
+            for entry in super().__iter__():
+                looked.append(entry)
+                yield entry
+
+    @functools.lru_cache(maxsize)
+    def data(size):
+        return Data(range(size))
+
+    @functools.lru_cache(maxsize)
+    def positions(size):
+        return torch.zeros(size)
+
+    class Net(nn.Module):
+        def forward(self, x):
+            return x + positions(2)
+
+    data(10_000)
+    for size in range(3, 2000):
+        positions(size)
+    tbscope.trace(Net(), torch.ones(2), fake=True)
+    assert type(positions(2)) is torch.Tensor
+    assert 0 < len(looked) < 1000
