@@ -259,7 +259,7 @@ _PLAIN: dict[type, Part] = {
     **dict.fromkeys(_SEQUENCES, _SEQUENCE),
     set: _SET,
 }
-_CONSTANTS = (
+_CONSTANTS: tuple[type, ...] = (
     *(int, float, bool, str, bytes, complex, type(None)),
     *(torch.dtype, torch.device, torch.Size),
 )
