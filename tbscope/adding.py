@@ -12,8 +12,7 @@ from tbscope.checks import check_truth, plain_text
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError
 from tbscope.formats.record import record_of
-from tbscope.ir.forms import require_graph
-from tbscope.ir.graph import Graph, Note
+from tbscope.ir.graph import Graph, Note, require_graph
 from tbscope.option import shows_options, take_values
 from tbscope.options import (
     GATHERING,

@@ -14,8 +14,7 @@ from tbscope.drawing.layout import lay_out
 from tbscope.drawing.places import Origin, place_figures
 from tbscope.figures.costs import scope_work, work_of
 from tbscope.graphdef.stats import run_metadata
-from tbscope.ir.forms import require_graph
-from tbscope.ir.graph import Graph, Node, copy_graph
+from tbscope.ir.graph import Graph, Node, copy_graph, require_graph
 from tbscope.ir.invariants import check_invariants
 from tbscope.ir.nodes import let_go
 from tbscope.ir.scopes import Scope

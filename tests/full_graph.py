@@ -2,6 +2,7 @@
 
 import math
 
+from tbscope.ir.facts import Function, Run
 from tbscope.ir.graph import (
     Argument,
     Body,
@@ -22,7 +23,6 @@ from tbscope.ir.graph import (
     Source,
     Value,
 )
-from tbscope.ir.runs import Function, Run
 from tests.build import GraphBuilder
 
 

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from tbscope.ir.climbs import upward
-from tbscope.ir.ranks import split_device
+from tbscope.ir.facts import split_device
+from tbscope.ir.scopes import upward
 
 
 def rows_of(graph, box):

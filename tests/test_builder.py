@@ -33,11 +33,9 @@ def test_the_source_in_the_documentation_makes_what_it_says(capsys):
 
 def test_scopes_that_print_alike_are_numbered():
     build = GraphBuilder("Net")
-    paths = []
-    with build.block("Net"):
-        for label in ("block", "block", "other"):
-            with build.block(label) as scope:
-                paths.append(scope.path)
+    net = build.new_scope("Net", parent=None)
+    labels = ("block", "block", "other")
+    paths = [build.new_scope(label, parent=net).path for label in labels]
     assert paths == ["Net/block", "Net/block.1", "Net/other"]
 
 
@@ -62,27 +60,20 @@ def test_a_number_that_is_taken_is_refused(index, first):
         build.finish()
 
 
-def test_a_call_has_the_name_that_its_holders_give_it():
+def test_a_call_has_the_name_of_its_scope_unless_it_is_given_one():
     build = GraphBuilder("Net")
-    with (
-        build.call("Net", class_name="nets.Net") as root,
-        build.call("Block", "layer", class_name="nets.Block") as block,
-        build.call("Linear", "fc", class_name="nets.Linear") as linear,
-    ):
-        pass
-    names = [call.qualified_name for call in (root, block, linear)]
-    assert names == ["", "layer", "layer.fc"]
-    assert build.graph.calls == [root, block, linear]
-    assert build.scope is None
+    scope = build.new_scope("Linear", "fc", parent=None, qualified_name="layer.fc")
+    first = build.add_call(scope, class_name="nets.Linear")
+    again = build.add_call(scope, class_name="nets.Linear", qualified_name="fc", number=1)
+    assert [first.qualified_name, again.qualified_name] == ["layer.fc", "fc"]
+    assert build.graph.calls == [first, again]
 
 
-def test_nodes_stand_in_the_scope_that_is_open_unless_it_is_given():
+def test_a_node_stands_in_the_scope_that_it_is_given():
     build, x = net()
-    with build.block("a") as a, build.block("b") as b:
-        inner = build.add_node("relu", [x])
-        outer = build.add_node("relu", [x], scope=a)
-        weight = build.add_parameter("w", (2,))
-    assert [node.scope for node in (inner, outer, weight.producer)] == [b, a, b]
+    scope = build.new_scope("a", parent=None, kind="hand")
+    assert build.add_node("relu", [x], scope=scope).scope is scope
+    assert build.append_source("parameter", "w", scope).scope is scope
     assert build.add_node("relu", [x]).scope is None
 
 
@@ -96,7 +87,9 @@ def test_a_node_reads_the_values_in_its_arguments_in_order():
 
 def test_nodes_have_names_of_their_own():
     build, x = net()
-    weights = [build.add_parameter(name, (2,)) for name in ("w", "w", "2")]
+    weights = [
+        build.add_value(build.append_source("parameter", name), (2,)) for name in ("w", "w", "2")
+    ]
     ops = [build.add_op("relu", [x], (1, 2)) for _ in range(3)]
     assert [value.name for value in weights] == ["w", "w~2", "2"]
     assert [value.name for value in ops] == ["1", "3", "4"]
@@ -108,18 +101,10 @@ def test_nodes_have_names_of_their_own():
 
 def test_sources_of_values_are_what_they_say():
     build, x = net()
-    values = [
-        build.add_parameter("w", (2,), requires_grad=True),
-        build.add_parameter("b", (2,), "int64", "cuda:0", buffer=True),
-    ]
-    kinds = [value.producer.kind for value in (x, *values)]
-    assert kinds == ["input", "parameter", "buffer"]
+    buffer = build.add_value(build.append_source("buffer", "b"), (2,), "int64", "cuda:0")
+    assert [value.producer.kind for value in (x, buffer)] == ["input", "buffer"]
     assert build.graph.inputs == [x.producer]
-    assert [value.producer.attributes for value in values] == [
-        {"requires_grad": True},
-        {},
-    ]
-    assert (values[1].dtype, values[1].device) == ("int64", "cuda:0")
+    assert (buffer.dtype, buffer.device) == ("int64", "cuda:0")
 
 
 def test_an_operation_that_was_made_before_is_counted_and_gets_the_next_number():
@@ -128,7 +113,7 @@ def test_an_operation_that_was_made_before_is_counted_and_gets_the_next_number()
     late = Node("", "relu", "op")
     build.append(late)
     assert (late.name, build.operations) == ("2", 2)
-    build.append_source("constant", None, build.scope)
+    build.append_source("constant")
     assert build.operations == 2
 
 
@@ -199,8 +184,7 @@ def test_what_is_just_right_is_taken():
 
 def test_a_scope_has_one_call():
     build = GraphBuilder("Net")
-    with build.call("A", class_name="A") as call:
-        pass
+    call = build.add_call(build.new_scope("A", parent=None), class_name="A")
     assert build.add_call(call.scope, class_name="A", number=1).number == 1
     assert len(build.finish().calls) == 2
     build.add_call(call.scope, class_name="A")
@@ -208,13 +192,16 @@ def test_a_scope_has_one_call():
         build.finish()
 
 
-def test_a_graph_is_finished_outside_of_all_scopes_and_then_verified():
+def test_a_graph_is_verified_when_it_is_finished():
     build, _ = net()
-    with (
-        build.block("a"),
-        pytest.raises(GraphError, match="the graph of Net is finished in a"),
-    ):
-        build.finish()
     build.add_output("out", strange())
     with pytest.raises(GraphError, match="breaks the invariants"):
         build.finish()
+
+
+def test_a_name_that_is_a_number_which_was_given_is_another_one():
+    build, x = net()
+    build.add_op("relu", [x], (1, 2))
+    names = [build.append_source("parameter", name).name for name in ("1", "1", "3", "3")]
+    assert names == ["1~", "1~~2", "3", "3~2"]
+    assert [build.add_node("relu", [x]).name for _ in range(2)] == ["2", "4"]

@@ -428,7 +428,7 @@ def test_what_fails_inside_is_one_message_unless_a_traceback_is_asked_for(monkey
     def broken(*_, **__):
         raise ZeroDivisionError("inside")
 
-    monkeypatch.setattr("tbscope.ir.text.graph_to_text", broken)
+    monkeypatch.setattr("tbscope.ir.graph.graph_to_text", broken)
     words = ["show", "torch.nn:ReLU", "-i", "2"]
     assert refused(*words) == (
         "Error: tbscope itself failed\n"

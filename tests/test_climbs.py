@@ -2,7 +2,7 @@
 
 import pytest
 
-from tbscope.ir.climbs import Inherited, Nearest, add_with_above, inside_out, upward, with_above
+from tbscope.ir.scopes import Inherited, Nearest, add_with_above, inside_out, upward, with_above
 from tests.build import GraphBuilder
 
 LEAF = "Net/Sequential[body]/Linear[0]"

@@ -11,7 +11,7 @@ import pytest
 from gallery import GALLERY
 from google.protobuf import text_format
 
-from tbscope.ir.text import graph_to_text
+from tbscope.ir.graph import graph_to_text
 from tbscope.pipeline import to_graph_def
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbscope.errors import GraphError
-from tbscope.ir.collectives import Collective, Sharding
+from tbscope.ir.facts import Collective, Sharding
 from tbscope.ir.graph import Call, Node, Output, Value
 from tbscope.ir.invariants import INVARIANTS, verify
 from tbscope.ir.scopes import Scope, ScopePart

@@ -10,7 +10,7 @@ from same_graph import differences
 
 import tbscope
 from tbscope.formats.json import graph_from_json, graph_to_json
-from tbscope.ir.collectives import Collective, MeshDimension, Sharding
+from tbscope.ir.facts import Collective, MeshDimension, Sharding
 from tbscope.ir.graph import Argument, Module, Parameter, Profile
 from tbscope.ir.invariants import verify
 

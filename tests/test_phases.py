@@ -7,9 +7,9 @@ from real_graphs import operations
 from tbscope.drawing.figures import Figure
 from tbscope.drawing.naming import name_graph
 from tbscope.ir.invariants import verify
+from tbscope.ir.nodes import node_to_text
 from tbscope.ir.regions import Regions
 from tbscope.ir.scopes import Scope, ScopePart
-from tbscope.ir.text import node_to_text
 from tbscope.passes.levels import set_level
 from tbscope.pipeline import draw, to_graph_def
 

@@ -9,7 +9,7 @@ from torch.distributed.fsdp import fully_shard
 
 import tbscope
 from tbscope.figures.here import flops_here
-from tbscope.ir.collectives import Sharding
+from tbscope.ir.facts import Sharding
 from tbscope.overlays.make import make_overlay
 
 HALF = ("Shard(0)",)

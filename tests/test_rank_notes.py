@@ -3,8 +3,8 @@
 from test_merge_ranks import Net, plain
 
 import tbscope
+from tbscope.ir.facts import Part
 from tbscope.ir.graph import Note
-from tbscope.ir.ranks import Part
 from tbscope.ranks.shares import share_notes
 
 

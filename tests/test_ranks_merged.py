@@ -11,8 +11,8 @@ from same_graph import differences
 
 import tbscope
 from tbscope.formats.json import graph_from_json, graph_to_json
-from tbscope.ir.climbs import upward
 from tbscope.ir.invariants import verify
+from tbscope.ir.scopes import upward
 from tbscope.overlays.make import make_overlay
 
 PIPELINES = ("1F1B", "GPipe")

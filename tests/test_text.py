@@ -5,8 +5,8 @@ from build import GraphBuilder, chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbscope.ir.graph import Constant, Note, Output, Parameter, Source
-from tbscope.ir.text import graph_to_text, node_to_text, type_to_text
+from tbscope.ir.graph import Constant, Note, Output, Parameter, Source, graph_to_text
+from tbscope.ir.nodes import node_to_text, type_to_text
 
 
 def text_of(*given, inputs=("x",), **fields):

@@ -43,7 +43,7 @@ def find(*, patterns: tuple[Pattern, ...], as_json: bool, output: Path | None, *
     if as_json:
         give_json({"version": 1, "graph": graph.name, "nodes": [*map(_plain, found)]}, output)
     elif found:
-        from tbscope.ir.text import node_to_text
+        from tbscope.ir.nodes import node_to_text
 
         give("\n".join(node_to_text(node, source=True) for node in found), output)
     if not found:

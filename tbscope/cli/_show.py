@@ -81,7 +81,7 @@ def show(
 
         give(graph_to_json(graph).rstrip("\n"), output)
     else:
-        from tbscope.ir.text import graph_to_text
+        from tbscope.ir.graph import graph_to_text
 
         give(graph_to_text(graph, sources=sources, parameters=parameters), output)
 

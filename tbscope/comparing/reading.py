@@ -9,13 +9,11 @@ from tbscope.figures.costs import graph_costs
 from tbscope.functions.definition import CallStep, Definition, Given, Input, Place, Read, Use
 from tbscope.functions.definition import Step as Operation
 from tbscope.functions.find import find_definitions
-from tbscope.ir.forms import require_graph
-from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Parameter, Value
+from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Parameter, Value, require_graph
 from tbscope.ir.invariants import check_invariants
 from tbscope.ir.modules import Holdings, numbers_in, parameters_in
 from tbscope.ir.nests import walk
-from tbscope.ir.nodes import STATE
-from tbscope.ir.text import nest_to_text, type_to_text
+from tbscope.ir.nodes import STATE, nest_to_text, type_to_text
 from tbscope.words import one_line, without_addresses
 
 __all__ = ["Reading", "nest_text", "reading_of"]

@@ -7,11 +7,11 @@ that became of its own; dotted lines lead from it to what read it and is still t
 from tbscope.comparing.changes import Comparison, Visit
 from tbscope.comparing.reading import Reading
 from tbscope.functions.definition import Use
+from tbscope.ir.builder import claim_name
 from tbscope.ir.graph import Argument, Call, Constant, Graph, Nest, Node, Output, Value
-from tbscope.ir.node_names import claim_name
-from tbscope.ir.nodes import OPERATIONS, STATE, with_values
+from tbscope.ir.nests import map_values
+from tbscope.ir.nodes import OPERATIONS, STATE, type_to_text
 from tbscope.ir.scopes import Scope, ScopePart
-from tbscope.ir.text import type_to_text
 
 __all__ = ["union_graph"]
 
@@ -241,7 +241,7 @@ class _Union:
         return copy
 
     def _arguments(self, arguments: list[Argument]) -> list[Argument]:
-        return [Argument(name, with_values(nest, self)) for name, nest in arguments]
+        return [Argument(name, map_values(nest, self)) for name, nest in arguments]
 
     def get(self, value: Value, _: Nest = None) -> Nest:
         """Return what stands for a value of the first graph, as a mapping from these does."""
@@ -293,7 +293,7 @@ class _Union:
                     call.class_name,
                     call.qualified_name,
                     self._arguments(call.arguments),
-                    with_values(call.results, self),
+                    map_values(call.results, self),
                     call.hyperparameters,
                     call.training,
                     call.parameters,

@@ -14,10 +14,10 @@ from typing import Literal, NamedTuple, TypeAlias, TypeVar
 from tbscope.cycles import find_cycles
 from tbscope.drawing.bundles import Bundles, Stage
 from tbscope.drawing.rounds import Event, rounds_of
+from tbscope.ir.facts import Run
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.guests import Guests
 from tbscope.ir.regions import OPERATIONS, OWNED, Nearest, with_above
-from tbscope.ir.runs import Run
 from tbscope.ir.scopes import Scope, ScopePart
 
 __all__ = ["Bundler"]

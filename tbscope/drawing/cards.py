@@ -19,9 +19,9 @@ from tbscope.figures.costs import Work
 from tbscope.graphdef.attributes import nest_to_text
 from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Parameter, Value
 from tbscope.ir.modules import Holdings, Part, held_below
+from tbscope.ir.nodes import type_text, type_to_text
 from tbscope.ir.regions import with_above
 from tbscope.ir.scopes import Scope
-from tbscope.ir.text import type_text, type_to_text
 
 __all__ = [
     "ATTRIBUTES",

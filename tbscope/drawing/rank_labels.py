@@ -2,8 +2,8 @@
 
 from itertools import chain
 
+from tbscope.ir.facts import ranks_text, split_device
 from tbscope.ir.graph import Graph, Node
-from tbscope.ir.ranks import ranks_text, split_device
 from tbscope.ir.regions import Nearest
 
 __all__ = ["rank_labels"]

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from tbscope.checks import check_truth
 from tbscope.figures.saved import has_backward, saved_bytes
-from tbscope.ir.forms import require_graph
-from tbscope.ir.graph import Graph, Node, Value
+from tbscope.ir.graph import Graph, Node, Value, require_graph
 from tbscope.ir.regions import OPERATIONS, STATE, inside_out
 from tbscope.ir.scopes import Scope
 

@@ -14,8 +14,7 @@ from tbscope.figures.tables import Table, shows_rich
 from tbscope.figures.units import bytes_text, count_text, duration_text, flops_text
 from tbscope.functions.definition import Definition
 from tbscope.functions.functions import Functions
-from tbscope.ir.forms import require_graph
-from tbscope.ir.graph import Call, Graph, Nest, Shape, Value
+from tbscope.ir.graph import Call, Graph, Nest, Shape, Value, require_graph
 from tbscope.ir.modules import (
     ModuleTree,
     Part,

@@ -5,8 +5,7 @@ import json
 from tbscope.errors import ArgumentError
 from tbscope.formats.decode import decode_graph
 from tbscope.formats.encode import FORMAT, encode_graph
-from tbscope.ir.forms import require_graph
-from tbscope.ir.graph import Graph
+from tbscope.ir.graph import Graph, require_graph
 from tbscope.words import error_text
 
 __all__ = ["compact_json", "graph_from_json", "graph_to_json", "is_json"]

@@ -21,7 +21,7 @@ from tbscope.formats.fields import (
     whole,
     word,
 )
-from tbscope.ir.collectives import CollectiveKind
+from tbscope.ir.facts import CollectiveKind, Function, Run
 from tbscope.ir.graph import (
     Collective,
     Gradient,
@@ -34,7 +34,6 @@ from tbscope.ir.graph import (
     Sharding,
     Source,
 )
-from tbscope.ir.runs import Function, Run
 from tbscope.ir.scopes import Phase, Scope, ScopeKind, ScopePart
 from tbscope.words import shown
 

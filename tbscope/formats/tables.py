@@ -9,8 +9,8 @@ from collections.abc import Callable, Hashable, Iterable
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
+from tbscope.ir.facts import Function, Run
 from tbscope.ir.graph import Collective, Parameter, Part, Shape, Sharding, Source
-from tbscope.ir.runs import Function, Run
 from tbscope.ir.scopes import Scope
 
 __all__ = ["Tables", "number_text", "numbers_text"]

@@ -4,10 +4,9 @@ A call is known by its scope; the graph itself, around all calls, by None. Input
 buffers and constants stand in no call: they are state, which calls are given.
 """
 
-from tbscope.ir.climbs import Nearest
 from tbscope.ir.graph import Call, Graph, Node
 from tbscope.ir.nodes import OPERATIONS
-from tbscope.ir.scopes import Scope
+from tbscope.ir.scopes import Nearest, Scope
 
 __all__ = ["CallTree"]
 

@@ -6,17 +6,41 @@ A definition has ordered inputs, a body of steps and ordered outputs. A step nam
 reads by its place among the inputs, or by the way to the operation that gives it: so two
 calls have the same steps whatever their tensors are called. A use tells what the inputs of
 the definition are in one call.
+
+`str(definition)` prints it in the form of a printed graph:
+
+    Layer(%x, %mask; kernel_size=3) -> (%out):  # 126 uses
+      %1 : Float(1, 2) = Linear(%x), scope: Linear[fc]
+      return (%1)
+
+Types are those of the first use; a size in which uses differ is printed as `?`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, NodeKind, Role, Value
-from tbscope.ir.nests import walk
-from tbscope.ir.scopes import Phase, Scope, ScopeKind
-from tbscope.ir.ways_up import way_up
+from tbscope.ir.graph import (
+    Argument,
+    Call,
+    Constant,
+    Graph,
+    Nest,
+    Node,
+    NodeKind,
+    Output,
+    Role,
+    Shape,
+    Value,
+    body_to_lines,
+    graph_to_text,
+    listed,
+)
+from tbscope.ir.nests import map_nest, map_values, walk
+from tbscope.ir.nodes import STATE, nest_to_text
+from tbscope.ir.scopes import Phase, Scope, ScopeKind, ScopePart
+from tbscope.words import one_line
 
 __all__ = [
     "CallStep",
@@ -31,6 +55,8 @@ __all__ = [
     "Step",
     "Use",
 ]
+
+_MADE_INSIDE = Constant("<made in the call>")
 
 
 class Read(NamedTuple):
@@ -293,12 +319,44 @@ class Definition:
 
     @cached_property
     def graph(self) -> Graph:
-        """Its body as a graph: inputs and parameters, operations, and calls as one node each.
+        """Its body as a graph.
 
-        Types are those of the first use; where the shapes of uses differ, sizes are None.
+        Arguments and captured tensors are its inputs, parameters and buffers keep their kind, and
+        a use of another definition is one node of the kind "module", called like the definition,
+        which gives all outputs of it. Types are those of the first use; a size is None where those
+        of uses differ. It keeps the invariants of a graph, unless a call in it reads what is only
+        made while it runs: a module that runs elsewhere than where it is registered may.
         """
-        graph: Graph = way_up("Definition.graph")(self)
-        return graph
+        return _Body(self).graph
+
+    @property
+    def head(self) -> str:
+        """What it takes and gives, on one line: `Layer(%x, %mask, eps=None; size=3) -> (%out)`.
+
+        Arguments stand in the order of the call, nests flattened with their paths, constants as
+        they are; captured tensors come after the arguments, as `captured: %scale`. What the body
+        writes into is named at the end: `, writes: %cache`.
+        """
+        names = [f"%{one_line(one.name)}" for one in self.inputs]
+        given = []
+        for at, (name, nest) in enumerate(self.arguments):
+            for path, entry in walk(nest, name or str(at)):
+                if isinstance(entry, Read):
+                    given.append(names[entry.place])
+                else:
+                    constant = _MADE_INSIDE if isinstance(entry, Given) else entry
+                    given.append(f"{path}={nest_to_text(constant)}")
+        kinds = [*zip(names, self.inputs, strict=True)]
+        captured = [name for name, one in kinds if one.kind == "captured"]
+        if captured:
+            given.append(f"captured: {', '.join(captured)}")
+        end = f") -> ({', '.join(f'%{one_line(name)}' for name in self.outputs)})"
+        told = (f"{one_line(key)}={nest_to_text(it)}" for key, it in self.hyperparameters.items())
+        if settings := ", ".join(told):
+            end = f"; {settings}{end}"
+        if written := [name for name, one in kinds if one.written]:
+            end += f", writes: {', '.join(written)}"
+        return listed(f"{one_line(self.name)}(", given, end)
 
     def nested(self) -> "Iterator[Definition]":
         """Return the definitions that its body uses, each once."""
@@ -307,7 +365,10 @@ class Definition:
         )
 
     def __str__(self) -> str:
-        return str(way_up("Definition.__str__")(self))
+        if not self.signatures:
+            return graph_to_text(self.graph)
+        count = f"{len(self.uses)} use{'s' * (len(self.uses) != 1)}"
+        return "\n".join([f"{self.head}:  # {count}", *body_to_lines(self.graph)])
 
     def __repr__(self) -> str:
         return f"<Definition {self.name}: {len(self.uses)} uses>"
@@ -315,3 +376,139 @@ class Definition:
 
 def _order(ref: Given) -> tuple[tuple[int, ...], int]:
     return ref.path, -1 if ref.output is None else ref.output
+
+
+class _Body:
+    """Makes the graph of a body from its first use.
+
+    Args:
+        definition: The definition.
+
+    Attributes:
+        graph: The graph.
+    """
+
+    def __init__(self, definition: Definition) -> None:
+        self._uses = definition.uses
+        self.graph = Graph(definition.name)
+        # The values of the graph, by the place at which the first use has them.
+        self._values: dict[tuple[Node, int], Value] = {}
+        self._scopes: dict[tuple[Place, ...], Scope | None] = {(): None}
+        for place, one in enumerate(definition.inputs):
+            kind = one.kind if one.kind in STATE else "input"
+            node = self._add(Node(one.name, kind, kind))
+            self._give(node, [use.inputs[place] for use in self._uses])
+            if kind == "input":
+                self.graph.inputs.append(node)
+        taken = {one.name for one in definition.inputs}
+        nodes = [
+            self._open(place, step, f"{place + 1}{'~' * (str(place + 1) in taken)}")
+            for place, step in enumerate(definition.steps)
+        ]
+        for place, step in enumerate(definition.steps):
+            node, part = nodes[place], self._uses[0].parts[place]
+            node.inputs = [self.get(value) for value in part.inputs]
+            waits = dict.fromkeys(nodes[ref.path[0]] for ref in step.waits if type(ref) is Given)
+            node.control_inputs = [other for other in waits if other is not node]
+            if isinstance(part, Use):
+                self._wire_call(node, part)
+            else:
+                node.arguments = [
+                    Argument(name, map_values(nest, self)) for name, nest in part.arguments
+                ]
+        named = zip(definition.outputs, self._uses[0].outputs, strict=True)
+        self.graph.outputs = [Output(name, self.get(value)) for name, value in named]
+
+    def _add(self, node: Node) -> Node:
+        self.graph.nodes.append(node)
+        return node
+
+    def _open(self, place: int, step: Step | CallStep, name: str) -> Node:
+        """Add the node of a step, which gives what it gives and reads nothing yet."""
+        parts = [use.parts[place] for use in self._uses]
+        scope = self._scope(step.places)
+        if isinstance(step, CallStep):
+            node = self._add(Node(name, step.definition.name, "module", scope))
+            for ref in step.definition.outputs.values():
+                if isinstance(ref, Given):
+                    self._give(node, [part.value(ref) for part in parts if isinstance(part, Use)])
+            return node
+        node = self._add(
+            Node(
+                name,
+                step.op,
+                step.kind,
+                scope,
+                attributes=dict(step.attributes),
+                role=step.role,
+                random=step.random,
+                writes=step.writes,
+                phase=step.phase,
+            )
+        )
+        for at in range(step.outputs):
+            self._give(node, [part.outputs[at] for part in parts if isinstance(part, Node)])
+        return node
+
+    def _wire_call(self, node: Node, part: "Use") -> None:
+        called = part.definition
+        node.writes = tuple(place for place, one in enumerate(called.inputs) if one.written)
+
+        def bound(entry: Nest) -> Nest:
+            if not isinstance(entry, Value):
+                return entry
+            known = self._values.get((entry.producer, entry.index))
+            # A hook of the module may have made it.
+            return _MADE_INSIDE if known is None or known.producer is node else known
+
+        arguments = [Argument(name, map_nest(nest, bound)) for name, nest in part.call.arguments]
+        node.arguments = [Argument(None, nest) for _, nest in arguments]
+        node.arguments += [
+            Argument(one.name, value)
+            for one, value in zip(called.inputs, node.inputs, strict=True)
+            if one.kind == "captured"
+        ]
+        assert node.scope is not None, "a call has a scope"
+        self.graph.calls.append(
+            Call(
+                node.scope,
+                called.class_name,
+                None,
+                arguments,
+                list(node.outputs),
+                called.hyperparameters,
+                called.signatures[0].training,
+            )
+        )
+
+    def _give(self, node: Node, values: Sequence[Value]) -> None:
+        """Have a node give what all uses give there, of the type that they have in common."""
+        first, *others = values
+        shape = first.shape
+        for other in others:
+            shape = _common(shape, other.shape)
+        value = Value(node, len(node.outputs), shape, first.dtype, first.device)
+        node.outputs.append(value)
+        self._values.setdefault((first.producer, first.index), value)
+
+    def get(self, value: Value, _: Nest = None) -> Value:
+        """Return the value for one of the first use, as a mapping from these does."""
+        return self._values[value.producer, value.index]
+
+    def _scope(self, places: tuple[Place, ...]) -> Scope | None:
+        if places not in self._scopes:
+            kind, label, attribute, number, phase = places[-1]
+            self._scopes[places] = Scope(
+                ScopePart(label, attribute, number),
+                parent=self._scope(places[:-1]),
+                kind=kind,
+                phase=phase,
+            )
+        return self._scopes[places]
+
+
+def _common(one: Shape | None, other: Shape | None) -> Shape | None:
+    """Return a shape without the sizes in which another one differs."""
+    if one is None or other is None or len(one) != len(other):
+        return None
+    return tuple(a if a == b else None for a, b in zip(one, other, strict=True))

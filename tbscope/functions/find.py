@@ -11,9 +11,9 @@ from tbscope.functions.calls import CallTree
 from tbscope.functions.definition import CallStep, Definition, Given, Input, Ref, Step, Use
 from tbscope.functions.reading import Reading
 from tbscope.functions.state import StateNames
+from tbscope.ir.builder import claim_name
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.nests import values_in, walk
-from tbscope.ir.node_names import claim_name
 from tbscope.ir.scopes import Scope
 
 __all__ = ["find_definitions"]

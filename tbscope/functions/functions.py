@@ -8,9 +8,7 @@ from tbscope.cycles import inner_first
 from tbscope.errors import NotFoundError
 from tbscope.functions.definition import Definition, Use
 from tbscope.functions.find import find_definitions
-from tbscope.functions.text import functions_to_text
-from tbscope.ir.forms import require_graph
-from tbscope.ir.graph import Call, Graph
+from tbscope.ir.graph import Call, Graph, require_graph
 from tbscope.ir.scopes import Scope
 from tbscope.words import did_you_mean, shown
 
@@ -94,7 +92,7 @@ class Functions(Sequence[Definition]):
         return iter(self._definitions)
 
     def __str__(self) -> str:
-        return functions_to_text(self._definitions, self.main)
+        return "\n\n".join(map(str, [*self._definitions, self.main]))
 
     def __repr__(self) -> str:
         uses = sum(len(one.uses) for one in self._definitions)

@@ -2,8 +2,8 @@
 
 from tbscope.errors import ConversionError
 from tbscope.graphdef.wire import field, varint
+from tbscope.ir.facts import split_device
 from tbscope.ir.graph import Shape
-from tbscope.ir.ranks import split_device
 
 __all__ = ["device_to_text", "shape_bytes"]
 

@@ -2,18 +2,17 @@
 
     build = GraphBuilder("Net")
     x = build.add_input("x", (1, 2), "float32")
-    with build.call("Linear", "fc", class_name="nets.Linear", arguments=[x]) as call:
-        weight = build.add_parameter("fc.weight", (3, 2), "float32")
-        y = build.add_op("matmul", [x, weight], (1, 3))
-        call.results = y
-    build.add_output("out", y)
+    scope = build.new_scope("Linear", "fc", parent=None, qualified_name="fc")
+    call = build.add_call(scope, class_name="nets.Linear", arguments=[x])
+    weight = build.add_value(build.append_source("parameter", "fc.weight", scope), (3, 2))
+    call.results = build.add_op("matmul", [x, weight], (1, 3), scope=scope)
+    build.add_output("out", call.results)
     graph = build.finish()
 
 docs/how-to-add-a-source.md tells the rules that a source keeps.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
 from tbscope.errors import GraphError
@@ -32,15 +31,57 @@ from tbscope.ir.graph import (
 )
 from tbscope.ir.invariants import verify
 from tbscope.ir.nests import values_in
-from tbscope.ir.node_names import Names, claim_name
 from tbscope.ir.scopes import Scope, ScopeKind, ScopePart
 
-__all__ = ["GraphBuilder", "SourceKind"]
+__all__ = ["GraphBuilder", "Names", "SourceKind", "claim_name"]
 
 SourceKind: TypeAlias = Literal["input", "parameter", "buffer", "constant"]
 """What a node is that is no operation: a source of values."""
 
 _ROLES = (None, *get_args(Role))
+
+
+def claim_name(name: str, taken: set[str], *, sign: str = "~") -> str:
+    """Return a name as it is, or with the first number from 2 on that makes it unique.
+
+    Args:
+        name: The name.
+        taken: The names that are taken; the new one is added.
+        sign: The text between the name and its number.
+    """
+    unique, number = name, 2
+    while unique in taken:
+        unique, number = f"{name}{sign}{number}", number + 1
+    taken.add(unique)
+    return unique
+
+
+class Names:
+    """Names the nodes of one graph, by running numbers and by paths; no name is given twice."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        # For each name that was given, the number that is tried next.
+        self._next: dict[str, int] = {}
+
+    def number(self) -> str:
+        """Return the next running number that is nobody's name."""
+        self._count += 1
+        name = str(self._count)
+        return self.number() if name in self._next else name
+
+    def unique(self, name: str) -> str:
+        """Return a name as it is, or with the first `~number` that makes it unique."""
+        if name.isdecimal() and int(name) <= self._count:
+            name = f"{name}~"
+        names, unique = self._next, name
+        if name in names:
+            number = names[name]
+            while (unique := f"{name}~{number}") in names:
+                number += 1
+            names[name] = number + 1
+        names[unique] = 2
+        return unique
 
 
 class GraphBuilder:
@@ -52,23 +93,20 @@ class GraphBuilder:
 
     Attributes:
         graph: All that was added so far.
-        names: The names of its nodes.
         operations: How many operations it has.
-        scope: The innermost scope that is open; None at the top level.
     """
 
     def __init__(self, name: str, *, rank: int = 0) -> None:
         self.graph = Graph(name, rank=rank)
-        self.names = Names()
         self.operations = 0
-        self.scope: Scope | None = None
+        self._names = Names()
         # The next number of the scopes that print alike, by parent, label and attribute.
         self._numbers: dict[tuple[Scope | None, str, str | None], int] = {}
-        # Those numbers that a source chose itself.
-        self._chosen: set[tuple[tuple[Scope | None, str, str | None], int]] = set()
+        # The numbers that are taken: a source may choose its own.
+        self._taken: set[tuple[tuple[Scope | None, str, str | None], int]] = set()
         self._output_names: set[str] = set()
         self._append = self.graph.nodes.append
-        self._number = self.names.number
+        self._number = self._names.number
 
     # -- scopes -----------------------------------------------------------------------
 
@@ -93,72 +131,18 @@ class GraphBuilder:
             index: Its number, where the source knows it; None for the next one.
         """
         alike = (parent, label, attribute)
-        free = self._numbers.get(alike, 0)
         if index is None:
-            index = free
-            while self._chosen and (alike, index) in self._chosen:
+            index = self._numbers.get(alike, 0)
+            while (alike, index) in self._taken:
                 index += 1
             self._numbers[alike] = index + 1
-        else:
-            self._chosen.add((alike, index))
+        self._taken.add((alike, index))
         part = ScopePart(label, attribute, index)
         return Scope(part, parent=parent, kind=kind, qualified_name=qualified_name)
 
     def is_free(self, part: ScopePart, parent: Scope | None) -> bool:
-        """Tell whether no scope has been opened with this label, attribute and number."""
-        alike = (parent, part.label, part.attribute)
-        return part.index >= self._numbers.get(alike, 0) and (
-            (alike, part.index) not in self._chosen
-        )
-
-    @contextmanager
-    def block(
-        self,
-        label: str,
-        attribute: str | None = None,
-        *,
-        kind: ScopeKind = "hand",
-        qualified_name: str | None = None,
-    ) -> Iterator[Scope]:
-        """Open a scope in the one that is open, for as long as a block runs."""
-        outer = self.scope
-        self.scope = inner = self.new_scope(
-            label, attribute, parent=outer, kind=kind, qualified_name=qualified_name
-        )
-        try:
-            yield inner
-        finally:
-            self.scope = outer
-
-    @contextmanager
-    def call(
-        self,
-        label: str,
-        attribute: str | None = None,
-        *,
-        class_name: str,
-        arguments: Sequence[Nest] = (),
-        qualified_name: str | None = None,
-        **facts: Any,
-    ) -> Iterator[Call]:
-        """Open the scope of a module call for as long as a block runs.
-
-        Args:
-            label: The name of the module's class.
-            attribute: Under which name its holder has it.
-            class_name: The full name of its class.
-            arguments: What it was given.
-            qualified_name: Its name in `named_modules()`; None to join those of the modules
-                around it with `attribute`.
-            facts: Further fields of `Call`.
-        Returns:
-            The call; set its `results` before the block ends.
-        """
-        if qualified_name is None:
-            around = [self.scope.qualified_name if self.scope else None, attribute]
-            qualified_name = ".".join(name for name in around if name)
-        with self.block(label, attribute, kind="module", qualified_name=qualified_name) as scope:
-            yield self.add_call(scope, class_name=class_name, arguments=arguments, **facts)
+        """Whether no scope has been opened with this label, attribute and number."""
+        return ((parent, part.label, part.attribute), part.index) not in self._taken
 
     def add_call(
         self, scope: Scope, *, class_name: str, arguments: Sequence[Nest] = (), **facts: Any
@@ -231,7 +215,7 @@ class GraphBuilder:
             device: Where they are.
             name: Its name, made unique; None for a running number.
             kind: What it is.
-            scope: Where it stands; None for the scope that is open.
+            scope: Where it stands; None for the top level.
             facts: Further fields of `Node`.
         Raises:
             GraphError: It writes into what it does not read, or has a role that is none.
@@ -241,7 +225,7 @@ class GraphBuilder:
             name="",
             op=op,
             kind=kind,
-            scope=self.scope if scope is None else scope,
+            scope=scope,
             inputs=[value for argument in named for value in values_in(argument.nest)],
             arguments=named,
             **facts,
@@ -249,7 +233,7 @@ class GraphBuilder:
         _check(node)
         for shape in outputs:
             self.add_value(node, shape, dtype, device)
-        node.name = self._number() if name is None else self.names.unique(name)
+        node.name = self._number() if name is None else self._names.unique(name)
         self.operations += kind == "op"
         self._append(node)
         return node
@@ -280,7 +264,7 @@ class GraphBuilder:
             name: Its name, made unique; None for a running number.
             scope: Where it stands.
         """
-        unique = self._number() if name is None else self.names.unique(name)
+        unique = self._number() if name is None else self._names.unique(name)
         node = Node(unique, kind, kind, scope)
         self._append(node)
         if kind == "input":
@@ -293,33 +277,6 @@ class GraphBuilder:
         """Add an input of the model under its path (`past.0.key`); return its value."""
         return self.add_value(self.append_source("input", name), shape, dtype, device)
 
-    def add_parameter(
-        self,
-        name: str,
-        shape: Shape | None,
-        dtype: str = "float32",
-        device: str = "cpu",
-        *,
-        scope: Scope | None = None,
-        buffer: bool = False,
-        **attributes: Any,
-    ) -> Value:
-        """Add a parameter or buffer under its qualified name; return its value.
-
-        Args:
-            name: Its name in `named_parameters()` (`layer1.0.weight`).
-            shape: Its sizes.
-            dtype: Its element type.
-            device: Where it is.
-            scope: That of the module which owns it; None for the one that is open.
-            buffer: Whether it is a buffer.
-            attributes: Further facts, shown on its card.
-        """
-        kind: SourceKind = "buffer" if buffer else "parameter"
-        node = self.append_source(kind, name, self.scope if scope is None else scope)
-        node.attributes.update(attributes)
-        return self.add_value(node, shape, dtype, device)
-
     def add_output(self, name: str, value: Value, *, control_inputs: Iterable[Node] = ()) -> Output:
         """Add an output of the model under its path in the result (`logits`), made unique."""
         unique = claim_name(name, self._output_names)
@@ -331,14 +288,8 @@ class GraphBuilder:
         """Return the graph, held against every invariant.
 
         Raises:
-            GraphError: It breaks one, or a scope is still open.
+            GraphError: It breaks one.
         """
-        if self.scope is not None:
-            raise GraphError(
-                f"the graph of {self.graph.name} is finished in {self.scope}",
-                why="a scope is open for as long as its block runs",
-                fix="call build.finish() after the outermost block",
-            )
         verify(self.graph)
         return self.graph
 

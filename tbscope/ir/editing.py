@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tbscope.ir.graph import Call, Graph, Nest, Node, Note, Output, Value
-from tbscope.ir.nodes import STATE, Body, copy_arguments, let_go, with_values
+from tbscope.ir.nests import map_values
+from tbscope.ir.nodes import STATE, Body, copy_arguments, let_go
 from tbscope.ir.scopes import Scope
 
 __all__ = ["Editor", "cut_call", "read_there", "replace_calls", "replace_nodes", "twin_of"]
@@ -165,7 +166,7 @@ class Editor:
             named = _InCalls(values, self._words)
             for call in graph.calls:
                 call.arguments = copy_arguments(call.arguments, named)
-                call.results = with_values(call.results, named)
+                call.results = map_values(call.results, named)
         for node in self._instead:
             # What stands there now is in its body, and stays.
             node.outputs.clear()

@@ -1,22 +1,237 @@
 """Facts: the plain parts of a graph, which refer to no node and no value."""
 
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-from tbscope.ir.collectives import Sharding
-
 __all__ = [
+    "Collective",
+    "CollectiveKind",
     "Constant",
+    "Function",
     "Gradient",
     "Measured",
+    "MeshDimension",
     "Module",
     "Parameter",
+    "Part",
     "Profile",
+    "Run",
     "Shape",
+    "Sharding",
     "Source",
+    "device_on",
+    "dimensions_at",
     "item_size_bytes",
+    "ranks_text",
+    "split_device",
 ]
+
+CollectiveKind = Literal[
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "send",
+    "recv",
+    "barrier",
+]
+"""What ranks do together; `send` and `recv` join two of them, any other all of a group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """What a node does together with other ranks.
+
+    Equal collectives of several ranks have the same `kind`, `ranks`, `group` and `sequence`. A
+    `send` to rank 3 is met by the `recv` from this rank that has the same `ranks`, `group` and
+    `sequence`.
+
+    Attributes:
+        kind: What they do.
+        reduction: How what they hand in becomes one (`sum`, `avg`, `max`); None where nothing is
+            reduced, `unknown` where torch does not tell.
+        ranks: The ranks of the group, as the whole run counts them, in the order of the group.
+        mesh: The dimension of the device mesh whose group it is (`dp`, `tp`); empty where the
+            group is that of none.
+        input_bytes: Bytes of what this rank hands in; 0 where it only takes (`recv`, and
+            `broadcast` or `scatter` of another one).
+        output_bytes: Bytes of what this rank has of it; 0 where it only gives (`send`, and
+            `gather` or `reduce` to another one).
+        peer: The rank that it sends to or receives from, or where a broadcast, a reduce, a gather
+            or a scatter begins or ends, as the whole run counts; None for any other.
+        group: torch's name for the group: the same on all of its ranks, and another one for
+            another group of the same ranks.
+        sequence: How many collectives ran in this group before it, on this rank and in this run;
+            for `send` and `recv` how many of the same kind with the same peer.
+        asynchronous: Whether the rank goes on at once, and waits for the result later.
+        tensors: How many tensors it moves: above 1 for what is coalesced.
+    """
+
+    kind: CollectiveKind
+    reduction: str | None = None
+    ranks: tuple[int, ...] = (0,)
+    mesh: str = ""
+    input_bytes: int = 0
+    output_bytes: int = 0
+    peer: int | None = None
+    group: str = ""
+    sequence: int = 0
+    asynchronous: bool = False
+    tensors: int = 1
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes of what this rank hands in, or of what it has of it, whichever are more."""
+        return max(self.input_bytes, self.output_bytes)
+
+    def __str__(self) -> str:
+        told = self.kind if self.reduction is None else f"{self.kind} {self.reduction}"
+        where = f"{self.mesh} " if self.mesh else ""
+        text = f"{told} over {where}({', '.join(map(str, self.ranks))})"
+        return text if self.peer is None else f"{text}, with {self.peer}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """What one rank holds of a tensor that is spread over several.
+
+    The shape of a value or a parameter that has one is that of the whole tensor.
+
+    Attributes:
+        shape: Sizes of what this rank holds.
+        placements: For each dimension of the device mesh how the tensor lies along it:
+            `Shard(0)`, `Replicate()`, `Partial(sum)`.
+        mesh: The names of these dimensions of the mesh; `0`, `1` where they have none.
+    """
+
+    shape: tuple[int | None, ...]
+    placements: tuple[str, ...]
+    mesh: tuple[str, ...]
+
+    def __str__(self) -> str:
+        pairs = zip(self.mesh, self.placements, strict=True)
+        lies = ", ".join(f"{name}: {placement}" for name, placement in pairs)
+        return f"({', '.join('?' if n is None else str(n) for n in self.shape)}) by {lies}"
+
+
+@dataclass(frozen=True, slots=True)
+class MeshDimension:
+    """One dimension of the device mesh of a run.
+
+    Attributes:
+        name: What it is called (`dp`); its number where it has no name.
+        size: How many ranks lie along it.
+        coordinate: Where along it this rank lies, counted from 0.
+    """
+
+    name: str
+    size: int
+    coordinate: int
+
+
+def dimensions_at(rank: int, sizes: Mapping[str, int]) -> tuple[MeshDimension, ...]:
+    """Return the dimensions of a device mesh over all ranks of a run, as one rank lies in it.
+
+    Args:
+        rank: The rank, as the whole run counts them.
+        sizes: The sizes of the dimensions by their names, outermost first.
+
+    >>> [one.coordinate for one in dimensions_at(13, {"pp": 2, "dp": 2, "tp": 4})]
+    [1, 1, 1]
+    """
+    found = []
+    for name, size in reversed([*sizes.items()]):
+        rank, coordinate = divmod(rank, size)
+        found.append(MeshDimension(name, size, coordinate))
+    return tuple(reversed(found))
+
+
+# Fewer are no longer row than a list of them.
+_LEAST_ROW = 3
+_BITS = re.compile(r"[0-9]+")
+_ON_RANK = re.compile(r"(ranks? [0-9][-0-9,a-z ]*) ([^ ]+)")
+
+
+class Part(NamedTuple):
+    """Ranks of a distributed run that one part of a merged graph shows.
+
+    Attributes:
+        ranks: Their numbers, in order.
+        scope: The path of the box that holds what they ran; empty where that is all the graph.
+            What they ran of a backward pass and of an optimizer stands in boxes of this name in
+            `gradients` and `optimizer`.
+        stage: Which stage of a pipeline they run; None where there is no pipeline.
+        figures: What one of them holds and does, by the names of the summary's columns.
+    """
+
+    ranks: tuple[int, ...]
+    scope: str = ""
+    stage: int | None = None
+    figures: Mapping[str, int] = {}
+
+    def __str__(self) -> str:
+        """Print as `rank 3`, `ranks 0-7` or `stage 1 ranks 8-15`."""
+        text = ranks_text(self.ranks)
+        return text if self.stage is None else f"stage {self.stage} {text}"
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """Return ranks in words, rows of them by their ends.
+
+    >>> ranks_text([3]), ranks_text([0, 1, 2, 3, 8]), ranks_text([0, 2, 4, 6])
+    ('rank 3', 'ranks 0-3,8', 'ranks 0-6 step 2')
+    """
+    ordered = sorted(set(ranks))
+    if not ordered:
+        return "no rank"
+    return f"{'rank' if len(ordered) == 1 else 'ranks'} {','.join(_rows(ordered))}"
+
+
+def _rows(ordered: Sequence[int]) -> Iterator[str]:
+    place = 0
+    while place < len(ordered):
+        first, end = ordered[place], place + 1
+        step = ordered[end] - first if end < len(ordered) else 1
+        while end < len(ordered) and ordered[end] - ordered[end - 1] == step:
+            end += 1
+        if end - place < _LEAST_ROW and step > 1:
+            end = place + 1
+        last = ordered[end - 1]
+        if last == first:
+            yield str(first)
+        else:
+            yield f"{first}-{last}" if step == 1 else f"{first}-{last} step {step}"
+        place = end
+
+
+def device_on(ranks: str, device: str) -> str:
+    """Return a device of ranks as one text: `rank 3 cpu`, `ranks 0-7 cuda:0`.
+
+    Args:
+        ranks: The ranks in words.
+        device: The device as each of them names it.
+    """
+    return f"{ranks} {device}"
+
+
+def split_device(device: str) -> tuple[str, str]:
+    """Return the ranks of a device in words, and the device as each of them names it.
+
+    >>> split_device("ranks 0-7 cuda:0"), split_device("cpu")
+    (('ranks 0-7', 'cuda:0'), ('', 'cpu'))
+    """
+    found = _ON_RANK.fullmatch(device)
+    return (found[1], found[2]) if found else ("", device)
+
+
+# -- nodes, parameters and modules -----------------------------------------------------------
+
 
 Shape: TypeAlias = tuple[int | None, ...]
 """Sizes per dimension; None where a size is not known (the ragged one of a nested tensor)."""
@@ -161,4 +376,52 @@ def item_size_bytes(dtype: str) -> int | None:
     return int(bits[0]) // 8 if bits and int(bits[0]) % 8 == 0 else None
 
 
-_BITS = re.compile(r"[0-9]+")
+# -- runs of functions ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Function:
+    """A function of the user's or of a library's that ran.
+
+    Attributes:
+        name: What it is called; empty for what has no name of its own, such as a list
+            comprehension in an older Python.
+        loops: The loops in its code: the first and the last step of each.
+        nested: Whether it was made while another one ran: a closure, or what a decorator puts
+            around others.
+    """
+
+    name: str
+    loops: tuple[tuple[int, int], ...] = ()
+    nested: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """One run of a function; compared by identity.
+
+    Attributes:
+        function: The function.
+        around: The run that called it, of the same module call; None for the outermost, which
+            mostly is the module's own forward.
+        step: Where in the code of that run it was called (see `Node.step`).
+    """
+
+    function: Function
+    around: "Run | None" = None
+    step: int = 0
+
+    def chain(self) -> list["Run"]:
+        """Return this run and those around it, the outermost first."""
+        return list(self._outwards())[::-1]
+
+    def outermost(self) -> "Run":
+        """Return the outermost of the runs around this one, or itself."""
+        *_, last = self._outwards()
+        return last
+
+    def _outwards(self) -> Iterator["Run"]:
+        run: Run | None = self
+        while run is not None:
+            yield run
+            run = run.around

@@ -2,45 +2,57 @@
 
 Scopes, calls, nodes and values, in the order in which they came. It is the
 middle of tbscope: sources make it, passes tidy it, converters read it. It knows
-nothing of torch, of protobuf, or of files.
+nothing of torch, of protobuf, or of files. `str(graph)` prints it, one node a line:
+
+    graph(%x : Float(1, 2)):
+      %1 : Float(1, 2) = linear(%x, %layer1.0.weight, %layer1.0.bias), scope: Net/Linear[fc]
+      return (%1)
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
 from tbscope.errors import ArgumentError, NotFoundError
-from tbscope.ir.calls import Call, Note, Output
-from tbscope.ir.climbs import upward
-from tbscope.ir.collectives import Collective, MeshDimension, Sharding
 from tbscope.ir.facts import (
+    Collective,
     Constant,
     Gradient,
     Measured,
+    MeshDimension,
     Module,
     Parameter,
+    Part,
     Profile,
     Shape,
+    Sharding,
     Source,
     item_size_bytes,
 )
+from tbscope.ir.nests import map_values
 from tbscope.ir.nodes import (
     STATE,
     Argument,
     Body,
+    Call,
     Nest,
     Node,
     NodeKind,
+    Note,
+    Output,
     Role,
     Value,
     copy_arguments,
-    with_values,
+    node_names,
+    node_to_text,
+    type_to_text,
+    value_name,
 )
-from tbscope.ir.ranks import Part
-from tbscope.ir.scopes import Scope
+from tbscope.ir.scopes import Scope, upward
 from tbscope.ir.ways_up import Functions, Table, way_up
-from tbscope.words import did_you_mean, shown
+from tbscope.words import did_you_mean, one_line, shown
 
 __all__ = [
     "Argument",
@@ -66,11 +78,21 @@ __all__ = [
     "Sharding",
     "Source",
     "Value",
+    "body_to_lines",
     "copy_body",
     "copy_graph",
+    "graph_to_text",
     "item_size_bytes",
-    "with_values",
+    "listed",
+    "require_graph",
 ]
+
+# A head or an end that is wider takes one line for each of its entries.
+_WIDTH = 100
+
+# The name of an output that is a tensor, or the entry of a plain tuple or list: its
+# place tells as much.
+_NAME_THAT_IS_A_PLACE = re.compile(r"out(\.[0-9]+)*")
 
 
 @dataclass(slots=True, eq=False)
@@ -115,7 +137,7 @@ class Graph:
     parts: tuple[Part, ...] = ()
 
     def __str__(self) -> str:
-        return str(way_up("Graph.__str__")(self))
+        return graph_to_text(self)
 
     def __repr__(self) -> str:
         return f"<Graph {self.name}: {len(self.nodes)} nodes, {len(self.calls)} calls>"
@@ -371,7 +393,7 @@ def _copy_call(call: Call, values: _Twins) -> Call:
         call.class_name,
         call.qualified_name,
         copy_arguments(call.arguments, values),
-        with_values(call.results, values),
+        map_values(call.results, values),
         call.hyperparameters,
         call.training,
         call.parameters,
@@ -383,3 +405,73 @@ def _copy_call(call: Call, values: _Twins) -> Call:
         call.caller,
         call.called_as,
     )
+
+
+def require_graph(thing: object, doing: str = "this") -> None:
+    """Check that something is a graph.
+
+    Args:
+        thing: Anything.
+        doing: What is to be done with it, for the message.
+    Raises:
+        ArgumentError: It is none.
+    """
+    if not isinstance(thing, Graph):
+        raise ArgumentError(
+            f"{doing} takes a graph, and was given {shown(thing)}",
+            why="a graph is what tbscope.trace, tbscope.record and add_graph give",
+            fix="graph = tbscope.trace(model, input)",
+        )
+
+
+# -- text -----------------------------------------------------------------------------------
+
+
+def graph_to_text(graph: Graph, *, sources: bool = False, parameters: bool = False) -> str:
+    """Return a graph as text: inputs in the head, one node a line, outputs at the end.
+
+    Args:
+        graph: The graph.
+        sources: Whether each line ends in the place in the user's code.
+        parameters: Whether parameters and buffers have lines of their own; else they
+            are told only by the operations that read them, by their qualified names.
+    Returns:
+        Lines without a line end after the last. An input that was given under two names
+        has both: `%input_ids = %labels : Long(1, 8)`.
+    """
+    inputs = [_input(node, value) for node in graph.inputs for value in node.outputs]
+    lines = body_to_lines(graph, sources=sources, parameters=parameters)
+    return "\n".join([listed("graph(", inputs, "):"), *lines])
+
+
+def body_to_lines(graph: Graph, *, sources: bool = False, parameters: bool = False) -> list[str]:
+    """Return the lines of a graph below its head: one for each node, and what it returns."""
+    hidden = {"input"} if parameters else {"input", *STATE}
+    lines = [
+        f"  {node_to_text(node, source=sources)}" for node in graph.nodes if node.kind not in hidden
+    ]
+    lines.append(listed("  return (", list(map(_output, graph.outputs)), ")"))
+    return lines
+
+
+def listed(start: str, entries: list[str], end: str) -> str:
+    """Return entries between a start and an end: on one line, or where that is wide, on several."""
+    line = start + ", ".join(entries) + end
+    if len(line) <= _WIDTH:
+        return line
+    return start + f",\n{' ' * len(start)}".join(entries) + end
+
+
+def _output(output: Output) -> str:
+    text = value_name(output.value)
+    if not _NAME_THAT_IS_A_PLACE.fullmatch(output.name):
+        text = f"{one_line(output.name)}={text}"
+    if output.control_inputs:
+        text += f" after {node_names(output.control_inputs)}"
+    return text
+
+
+def _input(node: Node, value: Value) -> str:
+    also = str(node.attributes.get("also", ""))
+    others = [f" = %{one_line(name)}" for name in also.split(", ") if name]
+    return f"{value_name(value)}{''.join(others)} : {type_to_text(value)}"

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tbscope.cycles import find_cycles
+from tbscope.ir.facts import Run
 from tbscope.ir.graph import Call, Graph, Node
 from tbscope.ir.levels import Unit, level_links, unit_of
 from tbscope.ir.nodes import sources_of
 from tbscope.ir.regions import OWNED, Inherited, Nearest, upward
 from tbscope.ir.returns import find_returns
-from tbscope.ir.runs import Run
 from tbscope.ir.scopes import Scope, ScopePart
 
 __all__ = ["Guests", "find_guests", "is_shared"]

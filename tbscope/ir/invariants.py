@@ -9,9 +9,8 @@ from itertools import chain
 from typing import NamedTuple, TypeVar, get_args
 
 from tbscope.errors import GraphError
-from tbscope.ir.collectives import CollectiveKind
-from tbscope.ir.forms import require_graph
-from tbscope.ir.graph import Graph, Node, NodeKind, Value
+from tbscope.ir.facts import CollectiveKind
+from tbscope.ir.graph import Graph, Node, NodeKind, Value, require_graph
 from tbscope.ir.scopes import Phase, Scope, ScopeKind
 
 __all__ = ["INVARIANTS", "Invariant", "check_invariants", "verify"]

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from tbscope.ir.climbs import upward
 from tbscope.ir.graph import Call, Graph, Module, Node, Parameter
 from tbscope.ir.nodes import STATE
-from tbscope.ir.scopes import Scope
+from tbscope.ir.scopes import Scope, upward
 
 __all__ = [
     "Holdings",

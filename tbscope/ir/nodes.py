@@ -1,16 +1,30 @@
-"""Nodes: the operations of a graph with their arguments, and the values that flow between them."""
+"""Nodes, the values that flow between them, calls of modules, outputs and notes, and their text.
 
-from collections.abc import Iterable
+The text is what `str(node)` prints, in the form of TorchScript:
+
+    %1 : Float(1, 2) = linear(%x, %layer1.0.weight, %layer1.0.bias), scope: Net/Linear[fc]
+
+Its only reader is a person; nothing parses it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from tbscope.ir.collectives import Collective, Sharding
-from tbscope.ir.facts import Gradient, Measured, Shape, Source, item_size_bytes
-from tbscope.ir.nests import Nest, Replacement, map_values
-from tbscope.ir.runs import Run
+from tbscope.ir.facts import (
+    Collective,
+    Gradient,
+    Measured,
+    Parameter,
+    Run,
+    Shape,
+    Sharding,
+    Source,
+    item_size_bytes,
+)
+from tbscope.ir.nests import Nest, Replacement, map_nest, map_values
 from tbscope.ir.scopes import Phase, Scope
-from tbscope.ir.ways_up import way_up
+from tbscope.words import one_line
 
 __all__ = [
     "OPERATIONS",
@@ -19,15 +33,24 @@ __all__ = [
     "TOLD",
     "Argument",
     "Body",
+    "Call",
     "Nest",
     "Node",
     "NodeKind",
+    "Note",
+    "Output",
     "Role",
     "Value",
+    "constants_of",
     "copy_arguments",
     "let_go",
+    "nest_to_text",
+    "node_names",
+    "node_to_text",
     "sources_of",
-    "with_values",
+    "type_text",
+    "type_to_text",
+    "value_name",
 ]
 
 NodeKind = Literal["op", "module", "input", "parameter", "buffer", "constant"]
@@ -188,7 +211,7 @@ class Node:
         self.measured = replace(self.measured or Measured(), **facts)
 
     def __str__(self) -> str:
-        return str(way_up("Node.__str__")(self))
+        return node_to_text(self)
 
     def __repr__(self) -> str:
         return f"<Node {self}>"
@@ -231,25 +254,205 @@ def let_go(nodes: Iterable[Node]) -> None:
 
 def copy_arguments(arguments: list[Argument], values: Replacement) -> list[Argument]:
     """Return a list of arguments with other values, or words, instead of some values."""
-    copies = []
-    for argument in arguments:
-        name, nest = argument
-        kind = type(nest)
-        if kind is Value:
-            copies.append(_new_argument((name, values.get(nest, nest))))
-        elif kind in _CONTAINERS:
-            copies.append(_new_argument((name, with_values(nest, values))))
-        else:
-            copies.append(argument)
-    return copies
+    return [Argument(name, map_values(nest, values)) for name, nest in arguments]
 
 
-def with_values(nest: Nest, values: Replacement) -> Nest:
-    """Return a nest with other values, or words, instead of some values."""
-    return values.get(nest, nest) if type(nest) is Value else map_values(nest, values)
+@dataclass(slots=True, eq=False)
+class Call:
+    """One invocation of a module: its arguments, its results, and what it was set to.
+
+    Attributes:
+        scope: Where its operations run.
+        class_name: The full name of the module's class (`torch.nn.modules.linear.Linear`).
+        qualified_name: The module's name in `named_modules()`; None where no module
+            registers it.
+        arguments: What forward was given, in the order of its parameters.
+        results: What the call gave, tensors as values.
+        hyperparameters: What the module's `extra_repr` tells, by name.
+        training: The module's training flag during the call.
+        parameters: Its own parameters and buffers, not those of its children.
+        source: Where it was called; None where that is not known.
+        defined: Where its class is defined; None where that is not known.
+        number: Which of the calls in its scope it is: above 0 for one that runs again where
+            an earlier call ran, as in the backward pass of a checkpoint.
+        run: The run of the user's function that called it; None where none is known.
+        step: Where in the code of that function it was called (see `Node.step`).
+        caller: The scope from which it was called, where the module of that does not contain its
+            module; None for any other, and where it is not known.
+        called_as: The path of its module in that of the caller (`act`, `layers.1`); empty where
+            there is no caller, or the caller has the module from elsewhere.
+    """
+
+    scope: Scope
+    class_name: str
+    qualified_name: str | None
+    arguments: list[Argument] = field(default_factory=list)
+    results: Nest = None
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    training: bool = False
+    parameters: tuple[Parameter, ...] = ()
+    source: Source | None = None
+    defined: Source | None = None
+    number: int = 0
+    run: Run | None = None
+    step: int = 0
+    caller: Scope | None = None
+    called_as: str = ""
+
+    def __repr__(self) -> str:
+        return f"Call({self.scope.path!r})"
 
 
-# As `Argument(name, nest)`, in a third of the time.
-_new_argument = partial(tuple.__new__, Argument)
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One tensor that the model gave back.
 
-_CONTAINERS = frozenset({list, tuple, dict})
+    Attributes:
+        name: Its path in the result (`logits`, `out.0`).
+        value: What it holds.
+        control_inputs: Nodes that wrote into it later, through another view of its storage.
+        given: What came out, where a pass left views between it and `value` out of the
+            graph: it tells the shape and the dtype.
+        via: These views, as text.
+    """
+
+    name: str
+    value: Value
+    control_inputs: tuple[Node, ...] = ()
+    given: Value | None = None
+    via: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something about a run that the drawing alone does not tell.
+
+    Attributes:
+        text: One sentence.
+        source: Where in the user's code; None where that is not known.
+        node: The node it is about; None where it is about none.
+        topic: What kind of thing it tells: how the run went, what Python read of tensors, what
+            was not used, what is random, or what FLOPs leave out.
+    """
+
+    text: str
+    source: Source | None = None
+    node: Node | None = None
+    topic: Literal["run", "python", "unused", "random", "flops"] = "run"
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.source})" if self.source else self.text
+
+
+# -- text -----------------------------------------------------------------------------------
+
+
+# Source: TorchScript's words for scalar types, c10/core/ScalarType.h.
+_DTYPE_WORDS = {
+    "float16": "Half",
+    "float32": "Float",
+    "float64": "Double",
+    "bfloat16": "BFloat16",
+    "uint8": "Byte",
+    "int8": "Char",
+    "int16": "Short",
+    "int32": "Int",
+    "int64": "Long",
+    "bool": "Bool",
+    "complex32": "ComplexHalf",
+    "complex64": "ComplexFloat",
+    "complex128": "ComplexDouble",
+}
+
+
+def type_to_text(typed: Value | Parameter, *, device: bool = True) -> str:
+    """Return the type of a value or parameter as TorchScript writes it.
+
+    Args:
+        typed: What has a shape, a dtype and a device.
+        device: Whether its device is told.
+    Returns:
+        `Float(1, 2)`; `?` for a size that is not known, `*` for an unknown rank, and the
+        device where it is not the CPU: `Long(?, 8, device=cuda:0)`. One that is spread over
+        ranks tells what is here, and how it lies: `Float(8, 8, here=(4, 8) by tp: Shard(0))`.
+    """
+    return type_text(typed.shape, typed.dtype, typed.device if device else "cpu", typed.sharding)
+
+
+def type_text(shape: Shape | None, dtype: str, device: str, sharding: Sharding | None) -> str:
+    """Return what `type_to_text` does of what has this type."""
+    sizes = ["*"] if shape is None else ["?" if size is None else str(size) for size in shape]
+    if device != "cpu":
+        sizes.append(f"device={device}")
+    if sharding is not None:
+        sizes.append(f"here={sharding}")
+    return f"{_DTYPE_WORDS.get(dtype, dtype)}({', '.join(sizes)})"
+
+
+def node_to_text(node: Node, *, source: bool = False) -> str:
+    """Return one node as one line.
+
+    Args:
+        node: An operation, or a source of values (`%x : Float(1, 2) = input()`).
+        source: Whether to end in the place in the user's code (`# net.py:12 in forward`).
+    Returns:
+        `%1 : Float(1, 2) = linear(%x, %fc.weight), scope: Net/Linear[fc]`. An operation
+        that gives nothing has no ` = `; one that waits for others names them (`after: %3`),
+        and one outside of the forward pass its phase (`phase: backward`).
+    """
+    given = node.arguments or [Argument(None, value) for value in node.inputs]
+    told = (f"{name}=" * (name is not None) + nest_to_text(nest) for name, nest in given)
+    text = f"{one_line(node.op) if node.kind in OPERATIONS else node.kind}({', '.join(told)})"
+    if node.outputs:
+        gives = (f"{value_name(value)} : {type_to_text(value)}" for value in node.outputs)
+        text = f"{', '.join(gives)} = {text}"
+    if node.control_inputs:
+        text += f", after: {node_names(node.control_inputs)}"
+    if node.scope is not None:
+        text += f", scope: {one_line(node.scope.path)}"
+    if node.phase != "forward":
+        text += f", phase: {node.phase}"
+    if source and node.source is not None:
+        text += f"  # {one_line(str(node.source))}"
+    return text
+
+
+def value_name(value: Value) -> str:
+    """Return a value as printed nodes name it."""
+    return f"%{one_line(value.name)}"
+
+
+def node_names(nodes: Iterable[Node]) -> str:
+    """Return the names of nodes that are waited for, as printed nodes have them."""
+    return ", ".join(f"%{one_line(node.name)}" for node in nodes)
+
+
+def _entry(entry: Nest) -> str:
+    return value_name(entry) if isinstance(entry, Value) else one_line(repr(entry))
+
+
+def nest_to_text(nest: Nest, entry: Callable[[Nest], str] = _entry) -> str:
+    """Return a nest as the arguments of a printed node have it.
+
+    Args:
+        nest: The nest.
+        entry: Gives the text of each value and constant in it.
+    """
+    kind = type(nest)
+    if kind is dict:
+        told = (f"{one_line(repr(key))}: {nest_to_text(one, entry)}" for key, one in nest.items())
+        return f"{{{', '.join(told)}}}"
+    if kind is not list and kind is not tuple:
+        return entry(nest)
+    entries = ", ".join(nest_to_text(one, entry) for one in nest)
+    return f"[{entries}]" if kind is list else f"({entries}{',' * (len(nest) == 1)})"
+
+
+def constants_of(node: Node) -> tuple[str, ...]:
+    """Return the arguments of a node as texts, with None in the place of each value."""
+
+    def without_values(entry: Nest) -> Nest:
+        return None if isinstance(entry, Value) else entry
+
+    plain = ((name, repr(map_nest(nest, without_values))) for name, nest in node.arguments)
+    return tuple(f"{name}={text}" if name else text for name, text in plain)

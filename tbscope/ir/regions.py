@@ -8,17 +8,17 @@ regions stand, are handed on from here.
 from collections.abc import Callable, Iterable, Set
 from typing import NamedTuple
 
-from tbscope.ir.climbs import (
+from tbscope.ir.graph import Argument, Call, Graph, Node, Value
+from tbscope.ir.nodes import OPERATIONS, OWNED, STATE, NodeKind
+from tbscope.ir.scopes import (
     Inherited,
     Nearest,
+    Scope,
     add_with_above,
     inside_out,
     upward,
     with_above,
 )
-from tbscope.ir.graph import Argument, Call, Graph, Node, Value
-from tbscope.ir.nodes import OPERATIONS, OWNED, STATE, NodeKind
-from tbscope.ir.scopes import Scope
 
 __all__ = [
     "OPERATIONS",

@@ -9,20 +9,26 @@ number, `Linear[0].1`. This file knows nothing of torch.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, MutableSet, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from tbscope.errors import ArgumentError
 from tbscope.words import shown
 
 __all__ = [
     "PHASE_BOXES",
+    "Inherited",
+    "Nearest",
     "Phase",
     "Scope",
     "ScopeKind",
     "ScopePart",
+    "add_with_above",
+    "inside_out",
     "parse_scope_path",
+    "upward",
+    "with_above",
 ]
 
 ScopeKind = Literal["module", "container", "hand", "op", "function", "rank"]
@@ -43,12 +49,11 @@ _EMPTY = "%"
 _ESCAPE = re.compile(
     r"%([0-9A-F]{2})|\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U(00(?:0[0-9a-f]|10)[0-9a-f]{4}))"
 )
-# Python reads no number of more than 4,300.
-_MOST_DIGITS = 4_000
-_PART = re.compile(r"([^\[\].]*)(?:\[([^\[\]]*)\])?(?:\.([0-9]+))?")
+# Python reads no number of more than 4,300 digits.
+_PART = re.compile(r"([^\[\].]*)(?:\[([^\[\]]*)\])?(?:\.([0-9]{1,4000}))?")
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True)
 class ScopePart:
     """One step of a scope path.
 
@@ -63,28 +68,12 @@ class ScopePart:
     attribute: str | None = None
     index: int = 0
 
-    def __init__(self, label: str, attribute: str | None = None, index: int = 0) -> None:
-        # One is made for each call of a module: in a third of the time of the usual `__init__`
-        # of what is frozen, which looks each attribute up by its name.
-        _set_label(self, label)
-        _set_attribute(self, attribute)
-        _set_index(self, index)
-
     def __str__(self) -> str:
         """Print as `Label`, `Label[attribute]` or `Label[attribute].index`."""
-        text = _escape(_RESERVED, self.label) or _EMPTY
+        text = _RESERVED.sub(_escaped, self.label) or _EMPTY
         if self.attribute is not None:
-            text += f"[{_escape(_RESERVED_IN_ATTRIBUTE, self.attribute)}]"
+            text += f"[{_RESERVED_IN_ATTRIBUTE.sub(_escaped, self.attribute)}]"
         return f"{text}.{self.index}" if self.index else text
-
-
-_set_label, _set_attribute, _set_index = (
-    vars(ScopePart)[name].__set__ for name in ("label", "attribute", "index")
-)
-
-
-def _escape(reserved: re.Pattern[str], text: str) -> str:
-    return reserved.sub(_escaped, text)
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -108,11 +97,7 @@ def parse_scope_path(text: str) -> tuple[ScopePart, ...]:
         ArgumentError: A step has not the form `Label[attribute].index`.
     """
     if not isinstance(text, str):
-        raise ArgumentError(
-            f"cannot read the scope path {shown(text)}",
-            why="a path is a text",
-            fix="give a path as node.scope prints it, e.g. 'Net/Sequential[layer1]/Linear[0]'",
-        )
+        raise _refused(text, "a path is a text")
     text = str.__str__(text)
     if not text:
         return ()
@@ -120,18 +105,8 @@ def parse_scope_path(text: str) -> tuple[ScopePart, ...]:
     for step in text.split("/"):
         found = _PART.fullmatch(step)
         if not found:
-            raise ArgumentError(
-                f"cannot read the scope path {shown(text)}",
-                why=f"its step {shown(step)} has not the form Label[attribute].index",
-                fix="give a path as node.scope prints it, e.g. 'Net/Sequential[layer1]/Linear[0]'",
-            )
+            raise _refused(text, f"its step {shown(step)} has not the form Label[attribute].index")
         label, attribute, index = found.groups()
-        if len(index or "") > _MOST_DIGITS:
-            raise ArgumentError(
-                f"cannot read the scope path {shown(text)}",
-                why=f"its step {shown(step)} has a number of {len(index)} digits",
-                fix="give a path as node.scope prints it, e.g. 'Net/Linear[fc].1'",
-            )
         parts.append(
             ScopePart(
                 "" if label in ("", _EMPTY) else _unescape(label),
@@ -140,6 +115,14 @@ def parse_scope_path(text: str) -> tuple[ScopePart, ...]:
             )
         )
     return tuple(parts)
+
+
+def _refused(text: object, why: str) -> ArgumentError:
+    return ArgumentError(
+        f"cannot read the scope path {shown(text)}",
+        why=why,
+        fix="give a path as node.scope prints it, e.g. 'Net/Sequential[layer1]/Linear[0]'",
+    )
 
 
 class Scope:
@@ -202,13 +185,107 @@ class Scope:
 
     def ancestors(self) -> Iterator["Scope"]:
         """Return the scopes around this one, innermost first."""
-        scope = self.parent
-        while scope is not None:
-            yield scope
-            scope = scope.parent
+        return upward(self.parent)
 
     def __str__(self) -> str:
         return self.path
 
     def __repr__(self) -> str:
         return f"Scope({self.path!r})"
+
+
+# -- climbs ---------------------------------------------------------------------------------
+
+
+_Found = TypeVar("_Found")
+
+
+class Inherited(Generic[_Found]):
+    """What each scope has, told by the scope itself and by what the one around it has.
+
+    Each scope is asked once, so a graph costs as many questions as it has scopes, however
+    deep they stand in each other.
+
+    Args:
+        tell: What a scope has, from the scope and what the one around it has.
+        top: What the top level has, where no scope is.
+    """
+
+    def __init__(self, tell: Callable[[Scope, _Found], _Found], *, top: _Found) -> None:
+        self._tell = tell
+        self._known: dict[Scope | None, _Found] = {None: top}
+
+    def __call__(self, scope: Scope | None) -> _Found:
+        """Return what a scope has; what the top level has for None."""
+        known = self._known
+        if scope in known:
+            return known[scope]
+        pending: list[Scope] = []
+        while scope is not None and scope not in known:
+            pending.append(scope)
+            scope = scope.parent
+        found = known[scope]
+        for below in reversed(pending):
+            known[below] = found = self._tell(below, found)
+        return found
+
+
+class Nearest(Inherited[_Found | None]):
+    """What the innermost scope tells, of one and those around it, that tells something.
+
+    Args:
+        tell: What a scope tells; None where it tells nothing, and the scope around it counts.
+        top: What is told where no scope tells anything.
+    """
+
+    def __init__(
+        self, tell: Callable[[Scope], _Found | None], *, top: _Found | None = None
+    ) -> None:
+        def told(scope: Scope, above: _Found | None) -> _Found | None:
+            own = tell(scope)
+            return above if own is None else own
+
+        super().__init__(told, top=top)
+
+
+def upward(scope: Scope | None) -> Iterator[Scope]:
+    """Return a scope and all around it, the innermost first; nothing for None."""
+    while scope is not None:
+        yield scope
+        scope = scope.parent
+
+
+def add_with_above(scope: Scope | None, found: MutableSet[Scope]) -> Sequence[Scope]:
+    """Add a scope and all around it to a set that already holds, with any, all around it.
+
+    Returns:
+        The scopes that were not there, the innermost first.
+    """
+    # Asked for each node of a graph: nearly always its scope is there.
+    if scope is None or scope in found:
+        return ()
+    added: list[Scope] = []
+    while scope is not None and scope not in found:
+        found.add(scope)
+        added.append(scope)
+        scope = scope.parent
+    return added
+
+
+def with_above(scopes: Iterable[Scope | None]) -> set[Scope]:
+    """Return some scopes and all that are around one of them."""
+    found: set[Scope] = set()
+    for scope in scopes:
+        add_with_above(scope, found)
+    return found
+
+
+def inside_out(scopes: Iterable[Scope]) -> Iterator[tuple[Scope, Scope]]:
+    """Return each scope that stands in another one, with that one, the innermost first.
+
+    Args:
+        scopes: Parents first, as `Graph.scopes` has them.
+    """
+    for scope in reversed(list(scopes)):
+        if scope.parent is not None:
+            yield scope, scope.parent

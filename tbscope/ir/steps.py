@@ -8,12 +8,11 @@ may differ, and is told.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from tbscope.ir.climbs import upward
 from tbscope.ir.editing import Editor, replace_calls
 from tbscope.ir.graph import Graph, Node, Note, Value
+from tbscope.ir.nodes import constants_of
 from tbscope.ir.regions import OPERATIONS
-from tbscope.ir.scopes import PHASE_BOXES, Scope
-from tbscope.ir.text import constants_of
+from tbscope.ir.scopes import PHASE_BOXES, Scope, upward
 from tbscope.words import first_of, shown
 
 __all__ = ["changed_operations", "fold_steps"]

@@ -1,7 +1,8 @@
-"""Ways up: methods for what is made of a graph, a node or a definition, and so stands above.
+"""Ways up: methods of a graph whose makers stand on higher floors.
 
 The graph names its homes here and loads each one when it is first called, so that no
-import of this floor leads up. Nothing else in tbscope is loaded by its name.
+import of this floor leads up: one that did would join all floors in one cycle. Nothing
+else in tbscope is loaded by its name.
 """
 
 from collections.abc import Iterator
@@ -16,10 +17,6 @@ WAYS_UP = {
     "Graph.functions": ("tbscope.functions.functions", "Functions"),
     "Graph.save": ("tbscope.saving.save", "save_graph"),
     "Graph._repr_html_": ("tbscope.saving.notebook", "graph_to_frame"),
-    "Definition.graph": ("tbscope.functions.body", "body_graph"),
-    "Definition.__str__": ("tbscope.functions.text", "definition_to_text"),
-    "Graph.__str__": ("tbscope.ir.text", "graph_to_text"),
-    "Node.__str__": ("tbscope.ir.text", "node_to_text"),
 }
 """For each such method the module that has it, and the name in that."""
 

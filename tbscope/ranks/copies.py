@@ -9,11 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tbscope.ir.climbs import Nearest
+from tbscope.ir.facts import device_on, ranks_text
 from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Output, Parameter, Value
 from tbscope.ir.nests import map_nest
-from tbscope.ir.ranks import device_on, ranks_text
-from tbscope.ir.scopes import Scope, ScopePart
+from tbscope.ir.scopes import Nearest, Scope, ScopePart
 
 __all__ = ["RankCopy"]
 

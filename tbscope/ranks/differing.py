@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
+from tbscope.ir.facts import ranks_text
 from tbscope.ir.graph import Graph, Node
-from tbscope.ir.ranks import ranks_text
+from tbscope.ir.nodes import constants_of
 from tbscope.ir.regions import STATE
-from tbscope.ir.text import constants_of
 from tbscope.ranks.alike import sizes_of
 
 __all__ = ["tell_differences"]

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from tbscope.errors import ArgumentError
-from tbscope.ir.collectives import dimensions_at
+from tbscope.ir.facts import dimensions_at
 from tbscope.ir.graph import Graph
 from tbscope.words import shown
 

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from itertools import count
 
 from tbscope.errors import ArgumentError, RanksError
+from tbscope.ir.facts import ranks_text
 from tbscope.ir.graph import Graph, Note
-from tbscope.ir.ranks import ranks_text
 from tbscope.ranks.asked import Ranks, check_unfolded
 from tbscope.ranks.merge import merge_ranks
 from tbscope.ranks.posts import Posts

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tbscope.cycles import in_order
-from tbscope.ir.collectives import Collective
+from tbscope.ir.facts import Collective
 from tbscope.ir.graph import Node
 from tbscope.ir.nodes import sources_of
 

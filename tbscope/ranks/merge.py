@@ -9,10 +9,9 @@ from typing import Any
 
 from tbscope.checks import check_truth
 from tbscope.errors import ArgumentError
-from tbscope.ir.forms import require_graph
-from tbscope.ir.graph import Graph
+from tbscope.ir.facts import ranks_text
+from tbscope.ir.graph import Graph, require_graph
 from tbscope.ir.invariants import check_invariants
-from tbscope.ir.ranks import ranks_text
 from tbscope.ranks.alike import groups_of
 from tbscope.ranks.asked import check_unfolded
 from tbscope.ranks.equals import check_dimensions, with_equals

@@ -9,9 +9,9 @@ from tbscope.figures.here import (
     flops_here,
     numbers_here,
 )
+from tbscope.ir.facts import Part, ranks_text
 from tbscope.ir.graph import Graph, Note, Parameter
 from tbscope.ir.modules import numbers_in
-from tbscope.ir.ranks import Part, ranks_text
 from tbscope.ir.regions import OPERATIONS
 from tbscope.ranks.alike import is_message
 

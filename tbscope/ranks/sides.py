@@ -4,12 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from tbscope.ir.climbs import upward
+from tbscope.ir.builder import Names
 from tbscope.ir.editing import Editor, replace_nodes
+from tbscope.ir.facts import Part, device_on, ranks_text, split_device
 from tbscope.ir.graph import Argument, Graph, Node, Note, Output, Value
-from tbscope.ir.node_names import Names
-from tbscope.ir.ranks import Part, device_on, ranks_text, split_device
-from tbscope.ir.scopes import Phase, Scope, ScopePart
+from tbscope.ir.scopes import Phase, Scope, ScopePart, upward
 from tbscope.ranks.alike import sizes_of
 from tbscope.ranks.copies import RankCopy
 from tbscope.ranks.differing import tell_differences

@@ -3,8 +3,7 @@
 import html
 
 from tbscope.collector import not_collecting
-from tbscope.ir.forms import require_graph
-from tbscope.ir.graph import Graph
+from tbscope.ir.graph import Graph, require_graph
 from tbscope.saving.html import page_of
 from tbscope.saving.picture import picture_of
 

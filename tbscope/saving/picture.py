@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, TypeAlias, Unpack
 
 from tbscope.graphdef.attributes import nest_to_text
 from tbscope.graphdef.worth import key_by_worth, worth_of_number
+from tbscope.ir.facts import split_device
 from tbscope.ir.graph import Graph, Nest, Shape
-from tbscope.ir.ranks import split_device
 from tbscope.options import DRAWING, Drawing
 from tbscope.page.constants import ASIDE_OP
 from tbscope.page.glyphs import Box, Item

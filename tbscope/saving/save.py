@@ -6,8 +6,7 @@ from typing import Any, Unpack
 from tbscope.collector import not_collecting
 from tbscope.errors import ArgumentError
 from tbscope.files import path_text, write_whole
-from tbscope.ir.forms import require_graph
-from tbscope.ir.graph import Graph
+from tbscope.ir.graph import Graph, require_graph
 from tbscope.options import Drawing, check_options
 from tbscope.saving.cut import check_depth
 from tbscope.saving.forms import How, data_of, form_of

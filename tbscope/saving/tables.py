@@ -10,10 +10,8 @@ from typing import Any
 
 from tbscope.functions.definition import Definition
 from tbscope.functions.functions import Functions
-from tbscope.functions.text import head_to_text
 from tbscope.graphdef.worth import worth_of_number
-from tbscope.ir.graph import Graph
-from tbscope.ir.text import body_to_lines
+from tbscope.ir.graph import Graph, body_to_lines
 from tbscope.page.glyphs import Box, Item
 from tbscope.saving.levels import Levels, Words
 from tbscope.saving.picture import FIGURES, Glyph, Picture
@@ -85,7 +83,7 @@ def record_lists(levels: Levels, graph: Graph, words: Words) -> dict[str, Any]:
     functions = [*Functions(graph)]
     return {
         "notes": words.of(dict.fromkeys(str(note) for note in graph.notes)),
-        "heads": words.of(head_to_text(one) for one in functions),
+        "heads": words.of(one.head for one in functions),
         "bodies": words.of("\n".join(body_to_lines(one.graph)) for one in functions),
         "uses": [[*uses(one)] for one in functions],
     }

@@ -10,7 +10,7 @@ import torch
 from tbscope.errors import TraceError
 from tbscope.ir.graph import Call, Parameter, Source, Value
 from tbscope.ir.nests import values_in
-from tbscope.ir.text import type_to_text
+from tbscope.ir.nodes import type_to_text
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch import inside, modes, module_calls
 from tbscope.sources.torch.locate import OWN_FILES, raised_at

@@ -10,7 +10,7 @@ import torch
 from tbscope.checks import attribute_of, check_truth
 from tbscope.collector import collecting_rarely
 from tbscope.errors import ArgumentError, ScopeError
-from tbscope.ir.collectives import dimensions_at
+from tbscope.ir.facts import dimensions_at
 from tbscope.ir.graph import Graph, Note
 from tbscope.option import shows_options
 from tbscope.running import Tracing, run_options

@@ -6,8 +6,8 @@ from typing import Any
 
 from tensorboard.compat.proto.types_pb2 import DataType
 
+from tbscope.ir.facts import device_on
 from tbscope.ir.graph import Constant, Nest, Shape
-from tbscope.ir.ranks import device_on
 from tbscope.words import cut
 
 __all__ = [

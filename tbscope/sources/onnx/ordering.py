@@ -9,11 +9,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tbscope.ir.climbs import Nearest
 from tbscope.ir.graph import Call, Graph, Node, Value
 from tbscope.ir.nests import walk
 from tbscope.ir.regions import STATE
-from tbscope.ir.scopes import Scope
+from tbscope.ir.scopes import Nearest, Scope
 from tbscope.sources.onnx.alignment import side_by_side
 from tbscope.sources.onnx.exporting import Operation
 

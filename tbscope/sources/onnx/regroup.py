@@ -6,8 +6,7 @@ from typing import Any
 
 from tbscope.errors import ArgumentError
 from tbscope.files import path_of
-from tbscope.ir.forms import require_graph
-from tbscope.ir.graph import Graph
+from tbscope.ir.graph import Graph, require_graph
 from tbscope.sources.onnx.choosing import Modules, check_domain, chooser
 from tbscope.sources.onnx.contents import form_of
 from tbscope.sources.onnx.cutting import Cutter, Region

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tbscope.ir.builder import GraphBuilder
-from tbscope.ir.climbs import upward
-from tbscope.ir.scopes import Scope, ScopeKind
+from tbscope.ir.scopes import Scope, ScopeKind, upward
 from tbscope.sources.onnx.metadata import Level
 from tbscope.sources.onnx.places import Place
 from tbscope.sources.torch.holders import container_class

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tbscope.ir.collectives import Collective, CollectiveKind
+from tbscope.ir.facts import Collective, CollectiveKind
 from tbscope.sources.torch.internals import schema_of
 from tbscope.sources.torch.literals import collect_tensors
 from tbscope.sources.torch.ranks import Group, Groups

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tbscope.ir.collectives import MeshDimension, Sharding
+from tbscope.ir.facts import MeshDimension, Sharding
 from tbscope.sources.torch.rank_internals import (
     device_meshes,
     group_of,

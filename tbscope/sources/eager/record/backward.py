@@ -16,11 +16,10 @@ from weakref import ref
 import torch
 
 from tbscope.ir.builder import GraphBuilder
-from tbscope.ir.climbs import upward
+from tbscope.ir.facts import Run
 from tbscope.ir.graph import Argument, Node, Value
 from tbscope.ir.nodes import Role
-from tbscope.ir.runs import Run
-from tbscope.ir.scopes import PHASE_BOXES, Scope, ScopeKind, ScopePart
+from tbscope.ir.scopes import PHASE_BOXES, Scope, ScopeKind, ScopePart, upward
 from tbscope.sources.eager.record.gradient_sizes import tell_sizes
 from tbscope.sources.eager.record.makers import Makers
 from tbscope.sources.eager.record.saved import Saved

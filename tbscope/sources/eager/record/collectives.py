@@ -14,7 +14,7 @@ from weakref import ref
 import torch
 
 from tbscope.ir.builder import GraphBuilder
-from tbscope.ir.collectives import Collective
+from tbscope.ir.facts import Collective
 from tbscope.ir.graph import Argument, Node, Value
 from tbscope.sources.eager.record.operation import Joined
 from tbscope.sources.eager.record.values import TensorValues

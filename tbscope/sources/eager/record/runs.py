@@ -13,7 +13,7 @@ import re
 from types import CodeType, FrameType
 from typing import Any
 
-from tbscope.ir.runs import Function, Run
+from tbscope.ir.facts import Function, Run
 from tbscope.sources.torch.locate import OWN_FILES, Locator, Spot, is_own_file
 
 __all__ = ["BY_TURNS", "Mark", "Runs"]

@@ -8,11 +8,10 @@ module. What was handed in, or what is read of it, tells whose it is.
 from collections.abc import Callable, Iterable
 from itertools import takewhile
 
-from tbscope.ir.climbs import upward
 from tbscope.ir.graph import Graph, Node, Value
 from tbscope.ir.nests import values_in
 from tbscope.ir.nodes import STATE
-from tbscope.ir.scopes import Phase, Scope
+from tbscope.ir.scopes import Phase, Scope, upward
 
 __all__ = ["settle"]
 

@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 import torch
 from torch.overrides import handle_torch_function
 
+from tbscope.ir.facts import Run
 from tbscope.ir.graph import Source
-from tbscope.ir.runs import Run
 from tbscope.ir.scopes import Scope
 from tbscope.sources.eager.record.runs import BY_TURNS, Mark, Runs
 from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
