@@ -27,9 +27,8 @@ from tbscope.options import (
 from tbscope.overlays.make import OverlayValues, make_overlay
 from tbscope.pipeline import draw
 from tbscope.ranks.asked import Ranks
-from tbscope.ranks.gather import Gathering, gathering_of, lost_texts
+from tbscope.ranks.gather import Gathering, gathering_of, lost_texts, pretended_ranks
 from tbscope.ranks.merge import merge_ranks
-from tbscope.ranks.pretended import pretended_ranks
 from tbscope.running import RUNNING, WORLD
 from tbscope.sources.compiled.results import CompiledGraphs
 from tbscope.sources.table import graph_of

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch.distributed as dist
 from same_graph import differences
-from test_merge_ranks import Net, plain
+from test_merge_ranks import plain
 
 import tbscope
 from tbscope.formats import record
@@ -50,13 +50,6 @@ def test_ranks_that_recorded_the_same_are_read_once():
     assert merged.inputs[0].attributes == {
         "shapes_by_rank": "(3, 2) on ranks 0-2; (4, 2) on rank 3"
     }
-
-
-def test_ranks_that_share_all_are_told_apart_by_the_stage_they_are_in():
-    graph = Net(0).join("send", (0, 1), peer=1, mesh="pp").graph()
-    graph.world_size = 4
-    both = [replace(graph, rank=rank, mesh=(MeshDimension("pp", 2, rank),)) for rank in (0, 1)]
-    assert len({part.scope for part in tbscope.merge_ranks(both).parts}) == 2
 
 
 def test_a_damaged_record_is_a_reason_and_no_error():

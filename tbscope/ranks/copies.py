@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from tbscope.ir.facts import device_on, ranks_text
-from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Output, Parameter, Value
+from tbscope.ir.graph import Argument, Call, Graph, Node, Parameter, Value
 from tbscope.ir.nests import map_nest
 from tbscope.ir.scopes import Nearest, Scope, ScopePart
 
@@ -47,22 +47,19 @@ class RankCopy:
         self.numbers = ranks
         self.ranks = ranks_text(ranks)
         self.box = None if box is None else Scope(ScopePart(box), kind="rank")
-        self.next_number = number
-        self._number = number
+        self.next_number = self._number = number
         self._scopes: dict[Scope, Scope] = {}
         # The boxes of this copy, with their places in the order of phases.
         self._boxes: dict[Scope | None, int] = {self.box: 0}
         self._box_around = Nearest[Scope](lambda one: one if one in self._boxes else None)
-        self._devices: dict[str, str] = {}
-        self._parameters: dict[Parameter, Parameter] = {}
-        # What a value was made to: those that no node gives are met more than once, too.
-        self._strays: dict[Value, Value] = {}
         self.graph = graph.copy()
         if self.box is not None:
             self._add_scopes(self.graph.scopes(), self.box, {} if phases is None else phases)
         self._place(self.graph.nodes)
         self.graph.calls = [self._call(call) for call in self.graph.calls]
-        self.graph.outputs = [self._output(output) for output in self.graph.outputs]
+        self.graph.outputs = [
+            replace(output, given=self._value(output.given)) for output in self.graph.outputs
+        ]
         self.graph.modules = [
             one._replace(parameters=self._owned(one.parameters), borrowed=self._owned(one.borrowed))
             for one in self.graph.modules
@@ -87,69 +84,51 @@ class RankCopy:
     def _place(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
             if node.kind != "input":
-                node.scope = self._loose(node) if node.scope is None else self._scope(node.scope)
+                node.scope = self._around(node)
             for value in node.outputs:
                 value.device = self._device(value.device)
-                self._strays[value] = value
             if node.body is not None:
                 self._place(node.body.nodes)
 
-    def _loose(self, node: Node) -> Scope | None:
-        """Return the box of an operation that stands in none: of what it reads, the last one.
+    def _around(self, node: Node) -> Scope | None:
+        """Return the scope of an operation; if none, the last box of those that it reads.
 
         What scales the gradients of all micro batches follows them, and is read by no module.
         """
-        producers = [value.producer for value in node.inputs]
-        read = {self._box_around(one.scope) for one in producers} - {None}
+        if node.scope is not None:
+            return self._scopes.get(node.scope, node.scope)
+        read = {self._box_around(value.producer.scope) for value in node.inputs} - {None}
         return max(read, key=self._boxes.__getitem__, default=self.box)
 
-    def _scope(self, scope: Scope) -> Scope:
-        return self._scopes.get(scope, scope)
-
     def _device(self, device: str) -> str:
-        told = self._devices.get(device)
-        if told is None:
-            told = self._devices[device] = device_on(self.ranks, device)
-        return told
+        return device if device.startswith(f"{self.ranks} ") else device_on(self.ranks, device)
 
-    def _value(self, held: Any) -> Any:
-        if not isinstance(held, Value):
-            return held
-        known = self._strays.get(held)
-        if known is None:
-            device = self._device(held.device)
-            known = self._strays[held] = Value(
-                held.producer, held.index, held.shape, held.dtype, device, held.sharding
-            )
-        return known
-
-    def _nest(self, nest: Nest) -> Nest:
-        return map_nest(nest, self._value)
-
-    def _output(self, output: Output) -> Output:
-        return output if output.given is None else replace(output, given=self._value(output.given))
+    def _value(self, given: Any) -> Any:
+        """Return a value on these ranks, also one that no node gives; all else as it is."""
+        if not isinstance(given, Value) or given.device == self._device(given.device):
+            return given
+        device = self._device(given.device)
+        return Value(given.producer, given.index, given.shape, given.dtype, device, given.sharding)
 
     def _call(self, call: Call) -> Call:
         return replace(
             call,
-            scope=self._scope(call.scope),
-            caller=call.caller and self._scope(call.caller),
-            arguments=[Argument(name, self._nest(nest)) for name, nest in call.arguments],
-            results=self._nest(call.results),
+            scope=self._scopes.get(call.scope, call.scope),
+            caller=call.caller and self._scopes.get(call.caller, call.caller),
+            arguments=[
+                Argument(name, map_nest(nest, self._value)) for name, nest in call.arguments
+            ],
+            results=map_nest(call.results, self._value),
             parameters=self._owned(call.parameters),
         )
 
     def _owned(self, parameters: Iterable[Parameter]) -> tuple[Parameter, ...]:
-        return tuple([self._parameter(one) for one in parameters])
-
-    def _parameter(self, one: Parameter) -> Parameter:
-        made = self._parameters.get(one)
-        if made is None:
+        owned = []
+        for one in parameters:
             number = one.number if one.number < 0 else one.number + self._number
             self.next_number = max(self.next_number, number + 1)
-            made = one._replace(device=self._device(one.device), number=number)
-            self._parameters[one] = made
-        return made
+            owned.append(one._replace(device=self._device(one.device), number=number))
+        return tuple(owned)
 
 
 def _scope_like(scope: Scope, parent: Scope | None) -> Scope:

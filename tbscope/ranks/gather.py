@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
+from typing import Any
 
 from tbscope.errors import ArgumentError, RanksError
 from tbscope.ir.facts import ranks_text
@@ -11,10 +12,11 @@ from tbscope.ranks.asked import Ranks, check_unfolded
 from tbscope.ranks.merge import merge_ranks
 from tbscope.ranks.posts import Posts
 from tbscope.sources.torch.meeting import is_pretended, is_started_with_others, shared_store
+from tbscope.sources.torch.parallelizing import size_of_world
 from tbscope.sources.torch.ranks import is_distributed, process_rank, world_size
 from tbscope.words import error_text, shown
 
-__all__ = ["Gathering", "gathering_of", "lost_error", "lost_texts"]
+__all__ = ["Gathering", "gathering_of", "lost_error", "lost_texts", "pretended_ranks"]
 
 # The calls of this process that gather something: the same on all ranks, which run one program.
 _calls = count()
@@ -43,17 +45,44 @@ def gathering_of(ranks: Ranks, timeout_s: float) -> "Gathering | None":
             why="a launcher started several, and no process group is there",
             fix="torch.distributed.init_process_group() before it",
         )
-    wanted = range(max(world, 1)) if isinstance(ranks, str) else sorted(ranks)
+    unfolded = ranks == "unfolded"
+    return Gathering(_wanted(ranks, world), timeout_s, unfolded=unfolded, alone=world <= 1)
+
+
+def _wanted(ranks: Ranks, world: int) -> list[int]:
+    """Return the ranks asked for, in order, of so many; 0 for no distributed run."""
+    wanted = list(range(max(world, 1))) if isinstance(ranks, str) else sorted(ranks)
     if wanted[-1] >= max(world, 1):
         raise ArgumentError(
             f"ranks={shown(ranks)} asks for rank {wanted[-1]}",
             why=f"the run has {world}, counted from 0" if world else "this is no distributed run",
             fix="ranks='all'" if world else _FOR_TORCHRUN,
         )
-    unfolded = ranks == "unfolded"
-    if unfolded:
+    if ranks == "unfolded":
         check_unfolded(len(wanted))
-    return Gathering(list(wanted), timeout_s, unfolded=unfolded, alone=world <= 1)
+    return wanted
+
+
+def pretended_ranks(ranks: Ranks, world: Mapping[str, Any]) -> list[int] | None:
+    """Return the ranks as each of which a model is traced; None where it is traced as one.
+
+    Args:
+        ranks: Those that are asked for: what is known to be an option.
+        world: The options of the run that does not exist.
+    Raises:
+        ArgumentError: The run has no such ranks, too many to be drawn unfolded, or one of them
+            is asked for, too.
+    """
+    size = size_of_world(world["world_size"], world["mesh"])
+    if size is None or ranks == "mine":
+        return None
+    if world["rank"] != 0:
+        raise ArgumentError(
+            f"rank={shown(world['rank'])} is given with ranks={shown(ranks)}",
+            why="the model is traced as each of these ranks",
+            fix=f"leave rank out, or ranks={shown([world['rank']])}",
+        )
+    return _wanted(ranks, size)
 
 
 class Gathering:

@@ -4,17 +4,19 @@ Where all ranks ran the same, the graph is that of the first one, and tells what
 part stands in a box of its own, and what ranks did together joins the boxes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from math import prod
 from typing import Any
 
 from tbscope.checks import check_truth
 from tbscope.errors import ArgumentError
-from tbscope.ir.facts import ranks_text
+from tbscope.ir.facts import dimensions_at, ranks_text
 from tbscope.ir.graph import Graph, require_graph
 from tbscope.ir.invariants import check_invariants
 from tbscope.ranks.alike import groups_of
 from tbscope.ranks.asked import check_unfolded
-from tbscope.ranks.equals import check_dimensions, with_equals
 from tbscope.ranks.sides import side_by_side
 from tbscope.words import error_text, shown
 
@@ -41,7 +43,12 @@ def merge_ranks(
         GraphError: A graph breaks an invariant.
     """
     check_truth("unfolded", unfolded)
-    check_dimensions(alike)
+    if type(alike) not in (list, tuple) or not all(type(name) is str for name in alike):
+        raise ArgumentError(
+            f"ranks cannot be alike along {shown(alike)}",
+            why="alike lists dimensions of the device mesh by their names",
+            fix='alike=("dp", "tp"), where each stage of a pipeline along "pp" is given',
+        )
     ordered = _checked(graphs, alike)
     if unfolded:
         check_unfolded(len(ordered))
@@ -75,12 +82,13 @@ def _checked(graphs: Iterable[Graph], alike: Sequence[str]) -> list[Graph]:
     for graph in listed:
         require_graph(graph, "merge_ranks")
         if graph.parts:
+            ranks = ranks_text(rank for part in graph.parts for rank in part.ranks)
             raise ArgumentError(
-                f"merge_ranks was given a graph that is merged already, of {_ranks_in(graph)}",
+                f"merge_ranks was given a graph that is merged already, of {ranks}",
                 why="it merges what each rank recorded",
                 fix="give the graphs of all ranks at once",
             )
-    ordered = sorted(with_equals(listed, alike) if alike else listed, key=_rank_of)
+    ordered = sorted(_with_equals(listed, alike) if alike else listed, key=lambda graph: graph.rank)
     for graph in ordered:
         if graph.rank in seen:
             raise ArgumentError(
@@ -95,9 +103,37 @@ def _checked(graphs: Iterable[Graph], alike: Sequence[str]) -> list[Graph]:
     return ordered
 
 
-def _rank_of(graph: Graph) -> int:
-    return graph.rank
+def _with_equals(graphs: Sequence[Graph], alike: Sequence[str]) -> Iterator[Graph]:
+    """Yield graphs, each beside those of all ranks for which it stands.
 
-
-def _ranks_in(graph: Graph) -> str:
-    return ranks_text(rank for part in graph.parts for rank in part.ranks)
+    Args:
+        graphs: The graphs of ranks. What they hold is not copied.
+        alike: Dimensions of the device mesh: ranks that differ in their places along these alone
+            did the same.
+    Raises:
+        ArgumentError: A graph has no such dimension, or its mesh does not hold all ranks in order.
+    """
+    for graph in graphs:
+        sizes = {one.name: one.size for one in graph.mesh}
+        missing = [name for name in alike if name not in sizes]
+        if missing:
+            raise ArgumentError(
+                f"the graph of rank {graph.rank} has no dimension {shown(missing[0])} of a mesh",
+                why=f"its mesh has {', '.join(sizes) or 'none'}",
+                fix="give those of its mesh, or trace it with mesh={'dp': 4, 'tp': 2}",
+            )
+        if prod(sizes.values()) != graph.world_size or (
+            dimensions_at(graph.rank, sizes) != graph.mesh
+        ):
+            mesh = ", ".join(f"{name}={size}" for name, size in sizes.items())
+            raise ArgumentError(
+                f"nothing tells for which ranks the graph of rank {graph.rank} stands",
+                why=f"its mesh ({mesh}) does not hold all {graph.world_size} ranks in their order",
+                fix="give the graph of each rank, and leave alike out",
+            )
+        places = [range(one.size) if one.name in alike else [one.coordinate] for one in graph.mesh]
+        for coordinates in product(*places):
+            rank = 0
+            for size, coordinate in zip(sizes.values(), coordinates, strict=True):
+                rank = rank * size + coordinate
+            yield replace(graph, rank=rank)

@@ -1,6 +1,7 @@
 """What each rank has of the whole: what it holds, computes and moves, and its stage."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from graphlib import CycleError, TopologicalSorter
 from statistics import mean
 
 from tbscope.figures.here import (
@@ -91,48 +92,30 @@ def with_stages(parts: Sequence[Part], graphs: Sequence[Graph]) -> list[Part]:
         graphs: The graph of the first rank of each.
     """
     part_of = {rank: number for number, part in enumerate(parts) for rank in part.ranks}
-    before: dict[int, set[int]] = {number: set() for number in range(len(parts))}
-    talking: set[int] = set()
+    before: dict[int, set[int]] = {}
     for number, graph in enumerate(graphs):
-        for other, sends in _first_messages(graph, part_of).items():
+        met: set[int] = set()
+        for node in graph.nodes:
+            joined = node.collective
+            if joined is None or joined.peer not in part_of or not is_message(node):
+                continue
+            other = part_of[joined.peer]
             if other == number:
                 # Each talks to its like: a ring, and no pipeline.
                 return list(parts)
-            talking |= {number, other}
-            before[other if sends else number].add(number if sends else other)
-    stages = _depths(before)
-    if not talking or stages is None:
+            if other not in met:
+                # The first message with another part tells which one comes first.
+                met.add(other)
+                one, next_one = (number, other) if joined.kind == "send" else (other, number)
+                before.setdefault(one, set())
+                before.setdefault(next_one, set()).add(one)
+    stages: dict[int, int] = {}
+    try:
+        for number in TopologicalSorter(before).static_order():
+            stages[number] = max((stages[other] + 1 for other in before[number]), default=0)
+    except CycleError:
         return list(parts)
     return [
-        part._replace(stage=stages[number]) if number in talking else part
+        part._replace(stage=stages[number]) if number in stages else part
         for number, part in enumerate(parts)
     ]
-
-
-def _first_messages(graph: Graph, part_of: Mapping[int, int]) -> dict[int, bool]:
-    """Return for each part with which a rank exchanges messages whether it sends the first one."""
-    found: dict[int, bool] = {}
-    for node in graph.nodes:
-        if is_message(node):
-            joined = node.collective
-            assert joined is not None, "a message is a collective"
-            other = None if joined.peer is None else part_of.get(joined.peer)
-            if other is not None:
-                found.setdefault(other, joined.kind == "send")
-    return found
-
-
-def _depths(before: Mapping[int, set[int]]) -> dict[int, int] | None:
-    """Return how many others come before each at most; None where they go round in a circle."""
-    depths: dict[int, int] = {}
-    while len(depths) < len(before):
-        ready = [
-            number
-            for number, others in before.items()
-            if number not in depths and others <= depths.keys()
-        ]
-        if not ready:
-            return None
-        for number in ready:
-            depths[number] = max((depths[other] + 1 for other in before[number]), default=0)
-    return depths

@@ -8,15 +8,17 @@ from tbscope.ir.builder import Names
 from tbscope.ir.editing import Editor, replace_nodes
 from tbscope.ir.facts import Part, device_on, ranks_text, split_device
 from tbscope.ir.graph import Argument, Graph, Node, Note, Output, Value
+from tbscope.ir.nodes import constants_of
+from tbscope.ir.regions import STATE
 from tbscope.ir.scopes import Phase, Scope, ScopePart, upward
 from tbscope.ranks.alike import sizes_of
 from tbscope.ranks.copies import RankCopy
-from tbscope.ranks.differing import tell_differences
 from tbscope.ranks.join import Joint, find_joints
 from tbscope.ranks.shares import figures_of, share_notes, whole_model, with_stages
 
 __all__ = ["side_by_side"]
 
+_MOST_TOLD = 6
 # More collectives between parts than these, at one place, stand in a box of their own.
 _MOST_IN_A_ROW = 8
 
@@ -38,7 +40,7 @@ def side_by_side(groups: Sequence[Sequence[Graph]]) -> Graph:
         box = _box_of(part, parts) if len(groups) > 1 else None
         copy = RankCopy(group[0], part.ranks, box, number, phases)
         number = copy.next_number
-        tell_differences(copy.graph, group)
+        _tell_differences(copy.graph, group)
         copies.append(copy)
         merged.calls += copy.graph.calls
         merged.inputs += copy.graph.inputs
@@ -139,6 +141,52 @@ def _name(copies: Sequence[RankCopy], order: Iterable[Node]) -> None:
     for node in order:
         if node not in named:
             node.name = names.number()
+
+
+# -- what differs between ranks that are alike -----------------------------------------------
+
+
+def _tell_differences(merged: Graph, group: Sequence[Graph]) -> None:
+    """Note on the nodes of a graph what differs between the ranks for which it stands.
+
+    Args:
+        merged: The copy of the first of these graphs; its nodes are changed.
+        group: The graphs of ranks that are alike.
+    """
+    # Ranks that recorded the same may share their nodes.
+    shared: dict[int, tuple[list[int], list[Node]]] = {}
+    for graph in group:
+        shared.setdefault(id(graph.nodes), ([], graph.nodes))[0].append(graph.rank)
+    for place, node in enumerate(merged.nodes):
+        found: dict[str, dict[str, list[int]]] = {}
+        groups: dict[tuple[int, ...], None] = {}
+        for ranks, nodes in shared.values():
+            twin = nodes[place]
+            told = {
+                "shapes_by_rank": ", ".join([_shape(shape) for shape in sizes_of(twin)]),
+                "arguments_by_rank": ", ".join(constants_of(twin)),
+                "names_by_rank": twin.name if twin.kind in STATE else "",
+            }
+            for name, text in told.items():
+                found.setdefault(name, {}).setdefault(text, []).extend(ranks)
+            if twin.collective is not None and twin.collective.peer is None:
+                groups[twin.collective.ranks] = None
+        for name, by_text in found.items():
+            if len(by_text) > 1:
+                node.attributes[name] = _some(
+                    [f"{text or 'none'} on {ranks_text(ranks)}" for text, ranks in by_text.items()]
+                )
+        if len(groups) > 1:
+            node.attributes["groups"] = _some([ranks_text(ranks) for ranks in groups])
+
+
+def _shape(shape: object) -> str:
+    return repr(shape).replace("None", "?") if shape is not None else "?"
+
+
+def _some(texts: Sequence[str]) -> str:
+    more = len(texts) - _MOST_TOLD
+    return "; ".join([*texts[:_MOST_TOLD], f"and {more:,} more"] if more > 0 else texts)
 
 
 # -- what ranks did together ----------------------------------------------------------------

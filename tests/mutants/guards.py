@@ -73,9 +73,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         ("built_in", "make", "numbers", "parameters", "targets"), _OVERLAID
     ),
     "tbscope/ranks": {
-        **dict.fromkeys(
-            ("alike", "copies", "differing", "join", "merge", "shares", "sides"), _MERGED
-        ),
+        **dict.fromkeys(("alike", "copies", "join", "merge", "shares", "sides"), _MERGED),
         **dict.fromkeys(("asked", "gather", "posts"), _GATHERED),
     },
     "tbscope/saving": {
