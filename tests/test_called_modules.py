@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import tbscope
-from tbscope.sources.eager.watch.depth import deep_enough
+from tbscope.sources.eager.watch.watch import deep_enough
 from tbscope.sources.torch.locate import OWN_FILES
 from tests.real_graphs import origins
 
@@ -171,13 +171,9 @@ def test_modules_that_nest_deeper_than_python_allows_are_told_so():
         tbscope.trace(nested(2 * limit), X)
     lines = str(raised.value).split("\n")
     assert lines[0].startswith("the model raised while it was being traced, in Calling/Calling[")
-    assert lines[0].endswith(" levels deep")
     assert len(lines[0]) < 500
     assert lines[1].startswith("  why: RecursionError: maximum recursion depth exceeded")
-    start = f"  fix: the model's calls are nested deeper than Python's limit of {limit}, at "
-    end = " in forward: if they end at all, call sys.setrecursionlimit() with more before"
-    assert lines[2].startswith(f"{start}test_called_modules.py:")
-    assert lines[2].endswith(end)
+    assert lines[2].startswith("  fix: see test_called_modules.py:")
     assert sys.getrecursionlimit() == limit
 
 
@@ -196,7 +192,7 @@ def test_where_pythons_limit_is_met_is_chance(error, start):
 def test_a_limit_that_somebody_sets_meanwhile_is_left_to_them():
     limit = sys.getrecursionlimit()
     try:
-        with deep_enough():
+        with deep_enough:
             assert sys.getrecursionlimit() > limit
             sys.setrecursionlimit(limit + 7)
         assert sys.getrecursionlimit() == limit + 7

@@ -37,7 +37,6 @@ def memory_error(x):
 @pytest.mark.parametrize("model", [out_of_memory, allocates, memory_error])
 def test_a_lack_of_memory_is_met_by_stand_ins_or_smaller_inputs(model):
     assert failure(model).fix == "pass fake=True, which takes no memory, or give smaller inputs"
-    assert failure(model, profile=True).fix.startswith("leave profile out and pass fake=True")
     assert tbscope.trace(allocates, X, fake=True).outputs
 
 
@@ -99,9 +98,8 @@ def test_a_model_that_calls_itself_without_end_is_told_so():
     for model, name in ((Endless(), "forward"), (endless, "endless")):
         error = failure(model)
         assert error.what.startswith("the model raised")
-        assert error.fix.startswith("the model's calls are nested deeper than Python's limit of ")
-        assert f", at {HERE}:" in error.fix
-        assert f" in {name}: if they end at all, call sys.setrecursionlimit() " in error.fix
+        assert error.fix.startswith(f"see {HERE}:")
+        assert f" in {name}: the model's own code raised, " in error.fix
         assert isinstance(error.__cause__, RecursionError)
 
 

@@ -62,7 +62,8 @@ def test_a_model_that_decides_on_values_says_so():
     with pytest.raises(tbscope.TraceError) as error:
         tbscope.trace(lambda x: x if x.sum() > 0 else -x, torch.randn(2), fake=True)
     assert error.value.fix == (
-        "the model decides on the values of tensors, and fake=True has none: pass fake=False"
+        "the model decides on the values of tensors, and fake=True has none: pass fake=False, "
+        "on the device meta after model.to_empty(device='cpu')"
     )
 
 
