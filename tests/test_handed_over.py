@@ -214,34 +214,6 @@ def test_a_worker_that_is_fed_by_a_queue_is_drawn():
     assert graph.nodes[3].inputs == graph.nodes[2].outputs
 
 
-def test_what_a_worker_from_before_makes_is_a_constant_with_a_note():
-    given, found = queue.Queue(), queue.Queue()
-
-    def work():
-        while (task := given.get()) is not None:
-            found.put(task * 2)
-
-    thread = threading.Thread(target=work, name="worker-7")
-    thread.start()
-    graph = tbscope.trace(lambda x: (given.put(x), given.put(x), found.get() + found.get())[2], X)
-    given.put(None)
-    thread.join()
-    notes = [note for note in graph.notes if "thread" in note.text]
-    assert [note.text for note in notes] == [
-        "the thread 'worker-7', which nobody watched, has made a constant of the graph: "
-        "what it computed is not in it"
-    ]
-    assert str(notes[0].source).endswith(" in work")
-    constants = [node for node in tbscope.to_graph_def(graph).node if node.op == "Const"]
-    assert [node.attr["thread"].s for node in constants] == [b"worker-7"] * 2
-
-
-def test_a_constant_that_the_model_itself_holds_has_no_note_of_threads():
-    held, through = torch.ones(3), queue.Queue()
-    graph = tbscope.trace(lambda x: (through.put(held), x + through.get())[1], X)
-    assert [note for note in graph.notes if "thread" in note.text] == []
-
-
 def test_a_thread_that_goes_on_after_the_call_has_a_note():
     begin, end, threads = threading.Event(), threading.Event(), []
 

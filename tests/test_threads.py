@@ -481,7 +481,7 @@ def test_a_measured_model_that_another_thread_trains_has_a_note_of_it(beside):
     ]
 
 
-def test_a_model_that_writes_only_where_nobody_watches_is_told_of_beside_other_threads(beside):
+def test_a_model_that_writes_only_where_nobody_watches_has_the_note_beside_other_threads(beside):
     runs = []
 
     def write(model):
@@ -489,5 +489,5 @@ def test_a_model_that_writes_only_where_nobody_watches_is_told_of_beside_other_t
         if len(runs) > 1:
             bump(model)
 
-    with pytest.raises(tbscope.TraceError, match="it wrote into a Parameter of shape"):
-        tbscope.trace(Meeting(write), X, profile=1)
+    graph = tbscope.trace(Meeting(write), X, profile=1)
+    assert any("another thread" in note.text for note in graph.notes)

@@ -141,7 +141,7 @@ def traces():
         torch.overrides._len_torch_function_stack(),
         len(dispatch_modes()),
         watching.recorders,
-        watching.eager,
+        torch.compile,
         sys.getrecursionlimit(),
         gc.get_threshold(),
         threading.Thread.start,

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 __all__ = [
     "Keeper",
@@ -147,7 +147,6 @@ class _Watching(threading.local):
     Attributes:
         recorders: Those that record now; empty when nothing is traced.
         stand_ins: What stands in for the tensors of the model; None where they are used.
-        eager: Who tells the compiler to stand by; None when nothing is traced.
         thread: The identity of the thread whose run this one works for; 0 for none.
         looks_away: Whether nobody who waits for a training step is told of what runs.
         measuring: Who measures a run; None where none is measured.
@@ -155,24 +154,9 @@ class _Watching(threading.local):
 
     recorders: tuple[Watcher, ...] = ()
     stand_ins: Any = None
-    eager: Any = None
     thread: int = 0
     looks_away: bool = False
     measuring: PassWatcher | None = None
-
-
-class Arrival(NamedTuple):
-    """A tensor that a thread has made which nobody watches.
-
-    Attributes:
-        tensor: A weak reference to it.
-        thread: The name of the thread.
-        source: The line that handed it on; None where that is not known.
-    """
-
-    tensor: Any
-    thread: str
-    source: Any
 
 
 class Keeper(Protocol):
@@ -203,9 +187,6 @@ keepers: list[Keeper] = []
 
 abandoned: list[Abandoned] = []
 """What watches without an end, until the thread of each comes by."""
-
-arrivals: dict[int, Arrival] = {}
-"""What threads have made that nobody watches, by the identity of the tensor."""
 
 # A thread that draws may draw again inside of that.
 _drawing = threading.RLock()

@@ -89,10 +89,7 @@ def push_scope(name: str) -> None:
     Raises:
         ArgumentError: The name is no text, or empty.
     """
-    if type(name) is not str or not name:
-        raise _bad_name(name)
-    for recorder in watching.recorders:
-        recorder.open_scope(name)
+    scope(name).__enter__()
 
 
 def pop_scope(name: str | None = None) -> None:
@@ -126,16 +123,15 @@ def unbalanced(name: str | None, innermost: str | None) -> ScopeError:
         name: The name that was to be closed; None for the innermost one.
         innermost: The name of the innermost open scope by hand; None where none is open.
     """
+    called = f"pop_scope({'' if name is None else shown(name)})"
     if innermost is None:
         return ScopeError(
-            "pop_scope() without a scope to close"
-            if name is None
-            else f"pop_scope({shown(name)}) without a scope to close",
+            f"{called} without a scope to close",
             why="no scope opened by hand is open in the module call that runs",
             fix="call push_scope(name) first, once for each pop_scope()",
         )
     return ScopeError(
-        f"pop_scope({shown(name)}) while the scope {shown(innermost)} is the innermost",
+        f"{called} while the scope {shown(innermost)} is the innermost",
         why="scopes close in the reverse order in which they were opened",
         fix=f"close it first: pop_scope({shown(innermost)})",
     )

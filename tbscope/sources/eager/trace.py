@@ -1,7 +1,7 @@
 """Runs a model once, watches the run, and leaves everything as it was."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
 from typing import Any, Unpack
 
@@ -17,15 +17,15 @@ from tbscope.running import Tracing, run_options
 from tbscope.sources.eager.active import alone, one_at_a_time
 from tbscope.sources.eager.failure import Told, trace_error
 from tbscope.sources.eager.keep.preserve import Preserved
-from tbscope.sources.eager.losses import Loss, check_loss, loss_of
+from tbscope.sources.eager.losses import check_loss, loss_of
 from tbscope.sources.eager.measure.profiling import check_profile, profile_graph
 from tbscope.sources.eager.measure.repeats import Repeats, check_measurable
 from tbscope.sources.eager.record.describe_calls import describe_calls
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch.call_log import CallLog
 from tbscope.sources.eager.watch.module_calls import watched_call
-from tbscope.sources.eager.watch.training_modes import watch_training_modes
-from tbscope.sources.eager.watch.watch import Watch, ready_to_watch
+from tbscope.sources.eager.watch.unseen import FLAGS
+from tbscope.sources.eager.watch.watch import Watch
 from tbscope.sources.torch.compiler_internals import never_compiled
 from tbscope.sources.torch.fake import StandIns, faked
 from tbscope.sources.torch.inputs import Made, argument_names, bind_inputs, require_made
@@ -97,45 +97,40 @@ def trace(
         TraceError: The model raised; `__cause__` is what it raised.
     """
     asked = run_options(options)
-    training, loss, mesh = asked["training"], asked["loss"], asked["mesh"]
-    check_truth("training", training, none="the mode in which each module stands")
+    mesh, parallelize = asked["mesh"], asked["parallelize"]
+    check_truth("training", asked["training"], none="the mode in which each module stands")
     for name in ("grad", "fake", "partial", "kernels"):
         check_truth(name, asked[name])
-    backward, fake, parallelize = asked["backward"], asked["fake"], asked["parallelize"]
     steps = check_profile(asked["profile"])
-    check_loss(loss, backward)
-    if steps and fake:
+    check_loss(asked["loss"], asked["backward"])
+    if steps and asked["fake"]:
         raise ArgumentError(
             f"profile={shown(asked['profile'])} has nothing to measure with fake=True",
             why="on stand-ins nothing is computed but shapes",
             fix="leave one of the two out",
         )
     world = world_of(asked["world_size"], asked["rank"], mesh, parallelize)
-    with one_at_a_time(), collecting_rarely(), alone(), watch_training_modes(), world as spans:
+    with one_at_a_time(), collecting_rarely(), alone(), FLAGS, world as spans:
         if parallelize is not None:
             # It may fill what it makes at random.
             with Preserved(()):
-                model = parallelized(model, parallelize, spans, fake=fake)
+                model = parallelized(model, parallelize, spans, fake=asked["fake"])
+        spread = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
+        while isinstance(model, spread):
+            # Drawing it on one device or process must not wait for the others.
+            model = model.module
         # A model that offers inputs of its own may draw them at random.
         with Preserved(()) if input_to_model is None else nullcontext():
             args, keywords = bind_inputs(
-                _unwrapped(model),
+                model,
                 input_to_model,
                 asked["kwargs"],
-                made=Made(asked["input_size"], asked["dtypes"], fake=fake),
+                made=Made(asked["input_size"], asked["dtypes"], fake=asked["fake"]),
             )
-        run = _Run(
-            *(_unwrapped(model), args, keywords),
-            training=training,
-            kernels=asked["kernels"],
-            steps=steps,
-            given=input_to_model,
-        )
-        run.step(loss, backward=backward)
-        grad = asked["grad"] or backward
-        graph = run.trace(grad=grad, fake=fake, partial=asked["partial"])
+        run = _Run(model, args, keywords, asked, steps=steps, given=input_to_model)
+        graph = run.trace()
         if steps:
-            run.profile(graph, grad=grad)
+            run.profile(graph)
         if mesh is not None:
             graph.mesh = dimensions_at(graph.rank, mesh)
         return graph
@@ -148,8 +143,7 @@ class _Run:
         model: The module or other callable.
         args: Its positional arguments.
         kwargs: Its keyword arguments.
-        training: The mode of its modules; None for that in which each stands.
-        kernels: Whether kernels are recorded as nodes.
+        asked: The options of the run.
         steps: How many further runs are measured; 0 for none.
         given: What the arguments were made of.
     Raises:
@@ -161,62 +155,70 @@ class _Run:
         model: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        asked: Mapping[str, Any],
         *,
-        training: bool | None,
-        kernels: bool = False,
-        steps: int = 0,
-        given: Any = None,
+        steps: int,
+        given: Any,
     ) -> None:
         self._model = model
         self._args = args
         self._kwargs = kwargs
-        self._training = training
+        self._asked = asked
+        self._training: bool | None = asked["training"]
+        self._grad: bool = asked["grad"] or asked["backward"]
         self._steps = steps
         self._given = given
         self._log = CallLog() if steps else None
-        self._owner = owner_of(model)
-        self._recorder = recorder = Recorder(name_of(model), boundary=watched_call, bodies=kernels)
-        if isinstance(model, torch.nn.Module):
-            recorder.registry.add_root(model)
-        elif self._owner is not None:
-            recorder.registry.add_root(self._owner)
-        self._modules = recorder.registry.modules()
+        self._owner = model if isinstance(model, torch.nn.Module) else owner_of(model)
+        self._recorder = Recorder(name_of(model), boundary=watched_call, bodies=asked["kernels"])
+        if self._owner is not None:
+            self._recorder.registry.add_root(self._owner)
+        self._modules = self._recorder.registry.modules()
         if steps:
             check_measurable(self._modules, argument_names(model, args, kwargs))
-        self._preserved = Preserved(self._modules, (args, kwargs, model), training=training)
-        self._loss: Loss | None = None
-        self._backward = False
+        inputs = args, kwargs, model
+        self._preserved = Preserved(self._modules, inputs, training=self._training)
+        self._stand_ins: StandIns | None = None
         self._adopted: list[torch.nn.Module] = []
         self._stepping: list[torch.optim.Optimizer] = []
         # Those that have switched themselves, by methods of their own.
         self._switched: list[torch.nn.Module] = []
+        self._have_kept(self._recorder)
+        self._recorder.about_to_step = self._add_optimizer
+        self._recorder.scopes.adopted = self._adopt
+        if asked["backward"]:
+            self._recorder.record_backward()
+
+    def _have_kept(self, recorder: Recorder) -> None:
+        """Have a recorder tell of what is about to be changed."""
         recorder.operations.about_to_write = self._preserved.about_to_write
         recorder.about_to_set = self._preserved.about_to_set
         recorder.about_to_accumulate = self._preserved.about_to_accumulate
-        recorder.about_to_step = self._add_optimizer
-        recorder.scopes.adopted = self._adopt
 
-    def step(self, loss: Loss | None, *, backward: bool) -> None:
-        """Have a loss made of what the model gives, and a backward pass begun at it."""
-        self._loss, self._backward = loss, backward
-        if backward:
-            self._recorder.record_backward()
-
-    def trace(self, *, grad: bool, fake: bool, partial: bool) -> Graph:
+    def trace(self) -> Graph:
         """Run the model and return its graph; everything is then as it was before."""
-        recorder = self._recorder
+        recorder, fake = self._recorder, self._asked["fake"]
         with ExitStack() as stack:
             stack.enter_context(self._preserved)
-            if self._is_to_switch():
-                stack.enter_context(ready_to_watch())
+            # One in evaluation has been put there: its method has run, and may not be made to
+            # run twice. One in training may be as it was made, and has never run it.
+            evaluated = self._training is False and self._preserved.stood_in_evaluation()
+            if self._training is not None and not evaluated and switches_itself(self._modules):
                 self._switch(self._modules[0])
-            stand_ins = None
             if fake:
-                stand_ins = stack.enter_context(faked())
-                self._stand_in(stand_ins)
-            self._add_inputs()
+                self._stand_ins = stack.enter_context(faked())
+                recorder.use(self._stand_ins)
+                inputs = self._stand_ins.of_inputs((self._args, self._kwargs))
+                self._args, self._kwargs = inputs
+            for name, given in argument_names(self._model, self._args, self._kwargs):
+                for path, tensor in tensor_leaves(given, name, public=True):
+                    require_made(path, tensor)
+                    recorder.add_input(path, tensor)
+                for path, tensor in tensor_leaves(given, name):
+                    recorder.add_hidden_input(path, tensor)
             try:
-                with torch.set_grad_enabled(grad), Watch(recorder, self._log, stand_ins=stand_ins):
+                watch = Watch(recorder, self._log, stand_ins=self._stand_ins)
+                with torch.set_grad_enabled(self._grad), watch:
                     result = self._call()
                     end = self._run_step(result)
             except ScopeError:
@@ -226,8 +228,8 @@ class _Run:
                     # The name of a scope is wrong, or the loss, and not how the model computes.
                     raise
                 describe_calls(recorder)
-                if not partial:
-                    told = Told(grad=grad, fake=fake, given=self._given, measured=self._steps > 0)
+                if not self._asked["partial"]:
+                    told = Told(grad=self._grad, fake=fake, given=self._given)
                     raise trace_error(error, recorder, told) from error
                 recorder.end_with(error, without_addresses(error_text(error)))
             else:
@@ -242,7 +244,7 @@ class _Run:
         graph.notes += map(Note, self._preserved.left)
         return graph
 
-    def profile(self, graph: Graph, *, grad: bool) -> None:
+    def profile(self, graph: Graph) -> None:
         """Run the model again to measure the nodes of its graph; all is as before then."""
         if self._recorder.ended:
             graph.notes.append(Note("nothing was measured: the model raised"))
@@ -254,23 +256,11 @@ class _Run:
             (self._args, self._kwargs, self._model, self._stepping),
             training=self._training,
             switched=self._switched,
-            grad=grad,
+            grad=self._grad,
             written=self._preserved.written(),
             were_set=self._preserved.were_set(),
         )
         profile_graph(graph, self._log, repeats, steps=self._steps, recorder=self._recorder)
-
-    def _stand_in(self, stand_ins: StandIns) -> None:
-        """Have stand-ins for all tensors of the model and its inputs."""
-        recorder = self._recorder
-        recorder.use(stand_ins)
-        self._args, self._kwargs = stand_ins.of_inputs((self._args, self._kwargs))
-
-        def adopt(module: torch.nn.Module) -> None:
-            self._adopt(module)
-            recorder.add_stand_ins(module, stand_ins)
-
-        recorder.scopes.adopted = adopt
 
     def _add_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Keep an optimizer as it is that makes a step in the run (in a hook)."""
@@ -284,25 +274,17 @@ class _Run:
             self._preserved.add_module(module)
         if self._steps:
             self._adopted.append(module)
-        if self._training is None or not switches_itself([module]):
-            return
-        if not any(module in root.modules() for root in self._switched):
+        if (
+            self._training is not None
+            and switches_itself([module])
+            and not any(module in root.modules() for root in self._switched)
+        ):
             for inner in module.modules():
                 with outside_modes():
                     self._preserved.add_module(inner)
             self._switch(module)
-
-    def _is_to_switch(self) -> bool:
-        """Tell whether the model is to switch its mode by its own method.
-
-        One that stands in evaluation has been put there: its method has run, and may not be
-        made to run twice. One in training may stand as it was made, and has never run it.
-        """
-        if self._training is None:
-            return False
-        if not self._training and self._preserved.stood_in_evaluation():
-            return False
-        return switches_itself(self._modules)
+        if self._stand_ins is not None:
+            self._recorder.add_stand_ins(module, self._stand_ins)
 
     def _switch(self, root: torch.nn.Module) -> None:
         """Have a module switch its mode by its own method, of which nothing is drawn.
@@ -310,9 +292,7 @@ class _Run:
         What that writes is put back all the same.
         """
         watcher = Recorder("", boundary=watched_call)
-        watcher.operations.about_to_write = self._preserved.about_to_write
-        watcher.about_to_set = self._preserved.about_to_set
-        watcher.about_to_accumulate = self._preserved.about_to_accumulate
+        self._have_kept(watcher)
         try:
             with alone(), Watch(watcher):
                 self._preserved.switch(root)
@@ -325,42 +305,30 @@ class _Run:
         else:
             self._switched.append(root)
 
-    def _add_inputs(self) -> None:
-        """Name the tensors among the arguments."""
-        for name, given in argument_names(self._model, self._args, self._kwargs):
-            for path, tensor in tensor_leaves(given, name, public=True):
-                require_made(path, tensor)
-                self._recorder.add_input(path, tensor)
-            for path, tensor in tensor_leaves(given, name):
-                self._recorder.add_hidden_input(path, tensor)
-
     def _call(self) -> Any:
         """Call the model; a callable other than a module gets a scope that says what it is."""
-        model, recorder = self._model, self._recorder
-        owner = model if isinstance(model, torch.nn.Module) else self._owner
-        if model is owner:
-            result = model(*self._args, **self._kwargs)
-        elif owner is not None:
-            with recorder.scopes.inside(owner, 0):
-                result = model(*self._args, **self._kwargs)
-        else:
+        model, owner, recorder = self._model, self._owner, self._recorder
+        if owner is None:
             name = name_of(model)
             recorder.open_scope(name)
             result = computed(model(*self._args, **self._kwargs), self._tell)
             recorder.know(result)
             recorder.close_scope(name)
             return result
+        with nullcontext() if model is owner else recorder.scopes.inside(owner, 0):
+            result = model(*self._args, **self._kwargs)
         with recorder.scopes.inside(owner, 0):
             return computed(result, self._tell)
 
     def _run_step(self, result: Any) -> torch.Tensor | None:
         """Make the loss, and run the backward pass; return the loss, where one was made."""
-        if self._loss is None and not self._backward:
+        loss, backward = self._asked["loss"], self._asked["backward"]
+        if loss is None and not backward:
             return None
-        loss = loss_of(result, self._loss, backward=self._backward)
-        if self._backward:
-            torch.autograd.backward(loss)
-        return None if self._loss is None else loss
+        made = loss_of(result, loss, backward=backward)
+        if backward:
+            torch.autograd.backward(made)
+        return None if loss is None else made
 
     def _tell(self, text: str) -> None:
         self._recorder.graph.notes.append(Note(text))
@@ -370,17 +338,6 @@ class _Run:
         result = computed(self._model(*self._args, **self._kwargs))
         self._run_step(result)
         return result
-
-
-def _unwrapped(model: Any) -> Any:
-    """Return the model inside of a wrapper that spreads it over devices or processes.
-
-    Drawing it on one of them must not wait for the others.
-    """
-    spread = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
-    while isinstance(model, spread):
-        model = model.module
-    return model
 
 
 def owner_of(model: Any) -> torch.nn.Module | None:

@@ -8,7 +8,8 @@ by nobody: autograd's own graph tells its names.
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
+from threading import get_ident
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -17,19 +18,16 @@ import torch
 
 from tbscope.ir.graph import Graph, Note
 from tbscope.sources.eager.active import waiting, watching
-from tbscope.sources.eager.opened import Hook, Opened
 from tbscope.sources.eager.record.careful import CarefulRecorder
 from tbscope.sources.eager.record.describe_calls import describe_calls
 from tbscope.sources.eager.watch.module_calls import watched_call
-from tbscope.sources.eager.watch.optimizers import watch_optimizers
-from tbscope.sources.eager.watch.setters import watch_setters
+from tbscope.sources.eager.watch.optimizers import watching_optimizers
 from tbscope.sources.eager.watch.unobserved import standing_by
+from tbscope.sources.eager.watch.unseen import SETTERS
+from tbscope.sources.eager.watch.watch import Watch
 from tbscope.sources.torch.autograd import functions_of, leads_to, needs_gradient
 from tbscope.sources.torch.internals import functorch_inner, in_forward_mode
-from tbscope.sources.torch.module_internals import (
-    around_calls,
-    is_compiled_in_place,
-)
+from tbscope.sources.torch.module_internals import around_calls, is_compiled_in_place, is_tracing
 from tbscope.sources.torch.nests import result_leaves
 from tbscope.words import error_text
 
@@ -78,7 +76,7 @@ class Waiting:
         self._calls = self._next = self._recorded = 0
         self._results: list[ref[torch.Tensor]] = []
         # What is watched now: a call, or the step of this optimizer.
-        self._open: Opened | None = None
+        self._open: _Opened | None = None
         self._stepping: torch.optim.Optimizer | None = None
         # From the next call to the end of the step; the other one to the call after it.
         self._eager = ExitStack()
@@ -87,14 +85,12 @@ class Waiting:
         self._begun = self._passed = self._stepped = False
         self.is_over = False
         self._hooks = ExitStack()
-        before, after = Hook(self._before), Hook(self._after)
+        before, after = _Hook(self._before), _Hook(self._after)
         self._hook = ref(before)
-        hooks = (
-            model.register_forward_pre_hook(before, with_kwargs=True, prepend=True),
-            model.register_forward_hook(after, with_kwargs=True, always_call=True),
-        )
-        for hook in hooks:
-            self._hooks.callback(hook.remove)
+        first = model.register_forward_pre_hook(before, with_kwargs=True, prepend=True)
+        self._hooks.callback(first.remove)
+        last = model.register_forward_hook(after, with_kwargs=True, always_call=True)
+        self._hooks.callback(last.remove)
         self._counts_compiled = False
         self._count_compiled(model)
         self._wait()
@@ -130,13 +126,13 @@ class Waiting:
 
     def _wait(self) -> None:
         """Wait for the next call, from now on."""
-        self._eager.enter_context(standing_by())
+        self._eager.enter_context(standing_by)
         model = self._model()
         if model is not None:
             self._eager.enter_context(around_calls(model, self._call_watched))
         if self._backward:
-            self._step.enter_context(watch_setters())
-            self._step.enter_context(watch_optimizers())
+            self._step.enter_context(SETTERS)
+            self._step.enter_context(watching_optimizers)
             self._step.callback(waiting.remove, self)
             waiting.append(self)
 
@@ -198,7 +194,7 @@ class Waiting:
                 self._recorder = self._new_recorder(model)
             self._recorded += 1
             caller = sys._getframe(2)
-            self._open = Opened(self._recorder, caller)
+            self._open = _Opened(self._recorder, caller)
             self._begun = True
             self._frame = self._recorder.enter_call(model, args, kwargs, caller)
 
@@ -276,7 +272,7 @@ class Waiting:
             return
         with self._telling():
             if self._leads_to_model(roots):
-                self._open = Opened(recorder, caller)
+                self._open = _Opened(recorder, caller)
         opened = self._open
         try:
             yield
@@ -303,12 +299,10 @@ class Waiting:
             return True
         # In `torch.func.grad` others stand in for the parameters.
         wrapped = [tensor for tensor in tensors if functorch_inner(tensor) is not None]
-        made = self._made
-        return any(made(function) for function in functions_of(wrapped))
-
-    def _made(self, function: Any) -> bool:
         backward = None if self._recorder is None else self._recorder.backward
-        return backward is not None and backward.made(function) is not None
+        return backward is not None and any(
+            backward.made(function) is not None for function in functions_of(wrapped)
+        )
 
     def _parameters(self) -> list[torch.nn.Parameter]:
         model = self._model()
@@ -326,7 +320,7 @@ class Waiting:
                 for place in recorder.registry.places():
                     # In a call of `functional_call` others stood in for the parameters.
                     recorder.registry.refresh(place)
-                self._open, self._stepping = Opened(recorder, caller), optimizer
+                self._open, self._stepping = _Opened(recorder, caller), optimizer
 
     def closure_ends(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
         """Record the step of an optimizer, now that the model has run in its closure."""
@@ -335,7 +329,7 @@ class Waiting:
             return
         if self._passed:
             with self._telling(stays=True):
-                self._open, self._stepping = Opened(recorder, caller), optimizer
+                self._open, self._stepping = _Opened(recorder, caller), optimizer
                 recorder.begin_step(optimizer, caller)
 
     def optimizer_ends(self, optimizer: torch.optim.Optimizer) -> None:
@@ -429,3 +423,58 @@ class Waiting:
             else:
                 self._end()
             self._tell(error)
+
+
+class _Hook:
+    """A hook of a model; copies of the model, in memory and in files, have one that does nothing.
+
+    Args:
+        function: What it does.
+
+    Attributes:
+        recorder: Who records the step that is not over. It knows the model, and would keep it
+            alive; so nobody but the model keeps it.
+    """
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        self._function = function
+        self.recorder: CarefulRecorder | None = None
+
+    def __call__(self, *args: Any) -> None:
+        """Do it, unless the compiler looks at the model, or torch.jit."""
+        # Compiled code would be made anew whenever what the hook goes by is another.
+        if not (torch.compiler.is_compiling() or is_tracing()):
+            self._function(*args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Of Python's own: who reads the file need not have tbscope.
+        return getattr, (nullcontext(), "__exit__")
+
+
+class _Opened:
+    """What is watched now.
+
+    Attributes:
+        frame: The Python frame in which that was begun.
+    """
+
+    def __init__(self, recorder: CarefulRecorder, frame: FrameType) -> None:
+        self._watch = Watch(recorder)
+        self._watch.__enter__()
+        # Itself: another one may come to stand where it stood.
+        self.frame = frame
+        self._thread = get_ident()
+
+    @property
+    def runs(self) -> bool:
+        """Whether that frame runs still: an error may have ended it, of which nobody tells."""
+        if get_ident() != self._thread:
+            return self._thread in sys._current_frames()
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame is not self.frame:
+            frame = frame.f_back
+        return frame is not None
+
+    def close(self) -> None:
+        """Watch no longer."""
+        self._watch.__exit__(None, None, None)

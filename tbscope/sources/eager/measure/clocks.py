@@ -9,53 +9,37 @@ run on one.
 """
 
 import time
-from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
 
 from tbscope.ir.graph import Node
 
-__all__ = ["Clock", "EventClock", "ProcessorClock", "WaitingClock", "clock_of"]
+__all__ = ["EventClock", "ProcessorClock", "WaitingClock", "clock_of"]
 
 
-class Clock(ABC):
-    """Something that is read before and after an operation.
+class ProcessorClock:
+    """The processor's monotonic clock.
 
     Attributes:
-        name: What it is called in a `Profile`.
+        name: The name of the clock in a `Profile`.
     """
 
-    name: str
+    name = "perf_counter"
 
-    @abstractmethod
     def read(self) -> Any:
         """Take a reading, to be compared with another one once the run is over."""
+        return time.perf_counter_ns()
 
-    @abstractmethod
     def passed_us(self, begun: Any, ended: Any) -> float:
         """Return the microseconds between two readings; `settle` must have been called."""
+        return float(ended - begun) / 1e3
 
-    @abstractmethod
     def settle(self) -> None:
         """Wait until all work that was begun is done, and readings can be compared."""
 
 
-class ProcessorClock(Clock):
-    """The processor's monotonic clock."""
-
-    name = "perf_counter"
-    read = staticmethod(time.perf_counter_ns)
-
-    def passed_us(self, begun: int, ended: int) -> float:
-        """Return the microseconds between two readings."""
-        return (ended - begun) / 1e3
-
-    def settle(self) -> None:
-        """Do nothing: the processor's work is done when the call returns."""
-
-
-class EventClock(Clock):
+class EventClock(ProcessorClock):
     """Events in the stream that a CUDA or ROCm device works on at that moment.
 
     Between two of them is the work of that device, without the processor's, as long as
@@ -95,21 +79,19 @@ class WaitingClock(ProcessorClock):
     name = "perf_counter after synchronize"
 
     def __init__(self, device: torch.device) -> None:
-        module = getattr(torch, device.type, None)
-        self._wait = getattr(module, "synchronize", None)
+        self._wait = getattr(getattr(torch, device.type, None), "synchronize", lambda: None)
 
-    def read(self) -> int:
+    def read(self) -> Any:
         """Wait for the device, and return the time."""
         self.settle()
-        return time.perf_counter_ns()
+        return super().read()
 
     def settle(self) -> None:
         """Wait until the device has done all its work."""
-        if self._wait is not None:
-            self._wait()
+        self._wait()
 
 
-def clock_of(node: Node, clocks: dict[str, Clock]) -> Clock:
+def clock_of(node: Node, clocks: dict[str, ProcessorClock]) -> ProcessorClock:
     """Return the clock that times a node: that of its accelerator, if it runs on one.
 
     A copy from an accelerator to the processor runs on the accelerator: the processor's
@@ -119,17 +101,11 @@ def clock_of(node: Node, clocks: dict[str, Clock]) -> Clock:
         node: The node, with its inputs and outputs.
         clocks: Clocks by device, to which new ones are added.
     """
-    device = "cpu"
-    for value in (*node.outputs, *node.inputs):
-        if value.device != "cpu":
-            device = value.device
-            break
+    devices = [value.device for value in (*node.outputs, *node.inputs) if value.device != "cpu"]
+    device = next(iter(devices), "cpu")
     if device not in clocks:
-        clocks[device] = _new_clock(torch.device(device))
+        there = torch.device(device)
+        clocks[device] = ProcessorClock() if there.type == "cpu" else WaitingClock(there)
+        if there.type == "cuda":
+            clocks[device] = EventClock(there)
     return clocks[device]
-
-
-def _new_clock(device: torch.device) -> Clock:
-    if device.type == "cpu":
-        return ProcessorClock()
-    return EventClock(device) if device.type == "cuda" else WaitingClock(device)

@@ -19,14 +19,14 @@ from tbscope.figures.saved import has_backward
 from tbscope.ir.graph import Graph, Node, Note, Profile
 from tbscope.sources.eager.active import watching
 from tbscope.sources.eager.measure.call_watch import CallReading, CallWatch, KernelWatch
-from tbscope.sources.eager.measure.clocks import Clock, EventClock, ProcessorClock, clock_of
+from tbscope.sources.eager.measure.clocks import EventClock, ProcessorClock, clock_of
 from tbscope.sources.eager.measure.device_kernels import Launches, Marks, profiled, tell_kernels
 from tbscope.sources.eager.measure.live_bytes import LiveBytes
 from tbscope.sources.eager.measure.repeats import Repeats
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.watch.call_log import CallLog, Calls
-from tbscope.sources.eager.watch.setters import watch_setters
-from tbscope.sources.eager.watch.unobserved import unobserved
+from tbscope.sources.eager.watch.unobserved import UNOBSERVED, standing_by
+from tbscope.sources.eager.watch.unseen import SETTERS
 from tbscope.sources.torch.internals import is_profiling
 from tbscope.words import shown
 
@@ -71,7 +71,8 @@ def profile_graph(
     """
     with ExitStack() as stack:
         # Compiled functions run as they are written, as they did for the graph.
-        stack.enter_context(unobserved())
+        stack.enter_context(standing_by)
+        stack.enter_context(UNOBSERVED)
         if repeats.is_lazy:
             # Parameters are made in the first run: that is no part of what a model computes.
             stack.enter_context(repeats.prepared())
@@ -98,7 +99,7 @@ class _Measurement:
         self._repeats = repeats
         self._recorder = recorder
         self._clock = ProcessorClock()
-        self._by_device: dict[str, Clock] = {"cpu": self._clock}
+        self._by_device: dict[str, ProcessorClock] = {"cpu": self._clock}
         nodes = [node for node in self._all.nodes if node is not None]
         self._clocks = {node: clock_of(node, self._by_device) for node in nodes}
         self._bodies = any(node.body is not None and node.body.nodes for node in nodes)
@@ -242,7 +243,7 @@ class _Measurement:
             watching.recorders = (*watching.recorders, recorder)
             if self._differentiates:
                 watching.measuring = watch
-                stack.enter_context(watch_setters())
+                stack.enter_context(SETTERS)
             yield
 
     def _describe(self) -> float:

@@ -14,7 +14,6 @@ import torch
 from tbscope.errors import ArgumentError, TraceError
 from tbscope.sources.eager.active import is_only_thread
 from tbscope.sources.eager.keep.preserve import Preserved
-from tbscope.sources.eager.measure.write_watch import WriteWatch
 from tbscope.sources.torch.internals import version_of, without_functions
 from tbscope.sources.torch.module_internals import UNINITIALIZED
 from tbscope.sources.torch.nests import tensor_leaves
@@ -76,7 +75,7 @@ class Repeats:
         were_set: Those of which it sets the data, the gradient, or whether they ask for one.
 
     Attributes:
-        disturbed: Whether somebody else seems to have written into the model meanwhile.
+        disturbed: Whether another thread seems to have written into the model meanwhile.
     """
 
     def __init__(
@@ -119,18 +118,6 @@ class Repeats:
         Raises:
             TraceError: The run wrote into what the run before did not write into.
         """
-        with self._kept() as preserved:
-            told = {id(tensor) for tensor in preserved.written()}
-            rest = [tensor for tensor in preserved.kept() if id(tensor) not in told]
-            versions = _versions(rest)
-            yield
-            counted = zip(rest, versions, _versions(rest), strict=True)
-            written = [tensor for tensor, before, after in counted if before != after]
-        if written:
-            self._check_unwritten(written)
-
-    @contextmanager
-    def _kept(self) -> Iterator[Preserved]:
         with (
             Preserved(self._modules, self._inputs, training=self._training) as preserved,
             torch.set_grad_enabled(self._grad),
@@ -143,17 +130,16 @@ class Repeats:
                     preserved.about_to_write(tensor)
             for module in self._switched:
                 preserved.switch(module)
-            yield preserved
-
-    def _check_unwritten(self, tensors: list[torch.Tensor]) -> None:
-        """Check that the call does not write into tensors that were written into as it ran.
-
-        Nobody saw the writes of an unwatched run, but torch counts them: those of this thread
-        and those of others. Where there are others, one more run is watched to tell which.
-        """
-        written = tensors if is_only_thread() else self._written_again(tensors)
-        self.disturbed = self.disturbed or not written
-        for tensor in written:
+            announced = {id(tensor) for tensor in preserved.written()}
+            rest = [tensor for tensor in preserved.kept() if id(tensor) not in announced]
+            versions = _versions(rest)
+            yield
+            # Writes of an unwatched run are seen by none, but torch counts them.
+            counted = zip(rest, versions, _versions(rest), strict=True)
+            written = [tensor for tensor, before, after in counted if before != after]
+        # Torch counts those of all threads.
+        self.disturbed = self.disturbed or (bool(written) and not is_only_thread())
+        for tensor in () if self.disturbed else written:
             shape = ", ".join(map(str, tensor.shape))
             raise TraceError(
                 "the model could not be put back as it was before the run",
@@ -161,12 +147,6 @@ class Repeats:
                 f"({shape}) that it had only read when it was drawn",
                 fix="make the model anew, or load its state_dict, before it is used further",
             )
-
-    def _written_again(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Run once more, and return those of some tensors that this thread writes into."""
-        with self._kept() as preserved, WriteWatch(preserved.about_to_write) as watch:
-            self.run()
-            return [tensor for tensor in tensors if watch.saw(tensor)]
 
     def run(self) -> Any:
         """Make the call, which is to be prepared.

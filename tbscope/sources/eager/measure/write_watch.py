@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from tbscope.sources.torch.internals import DispatchMode, storage_key
+from tbscope.sources.torch.internals import DispatchMode
 from tbscope.sources.torch.operations import kernel_facts
 
 __all__ = ["WriteWatch"]
@@ -21,8 +21,6 @@ class WriteWatch(DispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, about_to_write: Callable[[torch.Tensor], None]) -> None:
         super().__init__()
         self._about_to_write = about_to_write
-        self._tensors: set[int] = set()
-        self._storages: set[int | None] = set()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -30,11 +28,4 @@ class WriteWatch(DispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         for tensor in kernel_facts(func).written(args, kwargs):
             self._about_to_write(tensor)
-            self._tensors.add(id(tensor))
-            self._storages.add(storage_key(tensor))
         return func(*args, **kwargs)
-
-    def saw(self, tensor: torch.Tensor) -> bool:
-        """Tell whether a tensor was written into, itself or through another of its storage."""
-        key = storage_key(tensor)
-        return id(tensor) in self._tensors or (key is not None and key in self._storages)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tbscope.ir.builder import GraphBuilder
-from tbscope.ir.graph import Argument, Node, Note, Value
+from tbscope.ir.graph import Argument, Node, Value
 from tbscope.ir.nodes import OPERATIONS
-from tbscope.sources.eager.active import Arrival, arrivals
 from tbscope.sources.eager.record.scope_stack import ScopeStack
 from tbscope.sources.eager.record.values import TensorValues
 from tbscope.sources.eager.record.wrappers import Inside
@@ -72,8 +71,6 @@ class Discovery:
         self.distributed = is_distributed()
         self.from_step: Callable[[torch.Tensor], Value | None] = _nothing
         self.stand_in: Callable[[torch.Tensor], torch.Tensor] | None = None
-        # The threads, with their lines, of which was told that they have made a constant.
-        self._threads: set[tuple[str, Any]] = set()
         # How many tensors modules held when it was looked, and those that are spread over ranks.
         self._spread: tuple[int, dict[int, torch.Tensor]] | None = None
         # By identity; the tensors are held, so that their identities stay their own.
@@ -450,9 +447,6 @@ class Discovery:
         name = self._attribute_name(tensor)
         node = self._builder.append_source("constant", name, running.inner)
         node.source = running.source
-        arrival = arrivals.get(id(tensor))
-        if arrival is not None and arrival.tensor() is tensor:
-            self._tell_of(node, arrival)
         node.attributes.update(content_of(tensor))
         return node
 
@@ -464,17 +458,6 @@ class Discovery:
                 if held is tensor:
                     return f"{place.name}.{attribute}" if place.name else attribute
         return None
-
-    def _tell_of(self, node: Node, arrival: Arrival) -> None:
-        """Tell of a thread that has made a constant; of each line of it once."""
-        text = (
-            f"the thread {arrival.thread!r}, which nobody watched, has made a constant of the "
-            "graph: what it computed is not in it"
-        )
-        node.attributes["thread"] = arrival.thread
-        if (arrival.thread, arrival.source) not in self._threads:
-            self._threads.add((arrival.thread, arrival.source))
-            self._builder.graph.notes.append(Note(text, arrival.source, node))
 
 
 def _names_of(tensor: torch.Tensor, module: torch.nn.Module) -> list[str]:

@@ -91,7 +91,7 @@ class Calls:
         if calls == self.calls:
             pairs = [(at, at) for at in range(len(calls))]
         else:
-            pairs = _common(_names(self.calls), _names(calls))
+            pairs = list(_common(_names(self.calls), _names(calls)))
         nodes = self.nodes
         return [(there, node) for here, there in pairs if (node := nodes[here]) is not None]
 
@@ -101,39 +101,19 @@ def _names(calls: Sequence[Any]) -> list[str]:
     return [call if isinstance(call, str) else operation_name(call) for call in calls]
 
 
-def _common(one: list[str], other: list[str]) -> list[tuple[int, int]]:
-    """Return the pairs of positions at which two lists match, in order."""
-    shorter = min(len(one), len(other))
-    head = 0
-    while head < shorter and one[head] == other[head]:
-        head += 1
-    tail = 0
-    while tail < shorter - head and one[-1 - tail] == other[-1 - tail]:
-        tail += 1
-    pairs = [(at, at) for at in range(head)]
-    inner, inner_other = one[head : len(one) - tail], other[head : len(other) - tail]
-    pairs += [(head + here, head + there) for here, there in _aligned(inner, inner_other)]
-    pairs += [(len(one) - at, len(other) - at) for at in range(tail, 0, -1)]
-    return pairs
-
-
-def _aligned(one: list[str], other: list[str]) -> Iterator[tuple[int, int]]:
-    """Yield the pairs of positions at which two lists match, found window by window."""
+def _common(one: list[str], other: list[str]) -> Iterator[tuple[int, int]]:
+    """Yield the pairs of positions at which two lists match, in order, found window by window."""
     here = there = 0
     while here < len(one) and there < len(other):
-        window, window_other = one[here : here + _WINDOW], other[there : there + _WINDOW]
+        windows = one[here : here + _WINDOW], other[there : there + _WINDOW]
         found = [
             (block.a + at, block.b + at)
-            for block in SequenceMatcher(
-                None, window, window_other, autojunk=False
-            ).get_matching_blocks()
+            for block in SequenceMatcher(None, *windows, autojunk=False).get_matching_blocks()
             for at in range(block.size)
         ]
         if max(len(one) - here, len(other) - there) > _WINDOW:
             # What matches late in a window may match better in the next one.
             found = [pair for pair in found if max(pair) < _WINDOW // 2] or found
-        if not found:
-            here, there = here + _WINDOW, there + _WINDOW
-            continue
         yield from ((here + first, there + second) for first, second in found)
-        here, there = here + found[-1][0] + 1, there + found[-1][1] + 1
+        first, second = found[-1] if found else (_WINDOW - 1, _WINDOW - 1)
+        here, there = here + first + 1, there + second + 1

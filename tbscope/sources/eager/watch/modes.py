@@ -8,6 +8,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from types import FrameType
 from typing import Any
 
@@ -48,11 +49,11 @@ from tbscope.sources.torch.operations import (
 from tbscope.sources.torch.wrapping import PLAIN, hands_on
 
 __all__ = [
-    "FakedOperationMode",
+    "OPERATION_MODE",
     "KernelMode",
     "OperationMode",
-    "OPERATION_MODE",
     "lent",
+    "modes_of",
 ]
 
 _NO_KEYWORDS: dict[str, Any] = {}
@@ -149,14 +150,14 @@ class OperationMode(TorchFunctionMode):
             self._log.add(func, node)
         return result
 
-    def again(self) -> "OperationMode":
-        """Return a mode that does the same, to watch what runs inside of a function."""
-        return type(self)(self._recorder)
+    def again(self, *, logs: bool = False) -> "OperationMode":
+        """Return a mode that does the same, to watch what a function runs, or a backward pass.
 
-    def in_pass(self) -> "OperationMode":
-        """Return a mode that does the same, to watch what a backward pass calls."""
-        again = self.again()
-        again._log = self._log
+        Args:
+            logs: Whether it notes calls, too.
+        """
+        again = copy(self)
+        again.inside, again._log = False, self._log if logs else None
         return again
 
     def _set_data(self, args: tuple[Any, ...], frame: FrameType) -> None:
@@ -239,10 +240,6 @@ class FakedOperationMode(OPERATION_MODE):  # type: ignore[misc,valid-type]
         # Fake tensors are made for one thread at a time.
         with self._recorder.turn:
             return super().__torch_function__(func, types, args, kwargs)
-
-    def again(self) -> OperationMode:
-        """Return a mode that does the same, to watch what runs inside of a function."""
-        return FakedOperationMode(self._recorder, self._stand_ins)
 
 
 @contextmanager
@@ -402,3 +399,22 @@ class KernelMode(DispatchMode):  # type: ignore[no-untyped-call]
                 self._log.in_body = True
                 stack.callback(setattr, self._log, "in_body", False)
             yield gave
+
+
+def modes_of(
+    recorder: Recorder, log: CallLog | None = None, *, stand_ins: StandIns | None = None
+) -> tuple[KernelMode, OperationMode]:
+    """Return the modes that tell a recorder of what a thread runs, in the order to enter them.
+
+    Args:
+        recorder: The recorder.
+        log: Where each call is noted; None for nowhere.
+        stand_ins: What functions are given in place of the model's tensors; None for nothing.
+    """
+    operations: OperationMode
+    if stand_ins is None:
+        operations = OPERATION_MODE(recorder, log)
+    else:
+        operations = FakedOperationMode(recorder, stand_ins)
+    recorder.functions = functools.partial(operations.again, logs=True)
+    return KernelMode(recorder, operations, log), operations

@@ -2,10 +2,8 @@
 
 import functools
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from types import FrameType
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -13,37 +11,42 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from torch.utils.hooks import RemovableHandle
 
 from tbscope.sources.eager.active import step_watchers, watching
-from tbscope.sources.eager.watch.replacement import Replacement
+from tbscope.sources.eager.watch.replacement import Replacements, Shared
 
-__all__ = ["watch_optimizers"]
+__all__ = ["watching_optimizers"]
 
-_lock = threading.Lock()
-_hooks: list[RemovableHandle] = []
-_users: list[None] = []
+_blocks = Replacements()
+
+
 # Around each step of an optimizer torch has such a block, which ends however the step does.
-_exit = Replacement(torch.autograd.profiler.record_function, "__exit__")
+@_blocks.of(torch.autograd.profiler.record_function, "__exit__")
+def _exit(block: Any, kind: Any, error: Any, trace: Any) -> None:
+    """End a block of the profiler's, and tell of an optimizer whose step an error has ended."""
+    _exit.original(block, kind, error, trace)
+    if kind is not None:
+        for recorder in watching.recorders:
+            recorder.fail_step(sys._getframe(1))
+        for each in step_watchers():
+            each.optimizer_failed(sys._getframe(1))
 
 
-@contextmanager
-def watch_optimizers() -> Iterator[None]:
-    """Have this thread's recorders told of the steps of optimizers, during a block."""
-    with _lock:
-        if not _hooks:
-            _hooks.append(register_optimizer_step_pre_hook(_before))
-            _hooks.append(register_optimizer_step_post_hook(_after))
-        # An optimizer goes through its hooks when it tells: nobody may add one then.
-        _users.append(None)
-    try:
-        with _exit.by(_watched_exit):
-            yield
-    finally:
-        with _lock:
-            _users.pop()
-            while _hooks and not _users:
-                _hooks.pop().remove()
+def _hook() -> Callable[[], None]:
+    # An optimizer goes through its hooks when it tells: none may be added then.
+    hooks = register_optimizer_step_pre_hook(_before), register_optimizer_step_post_hook(_after)
+    put_back = _blocks.put()
+
+    def unhook() -> None:
+        for hook in hooks:
+            hook.remove()
+        put_back()
+
+    return unhook
+
+
+watching_optimizers = Shared(_hook)
+"""A block in which recorders and those who wait are told of the steps of optimizers."""
 
 
 def _before(
@@ -74,16 +77,6 @@ def _after(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict
         each.optimizer_ends(optimizer)
 
 
-def _watched_exit(block: Any, kind: Any, error: Any, trace: Any) -> None:
-    """End a block of the profiler's, and tell of an optimizer whose step an error has ended."""
-    _exit.original(block, kind, error, trace)
-    if kind is not None:
-        for recorder in watching.recorders:
-            recorder.fail_step(sys._getframe(1))
-        for each in step_watchers():
-            each.optimizer_failed(sys._getframe(1))
-
-
 def _outside(
     closure: Callable[..., Any], optimizer: torch.optim.Optimizer, caller: int
 ) -> Callable[..., Any]:
@@ -101,18 +94,12 @@ def _outside(
             for recorder in watching.recorders:
                 stack.enter_context(recorder.outside_step())
             result = closure(*args, **kwargs)
-        frame = _frame(caller)
-        if frame is not None:
+        frame = sys._getframe(1)
+        while id(frame) != caller and frame.f_back is not None:
+            frame = frame.f_back
+        if id(frame) == caller:
             for each in step_watchers():
                 each.closure_ends(optimizer, frame)
         return result
 
     return run
-
-
-def _frame(identity: int) -> FrameType | None:
-    """Return the Python frame of this identity that runs; None where it runs no more."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and id(frame) != identity:
-        frame = frame.f_back
-    return frame

@@ -1,91 +1,32 @@
-"""An attribute that is replaced while anyone in the process needs it to be."""
+"""What is changed for the whole process while anyone needs it: attributes that are replaced."""
 
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
-__all__ = ["Replaced", "Replacement"]
+__all__ = ["Replacement", "Replacements", "Shared"]
 
 
-class Replacement:
-    """Puts a substitute in the place of an attribute, and the original back.
-
-    Several threads may need it at once: the first one replaces, the last one puts
-    back. Whoever replaced the attribute meanwhile is left alone.
+class Shared(AbstractContextManager[None]):
+    """A block that several threads may be in at once: the first one changes, the last puts back.
 
     Args:
-        owner: The module or class that has the attribute.
-        name: The name of the attribute.
-
-    Attributes:
-        original: What the attribute was before.
+        change: Changes something, and returns what puts it back.
     """
 
-    def __init__(self, owner: Any, name: str) -> None:
-        self._owner = owner
-        self._name = name
+    def __init__(self, change: Callable[[], Callable[[], object]]) -> None:
+        self._change = change
+        self._put_back: Callable[[], object] = lambda: None
         self._users = 0
-        # Whether the owner has it from another class, so that its own has to go again.
-        self._inherited = False
         self._lock = threading.Lock()
-        self.original: Any = self._now()
-
-    def _now(self) -> Any:
-        """Return the attribute as its owner holds it: a class method bound to no class yet."""
-        owner, name = self._owner, self._name
-        held = vars(owner)
-        return held[name] if name in held else getattr(owner, name)
-
-    def by(self, substitute: Any, *, name: str | None = None) -> "Replaced":
-        """Have the attribute replaced during a block.
-
-        Args:
-            substitute: What stands in its place.
-            name: Another name for the attribute from now on, where nobody uses the
-                replacement yet; None for the one before.
-        """
-        return Replaced({self: substitute}, name=name)
-
-    def take(self, substitute: Any, name: str | None = None) -> None:
-        """Replace the attribute, until `leave` is called as often as this was."""
-        with self._lock:
-            if self._users == 0:
-                self._name = name or self._name
-                self._inherited = self._name not in vars(self._owner)
-                self.original = self._now()
-                setattr(self._owner, self._name, substitute)
-            self._users += 1
-
-    def leave(self, substitute: Any) -> None:
-        """Put the attribute back, if nobody else needs it replaced."""
-        with self._lock:
-            self._users -= 1
-            if self._users == 0 and self._now() is substitute:
-                if self._inherited:
-                    delattr(self._owner, self._name)
-                else:
-                    setattr(self._owner, self._name, self.original)
-
-
-class Replaced(AbstractContextManager[None]):
-    """A block in which substitutes stand in the places of attributes.
-
-    One block for all of them, and no generator: each graph replaces 16 attributes, and a
-    stack of blocks around them costs four times as much.
-
-    Args:
-        substitutes: What stands in the place of each attribute.
-        name: Another name for the attributes (see `Replacement.by`).
-    """
-
-    def __init__(self, substitutes: dict[Replacement, Any], *, name: str | None = None) -> None:
-        self._substitutes = substitutes
-        self._name = name
 
     def __enter__(self) -> None:
-        for replacement, substitute in self._substitutes.items():
-            replacement.take(substitute, self._name)
+        with self._lock:
+            if self._users == 0:
+                self._put_back = self._change()
+            self._users += 1
 
     def __exit__(
         self,
@@ -93,5 +34,74 @@ class Replaced(AbstractContextManager[None]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for replacement, substitute in self._substitutes.items():
-            replacement.leave(substitute)
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                self._put_back()
+
+
+class Replacement:
+    """A substitute for an attribute of a module or a class.
+
+    Args:
+        owner: The module or class.
+        name: The name of the attribute; or a function that returns it, asked at each replacement.
+        substitute: The substitute.
+
+    Attributes:
+        original: The attribute before: a class method bound to no class yet.
+        substitute: The substitute.
+    """
+
+    def __init__(self, owner: Any, name: str | Callable[[], str], substitute: Any) -> None:
+        self._owner = owner
+        self._asked = name
+        self._name = ""
+        # Whether the owner has it from another class, so that its own has to go again.
+        self._inherited = False
+        self.substitute = substitute
+        self.original: Any = None
+
+    def put(self) -> None:
+        """Replace the attribute."""
+        self._name = self._asked if isinstance(self._asked, str) else self._asked()
+        held = vars(self._owner)
+        self._inherited = self._name not in held
+        self.original = getattr(self._owner, self._name) if self._inherited else held[self._name]
+        setattr(self._owner, self._name, self.substitute)
+
+    def put_back(self) -> None:
+        """Put the original back, unless another one was put there meanwhile."""
+        if vars(self._owner).get(self._name) is not self.substitute:
+            return
+        if self._inherited:
+            delattr(self._owner, self._name)
+        else:
+            setattr(self._owner, self._name, self.original)
+
+
+class Replacements(Shared):
+    """A block in which substitutes are in the places of attributes, whichever thread asks."""
+
+    def __init__(self) -> None:
+        super().__init__(self.put)
+        self._all: list[Replacement] = []
+
+    def of(self, owner: Any, name: str | Callable[[], str]) -> Callable[[Any], Replacement]:
+        """Return a decorator that has a function replace an attribute (see `Replacement`)."""
+
+        def add(substitute: Any) -> Replacement:
+            self._all.append(Replacement(owner, name, substitute))
+            return self._all[-1]
+
+        return add
+
+    def put(self) -> Callable[[], None]:
+        """Replace all attributes; return what puts them back."""
+        for replacement in self._all:
+            replacement.put()
+        return self._put_all_back
+
+    def _put_all_back(self) -> None:
+        for replacement in self._all:
+            replacement.put_back()

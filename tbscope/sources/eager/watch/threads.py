@@ -4,46 +4,25 @@ Modes belong to a thread, and so does what is watched. Work that is handed over 
 watches takes the watching along: a function given to a pool, and what a thread is made to run.
 """
 
-import functools
-import multiprocessing.pool
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from multiprocessing.pool import ThreadPool
 from typing import Any
 
 from tbscope.sources.eager.active import watching
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.record.strands import HandedOver, Strands, strands_of
-from tbscope.sources.eager.watch.modes import FakedOperationMode, KernelMode, OperationMode
-from tbscope.sources.eager.watch.replacement import Replaced, Replacement
+from tbscope.sources.eager.watch.modes import modes_of
+from tbscope.sources.eager.watch.replacement import Replacements
 
-__all__ = ["watch_threads"]
+__all__ = ["HANDED_OVER"]
 
-_Pool = multiprocessing.pool.ThreadPool
-
-_start = Replacement(threading.Thread, "start")
-_submit = Replacement(ThreadPoolExecutor, "submit")
-# All that a pool of this kind is given goes through one of these.
-_apply = Replacement(_Pool, "apply_async")
-_map = Replacement(_Pool, "_map_async")
-_imap = Replacement(_Pool, "imap")
-_imap_unordered = Replacement(_Pool, "imap_unordered")
-
-
-def watch_threads() -> AbstractContextManager[None]:
-    """Have what this thread hands over to others watched there, during a block."""
-    return Replaced(
-        {
-            _start: _watched_start,
-            _submit: _watched_submit,
-            _apply: _watched_apply,
-            _map: _watched_map,
-            _imap: _watched_imap,
-            _imap_unordered: _watched_imap_unordered,
-        }
-    )
+HANDED_OVER = Replacements()
+"""Has what this thread hands over to others watched there."""
 
 
 class _Work:
@@ -56,7 +35,6 @@ class _Work:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._stand_ins = watching.stand_ins
-        self._eager = watching.eager
         self._thread = watching.thread or threading.get_ident()
         self._handed: list[tuple[Strands, HandedOver]] = []
         for recorder in watching.recorders:
@@ -66,45 +44,31 @@ class _Work:
                 self._handed.append((strands, strands.hand_over(recorder, source)))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.part(0, *args, **kwargs)
+        return self.part(0, self._function, *args, **kwargs)
 
-    def part(self, number: int, /, *args: Any, **kwargs: Any) -> Any:
+    def part(self, number: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Do one part of the work; parts have numbers, whichever is done first."""
         with self._watched(number):
-            return self._function(*args, **kwargs)
-
-    def numbered(self, part: tuple[int, Any]) -> Any:
-        """Do one part of the work: its number, and the argument."""
-        return self.part(*part)
+            return function(*args, **kwargs)
 
     @contextmanager
     def _watched(self, number: int) -> Iterator[None]:
-        before = dict(vars(watching))
         with ExitStack() as stack:
-            stack.callback(_put_back, before)
+            stack.callback(vars(watching).update, vars(watching).copy())
+            stack.callback(vars(watching).clear)
             begun = []
             for strands, handed in self._handed:
                 recorder = strands.begin(handed, number)
                 begun.append(recorder)
                 stack.callback(strands.end, recorder)
             watching.recorders = tuple(begun)
-            watching.stand_ins, watching.eager = self._stand_ins, self._eager
-            watching.thread = self._thread
+            watching.stand_ins, watching.thread = self._stand_ins, self._thread
             if self._stand_ins is not None:
                 stack.enter_context(self._stand_ins.used())
             for recorder in begun:
-                operations = OperationMode(recorder)
-                if self._stand_ins is not None:
-                    operations = FakedOperationMode(recorder, self._stand_ins)
-                recorder.functions = operations.in_pass
-                stack.enter_context(KernelMode(recorder, operations))
-                stack.enter_context(operations)
+                for mode in modes_of(recorder, stand_ins=self._stand_ins):
+                    stack.enter_context(mode)
             yield
-
-
-def _put_back(before: dict[str, Any]) -> None:
-    vars(watching).clear()
-    vars(watching).update(before)
 
 
 def _work(function: Callable[..., Any]) -> Any:
@@ -114,49 +78,28 @@ def _work(function: Callable[..., Any]) -> Any:
     return _Work(function)
 
 
-def _watched_submit(
-    pool: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
-) -> Any:
+@HANDED_OVER.of(ThreadPoolExecutor, "submit")
+def _submit(pool: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     return _submit.original(pool, _work(fn), *args, **kwargs)
 
 
-def _watched_apply(pool: Any, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+@HANDED_OVER.of(ThreadPool, "apply_async")
+def _apply(pool: Any, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return _apply.original(pool, _work(func), *args, **kwargs)
 
 
-def _watched_map(
-    pool: Any, func: Callable[..., Any], iterable: Iterable[Any], mapper: Any, *args: Any
-) -> Any:
-    work = _work(func)
-    if work is not func:
-        if mapper.__name__ == "starmapstar":
-            # `starmap` takes each entry apart, `map` does not.
-            func, iterable = work.part, [(at, *entry) for at, entry in enumerate(iterable)]
-        else:
-            func, iterable = work.numbered, enumerate(iterable)
-    return _map.original(pool, func, iterable, mapper, *args)
+# All that a pool of this kind is given beside single calls becomes tasks here.
+@HANDED_OVER.of(ThreadPool, "_guarded_task_generation")
+def _tasks(pool: Any, job: int, func: Callable[..., Any], iterable: Iterable[Any]) -> Any:
+    work, tasks = _work(func), _tasks.original(pool, job, func, iterable)
+    if work is func:
+        return tasks
+    # Of an iterable that raises, the last task raises that again.
+    return ((*task[:2], partial(work.part, task[1], task[2]), *task[3:]) for task in tasks)
 
 
-def _watched_imap(
-    pool: Any, func: Callable[..., Any], iterable: Iterable[Any], *args: Any, **kwargs: Any
-) -> Any:
-    return _imap.original(pool, *_in_parts(func, iterable), *args, **kwargs)
-
-
-def _watched_imap_unordered(
-    pool: Any, func: Callable[..., Any], iterable: Iterable[Any], *args: Any, **kwargs: Any
-) -> Any:
-    return _imap_unordered.original(pool, *_in_parts(func, iterable), *args, **kwargs)
-
-
-def _in_parts(
-    func: Callable[..., Any], iterable: Iterable[Any]
-) -> tuple[Callable[..., Any], Iterable[Any]]:
-    work = _work(func)
-    return (func, iterable) if work is func else (work.numbered, enumerate(iterable))
-
-
-def _watched_start(thread: threading.Thread) -> None:
+@HANDED_OVER.of(threading.Thread, "start")
+def _start(thread: threading.Thread) -> None:
     if watching.recorders and not _is_librarys(thread):
         work = _work(thread.run)
 
@@ -175,7 +118,7 @@ def _is_librarys(thread: threading.Thread) -> bool:
     if does.__module__ == threading.__name__:
         # What `Thread` and `Timer` are given.
         does = getattr(thread, "_target", None) or getattr(thread, "function", None)
-    while isinstance(does, functools.partial):
+    while isinstance(does, partial):
         does = does.func
     module = getattr(does, "__module__", None) or type(does).__module__
     return str(module).partition(".")[0] in sys.stdlib_module_names - {"builtins"}

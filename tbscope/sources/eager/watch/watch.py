@@ -1,49 +1,51 @@
 """Has a recorder watch a thread: its module calls, its operations and their kernels."""
 
+import sys
 import threading
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 
 from tbscope.collector import collecting_rarely
 from tbscope.sources.eager.active import abandoned, settle, watching
 from tbscope.sources.eager.record.recorder import Recorder
-from tbscope.sources.eager.watch import modes
 from tbscope.sources.eager.watch.call_log import CallLog
-from tbscope.sources.eager.watch.depth import deep_enough
-from tbscope.sources.eager.watch.elsewhere import watch_elsewhere
-from tbscope.sources.eager.watch.module_calls import watch_modules
-from tbscope.sources.eager.watch.optimizers import watch_optimizers
-from tbscope.sources.eager.watch.own_functions import watch_own_functions
-from tbscope.sources.eager.watch.setters import watch_setters
-from tbscope.sources.eager.watch.storage_sizes import watch_sizes
-from tbscope.sources.eager.watch.threads import watch_threads
-from tbscope.sources.eager.watch.unobserved import unobserved
-from tbscope.sources.eager.watch.unseen import watch_unseen
-from tbscope.sources.eager.watch.works import watch_works
+from tbscope.sources.eager.watch.modes import KernelMode, OperationMode, modes_of
+from tbscope.sources.eager.watch.module_calls import MODULE_CALLS
+from tbscope.sources.eager.watch.optimizers import watching_optimizers
+from tbscope.sources.eager.watch.replacement import Shared
+from tbscope.sources.eager.watch.threads import HANDED_OVER
+from tbscope.sources.eager.watch.unobserved import UNOBSERVED, standing_by
+from tbscope.sources.eager.watch.unseen import OWN_FUNCTIONS, SETTERS, UNSEEN, WAITS
 from tbscope.sources.torch.fake import StandIns
 from tbscope.sources.torch.internals import are_innermost
+from tbscope.sources.torch.ranks import is_distributed
 
-__all__ = ["Watch", "ready_to_watch"]
+__all__ = ["Watch", "deep_enough"]
+
+# What watching one operation takes of Python's limit, in the innermost module.
+_OPERATION = 100
 
 
-@contextmanager
-def ready_to_watch() -> Iterator[None]:
-    """Have in place, during a block, all that is put in the place of torch's and Python's own.
+def _raise_limit() -> Callable[[], None]:
+    before = sys.getrecursionlimit()
+    raised = before + before // 3 + _OPERATION
+    sys.setrecursionlimit(raised)
 
-    Each watch sees to it itself. Where one follows another, they cost less in such a block:
-    whenever something of a class is replaced, Python forgets what it knew of the class.
-    """
-    with ExitStack() as stack:
-        stack.enter_context(watch_modules())
-        stack.enter_context(watch_elsewhere())
-        stack.enter_context(watch_threads())
-        stack.enter_context(unobserved())
-        stack.enter_context(watch_sizes())
-        stack.enter_context(watch_setters())
-        stack.enter_context(watch_unseen())
-        stack.enter_context(watch_works())
-        yield
+    def put_back() -> None:
+        # Others may have set it meanwhile.
+        if sys.getrecursionlimit() == raised:
+            sys.setrecursionlimit(before)
+
+    return put_back
+
+
+deep_enough = Shared(_raise_limit)
+"""A block in which modules nest as deep as they do unwatched: Python limits nested calls.
+
+Each watched call of a module takes a Python frame of its own beside the three or more that it
+takes anyway.
+"""
 
 
 class Watch(AbstractContextManager[None]):
@@ -70,7 +72,7 @@ class Watch(AbstractContextManager[None]):
         self._process = ExitStack()
         self._here = ExitStack()
         self._calls = ExitStack()
-        self._modes: tuple[modes.OperationMode, modes.KernelMode] | None = None
+        self._modes: tuple[KernelMode, OperationMode] | None = None
         self.thread = threading.current_thread()
 
     @property
@@ -86,7 +88,9 @@ class Watch(AbstractContextManager[None]):
     @property
     def _can_end(self) -> bool:
         """Whether it can end: of the modes of a thread the innermost goes first."""
-        return self.is_innermost and self._modes is not None and are_innermost(*self._modes)
+        return (
+            self.is_innermost and self._modes is not None and are_innermost(*reversed(self._modes))
+        )
 
     def __enter__(self) -> None:
         settle()
@@ -94,30 +98,27 @@ class Watch(AbstractContextManager[None]):
         with ExitStack() as here, ExitStack() as stack:
             outer = watching.recorders
             here.callback(setattr, watching, "recorders", outer)
-            here.callback(setattr, watching, "eager", watching.eager)
             watching.recorders = (*outer, self._recorder)
-            self._calls.enter_context(watch_modules())
+            self._calls.enter_context(MODULE_CALLS)
             here.callback(self._calls.close)
-            stack.enter_context(deep_enough())
+            stack.enter_context(deep_enough)
             stack.enter_context(collecting_rarely())
             stack.callback(self._stop_threads)
-            stack.enter_context(ready_to_watch())
-            operations: modes.OperationMode
+            for each in (MODULE_CALLS, HANDED_OVER, UNOBSERVED, standing_by, SETTERS, UNSEEN):
+                stack.enter_context(each)
+            if is_distributed():
+                stack.enter_context(WAITS)
             if self._stand_ins is not None:
                 here.callback(setattr, watching, "stand_ins", watching.stand_ins)
                 watching.stand_ins = self._stand_ins
-                stack.enter_context(watch_own_functions())
-                operations = modes.FakedOperationMode(self._recorder, self._stand_ins)
-            else:
-                operations = modes.OPERATION_MODE(self._recorder, self._log)
-            self._recorder.functions = operations.in_pass
+                stack.enter_context(OWN_FUNCTIONS)
+            modes = modes_of(self._recorder, self._log, stand_ins=self._stand_ins)
             if self._recorder.backward is not None:
                 self._recorder.backward.look_again()
-                stack.enter_context(watch_optimizers())
-            kernels = modes.KernelMode(self._recorder, operations, self._log)
-            here.enter_context(kernels)
-            here.enter_context(operations)
-            self._modes = operations, kernels
+                stack.enter_context(watching_optimizers)
+            for mode in modes:
+                here.enter_context(mode)
+            self._modes = modes
             self._process, self._here = stack.pop_all(), here.pop_all()
 
     def _stop_threads(self) -> None:
