@@ -8,7 +8,7 @@ from tbscope.comparing.outline import Block, Facts, Held, Outline, Port, Ref, St
 from tbscope.figures.costs import graph_costs
 from tbscope.functions.definition import CallStep, Definition, Given, Input, Place, Read, Use
 from tbscope.functions.definition import Step as Operation
-from tbscope.functions.find import find_definitions
+from tbscope.functions.functions import find_definitions
 from tbscope.ir.graph import Argument, Call, Graph, Nest, Node, Parameter, Value, require_graph
 from tbscope.ir.invariants import check_invariants
 from tbscope.ir.modules import Holdings, numbers_in, parameters_in

@@ -1,18 +1,26 @@
-"""Functions: what `graph.functions()` gives, the definitions of a graph and all their uses."""
+"""Functions: what `graph.functions()` gives, the definitions of a graph and all their uses.
+
+Each call gets a digest of its structure, and equal ones one definition. Calls are taken from
+the inside out, so that the digest of a call names those in it by the digests of their
+definitions. Names, types, sources and what was measured are in no digest.
+"""
 
 from collections.abc import Iterator, Sequence
-from typing import overload
+from hashlib import blake2b
+from typing import Any, overload
 
 from tbscope.collector import not_collecting
 from tbscope.cycles import inner_first
 from tbscope.errors import NotFoundError
-from tbscope.functions.definition import Definition, Use
-from tbscope.functions.find import find_definitions
+from tbscope.functions.definition import CallStep, Definition, Given, Input, Ref, Step, Use
+from tbscope.functions.reading import CallTree, Reading
+from tbscope.ir.builder import claim_name
 from tbscope.ir.graph import Call, Graph, require_graph
+from tbscope.ir.nests import walk
 from tbscope.ir.scopes import Scope
 from tbscope.words import did_you_mean, shown
 
-__all__ = ["Functions"]
+__all__ = ["Functions", "find_definitions"]
 
 
 class Functions(Sequence[Definition]):
@@ -97,3 +105,157 @@ class Functions(Sequence[Definition]):
     def __repr__(self) -> str:
         uses = sum(len(one.uses) for one in self._definitions)
         return f"<Functions of {self.graph.name}: {len(self)} definitions, {uses} uses>"
+
+
+def find_definitions(graph: Graph) -> Use:
+    """Find the definitions of a graph's calls.
+
+    Args:
+        graph: A graph that keeps the invariants; it stays as it is.
+    Returns:
+        The one use of the graph itself, from which all others are reached.
+    """
+    tree = CallTree(graph)
+    known: dict[str, Definition] = {}
+    for scope in reversed(tree.parts):
+        reading = Reading(scope, tree, graph)
+        digest = _digest(reading)
+        definition = known.get(digest)
+        if definition is None:
+            definition = known[digest] = _define(reading, digest)
+        use = Use(
+            definition,
+            scope,
+            [] if scope is None else tree.calls[scope],
+            inputs=reading.inputs,
+            waits=reading.waits,
+            parts=reading.parts,
+        )
+        tree.add(use)
+        for part in use.parts:
+            if isinstance(part, Use):
+                part.around = use
+    names: set[str] = set()
+    for scope in tree.calls:
+        use = tree.uses[scope]
+        if not use.definition.uses:
+            use.definition.name = claim_name(scope.part.label, names, sign="_")
+        use.definition.uses.append(use)
+    whole = tree.uses[None]
+    whole.definition.name = graph.name
+    whole.definition.uses.append(whole)
+    for definition in known.values():
+        _let_escape(definition)
+    return whole
+
+
+def _define(reading: Reading, digest: str) -> Definition:
+    steps = tuple(reading.steps)
+    written = _written(steps)
+    names: set[str] = set()
+    inputs = []
+    for at, (entry, value) in enumerate(zip(reading.entries, reading.inputs, strict=True)):
+        name = entry.name or value.name
+        if entry.kind == "captured" and name.isdigit():
+            name = "captured"
+        inputs.append(Input(claim_name(name, names), entry.kind, at in written))
+    return Definition(
+        "",
+        reading.signatures,
+        tuple(inputs),
+        len(reading.waits),
+        steps,
+        reading.results,
+        digest,
+        reading.ends,
+    )
+
+
+# -- what leaves a call, and what is written in it ----------------------------------------
+
+
+def _let_escape(definition: Definition) -> None:
+    """Tell the definitions in a body what is read of them there."""
+    nests = [definition.results]
+    for step in definition.steps:
+        nests += step.inputs
+    for one in definition.signatures[1:]:
+        nests.append(one.results)
+    for nest in nests:
+        for _, ref in walk(nest):
+            if isinstance(ref, Given):
+                _let_out(ref, definition)
+
+
+def _let_out(ref: Given, definition: Definition) -> None:
+    """Tell every definition on the way down to an operation that what it gives leaves them."""
+    path = ref.path
+    while len(path) > 1:
+        step = definition.steps[path[0]]
+        assert isinstance(step, CallStep), "the way leads through calls"
+        definition, path = step.definition, path[1:]
+        inner = Given(path, ref.output)
+        if inner in definition.escapes:
+            break
+        definition.escapes.add(inner)
+
+
+def _written(steps: tuple[Step | CallStep, ...]) -> set[int]:
+    """Return the places of the inputs that a body writes into, itself or through views."""
+    found: set[int] = set()
+    for step in steps:
+        if isinstance(step, Step):
+            into = [step.inputs[place] for place in step.writes]
+        else:
+            into = [
+                ref
+                for ref, one in zip(step.inputs, step.definition.inputs, strict=True)
+                if one.written
+            ]
+        for ref in into:
+            found |= _seen_in(ref, steps)
+    return found
+
+
+def _seen_in(ref: Ref, steps: tuple[Step | CallStep, ...]) -> set[int]:
+    """Return the places of the inputs of which something is a view, or which it is."""
+    while isinstance(ref, Given):
+        step = steps[ref.path[0]]
+        if isinstance(step, CallStep):
+            assert ref.output is not None, "an operation is not written"
+            called = step.definition
+            inner = Given(ref.path[1:], ref.output) if ref.path[1:] else called.given[ref.output]
+            within = _seen_in(inner, called.steps)
+            return {place for inner in within for place in _seen_in(step.inputs[inner], steps)}
+        if step.role != "view" or not step.inputs:
+            return set()
+        ref = step.inputs[0]
+    return {ref.place}
+
+
+# -- digests --------------------------------------------------------------------------------
+
+
+def _digest(reading: Reading) -> str:
+    told = (
+        reading.signatures,
+        # What is captured is told apart by its place alone.
+        reading.entries,
+        len(reading.waits),
+        reading.steps,
+        () if reading.signatures else reading.results,
+        reading.ends,
+    )
+    text = repr(_form(told)).encode("utf-8", "backslashreplace")
+    return blake2b(text, digest_size=16).hexdigest()
+
+
+def _form(told: Any) -> Any:
+    """Return a form with one text for equal things alone: `1`, `1.0` and `True` differ."""
+    if isinstance(told, Definition):
+        return told.digest
+    if isinstance(told, tuple | list):
+        return (type(told).__name__, *map(_form, told))
+    if isinstance(told, dict):
+        return ("dict", *[(_form(key), _form(held)) for key, held in told.items()])
+    return (type(told).__name__, repr(told))
